@@ -27,8 +27,16 @@ struct Input<'a> {
 #[derive(Debug, Arbitrary)]
 enum Body<'a> {
     Bytes(&'a [u8]),
-    Unit { jobtype: &'a str, args: &'a str, custom: &'a str },
-    Call { path: &'a str, callable: &'a str, more: &'a str },
+    Unit {
+        jobtype: &'a str,
+        args: &'a str,
+        custom: &'a str,
+    },
+    Call {
+        path: &'a str,
+        callable: &'a str,
+        more: &'a str,
+    },
     Value(&'a str),
 }
 
@@ -36,7 +44,14 @@ fuzz_target!(|input: Input<'_>| {
     let body = body(&input.body);
     let codec = [Codec::Text, Codec::Json, Codec::Base64][usize::from(input.codec % 3)];
     let priority = Priority::clamped(input.priority);
-    let job = |protocol| Job { protocol, queue: b"q", body: &body, codec, key: input.key, priority };
+    let job = |protocol| Job {
+        protocol,
+        queue: b"q",
+        body: &body,
+        codec,
+        key: input.key,
+        priority,
+    };
 
     for protocol in (0..6).map(Protocol) {
         convert(&job(protocol));
@@ -47,8 +62,12 @@ fuzz_target!(|input: Input<'_>| {
         }
     }
     if let Ok(there) = unit(&job(Protocol::GEARMAN)) {
-        let back = workload(&Job { protocol: Protocol::FAKTORY, body: &pushed_on(&there), ..job(Protocol::GEARMAN) })
-            .map(Cow::into_owned);
+        let back = workload(&Job {
+            protocol: Protocol::FAKTORY,
+            body: &pushed_on(&there),
+            ..job(Protocol::GEARMAN)
+        })
+        .map(Cow::into_owned);
         match codec {
             Codec::Text | Codec::Base64 => assert_eq!(back.as_deref(), Ok(&*body)),
             // A list of its own makes it one level deeper, and a job another one.
@@ -57,10 +76,22 @@ fuzz_target!(|input: Input<'_>| {
     }
     if let Ok(there) = unit(&job(Protocol::EVENTMQ)) {
         let pushed = pushed_on(&there);
-        if let Ok(back) = message(&Job { protocol: Protocol::FAKTORY, body: &pushed, ..job(Protocol::FAKTORY) }, false)
-        {
-            let again = unit(&Job { body: &back, ..job(Protocol::EVENTMQ) });
-            assert_eq!(again.map(|unit| unit.args.into_owned()), Ok(there.args.into_owned()));
+        if let Ok(back) = message(
+            &Job {
+                protocol: Protocol::FAKTORY,
+                body: &pushed,
+                ..job(Protocol::FAKTORY)
+            },
+            false,
+        ) {
+            let again = unit(&Job {
+                body: &back,
+                ..job(Protocol::EVENTMQ)
+            });
+            assert_eq!(
+                again.map(|unit| unit.args.into_owned()),
+                Ok(there.args.into_owned())
+            );
         }
     }
 });
@@ -68,10 +99,20 @@ fuzz_target!(|input: Input<'_>| {
 fn body(body: &Body<'_>) -> Vec<u8> {
     match body {
         Body::Bytes(bytes) => bytes.to_vec(),
-        Body::Unit { jobtype, args, custom } => {
-            format!("{{\"custom\":{custom},\"jobtype\":{},\"args\":[{args}]}}", quoted(jobtype)).into_bytes()
-        }
-        Body::Call { path, callable, more } => {
+        Body::Unit {
+            jobtype,
+            args,
+            custom,
+        } => format!(
+            "{{\"custom\":{custom},\"jobtype\":{},\"args\":[{args}]}}",
+            quoted(jobtype)
+        )
+        .into_bytes(),
+        Body::Call {
+            path,
+            callable,
+            more,
+        } => {
             let (path, callable) = (quoted(path), quoted(callable));
             format!("[\"run\", {{\"path\":{path},\"callable\":{callable},{more}}}]").into_bytes()
         }
@@ -87,11 +128,17 @@ fn convert(job: &Job<'_>) {
     let bytes = 256 + 6 * (job.body.len() + job.key.len());
     if let Ok(workload) = workload(job) {
         assert!(workload.len() <= bytes);
-        assert!(job.protocol != Protocol::GEARMAN || matches!(workload, Cow::Borrowed(same) if same == job.body));
+        assert!(
+            job.protocol != Protocol::GEARMAN
+                || matches!(workload, Cow::Borrowed(same) if same == job.body)
+        );
     }
     if let Ok(message) = message(job, false) {
         assert!(message.len() <= bytes);
-        assert!(job.protocol != Protocol::EVENTMQ || matches!(message, Cow::Borrowed(same) if same == job.body));
+        assert!(
+            job.protocol != Protocol::EVENTMQ
+                || matches!(message, Cow::Borrowed(same) if same == job.body)
+        );
         assert!(job.protocol == Protocol::EVENTMQ || is_json(&message));
     }
     if let Ok(unit) = unit(job) {
@@ -108,6 +155,12 @@ fn is_json(text: &[u8]) -> bool {
 /// The body of a job in which an FWP worker pushes on its own input.
 fn pushed_on(unit: &Unit<'_>) -> Vec<u8> {
     let jobtype = quoted(&unit.jobtype);
-    let head: [&[u8]; 5] = [b"{\"custom\":", &unit.custom, b",\"jobtype\":", jobtype.as_bytes(), b",\"args\":"];
+    let head: [&[u8]; 5] = [
+        b"{\"custom\":",
+        &unit.custom,
+        b",\"jobtype\":",
+        jobtype.as_bytes(),
+        b",\"args\":",
+    ];
     [&head.concat(), &*unit.args, b"}"].concat()
 }

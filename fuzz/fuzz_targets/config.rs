@@ -1,7 +1,11 @@
 //! Any text as a configuration, with keys overridden as by `--set` and the environment. It is parsed or refused with a
 //! reason. A parsed configuration is the same after it was written and parsed again.
 #![no_main]
-#![allow(dead_code, unreachable_pub, reason = "the file of the binary that is included has more in it than this needs")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the file of the binary that is included has more in it than this needs"
+)]
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -30,22 +34,35 @@ fuzz_target!(|text: &str| {
             Override::from_assignment::<Config>(assignment).map(|set| vec![set])
         } else {
             let (name, value) = assignment.split_once('=').unwrap_or((assignment, ""));
-            Override::from_environment::<Config>([(OsString::from(format!("WINDLASS_{name}")), OsString::from(value))])
+            Override::from_environment::<Config>([(
+                OsString::from(format!("WINDLASS_{name}")),
+                OsString::from(value),
+            )])
         };
         match set {
             Ok(set) => overrides.extend(set),
             Err(why) => assert!(!why.to_string().is_empty()),
         }
     }
-    let Ok(config) = config.with(overrides) else { return };
+    let Ok(config) = config.with(overrides) else {
+        return;
+    };
     // Named files are opened, and some files are endless.
     if !config.faktory.tls.is_on() && !config.gearman.tls.is_on() {
-        let _ = config.check().map_err(|why| assert!(!why.to_string().is_empty()));
+        let _ = config
+            .check()
+            .map_err(|why| assert!(!why.to_string().is_empty()));
     }
     let _ = config.for_server().engine_limits();
-    assert!(config.spiderq.cycles().count() > 0, "the first cycle always exists");
+    assert!(
+        config.spiderq.cycles().count() > 0,
+        "the first cycle always exists"
+    );
     // Some of TOML's numbers (NaN) do not equal themselves.
-    let Ok(written) = toml::to_string(&config) else { return };
-    let again = Config::parse(Path::new("again"), &written).unwrap_or_else(|why| panic!("{written}\n{why}"));
+    let Ok(written) = toml::to_string(&config) else {
+        return;
+    };
+    let again = Config::parse(Path::new("again"), &written)
+        .unwrap_or_else(|why| panic!("{written}\n{why}"));
     assert_eq!(toml::to_string(&again).ok(), Some(written));
 });

@@ -7,7 +7,13 @@ use windlass_engine::{Cron, Recurrence, Timestamp};
 use windlass_session::cron::{self, CronError, Week, croniter};
 
 /// Start times: the beginning, a leap day, a year's end, and the last time possible.
-const MOMENTS: [u64; 5] = [0, 951_826_000_000, 1_798_761_599_999, 4_102_444_800_000, u64::MAX];
+const MOMENTS: [u64; 5] = [
+    0,
+    951_826_000_000,
+    1_798_761_599_999,
+    4_102_444_800_000,
+    u64::MAX,
+];
 
 /// More than the greatest difference of a local clock from UTC.
 const DAYS_MS: u64 = 2 * 86_400_000;
@@ -26,7 +32,9 @@ fuzz_target!(|bytes: &[u8]| {
         falls_due(&cron);
     }
     if let Ok(text) = str::from_utf8(bytes) {
-        let (text, beside) = text.split_once('\0').map_or((text, None), |(text, zone)| (text, Some(zone)));
+        let (text, beside) = text
+            .split_once('\0')
+            .map_or((text, None), |(text, zone)| (text, Some(zone)));
         recurs(cron::when(text, beside));
     }
     let mut fields = bytes.split(|byte| *byte == 0);
@@ -48,13 +56,23 @@ fn recurs(when: Result<Recurrence, CronError>) {
                     next > Timestamp(moment) || next == Timestamp::NEVER,
                     "{cron} in {zone:?} after {moment}: {next:?}"
                 );
-                assert!(next == Timestamp::NEVER || cron.can_match(), "{cron} in {zone:?} comes due but cannot match");
+                assert!(
+                    next == Timestamp::NEVER || cron.can_match(),
+                    "{cron} in {zone:?} comes due but cannot match"
+                );
                 // Any local clock differs from UTC by two days at most.
-                let latest = cron.next_after(Timestamp(moment).after_ms(DAYS_MS)).after_ms(DAYS_MS);
-                assert!(next <= latest || latest >= FAR, "{cron} in {zone:?} after {moment}: {next:?}");
+                let latest = cron
+                    .next_after(Timestamp(moment).after_ms(DAYS_MS))
+                    .after_ms(DAYS_MS);
+                assert!(
+                    next <= latest || latest >= FAR,
+                    "{cron} in {zone:?} after {moment}: {next:?}"
+                );
             }
         }
-        Ok(Recurrence::Every { interval_ms }) => assert!(interval_ms >= 1_000 && interval_ms % 1_000 == 0),
+        Ok(Recurrence::Every { interval_ms }) => {
+            assert!(interval_ms >= 1_000 && interval_ms % 1_000 == 0)
+        }
         Err(why) => assert!(!why.to_string().is_empty()),
     }
 }
@@ -65,7 +83,13 @@ fn times(cron: &Cron) -> [Timestamp; MOMENTS.len()] {
 
 fn falls_due(cron: &Cron) {
     for (moment, next) in MOMENTS.into_iter().zip(times(cron)) {
-        assert!(next > Timestamp(moment) || next == Timestamp::NEVER, "{cron} after {moment}: {next:?}");
-        assert!(next == Timestamp::NEVER || cron.can_match(), "{cron} comes due but cannot match");
+        assert!(
+            next > Timestamp(moment) || next == Timestamp::NEVER,
+            "{cron} after {moment}: {next:?}"
+        );
+        assert!(
+            next == Timestamp::NEVER || cron.can_match(),
+            "{cron} comes due but cannot match"
+        );
     }
 }

@@ -9,12 +9,14 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    Backoff, BatchCommand, Bridge, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Clock, Coalesce, Codec,
-    Command, Condition, Context, Cron, Cursor, Engine, Event, Expiry, Failure, Filter, From, JobCommand, JobId, JobRef,
-    JobState, JobStateKind, KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob,
-    NewSchedule, Note, OnExpiry, Order, Past, Policy, Priority, Proof, Protocol, Query, QueueCommand, QueueKind,
-    QueueRules, QueueSettings, Rate, Recurrence, RepayTo, Reply, Retry, ScheduleCommand, ScheduleRef, Select,
-    Subscription, Tag, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand, WorkerState, Zone,
+    Backoff, BatchCommand, Bridge, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Clock,
+    Coalesce, Codec, Command, Condition, Context, Cron, Cursor, Engine, Event, Expiry, Failure,
+    Filter, From, JobCommand, JobId, JobRef, JobState, JobStateKind, KeySource, KeyUntil,
+    LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note,
+    OnExpiry, Order, Past, Policy, Priority, Proof, Protocol, Query, QueueCommand, QueueKind,
+    QueueRules, QueueSettings, Rate, Recurrence, RepayTo, Reply, Retry, ScheduleCommand,
+    ScheduleRef, Select, Subscription, Tag, Take, TakeCommand, Throttle, Timestamp, Token, Unique,
+    Wait, WorkerCommand, WorkerState, Zone,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -302,8 +304,13 @@ impl Which {
         match self {
             Self::Id(n) => JobRef::Id(JobId(n.value())),
             Self::Name(name) => JobRef::Name(name.bytes()),
-            Self::Anywhere(faktory, key) => JobRef::KeyAnywhere { protocol: protocol(faktory), key: key.bytes() },
-            Self::Key(queue, faktory, key) => JobRef::key(queue.bytes(), protocol(faktory), key.bytes()),
+            Self::Anywhere(faktory, key) => JobRef::KeyAnywhere {
+                protocol: protocol(faktory),
+                key: key.bytes(),
+            },
+            Self::Key(queue, faktory, key) => {
+                JobRef::key(queue.bytes(), protocol(faktory), key.bytes())
+            }
         }
     }
 }
@@ -341,17 +348,33 @@ impl Born {
             _ => KeyUntil::StartOr(at.from(now)),
         };
         let clash = |n: u8| [Clash::Attach, Clash::Refuse, Clash::Keep][usize::from(n % 3)];
-        let unique =
-            self.unique.map(|(key, n, m, at)| Unique { key: key.bytes(), clash: clash(n), until: until(m, at) });
+        let unique = self.unique.map(|(key, n, m, at)| Unique {
+            key: key.bytes(),
+            clash: clash(n),
+            until: until(m, at),
+        });
         let ms = self.backoff.1;
-        let backoffs = [Backoff::None, Backoff::Fixed(ms), Backoff::Doubling(ms), Backoff::Faktory];
+        let backoffs = [
+            Backoff::None,
+            Backoff::Fixed(ms),
+            Backoff::Doubling(ms),
+            Backoff::Faktory,
+        ];
         let backoff = backoffs[usize::from(self.backoff.0 % 4)];
         let flag = |bit: u8| self.flags >> bit & 1 == 1;
         NewJob {
             kind: kind(self.cycle),
             priority: Priority::clamped(self.priority),
             durable: flag(0),
-            listen: if flag(1) { if flag(6) { Listen::As("me".into()) } else { Listen::Yes } } else { Listen::No },
+            listen: if flag(1) {
+                if flag(6) {
+                    Listen::As("me".into())
+                } else {
+                    Listen::Yes
+                }
+            } else {
+                Listen::No
+            },
             front: flag(2),
             name: self.name.map(Name::bytes),
             name_unique: flag(3),
@@ -361,7 +384,11 @@ impl Born {
                 .expires
                 .map(|at| at.from(now))
                 .map_or(Expiry::Never, if flag(5) { Expiry::At } else { Expiry::By }),
-            retry: Retry { failures_max: self.failures_max.into(), losses_max: self.losses_max.into(), backoff },
+            retry: Retry {
+                failures_max: self.failures_max.into(),
+                losses_max: self.losses_max.into(),
+                backoff,
+            },
             retry_default: flag(4),
             result_keep_ms: self.keep.map_or(0, Span::ms),
             lease_ms: self.lease.map(Span::ms),
@@ -403,28 +430,58 @@ impl Gathered {
 impl Bits {
     const fn cron(self) -> Cron {
         let Self([seconds, minutes, weekdays], [hours, days], months, either_day) = self;
-        Cron { seconds, minutes, hours, days, months, weekdays, either_day }
+        Cron {
+            seconds,
+            minutes,
+            hours,
+            days,
+            months,
+            weekdays,
+            either_day,
+        }
     }
 }
 
 impl Again {
     fn schedule(self) -> NewSchedule {
         let recurrence = match self.recurrence {
-            Often::Every(span) => Recurrence::Every { interval_ms: span.ms() },
-            Often::Most(not) => Recurrence::Cron(Cron { minutes: !not, ..Cron::ALWAYS }),
+            Often::Every(span) => Recurrence::Every {
+                interval_ms: span.ms(),
+            },
+            Often::Most(not) => Recurrence::Cron(Cron {
+                minutes: !not,
+                ..Cron::ALWAYS
+            }),
             Often::Any(bits) => Recurrence::Cron(bits.cron()),
             Often::Zoned(n, bits) => Recurrence::Zoned(bits.cron(), zone(n)),
-            Often::ZonedHourly(n, not) => Recurrence::Zoned(Cron { minutes: !not, ..Cron::ALWAYS }, zone(n)),
+            Often::ZonedHourly(n, not) => Recurrence::Zoned(
+                Cron {
+                    minutes: !not,
+                    ..Cron::ALWAYS
+                },
+                zone(n),
+            ),
         };
         // A template's times are relative to each run.
         let job = self.job.job(Timestamp(20));
         let job = NewJob {
             durable: !self.at_once || job.durable,
-            listen: if self.keep_grid { job.listen } else { Listen::No },
+            listen: if self.keep_grid {
+                job.listen
+            } else {
+                Listen::No
+            },
             ..job
         };
         let (key, runs) = (self.key.map(Name::bytes), self.runs.map(Number::value));
-        NewSchedule { key, job, recurrence, at_once: self.at_once, keep_grid: self.keep_grid, runs }
+        NewSchedule {
+            key,
+            job,
+            recurrence,
+            at_once: self.at_once,
+            keep_grid: self.keep_grid,
+            runs,
+        }
     }
 }
 
@@ -432,7 +489,10 @@ impl Ruled {
     fn rules(self) -> QueueRules {
         QueueRules {
             codec: [Codec::Text, Codec::Json, Codec::Base64][usize::from(self.codec % 3)],
-            retry: self.retries.map(|n| Retry { failures_max: i32::from(n) - 9, ..Retry::NONE }),
+            retry: self.retries.map(|n| Retry {
+                failures_max: i32::from(n) - 9,
+                ..Retry::NONE
+            }),
             body_bytes_max: self.body_bytes_max.map(u32::from),
             ttl_ms: self.ttl.map(Span::ms),
             dead_ms: self.dead.map(Span::ms),
@@ -457,7 +517,11 @@ impl Held {
             per_ms: whole(per.ms()),
             burst: burst.into(),
         };
-        let keys = [KeySource::Unique(None), KeySource::Unique(Some(b'a')), KeySource::Prefix(b'x')];
+        let keys = [
+            KeySource::Unique(None),
+            KeySource::Unique(Some(b'a')),
+            KeySource::Prefix(b'x'),
+        ];
         Policy {
             rate: self.rate.map(rate),
             key: self.key.map(|n| keys[usize::from(n) % keys.len()].clone()),
@@ -465,7 +529,11 @@ impl Held {
             key_rate: self.key_rate.map(rate),
             key_waiting_max: self.key_waiting_max.map(u32::from),
             fair: self.fair,
-            weights: self.weights.into_iter().map(|(key, weight)| (key.bytes(), whole(weight.value()))).collect(),
+            weights: self
+                .weights
+                .into_iter()
+                .map(|(key, weight)| (key.bytes(), whole(weight.value())))
+                .collect(),
             ordered: self.ordered,
             ..Policy::default()
         }
@@ -475,12 +543,18 @@ impl Held {
 impl Picked {
     fn filter(&self) -> Filter {
         Filter {
-            state: self.place.map(|n| JobStateKind::ALL[usize::from(n) % JobStateKind::ALL.len()]),
+            state: self
+                .place
+                .map(|n| JobStateKind::ALL[usize::from(n) % JobStateKind::ALL.len()]),
             queue: self.queue.map(Name::bytes),
             protocol: self.faktory.map(protocol),
             ids: self.ids.iter().map(|id| JobId(id.value())).collect(),
             names: self.names.iter().map(|name| name.bytes()).collect(),
-            conditions: self.conditions.iter().map(|(n, text)| condition(*n, *text)).collect(),
+            conditions: self
+                .conditions
+                .iter()
+                .map(|(n, text)| condition(*n, *text))
+                .collect(),
         }
     }
 
@@ -490,16 +564,30 @@ impl Picked {
 }
 
 fn protocol(faktory: bool) -> Protocol {
-    if faktory { Protocol::FAKTORY } else { Protocol::GEARMAN }
+    if faktory {
+        Protocol::FAKTORY
+    } else {
+        Protocol::GEARMAN
+    }
 }
 
 fn kind(cycle: bool) -> QueueKind {
-    if cycle { QueueKind::Cycle } else { QueueKind::Work }
+    if cycle {
+        QueueKind::Cycle
+    } else {
+        QueueKind::Work
+    }
 }
 
 /// Zones with clock changes by an hour, by half an hour, by none, with a skipped day, and unknown zones.
 fn zone(n: u8) -> Zone {
-    let names = ["Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia", "Middle/Earth"];
+    let names = [
+        "Europe/Berlin",
+        "Australia/Lord_Howe",
+        "Asia/Kolkata",
+        "Pacific/Apia",
+        "Middle/Earth",
+    ];
     Zone::named(names[usize::from(n) % names.len()]).unwrap_or(Zone::UNKNOWN)
 }
 
@@ -514,7 +602,9 @@ fn body(bytes: u8) -> Bytes {
 }
 
 fn condition(n: u8, name: Name) -> Condition {
-    let (bytes, text) = (name.bytes(), || String::from_utf8_lossy(&name.bytes()).into());
+    let (bytes, text) = (name.bytes(), || {
+        String::from_utf8_lossy(&name.bytes()).into()
+    });
     match n % 14 {
         0 => Condition::Unnamed,
         1 => Condition::Named(bytes),
@@ -523,7 +613,10 @@ fn condition(n: u8, name: Name) -> Condition {
         4 => Condition::ReadyFrom(Timestamp(n.into())),
         5 => Condition::Body(bytes),
         6 => Condition::Failure(bytes),
-        7 => Condition::Calls { name: text(), or_queue: true },
+        7 => Condition::Calls {
+            name: text(),
+            or_queue: true,
+        },
         8 => Condition::Type(text()),
         9 => Condition::HeldBy(bytes),
         10 => Condition::HeldOn(ClientId((n % 5).into())),
@@ -535,16 +628,34 @@ fn condition(n: u8, name: Name) -> Condition {
 
 /// What a job from elsewhere has behind it.
 fn past(n: u8, at: Timestamp) -> Past {
-    let states = [None, Some(JobState::Retrying(at)), Some(JobState::Dead(at)), Some(JobState::Ready)];
-    Past { ready_at: (n & 4 != 0).then_some(at), failures: n.into(), state: states[usize::from(n % 4)].clone() }
+    let states = [
+        None,
+        Some(JobState::Retrying(at)),
+        Some(JobState::Dead(at)),
+        Some(JobState::Ready),
+    ];
+    Past {
+        ready_at: (n & 4 != 0).then_some(at),
+        failures: n.into(),
+        state: states[usize::from(n % 4)].clone(),
+    }
 }
 
 fn select(n: u8) -> Select {
-    [Select::ListOrder, Select::BestPriority, Select::RoundRobin, Select::Weighted][usize::from(n % 4)]
+    [
+        Select::ListOrder,
+        Select::BestPriority,
+        Select::RoundRobin,
+        Select::Weighted,
+    ][usize::from(n % 4)]
 }
 
 fn state(n: u8) -> WorkerState {
-    [WorkerState::Running, WorkerState::Quiet, WorkerState::Terminate][usize::from(n % 3)]
+    [
+        WorkerState::Running,
+        WorkerState::Quiet,
+        WorkerState::Terminate,
+    ][usize::from(n % 3)]
 }
 
 fn take(from: From, n: u8, wait: Option<Span>, worker: Name, now: Timestamp) -> Command {
@@ -553,12 +664,21 @@ fn take(from: From, n: u8, wait: Option<Span>, worker: Name, now: Timestamp) -> 
         Some(Span::None) => Wait::Forever,
         Some(at) => Wait::Until(at.from(now)),
     };
-    Command::Take(TakeCommand::Take(Take { from, select: select(n), wait, worker: worker.bytes() }))
+    Command::Take(TakeCommand::Take(Take {
+        from,
+        select: select(n),
+        wait,
+        worker: worker.bytes(),
+    }))
 }
 
 fn note(n: u8) -> Note {
     match n % 3 {
-        0 => Note::Progress { numerator: n.into(), denominator: 100, raw: body(n) },
+        0 => Note::Progress {
+            numerator: n.into(),
+            denominator: 100,
+            raw: body(n),
+        },
         1 => Note::Data(body(n)),
         _ => Note::Warning(body(n)),
     }
@@ -573,33 +693,61 @@ impl Ask {
             })),
             Self::Close => Command::Client(ClientCommand::Close),
             Self::Label(name) => Command::Client(ClientCommand::SetName(name.bytes())),
-            Self::Serve(queue, weight, terms, unclaimed) => Command::Client(ClientCommand::Serve(Subscription {
+            Self::Serve(queue, weight, terms, unclaimed) => {
+                Command::Client(ClientCommand::Serve(Subscription {
+                    queue: queue.bytes(),
+                    weight: weight.into(),
+                    lease: terms.lease(),
+                    unclaimed: unclaimed.map(protocol),
+                }))
+            }
+            Self::Unserve(queue, requeue) => Command::Client(ClientCommand::Unserve {
                 queue: queue.bytes(),
-                weight: weight.into(),
-                lease: terms.lease(),
-                unclaimed: unclaimed.map(protocol),
-            })),
-            Self::Unserve(queue, requeue) => Command::Client(ClientCommand::Unserve { queue: queue.bytes(), requeue }),
+                requeue,
+            }),
             Self::UnserveAll(requeue) => Command::Client(ClientCommand::UnserveAll { requeue }),
             Self::Push(born) => Command::Job(JobCommand::Push(Box::new(born.job(now)))),
             Self::TakeListed(queues, terms, n, wait, worker) => {
                 let queues = queues.into_iter().map(Name::bytes).collect();
-                take(From::Listed { queues, lease: terms.lease() }, n, wait, worker, now)
+                take(
+                    From::Listed {
+                        queues,
+                        lease: terms.lease(),
+                    },
+                    n,
+                    wait,
+                    worker,
+                    now,
+                )
             }
             Self::TakeServed(n, wait, worker) => take(From::Subscriptions, n, wait, worker, now),
             Self::Sleep => Command::Take(TakeCommand::WaitForWork),
-            Self::Credit(credits, n) => Command::Take(TakeCommand::Credit { credits, select: select(n) }),
+            Self::Credit(credits, n) => Command::Take(TakeCommand::Credit {
+                credits,
+                select: select(n),
+            }),
             Self::Unwait => Command::Take(TakeCommand::Unwait),
-            Self::Finish(job, right) => {
-                Command::Lease(LeaseCommand::Finish { job: job.job(), proof: right.proof(), result: body(3) })
-            }
+            Self::Finish(job, right) => Command::Lease(LeaseCommand::Finish {
+                job: job.job(),
+                proof: right.proof(),
+                result: body(3),
+            }),
             Self::Fail(job, right) => {
-                let failure = Box::new(Failure { message: body(4), ..Failure::default() });
-                Command::Lease(LeaseCommand::Fail { job: job.job(), proof: right.proof(), failure })
+                let failure = Box::new(Failure {
+                    message: body(4),
+                    ..Failure::default()
+                });
+                Command::Lease(LeaseCommand::Fail {
+                    job: job.job(),
+                    proof: right.proof(),
+                    failure,
+                })
             }
-            Self::Release(job, right, front) => {
-                Command::Lease(LeaseCommand::Release { job: job.job(), proof: right.proof(), front })
-            }
+            Self::Release(job, right, front) => Command::Lease(LeaseCommand::Release {
+                job: job.job(),
+                proof: right.proof(),
+                front,
+            }),
             Self::Extend(job, right, at, only_later) => Command::Lease(LeaseCommand::Extend {
                 job: job.job(),
                 proof: right.proof(),
@@ -607,19 +755,42 @@ impl Ask {
                 only_later,
             }),
             Self::Repay(job, right, n) => {
-                let to = [RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop][usize::from(n % 4)];
-                Command::Lease(LeaseCommand::Repay { job: job.job(), proof: right.proof(), body: body(n), to })
+                let to = [
+                    RepayTo::Penalty,
+                    RepayTo::Reward,
+                    RepayTo::Front,
+                    RepayTo::Drop,
+                ][usize::from(n % 4)];
+                Command::Lease(LeaseCommand::Repay {
+                    job: job.job(),
+                    proof: right.proof(),
+                    body: body(n),
+                    to,
+                })
             }
-            Self::Tell(job, right, n) => {
-                Command::Lease(LeaseCommand::Progress { job: job.job(), proof: right.proof(), note: note(n) })
-            }
+            Self::Tell(job, right, n) => Command::Lease(LeaseCommand::Progress {
+                job: job.job(),
+                proof: right.proof(),
+                note: note(n),
+            }),
             Self::Track(job, progress, text, until) => {
                 let (text, until) = (text.map(body), until.map(|at| at.from(now)));
-                Command::Job(JobCommand::Track { job: job.job(), progress, text, until })
+                Command::Job(JobCommand::Track {
+                    job: job.job(),
+                    progress,
+                    text,
+                    until,
+                })
             }
-            Self::Replace(job, n) => Command::Job(JobCommand::Replace { job: job.job(), body: body(n) }),
+            Self::Replace(job, n) => Command::Job(JobCommand::Replace {
+                job: job.job(),
+                body: body(n),
+            }),
             Self::Cancel(job) => Command::Job(JobCommand::Cancel(job.job())),
-            Self::Collect => Command::Job(JobCommand::Collect { name: "me".into(), from: JobId(0) }),
+            Self::Collect => Command::Job(JobCommand::Collect {
+                name: "me".into(),
+                from: JobId(0),
+            }),
             Self::Look(job) => Command::Query(Query::Job(job.job())),
             other => other.about_many(now),
         }
@@ -627,13 +798,18 @@ impl Ask {
 
     fn about_many(self, now: Timestamp) -> Command {
         match self {
-            Self::CreateQueue(queue, cycle) => {
-                Command::Queue(QueueCommand::Create { queue: queue.bytes(), kind: kind(cycle) })
-            }
-            Self::RemoveQueue(queue, only_idle) => {
-                Command::Queue(QueueCommand::Remove { queue: queue.bytes(), only_idle })
-            }
-            Self::PauseQueue(queue, paused) => Command::Queue(QueueCommand::Pause { queue: queue.bytes(), paused }),
+            Self::CreateQueue(queue, cycle) => Command::Queue(QueueCommand::Create {
+                queue: queue.bytes(),
+                kind: kind(cycle),
+            }),
+            Self::RemoveQueue(queue, only_idle) => Command::Queue(QueueCommand::Remove {
+                queue: queue.bytes(),
+                only_idle,
+            }),
+            Self::PauseQueue(queue, paused) => Command::Queue(QueueCommand::Pause {
+                queue: queue.bytes(),
+                paused,
+            }),
             Self::LimitQueue(queue, max) => Command::Queue(QueueCommand::Limit {
                 queue: queue.bytes(),
                 jobs_max: [max.map(u32::from); Priority::COUNT],
@@ -645,66 +821,106 @@ impl Ask {
                     timeout_ms: timeout.map(Span::ms),
                     configured: false,
                 });
-                Command::Queue(QueueCommand::Throttle { queue: queue.bytes(), throttle })
+                Command::Queue(QueueCommand::Throttle {
+                    queue: queue.bytes(),
+                    throttle,
+                })
             }
             Self::Bridge(patterns, queues) => {
-                let named = queues.into_iter().map(|(queue, shared)| (queue.bytes(), shared)).collect();
+                let named = queues
+                    .into_iter()
+                    .map(|(queue, shared)| (queue.bytes(), shared))
+                    .collect();
                 Command::Queue(QueueCommand::Bridge(Box::new(Bridge {
                     patterns: patterns.into_iter().map(pattern).collect(),
                     named,
                 })))
             }
-            Self::RuleQueue(queue, ruled) => {
-                Command::Queue(QueueCommand::SetRules { queue: queue.bytes(), rules: ruled.rules().into() })
-            }
+            Self::RuleQueue(queue, ruled) => Command::Queue(QueueCommand::SetRules {
+                queue: queue.bytes(),
+                rules: ruled.rules().into(),
+            }),
             Self::SetPolicy(queue, held) => Command::Queue(QueueCommand::SetPolicy {
                 queue: queue.bytes(),
                 policy: held.map(|held| Box::new(held.policy())),
                 by: "me".into(),
             }),
             Self::Patterns(settings) => {
-                let settings_of =
-                    |ruled: Ruled, held: Held| QueueSettings { rules: ruled.rules(), policy: held.policy() };
-                let patterns = settings.into_iter().map(|(n, ruled, held)| (pattern(n), settings_of(ruled, held)));
+                let settings_of = |ruled: Ruled, held: Held| QueueSettings {
+                    rules: ruled.rules(),
+                    policy: held.policy(),
+                };
+                let patterns = settings
+                    .into_iter()
+                    .map(|(n, ruled, held)| (pattern(n), settings_of(ruled, held)));
                 Command::Queue(QueueCommand::SetPatterns(Box::new(patterns.collect())))
             }
-            Self::PauseKey(queue, key, paused) => {
-                Command::Queue(QueueCommand::PauseKey { queue: queue.bytes(), key: key.bytes(), paused })
+            Self::PauseKey(queue, key, paused) => Command::Queue(QueueCommand::PauseKey {
+                queue: queue.bytes(),
+                key: key.bytes(),
+                paused,
+            }),
+            Self::ReadKeys(picked) => Command::Bulk(BulkCommand::ReadKeys {
+                after: picked.after(),
+                limit: picked.limit.into(),
+            }),
+            Self::ListKeys(queue, picked) => Command::Query(Query::Keys {
+                queue: queue.bytes(),
+                after: picked.after(),
+                limit: picked.limit.into(),
+            }),
+            Self::Unconvertible(job, right) => Command::Lease(LeaseCommand::Unconvertible {
+                job: job.job(),
+                proof: right.proof(),
+                why: body(4),
+            }),
+            Self::SetSchedule(again) => {
+                Command::Schedule(ScheduleCommand::Set(Box::new(again.schedule())))
             }
-            Self::ReadKeys(picked) => {
-                Command::Bulk(BulkCommand::ReadKeys { after: picked.after(), limit: picked.limit.into() })
-            }
-            Self::ListKeys(queue, picked) => {
-                Command::Query(Query::Keys { queue: queue.bytes(), after: picked.after(), limit: picked.limit.into() })
-            }
-            Self::Unconvertible(job, right) => {
-                Command::Lease(LeaseCommand::Unconvertible { job: job.job(), proof: right.proof(), why: body(4) })
-            }
-            Self::SetSchedule(again) => Command::Schedule(ScheduleCommand::Set(Box::new(again.schedule()))),
             Self::RemoveSchedule(Ok(n)) => {
                 let schedule = ScheduleRef::Id(JobId(n.value()));
                 Command::Schedule(match n.value() % 4 {
                     0 => ScheduleCommand::Run(schedule),
-                    1 => ScheduleCommand::Pause { schedule, paused: true },
-                    2 => ScheduleCommand::Pause { schedule, paused: false },
+                    1 => ScheduleCommand::Pause {
+                        schedule,
+                        paused: true,
+                    },
+                    2 => ScheduleCommand::Pause {
+                        schedule,
+                        paused: false,
+                    },
                     _ => ScheduleCommand::Remove(schedule),
                 })
             }
-            Self::RemoveSchedule(Err((faktory, key))) => Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Key {
-                protocol: protocol(faktory),
-                key: key.bytes(),
-            })),
+            Self::RemoveSchedule(Err((faktory, key))) => {
+                Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Key {
+                    protocol: protocol(faktory),
+                    key: key.bytes(),
+                }))
+            }
             Self::ListSchedules(picked) => {
-                let (protocol, after, limit) = (picked.faktory.map(protocol), picked.after(), picked.limit.into());
-                Command::Query(Query::Schedules { protocol, after, limit })
+                let (protocol, after, limit) = (
+                    picked.faktory.map(protocol),
+                    picked.after(),
+                    picked.limit.into(),
+                );
+                Command::Query(Query::Schedules {
+                    protocol,
+                    after,
+                    limit,
+                })
             }
-            Self::LookQueue(queue) => Command::Query(Query::Queue { queue: queue.bytes() }),
-            Self::ListQueues(picked) => {
-                Command::Query(Query::Queues { after: picked.after(), limit: picked.limit.into() })
-            }
-            Self::ListClients(picked) => {
-                Command::Query(Query::Clients { after: picked.after(), limit: picked.limit.into() })
-            }
+            Self::LookQueue(queue) => Command::Query(Query::Queue {
+                queue: queue.bytes(),
+            }),
+            Self::ListQueues(picked) => Command::Query(Query::Queues {
+                after: picked.after(),
+                limit: picked.limit.into(),
+            }),
+            Self::ListClients(picked) => Command::Query(Query::Clients {
+                after: picked.after(),
+                limit: picked.limit.into(),
+            }),
             Self::ListJobs(picked) => Command::Query(Query::Jobs {
                 filter: picked.filter().into(),
                 after: picked.after(),
@@ -712,12 +928,30 @@ impl Ask {
             }),
             Self::Mutate(picked, n) => {
                 use Mutation::{Cancel, Discard, Kill, Redrive, Release, Requeue};
-                let redrive = Redrive { delay_ms: n.into(), per_second: n.into() };
-                let action = [Discard, Cancel, Kill, Requeue, Release, redrive][usize::from(n / 2 % 6)];
-                let (filter, after, limit) = (Box::new(picked.filter()), picked.after(), picked.limit.into());
+                let redrive = Redrive {
+                    delay_ms: n.into(),
+                    per_second: n.into(),
+                };
+                let action =
+                    [Discard, Cancel, Kill, Requeue, Release, redrive][usize::from(n / 2 % 6)];
+                let (filter, after, limit) = (
+                    Box::new(picked.filter()),
+                    picked.after(),
+                    picked.limit.into(),
+                );
                 match n % 2 {
-                    0 => Command::Bulk(BulkCommand::Mutate { filter, action, after, limit }),
-                    _ => Command::Query(Query::Preview { filter, action, after, limit }),
+                    0 => Command::Bulk(BulkCommand::Mutate {
+                        filter,
+                        action,
+                        after,
+                        limit,
+                    }),
+                    _ => Command::Query(Query::Preview {
+                        filter,
+                        action,
+                        after,
+                        limit,
+                    }),
                 }
             }
             Self::Redrive(picked, to, delay, per_second) => Command::Bulk(BulkCommand::Redrive {
@@ -742,28 +976,47 @@ impl Ask {
                 text: text.bytes(),
                 room: room.into(),
             }),
-            Self::Disconnect(client) => Command::Client(ClientCommand::Disconnect(ClientId((client % 5).into()))),
-            Self::BatchNew(gathered) => Command::Batch(BatchCommand::New(Box::new(gathered.batch(now)))),
-            Self::BatchOpen(batch, hold) => {
-                Command::Batch(BatchCommand::Open { batch: batch.bytes(), hold_ms: hold.ms() })
+            Self::Disconnect(client) => {
+                Command::Client(ClientCommand::Disconnect(ClientId((client % 5).into())))
             }
-            Self::BatchCommit(batch) => Command::Batch(BatchCommand::Commit { batch: batch.bytes() }),
-            Self::LookBatch(batch) => Command::Query(Query::Batch { batch: batch.bytes() }),
+            Self::BatchNew(gathered) => {
+                Command::Batch(BatchCommand::New(Box::new(gathered.batch(now))))
+            }
+            Self::BatchOpen(batch, hold) => Command::Batch(BatchCommand::Open {
+                batch: batch.bytes(),
+                hold_ms: hold.ms(),
+            }),
+            Self::BatchCommit(batch) => Command::Batch(BatchCommand::Commit {
+                batch: batch.bytes(),
+            }),
+            Self::LookBatch(batch) => Command::Query(Query::Batch {
+                batch: batch.bytes(),
+            }),
             Self::Flush(faktory, at, limit) => {
                 // One stage more than exist.
-                let after = at.map_or(Cursor::default(), |(stage, at)| Cursor((stage % 4).into(), at.value()));
-                Command::Bulk(BulkCommand::Flush { protocol: protocol(faktory), after, limit: limit.into() })
+                let after = at.map_or(Cursor::default(), |(stage, at)| {
+                    Cursor((stage % 4).into(), at.value())
+                });
+                Command::Bulk(BulkCommand::Flush {
+                    protocol: protocol(faktory),
+                    after,
+                    limit: limit.into(),
+                })
             }
-            Self::RegisterWorker(worker) => {
-                Command::Worker(WorkerCommand::Register { worker: worker.bytes(), about: Bytes::new() })
-            }
+            Self::RegisterWorker(worker) => Command::Worker(WorkerCommand::Register {
+                worker: worker.bytes(),
+                about: Bytes::new(),
+            }),
             Self::Barrier => Command::Barrier,
-            Self::Beat(worker, n, memory_bytes) => {
-                Command::Worker(WorkerCommand::Beat { worker: worker.bytes(), state: n.map(state), memory_bytes })
-            }
-            Self::Signal(worker, n) => {
-                Command::Worker(WorkerCommand::SetState { worker: worker.bytes(), state: state(n) })
-            }
+            Self::Beat(worker, n, memory_bytes) => Command::Worker(WorkerCommand::Beat {
+                worker: worker.bytes(),
+                state: n.map(state),
+                memory_bytes,
+            }),
+            Self::Signal(worker, n) => Command::Worker(WorkerCommand::SetState {
+                worker: worker.bytes(),
+                state: state(n),
+            }),
             Self::Why(job) => Command::Query(Query::Why(job.job())),
             Self::ListOthers(picked, n) => {
                 let (after, limit) = (picked.after(), picked.limit.into());
@@ -815,11 +1068,26 @@ impl Limited {
 
 /// The next command, after a part of a command that is done in parts.
 fn rest(asked: &Command, events: &[(ClientId, Event)]) -> Option<Command> {
-    let Some((_, Event::Reply(_, Reply::Mutated { next: Some(next), .. }))) = events.last() else { return None };
+    let Some((
+        _,
+        Event::Reply(
+            _,
+            Reply::Mutated {
+                next: Some(next), ..
+            },
+        ),
+    )) = events.last()
+    else {
+        return None;
+    };
     match asked {
-        Command::Bulk(BulkCommand::Flush { protocol, limit, .. }) => {
-            Some(Command::Bulk(BulkCommand::Flush { protocol: *protocol, after: *next, limit: *limit }))
-        }
+        Command::Bulk(BulkCommand::Flush {
+            protocol, limit, ..
+        }) => Some(Command::Bulk(BulkCommand::Flush {
+            protocol: *protocol,
+            after: *next,
+            limit: *limit,
+        })),
         Command::Queue(QueueCommand::Remove { .. }) => Some(asked.clone()),
         _ => None,
     }
@@ -836,7 +1104,9 @@ fn same_twice(engine: &mut Engine, client: ClientId, (now, clock): (Timestamp, C
     let mut look = || {
         let mut context = begin(now, clock, 0);
         engine.apply(client, Tag(1), Query::Stats, &mut context);
-        context.events.retain(|(_, event)| matches!(event, Event::Reply(_, Reply::Stats(_))));
+        context
+            .events
+            .retain(|(_, event)| matches!(event, Event::Reply(_, Reply::Stats(_))));
         context.events
     };
     assert_eq!(look(), look(), "two answers to the same query");
@@ -862,7 +1132,11 @@ fuzz_target!(|input: Input| {
         now = now.after_ms(step.later.ms());
         clock = step.skew_ms.map_or(clock, Clock::skewed);
         let client = ClientId((step.client % 5).into());
-        let tag = if step.silent { Tag::silent(seed) } else { Tag(seed) };
+        let tag = if step.silent {
+            Tag::silent(seed)
+        } else {
+            Tag(seed)
+        };
         let command = ask.command(now);
         let (opens, closes) = (
             matches!(command, Command::Client(ClientCommand::Open(_))),
@@ -879,7 +1153,10 @@ fuzz_target!(|input: Input| {
             engine.apply(client, tag, command.clone(), &mut context);
             engine.check();
             for (told, event) in &context.events {
-                assert!(*told == client || open.contains(told), "{event:?} for a client that has left");
+                assert!(
+                    *told == client || open.contains(told),
+                    "{event:?} for a client that has left"
+                );
             }
             next = rest(&command, &context.events).filter(|_| step.to_the_end);
         }

@@ -31,13 +31,35 @@ struct Input {
 
 #[derive(Debug, Arbitrary)]
 enum Move {
-    Noise { peer: u8, bytes: Vec<u8> },
-    Frames { peer: u8, frames: Vec<Vec<u8>> },
-    Say { peer: u8, which: u8, id: u8, queue: u8, headers: u8, text: Vec<u8> },
-    Subscribe { topic: bool, cancel: bool },
-    HalfClose { peer: u8 },
-    Replace { peer: u8 },
-    Wait { ms: u16 },
+    Noise {
+        peer: u8,
+        bytes: Vec<u8>,
+    },
+    Frames {
+        peer: u8,
+        frames: Vec<Vec<u8>>,
+    },
+    Say {
+        peer: u8,
+        which: u8,
+        id: u8,
+        queue: u8,
+        headers: u8,
+        text: Vec<u8>,
+    },
+    Subscribe {
+        topic: bool,
+        cancel: bool,
+    },
+    HalfClose {
+        peer: u8,
+    },
+    Replace {
+        peer: u8,
+    },
+    Wait {
+        ms: u16,
+    },
 }
 
 const PEERS: usize = 4;
@@ -56,7 +78,13 @@ const HEADERS: [&[u8]; 8] = [
 ];
 const JOBS: [&[u8]; 2] = [b"[\"run\",{}]", b"[\"run\",{\"path\":\"p\"}]"];
 const CRONS: [&[u8]; 3] = [b"* * * * *", b"0 0 30 2 *", b"0 0 29 2 mon#5"];
-const INFORMED: [&[u8]; 5] = [b"", b"[]", b"[[10,\"q\"],[20,\"default\"]]", b"[1,'q']", b"[[-9,\"\"]]"];
+const INFORMED: [&[u8]; 5] = [
+    b"",
+    b"[]",
+    b"[[10,\"q\"],[20,\"default\"]]",
+    b"[1,'q']",
+    b"[[-9,\"\"]]",
+];
 
 /// A peer that sends, and its received messages.
 struct Talker {
@@ -72,13 +100,25 @@ struct Talker {
 }
 
 impl Talker {
-    fn new(hub: &mut MemoryHub, role: Role, greet: impl FnOnce(&mut MemoryHub) -> ClientId) -> Self {
+    fn new(
+        hub: &mut MemoryHub,
+        role: Role,
+        greet: impl FnOnce(&mut MemoryHub) -> ClientId,
+    ) -> Self {
         let client = greet(hub);
         let mut peer = Peer::new(Arc::new(windlass_zmtp::Settings::new(role)));
         let mut hello = BytesMut::new();
         peer.open(hub.now(), &mut hello);
         hub.send(client, &hello);
-        let mut talker = Self { client, peer, input: BytesMut::new(), noisy: false, ready: false, credits: 0, jobs: 0 };
+        let mut talker = Self {
+            client,
+            peer,
+            input: BytesMut::new(),
+            noisy: false,
+            ready: false,
+            credits: 0,
+            jobs: 0,
+        };
         talker.hear(hub);
         talker
     }
@@ -90,11 +130,20 @@ impl Talker {
             return self.input.clear();
         }
         let mut out = BytesMut::new();
-        while let Some(event) = self.peer.read(hub.now(), &mut self.input, &mut out).expect("what ZMTP has") {
+        while let Some(event) = self
+            .peer
+            .read(hub.now(), &mut self.input, &mut out)
+            .expect("what ZMTP has")
+        {
             self.ready = true;
-            let Event::Message(message) = event else { continue };
+            let Event::Message(message) = event else {
+                continue;
+            };
             let packet = Packet::decode(&message).expect("what eMQP has");
-            assert!(!matches!(packet.command, Command::Unknown { .. }), "{packet:?}");
+            assert!(
+                !matches!(packet.command, Command::Unknown { .. }),
+                "{packet:?}"
+            );
             self.jobs += usize::from(matches!(packet.command, Command::Request(_)));
         }
         // A peer that connects while the daemon stops may receive half a greeting.
@@ -108,33 +157,60 @@ impl Talker {
 }
 
 fuzz_target!(|input: Input| {
-    let limits = Limits { jobs_max: 6, schedules_max: 2, queues_max: 4, ..Limits::default() };
+    let limits = Limits {
+        jobs_max: 6,
+        schedules_max: 2,
+        queues_max: 4,
+        ..Limits::default()
+    };
     let mut hub = MemoryHub::new(limits, Timestamp(1_000), 1);
     let settings = Settings::new(Eventmq {
         disconnect: input.disconnect,
         keep_failed: input.keep_failed,
         losses_max: input.losses_max.into(),
         dedup: Period::from_ms(input.dedup_ms.into()),
-        order: if input.in_order { Order::Inform } else { Order::Weight },
-        scheduler: if input.external { Scheduler::External } else { Scheduler::Embedded },
+        order: if input.in_order {
+            Order::Inform
+        } else {
+            Order::Weight
+        },
+        scheduler: if input.external {
+            Scheduler::External
+        } else {
+            Scheduler::Embedded
+        },
         lease: Period::from_secs(20),
         jobs_max: 3,
         topics_max: 2,
         topic_bytes_max: ByteSize(100),
         ..Eventmq::default()
     });
-    let subscriptions = Settings { zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Pub)), ..settings.clone() };
+    let subscriptions = Settings {
+        zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Pub)),
+        ..settings.clone()
+    };
     let settings = Arc::new(settings);
     let registry = Arc::<ConnectionRegistry>::default();
     let greet = |hub: &mut MemoryHub| {
         Talker::new(hub, Role::Dealer, |hub| {
             let registration = registry.enter(Arc::new(|_| ()));
-            hub.open(|info| Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, 1)))
+            hub.open(|info| {
+                Box::new(EventmqSpeaker::session(
+                    Arc::clone(&settings),
+                    info,
+                    registration,
+                    1,
+                ))
+            })
         })
     };
     let subscriber = hub.open(|info| {
         let registration = registry.enter(Arc::new(|_| ()));
-        Box::new(SubscriberSpeaker::session(&subscriptions, info, registration))
+        Box::new(SubscriberSpeaker::session(
+            &subscriptions,
+            info,
+            registration,
+        ))
     });
     let mut hello = BytesMut::new();
     Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer))).open(Timestamp(0), &mut hello);
@@ -153,15 +229,29 @@ fuzz_target!(|input: Input| {
                 let frames = frames.iter().map(Vec::as_slice);
                 hub.send(peer.client, Message::new(frames).frames());
             }
-            Move::Say { peer, which, id, queue, headers, text } => {
+            Move::Say {
+                peer,
+                which,
+                id,
+                queue,
+                headers,
+                text,
+            } => {
                 let peer = &mut peers[usize::from(*peer) % PEERS];
-                let packet = Packet { id: of(&IDS, *id), command: command(*which, *queue, *headers, text) };
+                let packet = Packet {
+                    id: of(&IDS, *id),
+                    command: command(*which, *queue, *headers, text),
+                };
                 peer.credits += usize::from(packet.command == Command::Ready);
                 hub.send(peer.client, Message::new(packet.frames()).frames());
             }
             Move::Subscribe { topic, cancel } => {
                 let topic: &[u8] = if *topic { b"t" } else { b"" };
-                let command = if *cancel { Transport::Cancel(topic) } else { Transport::Subscribe(topic) };
+                let command = if *cancel {
+                    Transport::Cancel(topic)
+                } else {
+                    Transport::Subscribe(topic)
+                };
                 let mut said = BytesMut::new();
                 command.encode(&mut said);
                 hub.send(subscriber, &said);
@@ -187,24 +277,58 @@ fn of<'a>(these: &[&'a [u8]], number: u8) -> &'a [u8] {
 fn command<'a>(which: u8, number: u8, headers: u8, text: &'a [u8]) -> Command<'a> {
     let (queue, headers) = (of(&QUEUES, number), Headers(of(&HEADERS, headers)));
     let text = text.get(..200).unwrap_or(text);
-    let plan = |interval, cron| Plan { queue, headers, interval, job: of(&JOBS, number), cron };
+    let plan = |interval, cron| Plan {
+        queue,
+        headers,
+        interval,
+        job: of(&JOBS, number),
+        cron,
+    };
     match which % 21 {
-        0 => Command::Inform { queues: of(&INFORMED, number), kind: PeerKind::Worker },
-        1 => Command::Inform { queues: b"", kind: PeerKind::Scheduler },
-        2 => Command::Inform { queues: text, kind: PeerKind::Worker },
+        0 => Command::Inform {
+            queues: of(&INFORMED, number),
+            kind: PeerKind::Worker,
+        },
+        1 => Command::Inform {
+            queues: b"",
+            kind: PeerKind::Scheduler,
+        },
+        2 => Command::Inform {
+            queues: text,
+            kind: PeerKind::Worker,
+        },
         3..6 => Command::Ready,
-        6..9 => Command::Request(Request { queue, headers, job: text }),
-        9 => Command::Reply { text: b"{\"value\": 1}", of: Some(of(&IDS, number)) },
-        10 => Command::Reply { text: b"{\"value\": \"TimeoutError\"}", of: Some(of(&IDS, number)) },
+        6..9 => Command::Request(Request {
+            queue,
+            headers,
+            job: text,
+        }),
+        9 => Command::Reply {
+            text: b"{\"value\": 1}",
+            of: Some(of(&IDS, number)),
+        },
+        10 => Command::Reply {
+            text: b"{\"value\": \"TimeoutError\"}",
+            of: Some(of(&IDS, number)),
+        },
         11 => Command::Reply { text, of: None },
         12 => Command::Schedule(plan(b"1", b"")),
         13 => Command::Schedule(plan(b"-1", of(&CRONS, number))),
         14 => Command::Unschedule(plan(b"1", b"")),
-        15 => Command::Publish { topic: b"topic", text },
+        15 => Command::Publish {
+            topic: b"topic",
+            text,
+        },
         16 => Command::Disconnect,
         17 => Command::Kbye,
-        18 => [Command::Status, Command::ShowWorkers, Command::ShowSchedulers][usize::from(number) % 3],
+        18 => [
+            Command::Status,
+            Command::ShowWorkers,
+            Command::ShowSchedulers,
+        ][usize::from(number) % 3],
         19 => Command::Heartbeat { time: text },
-        _ => Command::Ack { of: of(&IDS, number) },
+        _ => Command::Ack {
+            of: of(&IDS, number),
+        },
     }
 }

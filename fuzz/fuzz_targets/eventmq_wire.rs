@@ -6,7 +6,9 @@ use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use windlass_engine::Timestamp;
-use windlass_eventmq::wire::{Command, Headers, Packet, QUEUES_MAX, Queue, When, identity, is_time_out, queues};
+use windlass_eventmq::wire::{
+    Command, Headers, Packet, QUEUES_MAX, Queue, When, identity, is_time_out, queues,
+};
 use windlass_session::cron::croniter;
 use windlass_zmtp::Message;
 
@@ -39,10 +41,20 @@ const COMMANDS: [&str; 17] = [
 ];
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else { return };
-    let command = input.command.map(|number| COMMANDS[usize::from(number) % COMMANDS.len()]);
-    let head = command.map_or(vec![], |command| vec![&b""[..], b"eMQP/1.0", command.as_bytes()]);
-    let message = Message::new(head.into_iter().chain(input.frames.iter().copied()).chain([input.rest]));
+    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else {
+        return;
+    };
+    let command = input
+        .command
+        .map(|number| COMMANDS[usize::from(number) % COMMANDS.len()]);
+    let head = command.map_or(vec![], |command| {
+        vec![&b""[..], b"eMQP/1.0", command.as_bytes()]
+    });
+    let message = Message::new(
+        head.into_iter()
+            .chain(input.frames.iter().copied())
+            .chain([input.rest]),
+    );
     if let Ok(packet) = Packet::decode(&message) {
         let again = Message::new(packet.frames());
         assert_eq!(Packet::decode(&again), Ok(packet));
@@ -88,7 +100,13 @@ fn frame(text: &[u8]) {
 fn headers(headers: Headers<'_>) {
     let said = |headers: Headers<'_>| {
         let (timeout, retry) = (headers.timeout_secs(), headers.retry_count());
-        (timeout, retry, headers.guarantee(), headers.nohaste(), headers.run_count())
+        (
+            timeout,
+            retry,
+            headers.guarantee(),
+            headers.nohaste(),
+            headers.run_count(),
+        )
     };
     let more = headers.with_reply_requested();
     assert!(more.starts_with(headers.0) && Headers(&more).reply_requested());

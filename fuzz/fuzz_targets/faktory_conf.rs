@@ -17,21 +17,37 @@ mod foreign;
 mod options;
 
 fuzz_target!(|text: &str| {
-    let Ok(table) = text.parse::<toml::Table>() else { return };
+    let Ok(table) = text.parse::<toml::Table>() else {
+        return;
+    };
     match conf::Conf::of(&table) {
         Ok(conf) => {
             for entry in &conf.cron {
                 if let Ok(unit) = entry.job.work_unit() {
-                    let json: serde_json::Value = serde_json::from_str(&unit).expect("a work unit is JSON");
+                    let json: serde_json::Value =
+                        serde_json::from_str(&unit).expect("a work unit is JSON");
                     assert_eq!(json["jobtype"], entry.job.jobtype.as_str());
                 }
             }
-            assert!(conf.warnings.iter().all(|warning| warning.starts_with("conf.d: ")), "{:?}", conf.warnings);
+            assert!(
+                conf.warnings
+                    .iter()
+                    .all(|warning| warning.starts_with("conf.d: ")),
+                "{:?}",
+                conf.warnings
+            );
         }
         Err(wrong) => {
             assert!(!wrong.reason.is_empty());
-            let entries = table.get("cron").and_then(toml::Value::as_array).map_or(0, Vec::len);
-            assert!(wrong.entry.is_none_or(|entry| entry < entries), "{}: no such entry", wrong.reason);
+            let entries = table
+                .get("cron")
+                .and_then(toml::Value::as_array)
+                .map_or(0, Vec::len);
+            assert!(
+                wrong.entry.is_none_or(|entry| entry < entries),
+                "{}: no such entry",
+                wrong.reason
+            );
         }
     }
 });

@@ -22,12 +22,31 @@ struct Input {
 
 #[derive(Debug, Arbitrary)]
 enum Move {
-    Noise { peer: u8, bytes: Vec<u8> },
-    Push { peer: u8, jid: u8, bulk: bool, traits: Vec<u8> },
-    Line { peer: u8, verb: u8, jid: u8, extra: Vec<u8> },
-    HalfClose { peer: u8 },
-    Replace { peer: u8 },
-    Wait { ms: u32 },
+    Noise {
+        peer: u8,
+        bytes: Vec<u8>,
+    },
+    Push {
+        peer: u8,
+        jid: u8,
+        bulk: bool,
+        traits: Vec<u8>,
+    },
+    Line {
+        peer: u8,
+        verb: u8,
+        jid: u8,
+        extra: Vec<u8>,
+    },
+    HalfClose {
+        peer: u8,
+    },
+    Replace {
+        peer: u8,
+    },
+    Wait {
+        ms: u32,
+    },
 }
 
 /// Optional fields of a job.
@@ -89,7 +108,11 @@ const PEERS: usize = 3;
 /// What reads FWP's jobs for MUTATE.
 fn reader() -> Arc<Bridge> {
     let origin: Arc<dyn Origin> = Arc::new(FwpOrigin);
-    Arc::new(Bridge::new(vec![Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(origin) }]))
+    Arc::new(Bridge::new(vec![Side {
+        protocol: Protocol::FAKTORY,
+        name: "faktory",
+        origin: Some(origin),
+    }]))
 }
 
 struct World {
@@ -113,9 +136,20 @@ impl World {
             page_max: 2,
             ..Limits::default()
         };
-        let settings = Settings::new(Faktory { line_bytes_max: ByteSize(2_048), ..Faktory::default() }, Timestamp(0));
+        let settings = Settings::new(
+            Faktory {
+                line_bytes_max: ByteSize(2_048),
+                ..Faktory::default()
+            },
+            Timestamp(0),
+        );
         let hub = MemoryHub::new(limits, Timestamp(1_000), 1).reading(reader());
-        let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), greeted: 0 };
+        let mut world = Self {
+            hub,
+            settings: Arc::new(settings),
+            peers: Vec::new(),
+            greeted: 0,
+        };
         (0..PEERS).for_each(|place| {
             let peer = world.greet(place);
             world.peers.push(peer);
@@ -126,23 +160,53 @@ impl World {
     fn greet(&mut self, place: usize) -> ClientId {
         self.greeted += 1;
         let (settings, rng) = (Arc::clone(&self.settings), [self.greeted, 1]);
-        let client = self.hub.open(|info| Box::new(FaktorySpeaker::session(settings, info, rng)));
-        let hello = [r#"HELLO {"v":2}"#, r#"HELLO {"v":2,"wid":"w1"}"#, r#"HELLO {"v":2,"wid":"w1"}"#];
-        self.hub.send(client, format!("{}\n", hello[place % hello.len()]).as_bytes());
+        let client = self
+            .hub
+            .open(|info| Box::new(FaktorySpeaker::session(settings, info, rng)));
+        let hello = [
+            r#"HELLO {"v":2}"#,
+            r#"HELLO {"v":2,"wid":"w1"}"#,
+            r#"HELLO {"v":2,"wid":"w1"}"#,
+        ];
+        self.hub.send(
+            client,
+            format!("{}\n", hello[place % hello.len()]).as_bytes(),
+        );
         client
     }
 
     fn make(&mut self, next: &Move) {
         match next {
             Move::Noise { peer, bytes } => self.say(*peer, bytes),
-            Move::Push { peer, jid, bulk, traits } => {
-                let traits: String = traits.iter().map(|it| TRAITS[usize::from(*it) % TRAITS.len()]).collect();
-                let unit = format!(r#"{{"jid":"jid0000{}","jobtype":"T","args":[1]{traits}}}"#, jid % 8);
-                let line = if *bulk { format!("PUSHB [{unit},{unit}]\n") } else { format!("PUSH {unit}\n") };
+            Move::Push {
+                peer,
+                jid,
+                bulk,
+                traits,
+            } => {
+                let traits: String = traits
+                    .iter()
+                    .map(|it| TRAITS[usize::from(*it) % TRAITS.len()])
+                    .collect();
+                let unit = format!(
+                    r#"{{"jid":"jid0000{}","jobtype":"T","args":[1]{traits}}}"#,
+                    jid % 8
+                );
+                let line = if *bulk {
+                    format!("PUSHB [{unit},{unit}]\n")
+                } else {
+                    format!("PUSH {unit}\n")
+                };
                 self.say(*peer, line.as_bytes());
             }
-            Move::Line { peer, verb, jid, extra } => {
-                let line = LINES[usize::from(*verb) % LINES.len()].replace("{}", &format!("jid0000{}", jid % 8));
+            Move::Line {
+                peer,
+                verb,
+                jid,
+                extra,
+            } => {
+                let line = LINES[usize::from(*verb) % LINES.len()]
+                    .replace("{}", &format!("jid0000{}", jid % 8));
                 self.say(*peer, &[line.as_bytes(), extra, b"\n"].concat());
             }
             Move::HalfClose { peer } => self.hub.half_close(self.peers[usize::from(*peer) % PEERS]),
@@ -166,7 +230,10 @@ impl World {
         let heard = self.hub.take_output(client);
         let mut rest: &[u8] = &heard;
         while !rest.is_empty() {
-            let end = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line");
+            let end = rest
+                .windows(2)
+                .position(|pair| pair == b"\r\n")
+                .expect("a whole line");
             let (line, after) = (&rest[..end], &rest[end + 2..]);
             rest = match line[0] {
                 b'+' | b'-' => {
@@ -190,5 +257,9 @@ fuzz_target!(|input: Input| {
     let mut world = World::new();
     input.moves.iter().for_each(|next| world.make(next));
     world.hub.engine().check();
-    world.peers.clone().into_iter().for_each(|peer| world.listen(peer));
+    world
+        .peers
+        .clone()
+        .into_iter()
+        .for_each(|peer| world.listen(peer));
 });

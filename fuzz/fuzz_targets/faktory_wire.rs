@@ -10,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 use windlass_engine::Glob;
 use windlass_faktory::wire::{
-    Ack, Beat, Failed, Hello, Lines, List, Mutate, NewBatch, Request, Text, TrackSet, Unit, parse_time, run_text,
-    time_text,
+    Ack, Beat, Failed, Hello, Lines, List, Mutate, NewBatch, Request, Text, TrackSet, Unit,
+    parse_time, run_text, time_text,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -60,7 +60,9 @@ fuzz_target!(|input: Input<'_>| match input {
                 count += first.len();
                 rest = next;
             }
-            let all = List::parse(&text, usize::MAX).expect("it was one before").first;
+            let all = List::parse(&text, usize::MAX)
+                .expect("it was one before")
+                .first;
             assert_eq!(all.len(), count, "in parts");
             all.iter().for_each(kept);
         }
@@ -68,7 +70,12 @@ fuzz_target!(|input: Input<'_>| match input {
     },
     Input::Mutate(text) => drop(Mutate::parse(&text)),
     Input::Others(text) => {
-        drop((Ack::parse(&text), Beat::parse(&text), Failed::parse(&text), Hello::parse(&text)));
+        drop((
+            Ack::parse(&text),
+            Beat::parse(&text),
+            Failed::parse(&text),
+            Hello::parse(&text),
+        ));
         drop((NewBatch::parse(&text), TrackSet::parse(&text)));
     }
     Input::Glob { pattern, text } => drop(Glob::new(pattern).matches(text)),
@@ -112,8 +119,14 @@ fn kept(unit: &Unit<'_>) {
     let whole = text.whole(None, Some(1));
     let whole = std::str::from_utf8(&whole).expect("text");
     let again = Unit::parse(whole).unwrap_or_else(|error| panic!("{whole}: {error}"));
-    assert_eq!((&again.jid, &again.queue, &again.jobtype), (&unit.jid, &unit.queue, &unit.jobtype));
-    assert_eq!((again.retry, again.reserve_for, again.priority), (unit.retry, unit.reserve_for, unit.priority));
+    assert_eq!(
+        (&again.jid, &again.queue, &again.jobtype),
+        (&unit.jid, &unit.queue, &unit.jobtype)
+    );
+    assert_eq!(
+        (again.retry, again.reserve_for, again.priority),
+        (unit.retry, unit.reserve_for, unit.priority)
+    );
     assert_eq!(again.failure.is_some(), unit.failure.is_some());
     assert_eq!(Text::of(&again, ""), body, "kept again");
 }
@@ -121,14 +134,20 @@ fn kept(unit: &Unit<'_>) {
 /// A run of a schedule equals the job of its template, under its own jid.
 fn run(unit: &Unit<'_>) {
     let text = run_text(&Text::template(unit), "jid00000001", 1_000).expect("one of ours");
-    let named = Unit { jid: Cow::Borrowed("jid00000001"), ..unit.clone() };
+    let named = Unit {
+        jid: Cow::Borrowed("jid00000001"),
+        ..unit.clone()
+    };
     assert_eq!(text, Text::of(&named, &time_text(1_000)));
 }
 
 /// JSON is refused for its contents, anything else for its form.
 fn explained(text: &str, error: &str) {
-    let Some(words) = error.strip_prefix("invalid JSON: ") else { return };
+    let Some(words) = error.strip_prefix("invalid JSON: ") else {
+        return;
+    };
     let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();
-    let about_kinds = words.starts_with("json: ") || words.contains("not Unicode") || words.contains("max depth");
+    let about_kinds =
+        words.starts_with("json: ") || words.contains("not Unicode") || words.contains("max depth");
     assert!(!is_json || about_kinds, "{text}: {words}");
 }

@@ -26,12 +26,28 @@ struct Input {
 
 #[derive(Debug, Arbitrary)]
 enum Move {
-    Noise { peer: u8, bytes: Vec<u8> },
-    Packet { peer: u8, kind: u8, words: Vec<Word> },
-    Line { peer: u8, words: Vec<Word> },
-    HalfClose { peer: u8 },
-    Replace { peer: u8 },
-    Wait { ms: u16 },
+    Noise {
+        peer: u8,
+        bytes: Vec<u8>,
+    },
+    Packet {
+        peer: u8,
+        kind: u8,
+        words: Vec<Word>,
+    },
+    Line {
+        peer: u8,
+        words: Vec<Word>,
+    },
+    HalfClose {
+        peer: u8,
+    },
+    Replace {
+        peer: u8,
+    },
+    Wait {
+        ms: u16,
+    },
 }
 
 /// Elements of packets and lines: few different ones, so that they coincide.
@@ -120,14 +136,25 @@ impl World {
             frame_bytes_max: ByteSize(2_048),
             line_bytes_max: ByteSize(200),
             job_retries: u32::from(input.job_retries % 4),
-            on_timeout: if input.requeue { OnTimeout::Requeue } else { OnTimeout::Fail },
+            on_timeout: if input.requeue {
+                OnTimeout::Requeue
+            } else {
+                OnTimeout::Fail
+            },
             round_robin: input.round_robin,
             exceptions: input.exceptions,
             ..Gearman::default()
         };
-        let settings = Settings { section, ..Settings::new(prefix) };
+        let settings = Settings {
+            section,
+            ..Settings::new(prefix)
+        };
         let hub = MemoryHub::new(LIMITS, Timestamp(1_000), 1);
-        let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new() };
+        let mut world = Self {
+            hub,
+            settings: Arc::new(settings),
+            peers: Vec::new(),
+        };
         (0..PEERS).for_each(|_| {
             let peer = world.greet();
             world.peers.push(peer);
@@ -137,7 +164,8 @@ impl World {
 
     fn greet(&mut self) -> ClientId {
         let settings = Arc::clone(&self.settings);
-        self.hub.open(|info| Box::new(GearmanSpeaker::session(settings, info)))
+        self.hub
+            .open(|info| Box::new(GearmanSpeaker::session(settings, info)))
     }
 
     fn make(&mut self, next: &Move) {
@@ -167,14 +195,20 @@ impl World {
     /// All output is a server's complete packets and lines.
     fn listen(&mut self, client: ClientId) {
         let mut heard: BytesMut = self.hub.take_output(client);
-        let mut frames = Frames::new(wire::Limits { frame_bytes_max: 1 << 20, line_bytes_max: 1 << 20 });
+        let mut frames = Frames::new(wire::Limits {
+            frame_bytes_max: 1 << 20,
+            line_bytes_max: 1 << 20,
+        });
         while let Some(message) = frames.decode(&mut heard).expect("output can be decoded") {
             if let Message::Packet(packet) = message {
                 assert_eq!(packet.magic, Magic::Response);
                 Response::parse(&packet).expect("a response");
             }
         }
-        assert!(heard.is_empty() && frames.bytes_wanted() == 0, "half a message");
+        assert!(
+            heard.is_empty() && frames.bytes_wanted() == 0,
+            "half a message"
+        );
     }
 }
 
@@ -182,12 +216,22 @@ fn packet(kind: u8, words: &[Word]) -> Vec<u8> {
     let words: Vec<Vec<u8>> = words.iter().map(Word::bytes).collect();
     let body = words.join(&0);
     let size = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    [b"\0REQ".as_slice(), &u32::from(kind % 44).to_be_bytes(), &size.to_be_bytes(), &body].concat()
+    [
+        b"\0REQ".as_slice(),
+        &u32::from(kind % 44).to_be_bytes(),
+        &size.to_be_bytes(),
+        &body,
+    ]
+    .concat()
 }
 
 fuzz_target!(|input: Input| {
     let mut world = World::new(&input);
     input.moves.iter().for_each(|next| world.make(next));
     world.hub.engine().check();
-    world.peers.clone().into_iter().for_each(|peer| world.listen(peer));
+    world
+        .peers
+        .clone()
+        .into_iter()
+        .for_each(|peer| world.listen(peer));
 });

@@ -7,11 +7,15 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use windlass_gearman::wire::{
-    AdminError, AdminRequest, DecodeError, Frames, HEADER_BYTES, HandlePrefix, Limits, Message, Request, Response,
+    AdminError, AdminRequest, DecodeError, Frames, HEADER_BYTES, HandlePrefix, Limits, Message,
+    Request, Response,
 };
 
 /// Small, so that the fuzzer reaches them.
-const LIMITS: Limits = Limits { frame_bytes_max: 4096, line_bytes_max: 256 };
+const LIMITS: Limits = Limits {
+    frame_bytes_max: 4096,
+    line_bytes_max: 256,
+};
 
 /// A stream, and the sizes of its pieces; the rest is the last piece.
 #[derive(Debug)]
@@ -24,7 +28,10 @@ impl<'a> Arbitrary<'a> for Input<'a> {
     fn arbitrary(data: &mut Unstructured<'a>) -> Result<Self> {
         let pieces = usize::from(u8::arbitrary(data)? % 32).min(data.len());
         let piece_bytes = data.bytes(pieces)?;
-        Ok(Self { piece_bytes, stream: data.bytes(data.len())? })
+        Ok(Self {
+            piece_bytes,
+            stream: data.bytes(data.len())?,
+        })
     }
 
     fn arbitrary_take_rest(mut data: Unstructured<'a>) -> Result<Self> {
@@ -34,8 +41,16 @@ impl<'a> Arbitrary<'a> for Input<'a> {
 
 fuzz_target!(|input: Input<'_>| {
     let (messages, error) = decode([input.stream]);
-    assert_eq!(decode(pieces(&input)), (messages.clone(), error.clone()), "cut into pieces");
-    assert_eq!(decode(input.stream.chunks(1)), (messages.clone(), error), "cut into bytes");
+    assert_eq!(
+        decode(pieces(&input)),
+        (messages.clone(), error.clone()),
+        "cut into pieces"
+    );
+    assert_eq!(
+        decode(input.stream.chunks(1)),
+        (messages.clone(), error),
+        "cut into bytes"
+    );
     messages.iter().for_each(read_twice);
 });
 
@@ -132,8 +147,13 @@ fn rewritten(write: impl FnOnce(&mut BytesMut)) -> Message {
     let mut out = BytesMut::new();
     write(&mut out);
     // A number that was truncated in the input may be written with more digits.
-    let limits = Limits { frame_bytes_max: 1 << 20, line_bytes_max: 1 << 20 };
-    let message = Frames::new(limits).decode(&mut out).expect("what was written can be read");
+    let limits = Limits {
+        frame_bytes_max: 1 << 20,
+        line_bytes_max: 1 << 20,
+    };
+    let message = Frames::new(limits)
+        .decode(&mut out)
+        .expect("what was written can be read");
     assert!(out.is_empty(), "more than one message was written");
     message.expect("a whole message")
 }

@@ -2,7 +2,11 @@
 //! gearmand's SQLite queue, spiderq's snapshots. Each becomes a job or is left with a reason. Imported jobs go through
 //! an engine that checks itself.
 #![no_main]
-#![allow(dead_code, unreachable_pub, reason = "the file of the binary that is included has more in it than this needs")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the file of the binary that is included has more in it than this needs"
+)]
 
 use std::sync::LazyLock;
 
@@ -48,18 +52,38 @@ enum Stands {
 static CONFIGURED: LazyLock<Configured> = LazyLock::new(|| {
     let config = Config::default();
     let server = config.for_server();
-    let Config { faktory, gearman, spiderq, zmtp, .. } = config;
-    Configured { server, faktory, gearman, spiderq: Section { zmtp, ..spiderq } }
+    let Config {
+        faktory,
+        gearman,
+        spiderq,
+        zmtp,
+        ..
+    } = config;
+    Configured {
+        server,
+        faktory,
+        gearman,
+        spiderq: Section { zmtp, ..spiderq },
+    }
 });
 static FAKTORY: LazyLock<Faktory> = LazyLock::new(|| {
-    CONFIGURED.daemon(&CONFIGURED.faktory).and_then(|it| CONFIGURED.faktory.settings(&it)).expect("no file is named")
+    CONFIGURED
+        .daemon(&CONFIGURED.faktory)
+        .and_then(|it| CONFIGURED.faktory.settings(&it))
+        .expect("no file is named")
 });
 static GEARMAN: LazyLock<Gearman> = LazyLock::new(|| {
-    CONFIGURED.daemon(&CONFIGURED.gearman).and_then(|it| CONFIGURED.gearman.settings(&it)).expect("no prefix is set")
+    CONFIGURED
+        .daemon(&CONFIGURED.gearman)
+        .and_then(|it| CONFIGURED.gearman.settings(&it))
+        .expect("no prefix is set")
 });
 static SPIDERQ: LazyLock<Spiderq> = LazyLock::new(|| {
     let spiderq = &CONFIGURED.spiderq;
-    CONFIGURED.daemon(spiderq).and_then(|it| spiderq.settings(None, &it)).expect("one is served")
+    CONFIGURED
+        .daemon(spiderq)
+        .and_then(|it| spiderq.settings(None, &it))
+        .expect("one is served")
 });
 
 fuzz_target!(|input: Input<'_>| {
@@ -69,21 +93,48 @@ fuzz_target!(|input: Input<'_>| {
         Input::Records(bytes) => jsonl(&lines(bytes), &mut importer),
         Input::Faktory(jobs) => {
             let jobs = jobs.into_iter().filter_map(|(text, stands, at)| {
-                FAKTORY.adopt(Timestamp(1_800_000_000_000), text, standing(stands, Timestamp(at))).ok()
+                FAKTORY
+                    .adopt(
+                        Timestamp(1_800_000_000_000),
+                        text,
+                        standing(stands, Timestamp(at)),
+                    )
+                    .ok()
             });
             take(jobs, &mut importer);
         }
         Input::Gearman(rows) => {
-            let jobs = rows.into_iter().filter_map(|(function, unique, data, priority, at)| {
-                let [function, unique, workload] = [function, unique, data].map(Bytes::copy_from_slice);
-                let priority = [Priority::High, Priority::Normal, Priority::Low][usize::from(priority % 3)];
-                GEARMAN.adopt(Submission { function, unique, workload }, priority, at).ok()
-            });
+            let jobs = rows
+                .into_iter()
+                .filter_map(|(function, unique, data, priority, at)| {
+                    let [function, unique, workload] =
+                        [function, unique, data].map(Bytes::copy_from_slice);
+                    let priority = [Priority::High, Priority::Normal, Priority::Low]
+                        [usize::from(priority % 3)];
+                    GEARMAN
+                        .adopt(
+                            Submission {
+                                function,
+                                unique,
+                                workload,
+                            },
+                            priority,
+                            at,
+                        )
+                        .ok()
+                });
             take(jobs, &mut importer);
         }
         Input::Spiderq(file) => {
-            let Ok(entries) = snapshot::entries(file) else { return };
-            take(entries.into_iter().filter_map(|it| SPIDERQ.adopt(it.key, it.value).ok()), &mut importer);
+            let Ok(entries) = snapshot::entries(file) else {
+                return;
+            };
+            take(
+                entries
+                    .into_iter()
+                    .filter_map(|it| SPIDERQ.adopt(it.key, it.value).ok()),
+                &mut importer,
+            );
         }
     }
     importer.finish().expect("a rehearsal writes nothing");
@@ -101,7 +152,9 @@ fn standing(stands: Stands, at: Timestamp) -> Standing {
 
 fn take(jobs: impl Iterator<Item = NewJob>, importer: &mut Importer) {
     for (job, place) in jobs.zip(0..) {
-        importer.take(place, job).expect("a rehearsal writes nothing");
+        importer
+            .take(place, job)
+            .expect("a rehearsal writes nothing");
     }
 }
 
@@ -123,13 +176,20 @@ fn lines(records: &[u8]) -> Vec<u8> {
 
 /// Like `windlass import jsonl`: one pass to relate the jobs, one to import them.
 fn jsonl(text: &[u8], importer: &mut Importer) {
-    let lines = || text.split(|byte| *byte == b'\n').map(|line| Line::read(line, &CONFIGURED.server.protocols));
+    let lines = || {
+        text.split(|byte| *byte == b'\n')
+            .map(|line| Line::read(line, &CONFIGURED.server.protocols))
+    };
     let mut ranks = Ranks::default();
     lines().flatten().for_each(|line| ranks.see(&line));
     importer.expect(ranks);
     for (line, place) in lines().zip(0..) {
         match line {
-            Ok(line) => drop(importer.take_line(place, line).expect("a rehearsal writes nothing")),
+            Ok(line) => drop(
+                importer
+                    .take_line(place, line)
+                    .expect("a rehearsal writes nothing"),
+            ),
             Err(why) => assert!(!why.to_string().is_empty()),
         }
     }

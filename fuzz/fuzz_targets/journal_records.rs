@@ -10,8 +10,8 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, JobCommand, JobId, JobRef, Limits, NewJob, Protocol,
-    Tag, Timestamp,
+    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, JobCommand, JobId, JobRef,
+    Limits, NewJob, Protocol, Tag, Timestamp,
 };
 use windlass_store::{Checkpointer, Journal, Log as _, Record, Recovered, StoreLimits, open_parts};
 use windlass_testkit::store::{Fingerprint, MemoryLog, MemoryTable};
@@ -21,11 +21,17 @@ enum Input {
     /// A sequence of records.
     Records(Vec<u8>),
     /// The commits of a log and the values of a table.
-    Parts { commits: Vec<Vec<u8>>, values: BTreeMap<Vec<u8>, Vec<u8>> },
+    Parts {
+        commits: Vec<Vec<u8>>,
+        values: BTreeMap<Vec<u8>, Vec<u8>>,
+    },
     /// Records with correct framing, as commits of a log.
     Commits(Vec<Vec<u8>>),
     /// A real store in memory with changed values.
-    Table { steps: Vec<Step>, changes: Vec<(u8, u16, u8)> },
+    Table {
+        steps: Vec<Step>,
+        changes: Vec<(u8, u16, u8)>,
+    },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -40,7 +46,8 @@ const STEPS_MAX: usize = 24;
 
 fuzz_target!(|input: Input| match input {
     Input::Records(bytes) => records(&bytes),
-    Input::Parts { commits, values } => check(&MemoryLog::with(commits), &MemoryTable::with(values)),
+    Input::Parts { commits, values } =>
+        check(&MemoryLog::with(commits), &MemoryTable::with(values)),
     Input::Commits(commits) => {
         let framed = commits.iter().map(|bytes| framed(bytes)).collect();
         check(&MemoryLog::with(framed), &MemoryTable::new());
@@ -53,7 +60,9 @@ fn records(bytes: &[u8]) {
     for record in Record::all(bytes).map_while(Result::ok) {
         let mut again = Vec::new();
         record.encode(&mut again);
-        let read: Vec<Record> = Record::all(&again).map(|record| record.expect("our own record")).collect();
+        let read: Vec<Record> = Record::all(&again)
+            .map(|record| record.expect("our own record"))
+            .collect();
         assert_eq!(format!("{read:?}"), format!("{:?}", [record]));
     }
 }
@@ -76,18 +85,34 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn limits() -> Limits {
-    Limits { queues_max: 1_000, ..Limits::default() }
+    Limits {
+        queues_max: 1_000,
+        ..Limits::default()
+    }
 }
 
 fn small() -> StoreLimits {
-    StoreLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2, overflow: None }
+    StoreLimits {
+        log_bytes: 1,
+        keep_bytes: 500,
+        table_floor_bytes: 10_000,
+        table_multiple: 2,
+        overflow: None,
+    }
 }
 
 /// Opening refuses, or makes a consistent engine that is the same after another round through the store.
 fn check(log: &MemoryLog, table: &MemoryTable) {
-    let opened = |table: &MemoryTable| open_parts(log, Box::new(table.clone()), &small(), limits(), 1);
-    let Ok((mut checkpointer, recovered)) = opened(table) else { return };
-    let Recovered { engine, mut journal, .. } = recovered;
+    let opened =
+        |table: &MemoryTable| open_parts(log, Box::new(table.clone()), &small(), limits(), 1);
+    let Ok((mut checkpointer, recovered)) = opened(table) else {
+        return;
+    };
+    let Recovered {
+        engine,
+        mut journal,
+        ..
+    } = recovered;
     engine.check();
     let before = Fingerprint::of(&engine);
     let mut log = log.clone();
@@ -114,13 +139,22 @@ fn run(
     mut write: impl FnMut(Option<&windlass_store::Commit>),
 ) {
     let mut context = Context::new(Timestamp(1_000), 1);
-    engine.apply(CLIENT, Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
+    engine.apply(
+        CLIENT,
+        Tag::NONE,
+        ClientCommand::Open(ClientInfo::default()),
+        &mut context,
+    );
     for step in steps.iter().take(STEPS_MAX) {
         context.changes.clear();
         let command = match step {
             Step::Push(len) => {
                 let body = Bytes::from(vec![7; usize::from(*len)]);
-                Command::Job(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), body))))
+                Command::Job(JobCommand::Push(Box::new(NewJob::new(
+                    Protocol::GEARMAN,
+                    Bytes::from_static(b"q"),
+                    body,
+                ))))
             }
             Step::Cancel(id) => Command::Job(JobCommand::Cancel(JobRef::Id(JobId(u64::from(*id))))),
             Step::Checkpoint => {
@@ -141,7 +175,11 @@ fn table(steps: &[Step], changes: &[(u8, u16, u8)]) {
     let (mut log, table) = (MemoryLog::new(), MemoryTable::new());
     let (mut checkpointer, recovered) =
         open_parts(&log, Box::new(table.clone()), &small(), limits(), 1).expect("an empty store");
-    let Recovered { mut engine, mut journal, .. } = recovered;
+    let Recovered {
+        mut engine,
+        mut journal,
+        ..
+    } = recovered;
     run(&mut engine, &mut journal, steps, |commit| match commit {
         Some(commit) => log.append(commit).expect("memory"),
         None => drop(checkpointer.run(true).expect("memory")),
@@ -151,10 +189,15 @@ fn table(steps: &[Step], changes: &[(u8, u16, u8)]) {
     let mut values = table.values();
     let keys: Vec<Vec<u8>> = values.keys().cloned().collect();
     for (key, at, bits) in changes {
-        let value = keys.get(usize::from(*key) % keys.len().max(1)).and_then(|key| values.get_mut(key));
+        let value = keys
+            .get(usize::from(*key) % keys.len().max(1))
+            .and_then(|key| values.get_mut(key));
         if let Some(value) = value {
             let len = value.len().max(1);
-            value.get_mut(usize::from(*at) % len).into_iter().for_each(|byte| *byte ^= bits);
+            value
+                .get_mut(usize::from(*at) % len)
+                .into_iter()
+                .for_each(|byte| *byte ^= bits);
         }
     }
     check(&log, &MemoryTable::with(values));

@@ -14,9 +14,17 @@ fuzz_target!(|input: stream::Input| {
     for item in stream::items::<ToEdge>(&input.bytes(GOLDEN)) {
         if let ToEdge::Event { mut event, .. } = item {
             let bytes = event.bytes();
-            assert!(event.large_body(1).is_none_or(|body| !body.is_empty()), "{bytes} bytes");
+            assert!(
+                event.large_body(1).is_none_or(|body| !body.is_empty()),
+                "{bytes} bytes"
+            );
             event.queue_names_mut(|name| name.clear());
-            let _ = (event.acknowledges(), event.is_barrier(), event.handed_out().is_some(), event.is_urgent());
+            let _ = (
+                event.acknowledges(),
+                event.is_barrier(),
+                event.handed_out().is_some(),
+                event.is_urgent(),
+            );
         }
     }
 });

@@ -7,20 +7,33 @@
 mod stream;
 
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Limits, Tag, Timestamp};
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Limits, Tag, Timestamp,
+};
 use windlass_link::ToLeader;
 
 const GOLDEN: &str = include_str!("../../crates/link/golden/to_leader.txt");
 
 fn limits() -> Limits {
-    Limits { queues_max: 100, page_max: 10, batch_depth_max: 5, ..Limits::default() }
+    Limits {
+        queues_max: 100,
+        page_max: 10,
+        batch_depth_max: 5,
+        ..Limits::default()
+    }
 }
 
 /// The command in an item, or the one that a claim is.
 fn command(item: ToLeader) -> Option<(ClientId, Tag, Command)> {
     match item {
-        ToLeader::Command { client, tag, command } => Some((client, tag, command)),
-        ToLeader::Claim { client, claim } => Some((client, Tag::NONE, Command::Claim(Box::new(claim)))),
+        ToLeader::Command {
+            client,
+            tag,
+            command,
+        } => Some((client, tag, command)),
+        ToLeader::Claim { client, claim } => {
+            Some((client, Tag::NONE, Command::Claim(Box::new(claim))))
+        }
         _ => None,
     }
 }
@@ -31,9 +44,17 @@ fuzz_target!(|input: stream::Input| {
     engine.succeed(&mut context);
     engine.end_grace_at(Timestamp(1_100));
     for client in 0..3 {
-        engine.apply(ClientId(client), Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
+        engine.apply(
+            ClientId(client),
+            Tag::NONE,
+            ClientCommand::Open(ClientInfo::default()),
+            &mut context,
+        );
     }
-    for (client, tag, command) in stream::items::<ToLeader>(&input.bytes(GOLDEN)).into_iter().filter_map(command) {
+    for (client, tag, command) in stream::items::<ToLeader>(&input.bytes(GOLDEN))
+        .into_iter()
+        .filter_map(command)
+    {
         context.now = context.now.after_ms(7);
         engine.apply(ClientId(client.0 % 3), tag, command, &mut context);
         engine.check();

@@ -30,39 +30,74 @@ struct Input {
 
 #[derive(Debug, Arbitrary)]
 enum Move {
-    Noise { peer: u8, bytes: Vec<u8> },
-    Say { peer: u8, which: u8, key: bool, value: Vec<u8>, number: u8, cookie: bool },
-    HalfClose { peer: u8 },
-    Replace { peer: u8 },
-    Wait { ms: u16 },
+    Noise {
+        peer: u8,
+        bytes: Vec<u8>,
+    },
+    Say {
+        peer: u8,
+        which: u8,
+        key: bool,
+        value: Vec<u8>,
+        number: u8,
+        cookie: bool,
+    },
+    HalfClose {
+        peer: u8,
+    },
+    Replace {
+        peer: u8,
+    },
+    Wait {
+        ms: u16,
+    },
 }
 
 const PEERS: usize = 3;
 
 fuzz_target!(|input: Input| {
-    let mut hub = MemoryHub::new(Limits { jobs_max: 5, ..Limits::default() }, Timestamp(1_000), 1);
+    let mut hub = MemoryHub::new(
+        Limits {
+            jobs_max: 5,
+            ..Limits::default()
+        },
+        Timestamp(1_000),
+        1,
+    );
     let settings = Arc::new(Settings::new(Spiderq {
         queue: "tasks".to_owned(),
         dialect: [Dialect::Auto, Dialect::V1_3, Dialect::V1_4][usize::from(input.dialect % 3)],
         terminate: input.terminate,
         release_on_disconnect: input.release,
         lends_max: 3,
-        zmtp: Zmtp { message_bytes_max: ByteSize(300), ..Zmtp::default() },
+        zmtp: Zmtp {
+            message_bytes_max: ByteSize(300),
+            ..Zmtp::default()
+        },
         ..Spiderq::default()
     }));
     let registry = Arc::<ConnectionRegistry>::default();
     let greet = |hub: &mut MemoryHub, zmtp: bool| {
         let peer = hub.open(|info| {
-            Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ()))))
+            Box::new(SpiderqSpeaker::session(
+                Arc::clone(&settings),
+                info,
+                registry.enter(Arc::new(|_| ())),
+            ))
         });
         let mut hello = BytesMut::new();
         if zmtp {
-            Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer))).open(Timestamp(0), &mut hello);
+            Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer)))
+                .open(Timestamp(0), &mut hello);
         }
         hub.send(peer, &hello);
         peer
     };
-    let mut peers: Vec<ClientId> = input.zmtp.iter().map(|zmtp| greet(&mut hub, *zmtp)).collect();
+    let mut peers: Vec<ClientId> = input
+        .zmtp
+        .iter()
+        .map(|zmtp| greet(&mut hub, *zmtp))
+        .collect();
     let mut noisy = [false; PEERS];
     for next in &input.moves {
         match next {
@@ -71,7 +106,14 @@ fuzz_target!(|input: Input| {
                 noisy[peer] = true;
                 hub.send(peers[peer], bytes);
             }
-            Move::Say { peer, which, key, value, number, cookie } => {
+            Move::Say {
+                peer,
+                which,
+                key,
+                value,
+                number,
+                cookie,
+            } => {
                 let peer = usize::from(*peer) % PEERS;
                 let key: &[u8] = if *key { b"k" } else { b"l" };
                 let mut said = BytesMut::new();
@@ -99,7 +141,11 @@ fuzz_target!(|input: Input| {
             while !input.zmtp[index] && !noisy[index] && !said.is_empty() {
                 let (reply, length) = client::decode(&said).expect("a reply");
                 // Only the end of the counters shows their number.
-                let length = if matches!(reply, Reply::StatsGot(..)) { said.len() } else { length };
+                let length = if matches!(reply, Reply::StatsGot(..)) {
+                    said.len()
+                } else {
+                    length
+                };
                 drop(said.split_to(length));
             }
         }
@@ -110,13 +156,37 @@ fn request<'a>(which: u8, key: &'a [u8], value: &'a [u8], number: u64) -> Reques
     let value = value.get(..200).unwrap_or(value);
     match which % 15 {
         0 => Request::Count,
-        1 | 2 => Request::Add { key, value, mode: None },
+        1 | 2 => Request::Add {
+            key,
+            value,
+            mode: None,
+        },
         3 => Request::Update { key, value },
-        4 => Request::Lend { timeout_ms: number, patience: Patience::Block },
-        5 => Request::Lend { timeout_ms: number, patience: Patience::Poll },
-        6 => Request::Repay { lend_key: number, key, value, status: Status::Reward },
-        7 => Request::Repay { lend_key: number, key, value, status: Status::Drop },
-        8 => Request::Heartbeat { lend_key: number, key, timeout_ms: number },
+        4 => Request::Lend {
+            timeout_ms: number,
+            patience: Patience::Block,
+        },
+        5 => Request::Lend {
+            timeout_ms: number,
+            patience: Patience::Poll,
+        },
+        6 => Request::Repay {
+            lend_key: number,
+            key,
+            value,
+            status: Status::Reward,
+        },
+        7 => Request::Repay {
+            lend_key: number,
+            key,
+            value,
+            status: Status::Drop,
+        },
+        8 => Request::Heartbeat {
+            lend_key: number,
+            key,
+            timeout_ms: number,
+        },
         9 => Request::Lookup { key },
         10 => Request::Flush,
         11 => Request::Ping,

@@ -30,14 +30,21 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok((reply, length)) = client::decode(bytes) {
         let mut out = BytesMut::new();
         reply.encode(&mut out);
-        assert_eq!((&out[..], reply.bytes()), (&bytes[..length], length), "{reply:?}");
+        assert_eq!(
+            (&out[..], reply.bytes()),
+            (&bytes[..length], length),
+            "{reply:?}"
+        );
     }
     let mut rest = bytes;
     while let Ok(Cut::Whole(length)) = cut(rest, BYTES_MAX) {
         let (request, behind) = rest.split_at(length);
         // The message is complete: if it is invalid all the same, one of its choices is unknown.
         if let Err(fault) = Request::decode(request, Dialect::V1_3) {
-            assert!(matches!(fault, windlass_spiderq::wire::Fault::Unknown { .. }), "{fault:?}");
+            assert!(
+                matches!(fault, windlass_spiderq::wire::Fault::Unknown { .. }),
+                "{fault:?}"
+            );
         }
         rest = behind;
     }

@@ -21,11 +21,24 @@ fuzz_target!(|input: Input| {
             return;
         }
     };
-    let Opened { mut log, mut checkpointer, recovered, guard } = opened;
-    let Recovered { mut engine, mut journal, report, .. } = recovered;
+    let Opened {
+        mut log,
+        mut checkpointer,
+        recovered,
+        guard,
+    } = opened;
+    let Recovered {
+        mut engine,
+        mut journal,
+        report,
+        ..
+    } = recovered;
     assert_eq!(verdict.expect("it can be opened"), report);
     engine.check();
-    assert_eq!(Fingerprint::of(&engine).differs_from(&directory.acknowledged), None);
+    assert_eq!(
+        Fingerprint::of(&engine).differs_from(&directory.acknowledged),
+        None
+    );
 
     let mut context = Context::new(Timestamp(2_000), 1);
     for n in 0..3 {
@@ -34,7 +47,12 @@ fuzz_target!(|input: Input| {
         engine.apply(
             windlass_engine::ClientId(1),
             Tag::NONE,
-            BulkCommand::Mutate { filter, action: Mutation::Discard, after, limit: 1 },
+            BulkCommand::Mutate {
+                filter,
+                action: Mutation::Discard,
+                after,
+                limit: 1,
+            },
             &mut context,
         );
         journal.append(&engine, &context.changes);
@@ -42,10 +60,15 @@ fuzz_target!(|input: Input| {
             log.append(&commit).expect("room");
             journal.committed(commit.seq());
         }
-        checkpointer.run(n % 2 == 0).expect("what was opened can be read");
+        checkpointer
+            .run(n % 2 == 0)
+            .expect("what was opened can be read");
     }
     let print = Fingerprint::of(&engine);
     drop((log, checkpointer, guard));
     let again = open(&config, limits(), 1).expect("it was opened before");
-    assert_eq!(Fingerprint::of(&again.recovered.engine).differs_from(&print), None);
+    assert_eq!(
+        Fingerprint::of(&again.recovered.engine).differs_from(&print),
+        None
+    );
 });

@@ -63,7 +63,9 @@ enum Part<'a> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else { return };
+    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else {
+        return;
+    };
     let mut stream = stream(&input);
     for (at, change) in &input.changes {
         if let Some(byte) = stream.get_mut(usize::from(*at)) {
@@ -83,15 +85,31 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn client() -> CurveClient {
-    CurveClient::new(CurveSecretKey::new([2; 32]), SERVER.public(), ([3; 32], [4; 16]))
+    CurveClient::new(
+        CurveSecretKey::new([2; 32]),
+        SERVER.public(),
+        ([3; 32], [4; 16]),
+    )
 }
 
 fn peer(input: &Input<'_>) -> Peer {
-    let role = if input.publishes { Role::Pub } else { Role::Router };
-    let clients = if input.knows_clients { vec![CurvePublicKey::from([9; 32])] } else { Vec::new() };
+    let role = if input.publishes {
+        Role::Pub
+    } else {
+        Role::Router
+    };
+    let clients = if input.knows_clients {
+        vec![CurvePublicKey::from([9; 32])]
+    } else {
+        Vec::new()
+    };
     let server = CurveServer::new(SERVER.clone(), clients, || 7);
     let mechanism = Mechanism::Curve(Arc::new(server));
-    Peer::new(Arc::new(Settings { mechanism, limits: LIMITS, ..Settings::new(role) }))
+    Peer::new(Arc::new(Settings {
+        mechanism,
+        limits: LIMITS,
+        ..Settings::new(role)
+    }))
 }
 
 /// The server's WELCOME, which is the same for each connection: its random numbers are.
@@ -113,11 +131,25 @@ fn stream(input: &Input<'_>) -> Vec<u8> {
         client.hello(&mut out);
     }
     if input.handshake == Shake::Whole {
-        let socket_type = if input.publishes { SocketType::Sub } else { SocketType::Dealer };
-        let others = input.metadata.iter().map(|(name, value)| (name.to_vec().into(), value.to_vec().into())).collect();
-        let metadata = Metadata { socket_type: Some(socket_type), others, ..Metadata::default() };
+        let socket_type = if input.publishes {
+            SocketType::Sub
+        } else {
+            SocketType::Dealer
+        };
+        let others = input
+            .metadata
+            .iter()
+            .map(|(name, value)| (name.to_vec().into(), value.to_vec().into()))
+            .collect();
+        let metadata = Metadata {
+            socket_type: Some(socket_type),
+            others,
+            ..Metadata::default()
+        };
         let welcome = welcome(&out);
-        client.welcomed(&welcome, &metadata, &mut out).expect("the server's own WELCOME");
+        client
+            .welcomed(&welcome, &metadata, &mut out)
+            .expect("the server's own WELCOME");
     }
     let mut last = BytesMut::new();
     for part in &input.parts {
@@ -126,7 +158,11 @@ fn stream(input: &Input<'_>) -> Vec<u8> {
             Part::More(body) => put(Flags::MORE, body, &mut frame),
             Part::Last(body) => put(Flags::LAST, body, &mut frame),
             Part::Command(body) => put(Flags::COMMAND, body, &mut frame),
-            Part::Ping(ttl_ds, context) => Command::Ping { ttl_ds: *ttl_ds, context }.encode(&mut frame),
+            Part::Ping(ttl_ds, context) => Command::Ping {
+                ttl_ds: *ttl_ds,
+                context,
+            }
+            .encode(&mut frame),
             Part::Subscribe(topic) => Command::Subscribe(topic).encode(&mut frame),
             Part::Plain(body) => {
                 put(Flags::LAST, body, &mut out);
@@ -176,10 +212,22 @@ fn hear<'a>(input: &Input<'_>, pieces: impl IntoIterator<Item = &'a [u8]>) -> He
             }
         };
         if end.is_some() {
-            return Heard { events, said, close: end };
+            return Heard {
+                events,
+                said,
+                close: end,
+            };
         }
-        assert!(bytes.len() <= HELD_BYTES_MAX.max(8_192 + 9), "{} bytes", bytes.len());
+        assert!(
+            bytes.len() <= HELD_BYTES_MAX.max(8_192 + 9),
+            "{} bytes",
+            bytes.len()
+        );
         assert!(peer.bytes_wanted() <= 8_192 + 9);
     }
-    Heard { events, said, close: None }
+    Heard {
+        events,
+        said,
+        close: None,
+    }
 }

@@ -57,22 +57,43 @@ enum Part<'a> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else { return };
+    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else {
+        return;
+    };
     let settings = settings(&input);
     let stream = stream(&input);
     let whole = hear(&settings, [(&*stream, 0)]);
     let cut = pieces(&input, &stream);
-    assert_eq!(hear(&settings, cut.iter().map(|(piece, _)| (*piece, 0))), whole, "cut into pieces");
-    assert_eq!(hear(&settings, stream.chunks(1).map(|byte| (byte, 0))), whole, "cut into bytes");
+    assert_eq!(
+        hear(&settings, cut.iter().map(|(piece, _)| (*piece, 0))),
+        whole,
+        "cut into pieces"
+    );
+    assert_eq!(
+        hear(&settings, stream.chunks(1).map(|byte| (byte, 0))),
+        whole,
+        "cut into bytes"
+    );
     whole.events.iter().for_each(read_twice);
     hear(&settings, cut);
 });
 
 fn settings(input: &Input<'_>) -> Arc<Settings> {
     let role = [Role::Router, Role::Pub, Role::Dealer][usize::from(input.role % 3)];
-    let login = Login { user: "ann".into(), password: "pw".into() };
-    let mechanism = if input.plain { Mechanism::Plain(vec![login]) } else { Mechanism::Null };
-    Arc::new(Settings { mechanism, limits: LIMITS, ..Settings::new(role) })
+    let login = Login {
+        user: "ann".into(),
+        password: "pw".into(),
+    };
+    let mechanism = if input.plain {
+        Mechanism::Plain(vec![login])
+    } else {
+        Mechanism::Null
+    };
+    Arc::new(Settings {
+        mechanism,
+        limits: LIMITS,
+        ..Settings::new(role)
+    })
 }
 
 fn stream(input: &Input<'_>) -> BytesMut {
@@ -82,10 +103,18 @@ fn stream(input: &Input<'_>) -> BytesMut {
         Greeting::new(if plain { b"PLAIN" } else { b"NULL" }, false).encode(&mut out);
     }
     if matches!(input.start, Start::Handshake) {
-        let socket_type = [SocketType::Dealer, SocketType::Sub, SocketType::Router][usize::from(input.role % 3)];
-        let metadata = Metadata { socket_type: Some(socket_type), ..Metadata::default() };
+        let socket_type =
+            [SocketType::Dealer, SocketType::Sub, SocketType::Router][usize::from(input.role % 3)];
+        let metadata = Metadata {
+            socket_type: Some(socket_type),
+            ..Metadata::default()
+        };
         if plain && !client {
-            Command::Hello { user: b"ann", password: b"pw" }.encode(&mut out);
+            Command::Hello {
+                user: b"ann",
+                password: b"pw",
+            }
+            .encode(&mut out);
             Command::Initiate(metadata).encode(&mut out);
         } else {
             Command::Ready(metadata).encode(&mut out);
@@ -95,7 +124,11 @@ fn stream(input: &Input<'_>) -> BytesMut {
         match part {
             Part::More(body) => frame(Flags::MORE, body, &mut out),
             Part::Last(body) => frame(Flags::LAST, body, &mut out),
-            Part::Ping(ttl_ds, context) => Command::Ping { ttl_ds: *ttl_ds, context }.encode(&mut out),
+            Part::Ping(ttl_ds, context) => Command::Ping {
+                ttl_ds: *ttl_ds,
+                context,
+            }
+            .encode(&mut out),
             Part::Subscribe(topic) => Command::Subscribe(topic).encode(&mut out),
             Part::Cancel(topic) => Command::Cancel(topic).encode(&mut out),
             Part::Command(body) => frame(Flags::COMMAND, body, &mut out),
@@ -142,7 +175,11 @@ fn hear<'a>(settings: &Arc<Settings>, pieces: impl IntoIterator<Item = (&'a [u8]
     peer.open(now, &mut said);
     for (piece, wait_ms) in pieces {
         now = now.after_ms(wait_ms);
-        let mut end = if wait_ms > 0 { peer.tick(now, &mut said) } else { Ok(()) };
+        let mut end = if wait_ms > 0 {
+            peer.tick(now, &mut said)
+        } else {
+            Ok(())
+        };
         input.extend_from_slice(piece);
         let capacity = input.capacity();
         while end.is_ok() {
@@ -153,22 +190,41 @@ fn hear<'a>(settings: &Arc<Settings>, pieces: impl IntoIterator<Item = (&'a [u8]
             }
         }
         if let Err(close) = end {
-            assert_eq!(peer.read(now, &mut input, &mut said), Err(close.clone()), "an end is final");
+            assert_eq!(
+                peer.read(now, &mut input, &mut said),
+                Err(close.clone()),
+                "an end is final"
+            );
             assert_eq!(peer.next_deadline(), None);
-            return Heard { events, said, close: Some(close), wanted: peer.bytes_wanted() };
+            return Heard {
+                events,
+                said,
+                close: Some(close),
+                wanted: peer.bytes_wanted(),
+            };
         }
-        assert!(input.capacity() <= capacity, "it reserved what was only announced");
+        assert!(
+            input.capacity() <= capacity,
+            "it reserved what was only announced"
+        );
         assert!(input.len() <= INPUT_BYTES_MAX);
         pings += usize::from(wait_ms > 0);
         assert!(said.len() <= LIMITS.outbound_bytes_max + 9 * pings);
         assert!(peer.bytes_wanted() <= 8_192 + 9);
     }
-    Heard { events, said, close: None, wanted: peer.bytes_wanted() }
+    Heard {
+        events,
+        said,
+        close: None,
+        wanted: peer.bytes_wanted(),
+    }
 }
 
 /// A decoded message must be written and decode to the same message.
 fn read_twice(event: &Event) {
-    let Event::Message(message) = event else { return };
+    let Event::Message(message) = event else {
+        return;
+    };
     assert!((1..=LIMITS.parts_max).contains(&message.parts().len()));
     assert!(message.parts().map(<[u8]>::len).sum::<usize>() <= LIMITS.message_bytes_max);
     assert_eq!(message.parts().last(), Some(message.last()));

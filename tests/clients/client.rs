@@ -27,9 +27,13 @@ pub fn run(command: &mut Command) -> (bool, String) {
 /// The same for a scene that takes longer.
 pub fn run_for(command: &mut Command, patience_s: u64) -> (bool, String) {
     let mut said = tempfile::tempfile().unwrap();
-    command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap());
+    command
+        .stdin(Stdio::null())
+        .stdout(said.try_clone().unwrap())
+        .stderr(said.try_clone().unwrap());
     let child = command.spawn();
-    let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}; tests/install-clients installs it"));
+    let mut child = child
+        .unwrap_or_else(|error| panic!("{command:?}: {error}; tests/install-clients installs it"));
     let end = Instant::now() + Duration::from_secs(patience_s);
     let ended = loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -48,13 +52,18 @@ pub fn run_for(command: &mut Command, patience_s: u64) -> (bool, String) {
     let text = String::from_utf8_lossy(&bytes);
     match ended {
         Some(status) => (status.success(), text.into_owned()),
-        None => (false, format!("{command:?} did not end in {patience_s} s:\n{text}")),
+        None => (
+            false,
+            format!("{command:?} did not end in {patience_s} s:\n{text}"),
+        ),
     }
 }
 
 /// A client of ours in Python.
 pub fn python(file: &str) -> Command {
     let mut command = Command::new(installed("python/bin/python"));
-    command.env("PYTHONDONTWRITEBYTECODE", "1").arg(top().join("tests/clients").join(file));
+    command
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(top().join("tests/clients").join(file));
     command
 }

@@ -24,10 +24,20 @@ fn the_example_workers_take_and_finish_jobs() {
         }
         let mut command = Command::new(program);
         // Go keeps what it builds in a directory of its own.
-        command.env("GOCACHE", dir.path().join("go")).args(words).arg(top().join("docs/examples").join(file));
+        command
+            .env("GOCACHE", dir.path().join("go"))
+            .args(words)
+            .arg(top().join("docs/examples").join(file));
         let (succeeded, said) = run(command.args([url.as_str(), "q"]));
-        assert!(succeeded && said.contains("working on one") && said.contains("working on two"), "{program}: {said}");
+        assert!(
+            succeeded && said.contains("working on one") && said.contains("working on two"),
+            "{program}: {said}"
+        );
         let queue = http.get("/api/v1/queues/q").json();
-        assert_eq!((&queue["states"]["ready"], &queue["states"]["leased"]), (&0.into(), &0.into()), "{program}");
+        assert_eq!(
+            (&queue["states"]["ready"], &queue["states"]["leased"]),
+            (&0.into(), &0.into()),
+            "{program}"
+        );
     }
 }

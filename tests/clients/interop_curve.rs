@@ -17,9 +17,13 @@ struct Pair([String; 2]);
 
 impl Pair {
     fn new() -> Self {
-        let output = Command::new(env!("CARGO_BIN_EXE_windlass")).arg("curve-keypair").env_clear().output().unwrap();
-        let [secret, said] =
-            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap().trim().to_owned());
+        let output = Command::new(env!("CARGO_BIN_EXE_windlass"))
+            .arg("curve-keypair")
+            .env_clear()
+            .output()
+            .unwrap();
+        let [secret, said] = [output.stdout, output.stderr]
+            .map(|text| String::from_utf8(text).unwrap().trim().to_owned());
         let public = said.strip_prefix("public key: ").unwrap().to_owned();
         assert_eq!((secret.len(), public.len()), (40, 40));
         Self([public, secret])
@@ -38,10 +42,20 @@ impl Pair {
 
 /// A daemon whose spiderq and EventMQ have these keys.
 fn served(dir: &Path, keys: &str) -> Daemon {
-    let lists = ["listen", "admin_listen", "publish_listen", "subscribe_listen"];
-    let lists: String = lists.iter().map(|list| format!("{list} = [\"127.0.0.1:0\"]\n")).collect();
+    let lists = [
+        "listen",
+        "admin_listen",
+        "publish_listen",
+        "subscribe_listen",
+    ];
+    let lists: String = lists
+        .iter()
+        .map(|list| format!("{list} = [\"127.0.0.1:0\"]\n"))
+        .collect();
     let spiderq = format!("[spiderq]\nlisten = [\"127.0.0.1:0\"]\n{keys}");
-    daemon(dir).set(&format!("{spiderq}[eventmq]\n{lists}{keys}")).start()
+    daemon(dir)
+        .set(&format!("{spiderq}[eventmq]\n{lists}{keys}"))
+        .start()
 }
 
 /// Keys for a listener with this pair, and these clients.
@@ -55,7 +69,11 @@ fn curve(dir: &Path, server: &Pair, clients: &[String]) -> String {
 fn play(daemon: &Daemon, scene: &str, words: &[String]) {
     let mut client = python("interop/curve_peer.py");
     client.arg(scene).args(words);
-    for (key, name) in [("spiderq", "spiderq"), ("eventmq", "eventmq"), ("subscribe", "eventmq-subscribe")] {
+    for (key, name) in [
+        ("spiderq", "spiderq"),
+        ("eventmq", "eventmq"),
+        ("subscribe", "eventmq-subscribe"),
+    ] {
         client.arg(format!("{key}=tcp://{}", daemon.address(name)));
     }
     let (well, said) = run(&mut client);
@@ -75,7 +93,8 @@ fn stock_clients_are_served_with_curve() {
 
 #[test]
 fn only_known_clients_connect() {
-    let (dir, [server, known, stranger]) = (tempfile::tempdir().unwrap(), [(); 3].map(|()| Pair::new()));
+    let (dir, [server, known, stranger]) =
+        (tempfile::tempdir().unwrap(), [(); 3].map(|()| Pair::new()));
     let daemon = served(dir.path(), &curve(dir.path(), &server, &[known.public()]));
     let server_is = format!("server={}", server.public());
     let with = |pair: &Pair| [&[server_is.clone()][..], &pair.words()].concat();
@@ -83,13 +102,23 @@ fn only_known_clients_connect() {
     play(&daemon, "eventmq", &with(&known));
     play(&daemon, "refused", &with(&stranger));
     play(&daemon, "refused", &[]);
-    play(&daemon, "refused", &[format!("server={}", stranger.public())]);
-    play(&daemon, "refused", &["user=u".to_owned(), "password=p".to_owned()]);
+    play(
+        &daemon,
+        "refused",
+        &[format!("server={}", stranger.public())],
+    );
+    play(
+        &daemon,
+        "refused",
+        &["user=u".to_owned(), "password=p".to_owned()],
+    );
     wait_for_log(&daemon, "wrong password");
     wait_for_log(&daemon, "HELLO cannot be decrypted");
     // A renewed list applies to new connections.
     let file = dir.path().join("windlass.toml");
-    let text = fs::read_to_string(&file).unwrap().replace(&known.public(), &stranger.public());
+    let text = fs::read_to_string(&file)
+        .unwrap()
+        .replace(&known.public(), &stranger.public());
     fs::write(&file, text).unwrap();
     daemon.signal("HUP");
     wait_for_log(&daemon, "eventmq.curve_clients");

@@ -23,7 +23,9 @@ fn plays(scene: &str, address: &str) {
 fn plays_with_faktory(scene: &str, others: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let cron = |time, name| {
-        format!("[[faktory.cron]]\nschedule = \"{time}\"\njob = {{ type = \"{name}\", queue = \"reports\" }}\n")
+        format!(
+            "[[faktory.cron]]\nschedule = \"{time}\"\njob = {{ type = \"{name}\", queue = \"reports\" }}\n"
+        )
     };
     let crons = [cron("0 3 * * *", "Nightly"), cron("@every 1h", "Hourly")].concat();
     let daemon = common::daemon(dir.path()).set(&crons).start();
@@ -75,7 +77,8 @@ fn a_hundred_thousand_jobs_are_retried_by_filter() {
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     for _ in 0..100 {
         for _ in 0..1_000 {
-            peer.send(&common::submission("many", "", "x", true)).unwrap();
+            peer.send(&common::submission("many", "", "x", true))
+                .unwrap();
         }
         (0..1_000).for_each(|_| drop(peer.packet().unwrap()));
     }
@@ -83,10 +86,17 @@ fn a_hundred_thousand_jobs_are_retried_by_filter() {
     let http = Http(daemon.address("http"));
     let mut killed = 0;
     while killed < 100_000 {
-        killed += http.post("/api/v1/jobs/kill?queue=many&state=ready", "").json()["changed"].as_u64().unwrap();
+        killed += http
+            .post("/api/v1/jobs/kill?queue=many&state=ready", "")
+            .json()["changed"]
+            .as_u64()
+            .unwrap();
     }
     plays("bulk", &at(&daemon));
-    assert_eq!(http.get("/api/v1/queues/many").json()["states"]["ready"], 100_000);
+    assert_eq!(
+        http.get("/api/v1/queues/many").json()["states"]["ready"],
+        100_000
+    );
 }
 
 #[test]
@@ -98,11 +108,19 @@ fn a_reader_sees_nothing_that_changes_something() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(b"read-read\n").unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"read-read\n")
+        .unwrap();
     let logins = dir.path().join("logins");
     std::fs::write(&logins, child.wait_with_output().unwrap().stdout).unwrap();
     let keys = format!("[http]\nlisten = [\"127.0.0.1:0\"]\nlogins = {logins:?}\n");
     let daemon = common::daemon(dir.path()).set(&keys).start();
-    Peer::connect(daemon.address("gearman")).unwrap().submit("few", "", "x").unwrap();
+    Peer::connect(daemon.address("gearman"))
+        .unwrap()
+        .submit("few", "", "x")
+        .unwrap();
     plays("reader", &at(&daemon));
 }

@@ -47,14 +47,29 @@ per_key = { waiting_max = 3 }
 
 fn play(client: &str, scene: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let protocol = if matches!(client, "gear" | "tool") { "gearman" } else { client };
+    let protocol = if matches!(client, "gear" | "tool") {
+        "gearman"
+    } else {
+        client
+    };
     let daemon = daemon(dir.path()).set(POLICIES).eventmq("").start();
     let address = daemon.address(protocol);
     let (host, port) = (address.ip().to_string(), address.port().to_string());
     let mut peer = python("interop/policies_peer.py");
-    peer.args([client, &host, &port, &daemon.address("http").to_string(), scene]);
-    let seconds = std::env::var("WINDLASS_TEST_RATE_SECONDS").ok().filter(|_| scene == "rate");
-    let patience_s = 120 + 3 * seconds.as_ref().map_or(0, |seconds| seconds.parse::<u64>().unwrap());
+    peer.args([
+        client,
+        &host,
+        &port,
+        &daemon.address("http").to_string(),
+        scene,
+    ]);
+    let seconds = std::env::var("WINDLASS_TEST_RATE_SECONDS")
+        .ok()
+        .filter(|_| scene == "rate");
+    let patience_s = 120
+        + 3 * seconds
+            .as_ref()
+            .map_or(0, |seconds| seconds.parse::<u64>().unwrap());
     let (well, said) = run_for(peer.args(seconds), patience_s);
     assert!(well, "{said}\n{}", daemon.log_text());
     println!("{client} {scene}: {said}");

@@ -39,9 +39,13 @@ impl Stage {
     fn play(&self, scene: &str, login: &[&str]) -> (Daemon, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let listen = format!("listen = [{:?}]", self.listen(dir.path()));
-        let daemon = daemon(dir.path()).set(&format!("[spiderq]\n{listen}\n{}", self.keys)).start();
+        let daemon = daemon(dir.path())
+            .set(&format!("[spiderq]\n{listen}\n{}", self.keys))
+            .start();
         let mut client = python("interop/spiderq_peer.py");
-        client.args([&self.address(&daemon, dir.path()), self.dialect, scene]).args(login);
+        client
+            .args([&self.address(&daemon, dir.path()), self.dialect, scene])
+            .args(login);
         let (well, said) = run(&mut client);
         assert!(well, "{said}\n{}", daemon.log_text());
         (daemon, dir)
@@ -78,14 +82,26 @@ interop! {
 
 #[test]
 fn an_allowed_client_stops_the_daemon() {
-    let (mut daemon, dir) = Stage { transport: "ipc", dialect: "1.3", keys: "terminate = true" }.play("terminate", &[]);
+    let (mut daemon, dir) = Stage {
+        transport: "ipc",
+        dialect: "1.3",
+        keys: "terminate = true",
+    }
+    .play("terminate", &[]);
     assert!(daemon.wait().success());
-    assert!(!dir.path().join("spiderq.ipc").exists(), "nothing is left of the socket");
+    assert!(
+        !dir.path().join("spiderq.ipc").exists(),
+        "nothing is left of the socket"
+    );
 }
 
 #[test]
 fn a_password_is_required() {
-    let stage = Stage { transport: "tcp", dialect: "1.4", keys: "user = \"u\"\npassword = \"secret\"" };
+    let stage = Stage {
+        transport: "tcp",
+        dialect: "1.4",
+        keys: "user = \"u\"\npassword = \"secret\"",
+    };
     stage.play("login", &["u", "secret"]);
     for login in [&[][..], &["u", "wrong"], &["v", "secret"]] {
         stage.play("no_login", login);
@@ -94,5 +110,10 @@ fn a_password_is_required() {
 
 #[test]
 fn a_login_without_a_configured_password_fails() {
-    Stage { transport: "tcp", dialect: "1.4", keys: "" }.play("no_login", &["u", "secret"]);
+    Stage {
+        transport: "tcp",
+        dialect: "1.4",
+        keys: "",
+    }
+    .play("no_login", &["u", "secret"]);
 }

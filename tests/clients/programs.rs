@@ -7,13 +7,23 @@ use std::process::{Child, Command, Output, Stdio};
 /// A program pointed at the daemon.
 pub fn stock(program: &str, address: SocketAddr) -> Command {
     let mut command = Command::new(program);
-    command.args(["-h", &address.ip().to_string(), "-p", &address.port().to_string()]);
+    command.args([
+        "-h",
+        &address.ip().to_string(),
+        "-p",
+        &address.port().to_string(),
+    ]);
     command
 }
 
 /// Runs a program to its end with this standard input.
 pub fn run(command: &mut Command, input: &[u8]) -> Output {
-    let mut child = start(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut child = start(
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut stdin = child.stdin.take().unwrap();
     // It may answer before it has read everything.
     let input = input.to_vec();
@@ -37,7 +47,9 @@ pub fn admin(address: SocketAddr, question: &[&str]) -> String {
 }
 
 fn start(command: &mut Command) -> Child {
-    command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; tests/install-clients installs it"))
+    command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}; tests/install-clients installs it"))
 }
 
 /// A program in the background, killed when dropped.
@@ -45,19 +57,31 @@ pub struct Running(Child);
 
 impl Running {
     pub fn start(command: &mut Command) -> Self {
-        Self(start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())))
+        Self(start(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null()),
+        ))
     }
 
     /// Starts it with its output captured.
     pub fn start_piped(command: &mut Command) -> Self {
-        Self(start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped())))
+        Self(start(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped()),
+        ))
     }
 
     /// The next line on its standard error.
     pub fn complains(&mut self) -> String {
         let mut line = String::new();
         // A buffer of one byte, so that nothing further is read.
-        BufReader::with_capacity(1, self.0.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        BufReader::with_capacity(1, self.0.stderr.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         line
     }
 

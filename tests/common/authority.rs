@@ -20,10 +20,15 @@ impl Authority {
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "an authority");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "an authority");
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap().pem();
-        Self { certificate, issuer: Issuer::new(params, key) }
+        Self {
+            certificate,
+            issuer: Issuer::new(params, key),
+        }
     }
 
     /// A certificate for a host.
@@ -37,6 +42,9 @@ impl Authority {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Identity { certificate, key: key.serialize_pem() }
+        Identity {
+            certificate,
+            key: key.serialize_pem(),
+        }
     }
 }

@@ -26,7 +26,11 @@ const AT_ONCE: usize = 100;
 
 /// The body of a job: of a kilobyte, or of a megabyte.
 pub fn body(of: &str, number: usize) -> String {
-    let bytes = if of == "gearman" && number.is_multiple_of(100) { 1 << 20 } else { 1 << 10 };
+    let bytes = if of == "gearman" && number.is_multiple_of(100) {
+        1 << 20
+    } else {
+        1 << 10
+    };
     let head = format!("{of} {number} ");
     head.repeat(bytes / head.len() + 1)
 }
@@ -38,15 +42,28 @@ pub fn push_all(daemon: &Daemon) {
     for first in (0..FWP).step_by(AT_ONCE) {
         let job = |number| {
             let args = body("faktory", number);
-            let at = if number.is_multiple_of(10) { ",\"at\":\"2099-01-01T00:00:00Z\"" } else { "" };
-            format!("{{\"jid\":\"faktory-{number}\",\"jobtype\":\"T{}\",\"args\":[\"{args}\"]{at}}}", number % 20)
+            let at = if number.is_multiple_of(10) {
+                ",\"at\":\"2099-01-01T00:00:00Z\""
+            } else {
+                ""
+            };
+            format!(
+                "{{\"jid\":\"faktory-{number}\",\"jobtype\":\"T{}\",\"args\":[\"{args}\"]{at}}}",
+                number % 20
+            )
         };
         let jobs: Vec<String> = (first..first + AT_ONCE).map(job).collect();
         assert_eq!(fwp.ask(&format!("PUSHB [{}]", jobs.join(","))), "{}");
     }
     let mut spiderq = Bare::connect(daemon.address("spiderq"));
     for number in 0..OTHERS {
-        assert_eq!(spiderq.ask(&add(&format!("entry {number}"), body("spiderq", number).as_bytes())), ADDED);
+        assert_eq!(
+            spiderq.ask(&add(
+                &format!("entry {number}"),
+                body("spiderq", number).as_bytes()
+            )),
+            ADDED
+        );
     }
     let mut client = eventmq::Peer::connect(daemon.address("eventmq"), "client");
     for number in 0..OTHERS {
@@ -60,17 +77,24 @@ pub fn push_gearman(address: SocketAddr, numbers: std::ops::Range<usize>) {
     let numbers: Vec<usize> = numbers.collect();
     for part in numbers.chunks(AT_ONCE) {
         for number in part {
-            peer.send(&submission("backlog", "", body("gearman", *number), true)).unwrap();
+            peer.send(&submission("backlog", "", body("gearman", *number), true))
+                .unwrap();
         }
         for number in part {
             let packet = peer.packet().unwrap();
-            assert!(matches!(Response::parse(&packet), Ok(Response::JobCreated { .. })), "j{number}: {packet:?}");
+            assert!(
+                matches!(Response::parse(&packet), Ok(Response::JobCreated { .. })),
+                "j{number}: {packet:?}"
+            );
         }
     }
 }
 
 fn message(number: usize) -> String {
-    format!(r#"["run", {{"callable": "report", "args": ["{}"]}}]"#, body("eventmq", number))
+    format!(
+        r#"["run", {{"callable": "report", "args": ["{}"]}}]"#,
+        body("eventmq", number)
+    )
 }
 
 /// Takes and completes the Gearman jobs of these numbers, which are next, and compares their bodies.
@@ -78,11 +102,21 @@ pub fn drain_gearman(address: SocketAddr, numbers: impl IntoIterator<Item = usiz
     let mut peer = Peer::connect(address).unwrap();
     peer.can_do("backlog").unwrap();
     for number in numbers {
-        let job = peer.grab().unwrap().unwrap_or_else(|| panic!("job {number} is missing"));
-        assert!(job.workload == body("gearman", number), "job {number} has another body: {:.40?}", job.workload);
+        let job = peer
+            .grab()
+            .unwrap()
+            .unwrap_or_else(|| panic!("job {number} is missing"));
+        assert!(
+            job.workload == body("gearman", number),
+            "job {number} has another body: {:.40?}",
+            job.workload
+        );
         peer.complete(&job.handle).unwrap();
     }
-    assert!(peer.line("version").unwrap().starts_with("OK "), "the completions have been processed");
+    assert!(
+        peer.line("version").unwrap().starts_with("OK "),
+        "the completions have been processed"
+    );
 }
 
 /// Takes and acknowledges FWP's jobs until there are none, in order, and compares their bodies. Returns their numbers.
@@ -107,18 +141,35 @@ pub fn drain_fwp(address: SocketAddr) -> Vec<usize> {
 pub fn drain_others(daemon: &Daemon) {
     let mut spiderq = Bare::connect(daemon.address("spiderq"));
     for number in 0..OTHERS {
-        let lease: Lease = spiderq.lease(false).unwrap_or_else(|| panic!("entry {number} is missing"));
-        assert_eq!((&*lease.key, &lease.value[..]), (&*format!("entry {number}"), body("spiderq", number).as_bytes()));
+        let lease: Lease = spiderq
+            .lease(false)
+            .unwrap_or_else(|| panic!("entry {number} is missing"));
+        assert_eq!(
+            (&*lease.key, &lease.value[..]),
+            (
+                &*format!("entry {number}"),
+                body("spiderq", number).as_bytes()
+            )
+        );
         assert_eq!(spiderq.ask(&repay(&lease, Status::Drop)), REPAID);
     }
     assert_eq!(spiderq.lease(false), None);
-    let mut worker = eventmq::Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "mail"]]"#);
+    let mut worker =
+        eventmq::Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "mail"]]"#);
     worker.ready(OTHERS);
     for number in 0..OTHERS {
         let request = worker.hear().unwrap();
-        assert_eq!((&*request[0], &*request[1]), ("REQUEST", &*format!("eventmq-{number}")));
-        assert!(request.contains(&message(number)), "eventmq-{number}: {request:.200?}");
-        worker.say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]]).unwrap();
+        assert_eq!(
+            (&*request[0], &*request[1]),
+            ("REQUEST", &*format!("eventmq-{number}"))
+        );
+        assert!(
+            request.contains(&message(number)),
+            "eventmq-{number}: {request:.200?}"
+        );
+        worker
+            .say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]])
+            .unwrap();
     }
 }
 
@@ -134,7 +185,9 @@ pub fn drain_by_two(address: SocketAddr, jobs: usize) {
         }
         for peer in &mut peers {
             let packet = peer.packet().unwrap();
-            let Ok(Response::JobAssign { handle, .. }) = Response::parse(&packet) else { panic!("{packet:?}") };
+            let Ok(Response::JobAssign { handle, .. }) = Response::parse(&packet) else {
+                panic!("{packet:?}")
+            };
             let handle = bytes::Bytes::copy_from_slice(handle);
             peer.complete(&handle).unwrap();
         }
@@ -145,7 +198,10 @@ pub fn drain_by_two(address: SocketAddr, jobs: usize) {
 pub fn bytes_on_disk(daemon: &Daemon) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let mut bytes = 0;
-    for entry in fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().flatten() {
+    for entry in fs::read_dir(format!("/proc/{}/fd", daemon.pid()))
+        .unwrap()
+        .flatten()
+    {
         let is_nameless = fs::read_link(entry.path()).is_ok_and(|target| {
             let target = target.to_string_lossy().into_owned();
             target.contains("/data/") && target.ends_with("(deleted)")

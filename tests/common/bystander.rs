@@ -22,7 +22,10 @@ impl Bystander {
     /// `job` is what it does again and again, with the number of times before; `fresh` is the same on a new connection.
     /// Both panic if they are not served.
     pub fn new(mut job: impl FnMut(u64) + Send + 'static, fresh: impl Fn() + 'static) -> Self {
-        let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stop, served) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&served));
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
@@ -30,13 +33,20 @@ impl Bystander {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Self { stop, served, thread: Some(thread), fresh: Box::new(fresh) }
+        Self {
+            stop,
+            served,
+            thread: Some(thread),
+            fresh: Box::new(fresh),
+        }
     }
 
     /// Waits until it has been served many more times, and a new connection too.
     pub fn is_served(&self) {
         let goal = self.served.load(Ordering::Relaxed) + MANY;
-        wait_until("a bystander is served", || self.served.load(Ordering::Relaxed) >= goal || self.has_failed());
+        wait_until("a bystander is served", || {
+            self.served.load(Ordering::Relaxed) >= goal || self.has_failed()
+        });
         assert!(!self.has_failed(), "a bystander was hung up on");
         (self.fresh)();
     }
@@ -48,7 +58,9 @@ impl Bystander {
 
 impl fmt::Debug for Bystander {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bystander").field("served", &self.served).finish_non_exhaustive()
+        f.debug_struct("Bystander")
+            .field("served", &self.served)
+            .finish_non_exhaustive()
     }
 }
 
@@ -57,7 +69,10 @@ impl Drop for Bystander {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let outcome = thread.join();
-            assert!(outcome.is_ok() || thread::panicking(), "a bystander was hung up on");
+            assert!(
+                outcome.is_ok() || thread::panicking(),
+                "a bystander was hung up on"
+            );
         }
     }
 }

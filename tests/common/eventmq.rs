@@ -18,12 +18,16 @@ pub type Heard = Vec<String>;
 
 impl Peer {
     pub fn connect(address: SocketAddr, identity: &str) -> Self {
-        Self { dealer: Dealer::connect(address, identity.as_bytes()) }
+        Self {
+            dealer: Dealer::connect(address, identity.as_bytes()),
+        }
     }
 
     /// The same, for a daemon that may crash at any time.
     pub fn try_connect(address: SocketAddr, identity: &str) -> io::Result<Self> {
-        Ok(Self { dealer: Dealer::try_connect_as(address, "DEALER", identity.as_bytes())? })
+        Ok(Self {
+            dealer: Dealer::try_connect_as(address, "DEALER", identity.as_bytes())?,
+        })
     }
 
     /// Connects a worker of these queues (JSON) and waits until it is acknowledged.
@@ -47,7 +51,10 @@ impl Peer {
     fn inform(&mut self, queues: &str, kind: &str) -> io::Result<()> {
         self.say(&["INFORM", "inform", queues, kind])?;
         let ack = self.hear_any()?;
-        assert_eq!((&ack[0][..], &ack[2..]), ("ACK", &["inform".to_owned()][..]));
+        assert_eq!(
+            (&ack[0][..], &ack[2..]),
+            ("ACK", &["inform".to_owned()][..])
+        );
         // The stock JobManager starts its processes at this message.
         assert_eq!(self.hear_any()?[0], "HEARTBEAT");
         Ok(())
@@ -66,7 +73,8 @@ impl Peer {
     }
 
     pub fn say_bytes(&mut self, frames: &[&[u8]]) -> io::Result<()> {
-        self.dealer.say(&message(&[&[b"", VERSION], frames].concat()))
+        self.dealer
+            .say(&message(&[&[b"", VERSION], frames].concat()))
     }
 
     /// Requests a job and waits until it is on the disk.
@@ -78,7 +86,10 @@ impl Peer {
     /// Expects the acknowledgement of this request next.
     pub fn is_told(&mut self, id: &str) {
         let reply = self.hear().unwrap();
-        assert_eq!((&reply[0][..], &reply[2..]), ("REPLY", &[id.to_owned()][..]));
+        assert_eq!(
+            (&reply[0][..], &reply[2..]),
+            ("REPLY", &[id.to_owned()][..])
+        );
     }
 
     /// The next message that is not a heartbeat.
@@ -94,9 +105,14 @@ impl Peer {
     /// The next message.
     pub fn hear_any(&mut self) -> io::Result<Heard> {
         let parts = self.dealer.hear_message()?;
-        let [delimiter, version, heard @ ..] = &parts[..] else { panic!("{parts:?}") };
+        let [delimiter, version, heard @ ..] = &parts[..] else {
+            panic!("{parts:?}")
+        };
         assert_eq!((&delimiter[..], &version[..]), (&b""[..], VERSION));
-        Ok(heard.iter().map(|part| String::from_utf8(part.clone()).unwrap()).collect())
+        Ok(heard
+            .iter()
+            .map(|part| String::from_utf8(part.clone()).unwrap())
+            .collect())
     }
 }
 
@@ -108,22 +124,31 @@ pub struct Subscriber {
 
 impl Subscriber {
     pub fn connect(address: SocketAddr, topics: &[&str]) -> Self {
-        let mut subscriber = Self { dealer: Dealer::connect_as(address, "SUB", b"") };
+        let mut subscriber = Self {
+            dealer: Dealer::connect_as(address, "SUB", b""),
+        };
         for topic in topics {
-            subscriber.dealer.say(&command("SUBSCRIBE", topic.as_bytes())).unwrap();
+            subscriber
+                .dealer
+                .say(&command("SUBSCRIBE", topic.as_bytes()))
+                .unwrap();
         }
         subscriber
     }
 
     /// As peers of ZMTP 3.0 cancel a subscription.
     pub fn cancel(&mut self, topic: &str) {
-        self.dealer.say(&frame(0, &[b"\0", topic.as_bytes()].concat())).unwrap();
+        self.dealer
+            .say(&frame(0, &[b"\0", topic.as_bytes()].concat()))
+            .unwrap();
     }
 
     /// A topic, and the length of the message.
     pub fn hear(&mut self) -> (String, usize) {
         let parts = self.dealer.hear_message().unwrap();
-        let [topic, text] = &parts[..] else { panic!("{parts:?}") };
+        let [topic, text] = &parts[..] else {
+            panic!("{parts:?}")
+        };
         (String::from_utf8(topic.clone()).unwrap(), text.len())
     }
 }

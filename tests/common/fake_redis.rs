@@ -41,7 +41,9 @@ enum Reply {
 /// order, without their structure.
 pub(crate) fn ask(redis: &str, words: &[&str]) -> io::Result<Vec<String>> {
     let mut request = format!("*{}\r\n", words.len());
-    words.iter().for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
+    words
+        .iter()
+        .for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
     let mut stream = connect(redis)?;
     stream.write_all(request.as_bytes())?;
     let (mut from, mut texts, mut open) = (BufReader::new(stream), Vec::new(), 1);
@@ -49,7 +51,10 @@ pub(crate) fn ask(redis: &str, words: &[&str]) -> io::Result<Vec<String>> {
         open -= 1;
         let mut line = String::new();
         from.read_line(&mut line)?;
-        let (kind, rest) = line.trim_end().split_at_checked(1).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (kind, rest) = line
+            .trim_end()
+            .split_at_checked(1)
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
         match kind {
             "+" | ":" => texts.push(rest.to_owned()),
             "$" if rest != "-1" => {
@@ -77,7 +82,10 @@ pub(crate) fn connect(redis: &str) -> io::Result<Box<dyn Stream>> {
 pub(crate) fn start(password: Option<&str>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let state = State { password: password.map(str::to_owned), ..State::default() };
+    let state = State {
+        password: password.map(str::to_owned),
+        ..State::default()
+    };
     let state = Arc::new(Mutex::new(state));
     thread::spawn(move || {
         for (stream, id) in listener.incoming().zip(1..) {
@@ -100,7 +108,10 @@ fn serve(stream: &TcpStream, id: u64, state: &Mutex<State>) {
         let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
         let mut state = state.lock().unwrap();
         let reply = match name.as_str() {
-            "AUTH" if words.last().map(Vec::as_slice) == state.password.as_deref().map(str::as_bytes) => {
+            "AUTH"
+                if words.last().map(Vec::as_slice)
+                    == state.password.as_deref().map(str::as_bytes) =>
+            {
                 allowed = true;
                 Reply::Ok
             }
@@ -173,24 +184,44 @@ fn range<T>(items: &[T], first: i64, last: i64) -> &[T] {
     let length = i64::try_from(items.len()).unwrap();
     let index = |at: i64| if at < 0 { at + length } else { at };
     let (first, end) = (index(first).max(0), (index(last) + 1).clamp(0, length));
-    if first >= end { &[] } else { &items[usize::try_from(first).unwrap()..usize::try_from(end).unwrap()] }
+    if first >= end {
+        &[]
+    } else {
+        &items[usize::try_from(first).unwrap()..usize::try_from(end).unwrap()]
+    }
 }
 
 impl State {
     fn answer(&mut self, id: u64, name: &str, words: &[Bytes]) -> Reply {
         match (name, words) {
             ("PING" | "SELECT", _) | ("CLIENT", [_, ..])
-                if words.first().is_none_or(|what| what != b"ID" && what != b"LIST") =>
+                if words
+                    .first()
+                    .is_none_or(|what| what != b"ID" && what != b"LIST") =>
             {
                 Reply::Ok
             }
             ("CLIENT", [what]) if what == b"ID" => Reply::Number(i64::try_from(id).unwrap()),
             ("CLIENT", [what]) if what == b"LIST" => {
-                let line = |(id, peer): (&u64, &String)| format!("id={id} addr={peer} flags=N db=0 cmd=brpop\n");
-                Reply::Bulk(self.clients.iter().map(line).collect::<String>().into_bytes())
+                let line = |(id, peer): (&u64, &String)| {
+                    format!("id={id} addr={peer} flags=N db=0 cmd=brpop\n")
+                };
+                Reply::Bulk(
+                    self.clients
+                        .iter()
+                        .map(line)
+                        .collect::<String>()
+                        .into_bytes(),
+                )
             }
             ("SCAN", _) => Reply::scanned(self.keys.keys().cloned()),
-            ("TYPE", [key]) => Reply::Bulk(self.keys.get(key).map_or("none", Value::kind).as_bytes().to_vec()),
+            ("TYPE", [key]) => Reply::Bulk(
+                self.keys
+                    .get(key)
+                    .map_or("none", Value::kind)
+                    .as_bytes()
+                    .to_vec(),
+            ),
             ("SET", [key, text]) => {
                 self.keys.insert(key.clone(), Value::Text(text.clone()));
                 Reply::Ok
@@ -201,7 +232,9 @@ impl State {
                 None => Reply::Null,
             },
             ("SADD", [key, members @ ..]) => {
-                let Value::Set(set) = self.value(key, Value::Set(BTreeSet::new())) else { return WRONG };
+                let Value::Set(set) = self.value(key, Value::Set(BTreeSet::new())) else {
+                    return WRONG;
+                };
                 set.extend(members.iter().cloned());
                 Reply::Ok
             }
@@ -211,52 +244,79 @@ impl State {
                 None => Reply::scanned([]),
             },
             ("LPUSH", [key, entries @ ..]) => {
-                let Value::List(list) = self.value(key, Value::List(Vec::new())) else { return WRONG };
-                entries.iter().for_each(|entry| list.insert(0, entry.clone()));
+                let Value::List(list) = self.value(key, Value::List(Vec::new())) else {
+                    return WRONG;
+                };
+                entries
+                    .iter()
+                    .for_each(|entry| list.insert(0, entry.clone()));
                 Reply::Ok
             }
             ("RPUSH", [key, entries @ ..]) => {
-                let Value::List(list) = self.value(key, Value::List(Vec::new())) else { return WRONG };
+                let Value::List(list) = self.value(key, Value::List(Vec::new())) else {
+                    return WRONG;
+                };
                 list.extend(entries.iter().cloned());
                 Reply::Ok
             }
             ("HELLO", _) => Reply::Hello,
             ("SAVE" | "BGSAVE", []) => Reply::Ok,
             ("LRANGE", [key, first, last]) => match self.keys.get(key) {
-                Some(Value::List(list)) => Reply::bulks(range(list, number(first), number(last)).iter().cloned()),
+                Some(Value::List(list)) => {
+                    Reply::bulks(range(list, number(first), number(last)).iter().cloned())
+                }
                 Some(_) => WRONG,
                 None => Reply::List(Vec::new()),
             },
             ("LREM", [key, count, entry]) if number(count) == -1 => {
-                let Some(Value::List(list)) = self.keys.get_mut(key) else { return Reply::Number(0) };
+                let Some(Value::List(list)) = self.keys.get_mut(key) else {
+                    return Reply::Number(0);
+                };
                 let at = list.iter().rposition(|it| it == entry);
                 at.map(|at| list.remove(at));
                 self.forget_if_empty(key);
                 Reply::Number(at.map_or(0, |_| 1))
             }
             ("ZADD", [key, score, entry]) => {
-                let Value::Sorted(set) = self.value(key, Value::Sorted(BTreeMap::new())) else { return WRONG };
-                set.insert(entry.clone(), String::from_utf8_lossy(score).parse().unwrap());
+                let Value::Sorted(set) = self.value(key, Value::Sorted(BTreeMap::new())) else {
+                    return WRONG;
+                };
+                set.insert(
+                    entry.clone(),
+                    String::from_utf8_lossy(score).parse().unwrap(),
+                );
                 Reply::Ok
             }
-            ("ZRANGE", [key, first, last, scores]) if scores == b"WITHSCORES" => match self.keys.get(key) {
-                Some(Value::Sorted(set)) => {
-                    let mut sorted: Vec<_> = set.iter().collect();
-                    sorted.sort_by(|(a, x), (b, y)| x.total_cmp(y).then(a.cmp(b)));
-                    let entries = range(&sorted, number(first), number(last)).iter();
-                    Reply::bulks(entries.flat_map(|(entry, score)| [(*entry).clone(), score.to_string().into_bytes()]))
+            ("ZRANGE", [key, first, last, scores]) if scores == b"WITHSCORES" => {
+                match self.keys.get(key) {
+                    Some(Value::Sorted(set)) => {
+                        let mut sorted: Vec<_> = set.iter().collect();
+                        sorted.sort_by(|(a, x), (b, y)| x.total_cmp(y).then(a.cmp(b)));
+                        let entries = range(&sorted, number(first), number(last)).iter();
+                        Reply::bulks(entries.flat_map(|(entry, score)| {
+                            [(*entry).clone(), score.to_string().into_bytes()]
+                        }))
+                    }
+                    Some(_) => WRONG,
+                    None => Reply::List(Vec::new()),
                 }
-                Some(_) => WRONG,
-                None => Reply::List(Vec::new()),
-            },
+            }
             ("ZREM", [key, entries @ ..]) => {
-                let Some(Value::Sorted(set)) = self.keys.get_mut(key) else { return Reply::Number(0) };
-                let removed = entries.iter().filter(|entry| set.remove(*entry).is_some()).count();
+                let Some(Value::Sorted(set)) = self.keys.get_mut(key) else {
+                    return Reply::Number(0);
+                };
+                let removed = entries
+                    .iter()
+                    .filter(|entry| set.remove(*entry).is_some())
+                    .count();
                 self.forget_if_empty(key);
                 Reply::Number(i64::try_from(removed).unwrap())
             }
             _ => {
-                eprintln!("the test's Redis does not know {name} with {} arguments", words.len());
+                eprintln!(
+                    "the test's Redis does not know {name} with {} arguments",
+                    words.len()
+                );
                 Reply::Error("ERR unknown command")
             }
         }
@@ -278,7 +338,8 @@ impl State {
     }
 }
 
-const WRONG: Reply = Reply::Error("WRONGTYPE Operation against a key holding the wrong kind of value");
+const WRONG: Reply =
+    Reply::Error("WRONGTYPE Operation against a key holding the wrong kind of value");
 
 impl Value {
     const fn kind(&self) -> &'static str {

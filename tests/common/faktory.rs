@@ -31,7 +31,9 @@ impl Fwp {
     pub(crate) fn try_worker(address: SocketAddr, wid: &str) -> io::Result<Self> {
         let mut fwp = Self(BufReader::new(super::socket(address)?));
         fwp.read()?;
-        fwp.try_ask(&format!("HELLO {{\"v\":2,\"wid\":\"{wid}\",\"hostname\":\"h\",\"pid\":1,\"labels\":[]}}"))?;
+        fwp.try_ask(&format!(
+            "HELLO {{\"v\":2,\"wid\":\"{wid}\",\"hostname\":\"h\",\"pid\":1,\"labels\":[]}}"
+        ))?;
         Ok(fwp)
     }
 
@@ -39,10 +41,19 @@ impl Fwp {
     pub(crate) fn hello(address: SocketAddr, password: &str) -> (Self, String) {
         let mut fwp = Self(BufReader::new(super::socket(address).unwrap()));
         let hi = fwp.read().unwrap();
-        let mut hello = String::from("{\"v\":2,\"wid\":\"wid-1\",\"hostname\":\"h\",\"pid\":1,\"labels\":[]");
+        let mut hello =
+            String::from("{\"v\":2,\"wid\":\"wid-1\",\"hostname\":\"h\",\"pid\":1,\"labels\":[]");
         if let Some((_, salt)) = hi.split_once("\"s\":\"") {
             let salt = salt.split('"').next().unwrap();
-            let times: u32 = hi.split_once("\"i\":").unwrap().1.split(',').next().unwrap().parse().unwrap();
+            let times: u32 = hi
+                .split_once("\"i\":")
+                .unwrap()
+                .1
+                .split(',')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap();
             let first = Sha256::digest(format!("{password}{salt}"));
             let hash = (1..times).fold(first, |hash, _| Sha256::digest(hash));
             write!(hello, ",\"pwdhash\":\"{}\"", hex::encode(hash)).unwrap();
@@ -58,12 +69,17 @@ impl Fwp {
 
     /// Sends a line and does not wait for its answer.
     pub(crate) fn say(&mut self, line: &str) {
-        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        self.0
+            .get_mut()
+            .write_all(format!("{line}\r\n").as_bytes())
+            .unwrap();
     }
 
     /// The same, for a daemon that may crash at any time.
     pub(crate) fn try_ask(&mut self, line: &str) -> io::Result<String> {
-        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes())?;
+        self.0
+            .get_mut()
+            .write_all(format!("{line}\r\n").as_bytes())?;
         self.read()
     }
 
@@ -76,7 +92,9 @@ impl Fwp {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         // An incomplete line is not an answer.
-        let line = line.strip_suffix("\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+        let line = line
+            .strip_suffix("\r\n")
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(match line.strip_prefix('$') {
             Some("-1") => "null".to_owned(),
             Some(length) => {

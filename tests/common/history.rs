@@ -12,29 +12,42 @@ pub(crate) fn fail_twice(daemon: &Daemon) {
     let push = r#"PUSH {"jid":"history00001","queue":"q","jobtype":"Send","args":[],"retry":9}"#;
     assert_eq!(Fwp::connect(daemon.address("faktory")).ask(push), "+OK");
     for (wid, error) in [
-        ("first", r#""errtype":"IOError","message":"no route","backtrace":["a.rb:1","b.rb:2"]"#),
+        (
+            "first",
+            r#""errtype":"IOError","message":"no route","backtrace":["a.rb:1","b.rb:2"]"#,
+        ),
         ("second", r#""errtype":"TypeError","message":"nil""#),
     ] {
         let mut worker = Fwp::try_worker(daemon.address("faktory"), wid).unwrap();
         let job = worker.ask("FETCH q");
         assert!(job.contains("history00001"), "{job}");
-        assert_eq!(worker.ask(&format!("FAIL {{\"jid\":\"history00001\",{error}}}")), "+OK");
+        assert_eq!(
+            worker.ask(&format!("FAIL {{\"jid\":\"history00001\",{error}}}")),
+            "+OK"
+        );
         if wid == "first" {
-            let retried = Http(daemon.address("http")).post(&format!("/api/v1/jobs/{}/retry", number(daemon)), "");
+            let retried = Http(daemon.address("http"))
+                .post(&format!("/api/v1/jobs/{}/retry", number(daemon)), "");
             assert_eq!(retried.status, 200, "{}", retried.text());
         }
     }
 }
 
 fn number(daemon: &Daemon) -> u64 {
-    let found = Http(daemon.address("http")).get("/api/v1/jobs?name=history00001").json();
-    found["jobs"][0]["id"].as_u64().unwrap_or_else(|| panic!("{found}"))
+    let found = Http(daemon.address("http"))
+        .get("/api/v1/jobs?name=history00001")
+        .json();
+    found["jobs"][0]["id"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{found}"))
 }
 
 /// What a daemon must remember of that.
 #[track_caller]
 pub(crate) fn check(daemon: &Daemon) {
-    let job = Http(daemon.address("http")).get(&format!("/api/v1/jobs/{}", number(daemon))).json();
+    let job = Http(daemon.address("http"))
+        .get(&format!("/api/v1/jobs/{}", number(daemon)))
+        .json();
     let list = job["history"].as_array().unwrap_or_else(|| panic!("{job}"));
     let without_times = |attempt: &Value| {
         let mut attempt = attempt.clone();
@@ -42,7 +55,10 @@ pub(crate) fn check(daemon: &Daemon) {
             assert!(attempt[time].is_string(), "{job}");
             attempt.as_object_mut().unwrap().remove(time);
         }
-        assert!(attempt["seconds"].as_f64().is_some_and(|it| it >= 0.0), "{job}");
+        assert!(
+            attempt["seconds"].as_f64().is_some_and(|it| it >= 0.0),
+            "{job}"
+        );
         attempt.as_object_mut().unwrap().remove("seconds");
         attempt
     };

@@ -25,7 +25,9 @@ impl Answer {
 
     /// The value of a header, whose name is given in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        self.head
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 }
 
@@ -41,8 +43,14 @@ impl Http {
     /// The value of a series of `/metrics`, whose labels are part of its name.
     pub fn metric(self, series: &str) -> f64 {
         let page = self.get("/metrics");
-        let value = page.text().lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("{series} is missing:\n{}", page.text())).parse().unwrap()
+        let value = page
+            .text()
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value
+            .unwrap_or_else(|| panic!("{series} is missing:\n{}", page.text()))
+            .parse()
+            .unwrap()
     }
 
     pub fn post(self, path: &str, body: impl AsRef<[u8]>) -> Answer {
@@ -53,7 +61,13 @@ impl Http {
         self.request("DELETE", path, &[], b"")
     }
 
-    pub fn request(self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub fn request(
+        self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
         if !headers.iter().any(|(name, _)| *name == "Host") {
             head.push_str("Host: localhost\r\n");
@@ -72,16 +86,33 @@ impl Http {
     /// Sends these bytes and reads the answer to its end.
     pub fn raw(self, bytes: &[u8]) -> Answer {
         let mut stream = TcpStream::connect(self.0).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
         // The server may answer, and close, before it has read everything.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or_else(|| {
-            panic!("no answer to {}: {}", String::from_utf8_lossy(bytes), String::from_utf8_lossy(&answer))
-        });
+        let end = answer
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+            .unwrap_or_else(|| {
+                panic!(
+                    "no answer to {}: {}",
+                    String::from_utf8_lossy(bytes),
+                    String::from_utf8_lossy(&answer)
+                )
+            });
         let head = String::from_utf8(answer[..end].to_vec()).unwrap();
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-        Answer { status, head, body: answer.split_off(end + 4) }
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap();
+        Answer {
+            status,
+            head,
+            body: answer.split_off(end + 4),
+        }
     }
 }

@@ -44,7 +44,9 @@ impl Ledger {
         if let Some((holder, before)) = self.in_hand.insert(key.clone(), (daemon, kills))
             && before == self.kills_of(holder)
         {
-            self.faults.push(format!("two jobs of {key} are in hand, one of them is {number}"));
+            self.faults.push(format!(
+                "two jobs of {key} are in hand, one of them is {number}"
+            ));
         }
     }
 
@@ -75,11 +77,23 @@ impl InOrder {
         let mut client = Peer::connect(daemons[0]).unwrap();
         for number in 0..jobs {
             for key in 0..keys {
-                client.submit(QUEUE, "", format!("key-{key}|{number}{}", " ".repeat(bytes))).unwrap();
+                client
+                    .submit(
+                        QUEUE,
+                        "",
+                        format!("key-{key}|{number}{}", " ".repeat(bytes)),
+                    )
+                    .unwrap();
             }
         }
         let addresses = Mutex::new(daemons);
-        Arc::new(Self { keys, jobs, addresses, ledger: Mutex::default(), stop: AtomicBool::new(false) })
+        Arc::new(Self {
+            keys,
+            jobs,
+            addresses,
+            ledger: Mutex::default(),
+            stop: AtomicBool::new(false),
+        })
     }
 
     /// Starts a worker of this daemon, which connects again and again.
@@ -100,7 +114,9 @@ impl InOrder {
         while !self.stop.load(Ordering::Relaxed) {
             // A job that other workers may not have yet is in hand for a moment.
             thread::sleep(Duration::from_millis(1));
-            let Some(assigned) = worker.grab()? else { continue };
+            let Some(assigned) = worker.grab()? else {
+                continue;
+            };
             let text = String::from_utf8(assigned.workload.to_vec()).unwrap();
             let (key, number) = text.split_once('|').unwrap();
             let job = (key.to_owned(), number.trim_end().parse().unwrap());
@@ -136,7 +152,9 @@ impl InOrder {
     pub fn finish(&self, workers: Vec<JoinHandle<()>>) {
         self.wait_for(100);
         self.stop.store(true, Ordering::Relaxed);
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
         let ledger = self.ledger.lock().unwrap();
         assert_eq!(ledger.faults, [""; 0]);
     }

@@ -17,7 +17,11 @@ pub struct Load {
 
 impl Load {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { next: AtomicU64::new(0), acknowledged: Mutex::default(), stop: AtomicBool::new(false) })
+        Arc::new(Self {
+            next: AtomicU64::new(0),
+            acknowledged: Mutex::default(),
+            stop: AtomicBool::new(false),
+        })
     }
 
     pub fn acknowledged(&self) -> usize {
@@ -25,7 +29,12 @@ impl Load {
     }
 
     /// Starts this many clients. A client ends with its connection, or begins anew if `again`.
-    pub fn start(self: &Arc<Self>, clients: usize, address: SocketAddr, again: bool) -> Vec<JoinHandle<()>> {
+    pub fn start(
+        self: &Arc<Self>,
+        clients: usize,
+        address: SocketAddr,
+        again: bool,
+    ) -> Vec<JoinHandle<()>> {
         self.stop.store(false, Ordering::Relaxed);
         let client = |load: Arc<Self>| {
             move || {
@@ -37,12 +46,16 @@ impl Load {
                 }
             }
         };
-        (0..clients).map(|_| thread::spawn(client(Arc::clone(self)))).collect()
+        (0..clients)
+            .map(|_| thread::spawn(client(Arc::clone(self))))
+            .collect()
     }
 
     /// Submits until the connection ends.
     pub fn submit(&self, address: SocketAddr) {
-        let Ok(mut peer) = Peer::connect(address) else { return };
+        let Ok(mut peer) = Peer::connect(address) else {
+            return;
+        };
         while !self.stop.load(Ordering::Relaxed) {
             let id = self.next.fetch_add(1, Ordering::Relaxed);
             // Some have bodies that the table keeps in pieces.
@@ -65,7 +78,9 @@ impl Load {
 
     pub fn end(&self, clients: Vec<JoinHandle<()>>) {
         self.stop.store(true, Ordering::Relaxed);
-        clients.into_iter().for_each(|client| client.join().unwrap());
+        clients
+            .into_iter()
+            .for_each(|client| client.join().unwrap());
     }
 
     /// Works all jobs off: each acknowledged one is there, and none is there twice.
@@ -79,7 +94,13 @@ impl Load {
             assert!(seen.insert(id), "job {id} is there twice");
             peer.complete(&job.handle).unwrap();
         }
-        let lost: Vec<_> = self.acknowledged.lock().unwrap().difference(&seen).copied().collect();
+        let lost: Vec<_> = self
+            .acknowledged
+            .lock()
+            .unwrap()
+            .difference(&seen)
+            .copied()
+            .collect();
         assert!(lost.is_empty(), "acknowledged but lost: {lost:?}");
     }
 }

@@ -1,6 +1,10 @@
 //! Shared by the end-to-end tests: the daemon under test, and a blocking Gearman peer that uses our own codec, for
 //! exact control over requests. Stock clients have their own tests (`interop`).
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its own part of this"
+)]
 
 pub mod authority;
 pub mod backlog;
@@ -27,7 +31,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use windlass_gearman::wire::{
-    AssignForm, Frames, Kind, Limits, Message, Packet, Priority, Report, Request, Response, Submission,
+    AssignForm, Frames, Kind, Limits, Message, Packet, Priority, Report, Request, Response,
+    Submission,
 };
 use windlass_testkit::daemon::{Daemon, Plan};
 
@@ -52,14 +57,21 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub fn wait_for_log(daemon: &Daemon, text: &str) {
     let end = Instant::now() + PATIENCE;
     while !daemon.log_text().contains(text) {
-        assert!(Instant::now() < end, "not logged within a minute: {text}\n{}", daemon.log_text());
+        assert!(
+            Instant::now() < end,
+            "not logged within a minute: {text}\n{}",
+            daemon.log_text()
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// A number from the environment, for longer runs.
 pub fn from_env(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }
 
 /// A transport: a socket, or TLS over one.
@@ -97,7 +109,12 @@ impl Peer {
 
     pub fn over(stream: impl Stream + Send + 'static) -> Self {
         let frames = Frames::new(Limits::new(1 << 29));
-        Self { stream: Box::new(stream), frames, input: BytesMut::new(), ready: VecDeque::new() }
+        Self {
+            stream: Box::new(stream),
+            frames,
+            input: BytesMut::new(),
+            ready: VecDeque::new(),
+        }
     }
 
     pub fn send(&mut self, request: &Request) -> io::Result<()> {
@@ -116,7 +133,11 @@ impl Peer {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(message);
             }
-            while let Some(message) = self.frames.decode(&mut self.input).map_err(io::Error::other)? {
+            while let Some(message) = self
+                .frames
+                .decode(&mut self.input)
+                .map_err(io::Error::other)?
+            {
                 self.ready.push_back(message);
             }
             if self.ready.is_empty() {
@@ -142,20 +163,29 @@ impl Peer {
     }
 
     /// Submits a background job and waits for its handle; an ERROR packet is an error.
-    pub fn submit(&mut self, function: &str, unique: &str, workload: impl Into<Bytes>) -> io::Result<Bytes> {
+    pub fn submit(
+        &mut self,
+        function: &str,
+        unique: &str,
+        workload: impl Into<Bytes>,
+    ) -> io::Result<Bytes> {
         self.send(&submission(function, unique, workload, true))?;
         let packet = self.packet()?;
         match Response::parse(&packet) {
             Ok(Response::JobCreated { handle }) => Ok(Bytes::copy_from_slice(handle)),
-            Ok(Response::Error { code, text }) => {
-                Err(io::Error::other(format!("{}: {}", String::from_utf8_lossy(code), String::from_utf8_lossy(text))))
-            }
+            Ok(Response::Error { code, text }) => Err(io::Error::other(format!(
+                "{}: {}",
+                String::from_utf8_lossy(code),
+                String::from_utf8_lossy(text)
+            ))),
             other => Err(io::Error::other(format!("{other:?}"))),
         }
     }
 
     pub fn can_do(&mut self, function: &str) -> io::Result<()> {
-        self.send(&Request::CanDo { function: Bytes::copy_from_slice(function.as_bytes()) })
+        self.send(&Request::CanDo {
+            function: Bytes::copy_from_slice(function.as_bytes()),
+        })
     }
 
     /// Asks for a job; `None` if there is none.
@@ -166,8 +196,13 @@ impl Peer {
             match Response::parse(&packet) {
                 Ok(Response::Noop) => {}
                 Ok(Response::NoJob) => return Ok(None),
-                Ok(Response::JobAssign { handle, workload, .. }) => {
-                    let (handle, workload) = (Bytes::copy_from_slice(handle), Bytes::copy_from_slice(workload));
+                Ok(Response::JobAssign {
+                    handle, workload, ..
+                }) => {
+                    let (handle, workload) = (
+                        Bytes::copy_from_slice(handle),
+                        Bytes::copy_from_slice(workload),
+                    );
                     return Ok(Some(Assigned { handle, workload }));
                 }
                 other => return Err(io::Error::other(format!("{other:?}"))),
@@ -176,7 +211,10 @@ impl Peer {
     }
 
     pub fn complete(&mut self, handle: &Bytes) -> io::Result<()> {
-        self.send(&Request::Work { handle: handle.clone(), report: Report::Complete(Bytes::new()) })
+        self.send(&Request::Work {
+            handle: handle.clone(),
+            report: Report::Complete(Bytes::new()),
+        })
     }
 
     /// Sends an admin command whose answer ends in a dot, and returns all lines.
@@ -187,7 +225,11 @@ impl Peer {
             match self.receive()? {
                 Message::Line(line) if &line[..] == b"." => return Ok(lines),
                 Message::Line(line) => lines.push(String::from_utf8_lossy(&line).into_owned()),
-                Message::Packet(packet) => return Err(io::Error::other(format!("a packet, not a line: {packet:?}"))),
+                Message::Packet(packet) => {
+                    return Err(io::Error::other(format!(
+                        "a packet, not a line: {packet:?}"
+                    )));
+                }
             }
         }
     }
@@ -197,18 +239,29 @@ impl Peer {
         self.send_raw(format!("{command}\n").as_bytes())?;
         match self.receive()? {
             Message::Line(line) => Ok(String::from_utf8_lossy(&line).into_owned()),
-            Message::Packet(packet) => Err(io::Error::other(format!("a packet, not a line: {packet:?}"))),
+            Message::Packet(packet) => Err(io::Error::other(format!(
+                "a packet, not a line: {packet:?}"
+            ))),
         }
     }
 }
 
-pub fn submission(function: &str, unique: &str, workload: impl Into<Bytes>, background: bool) -> Request {
+pub fn submission(
+    function: &str,
+    unique: &str,
+    workload: impl Into<Bytes>,
+    background: bool,
+) -> Request {
     let job = Submission {
         function: Bytes::copy_from_slice(function.as_bytes()),
         unique: Bytes::copy_from_slice(unique.as_bytes()),
         workload: workload.into(),
     };
-    Request::Submit { job, priority: Priority::Normal, background }
+    Request::Submit {
+        job,
+        priority: Priority::Normal,
+        background,
+    }
 }
 
 /// The kind of a packet, for readable assertions.

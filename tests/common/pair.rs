@@ -20,8 +20,11 @@ impl Pair {
 
     /// The section of a daemon that keeps its store in whichever server takes writes.
     pub fn section(&self) -> String {
-        let [one, other] = [&self.primary, &self.standby].map(|server| format!("127.0.0.1:{}", server.port()));
-        format!("[postgres]\nurl = \"postgres://windlass@{one},{other}/postgres?target_session_attrs=read-write\"\n")
+        let [one, other] =
+            [&self.primary, &self.standby].map(|server| format!("127.0.0.1:{}", server.port()));
+        format!(
+            "[postgres]\nurl = \"postgres://windlass@{one},{other}/postgres?target_session_attrs=read-write\"\n"
+        )
     }
 
     /// The server that takes writes.

@@ -35,16 +35,32 @@ impl Postgres {
 
     /// Starts an empty server with these settings.
     pub fn with(settings: &[&str]) -> Self {
-        let options = ["--auth=trust", "--username=windlass", "--encoding=UTF8", "--locale=C", "--no-sync"];
+        let options = [
+            "--auth=trust",
+            "--username=windlass",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        ];
         Self::made_by("initdb", &options, free_port(), settings)
     }
 
     /// Starts a standby of a server, which follows it from its present state on.
     pub fn standby_of(primary: &Self, port: u16) -> Self {
-        let options = ["--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-sync"];
+        let options = [
+            "--write-recovery-conf",
+            "--checkpoint=fast",
+            "--wal-method=stream",
+            "--no-sync",
+        ];
         let from = format!("--dbname=postgres://windlass@127.0.0.1:{}/", primary.port);
         let settings: Vec<&str> = primary.settings.iter().map(String::as_str).collect();
-        Self::made_by("pg_basebackup", &[&options[..], &[&from]].concat(), port, &settings)
+        Self::made_by(
+            "pg_basebackup",
+            &[&options[..], &[&from]].concat(),
+            port,
+            &settings,
+        )
     }
 
     /// Starts a server whose data a program has made.
@@ -60,11 +76,29 @@ impl Postgres {
             chown(&data, Some(uid), Some(gid)).unwrap();
         }
         let mut make = run_as(&programs.join(program));
-        make.args(options).arg("--pgdata").arg(&data).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        assert!(make.status().unwrap().success(), "{program}: {}", fs::read_to_string(dir.path().join("log")).unwrap());
-        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        make.args(options)
+            .arg("--pgdata")
+            .arg(&data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        assert!(
+            make.status().unwrap().success(),
+            "{program}: {}",
+            fs::read_to_string(dir.path().join("log")).unwrap()
+        );
+        let settings: Vec<String> = settings
+            .iter()
+            .map(|setting| (*setting).to_owned())
+            .collect();
         let server = run(&programs, dir.path(), port, &settings);
-        let postgres = Self { dir, programs, port, server, settings };
+        let postgres = Self {
+            dir,
+            programs,
+            port,
+            server,
+            settings,
+        };
         postgres.wait_until_it_answers();
         postgres
     }
@@ -72,8 +106,17 @@ impl Postgres {
     /// A standby becomes a server of its own that takes writes.
     pub fn promote(&self) {
         let mut promote = run_as(&self.programs.join("pg_ctl"));
-        promote.args(["promote", "--silent", "--pgdata"]).arg(self.dir.path().join("data"));
-        assert!(promote.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
+        promote
+            .args(["promote", "--silent", "--pgdata"])
+            .arg(self.dir.path().join("data"));
+        assert!(
+            promote
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     /// From now on a commit is acknowledged when a standby has it on its disk. Waits until one does.
@@ -109,9 +152,14 @@ impl Postgres {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
         let ids: Vec<String> = all.iter().map(ToString::to_string).collect();
-        let _ = Command::new("kill").arg("-9").args(&ids).stderr(Stdio::null()).status();
+        let _ = Command::new("kill")
+            .arg("-9")
+            .args(&ids)
+            .stderr(Stdio::null())
+            .status();
         wait_until("all processes of the server have ended", || {
-            !all.iter().any(|id| Path::new(&format!("/proc/{id}/stat")).exists())
+            !all.iter()
+                .any(|id| Path::new(&format!("/proc/{id}/stat")).exists())
         });
     }
 
@@ -134,7 +182,9 @@ impl Postgres {
 
     /// From now on this user needs a password.
     pub fn ask_for_passwords_of(&self, user: &str) {
-        let rules = format!("host all {user} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n");
+        let rules = format!(
+            "host all {user} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n"
+        );
         fs::write(self.dir.path().join("data/pg_hba.conf"), rules).unwrap();
         self.ask("SELECT pg_reload_conf()");
     }
@@ -157,15 +207,30 @@ impl Postgres {
     /// The result of a query, as psql prints it without headings.
     pub fn ask(&self, sql: &str) -> String {
         let asked = self.psql(sql).unwrap();
-        assert!(asked.status.success(), "{sql}: {}", String::from_utf8_lossy(&asked.stderr));
+        assert!(
+            asked.status.success(),
+            "{sql}: {}",
+            String::from_utf8_lossy(&asked.stderr)
+        );
         String::from_utf8(asked.stdout).unwrap().trim().to_owned()
     }
 
     /// Runs statements on a connection of their own, without waiting for them.
     pub fn begin(&self, sql: &str) -> Child {
         let mut psql = Command::new(self.programs.join("psql"));
-        psql.args(["--no-psqlrc", "--quiet", "--dbname", &self.url(), "--command", sql]);
-        psql.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        psql.args([
+            "--no-psqlrc",
+            "--quiet",
+            "--dbname",
+            &self.url(),
+            "--command",
+            sql,
+        ]);
+        psql.stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
     }
 
     /// A number from the database.
@@ -175,7 +240,16 @@ impl Postgres {
 
     fn psql(&self, sql: &str) -> io::Result<std::process::Output> {
         Command::new(self.programs.join("psql"))
-            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--dbname", &self.url(), "--command", sql])
+            .args([
+                "--no-psqlrc",
+                "--quiet",
+                "--tuples-only",
+                "--no-align",
+                "--dbname",
+                &self.url(),
+                "--command",
+                sql,
+            ])
             .stdin(Stdio::null())
             .output()
     }
@@ -183,7 +257,9 @@ impl Postgres {
     fn wait_until_it_answers(&self) {
         wait_until("the database answers", || {
             TcpStream::connect(self.address()).is_ok()
-                && self.psql("SELECT 1").is_ok_and(|answer| answer.status.success())
+                && self
+                    .psql("SELECT 1")
+                    .is_ok_and(|answer| answer.status.success())
         });
     }
 }
@@ -199,21 +275,44 @@ impl Drop for Postgres {
         let _ = self.server.wait();
         let ids: Vec<String> = all.iter().map(ToString::to_string).collect();
         if !ids.is_empty() {
-            let _ = Command::new("kill").arg("-9").args(&ids).stderr(Stdio::null()).status();
+            let _ = Command::new("kill")
+                .arg("-9")
+                .args(&ids)
+                .stderr(Stdio::null())
+                .status();
         }
     }
 }
 
 fn run(programs: &Path, dir: &Path, port: u16, settings: &[String]) -> Child {
-    let log = fs::File::options().append(true).open(dir.join("log")).unwrap();
+    let log = fs::File::options()
+        .append(true)
+        .open(dir.join("log"))
+        .unwrap();
     let mut command = run_as(&programs.join("postgres"));
-    command.arg("-D").arg(dir.join("data")).args(["-p", &port.to_string()]);
+    command
+        .arg("-D")
+        .arg(dir.join("data"))
+        .args(["-p", &port.to_string()]);
     // The system survives these tests, so nothing is lost without waiting for the disk.
-    let always = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=50"];
-    for setting in always.into_iter().chain(settings.iter().map(String::as_str)) {
+    let always = [
+        "listen_addresses=127.0.0.1",
+        "unix_socket_directories=",
+        "fsync=off",
+        "max_connections=50",
+    ];
+    for setting in always
+        .into_iter()
+        .chain(settings.iter().map(String::as_str))
+    {
         command.args(["-c", setting]);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
 }
 
 /// Runs a program of PostgreSQL's, not as root. It has the same process id as the command.
@@ -223,7 +322,11 @@ fn run_as(program: &Path) -> Command {
         Some((uid, gid)) => {
             let mut command = Command::new("setpriv");
             command
-                .args([format!("--reuid={uid}"), format!("--regid={gid}"), "--clear-groups".to_owned()])
+                .args([
+                    format!("--reuid={uid}"),
+                    format!("--regid={gid}"),
+                    "--clear-groups".to_owned(),
+                ])
                 .arg(program);
             command.current_dir("/");
             command
@@ -235,23 +338,36 @@ fn run_as(program: &Path) -> Command {
 fn other_user() -> Option<(u32, u32)> {
     let number = |option: &str, user: &[&str]| {
         let said = Command::new("id").arg(option).args(user).output().unwrap();
-        String::from_utf8(said.stdout).unwrap().trim().parse::<u32>().ok()
+        String::from_utf8(said.stdout)
+            .unwrap()
+            .trim()
+            .parse::<u32>()
+            .ok()
     };
     if number("-u", &[]) != Some(0) {
         return None;
     }
-    Some((number("-u", &[USER]).unwrap(), number("-g", &[USER]).unwrap()))
+    Some((
+        number("-u", &[USER]).unwrap(),
+        number("-g", &[USER]).unwrap(),
+    ))
 }
 
 fn newest_programs() -> PathBuf {
-    let versions = fs::read_dir(VERSIONS).unwrap_or_else(|why| panic!("{VERSIONS}: {why}: run tests/install-clients"));
+    let versions = fs::read_dir(VERSIONS)
+        .unwrap_or_else(|why| panic!("{VERSIONS}: {why}: run tests/install-clients"));
     let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
-    let newest = versions.filter_map(|entry| Some(entry.ok()?.path())).max_by_key(version);
+    let newest = versions
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .max_by_key(version);
     newest.expect("a version of PostgreSQL").join("bin")
 }
 
 /// The processes that a process has started.
 fn children_of(process: u32) -> Vec<u32> {
-    let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
-    list.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+    let list =
+        fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    list.split_whitespace()
+        .filter_map(|id| id.parse().ok())
+        .collect()
 }

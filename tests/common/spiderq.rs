@@ -42,12 +42,23 @@ pub fn lookup(key: &str) -> Vec<u8> {
 }
 
 pub fn lend(ms: u64, blocks: bool) -> Vec<u8> {
-    [&[0x04][..], &ms.to_be_bytes(), &[if blocks { 1 } else { 2 }]].concat()
+    [
+        &[0x04][..],
+        &ms.to_be_bytes(),
+        &[if blocks { 1 } else { 2 }],
+    ]
+    .concat()
 }
 
 pub fn repay(lease: &Lease, status: Status) -> Vec<u8> {
     let head = [&[0x05][..], &lease.lend_key.to_be_bytes()].concat();
-    [&head[..], &vec(lease.key.as_bytes()), &vec(&lease.value), &[status as u8]].concat()
+    [
+        &head[..],
+        &vec(lease.key.as_bytes()),
+        &vec(&lease.value),
+        &[status as u8],
+    ]
+    .concat()
 }
 
 /// A lent entry.
@@ -64,12 +75,20 @@ impl Lease {
         if reply == EMPTY {
             return None;
         }
-        let (lend_key, rest) = reply.strip_prefix(&[LENT]).unwrap().split_first_chunk().unwrap();
+        let (lend_key, rest) = reply
+            .strip_prefix(&[LENT])
+            .unwrap()
+            .split_first_chunk()
+            .unwrap();
         let (key, rest) = split_vec(rest);
         let (value, rest) = split_vec(rest);
         assert!(rest.is_empty());
         let key = String::from_utf8(key.to_vec()).unwrap();
-        Some(Self { lend_key: u64::from_be_bytes(*lend_key), key, value: value.to_vec() })
+        Some(Self {
+            lend_key: u64::from_be_bytes(*lend_key),
+            key,
+            value: value.to_vec(),
+        })
     }
 }
 

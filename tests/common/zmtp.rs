@@ -23,7 +23,12 @@ pub fn greeting(mechanism: &str) -> Vec<u8> {
 pub fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
     match u8::try_from(body.len()) {
         Ok(length) => [&[flags, length][..], body].concat(),
-        Err(_) => [&[flags | LONG][..], &(body.len() as u64).to_be_bytes(), body].concat(),
+        Err(_) => [
+            &[flags | LONG][..],
+            &(body.len() as u64).to_be_bytes(),
+            body,
+        ]
+        .concat(),
     }
 }
 
@@ -42,13 +47,23 @@ pub fn command(name: &str, data: &[u8]) -> Vec<u8> {
 
 /// The command that ends a handshake without a password.
 pub fn ready(socket_type: &str, identity: &[u8]) -> Vec<u8> {
-    let properties = [property("Socket-Type", socket_type.as_bytes()), property("Identity", identity)].concat();
+    let properties = [
+        property("Socket-Type", socket_type.as_bytes()),
+        property("Identity", identity),
+    ]
+    .concat();
     command("READY", &properties)
 }
 
 fn property(name: &str, value: &[u8]) -> Vec<u8> {
     let length = u32::try_from(value.len()).unwrap().to_be_bytes();
-    [&[u8::try_from(name.len()).unwrap()][..], name.as_bytes(), &length, value].concat()
+    [
+        &[u8::try_from(name.len()).unwrap()][..],
+        name.as_bytes(),
+        &length,
+        value,
+    ]
+    .concat()
 }
 
 /// Bytes that no peer may send after its handshake.
@@ -56,8 +71,14 @@ pub fn impossible_frames() -> [(&'static str, Vec<u8>); 7] {
     let huge = (1_u64 << 40).to_be_bytes();
     [
         ("a frame of 2^40 bytes", [&[LONG][..], &huge].concat()),
-        ("a command of 2^40 bytes", [&[LONG | COMMAND][..], &huge].concat()),
-        ("a length with its highest bit set", [&[LONG][..], &[0xFF; 8]].concat()),
+        (
+            "a command of 2^40 bytes",
+            [&[LONG | COMMAND][..], &huge].concat(),
+        ),
+        (
+            "a length with its highest bit set",
+            [&[LONG][..], &[0xFF; 8]].concat(),
+        ),
         ("an unknown flag", vec![0x40, 0]),
         ("a command that is to be continued", vec![COMMAND | MORE, 0]),
         ("too many parts", frame(MORE, b"x").repeat(65)),
@@ -85,7 +106,9 @@ pub struct Dealer {
 impl Dealer {
     /// Connects without sending anything.
     pub fn reach(address: SocketAddr) -> io::Result<Self> {
-        Ok(Self { stream: socket(address)? })
+        Ok(Self {
+            stream: socket(address)?,
+        })
     }
 
     /// Connects and shakes hands as a DEALER; an empty identity means none.
@@ -99,13 +122,22 @@ impl Dealer {
     }
 
     /// The same, for a daemon that may crash at any time.
-    pub fn try_connect_as(address: SocketAddr, socket_type: &str, identity: &[u8]) -> io::Result<Self> {
+    pub fn try_connect_as(
+        address: SocketAddr,
+        socket_type: &str,
+        identity: &[u8],
+    ) -> io::Result<Self> {
         let mut dealer = Self::reach(address)?;
         dealer.say(&greeting("NULL"))?;
         dealer.say(&ready(socket_type, identity))?;
         dealer.hear_bytes(64)?;
         let (flags, body) = dealer.hear_frame()?;
-        assert_eq!((flags, &body[..6]), (COMMAND, &b"\x05READY"[..]), "{}", body.escape_ascii());
+        assert_eq!(
+            (flags, &body[..6]),
+            (COMMAND, &b"\x05READY"[..]),
+            "{}",
+            body.escape_ascii()
+        );
         Ok(dealer)
     }
 
@@ -133,7 +165,9 @@ impl Dealer {
         loop {
             let (flags, body) = self.hear_frame()?;
             if flags & COMMAND != 0 {
-                let context = body.strip_prefix(b"\x04PING").and_then(|rest| rest.get(2..));
+                let context = body
+                    .strip_prefix(b"\x04PING")
+                    .and_then(|rest| rest.get(2..));
                 if let Some(context) = context {
                     self.say(&command("PONG", context))?;
                 }
@@ -152,7 +186,10 @@ impl Dealer {
             0 => u64::from(self.hear_bytes(1)?[0]),
             _ => u64::from_be_bytes(self.hear_bytes(8)?.try_into().unwrap()),
         };
-        Ok((flags & !LONG, self.hear_bytes(usize::try_from(length).unwrap())?))
+        Ok((
+            flags & !LONG,
+            self.hear_bytes(usize::try_from(length).unwrap())?,
+        ))
     }
 
     pub fn hear_bytes(&mut self, bytes: usize) -> io::Result<Vec<u8>> {
@@ -164,7 +201,10 @@ impl Dealer {
     /// Whether the other side ends the connection, whatever it sends before.
     pub fn is_hung_up_on(&mut self) -> bool {
         let end = io::copy(&mut self.stream, &mut io::sink());
-        end.map_or_else(|error| error.kind() == io::ErrorKind::ConnectionReset, |_| true)
+        end.map_or_else(
+            |error| error.kind() == io::ErrorKind::ConnectionReset,
+            |_| true,
+        )
     }
 }
 
@@ -173,6 +213,14 @@ pub fn plain_login(address: SocketAddr, password: &str) -> bool {
     let mut dealer = Dealer::reach(address).unwrap();
     dealer.say(&greeting("PLAIN")).unwrap();
     let length = u8::try_from(password.len()).unwrap();
-    dealer.say(&command("HELLO", &[&b"\x01u"[..], &[length], password.as_bytes()].concat())).unwrap();
-    dealer.hear_bytes(64).is_ok() && dealer.hear_frame().is_ok_and(|(_, body)| body.starts_with(b"\x07WELCOME"))
+    dealer
+        .say(&command(
+            "HELLO",
+            &[&b"\x01u"[..], &[length], password.as_bytes()].concat(),
+        ))
+        .unwrap();
+    dealer.hear_bytes(64).is_ok()
+        && dealer
+            .hear_frame()
+            .is_ok_and(|(_, body)| body.starts_with(b"\x07WELCOME"))
 }

@@ -28,8 +28,12 @@ struct WallClock(PathBuf);
 impl WallClock {
     fn new(dir: &Path) -> Self {
         let there = fs::read_dir("/usr/lib").unwrap().flatten();
-        let mut found = there.filter(|entry| entry.path().join("faketime/libfaketimeMT.so.1").exists());
-        assert!(found.next().is_some(), "no libfaketime; tests/install-clients installs it");
+        let mut found =
+            there.filter(|entry| entry.path().join("faketime/libfaketimeMT.so.1").exists());
+        assert!(
+            found.next().is_some(),
+            "no libfaketime; tests/install-clients installs it"
+        );
         let clock = Self(dir.join("wall-clock"));
         clock.set(0);
         clock
@@ -39,7 +43,9 @@ impl WallClock {
     fn start(&self, plan: Plan) -> Daemon {
         let plan = plan.variable("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1");
         let plan = plan.variable("FAKETIME_TIMESTAMP_FILE", &self.0.display().to_string());
-        plan.variable("DONT_FAKE_MONOTONIC", "1").variable("FAKETIME_NO_CACHE", "1").start()
+        plan.variable("DONT_FAKE_MONOTONIC", "1")
+            .variable("FAKETIME_NO_CACHE", "1")
+            .start()
     }
 
     /// Sets it this many seconds ahead of the machine's.
@@ -52,7 +58,13 @@ impl WallClock {
 }
 
 fn unix_s() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
+    i64::try_from(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs(),
+    )
+    .unwrap()
 }
 
 /// In the format of Faktory's clients.
@@ -64,7 +76,14 @@ fn rfc3339(unix_s: i64) -> String {
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * of_year + 2) / 153;
-    let (day, month) = (of_year - (153 * shifted + 2) / 5 + 1, if shifted < 10 { shifted + 3 } else { shifted - 9 });
+    let (day, month) = (
+        of_year - (153 * shifted + 2) / 5 + 1,
+        if shifted < 10 {
+            shifted + 3
+        } else {
+            shifted - 9
+        },
+    );
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
@@ -74,9 +93,18 @@ fn rfc3339(unix_s: i64) -> String {
 fn wait_until_seen(fwp: &mut Fwp, ahead_s: i64) {
     wait_until("the daemon's wall clock", || {
         let info = fwp.ask("INFO");
-        let time = info.split_once("\"server_utc_time\":\"").unwrap().1.split('"').next().unwrap();
+        let time = info
+            .split_once("\"server_utc_time\":\"")
+            .unwrap()
+            .1
+            .split('"')
+            .next()
+            .unwrap();
         // Within a minute or so, by the hour and minute.
-        (-90..90).any(|off| rfc3339(unix_s() + ahead_s + off).contains(&format!("T{}", time.trim_end_matches(" UTC"))))
+        (-90..90).any(|off| {
+            rfc3339(unix_s() + ahead_s + off)
+                .contains(&format!("T{}", time.trim_end_matches(" UTC")))
+        })
     });
 }
 
@@ -88,8 +116,18 @@ fn push(fwp: &mut Fwp, jid: &str, more: &str) {
 /// The number of jobs under a heading in the tasks of INFO.
 fn size(fwp: &mut Fwp, heading: &str) -> u64 {
     let info = fwp.ask("INFO");
-    let rest = info.split_once(&format!("\"{heading}\":{{")).unwrap().1.split_once("\"size\":").unwrap().1;
-    rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    let rest = info
+        .split_once(&format!("\"{heading}\":{{"))
+        .unwrap()
+        .1
+        .split_once("\"size\":")
+        .unwrap()
+        .1;
+    rest.split(|c: char| !c.is_ascii_digit())
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 #[test]
@@ -97,12 +135,23 @@ fn a_wall_clock_set_an_hour_ahead_ends_no_lease_and_brings_what_is_due() {
     let dir = tempfile::tempdir().unwrap();
     let clock = WallClock::new(dir.path());
     let mut daemon = clock.start(daemon(dir.path()));
-    let (mut worker, mut fwp) = (Fwp::connect(daemon.address("faktory")), Fwp::connect(daemon.address("faktory")));
+    let (mut worker, mut fwp) = (
+        Fwp::connect(daemon.address("faktory")),
+        Fwp::connect(daemon.address("faktory")),
+    );
     push(&mut fwp, "reserved-001", r#","reserve_for":600"#);
     assert!(worker.ask("FETCH q").contains("reserved-001"));
     push(&mut fwp, "expires-0001", r#","custom":{"expires_in":1800}"#);
-    push(&mut fwp, "in-half-an-hour", &format!(r#","at":"{}""#, rfc3339(unix_s() + HOUR_S / 2)));
-    push(&mut fwp, "in-two-hours", &format!(r#","at":"{}""#, rfc3339(unix_s() + 2 * HOUR_S)));
+    push(
+        &mut fwp,
+        "in-half-an-hour",
+        &format!(r#","at":"{}""#, rfc3339(unix_s() + HOUR_S / 2)),
+    );
+    push(
+        &mut fwp,
+        "in-two-hours",
+        &format!(r#","at":"{}""#, rfc3339(unix_s() + 2 * HOUR_S)),
+    );
     let mut peer = Bare::connect(daemon.address("spiderq"));
     assert_eq!(peer.ask(&add("entry", b"value")), ADDED);
     let lease = Lease::of(&peer.ask(&lend(600_000, false))).unwrap();
@@ -112,7 +161,14 @@ fn a_wall_clock_set_an_hour_ahead_ends_no_lease_and_brings_what_is_due() {
     assert!(fwp.ask("FETCH q").contains("expires-0001"));
     assert_eq!(fwp.ask(r#"ACK {"jid":"expires-0001"}"#), "+OK");
     assert!(fwp.ask("FETCH q").contains("in-half-an-hour"));
-    assert_eq!((size(&mut fwp, "Scheduled"), size(&mut fwp, "Retries"), size(&mut fwp, "Busy")), (1, 0, 2));
+    assert_eq!(
+        (
+            size(&mut fwp, "Scheduled"),
+            size(&mut fwp, "Retries"),
+            size(&mut fwp, "Busy")
+        ),
+        (1, 0, 2)
+    );
     assert!(worker.ask(r#"BEAT {"wid":"wid-1"}"#).starts_with("+OK"));
     assert_eq!(peer.ask(&lend(0, false)), EMPTY, "it is lent");
     // The same holds after a restart, in which the clock continues. A lease is granted before it is on disk; a push is
@@ -135,7 +191,11 @@ fn a_wall_clock_set_an_hour_back_prolongs_no_lease_and_brings_nothing_early() {
     let clock = WallClock::new(dir.path());
     let daemon = clock.start(daemon(dir.path()));
     let mut fwp = Fwp::connect(daemon.address("faktory"));
-    push(&mut fwp, "in-half-an-hour", &format!(r#","at":"{}""#, rfc3339(unix_s() + HOUR_S / 2)));
+    push(
+        &mut fwp,
+        "in-half-an-hour",
+        &format!(r#","at":"{}""#, rfc3339(unix_s() + HOUR_S / 2)),
+    );
     let mut peer = Bare::connect(daemon.address("spiderq"));
     assert_eq!(peer.ask(&add("entry", b"value")), ADDED);
     let first = Lease::of(&peer.ask(&lend(3_000, false))).unwrap();
@@ -163,17 +223,24 @@ fn counters_are_kept_by_day_and_outlast_the_daemon() {
     clock.set(noon);
     let mut daemon = clock.start(daemon(dir.path()));
     let days = |daemon: &Daemon| {
-        let page = Http(daemon.address("http")).get("/api/v1/history?days=3").json();
+        let page = Http(daemon.address("http"))
+            .get("/api/v1/history?days=3")
+            .json();
         page["days"].as_array().unwrap().clone()
     };
     let pushed = |daemon: &Daemon| -> Vec<u64> {
-        days(daemon).iter().map(|day| day["counts"]["pushed"].as_u64().unwrap()).collect()
+        days(daemon)
+            .iter()
+            .map(|day| day["counts"]["pushed"].as_u64().unwrap())
+            .collect()
     };
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     push(&mut fwp, "today-000001", "");
     assert_eq!(pushed(&daemon), [1, 0, 0]);
     clock.set(noon + DAY_S);
-    wait_until("the next day", || days(&daemon)[0]["date"] == rfc3339(unix_s() + noon + DAY_S)[..10]);
+    wait_until("the next day", || {
+        days(&daemon)[0]["date"] == rfc3339(unix_s() + noon + DAY_S)[..10]
+    });
     push(&mut fwp, "tomorrow-001", "");
     push(&mut fwp, "tomorrow-002", "");
     assert_eq!(pushed(&daemon), [2, 1, 0]);
@@ -198,7 +265,10 @@ fn a_pause_of_the_daemon_extends_all_deadlines() {
     let echo = [b"\0REQ\0\0\0\x10\0\0\0\x04".as_slice(), b"half"].concat();
     let mut gearman = TcpStream::connect(daemon.address("gearman")).unwrap();
     gearman.write_all(&echo[..10]).unwrap();
-    let (mut worker, mut fwp) = (Fwp::connect(daemon.address("faktory")), Fwp::connect(daemon.address("faktory")));
+    let (mut worker, mut fwp) = (
+        Fwp::connect(daemon.address("faktory")),
+        Fwp::connect(daemon.address("faktory")),
+    );
     let mut peer = Bare::connect(daemon.address("spiderq"));
     assert_eq!(peer.ask(&add("entry", b"value")), ADDED);
     push(&mut fwp, "reserved-001", r#","reserve_for":3"#);
@@ -216,14 +286,20 @@ fn a_pause_of_the_daemon_extends_all_deadlines() {
     thread::sleep(PAUSE);
     daemon.signal("CONT");
     let said = sent.map(|it| it.join().unwrap());
-    assert_eq!(said, ["+OK".to_owned(), "+OK".to_owned(), format!("{REPAID:?}")]);
+    assert_eq!(
+        said,
+        ["+OK".to_owned(), "+OK".to_owned(), format!("{REPAID:?}")]
+    );
     let mut echoed = vec![0; echo.len()];
     gearman.read_exact(&mut echoed).unwrap();
     assert_eq!(&echoed[12..], b"half");
     wait_for_log(&daemon, "the daemon was suspended");
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     let info = fwp.ask("INFO");
-    assert!(info.contains("\"total_failures\":0,\"total_processed\":1,"), "{info}");
+    assert!(
+        info.contains("\"total_failures\":0,\"total_processed\":1,"),
+        "{info}"
+    );
 }
 
 #[test]
@@ -238,7 +314,11 @@ fn a_reservation_keeps_its_remaining_time_over_a_pause() {
     thread::sleep(PAUSE);
     daemon.signal("CONT");
     wait_for_log(&daemon, "the daemon was suspended");
-    assert_eq!((size(&mut fwp, "Busy"), size(&mut fwp, "Retries")), (1, 0), "its worker still has it");
+    assert_eq!(
+        (size(&mut fwp, "Busy"), size(&mut fwp, "Retries")),
+        (1, 0),
+        "its worker still has it"
+    );
     // After that the reservation ends.
     wait_until("the reservation ends", || size(&mut fwp, "Retries") == 1);
 }

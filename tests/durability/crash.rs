@@ -33,7 +33,10 @@ impl Ledger {
     }
 
     fn complete(&self, id: u64) {
-        assert!(!self.settled.lock().unwrap().contains(&id), "job {id} came back after its end was on the disk");
+        assert!(
+            !self.settled.lock().unwrap().contains(&id),
+            "job {id} came back after its end was on the disk"
+        );
         *self.completed.lock().unwrap().entry(id).or_default() += 1;
     }
 }
@@ -48,15 +51,23 @@ fn every_acknowledged_job_survives_kill_9() {
     for crash in 0..crashes {
         let more = usize::try_from(1 + rng.roll(400)).unwrap();
         let goal = ledger.acknowledgements() + more;
-        load_until(&ledger, work, daemon.address("gearman"), goal, || daemon.kill());
+        load_until(&ledger, work, daemon.address("gearman"), goal, || {
+            daemon.kill()
+        });
         daemon.restart();
         println!("crash {crash}: {} acknowledged", ledger.acknowledgements());
         drain_at_times(crash, &ledger, daemon.address("gearman"));
     }
     drain(&ledger, daemon.address("gearman"));
     let completed = ledger.completed.lock().unwrap();
-    let lost: Vec<_> =
-        ledger.acknowledged.lock().unwrap().iter().filter(|id| !completed.contains_key(id)).copied().collect();
+    let lost: Vec<_> = ledger
+        .acknowledged
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|id| !completed.contains_key(id))
+        .copied()
+        .collect();
     assert!(lost.is_empty(), "acknowledged but lost: {lost:?}");
     assert!(completed.len() as u64 <= ledger.submitted.load(Ordering::Relaxed));
 }
@@ -65,7 +76,13 @@ fn every_acknowledged_job_survives_kill_9() {
 type Client = fn(&Ledger, SocketAddr, &AtomicBool) -> io::Result<()>;
 
 /// Runs four producers and two workers until `goal` jobs are acknowledged, then kills the daemon under load.
-fn load_until(ledger: &Arc<Ledger>, work: Client, address: SocketAddr, goal: usize, kill: impl FnOnce()) {
+fn load_until(
+    ledger: &Arc<Ledger>,
+    work: Client,
+    address: SocketAddr,
+    goal: usize,
+    kill: impl FnOnce(),
+) {
     let stop = Arc::new(AtomicBool::new(false));
     let run = |work: Client| {
         let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
@@ -76,9 +93,15 @@ fn load_until(ledger: &Arc<Ledger>, work: Client, address: SocketAddr, goal: usi
             }
         })
     };
-    let threads: Vec<_> = (0..4).map(|_| run(produce)).chain((0..2).map(|_| run(work))).collect();
+    let threads: Vec<_> = (0..4)
+        .map(|_| run(produce))
+        .chain((0..2).map(|_| run(work)))
+        .collect();
     while ledger.acknowledgements() < goal {
-        assert!(!threads.iter().any(JoinHandle::is_finished), "a client gave up before the daemon was killed");
+        assert!(
+            !threads.iter().any(JoinHandle::is_finished),
+            "a client gave up before the daemon was killed"
+        );
         thread::yield_now();
     }
     kill();
@@ -99,7 +122,11 @@ fn produce(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Resul
             workload.push(b' ');
             workload.resize(100_000, b'x');
         }
-        let unique = if id.is_multiple_of(3) { format!("u{id}") } else { String::new() };
+        let unique = if id.is_multiple_of(3) {
+            format!("u{id}")
+        } else {
+            String::new()
+        };
         peer.submit("crash", &unique, workload)?;
         ledger.acknowledged.lock().unwrap().insert(id);
     }
@@ -130,15 +157,23 @@ fn work(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<(
 fn with_hand_out_after_commit_the_end_of_the_last_job_is_durable() {
     const KILLS: u64 = 3;
     let dir = tempfile::tempdir().unwrap();
-    let mut daemon = daemon(dir.path()).set("[server]\nhand_out_after_commit = true").start();
+    let mut daemon = daemon(dir.path())
+        .set("[server]\nhand_out_after_commit = true")
+        .start();
     let ledger = Arc::new(Ledger::default());
     for kill in 0..from_env("WINDLASS_TEST_CRASHES", KILLS).max(KILLS) {
         let goal = ledger.acknowledgements() + 400;
-        load_until(&ledger, work_one_after_the_other, daemon.address("gearman"), goal, || {
-            let log = daemon.log_text();
-            assert!(!log.contains("the store failed"), "{log}");
-            daemon.kill();
-        });
+        load_until(
+            &ledger,
+            work_one_after_the_other,
+            daemon.address("gearman"),
+            goal,
+            || {
+                let log = daemon.log_text();
+                assert!(!log.contains("the store failed"), "{log}");
+                daemon.kill();
+            },
+        );
         daemon.restart();
         drain_at_times(kill, &ledger, daemon.address("gearman"));
     }
@@ -146,10 +181,17 @@ fn with_hand_out_after_commit_the_end_of_the_last_job_is_durable() {
     drain(&ledger, daemon.address("gearman"));
     let completed = ledger.completed.lock().unwrap();
     let acknowledged = ledger.acknowledged.lock().unwrap();
-    assert!(acknowledged.iter().all(|id| completed.contains_key(id)), "acknowledged but lost");
+    assert!(
+        acknowledged.iter().all(|id| completed.contains_key(id)),
+        "acknowledged but lost"
+    );
 }
 
-fn work_one_after_the_other(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
+fn work_one_after_the_other(
+    ledger: &Ledger,
+    address: SocketAddr,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     let mut peer = Peer::connect(address)?;
     peer.can_do("crash")?;
     let mut last = None;
@@ -203,29 +245,47 @@ fn every_acknowledged_push_survives_kill_9() {
     for _ in 0..crashes {
         let address = daemon.address("faktory");
         let goal = ledger.acknowledgements() + 200;
-        let threads: Vec<_> = [1, 1, LIST_JOBS].map(|jobs| push_until_the_end(&ledger, address, jobs)).into();
+        let threads: Vec<_> = [1, 1, LIST_JOBS]
+            .map(|jobs| push_until_the_end(&ledger, address, jobs))
+            .into();
         while ledger.acknowledgements() < goal {
-            assert!(threads.iter().any(|thread| !thread.is_finished()), "all gave up before the daemon was killed");
+            assert!(
+                threads.iter().any(|thread| !thread.is_finished()),
+                "all gave up before the daemon was killed"
+            );
             thread::yield_now();
         }
         daemon.kill();
-        threads.into_iter().for_each(|thread| thread.join().expect("a client failed an assertion"));
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("a client failed an assertion"));
         daemon.restart();
     }
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     let mut seen = BTreeSet::new();
     loop {
         let job = fwp.ask("FETCH crash");
-        let Some((_, rest)) = job.split_once("\"jid\":\"jid") else { break };
+        let Some((_, rest)) = job.split_once("\"jid\":\"jid") else {
+            break;
+        };
         let number = rest.split('"').next().unwrap();
         assert_eq!(fwp.ask(&format!("ACK {{\"jid\":\"jid{number}\"}}")), "+OK");
-        assert!(seen.insert(number.parse().unwrap()), "{number} is there twice");
+        assert!(
+            seen.insert(number.parse().unwrap()),
+            "{number} is there twice"
+        );
         // After a minute without one the daemon takes the worker for dead.
         if seen.len() % 1_000 == 0 {
             assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), "+OK");
         }
     }
-    let lost: Vec<_> = ledger.acknowledged.lock().unwrap().difference(&seen).copied().collect();
+    let lost: Vec<_> = ledger
+        .acknowledged
+        .lock()
+        .unwrap()
+        .difference(&seen)
+        .copied()
+        .collect();
     assert!(lost.is_empty(), "acknowledged but lost: {lost:?}");
     assert!(seen.len() as u64 <= ledger.submitted.load(Ordering::Relaxed));
 }
@@ -237,14 +297,22 @@ fn push_until_the_end(ledger: &Arc<Ledger>, address: SocketAddr, jobs: u64) -> J
         loop {
             let first = ledger.next.fetch_add(jobs, Ordering::Relaxed);
             ledger.submitted.fetch_add(jobs, Ordering::Relaxed);
-            let units = (first..first + jobs)
-                .map(|id| format!(r#"{{"jid":"jid{id:09}","jobtype":"T","queue":"crash","args":[{id}]}}"#));
+            let units = (first..first + jobs).map(|id| {
+                format!(r#"{{"jid":"jid{id:09}","jobtype":"T","queue":"crash","args":[{id}]}}"#)
+            });
             let units = units.collect::<Vec<_>>().join(",");
-            let (line, ok) =
-                if jobs == 1 { (format!("PUSH {units}"), "+OK") } else { (format!("PUSHB [{units}]"), "{}") };
+            let (line, ok) = if jobs == 1 {
+                (format!("PUSH {units}"), "+OK")
+            } else {
+                (format!("PUSHB [{units}]"), "{}")
+            };
             let Ok(said) = fwp.try_ask(&line) else { return };
             assert_eq!(said, ok);
-            ledger.acknowledged.lock().unwrap().extend(first..first + jobs);
+            ledger
+                .acknowledged
+                .lock()
+                .unwrap()
+                .extend(first..first + jobs);
         }
     })
 }

@@ -17,28 +17,42 @@ use crate::common::{Peer, daemon, wait_for_log, wait_until};
 /// Runs the binary, for a minute at most: a daemon that starts after all is then ended with an unexpected exit code.
 fn windlass(args: &[&str], dir: &Path) -> Output {
     let mut command = Command::new("timeout");
-    command.args(["60", env!("CARGO_BIN_EXE_windlass")]).args(args).arg(dir);
+    command
+        .args(["60", env!("CARGO_BIN_EXE_windlass")])
+        .args(args)
+        .arg(dir);
     command.output().unwrap()
 }
 
 /// Its standard error, after checking the exit code.
 fn said(output: &Output, code: i32) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     said
 }
 
 /// Starts a daemon that must not start. Returns the line with the reason.
 fn refused(dir: &Path) -> String {
     let said = said(&windlass(&["serve", "-c"], &dir.join("windlass.toml")), 4);
-    said.lines().find(|line| line.starts_with("windlass: ")).expect("a reason").to_owned()
+    said.lines()
+        .find(|line| line.starts_with("windlass: "))
+        .expect("a reason")
+        .to_owned()
 }
 
 fn verified(data: &Path, jobs: u64) {
     let output = windlass(&["verify"], data);
     assert_eq!(said(&output, 0), "");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.starts_with(&format!("ok: {}, ", windlass_config::counted(jobs, "job"))), "{text}");
+    assert!(
+        text.starts_with(&format!("ok: {}, ", windlass_config::counted(jobs, "job"))),
+        "{text}"
+    );
 }
 
 /// Every file in a directory, with its contents.
@@ -59,18 +73,34 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// Copies a directory with its contents.
 fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
-    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+    assert!(
+        Command::new("cp")
+            .arg("-a")
+            .args([from, to])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// The segment of the log with the most data, and the length of the data.
 fn segment(data: &Path) -> (PathBuf, usize) {
-    let segments = fs::read_dir(data.join("store/log")).unwrap().map(|entry| entry.unwrap().path());
+    let segments = fs::read_dir(data.join("store/log"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let used = |path: PathBuf| {
         let bytes = fs::read(&path).unwrap();
-        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let used = bytes
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |last| last + 1);
         (path, used)
     };
-    segments.filter(|path| path.to_string_lossy().contains("segment-")).map(used).max_by_key(|(_, used)| *used).unwrap()
+    segments
+        .filter(|path| path.to_string_lossy().contains("segment-"))
+        .map(used)
+        .max_by_key(|(_, used)| *used)
+        .unwrap()
 }
 
 fn table(data: &Path) -> PathBuf {
@@ -79,7 +109,9 @@ fn table(data: &Path) -> PathBuf {
 
 /// The table, and another one if a checkpoint was under way.
 fn tables(data: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(data.join("store")).unwrap().map(|entry| entry.unwrap().path());
+    let entries = fs::read_dir(data.join("store"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     entries.filter(|path| path.to_string_lossy().contains("/table-"))
 }
 
@@ -94,7 +126,8 @@ fn flip(path: &Path, at: usize) {
 fn submit(daemon: &Daemon, numbers: std::ops::Range<u32>, bytes: usize) {
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     for n in numbers {
-        peer.submit("later", "", format!("{n} {}", "x".repeat(bytes))).unwrap();
+        peer.submit("later", "", format!("{n} {}", "x".repeat(bytes)))
+            .unwrap();
     }
 }
 
@@ -110,15 +143,24 @@ fn stop(mut daemon: Daemon, signal: Option<&str>) {
 
 /// The number of jobs that a daemon reports.
 fn queued(daemon: &Daemon) -> u64 {
-    let status = Peer::connect(daemon.address("gearman")).unwrap().listing("status").unwrap();
-    status.first().map_or(0, |row| row.split('\t').nth(1).unwrap().parse().unwrap())
+    let status = Peer::connect(daemon.address("gearman"))
+        .unwrap()
+        .listing("status")
+        .unwrap();
+    status
+        .first()
+        .map_or(0, |row| row.split('\t').nth(1).unwrap().parse().unwrap())
 }
 
 /// The jobs in an export, without fields that are specific to the directory.
 fn jobs(export: &[u8]) -> Vec<Value> {
-    let lines = std::str::from_utf8(export).unwrap().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines = std::str::from_utf8(export)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut jobs: Vec<Value> = lines.filter(|line| line.get("job").is_some()).collect();
-    jobs.iter_mut().for_each(|job| drop(job.as_object_mut().unwrap().remove("record_base64")));
+    jobs.iter_mut()
+        .for_each(|job| drop(job.as_object_mut().unwrap().remove("record_base64")));
     jobs
 }
 
@@ -137,7 +179,10 @@ fn is_saved(dir: &Path, plan: impl Fn() -> Plan) {
     let (export, said) = salvaged(&data);
     let left = jobs(&export);
     let many = windlass_config::counted(left.len() as u64, "job");
-    assert!(said.contains(&format!("{many}, ")) && said.contains(" commits of the log"), "{said}");
+    assert!(
+        said.contains(&format!("{many}, ")) && said.contains(" commits of the log"),
+        "{said}"
+    );
 
     let fresh = dir.join("fresh");
     let lines = dir.join("jobs.jsonl");
@@ -146,16 +191,28 @@ fn is_saved(dir: &Path, plan: impl Fn() -> Plan) {
     said_nothing(&windlass(&import, &lines));
     let again = windlass(&import, &lines);
     said_nothing(&again);
-    assert!(String::from_utf8_lossy(&again.stdout).contains(": nothing imported"), "{again:?}");
+    assert!(
+        String::from_utf8_lossy(&again.stdout).contains(": nothing imported"),
+        "{again:?}"
+    );
     let output = windlass(&["salvage"], &fresh);
     assert_eq!(output.status.code(), Some(0));
-    assert!(jobs(&output.stdout) == left, "what is taken back is what was saved");
+    assert!(
+        jobs(&output.stdout) == left,
+        "what is taken back is what was saved"
+    );
 
     let daemon = plan().option("--accept-loss").start();
     assert_eq!(queued(&daemon), left.len() as u64);
     let log = daemon.log_text();
-    assert!(log.contains("its loss is accepted") && log.contains("going on with"), "{log}");
-    assert!(data.join("store.damaged-1").is_dir(), "the damaged store is set aside");
+    assert!(
+        log.contains("its loss is accepted") && log.contains("going on with"),
+        "{log}"
+    );
+    assert!(
+        data.join("store.damaged-1").is_dir(),
+        "the damaged store is set aside"
+    );
     stop(daemon, Some("TERM"));
     verified(&data, left.len() as u64);
 }
@@ -181,10 +238,20 @@ fn a_flipped_bit_in_the_log_is_reported_and_costs_one_commit() {
         let bytes = fs::read(&path).unwrap();
         flip(&path, (used / 10..used).find(|at| bytes[*at] != 0).unwrap());
         let why = refused(dir);
-        for part in [path.to_str().unwrap(), "is missing", "windlass verify", "windlass salvage", "--accept-loss"] {
+        for part in [
+            path.to_str().unwrap(),
+            "is missing",
+            "windlass verify",
+            "windlass salvage",
+            "--accept-loss",
+        ] {
             assert!(why.contains(part), "{signal:?}: {part} is not in: {why}");
         }
-        assert_eq!(said(&windlass(&["verify"], &data), 4).trim_end(), why, "{signal:?}");
+        assert_eq!(
+            said(&windlass(&["verify"], &data), 4).trim_end(),
+            why,
+            "{signal:?}"
+        );
         assert_eq!(jobs(&salvaged(&data).0).len(), 1_999, "{signal:?}");
         is_saved(dir, || common::daemon(dir));
     }
@@ -203,7 +270,9 @@ fn quick(dir: &Path) -> Plan {
 fn wait_for_table(daemon: &Daemon, jobs: u32) {
     // The table also has the queue, that of spiderq, the engine's own numbers, and the day; at midnight a second one.
     let has = |text: &str, more: u32| text.contains(&format!("\"records\":{},", jobs + more));
-    wait_until("the jobs are in the table", || [4, 5].into_iter().any(|more| has(&daemon.log_text(), more)));
+    wait_until("the jobs are in the table", || {
+        [4, 5].into_iter().any(|more| has(&daemon.log_text(), more))
+    });
 }
 
 /// A data directory with `jobs` jobs in its table, and a few more in its log.
@@ -225,12 +294,16 @@ fn a_flipped_bit_in_the_table_is_reported_and_the_rest_is_saved() {
     copy(&data, &whole);
     let files = tables(&data).map(|table| table.join("db"));
     let used = |db: &PathBuf| fs::read(db).unwrap().iter().rposition(|byte| *byte != 0);
-    let files: Vec<_> = files.filter_map(|db| used(&db).map(|used| (db, used))).collect();
+    let files: Vec<_> = files
+        .filter_map(|db| used(&db).map(|used| (db, used)))
+        .collect();
     let mut told = 0;
     // Much of the file may be unused: how much depends on the number of checkpoints.
     for part in (1..100).map(|part| part * 37 % 100) {
         copy(&whole, &data);
-        files.iter().for_each(|(db, used)| flip(db, used / 100 * part));
+        files
+            .iter()
+            .for_each(|(db, used)| flip(db, used / 100 * part));
         // A flipped bit in unused space loses nothing.
         if windlass(&["verify"], &data).status.code() == Some(0) {
             verified(&data, 2_100);
@@ -257,17 +330,30 @@ fn a_flipped_bit_in_the_table_is_reported_and_the_rest_is_saved() {
 #[test]
 fn jobs_whose_queue_has_lost_its_name_are_imported_under_another() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, fresh, lines) = (dir.path().join("data"), dir.path().join("fresh"), dir.path().join("lines"));
+    let (data, fresh, lines) = (
+        dir.path().join("data"),
+        dir.path().join("fresh"),
+        dir.path().join("lines"),
+    );
     let daemon = daemon(dir.path()).start();
     submit(&daemon, 0..3, 0);
     stop(daemon, Some("TERM"));
     let whole = String::from_utf8(windlass(&["salvage"], &data).stdout).unwrap();
     let jobs = whole.lines().filter(|line| line.starts_with("{\"job\":"));
-    let nameless: Vec<String> = jobs.map(|line| line.replace("\"queue\":\"later\"", "\"queue_number\":7")).collect();
+    let nameless: Vec<String> = jobs
+        .map(|line| line.replace("\"queue\":\"later\"", "\"queue_number\":7"))
+        .collect();
     fs::write(&lines, nameless.join("\n")).unwrap();
-    said_nothing(&windlass(&["import", "jsonl", "--data-dir", fresh.to_str().unwrap()], &lines));
+    said_nothing(&windlass(
+        &["import", "jsonl", "--data-dir", fresh.to_str().unwrap()],
+        &lines,
+    ));
     let again = String::from_utf8(windlass(&["salvage"], &fresh).stdout).unwrap();
-    assert_eq!(again.matches("\"queue\":\"unnamed-queue-7\"").count(), 3, "{again}");
+    assert_eq!(
+        again.matches("\"queue\":\"unnamed-queue-7\"").count(),
+        3,
+        "{again}"
+    );
 }
 
 // ---- missing parts --------------------------------------------------------------------------------------------------
@@ -295,8 +381,15 @@ fn a_missing_part_never_starts_empty() {
             fs::remove_file(&path).unwrap()
         }
         let why = refused(dir);
-        assert!(why.contains("missing") && why.contains("--accept-loss"), "{part:?}: {why}");
-        assert_eq!(said(&windlass(&["verify"], &data), 4).trim_end(), why, "{part:?}");
+        assert!(
+            why.contains("missing") && why.contains("--accept-loss"),
+            "{part:?}: {why}"
+        );
+        assert_eq!(
+            said(&windlass(&["verify"], &data), 4).trim_end(),
+            why,
+            "{part:?}"
+        );
         let (export, said) = salvaged(&data);
         let left = jobs(&export).len();
         match part.to_str().unwrap() {
@@ -329,8 +422,13 @@ fn a_directory_that_moves_or_is_replaced_or_removed_takes_no_more_jobs() {
     for _ in 0..10 {
         assert!(peer.submit("later", "", "replaced").is_err());
     }
-    wait_until("the commit is tried again", || daemon.log_text().contains("has taken its place"));
-    assert!(files(&data) == before, "nothing is written to the directory in its place");
+    wait_until("the commit is tried again", || {
+        daemon.log_text().contains("has taken its place")
+    });
+    assert!(
+        files(&data) == before,
+        "nothing is written to the directory in its place"
+    );
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&away, &data).unwrap();
     wait_until("it is back", || peer.submit("later", "", "back").is_ok());
@@ -356,11 +454,18 @@ fn files_of_the_log_that_are_removed_cost_no_acknowledged_job() {
     for (which, jobs) in [("segment-", 10), ("mark", 20), ("", 30)] {
         submit(&daemon, 0..10, 100);
         let log = files(&data.join("store/log")).into_keys();
-        let these = log.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(which));
+        let these = log.filter(|path| {
+            path.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with(which)
+        });
         these.for_each(|path| fs::remove_file(path).unwrap());
         // At once, before anything looks for the files.
         let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-        wait_until("a job is acknowledged", || peer.submit("later", "", "again").is_ok());
+        wait_until("a job is acknowledged", || {
+            peer.submit("later", "", "again").is_ok()
+        });
         wait_for_log(&daemon, "removed under the running daemon");
         let acknowledged = queued(&daemon);
         assert!(acknowledged > jobs, "{acknowledged}");
@@ -385,12 +490,18 @@ fn intact_directories_are_reported_as_intact() {
     let daemon = daemon(dir).start();
     submit(&daemon, 0..10, 0);
     for command in ["verify", "salvage", "compact"] {
-        assert!(said(&windlass(&[command], &data), 4).contains("in use by another process"), "{command}");
+        assert!(
+            said(&windlass(&[command], &data), 4).contains("in use by another process"),
+            "{command}"
+        );
     }
     // An operator may take the lock file for a leftover: the directory itself is locked, too.
     fs::remove_file(data.join("lock")).unwrap();
     for command in ["verify", "salvage", "compact"] {
-        assert!(said(&windlass(&[command], &data), 4).contains("in use by another process"), "{command}");
+        assert!(
+            said(&windlass(&[command], &data), 4).contains("in use by another process"),
+            "{command}"
+        );
     }
     assert!(refused(dir).contains("in use by another process"));
     stop(daemon, Some("TERM"));
@@ -402,18 +513,28 @@ fn intact_directories_are_reported_as_intact() {
     // There is no loss to accept, and nothing is set aside.
     let daemon = common::daemon(dir).option("--accept-loss").start();
     assert_eq!(queued(&daemon), 10);
-    assert!(!daemon.log_text().contains("accept"), "{}", daemon.log_text());
+    assert!(
+        !daemon.log_text().contains("accept"),
+        "{}",
+        daemon.log_text()
+    );
     stop(daemon, None);
     assert!(!data.join("store.damaged-1").exists());
     verified(&data, 10);
 
     let empty = dir.join("empty");
     for command in ["verify", "salvage", "compact"] {
-        assert!(said(&windlass(&[command], &empty), 4).contains("there is no such directory"), "{command}");
+        assert!(
+            said(&windlass(&[command], &empty), 4).contains("there is no such directory"),
+            "{command}"
+        );
     }
     fs::create_dir(&empty).unwrap();
     for command in ["verify", "salvage", "compact"] {
-        assert!(said(&windlass(&[command], &empty), 4).contains("no Windlass data in it"), "{command}");
+        assert!(
+            said(&windlass(&[command], &empty), 4).contains("no Windlass data in it"),
+            "{command}"
+        );
     }
     assert!(files(&empty).is_empty(), "nothing is made by looking");
 }
@@ -426,8 +547,16 @@ fn handwritten_lines_are_imported_and_invalid_lines_are_named() {
     let (dir, data) = (dir.path(), dir.path().join("data"));
     let import = |text: &[u8], more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(["import", "jsonl", "-", "--data-dir"]).arg(&data).args(more);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command
+            .args(["import", "jsonl", "-", "--data-dir"])
+            .arg(&data)
+            .args(more);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(text).unwrap();
         child.wait_with_output().unwrap()
     };
@@ -438,8 +567,14 @@ fn handwritten_lines_are_imported_and_invalid_lines_are_named() {
         let output = import(text, more);
         assert!(said(&output, 5).contains("3 lines are left"), "{output:?}");
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(told.contains("line 3 left: not a JSON object") && told.contains("line 4 left: "), "{told}");
-        assert!(told.contains("line 5 left: `bdy` is not a field of a new job"), "{told}");
+        assert!(
+            told.contains("line 3 left: not a JSON object") && told.contains("line 4 left: "),
+            "{told}"
+        );
+        assert!(
+            told.contains("line 5 left: `bdy` is not a field of a new job"),
+            "{told}"
+        );
         assert!(told.contains(&format!("2 jobs {verb}")), "{told}");
     }
     let daemon = daemon(dir).start();
@@ -458,7 +593,9 @@ fn compacting_makes_a_churned_directory_smaller_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (dir, data) = (dir.path(), dir.path().join("data"));
     // The daemon must not compact by itself.
-    let daemon = daemon(dir).set(&format!("{QUICK}\ncompact_floor = \"1GiB\"")).start();
+    let daemon = daemon(dir)
+        .set(&format!("{QUICK}\ncompact_floor = \"1GiB\""))
+        .start();
     submit(&daemon, 0..3_000, 10_000);
     wait_for_table(&daemon, 3_000);
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -473,7 +610,9 @@ fn compacting_makes_a_churned_directory_smaller_and_loses_nothing() {
     let output = windlass(&["compact"], &data);
     said_nothing(&output);
     let text = String::from_utf8(output.stdout).unwrap();
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse::<u64>().ok());
+    let mut numbers = text
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|word| word.parse::<u64>().ok());
     let (is, was) = (numbers.next().unwrap(), numbers.next().unwrap());
     assert!(is < was / 2, "{text}");
     verified(&data, 100);

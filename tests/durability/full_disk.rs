@@ -29,7 +29,9 @@ fn work(address: SocketAddr, most: u64) -> u64 {
     let mut peer = Peer::connect(address).unwrap();
     peer.can_do("heavy").unwrap();
     for done in 0..most {
-        let Some(job) = peer.grab().unwrap() else { return done };
+        let Some(job) = peer.grab().unwrap() else {
+            return done;
+        };
         peer.complete(&job.handle).unwrap();
     }
     // The answer proves that the completions have been processed.
@@ -39,7 +41,9 @@ fn work(address: SocketAddr, most: u64) -> u64 {
 
 fn queued(address: SocketAddr) -> u64 {
     let status = Peer::connect(address).unwrap().listing("status").unwrap();
-    status.first().map_or(0, |row| row.split('\t').nth(1).unwrap().parse().unwrap())
+    status
+        .first()
+        .map_or(0, |row| row.split('\t').nth(1).unwrap().parse().unwrap())
 }
 
 /// Waits until a submit is accepted.
@@ -71,15 +75,28 @@ fn restart_after(daemon: &mut Daemon, signal: Option<&str>) {
 fn tells_that_it_is_full(daemon: &Daemon) {
     let http = Http(daemon.address("http"));
     let probe = http.get("/readyz");
-    assert!(probe.status == 503 && probe.text().starts_with("disk_full: the disk is full"), "{probe:?}");
+    assert!(
+        probe.status == 503 && probe.text().starts_with("disk_full: the disk is full"),
+        "{probe:?}"
+    );
     assert_eq!(http.get("/api/v1/status").json()["state"], "disk_full");
     assert!(http.metric("windlass_refusing{reason=\"disk_full\"}") > 0.5);
     let page = http.get("/");
-    assert!(page.text().contains("the disk is full: new jobs are refused"), "{page:?}");
+    assert!(
+        page.text()
+            .contains("the disk is full: new jobs are refused"),
+        "{page:?}"
+    );
     let url = format!("http://{}", http.0);
-    let check = Command::new(env!("CARGO_BIN_EXE_windlass")).args(["check", "--live", "--url", &url]).output().unwrap();
+    let check = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["check", "--live", "--url", &url])
+        .output()
+        .unwrap();
     let says = String::from_utf8_lossy(&check.stdout);
-    assert!(says.starts_with("WINDLASS CRITICAL - the disk is full: new jobs are refused"), "{says}");
+    assert!(
+        says.starts_with("WINDLASS CRITICAL - the disk is full: new jobs are refused"),
+        "{says}"
+    );
     assert_eq!(check.status.code(), Some(2), "{says}");
 }
 
@@ -140,7 +157,11 @@ fn large_jobs_are_refused_before_they_stop_the_others() {
     is_taken_again(&daemon);
     disk.fill();
     assert_eq!(work(address, u64::MAX), many + 1);
-    assert!(!daemon.log_text().contains("the store failed"), "{}", daemon.log_text());
+    assert!(
+        !daemon.log_text().contains("the store failed"),
+        "{}",
+        daemon.log_text()
+    );
 }
 
 #[test]
@@ -165,7 +186,12 @@ fn many_small_jobs_can_be_worked_off_one_by_one_on_a_full_disk() {
     let (mut jobs, mut batch) = (0, 0);
     loop {
         let units: Vec<String> = (0..1_000)
-            .map(|n| format!(r#"{{"jid":"jid-{:09}","jobtype":"T","queue":"q","args":[{n}]}}"#, batch * 1_000 + n))
+            .map(|n| {
+                format!(
+                    r#"{{"jid":"jid-{:09}","jobtype":"T","queue":"q","args":[{n}]}}"#,
+                    batch * 1_000 + n
+                )
+            })
             .collect();
         let said = fwp.ask(&format!("PUSHB [{}]", units.join(",")));
         if said != "{}" {
@@ -183,7 +209,11 @@ fn many_small_jobs_can_be_worked_off_one_by_one_on_a_full_disk() {
             let Some((_, rest)) = job.split_once("\"jid\":\"") else {
                 // On a slow and full disk a job may take longer than a FETCH waits.
                 in_vain += 1;
-                assert!(job == "null" && in_vain < 30, "{job:?} after {done} of {jobs}\n{}", daemon.log_text());
+                assert!(
+                    job == "null" && in_vain < 30,
+                    "{job:?} after {done} of {jobs}\n{}",
+                    daemon.log_text()
+                );
                 continue;
             };
             let jid = rest.split('"').next().unwrap();

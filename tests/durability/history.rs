@@ -19,13 +19,28 @@ fn past_attempts_outlive_a_kill_a_checkpoint_and_an_export() {
     assert!(first.wait().success(), "{}", first.log_text());
     let windlass = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        let output = command.args(args).current_dir(dir.path()).env_clear().output().unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = command
+            .args(args)
+            .current_dir(dir.path())
+            .env_clear()
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         output.stdout
     };
     let export = windlass(&["salvage", "data"]);
     fs::write(dir.path().join("export.jsonl"), export).unwrap();
-    windlass(&["import", "jsonl", "export.jsonl", "--data-dir", "other/data"]);
+    windlass(&[
+        "import",
+        "jsonl",
+        "export.jsonl",
+        "--data-dir",
+        "other/data",
+    ]);
     first.restart();
     history::check(&first);
     let second = daemon(&dir.path().join("other")).start();

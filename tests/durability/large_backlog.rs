@@ -41,7 +41,9 @@ impl Shape {
     }
 
     fn start(&self, dir: &std::path::Path) -> Daemon {
-        daemon(dir).set(&format!("[limits]\nmemory = \"{}MiB\"", self.memory_mib)).start()
+        daemon(dir)
+            .set(&format!("[limits]\nmemory = \"{}MiB\"", self.memory_mib))
+            .start()
     }
 }
 
@@ -62,7 +64,9 @@ fn by_tenths(jobs: usize, mut part: impl FnMut(std::ops::Range<usize>)) -> Vec<u
 /// The time below which this percentage of the samples is, in milliseconds.
 fn within(samples: &mut [Duration], percent: usize) -> f64 {
     samples.sort_unstable();
-    samples.get(samples.len() * percent / 100).map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
+    samples
+        .get(samples.len() * percent / 100)
+        .map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
 }
 
 /// A worker waits at another queue, and gets each job that is pushed there, until it shall stop. Prints how long that
@@ -78,15 +82,29 @@ fn use_another_queue(daemon: &Daemon, when: &str, stop: &AtomicBool) {
         worker.say("FETCH other");
         std::thread::sleep(Duration::from_millis(5)); // the rate of the measurement
         let begun = Instant::now();
-        let job = format!("{{\"jid\":\"other-{when}-{number}\",\"jobtype\":\"T\",\"queue\":\"other\",\"args\":[]}}");
+        let job = format!(
+            "{{\"jid\":\"other-{when}-{number}\",\"jobtype\":\"T\",\"queue\":\"other\",\"args\":[]}}"
+        );
         client.say(&format!("PUSH {job}"));
-        assert!(worker.hear().unwrap().contains(&format!("other-{when}-{number}")));
+        assert!(
+            worker
+                .hear()
+                .unwrap()
+                .contains(&format!("other-{when}-{number}"))
+        );
         times.push(begun.elapsed());
         assert_eq!(client.hear().unwrap(), "+OK");
-        assert_eq!(worker.ask(&format!("ACK {{\"jid\":\"other-{when}-{number}\"}}")), "+OK");
+        assert_eq!(
+            worker.ask(&format!("ACK {{\"jid\":\"other-{when}-{number}\"}}")),
+            "+OK"
+        );
         beat(&mut worker);
     }
-    println!("another queue, {when}: p50 {:.2} ms, p99 {:.2} ms", within(&mut times, 50), within(&mut times, 99));
+    println!(
+        "another queue, {when}: p50 {:.2} ms, p99 {:.2} ms",
+        within(&mut times, 50),
+        within(&mut times, 99)
+    );
 }
 
 /// All clients of FWP are one worker, which must say from time to time that it is there.
@@ -99,10 +117,11 @@ fn beside_another_queue<T>(daemon: &Daemon, when: &str, run: impl FnOnce() -> T)
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| use_another_queue(daemon, when, &stop));
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|why| {
-            eprintln!("{}", daemon.log_text());
-            std::panic::resume_unwind(why)
-        });
+        let result =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|why| {
+                eprintln!("{}", daemon.log_text());
+                std::panic::resume_unwind(why)
+            });
         stop.store(true, Ordering::Release);
         other.join().unwrap();
         result
@@ -111,19 +130,33 @@ fn beside_another_queue<T>(daemon: &Daemon, when: &str, run: impl FnOnce() -> T)
 
 /// Jobs take no more memory than they may.
 fn check_memory(daemon: &Daemon, shape: &Shape) {
-    let [used, most] = ["windlass_jobs_memory_bytes", "windlass_jobs_memory_limit_bytes"]
-        .map(|series| Http(daemon.address("http")).metric(series));
-    assert!(used <= most + 100_000.0, "{used} of {most} bytes: what a job has beside its body comes on top");
+    let [used, most] = [
+        "windlass_jobs_memory_bytes",
+        "windlass_jobs_memory_limit_bytes",
+    ]
+    .map(|series| Http(daemon.address("http")).metric(series));
+    assert!(
+        used <= most + 100_000.0,
+        "{used} of {most} bytes: what a job has beside its body comes on top"
+    );
     let peak = daemon.peak_bytes() >> 20;
     println!("jobs in memory: {used} of {most} bytes, peak of the daemon {peak} MiB");
-    assert!(shape.memory_mib < 256 || peak <= shape.memory_mib, "{peak} MiB");
+    assert!(
+        shape.memory_mib < 256 || peak <= shape.memory_mib,
+        "{peak} MiB"
+    );
 }
 
 /// Pushes by one protocol, kills the daemon, and drains.
-fn survives(push: impl FnOnce(&Daemon, &Shape) -> Vec<u128>, drain: impl FnOnce(&Daemon, &Shape) -> Vec<u128>) {
+fn survives(
+    push: impl FnOnce(&Daemon, &Shape) -> Vec<u128>,
+    drain: impl FnOnce(&Daemon, &Shape) -> Vec<u128>,
+) {
     let (dir, shape) = (tempfile::tempdir().unwrap(), shape());
     let mut daemon = shape.start(dir.path());
-    beside_another_queue(&daemon, "alone", || std::thread::sleep(Duration::from_millis(shape.jobs as u64 / 1_000)));
+    beside_another_queue(&daemon, "alone", || {
+        std::thread::sleep(Duration::from_millis(shape.jobs as u64 / 1_000))
+    });
     let pushed = beside_another_queue(&daemon, "pushing", || push(&daemon, &shape));
     println!("pushed, jobs/s by tenths: {pushed:?}");
     check_memory(&daemon, &shape);
@@ -143,11 +176,15 @@ fn many_gearman_jobs_survive_in_little_memory() {
         let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
         by_tenths(shape.jobs, |numbers| {
             for number in numbers.clone() {
-                peer.send(&submission("backlog", "", shape.body(number), true)).unwrap();
+                peer.send(&submission("backlog", "", shape.body(number), true))
+                    .unwrap();
             }
             for number in numbers {
                 let packet = peer.packet().unwrap();
-                assert!(matches!(Response::parse(&packet), Ok(Response::JobCreated { .. })), "j{number}: {packet:?}");
+                assert!(
+                    matches!(Response::parse(&packet), Ok(Response::JobCreated { .. })),
+                    "j{number}: {packet:?}"
+                );
             }
         })
     };
@@ -157,19 +194,34 @@ fn many_gearman_jobs_survive_in_little_memory() {
         let mut waits = Vec::new();
         let rates = by_tenths(shape.jobs, |numbers| {
             let begun = Instant::now();
-            numbers.clone().for_each(|_| peer.send(&Request::Grab(AssignForm::Plain)).unwrap());
+            numbers
+                .clone()
+                .for_each(|_| peer.send(&Request::Grab(AssignForm::Plain)).unwrap());
             let handles = numbers.map(|number| {
                 let packet = peer.packet().unwrap();
                 waits.push(begun.elapsed());
-                let Ok(Response::JobAssign { handle, workload, .. }) = Response::parse(&packet) else {
+                let Ok(Response::JobAssign {
+                    handle, workload, ..
+                }) = Response::parse(&packet)
+                else {
                     panic!("job {number}: {packet:?}")
                 };
-                assert!(workload[..] == *shape.body(number).as_bytes(), "job {number}: {workload:.40?}");
+                assert!(
+                    workload[..] == *shape.body(number).as_bytes(),
+                    "job {number}: {workload:.40?}"
+                );
                 bytes::Bytes::copy_from_slice(handle)
             });
-            handles.collect::<Vec<_>>().iter().for_each(|handle| peer.complete(handle).unwrap());
+            handles
+                .collect::<Vec<_>>()
+                .iter()
+                .for_each(|handle| peer.complete(handle).unwrap());
         });
-        println!("a hundred takes at once: p50 {:.2} ms, p99 {:.2} ms", within(&mut waits, 50), within(&mut waits, 99));
+        println!(
+            "a hundred takes at once: p50 {:.2} ms, p99 {:.2} ms",
+            within(&mut waits, 50),
+            within(&mut waits, 99)
+        );
         rates
     });
 }
@@ -181,7 +233,9 @@ fn many_jobs_of_fwp_survive_in_little_memory() {
         by_tenths(shape.jobs, |numbers| {
             let job = |number| {
                 let body = shape.body(number);
-                format!("{{\"jid\":\"backlog-{number:016}\",\"jobtype\":\"T\",\"args\":[\"{body}\"]}}")
+                format!(
+                    "{{\"jid\":\"backlog-{number:016}\",\"jobtype\":\"T\",\"args\":[\"{body}\"]}}"
+                )
             };
             let jobs: Vec<String> = numbers.map(job).collect();
             assert_eq!(fwp.ask(&format!("PUSHB [{}]", jobs.join(","))), "{}");
@@ -193,7 +247,10 @@ fn many_jobs_of_fwp_survive_in_little_memory() {
             numbers.clone().for_each(|_| fwp.say("FETCH default"));
             for number in numbers.clone() {
                 let (job, jid) = (fwp.hear().unwrap(), format!("backlog-{number:016}"));
-                assert!(job.contains(&shape.body(number)) && job.contains(&jid), "{job:.80}");
+                assert!(
+                    job.contains(&shape.body(number)) && job.contains(&jid),
+                    "{job:.80}"
+                );
             }
             for number in numbers.clone() {
                 fwp.say(&format!("ACK {{\"jid\":\"backlog-{number:016}\"}}"));

@@ -36,40 +36,65 @@ fn stop(daemon: &mut Daemon) {
 }
 
 fn leased(daemon: &Daemon) -> Vec<serde_json::Value> {
-    let jobs = Http(daemon.address("http")).get("/api/v1/jobs?state=leased").json();
-    jobs["jobs"].as_array().unwrap_or_else(|| panic!("{jobs}")).clone()
+    let jobs = Http(daemon.address("http"))
+        .get("/api/v1/jobs?state=leased")
+        .json();
+    jobs["jobs"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{jobs}"))
+        .clone()
 }
 
 fn jobs(daemon: &Daemon) -> usize {
     let jobs = Http(daemon.address("http")).get("/api/v1/jobs").json();
-    jobs["jobs"].as_array().unwrap_or_else(|| panic!("{jobs}")).len()
+    jobs["jobs"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{jobs}"))
+        .len()
 }
 
 #[test]
 fn workers_report_after_a_restart_on_jobs_that_no_other_worker_gets() {
     let dir = tempfile::tempdir().unwrap();
-    let mut daemon = daemon(dir.path()).set("server.return_grace = \"1h\"").eventmq("").start();
+    let mut daemon = daemon(dir.path())
+        .set("server.return_grace = \"1h\"")
+        .eventmq("")
+        .start();
     let (_gearman, assigned, _worker) = two_at_work(&daemon);
     stop(&mut daemon);
     daemon.restart();
-    let (mut other, mut another) =
-        (gearman_worker(&daemon), eventmq::Peer::worker(daemon.address("eventmq"), "other", QUEUES));
+    let (mut other, mut another) = (
+        gearman_worker(&daemon),
+        eventmq::Peer::worker(daemon.address("eventmq"), "other", QUEUES),
+    );
     another.ready(1);
     assert!(other.grab().unwrap().is_none());
     for job in leased(&daemon) {
-        let job = Http(daemon.address("http")).get(&format!("/api/v1/jobs/{}", job["id"])).json();
+        let job = Http(daemon.address("http"))
+            .get(&format!("/api/v1/jobs/{}", job["id"]))
+            .json();
         let why = job["why"]["text"].as_str().unwrap_or_default();
         assert!(why.contains("from before the daemon was stopped"), "{job}");
     }
     assert_eq!(leased(&daemon).len(), 2);
     // A job's state is asked for by its handle, as before.
     let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
-    gearman.send(&Request::GetStatus { handle: assigned.handle.clone() }).unwrap();
+    gearman
+        .send(&Request::GetStatus {
+            handle: assigned.handle.clone(),
+        })
+        .unwrap();
     let packet = gearman.packet().unwrap();
     let status = Response::parse(&packet);
-    assert!(matches!(status, Ok(Response::StatusRes { status, .. }) if status.known && status.running), "{status:?}");
+    assert!(
+        matches!(status, Ok(Response::StatusRes { status, .. }) if status.known && status.running),
+        "{status:?}"
+    );
     gearman
-        .send(&Request::Work { handle: assigned.handle.clone(), report: Report::Data(Bytes::from_static(b"half")) })
+        .send(&Request::Work {
+            handle: assigned.handle.clone(),
+            report: Report::Data(Bytes::from_static(b"half")),
+        })
         .unwrap();
     gearman.complete(&assigned.handle).unwrap();
     // The stock JobManager connects again by itself, and sends the results that it has.
@@ -82,7 +107,10 @@ fn workers_report_after_a_restart_on_jobs_that_no_other_worker_gets() {
 #[test]
 fn a_job_whose_worker_does_not_come_back_goes_to_another_one() {
     let dir = tempfile::tempdir().unwrap();
-    let mut daemon = daemon(dir.path()).set("server.return_grace = \"1s\"").eventmq("").start();
+    let mut daemon = daemon(dir.path())
+        .set("server.return_grace = \"1s\"")
+        .eventmq("")
+        .start();
     let (_gearman, assigned, _worker) = two_at_work(&daemon);
     stop(&mut daemon);
     daemon.restart();
@@ -100,7 +128,10 @@ fn a_job_whose_worker_does_not_come_back_goes_to_another_one() {
 
 #[test]
 fn jobs_are_ready_at_once_after_a_kill_and_without_a_grace() {
-    for (keys, is_killed) in [("server.return_grace = \"1h\"", true), ("server.return_grace = 0", false)] {
+    for (keys, is_killed) in [
+        ("server.return_grace = \"1h\"", true),
+        ("server.return_grace = 0", false),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let mut daemon = daemon(dir.path()).set(keys).eventmq("").start();
         let (_gearman, assigned, _worker) = two_at_work(&daemon);
@@ -110,7 +141,13 @@ fn jobs_are_ready_at_once_after_a_kill_and_without_a_grace() {
             stop(&mut daemon);
         }
         daemon.restart();
-        assert_eq!(gearman_worker(&daemon).grab().unwrap().map(|job| job.handle), Some(assigned.handle));
+        assert_eq!(
+            gearman_worker(&daemon)
+                .grab()
+                .unwrap()
+                .map(|job| job.handle),
+            Some(assigned.handle)
+        );
         let mut another = eventmq::Peer::worker(daemon.address("eventmq"), "other", QUEUES);
         another.ready(1);
         assert_eq!(another.hear().unwrap()[0], "REQUEST");

@@ -57,7 +57,10 @@ impl Seen {
     }
 
     fn acknowledge(&self, number: u64) {
-        self.acknowledged.lock().unwrap().insert(number, Instant::now());
+        self.acknowledged
+            .lock()
+            .unwrap()
+            .insert(number, Instant::now());
     }
 
     fn count(&self) -> usize {
@@ -73,16 +76,29 @@ fn body_bytes() -> usize {
 
 /// The argument of a job.
 fn argument(number: u64) -> String {
-    format!(r#"{{"key":{},"number":"<{number}>","more":"{}"}}"#, number % 7, "x".repeat(body_bytes()))
+    format!(
+        r#"{{"key":{},"number":"<{number}>","more":"{}"}}"#,
+        number % 7,
+        "x".repeat(body_bytes())
+    )
 }
 
 fn gearman(seen: &Seen, address: SocketAddr) {
-    let Ok(mut peer) = Peer::connect(address) else { return };
+    let Ok(mut peer) = Peer::connect(address) else {
+        return;
+    };
     loop {
         let number = seen.number();
-        let unique = if number.is_multiple_of(3) { format!("u{number}") } else { String::new() };
+        let unique = if number.is_multiple_of(3) {
+            format!("u{number}")
+        } else {
+            String::new()
+        };
         let queue = ["ordered", "fair", "plain"][usize::try_from(number % 3).unwrap()];
-        if peer.submit(queue, &unique, format!("[{}]", argument(number))).is_err() {
+        if peer
+            .submit(queue, &unique, format!("[{}]", argument(number)))
+            .is_err()
+        {
             return;
         }
         seen.acknowledge(number);
@@ -90,10 +106,15 @@ fn gearman(seen: &Seen, address: SocketAddr) {
 }
 
 fn faktory(seen: &Seen, address: SocketAddr) {
-    let Ok(mut fwp) = Fwp::try_hello(address) else { return };
+    let Ok(mut fwp) = Fwp::try_hello(address) else {
+        return;
+    };
     loop {
         let number = seen.number();
-        let job = format!(r#"{{"jid":"jid-{number:08}","jobtype":"T","queue":"fair","args":[{}]}}"#, argument(number));
+        let job = format!(
+            r#"{{"jid":"jid-{number:08}","jobtype":"T","queue":"fair","args":[{}]}}"#,
+            argument(number)
+        );
         match fwp.try_ask(&format!("PUSH {job}")) {
             Ok(said) if said == "+OK" => seen.acknowledge(number),
             Ok(_) => {}
@@ -103,7 +124,9 @@ fn faktory(seen: &Seen, address: SocketAddr) {
 }
 
 fn spiderq(seen: &Seen, address: SocketAddr) {
-    let Ok(mut bare) = Bare::try_connect(address) else { return };
+    let Ok(mut bare) = Bare::try_connect(address) else {
+        return;
+    };
     loop {
         let number = seen.number();
         match bare.try_ask(&add(&format!("key {number}"), argument(number).as_bytes())) {
@@ -115,16 +138,26 @@ fn spiderq(seen: &Seen, address: SocketAddr) {
 }
 
 fn eventmq(seen: &Seen, address: SocketAddr) {
-    let Ok(mut peer) = EventMq::try_connect(address, &format!("producer {}", seen.number())) else { return };
+    let Ok(mut peer) = EventMq::try_connect(address, &format!("producer {}", seen.number())) else {
+        return;
+    };
     loop {
         let number = seen.number();
-        let job = format!(r#"["run",{{"path":"p","callable":"c","args":[{}]}}]"#, argument(number));
+        let job = format!(
+            r#"["run",{{"path":"p","callable":"c","args":[{}]}}]"#,
+            argument(number)
+        );
         let id = number.to_string();
-        if peer.say(&["REQUEST", &id, "ordered", "reply-requested", &job]).is_err() {
+        if peer
+            .say(&["REQUEST", &id, "ordered", "reply-requested", &job])
+            .is_err()
+        {
             return;
         }
         match peer.hear() {
-            Ok(heard) if heard.first().is_some_and(|word| word == "REPLY") => seen.acknowledge(number),
+            Ok(heard) if heard.first().is_some_and(|word| word == "REPLY") => {
+                seen.acknowledge(number)
+            }
             Ok(_) => {}
             Err(_) => return,
         }
@@ -135,8 +168,12 @@ fn eventmq(seen: &Seen, address: SocketAddr) {
 type Client = fn(&Seen, SocketAddr);
 
 fn push(seen: &Arc<Seen>, daemon: &Daemon) -> Vec<JoinHandle<()>> {
-    let clients: [(Client, &str); 4] =
-        [(gearman, "gearman"), (faktory, "faktory"), (spiderq, "spiderq"), (eventmq, "eventmq")];
+    let clients: [(Client, &str); 4] = [
+        (gearman, "gearman"),
+        (faktory, "faktory"),
+        (spiderq, "spiderq"),
+        (eventmq, "eventmq"),
+    ];
     let client = |(client, protocol): (Client, &str)| {
         let (seen, address) = (Arc::clone(seen), daemon.address(protocol));
         thread::spawn(move || client(&seen, address))
@@ -147,14 +184,27 @@ fn push(seen: &Arc<Seen>, daemon: &Daemon) -> Vec<JoinHandle<()>> {
 /// The numbers of all jobs in the store.
 fn stored(data: &Path) -> BTreeSet<u64> {
     let windlass = env!("CARGO_BIN_EXE_windlass");
-    let export = Command::new(windlass).args(["export", "--data-dir"]).arg(data).output().unwrap();
-    assert!(export.status.success(), "{}", String::from_utf8_lossy(&export.stderr));
+    let export = Command::new(windlass)
+        .args(["export", "--data-dir"])
+        .arg(data)
+        .output()
+        .unwrap();
+    assert!(
+        export.status.success(),
+        "{}",
+        String::from_utf8_lossy(&export.stderr)
+    );
     let lines = String::from_utf8(export.stdout).unwrap();
     let number = |line: &str| {
         let body = line.split_once("\"body_base64\":\"")?.1.split('"').next()?;
         let body = BASE64_STANDARD.decode(body).ok()?;
         let text = String::from_utf8_lossy(&body);
-        text.split_once("number\":\"<")?.1.split_once('>')?.0.parse().ok()
+        text.split_once("number\":\"<")?
+            .1
+            .split_once('>')?
+            .0
+            .parse()
+            .ok()
     };
     lines.lines().filter_map(number).collect()
 }
@@ -163,8 +213,12 @@ fn stored(data: &Path) -> BTreeSet<u64> {
 fn slow_disk(dir: &Path) -> PathBuf {
     let (source, library) = (dir.join("slow_disk.c"), dir.join("slow_disk.so"));
     std::fs::write(&source, include_str!("slow_disk.c")).unwrap();
-    let made =
-        Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl").status();
+    let made = Command::new("cc")
+        .args(["-O1", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .arg("-ldl")
+        .status();
     assert!(made.unwrap().success(), "no C compiler");
     library
 }
@@ -176,7 +230,9 @@ fn lost_in_rounds(durability: &str, kills: u64) -> Vec<usize> {
     let settings = format!("durability = \"{durability}\"\ncommit_interval = \"100ms\"{SETTINGS}");
     let plan = daemon(dir.path()).set(&settings).eventmq("");
     let disk = from_env("WINDLASS_TEST_DISK_BYTES", DISK_BYTES).to_string();
-    let plan = plan.variable("LD_PRELOAD", library.to_str().unwrap()).variable("SLOW_DISK_BYTES", &disk);
+    let plan = plan
+        .variable("LD_PRELOAD", library.to_str().unwrap())
+        .variable("SLOW_DISK_BYTES", &disk);
     let mut daemon = plan.start();
     let (seen, mut lost_bytes) = (Arc::new(Seen::default()), Vec::new());
     for kill in 0..kills {
@@ -185,15 +241,30 @@ fn lost_in_rounds(durability: &str, kills: u64) -> Vec<usize> {
         let more = usize::try_from(200 + kill % 5 * 50).unwrap();
         wait_until("jobs are acknowledged", || seen.count() >= more);
         daemon.kill();
-        clients.into_iter().for_each(|client| client.join().unwrap());
+        clients
+            .into_iter()
+            .for_each(|client| client.join().unwrap());
         let stored = stored(&dir.path().join("data"));
         let acknowledged = seen.acknowledged.lock().unwrap();
-        let lost = || acknowledged.iter().filter(|(number, _)| !stored.contains(number)).map(|(_, at)| *at);
+        let lost = || {
+            acknowledged
+                .iter()
+                .filter(|(number, _)| !stored.contains(number))
+                .map(|(_, at)| *at)
+        };
         if let (Some(first), Some(last)) = (lost().min(), lost().max()) {
-            assert!(last - first <= 2 * INTERVAL + SEEN_LATE, "kill {kill}: lost over {:?}", last - first);
+            assert!(
+                last - first <= 2 * INTERVAL + SEEN_LATE,
+                "kill {kill}: lost over {:?}",
+                last - first
+            );
         }
         lost_bytes.push(lost().count() * body_bytes());
-        println!("kill {kill}, {durability}: {} acknowledged, {} lost", acknowledged.len(), lost().count());
+        println!(
+            "kill {kill}, {durability}: {} acknowledged, {} lost",
+            acknowledged.len(),
+            lost().count()
+        );
         drop(acknowledged);
         // A store that grows for ever makes each start longer.
         if kill % 20 == 19 {
@@ -207,12 +278,20 @@ fn lost_in_rounds(durability: &str, kills: u64) -> Vec<usize> {
 #[test]
 fn on_a_slow_disk_sync_loses_nothing() {
     let kills = from_env("WINDLASS_TEST_SLOW_KILLS", 1);
-    assert!(lost_in_rounds("sync", kills).iter().all(|bytes| *bytes == 0), "acknowledged but lost");
+    assert!(
+        lost_in_rounds("sync", kills)
+            .iter()
+            .all(|bytes| *bytes == 0),
+        "acknowledged but lost"
+    );
 }
 
 #[test]
 fn on_a_slow_disk_an_interval_loses_two_intervals_at_most() {
     let kills = from_env("WINDLASS_TEST_SLOW_KILLS", 1);
     let lost = lost_in_rounds("interval", kills);
-    assert!(lost.iter().all(|bytes| *bytes <= LOSS_BYTES_MAX), "{lost:?}");
+    assert!(
+        lost.iter().all(|bytes| *bytes <= LOSS_BYTES_MAX),
+        "{lost:?}"
+    );
 }

@@ -24,7 +24,8 @@ fn filled(dir: &Path) {
     for number in 0..JOBS {
         let mut body = vec![b'x'; BODY_BYTES];
         body[..8].copy_from_slice(format!("{number:8}").as_bytes());
-        peer.send(&submission("large", "", Bytes::from(body), true)).unwrap();
+        peer.send(&submission("large", "", Bytes::from(body), true))
+            .unwrap();
     }
     (0..JOBS).for_each(|_| assert_eq!(peer.packet().unwrap().kind, Kind::JOB_CREATED));
     daemon.signal("TERM");
@@ -34,15 +35,25 @@ fn filled(dir: &Path) {
 /// The most memory that a process has used so far; 0 if it has ended.
 fn peak(process: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap_or_default();
-    let kib =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let kib = status.lines().find_map(|line| {
+        line.strip_prefix("VmHWM:")?
+            .trim()
+            .strip_suffix(" kB")?
+            .parse::<u64>()
+            .ok()
+    });
     kib.unwrap_or_default() << 10
 }
 
 /// Runs the program, and looks at its memory until it ends.
 fn bounded(words: &[&str], out: Stdio) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    let mut process = command.args(words).stdout(out).stderr(Stdio::piped()).spawn().unwrap();
+    let mut process = command
+        .args(words)
+        .stdout(out)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut most = 0;
     while process.try_wait().unwrap().is_none() {
         most = most.max(peak(&process));
@@ -62,7 +73,12 @@ fn succeeds(words: &[&str]) -> String {
 /// The lines of an export or a salvage, in a file.
 fn lines(words: &[&str], file: &Path, code: i32) -> usize {
     let output = bounded(words, fs::File::create(file).unwrap().into());
-    assert_eq!(output.status.code(), Some(code), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{words:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     std::io::BufRead::lines(std::io::BufReader::new(fs::File::open(file).unwrap()))
         .filter(|line| line.as_ref().unwrap().starts_with("{\"job\":"))
         .count()
@@ -74,8 +90,19 @@ fn path(dir: &Path) -> &str {
 
 /// The file of the table.
 fn table(data: &Path) -> PathBuf {
-    let mut folders = fs::read_dir(data.join("store")).unwrap().map(|entry| entry.unwrap().path());
-    folders.find(|folder| folder.file_name().unwrap().to_string_lossy().starts_with("table-")).unwrap().join("db")
+    let mut folders = fs::read_dir(data.join("store"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    folders
+        .find(|folder| {
+            folder
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("table-")
+        })
+        .unwrap()
+        .join("db")
 }
 
 #[test]
@@ -90,15 +117,31 @@ fn tools_read_more_bodies_than_they_have_memory() {
     let file = home.path().join("lines");
     assert_eq!(lines(&["salvage", path(&data)], &file, 0), JOBS);
     let restored = home.path().join("restored");
-    succeeds(&["import", "jsonl", "--data-dir", path(&restored), path(&file)]);
+    succeeds(&[
+        "import",
+        "jsonl",
+        "--data-dir",
+        path(&restored),
+        path(&file),
+    ]);
     assert!(succeeds(&["verify", path(&restored)]).starts_with(&jobs));
     fs::remove_dir_all(&restored).unwrap();
     // Without its last line it is added job by job.
     let text = fs::read(&file).unwrap();
-    let end = text[..text.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap();
+    let end = text[..text.len() - 1]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .unwrap();
     fs::write(&file, &text[..=end]).unwrap();
     drop(text);
-    succeeds(&["import", "jsonl", "--incomplete", "--data-dir", path(&restored), path(&file)]);
+    succeeds(&[
+        "import",
+        "jsonl",
+        "--incomplete",
+        "--data-dir",
+        path(&restored),
+        path(&file),
+    ]);
     assert!(succeeds(&["verify", path(&restored)]).starts_with(&jobs));
     fs::remove_dir_all(&restored).unwrap();
 
@@ -106,9 +149,16 @@ fn tools_read_more_bodies_than_they_have_memory() {
     let db = table(&data);
     let mut bytes = fs::read(&db).unwrap();
     let first = bytes.iter().position(|byte| *byte == b'x').unwrap();
-    (first..bytes.len()).step_by(10 << 20).for_each(|at| bytes[at] ^= 1);
+    (first..bytes.len())
+        .step_by(10 << 20)
+        .for_each(|at| bytes[at] ^= 1);
     fs::write(&db, bytes).unwrap();
-    assert_eq!(bounded(&["verify", path(&data)], Stdio::piped()).status.code(), Some(4));
+    assert_eq!(
+        bounded(&["verify", path(&data)], Stdio::piped())
+            .status
+            .code(),
+        Some(4)
+    );
     let saved = lines(&["salvage", path(&data)], &file, 5);
     // Some of the pages may hold no job any more.
     assert!((JOBS / 2..=JOBS).contains(&saved), "{saved}");

@@ -26,7 +26,10 @@ const MIB: usize = 1 << 20;
 /// Whether the daemon ends the connection, whatever it sends before.
 fn is_hung_up_on(mut stream: &TcpStream) -> bool {
     let end = std::io::copy(&mut stream, &mut std::io::sink());
-    end.map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |_| true)
+    end.map_or_else(
+        |error| error.kind() == std::io::ErrorKind::ConnectionReset,
+        |_| true,
+    )
 }
 
 fn say(address: SocketAddr, bytes: &[u8]) -> TcpStream {
@@ -52,18 +55,36 @@ fn half_a_message_times_out() {
         ("a header", say(gearman, &submit[..7])),
         ("a body", say(gearman, &submit[..submit.len() - 1])),
         ("a line", say(gearman, b"stat")),
-        ("the beginning of another", say(gearman, &[&submit[..], &submit[..20]].concat())),
-        ("a bare request", say(daemon.address("spiderq"), &add[..add.len() - 2])),
-        ("half a greeting", say(daemon.address("spiderq"), &common::zmtp::greeting("NULL")[..30])),
+        (
+            "the beginning of another",
+            say(gearman, &[&submit[..], &submit[..20]].concat()),
+        ),
+        (
+            "a bare request",
+            say(daemon.address("spiderq"), &add[..add.len() - 2]),
+        ),
+        (
+            "half a greeting",
+            say(
+                daemon.address("spiderq"),
+                &common::zmtp::greeting("NULL")[..30],
+            ),
+        ),
     ];
-    for (name, address) in [("spiderq", daemon.address("spiderq")), ("eventmq", daemon.address("eventmq"))] {
+    for (name, address) in [
+        ("spiderq", daemon.address("spiderq")),
+        ("eventmq", daemon.address("eventmq")),
+    ] {
         let mut dealer = Dealer::connect(address, b"");
         dealer.say(&frame(MORE, b"there is more")).unwrap();
         // A heartbeat between the parts of a message does not complete the message.
         dealer.say(&command("PING", b"\0\0alive")).unwrap();
         halves.push((name, dealer.stream));
     }
-    let mut fwp = say(daemon.address("faktory"), b"HELLO {\"v\":2}\r\nPUSH {\"jid\":");
+    let mut fwp = say(
+        daemon.address("faktory"),
+        b"HELLO {\"v\":2}\r\nPUSH {\"jid\":",
+    );
     assert_ne!(fwp.read(&mut [0; 10]).unwrap(), 0);
     halves.push(("a line of FWP's", fwp));
     for (what, stream) in &halves {
@@ -84,25 +105,39 @@ fn encoded(request: &Request) -> BytesMut {
 #[test]
 fn silent_connections_leave_room_for_others() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon =
-        daemon(dir.path()).set("[server]\nconnections_max = 40\nconnections_reserved = 2\n").eventmq("").start();
-    let silent: Vec<TcpStream> = (0..100).map(|_| socket(daemon.address("gearman")).unwrap()).collect();
-    let bare: Vec<TcpStream> = (0..100).map(|_| socket(daemon.address("spiderq")).unwrap()).collect();
+    let daemon = daemon(dir.path())
+        .set("[server]\nconnections_max = 40\nconnections_reserved = 2\n")
+        .eventmq("")
+        .start();
+    let silent: Vec<TcpStream> = (0..100)
+        .map(|_| socket(daemon.address("gearman")).unwrap())
+        .collect();
+    let bare: Vec<TcpStream> = (0..100)
+        .map(|_| socket(daemon.address("spiderq")).unwrap())
+        .collect();
     // By now each is accepted or disconnected, in the order of arrival.
     assert!(is_hung_up_on(&silent[0]) && is_hung_up_on(&bare[0]));
-    let mut producers: Vec<Fwp> = (0..3).map(|_| Fwp::connect(daemon.address("faktory"))).collect();
-    assert_eq!(producers[2].ask(r#"PUSH {"jid":"survivor1","jobtype":"T","args":[]}"#), "+OK");
+    let mut producers: Vec<Fwp> = (0..3)
+        .map(|_| Fwp::connect(daemon.address("faktory")))
+        .collect();
+    assert_eq!(
+        producers[2].ask(r#"PUSH {"jid":"survivor1","jobtype":"T","args":[]}"#),
+        "+OK"
+    );
     let mut client = Peer::connect(daemon.address("gearman")).unwrap();
     client.submit("f", "", "x").unwrap();
     let mut dealer = Dealer::connect(daemon.address("spiderq"), b"");
     assert_eq!(dealer.ask(spiderq::PING).unwrap(), spiderq::PONG);
-    let _worker = eventmq::Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "default"]]"#);
+    let _worker =
+        eventmq::Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "default"]]"#);
 }
 
 #[test]
 fn active_connections_leave_places_for_other_protocols_and_administrators() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).set("[server]\nconnections_max = 20\nconnections_reserved = 2\n").start();
+    let daemon = daemon(dir.path())
+        .set("[server]\nconnections_max = 20\nconnections_reserved = 2\n")
+        .start();
     let mut inside = Vec::new();
     loop {
         let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -121,9 +156,13 @@ fn active_connections_leave_places_for_other_protocols_and_administrators() {
 #[test]
 fn connections_per_address_are_limited() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).set("[server]\nconnections_per_address_max = 2\n").start();
+    let daemon = daemon(dir.path())
+        .set("[server]\nconnections_per_address_max = 2\n")
+        .start();
     let mut inside = [(); 2].map(|()| Peer::connect(daemon.address("gearman")).unwrap());
-    inside.iter_mut().for_each(|peer| drop(peer.submit("f", "", "x").unwrap()));
+    inside
+        .iter_mut()
+        .for_each(|peer| drop(peer.submit("f", "", "x").unwrap()));
     let outside = || Fwp::try_hello(daemon.address("faktory"));
     assert!(outside().is_err());
     drop(inside);
@@ -152,7 +191,9 @@ fn small_machine(dir: &Path) -> (Daemon, Option<MemoryGroup>) {
         println!("no memory cgroup can be made here: only the daemon's own memory is looked at");
     }
     let plan = daemon(dir).eventmq("");
-    let plan = group.iter().fold(plan, windlass_testkit::daemon::Plan::within);
+    let plan = group
+        .iter()
+        .fold(plan, windlass_testkit::daemon::Plan::within);
     (plan.start(), group)
 }
 
@@ -164,7 +205,12 @@ fn new_key(bytes: usize) -> String {
 
 /// Submits background jobs, made of a key and a body, many at a time, until `jobs_max` are queued or one is refused.
 /// Returns the number of jobs.
-fn fill(daemon: &Daemon, function: &str, job: impl Fn() -> (String, Bytes), jobs_max: usize) -> usize {
+fn fill(
+    daemon: &Daemon,
+    function: &str,
+    job: impl Fn() -> (String, Bytes),
+    jobs_max: usize,
+) -> usize {
     const AT_ONCE: usize = 64;
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     let mut jobs = 0;
@@ -201,14 +247,26 @@ fn assert_polite(daemon: &Daemon) {
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     // Memory was full; some of it may be free again since then.
     let mut push = |_| peer.submit("small", "", vec![b'x'; 4096]).err();
-    let refused = (0..100_000).find_map(&mut push).expect("memory is full").to_string();
+    let refused = (0..100_000)
+        .find_map(&mut push)
+        .expect("memory is full")
+        .to_string();
     assert!(refused.contains("QUEUE_ERROR"), "{refused}");
-    assert!(!peer.listing("status").unwrap().is_empty(), "the same connection goes on");
+    assert!(
+        !peer.listing("status").unwrap().is_empty(),
+        "the same connection goes on"
+    );
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     let large = "x".repeat(4096);
-    let mut pushes =
-        (0..100_000).map(|n| fwp.ask(&format!(r#"PUSH {{"jid":"refused{n}","jobtype":"T","args":["{large}"]}}"#)));
-    assert!(pushes.any(|answer| answer.starts_with("-ERR")), "memory is full");
+    let mut pushes = (0..100_000).map(|n| {
+        fwp.ask(&format!(
+            r#"PUSH {{"jid":"refused{n}","jobtype":"T","args":["{large}"]}}"#
+        ))
+    });
+    assert!(
+        pushes.any(|answer| answer.starts_with("-ERR")),
+        "memory is full"
+    );
     assert!(fwp.ask("INFO").contains("faktory"));
 }
 
@@ -224,11 +282,21 @@ fn requests_are_executed_in_order_as_answers_are_read() {
     worker.can_do("large").unwrap();
     (0..20).for_each(|_| worker.send(&Request::Grab(AssignForm::Plain)).unwrap());
     worker.send(&submission("small", "", "x", true)).unwrap();
-    worker.send(&Request::Echo { data: Bytes::from_static(b"last") }).unwrap();
+    worker
+        .send(&Request::Echo {
+            data: Bytes::from_static(b"last"),
+        })
+        .unwrap();
     let mut running = || {
         let lines = client.listing("status").unwrap();
-        assert!(!lines.iter().any(|line| line.starts_with("small")), "not before it has taken its answers");
-        let large = lines.iter().find_map(|line| line.strip_prefix("large\t20\t")).unwrap();
+        assert!(
+            !lines.iter().any(|line| line.starts_with("small")),
+            "not before it has taken its answers"
+        );
+        let large = lines
+            .iter()
+            .find_map(|line| line.strip_prefix("large\t20\t"))
+            .unwrap();
         large.split('\t').next().unwrap().parse::<u32>().unwrap()
     };
     wait_until("the first is handed out", || running() > 0);
@@ -236,8 +304,13 @@ fn requests_are_executed_in_order_as_answers_are_read() {
     assert!(running() < 3, "the others could have taken them");
     for number in 0..20 {
         let packet = worker.packet().unwrap();
-        let Ok(Response::JobAssign { workload, .. }) = Response::parse(&packet) else { panic!("{:?}", packet.kind) };
-        assert_eq!((workload.len(), workload[0], workload[MIB - 1]), (MIB, number, number));
+        let Ok(Response::JobAssign { workload, .. }) = Response::parse(&packet) else {
+            panic!("{:?}", packet.kind)
+        };
+        assert_eq!(
+            (workload.len(), workload[0], workload[MIB - 1]),
+            (MIB, number, number)
+        );
     }
     assert_eq!(worker.packet().unwrap().kind, Kind::JOB_CREATED);
     assert_eq!(worker.packet().unwrap().kind, Kind::ECHO_RES);
@@ -245,9 +318,11 @@ fn requests_are_executed_in_order_as_answers_are_read() {
 
 /// Announces a job of 1 MiB over HTTP.
 fn announce_post(daemon: &Daemon) -> TcpStream {
-    let head =
-        "POST /api/v1/queues/q/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\n";
-    say(daemon.address("http"), format!("{head}Content-Length: {MIB}\r\n\r\n").as_bytes())
+    let head = "POST /api/v1/queues/q/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\n";
+    say(
+        daemon.address("http"),
+        format!("{head}Content-Length: {MIB}\r\n\r\n").as_bytes(),
+    )
 }
 
 #[test]
@@ -257,12 +332,19 @@ fn bodies_of_http_wait_for_room_and_small_ones_do_not() {
     let daemon = daemon(dir.path()).start();
     let is_let_in = |stream: &mut TcpStream| {
         let mut answer = [0; CONTINUE.len()];
-        stream.read_exact(&mut answer).is_ok_and(|()| answer == CONTINUE)
+        stream
+            .read_exact(&mut answer)
+            .is_ok_and(|()| answer == CONTINUE)
     };
     let mut posts: Vec<TcpStream> = (0..16).map(|_| announce_post(&daemon)).collect();
     assert!(posts.iter_mut().all(is_let_in));
     let mut next = announce_post(&daemon);
-    assert_eq!(Http(daemon.address("http")).post("/api/v1/queues/q/jobs", "small").status, 201);
+    assert_eq!(
+        Http(daemon.address("http"))
+            .post("/api/v1/queues/q/jobs", "small")
+            .status,
+        201
+    );
     next.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     assert!(!is_let_in(&mut next), "there is room for 16 MiB");
     drop(posts);
@@ -290,18 +372,31 @@ fn deaf_workers(daemon: &Daemon) -> Vec<Peer> {
 fn deaf_clients(daemon: &Daemon) -> Vec<Peer> {
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
     worker.can_do("talk").unwrap();
-    let mut clients: Vec<Peer> = (0..READERS).map(|_| Peer::connect(daemon.address("gearman")).unwrap()).collect();
+    let mut clients: Vec<Peer> = (0..READERS)
+        .map(|_| Peer::connect(daemon.address("gearman")).unwrap())
+        .collect();
     for client in &mut clients {
-        client.send(&submission("talk", "same", "x", false)).unwrap();
+        client
+            .send(&submission("talk", "same", "x", false))
+            .unwrap();
         assert_eq!(client.packet().unwrap().kind, Kind::JOB_CREATED);
     }
     let handle = worker.grab().unwrap().unwrap().handle;
     let data = Bytes::from(vec![b'd'; MIB / 2]);
     for _ in 0..40 {
-        worker.send(&Request::Work { handle: handle.clone(), report: Report::Data(data.clone()) }).unwrap();
+        worker
+            .send(&Request::Work {
+                handle: handle.clone(),
+                report: Report::Data(data.clone()),
+            })
+            .unwrap();
     }
     // The echo's answer proves that all data has been forwarded.
-    worker.send(&Request::Echo { data: Bytes::from_static(b"all said") }).unwrap();
+    worker
+        .send(&Request::Echo {
+            data: Bytes::from_static(b"all said"),
+        })
+        .unwrap();
     assert_eq!(worker.packet().unwrap().kind, Kind::ECHO_RES);
     clients
 }
@@ -312,7 +407,10 @@ fn half_sent(daemon: &Daemon) -> Vec<TcpStream> {
     let halves = (0..READERS).filter_map(|_| {
         let mut stream = socket(daemon.address("gearman")).unwrap();
         // A stream that the daemon closed meanwhile fails here.
-        stream.write_all(&whole[..whole.len() - 1]).ok().map(|()| stream)
+        stream
+            .write_all(&whole[..whole.len() - 1])
+            .ok()
+            .map(|()| stream)
     });
     halves.collect()
 }
@@ -332,7 +430,9 @@ fn half_posted(daemon: &Daemon) -> Vec<TcpStream> {
 /// Subscribers that do not read publications.
 fn deaf_subscribers(daemon: &Daemon) -> Vec<eventmq::Subscriber> {
     let at = daemon.address("eventmq-subscribe");
-    let mut subscribers: Vec<_> = (0..READERS).map(|_| eventmq::Subscriber::connect(at, &["news"])).collect();
+    let mut subscribers: Vec<_> = (0..READERS)
+        .map(|_| eventmq::Subscriber::connect(at, &["news"]))
+        .collect();
     let mut publisher = eventmq::Peer::connect(daemon.address("eventmq-publish"), "publisher");
     let text = "n".repeat(100_000);
     let last = &mut subscribers[READERS - 1].dealer.stream;
@@ -351,8 +451,14 @@ fn deaf_subscribers(daemon: &Daemon) -> Vec<eventmq::Subscriber> {
 fn settle(daemon: &Daemon) {
     for _ in 0..20 {
         let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-        peer.send(&Request::Echo { data: Bytes::from_static(b"there?") }).unwrap();
-        assert!(matches!(Response::parse(&peer.packet().unwrap()), Ok(Response::EchoRes { .. })));
+        peer.send(&Request::Echo {
+            data: Bytes::from_static(b"there?"),
+        })
+        .unwrap();
+        assert!(matches!(
+            Response::parse(&peer.packet().unwrap()),
+            Ok(Response::EchoRes { .. })
+        ));
     }
 }
 
@@ -362,7 +468,10 @@ fn a_machine_with_one_gib_survives_whatever_is_queued_and_not_read() {
     let (mut daemon, group) = small_machine(dir.path());
     let mut said = String::new();
     let mut look = |daemon: &Daemon, what: &str| {
-        let (own, all) = (daemon.peak_bytes() >> 20, group.as_ref().map_or(0, MemoryGroup::peak) >> 20);
+        let (own, all) = (
+            daemon.peak_bytes() >> 20,
+            group.as_ref().map_or(0, MemoryGroup::peak) >> 20,
+        );
         writeln!(said, "{what}: {own} MiB, with the page cache {all} MiB").unwrap();
         assert!(daemon.peak_bytes() < MACHINE_BYTES - SYSTEM_BYTES, "{said}");
         assert_eq!(group.as_ref().map_or(0, MemoryGroup::kills), 0, "{said}");
@@ -412,14 +521,21 @@ fn clients_that_write_everything_before_they_read_are_read_on() {
     let mut echo = b"\0REQ\0\0\0\x10\0\0\x08\0".to_vec();
     echo.resize(12 + 2048, b'x');
     let track = b"TRACK GET some-job\r\n".to_vec();
-    for (protocol, login, request) in [("gearman", &b""[..], echo), ("faktory", b"HELLO {\"v\":2}\r\n", track)] {
+    for (protocol, login, request) in [
+        ("gearman", &b""[..], echo),
+        ("faktory", b"HELLO {\"v\":2}\r\n", track),
+    ] {
         let small = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         small.set_send_buffer_size(32 << 10).unwrap();
         small.set_recv_buffer_size(32 << 10).unwrap();
         small.connect(&daemon.address(protocol).into()).unwrap();
         let mut stream = TcpStream::from(small);
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        stream
+            .set_write_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
         let mut answer = vec![0; 1 << 16];
         if !login.is_empty() {
             stream.write_all(login).unwrap();
@@ -442,6 +558,9 @@ fn clients_that_write_everything_before_they_read_are_read_on() {
         stream.write_all(&request.repeat(times)).unwrap();
         let mut all = vec![0; length * times];
         stream.read_exact(&mut all).unwrap();
-        assert!(all.chunks(length).all(|one| one == &answer[..length]), "{protocol}");
+        assert!(
+            all.chunks(length).all(|one| one == &answer[..length]),
+            "{protocol}"
+        );
     }
 }

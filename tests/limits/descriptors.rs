@@ -27,7 +27,9 @@ fn limited(dir: &std::path::Path, open_files: u32) -> Option<Daemon> {
 fn connections_leave_open_files_to_the_store() {
     const CONNECTIONS: usize = 500;
     let dir = tempfile::tempdir().unwrap();
-    let Some(daemon) = limited(dir.path(), 256) else { return };
+    let Some(daemon) = limited(dir.path(), 256) else {
+        return;
+    };
     let mut first = Peer::connect(daemon.address("gearman")).unwrap();
     assert!(first.line("version").unwrap().starts_with("OK "));
     let mut served: Vec<Peer> = (0..CONNECTIONS)
@@ -39,15 +41,24 @@ fn connections_leave_open_files_to_the_store() {
         })
         .collect();
     assert!((90..256).contains(&served.len()), "{}", served.len());
-    wait_for_log(&daemon, "the limit on open files (ulimit -n) leaves fewer connections than server.connections_max");
+    wait_for_log(
+        &daemon,
+        "the limit on open files (ulimit -n) leaves fewer connections than server.connections_max",
+    );
     wait_for_log(&daemon, ": open files (ulimit -n)\"");
     // Segments of the log are opened meanwhile.
     for number in 0..64 {
         first.submit("large", "", vec![number; MIB]).unwrap();
     }
-    let http: Vec<u16> = (0..10).map(|_| Http(daemon.address("http")).get("/metrics").status).collect();
+    let http: Vec<u16> = (0..10)
+        .map(|_| Http(daemon.address("http")).get("/metrics").status)
+        .collect();
     assert_eq!(http, [200; 10]);
     let mut again = served.pop().unwrap();
     again.submit("small", "", "x").unwrap();
-    assert!(!daemon.log_text().contains("could not accept"), "{}", daemon.log_text());
+    assert!(
+        !daemon.log_text().contains("could not accept"),
+        "{}",
+        daemon.log_text()
+    );
 }

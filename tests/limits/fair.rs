@@ -30,12 +30,22 @@ fn work(address: SocketAddr, starts: &Starts) {
     let mut peer = Peer::connect(address).unwrap();
     peer.can_do("shared").unwrap();
     while !starts.stop.load(Ordering::Relaxed) {
-        let Some(job) = peer.grab().unwrap() else { continue };
+        let Some(job) = peer.grab().unwrap() else {
+            continue;
+        };
         let before = starts.count.fetch_add(1, Ordering::Relaxed);
         let text = String::from_utf8(job.workload.to_vec()).unwrap();
-        if let Some(number) = text.strip_prefix("[\"tenant-").and_then(|rest| rest.split_once("\", ")).map(|it| it.1) {
+        if let Some(number) = text
+            .strip_prefix("[\"tenant-")
+            .and_then(|rest| rest.split_once("\", "))
+            .map(|it| it.1)
+        {
             let number = number.trim_end_matches(']').parse().unwrap();
-            starts.singles.lock().unwrap().insert(number, (Instant::now(), before));
+            starts
+                .singles
+                .lock()
+                .unwrap()
+                .insert(number, (Instant::now(), before));
         }
         thread::sleep(WORK);
         peer.complete(&job.handle).unwrap();
@@ -48,7 +58,14 @@ fn fill(daemon: &windlass_testkit::daemon::Daemon, jobs: u64, tenants: u64) {
     for first in (0..jobs).step_by(AT_ONCE) {
         let many = jobs.min(first + AT_ONCE as u64) - first;
         for number in first..first + many {
-            client.send(&submission("shared", "", format!("[\"whale\", {number}]"), true)).unwrap();
+            client
+                .send(&submission(
+                    "shared",
+                    "",
+                    format!("[\"whale\", {number}]"),
+                    true,
+                ))
+                .unwrap();
         }
         (0..many).for_each(|_| assert_eq!(kind(&client.packet().unwrap()), Kind::JOB_CREATED));
     }
@@ -59,7 +76,9 @@ fn fill(daemon: &windlass_testkit::daemon::Daemon, jobs: u64, tenants: u64) {
                 r#"{{"jid":"tenant-{tenant}-later","queue":"shared","jobtype":"T","args":["tenant-{tenant}"],"at":"2099-01-01T00:00:00Z"}}"#
             )
         };
-        let jobs: Vec<String> = (first..tenants.min(first + AT_ONCE as u64)).map(job).collect();
+        let jobs: Vec<String> = (first..tenants.min(first + AT_ONCE as u64))
+            .map(job)
+            .collect();
         assert_eq!(fwp.ask(&format!("PUSHB [{}]", jobs.join(","))), "{}");
     }
 }
@@ -71,7 +90,9 @@ fn a_tenant_with_many_jobs_delays_a_single_job_by_no_more_than_what_runs() {
     let tenants = from_env("WINDLASS_TEST_WHALE_TENANTS", 300);
     let singles = (jobs / 100).min(2_000);
     let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).set("[queues.shared]\nkey = { args = '/0' }\nfair = true\n").start();
+    let daemon = daemon(dir.path())
+        .set("[queues.shared]\nkey = { args = '/0' }\nfair = true\n")
+        .start();
     fill(&daemon, jobs, tenants);
     let (address, starts) = (daemon.address("gearman"), Arc::new(Starts::default()));
     let workers: Vec<_> = (0..WORKERS)
@@ -85,15 +106,21 @@ fn a_tenant_with_many_jobs_delays_a_single_job_by_no_more_than_what_runs() {
     for number in 0..singles {
         let tenant = number * 7_919 % tenants;
         let pushed = Instant::now();
-        client.submit("shared", "", format!("[\"tenant-{tenant}\", {number}]")).unwrap();
+        client
+            .submit("shared", "", format!("[\"tenant-{tenant}\", {number}]"))
+            .unwrap();
         let before = starts.count.load(Ordering::Relaxed);
-        wait_until("it begins", || starts.singles.lock().unwrap().contains_key(&number));
+        wait_until("it begins", || {
+            starts.singles.lock().unwrap().contains_key(&number)
+        });
         let (began, at) = starts.singles.lock().unwrap()[&number];
         delays.push(began.saturating_duration_since(pushed));
         behind.push(at.saturating_sub(before));
     }
     starts.stop.store(true, Ordering::Relaxed);
-    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    workers
+        .into_iter()
+        .for_each(|worker| worker.join().unwrap());
     delays.sort_unstable();
     behind.sort_unstable();
     let at = |percent: usize| delays.len() * percent / 100;

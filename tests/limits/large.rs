@@ -17,7 +17,10 @@ const JOBS: usize = 100;
 const BYTES: usize = 1_800_000;
 
 /// Runs this many workers, which begin at once. Each returns the length of its job.
-fn at_once(workers: usize, work: impl Fn(usize, &Barrier) -> usize + Send + Sync + 'static) -> Vec<usize> {
+fn at_once(
+    workers: usize,
+    work: impl Fn(usize, &Barrier) -> usize + Send + Sync + 'static,
+) -> Vec<usize> {
     let (work, gate) = (Arc::new(work), Arc::new(Barrier::new(workers)));
     let threads: Vec<_> = (0..workers)
         .map(|number| {
@@ -25,7 +28,10 @@ fn at_once(workers: usize, work: impl Fn(usize, &Barrier) -> usize + Send + Sync
             thread::spawn(move || work(number, &gate))
         })
         .collect();
-    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect()
 }
 
 fn assert_no_cut(daemon: &Daemon) {
@@ -50,7 +56,13 @@ fn workers_that_fetch_at_the_same_moment_get_every_job_whole() {
         loop {
             let job = worker.ask("FETCH default");
             if job != "null" {
-                let jid = job.split("\"jid\":\"").nth(1).unwrap().split('"').next().unwrap();
+                let jid = job
+                    .split("\"jid\":\"")
+                    .nth(1)
+                    .unwrap()
+                    .split('"')
+                    .next()
+                    .unwrap();
                 assert_eq!(worker.ask(&format!("ACK {{\"jid\":\"{jid}\"}}")), "+OK");
                 return job.len();
             }
@@ -78,7 +90,10 @@ fn workers_that_grab_or_lend_at_the_same_moment_get_every_job_whole() {
     assert_eq!(got, [BYTES; JOBS]);
     let mut bare = Bare::connect(spiderq);
     for number in 0..JOBS {
-        assert_eq!(bare.ask(&add(&format!("key-{number}"), &vec![b'x'; BYTES])), ADDED);
+        assert_eq!(
+            bare.ask(&add(&format!("key-{number}"), &vec![b'x'; BYTES])),
+            ADDED
+        );
     }
     let got = at_once(JOBS, move |_, gate| {
         let mut worker = Bare::connect(spiderq);
@@ -93,7 +108,8 @@ fn workers_that_grab_or_lend_at_the_same_moment_get_every_job_whole() {
 fn request_all(daemon: &Daemon, jobs: usize, bytes: usize) {
     let mut client = eventmq::Peer::connect(daemon.address("eventmq"), "client");
     let text = "x".repeat(bytes);
-    (0..jobs).for_each(|number| client.request(&format!("job-{number}"), "mail", "guarantee", &text));
+    (0..jobs)
+        .for_each(|number| client.request(&format!("job-{number}"), "mail", "guarantee", &text));
 }
 
 /// Works off this many jobs, as they come. Returns their lengths.
@@ -127,7 +143,8 @@ fn a_fleet_that_comes_back_at_once_gets_every_job_once() {
     request_all(&daemon, 80, BYTES);
     let address = daemon.address("eventmq");
     let got = at_once(40, move |number, gate| {
-        let mut worker = eventmq::Peer::worker(address, &format!("worker-{number}"), r#"[[1, "mail"]]"#);
+        let mut worker =
+            eventmq::Peer::worker(address, &format!("worker-{number}"), r#"[[1, "mail"]]"#);
         gate.wait();
         worker.ready(2);
         work_off(&mut worker, 2).into_iter().sum()
@@ -141,11 +158,16 @@ fn a_fleet_that_comes_back_at_once_gets_every_job_once() {
 fn the_jobs_of_a_worker_that_leaves_unread_go_to_another_without_a_loss() {
     const BYTES: usize = 4_000_000;
     let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).set("limits.loss_pause = \"1ms\"").eventmq("").start();
+    let daemon = daemon(dir.path())
+        .set("limits.loss_pause = \"1ms\"")
+        .eventmq("")
+        .start();
     request_all(&daemon, 20, BYTES);
     let mut deaf = eventmq::Peer::worker(daemon.address("eventmq"), "deaf", r#"[[1, "mail"]]"#);
     deaf.ready(20);
-    wait_until("the first job is on its way", || deaf.dealer.stream.peek(&mut [0]).is_ok());
+    wait_until("the first job is on its way", || {
+        deaf.dealer.stream.peek(&mut [0]).is_ok()
+    });
     drop(deaf);
     let mut worker = eventmq::Peer::worker(daemon.address("eventmq"), "worker", r#"[[1, "mail"]]"#);
     worker.ready(20);
@@ -153,9 +175,15 @@ fn the_jobs_of_a_worker_that_leaves_unread_go_to_another_without_a_loss() {
     let http = Http(daemon.address("http"));
     let rows = http.get("/api/v1/jobs?state=leased&limit=100").json();
     let rows = rows["jobs"].as_array().unwrap();
-    let lost = |row: &&serde_json::Value| http.get(&format!("/api/v1/jobs/{}", row["id"])).json()["losses"] != 0;
+    let lost = |row: &&serde_json::Value| {
+        http.get(&format!("/api/v1/jobs/{}", row["id"])).json()["losses"] != 0
+    };
     let lost = rows.iter().filter(lost).count();
-    assert!(rows.len() == 20 && lost <= 5, "{lost} of {} were on their way", rows.len());
+    assert!(
+        rows.len() == 20 && lost <= 5,
+        "{lost} of {} were on their way",
+        rows.len()
+    );
 }
 
 #[test]
@@ -175,11 +203,18 @@ fn workers_that_take_nothing_make_room_for_one_that_waits_and_their_jobs_are_rea
         deaf
     });
     let http = Http(daemon.address("http"));
-    let leased = || http.get("/api/v1/jobs?state=leased&limit=9").json()["jobs"].as_array().unwrap().len();
+    let leased = || {
+        http.get("/api/v1/jobs?state=leased&limit=9").json()["jobs"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
     wait_until("the others have jobs", || leased() == 4);
     // The one that waits, and that of the worker that had to make room for it.
     for _ in 0..2 {
-        let job = std::iter::repeat_with(|| fwp.ask("FETCH default")).find(|job| job != "null").unwrap();
+        let job = std::iter::repeat_with(|| fwp.ask("FETCH default"))
+            .find(|job| job != "null")
+            .unwrap();
         assert!(job.len() > BYTES);
     }
     drop(deaf);

@@ -40,7 +40,15 @@ struct Distant<'a> {
 impl<'a> Distant<'a> {
     fn new(address: SocketAddr, steps: &'a [Step]) -> Self {
         let due = Instant::now() + ROUND_TRIP;
-        Self { address, steps, stream: None, done: 0, due, missing: 0, cuts: 0 }
+        Self {
+            address,
+            steps,
+            stream: None,
+            done: 0,
+            due,
+            missing: 0,
+            cuts: 0,
+        }
     }
 
     fn is_in(&self) -> bool {
@@ -51,7 +59,11 @@ impl<'a> Distant<'a> {
     fn go_on(&mut self) {
         if self.try_step().is_err() {
             let due = Instant::now() + AGAIN_AFTER + ROUND_TRIP;
-            *self = Self { due, cuts: self.cuts + 1, ..Self::new(self.address, self.steps) };
+            *self = Self {
+                due,
+                cuts: self.cuts + 1,
+                ..Self::new(self.address, self.steps)
+            };
         }
     }
 
@@ -67,7 +79,9 @@ impl<'a> Distant<'a> {
             return Ok(());
         }
         let (say, hear) = &self.steps[self.done];
-        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
         if self.missing == 0 {
             stream.write_all(say)?;
             self.missing = *hear;
@@ -89,7 +103,9 @@ impl<'a> Distant<'a> {
 /// Lets a fleet connect at once. Returns how often peers were cut before all were in.
 fn storm(address: SocketAddr, steps: &[Step]) -> usize {
     let begun = Instant::now();
-    let mut fleet: Vec<_> = (0..fleet_size()).map(|_| Distant::new(address, steps)).collect();
+    let mut fleet: Vec<_> = (0..fleet_size())
+        .map(|_| Distant::new(address, steps))
+        .collect();
     wait_until("all are in", || {
         fleet.iter_mut().for_each(Distant::go_on);
         fleet.iter().all(Distant::is_in)
@@ -107,17 +123,31 @@ fn a_fleet_whose_handshakes_take_long_comes_back_without_a_cut() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).eventmq("").start();
     let ping = [frame(1, b""), frame(0, spiderq::PING)].concat();
-    assert_eq!(storm(daemon.address("spiderq"), &zmtp("DEALER", (ping, 1))), 0, "spiderq");
+    assert_eq!(
+        storm(daemon.address("spiderq"), &zmtp("DEALER", (ping, 1))),
+        0,
+        "spiderq"
+    );
     let status = message(&[b"", b"eMQP/1.0", b"STATUS", b"1"]);
-    assert_eq!(storm(daemon.address("eventmq"), &zmtp("DEALER", (status, 1))), 0, "EventMQ");
+    assert_eq!(
+        storm(daemon.address("eventmq"), &zmtp("DEALER", (status, 1))),
+        0,
+        "EventMQ"
+    );
     let hello = b"HELLO {\"v\":2}\r\n".to_vec();
-    assert_eq!(storm(daemon.address("faktory"), &[(Vec::new(), 1), (hello, 1)]), 0, "FWP");
+    assert_eq!(
+        storm(daemon.address("faktory"), &[(Vec::new(), 1), (hello, 1)]),
+        0,
+        "FWP"
+    );
 }
 
 #[test]
 fn a_fleet_comes_back_beside_peers_that_stop_half_way() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).set("[zmtp]\nhandshake_timeout = \"1h\"\n").start();
+    let daemon = daemon(dir.path())
+        .set("[zmtp]\nhandshake_timeout = \"1h\"\n")
+        .start();
     let address = daemon.address("spiderq");
     let _half_open = half_open(address, 100);
     let ping = [frame(1, b""), frame(0, spiderq::PING)].concat();
@@ -127,11 +157,17 @@ fn a_fleet_comes_back_beside_peers_that_stop_half_way() {
 #[test]
 fn more_connections_than_there_are_places_wait_for_the_silent_ones_to_leave() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).set("[server]\nconnections_max = 40\nconnections_reserved = 0\n").start();
-    let silent: Vec<_> = (0..40).map(|_| socket(daemon.address("gearman")).unwrap()).collect();
+    let daemon = daemon(dir.path())
+        .set("[server]\nconnections_max = 40\nconnections_reserved = 0\n")
+        .start();
+    let silent: Vec<_> = (0..40)
+        .map(|_| socket(daemon.address("gearman")).unwrap())
+        .collect();
     let ping = [frame(1, b""), frame(0, spiderq::PING)].concat();
     let steps = zmtp("DEALER", (ping, 1));
-    let mut fleet: Vec<_> = (0..30).map(|_| Distant::new(daemon.address("spiderq"), &steps)).collect();
+    let mut fleet: Vec<_> = (0..30)
+        .map(|_| Distant::new(daemon.address("spiderq"), &steps))
+        .collect();
     wait_until("all are in", || {
         fleet.iter_mut().for_each(Distant::go_on);
         fleet.iter().all(Distant::is_in)
@@ -158,12 +194,26 @@ fn reports_that_a_peer_asked_for_before_it_left_are_not_made() {
     let others = || {
         let connections = http.get("/api/v1/connections").json();
         let connections = connections["connections"].as_array().unwrap();
-        connections.iter().filter(|connection| connection["protocol"] == "eventmq").count()
+        connections
+            .iter()
+            .filter(|connection| connection["protocol"] == "eventmq")
+            .count()
     };
     wait_until("the peers are gone", || others() == 1);
     let metrics = http.get("/metrics");
-    let commands =
-        metrics.text().lines().find(|line| line.starts_with("windlass_commands_total{protocol=\"eventmq\"}"));
-    let commands: usize = commands.unwrap().split(' ').next_back().unwrap().parse().unwrap();
-    assert!(commands < 10 * REPORTS / 2, "{commands} messages were carried out");
+    let commands = metrics
+        .text()
+        .lines()
+        .find(|line| line.starts_with("windlass_commands_total{protocol=\"eventmq\"}"));
+    let commands: usize = commands
+        .unwrap()
+        .split(' ')
+        .next_back()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(
+        commands < 10 * REPORTS / 2,
+        "{commands} messages were carried out"
+    );
 }

@@ -31,11 +31,20 @@ fn sigterm_keeps_everything_and_exits_0() {
             }
             daemon.signal(signal);
             let status = daemon.wait();
-            assert_eq!(status.code(), Some(0), "{signal} {durability}: {}", daemon.log_text());
+            assert_eq!(
+                status.code(),
+                Some(0),
+                "{signal} {durability}: {}",
+                daemon.log_text()
+            );
             assert!(peer.receive().is_err(), "the connection is closed");
             daemon.restart();
             let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-            assert_eq!(peer.listing("status").unwrap(), ["later\t100\t0\t0"], "{signal} {durability}");
+            assert_eq!(
+                peer.listing("status").unwrap(),
+                ["later\t100\t0\t0"],
+                "{signal} {durability}"
+            );
         }
     }
 }
@@ -48,12 +57,24 @@ fn a_schedule_survives_kill_9_and_its_end_does_too() {
     // Once in four years: it does not run during the test.
     let fields = ["0", "0", "29", "2", ""].map(|field| Bytes::copy_from_slice(field.as_bytes()));
     let [minute, hour, day_of_month, month, day_of_week] = fields;
-    let schedule = Box::new(Schedule { minute, hour, day_of_month, month, day_of_week });
-    let job = Submission { function: "leap".into(), unique: "id".into(), workload: "body".into() };
+    let schedule = Box::new(Schedule {
+        minute,
+        hour,
+        day_of_month,
+        month,
+        day_of_week,
+    });
+    let job = Submission {
+        function: "leap".into(),
+        unique: "id".into(),
+        workload: "body".into(),
+    };
     let submit = Request::SubmitSched { job, schedule };
     peer.send(&submit).unwrap();
     let created = peer.packet().unwrap();
-    let Ok(Response::JobCreated { handle }) = Response::parse(&created) else { panic!("{created:?}") };
+    let Ok(Response::JobCreated { handle }) = Response::parse(&created) else {
+        panic!("{created:?}")
+    };
     let row = format!("{}\t0\t0\t1", handle.escape_ascii());
 
     daemon.kill();
@@ -61,13 +82,30 @@ fn a_schedule_survives_kill_9_and_its_end_does_too() {
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     assert_eq!(peer.listing("show jobs").unwrap(), [row.as_str()]);
     assert_eq!(peer.listing("status").unwrap(), ["leap\t0\t0\t0"]);
-    peer.send(&Request::GetStatus { handle: Bytes::copy_from_slice(handle) }).unwrap();
+    peer.send(&Request::GetStatus {
+        handle: Bytes::copy_from_slice(handle),
+    })
+    .unwrap();
     let answer = peer.packet().unwrap();
-    let status = Status { known: true, ..Status::default() };
-    assert_eq!(Response::parse(&answer), Ok(Response::StatusRes { handle, status }));
+    let status = Status {
+        known: true,
+        ..Status::default()
+    };
+    assert_eq!(
+        Response::parse(&answer),
+        Ok(Response::StatusRes { handle, status })
+    );
     peer.send(&submit).unwrap();
-    assert_eq!(peer.packet().unwrap(), created, "the same function and unique id, the same handle");
-    assert_eq!(peer.line(&format!("cancel job {}", handle.escape_ascii())).unwrap(), "OK");
+    assert_eq!(
+        peer.packet().unwrap(),
+        created,
+        "the same function and unique id, the same handle"
+    );
+    assert_eq!(
+        peer.line(&format!("cancel job {}", handle.escape_ascii()))
+            .unwrap(),
+        "OK"
+    );
 
     daemon.kill();
     daemon.restart();
@@ -80,7 +118,11 @@ fn refused(dir: &Path, config: &str) -> Output {
     let path = dir.join("second.toml");
     std::fs::write(&path, config).unwrap();
     // `timeout` ends a daemon that starts after all, with another exit code than any we expect.
-    Command::new("timeout").args(["60", env!("CARGO_BIN_EXE_windlass"), "serve", "-c"]).arg(path).output().unwrap()
+    Command::new("timeout")
+        .args(["60", env!("CARGO_BIN_EXE_windlass"), "serve", "-c"])
+        .arg(path)
+        .output()
+        .unwrap()
 }
 
 #[test]
@@ -128,7 +170,12 @@ fn a_busy_port_and_a_busy_directory_are_reported_in_one_line() {
             ),
             "the file there is not a socket".to_owned(),
         ),
-        ("configuration", 2, "no_such_key = 1\n".to_owned(), "no_such_key".to_owned()),
+        (
+            "configuration",
+            2,
+            "no_such_key = 1\n".to_owned(),
+            "no_such_key".to_owned(),
+        ),
     ];
     for (case, code, config, named) in table {
         let output = refused(dir.path(), &config);
@@ -152,10 +199,17 @@ fn connections_by_thread(daemon: &Daemon) -> Vec<u64> {
     });
     let log = daemon.log_text();
     let (whole, _) = log.rsplit_once(END).unwrap();
-    let lines = whole.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let lines: Vec<_> = lines.filter(|line| line["message"] == "serving thread").collect();
+    let lines = whole
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let lines: Vec<_> = lines
+        .filter(|line| line["message"] == "serving thread")
+        .collect();
     let threads = lines.len() / reports(&log);
-    lines[lines.len() - threads..].iter().map(|line| line["connections"].as_u64().unwrap()).collect()
+    lines[lines.len() - threads..]
+        .iter()
+        .map(|line| line["connections"].as_u64().unwrap())
+        .collect()
 }
 
 /// A thread that is full leaves connections to its helper, and takes them back later. All requests are answered in order,
@@ -182,8 +236,15 @@ fn connections_that_pipeline_move_to_a_helper_and_back() {
         let mut answered = |peer: &mut Peer, many: usize| {
             for _ in 0..many {
                 let packet = peer.packet().unwrap();
-                let Ok(Response::JobCreated { handle }) = Response::parse(&packet) else { panic!("{packet:?}") };
-                let number: u64 = String::from_utf8_lossy(handle).rsplit(':').next().unwrap().parse().unwrap();
+                let Ok(Response::JobCreated { handle }) = Response::parse(&packet) else {
+                    panic!("{packet:?}")
+                };
+                let number: u64 = String::from_utf8_lossy(handle)
+                    .rsplit(':')
+                    .next()
+                    .unwrap()
+                    .parse()
+                    .unwrap();
                 assert!(number > last, "{number} after {last}");
                 last = number;
             }
@@ -206,13 +267,19 @@ fn connections_that_pipeline_move_to_a_helper_and_back() {
     };
     std::thread::scope(|scope| {
         let client = &client;
-        let clients: Vec<_> = (0..CONNECTIONS).map(|number| scope.spawn(move || client(number))).collect();
+        let clients: Vec<_> = (0..CONNECTIONS)
+            .map(|number| scope.spawn(move || client(number)))
+            .collect();
         for (deep, helped) in [(true, true), (false, false), (true, true)] {
             is_deep.store(deep, Ordering::Relaxed);
             wait_until("the connections move", || {
                 let threads = connections_by_thread(&daemon);
-                assert!(clients.iter().all(|client| !client.is_finished()), "a client has failed");
-                threads.iter().sum::<u64>() == CONNECTIONS as u64 && (threads.last() > Some(&0)) == helped
+                assert!(
+                    clients.iter().all(|client| !client.is_finished()),
+                    "a client has failed"
+                );
+                threads.iter().sum::<u64>() == CONNECTIONS as u64
+                    && (threads.last() > Some(&0)) == helped
             });
         }
         stop.store(true, Ordering::Relaxed);
@@ -246,12 +313,21 @@ fn salvage_works_without_a_daemon() {
         peer.submit("later", "", format!("job {n}")).unwrap();
     }
     daemon.kill();
-    let salvage = |dir: &Path| Command::new(env!("CARGO_BIN_EXE_windlass")).arg("salvage").arg(dir).output().unwrap();
+    let salvage = |dir: &Path| {
+        Command::new(env!("CARGO_BIN_EXE_windlass"))
+            .arg("salvage")
+            .arg(dir)
+            .output()
+            .unwrap()
+    };
     let output = salvage(&dir.path().join("data"));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let lines = String::from_utf8(output.stdout).unwrap();
     assert_eq!(
-        lines.lines().filter(|line| line.starts_with("{\"job\":") && line.contains("later")).count(),
+        lines
+            .lines()
+            .filter(|line| line.starts_with("{\"job\":") && line.contains("later"))
+            .count(),
         3,
         "{lines}"
     );
@@ -263,7 +339,9 @@ fn salvage_works_without_a_daemon() {
 /// The bytes that the daemon sends until it closes the connection or answers a final `version`.
 fn answer(address: SocketAddr, bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
     stream.write_all(bytes).unwrap();
     // The connection may be closed already.
     let _ = stream.write_all(b"version\n");
@@ -284,7 +362,13 @@ fn answer(address: SocketAddr, bytes: &[u8]) -> (Vec<u8>, bool) {
 }
 
 fn packet(magic: &[u8; 4], kind: u32, declared: u32, body: &[u8]) -> Vec<u8> {
-    [&magic[..], &kind.to_be_bytes(), &declared.to_be_bytes(), body].concat()
+    [
+        &magic[..],
+        &kind.to_be_bytes(),
+        &declared.to_be_bytes(),
+        body,
+    ]
+    .concat()
 }
 
 #[test]
@@ -296,7 +380,12 @@ fn malformed_packets_are_answered_or_hung_up_on() {
     let mut bystander = Peer::connect(address).unwrap();
     let error = |code: &str, text: &str| {
         let body = format!("{code}\0{text}");
-        packet(b"\0RES", 19, u32::try_from(body.len()).unwrap(), body.as_bytes())
+        packet(
+            b"\0RES",
+            19,
+            u32::try_from(body.len()).unwrap(),
+            body.as_bytes(),
+        )
     };
     let long_unique = [&b"f\0"[..], &[b'u'; 65], b"\0data"].concat();
     // The case, the bytes sent, and the answer: `None` means that the daemon closes the connection.
@@ -306,15 +395,40 @@ fn malformed_packets_are_answered_or_hung_up_on() {
         ("type 0", packet(b"\0REQ", 0, 0, b""), None),
         ("type 43", packet(b"\0REQ", 43, 0, b""), None),
         ("type 2^32 - 1", packet(b"\0REQ", u32::MAX, 0, b""), None),
-        ("two gigabytes announced", packet(b"\0REQ", 18, 0x7fff_ffff, b"f\0u\0"), None),
-        ("four gigabytes announced", packet(b"\0REQ", 18, u32::MAX, b"f\0u\0"), None),
+        (
+            "two gigabytes announced",
+            packet(b"\0REQ", 18, 0x7fff_ffff, b"f\0u\0"),
+            None,
+        ),
+        (
+            "four gigabytes announced",
+            packet(b"\0REQ", 18, u32::MAX, b"f\0u\0"),
+            None,
+        ),
         ("a line without end", vec![b'x'; 9000], None),
-        ("response magic", packet(b"\0RES", 16, 2, b"hi"), Some(error("INVALID_MAGIC", "Request magic expected"))),
-        ("a response type", packet(b"\0REQ", 8, 0, b""), Some(error("INVALID_COMMAND", "Command not expected"))),
-        ("unused type 5", packet(b"\0REQ", 5, 0, b""), Some(error("INVALID_COMMAND", "Command not expected"))),
+        (
+            "response magic",
+            packet(b"\0RES", 16, 2, b"hi"),
+            Some(error("INVALID_MAGIC", "Request magic expected")),
+        ),
+        (
+            "a response type",
+            packet(b"\0REQ", 8, 0, b""),
+            Some(error("INVALID_COMMAND", "Command not expected")),
+        ),
+        (
+            "unused type 5",
+            packet(b"\0REQ", 5, 0, b""),
+            Some(error("INVALID_COMMAND", "Command not expected")),
+        ),
         (
             "unique of 65 bytes",
-            packet(b"\0REQ", 18, u32::try_from(long_unique.len()).unwrap(), &long_unique),
+            packet(
+                b"\0REQ",
+                18,
+                u32::try_from(long_unique.len()).unwrap(),
+                &long_unique,
+            ),
             Some(error("ARGUMENT_TOO_LARGE", "Unique value too large")),
         ),
         (
@@ -325,20 +439,37 @@ fn malformed_packets_are_answered_or_hung_up_on() {
         (
             "an option nobody knows",
             packet(b"\0REQ", 26, 4, b"nope"),
-            Some(error("UNKNOWN_OPTION", "Server does not recognize given option")),
+            Some(error(
+                "UNKNOWN_OPTION",
+                "Server does not recognize given option",
+            )),
         ),
-        ("a body where none belongs", packet(b"\0REQ", 9, 3, b"xyz"), Some(packet(b"\0RES", 10, 0, b""))),
+        (
+            "a body where none belongs",
+            packet(b"\0REQ", 9, 3, b"xyz"),
+            Some(packet(b"\0RES", 10, 0, b"")),
+        ),
     ];
     for (case, bytes, expected) in table {
         let (said, closed) = answer(address, &bytes);
         match expected {
-            None => assert!(closed && said.is_empty(), "{case}: {said:?}, closed: {closed}"),
+            None => assert!(
+                closed && said.is_empty(),
+                "{case}: {said:?}, closed: {closed}"
+            ),
             Some(expected) => {
-                assert_eq!(String::from_utf8_lossy(&said), String::from_utf8_lossy(&expected), "{case}");
+                assert_eq!(
+                    String::from_utf8_lossy(&said),
+                    String::from_utf8_lossy(&expected),
+                    "{case}"
+                );
                 assert!(!closed, "{case}: hung up");
             }
         }
-        assert!(bystander.line("version").unwrap().starts_with("OK "), "{case}");
+        assert!(
+            bystander.line("version").unwrap().starts_with("OK "),
+            "{case}"
+        );
     }
     // A packet with too few arguments fails alone, with an error text of our own: deployed servers would wait for more
     // for ever.
@@ -352,7 +483,9 @@ fn a_client_that_does_not_read_is_not_read_from() {
     let daemon = daemon(dir.path()).start();
     let address = daemon.address("gearman");
     let mut flood = TcpStream::connect(address).unwrap();
-    flood.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    flood
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
     let echo = packet(b"\0REQ", 16, 65536, &[7; 65536]);
     let mut taken = 0;
     // The daemon stops reading, the kernel's buffers fill up, the write times out.
@@ -360,8 +493,18 @@ fn a_client_that_does_not_read_is_not_read_from() {
         taken += echo.len();
         assert!(taken < 256 << 20, "the daemon takes and takes");
     }
-    assert!(Peer::connect(address).unwrap().line("version").unwrap().starts_with("OK "));
-    assert!(resident_bytes(daemon.pid()) < 256 << 20, "{} bytes resident", resident_bytes(daemon.pid()));
+    assert!(
+        Peer::connect(address)
+            .unwrap()
+            .line("version")
+            .unwrap()
+            .starts_with("OK ")
+    );
+    assert!(
+        resident_bytes(daemon.pid()) < 256 << 20,
+        "{} bytes resident",
+        resident_bytes(daemon.pid())
+    );
 }
 
 fn resident_bytes(pid: u32) -> u64 {
@@ -372,7 +515,9 @@ fn resident_bytes(pid: u32) -> u64 {
 #[test]
 fn connections_beyond_the_limit_are_closed() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).set("[server]\nconnections_max = 3").start();
+    let daemon = daemon(dir.path())
+        .set("[server]\nconnections_max = 3")
+        .start();
     let address = daemon.address("gearman");
     let mut inside: Vec<Peer> = (0..3).map(|_| Peer::connect(address).unwrap()).collect();
     for peer in &mut inside {
@@ -391,16 +536,37 @@ fn a_very_short_timeout_is_logged_with_its_worker_and_function() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-    peer.send(&Request::SetClientId { id: "perl 7".into() }).unwrap();
+    peer.send(&Request::SetClientId {
+        id: "perl 7".into(),
+    })
+    .unwrap();
     for (function, timeout_ms) in [("long", 1_000), ("none", 0), ("resize", 60), ("resize", 60)] {
-        peer.send(&Request::CanDoTimeout { function: function.into(), timeout_ms }).unwrap();
+        peer.send(&Request::CanDoTimeout {
+            function: function.into(),
+            timeout_ms,
+        })
+        .unwrap();
     }
-    assert!(peer.line("version").unwrap().starts_with("OK "), "what was sent before has been dealt with");
+    assert!(
+        peer.line("version").unwrap().starts_with("OK "),
+        "what was sent before has been dealt with"
+    );
     common::wait_for_log(&daemon, "CAN_DO_TIMEOUT");
     let log = daemon.log_text();
-    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("CAN_DO_TIMEOUT")).collect();
-    let [warning] = warnings[..] else { panic!("one for each function: {log}") };
-    for part in ["\"WARN\"", "perl 7", "127.0.0.1", "\"resize\"", "gearman.timeout_unit"] {
+    let warnings: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("CAN_DO_TIMEOUT"))
+        .collect();
+    let [warning] = warnings[..] else {
+        panic!("one for each function: {log}")
+    };
+    for part in [
+        "\"WARN\"",
+        "perl 7",
+        "127.0.0.1",
+        "\"resize\"",
+        "gearman.timeout_unit",
+    ] {
         assert!(warning.contains(part), "{part} in {warning}");
     }
 }
@@ -416,5 +582,8 @@ fn half_closed_clients_get_their_answers() {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut said = Vec::new();
     stream.read_to_end(&mut said).unwrap();
-    assert!(said.starts_with(b"\0RES\0\0\0\x08"), "JOB_CREATED: {said:?}");
+    assert!(
+        said.starts_with(b"\0RES\0\0\0\x08"),
+        "JOB_CREATED: {said:?}"
+    );
 }

@@ -19,14 +19,23 @@ impl Events {
     fn of(daemon: &Daemon, which: &str) -> Self {
         let mut stream = common::socket(daemon.address("http")).unwrap();
         // The test is not about the kernel's buffer for a slow reader.
-        SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
-        write!(stream, "GET /api/v1/events{which} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        SockRef::from(&stream)
+            .set_recv_buffer_size(16 << 10)
+            .unwrap();
+        write!(
+            stream,
+            "GET /api/v1/events{which} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        .unwrap();
         let mut events = Self(BufReader::new(stream));
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             assert!(events.0.read_line(&mut head).unwrap() > 0, "{head}");
         }
-        assert!(head.starts_with("HTTP/1.1 200") && head.contains("content-type: text/event-stream"), "{head}");
+        assert!(
+            head.starts_with("HTTP/1.1 200") && head.contains("content-type: text/event-stream"),
+            "{head}"
+        );
         events
     }
 
@@ -47,7 +56,12 @@ impl Events {
     fn job(&mut self) -> String {
         let (name, data) = self.next();
         assert_eq!(name, "job", "{data}");
-        format!("{} {} {}", data["job"], data["queue"].as_str().unwrap(), data["state"].as_str().unwrap_or("gone"))
+        format!(
+            "{} {} {}",
+            data["job"],
+            data["queue"].as_str().unwrap(),
+            data["state"].as_str().unwrap_or("gone")
+        )
     }
 }
 
@@ -65,17 +79,37 @@ fn a_reader_sees_jobs_change() {
     let (mut all, mut one) = (Events::of(&daemon, ""), Events::of(&daemon, "?queue=b"));
     wait_until("both watch", || watchers(http) == 2);
     for queue in ["a", "b"] {
-        assert_eq!(http.post(&format!("/api/v1/queues/{queue}/jobs"), "x").status, 201);
+        assert_eq!(
+            http.post(&format!("/api/v1/queues/{queue}/jobs"), "x")
+                .status,
+            201
+        );
     }
-    let lease = http.post("/api/v1/queues/b/take", "").json()["lease"].as_str().unwrap().to_owned();
-    assert_eq!(http.post(&format!("/api/v1/leases/{lease}/done"), "").status, 204);
-    assert_eq!([(); 4].map(|()| all.job()), ["1 a ready", "2 b ready", "2 b leased", "2 b gone"]);
-    assert_eq!([(); 3].map(|()| one.job()), ["2 b ready", "2 b leased", "2 b gone"]);
+    let lease = http.post("/api/v1/queues/b/take", "").json()["lease"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        http.post(&format!("/api/v1/leases/{lease}/done"), "")
+            .status,
+        204
+    );
+    assert_eq!(
+        [(); 4].map(|()| all.job()),
+        ["1 a ready", "2 b ready", "2 b leased", "2 b gone"]
+    );
+    assert_eq!(
+        [(); 3].map(|()| one.job()),
+        ["2 b ready", "2 b leased", "2 b gone"]
+    );
     drop(one);
     wait_until("one is gone", || watchers(http) == 1);
     assert_eq!(http.get("/api/v1/events?queues=a").status, 400);
     daemon.signal("TERM");
-    assert!(daemon.wait().success(), "a reader keeps no daemon from stopping");
+    assert!(
+        daemon.wait().success(),
+        "a reader keeps no daemon from stopping"
+    );
 }
 
 #[test]
@@ -87,14 +121,30 @@ fn a_reader_sees_queues_and_workers_change() {
     let (mut all, mut one) = (Events::of(&daemon, ""), Events::of(&daemon, "?queue=a"));
     wait_until("both watch", || watchers(http) == 2);
     let fwp = Fwp::connect(daemon.address("faktory"));
-    for path in ["queues/a/pause", "queues/a/resume", "workers/wid-1/quiet", "workers/stop", "queues/a/clear"] {
-        assert!(http.post(&format!("/api/v1/{path}"), "").status < 300, "{path}");
+    for path in [
+        "queues/a/pause",
+        "queues/a/resume",
+        "workers/wid-1/quiet",
+        "workers/stop",
+        "queues/a/clear",
+    ] {
+        assert!(
+            http.post(&format!("/api/v1/{path}"), "").status < 300,
+            "{path}"
+        );
     }
     drop(fwp);
     let seen = |events: &mut Events| {
         let (name, data) = events.next();
-        let of = data.get(&name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        format!("{name} {of} {}", data["change"].as_str().unwrap_or_default())
+        let of = data
+            .get(&name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        format!(
+            "{name} {of} {}",
+            data["change"].as_str().unwrap_or_default()
+        )
     };
     let expected = [
         "worker wid-1 registered",
@@ -107,7 +157,12 @@ fn a_reader_sees_queues_and_workers_change() {
         "worker wid-1 gone",
     ];
     assert_eq!(expected.map(|_| seen(&mut all)), expected);
-    let expected = ["queue a paused", "queue a resumed", "queue a cleared", "job  "];
+    let expected = [
+        "queue a paused",
+        "queue a resumed",
+        "queue a cleared",
+        "job  ",
+    ];
     assert_eq!(expected.map(|_| seen(&mut one)), expected);
 }
 

@@ -28,14 +28,20 @@ fn ok(answer: &Answer) -> Value {
 fn refused(answer: &Answer, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
     assert_eq!(answer.json()["code"], code, "{answer:?}");
-    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/problem+json")
+    );
 }
 
 /// The number of a job that was pushed.
 fn pushed(answer: &Answer) -> u64 {
     assert_eq!(answer.status, 201, "{answer:?}");
     let id = answer.json()["id"].as_u64().unwrap();
-    assert_eq!(answer.header("location"), Some(&*format!("/api/v1/jobs/{id}")));
+    assert_eq!(
+        answer.header("location"),
+        Some(&*format!("/api/v1/jobs/{id}"))
+    );
     id
 }
 
@@ -43,8 +49,10 @@ fn pushed(answer: &Answer) -> u64 {
 fn a_job_is_pushed_taken_and_done_without_a_client_library() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = common::daemon(dir.path()).start();
-    let id =
-        pushed(&http(&daemon).post("/api/v1/queues/resize/jobs?priority=7&key=k&name=n&keep_result=1h", "cat.png"));
+    let id = pushed(&http(&daemon).post(
+        "/api/v1/queues/resize/jobs?priority=7&key=k&name=n&keep_result=1h",
+        "cat.png",
+    ));
     let binary = pushed(&http(&daemon).post("/api/v1/queues/resize/jobs", b"\xff\x00"));
     // A 201 means that the job is on the disk.
     daemon.kill();
@@ -56,27 +64,59 @@ fn a_job_is_pushed_taken_and_done_without_a_client_library() {
     for (key, value) in expected.as_object().unwrap() {
         assert_eq!(job[key], *value, "{key}: {job}");
     }
-    refused(&http.post("/api/v1/queues/resize/jobs?key=k", "dog.png"), 409, "not_unique");
+    refused(
+        &http.post("/api/v1/queues/resize/jobs?key=k", "dog.png"),
+        409,
+        "not_unique",
+    );
 
     let taken = ok(&http.post("/api/v1/queues/resize/take?worker=w1&lease=10m", ""));
-    assert_eq!((&taken["id"], &taken["body"], &taken["attempts"]), (&json!(id), &json!("cat.png"), &json!(1)));
+    assert_eq!(
+        (&taken["id"], &taken["body"], &taken["attempts"]),
+        (&json!(id), &json!("cat.png"), &json!(1))
+    );
     let job = ok(&http.get(&format!("/api/v1/jobs/{id}")));
-    assert_eq!((&job["state"], &job["lease"]["worker"]), (&json!("leased"), &json!("w1")));
+    assert_eq!(
+        (&job["state"], &job["lease"]["worker"]),
+        (&json!("leased"), &json!("w1"))
+    );
     assert_eq!(job["lease"]["until"], taken["until"]);
     let lease = taken["lease"].as_str().unwrap();
-    assert_eq!(http.post(&format!("/api/v1/leases/{lease}/extend?by=20m"), "").status, 204);
+    assert_eq!(
+        http.post(&format!("/api/v1/leases/{lease}/extend?by=20m"), "")
+            .status,
+        204
+    );
     let later = ok(&http.get(&format!("/api/v1/jobs/{id}")))["lease"]["until"].clone();
     assert!(later.as_str() > taken["until"].as_str(), "{later}");
-    assert_eq!(http.post(&format!("/api/v1/leases/{lease}/done"), "200 x 200").status, 204);
-    refused(&http.post(&format!("/api/v1/leases/{lease}/done"), "again"), 409, "lease_not_held");
+    assert_eq!(
+        http.post(&format!("/api/v1/leases/{lease}/done"), "200 x 200")
+            .status,
+        204
+    );
+    refused(
+        &http.post(&format!("/api/v1/leases/{lease}/done"), "again"),
+        409,
+        "lease_not_held",
+    );
     let job = ok(&http.get(&format!("/api/v1/jobs/{id}")));
-    assert_eq!((&job["state"], &job["result"]), (&json!("done"), &json!("200 x 200")));
+    assert_eq!(
+        (&job["state"], &job["result"]),
+        (&json!("done"), &json!("200 x 200"))
+    );
 
     let taken = ok(&http.post("/api/v1/queues/resize/take", ""));
-    assert_eq!((&taken["id"], &taken["body"], &taken["body_base64"]), (&json!(binary), &Value::Null, &json!("/wA=")));
+    assert_eq!(
+        (&taken["id"], &taken["body"], &taken["body_base64"]),
+        (&json!(binary), &Value::Null, &json!("/wA="))
+    );
     let bytes = http.get(&format!("/api/v1/jobs/{binary}/body"));
     assert_eq!((bytes.status, &*bytes.body), (200, &b"\xff\x00"[..]));
-    assert_eq!(http.post("/api/v1/queues/resize/take", "").status, 204, "there is no third job");
+    assert_eq!(
+        http.post("/api/v1/queues/resize/take", "").status,
+        204,
+        "there is no third job"
+    );
 }
 
 #[test]
@@ -84,38 +124,79 @@ fn a_work_unit_is_pushed_as_by_faktorys_clients() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = common::daemon(dir.path()).start();
     let (http, mut fwp) = (http(&daemon), Fwp::connect(daemon.address("faktory")));
-    let push = |terms: &str, unit: &str| http.post(&format!("/api/v1/queues/mails/jobs?protocol=faktory{terms}"), unit);
-    let unit =
-        r#"{"jobtype":"Mail","args":[12345678901234567890],"custom":{"locale":"fr"},"priority":7,"reserve_for":60}"#;
+    let push = |terms: &str, unit: &str| {
+        http.post(
+            &format!("/api/v1/queues/mails/jobs?protocol=faktory{terms}"),
+            unit,
+        )
+    };
+    let unit = r#"{"jobtype":"Mail","args":[12345678901234567890],"custom":{"locale":"fr"},"priority":7,"reserve_for":60}"#;
     let id = pushed(&push("", unit));
     let job = ok(&http.get(&format!("/api/v1/jobs/{id}")));
-    assert_eq!((&job["protocol"], &job["kind"], &job["priority"]), (&json!("faktory"), &json!("Mail"), &json!(7)));
+    assert_eq!(
+        (&job["protocol"], &job["kind"], &job["priority"]),
+        (&json!("faktory"), &json!("Mail"), &json!(7))
+    );
     let name = job["name"].as_str().unwrap();
     assert_eq!(name.len(), 24, "a jid is made");
     let got = fwp.ask("FETCH mails");
-    for part in [name, "12345678901234567890", r#""queue":"mails""#, r#""locale":"fr""#, r#""reserve_for":60"#] {
+    for part in [
+        name,
+        "12345678901234567890",
+        r#""queue":"mails""#,
+        r#""locale":"fr""#,
+        r#""reserve_for":60"#,
+    ] {
         assert!(got.contains(part), "{part}: {got}");
     }
     let later = r#"{"jid":"my-own-jid","queue":"mails","jobtype":"Mail","args":[],"at":"2999-01-01T00:00:00Z"}"#;
     let job = ok(&http.get(&format!("/api/v1/jobs/{}", pushed(&push("", later)))));
-    assert_eq!((&job["name"], &job["state"]), (&json!("my-own-jid"), &json!("scheduled")));
+    assert_eq!(
+        (&job["name"], &job["state"]),
+        (&json!("my-own-jid"), &json!("scheduled"))
+    );
 
     let table = [
         ("", "{}", "jobs must have a jobtype parameter"),
-        ("", r#"{"jobtype":"Mail"}"#, "jobs must have an args parameter"),
+        (
+            "",
+            r#"{"jobtype":"Mail"}"#,
+            "jobs must have an args parameter",
+        ),
         ("", r#"{"jobtype":"Mail","args":1}"#, "invalid JSON"),
         ("", r#"["jobtype"]"#, "a work unit is an object in JSON"),
-        ("", r#"{"jobtype":"Mail","args":[],"queue":"other"}"#, "the work unit names the queue other, not mails"),
-        ("&priority=7", unit, "with protocol, the body has all terms of the job"),
+        (
+            "",
+            r#"{"jobtype":"Mail","args":[],"queue":"other"}"#,
+            "the work unit names the queue other, not mails",
+        ),
+        (
+            "&priority=7",
+            unit,
+            "with protocol, the body has all terms of the job",
+        ),
     ];
     for (terms, unit, reason) in table {
         let answer = push(terms, unit);
         refused(&answer, 400, "bad_request");
-        assert!(answer.json()["detail"].as_str().unwrap().contains(reason), "{answer:?}");
+        assert!(
+            answer.json()["detail"].as_str().unwrap().contains(reason),
+            "{answer:?}"
+        );
     }
     let gearman = http.post("/api/v1/queues/mails/jobs?protocol=gearman", "x");
-    assert!(gearman.json()["detail"].as_str().unwrap().contains("by its own clients alone"), "{gearman:?}");
-    refused(&http.post("/api/v1/queues/a%20b/jobs?protocol=faktory", unit), 400, "bad_request");
+    assert!(
+        gearman.json()["detail"]
+            .as_str()
+            .unwrap()
+            .contains("by its own clients alone"),
+        "{gearman:?}"
+    );
+    refused(
+        &http.post("/api/v1/queues/a%20b/jobs?protocol=faktory", unit),
+        400,
+        "bad_request",
+    );
 }
 
 #[test]
@@ -127,9 +208,16 @@ fn an_overview_looks_at_all_queues() {
         peer.submit(&format!("q{queue}"), "", "x").unwrap();
     }
     let http = http(&daemon);
-    let page = || http.request("GET", "/", &[("Accept", "text/html")], b"").text().to_owned();
+    let page = || {
+        http.request("GET", "/", &[("Accept", "text/html")], b"")
+            .text()
+            .to_owned()
+    };
     // One of the 200 of a page is that of spiderq's listener, without jobs.
-    assert!(page().contains("and 194 more"), "the first page of queues, at once");
+    assert!(
+        page().contains("and 194 more"),
+        "the first page of queues, at once"
+    );
     wait_until("all are looked at", || page().contains("and 495 more"));
 }
 
@@ -143,10 +231,16 @@ fn a_job_may_be_for_the_year_9999() {
     assert_eq!(ok(&http.get(&format!("/api/v1/jobs/{id}")))["until"], last);
     let push = r#"PUSH {"jid":"year00009999","queue":"f","jobtype":"T","args":[],"at":"9999-12-31T23:59:59Z"}"#;
     assert_eq!(Fwp::connect(daemon.address("faktory")).ask(push), "+OK");
-    assert_eq!(ok(&http.get("/api/v1/jobs?queue=f"))["jobs"][0]["until"], last);
+    assert_eq!(
+        ok(&http.get("/api/v1/jobs?queue=f"))["jobs"][0]["until"],
+        last
+    );
     // Later than that is shown as the last moment that RFC 3339 can write.
     let id = pushed(&http.post("/api/v1/queues/q/jobs?at=9999-12-31T23:59:59-12:00", "x"));
-    assert_eq!(ok(&http.get(&format!("/api/v1/jobs/{id}")))["until"], "9999-12-31T23:59:59.999Z");
+    assert_eq!(
+        ok(&http.get(&format!("/api/v1/jobs/{id}")))["until"],
+        "9999-12-31T23:59:59.999Z"
+    );
 }
 
 #[test]
@@ -157,15 +251,24 @@ fn a_take_waits_for_a_job_and_a_waiting_client_that_leaves_gets_none() {
     let mut gone = TcpStream::connect(http.0).unwrap();
     gone.write_all(b"POST /api/v1/queues/q/take?wait=1m HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
         .unwrap();
-    wait_until("the client waits", || ok(&http.get("/api/v1/status"))["connections"].as_u64() > Some(0));
+    wait_until("the client waits", || {
+        ok(&http.get("/api/v1/status"))["connections"].as_u64() > Some(0)
+    });
     drop(gone);
-    wait_until("the client is gone", || ok(&http.get("/api/v1/status"))["connections"] == 0);
+    wait_until("the client is gone", || {
+        ok(&http.get("/api/v1/status"))["connections"] == 0
+    });
     let waiting = thread::spawn(move || http.post("/api/v1/queues/q/take?wait=1m", ""));
-    wait_until("another waits", || ok(&http.get("/api/v1/status"))["connections"].as_u64() > Some(0));
+    wait_until("another waits", || {
+        ok(&http.get("/api/v1/status"))["connections"].as_u64() > Some(0)
+    });
     let id = pushed(&http.post("/api/v1/queues/q/jobs", "x"));
     assert_eq!(ok(&waiting.join().unwrap())["id"], id);
     let begun = Instant::now();
-    assert_eq!(http.post("/api/v1/queues/q/take?wait=300ms", "").status, 204);
+    assert_eq!(
+        http.post("/api/v1/queues/q/take?wait=300ms", "").status,
+        204
+    );
     assert!(begun.elapsed() >= Duration::from_millis(300));
 }
 
@@ -176,38 +279,87 @@ fn failures_are_retried_and_end_in_the_dead_letter_queue() {
     let http = http(&daemon);
     let id = pushed(&http.post("/api/v1/queues/q/jobs?retries=1", "x"));
     let fail = || {
-        let lease = ok(&http.post("/api/v1/queues/q/take", ""))["lease"].as_str().unwrap().to_owned();
-        ok(&http.post(&format!("/api/v1/leases/{lease}/fail?kind=Timeout"), "no answer"))
+        let lease = ok(&http.post("/api/v1/queues/q/take", ""))["lease"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        ok(&http.post(
+            &format!("/api/v1/leases/{lease}/fail?kind=Timeout"),
+            "no answer",
+        ))
     };
     assert_eq!(fail()["state"], "retrying");
     let job = ok(&http.get(&format!("/api/v1/jobs/{id}")));
-    assert_eq!((&job["state"], &job["failures"]), (&json!("retrying"), &json!(1)));
-    assert_eq!((&job["failure"]["kind"], &job["failure"]["message"]), (&json!("Timeout"), &json!("no answer")));
-    refused(&http.post(&format!("/api/v1/jobs/{id}/requeue"), ""), 409, "lease_not_held");
-    assert_eq!(ok(&http.post(&format!("/api/v1/jobs/{id}/retry"), ""))["state"], "ready");
-    refused(&http.post(&format!("/api/v1/jobs/{id}/retry"), ""), 409, "conflict");
+    assert_eq!(
+        (&job["state"], &job["failures"]),
+        (&json!("retrying"), &json!(1))
+    );
+    assert_eq!(
+        (&job["failure"]["kind"], &job["failure"]["message"]),
+        (&json!("Timeout"), &json!("no answer"))
+    );
+    refused(
+        &http.post(&format!("/api/v1/jobs/{id}/requeue"), ""),
+        409,
+        "lease_not_held",
+    );
+    assert_eq!(
+        ok(&http.post(&format!("/api/v1/jobs/{id}/retry"), ""))["state"],
+        "ready"
+    );
+    refused(
+        &http.post(&format!("/api/v1/jobs/{id}/retry"), ""),
+        409,
+        "conflict",
+    );
     assert_eq!(fail()["state"], "dead");
     let dead = ok(&http.get("/api/v1/jobs?state=dead"));
-    assert_eq!((&dead["jobs"][0]["id"], &dead["next"]), (&json!(id), &Value::Null));
-    assert_eq!(ok(&http.post(&format!("/api/v1/jobs/{id}/retry"), ""))["state"], "ready");
-    assert_eq!(ok(&http.post(&format!("/api/v1/jobs/{id}/kill"), ""))["state"], "dead");
+    assert_eq!(
+        (&dead["jobs"][0]["id"], &dead["next"]),
+        (&json!(id), &Value::Null)
+    );
+    assert_eq!(
+        ok(&http.post(&format!("/api/v1/jobs/{id}/retry"), ""))["state"],
+        "ready"
+    );
+    assert_eq!(
+        ok(&http.post(&format!("/api/v1/jobs/{id}/kill"), ""))["state"],
+        "dead"
+    );
     assert_eq!(http.delete(&format!("/api/v1/jobs/{id}")).status, 204);
-    refused(&http.delete(&format!("/api/v1/jobs/{id}")), 404, "not_found");
+    refused(
+        &http.delete(&format!("/api/v1/jobs/{id}")),
+        404,
+        "not_found",
+    );
 }
 
 #[test]
 fn a_job_is_taken_back_from_a_silent_worker() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = common::daemon(dir.path()).start();
-    let (http, mut peer) = (http(&daemon), Peer::connect(daemon.address("gearman")).unwrap());
+    let (http, mut peer) = (
+        http(&daemon),
+        Peer::connect(daemon.address("gearman")).unwrap(),
+    );
     peer.submit("f", "", "x").unwrap();
     peer.can_do("f").unwrap();
     peer.grab().unwrap().unwrap();
     let job = &ok(&http.get("/api/v1/jobs?protocol=gearman&queue=f"))["jobs"][0];
-    assert_eq!((&job["state"], &job["lease"]["connection_bound"]), (&json!("leased"), &json!(true)));
+    assert_eq!(
+        (&job["state"], &job["lease"]["connection_bound"]),
+        (&json!("leased"), &json!(true))
+    );
     let id = &job["id"];
-    refused(&http.post(&format!("/api/v1/jobs/{id}/kill"), ""), 409, "conflict");
-    assert_eq!(ok(&http.post(&format!("/api/v1/jobs/{id}/requeue"), ""))["state"], "ready");
+    refused(
+        &http.post(&format!("/api/v1/jobs/{id}/kill"), ""),
+        409,
+        "conflict",
+    );
+    assert_eq!(
+        ok(&http.post(&format!("/api/v1/jobs/{id}/requeue"), ""))["state"],
+        "ready"
+    );
     assert!(peer.grab().unwrap().is_some(), "the job is there again");
 }
 
@@ -233,11 +385,20 @@ fn each_fleet_has_its_own_part_of_an_isolated_queue() {
     let info: Value = serde_json::from_str(&fwp.ask("INFO")).unwrap();
     assert_eq!(info["faktory"]["queues"], json!({"default": 2}));
     let row = ok(&http.get("/api/v1/queues/default"));
-    assert_eq!((&row["states"]["ready"], &row["paused_protocols"]), (&json!(3), &json!(["faktory"])));
-    assert_eq!((&row["jobs_max"]["5"], &row["jobs_max_protocol"]), (&json!(1), &json!("gearman")));
+    assert_eq!(
+        (&row["states"]["ready"], &row["paused_protocols"]),
+        (&json!(3), &json!(["faktory"]))
+    );
+    assert_eq!(
+        (&row["jobs_max"]["5"], &row["jobs_max_protocol"]),
+        (&json!(1), &json!("gearman"))
+    );
 
     assert!(gearman.submit("default", "", "one too many").is_err());
-    assert!(fwp.ask(r#"PUSH {"jid":"job00003","jobtype":"t","queue":"default","args":[]}"#).starts_with("+OK"));
+    assert!(
+        fwp.ask(r#"PUSH {"jid":"job00003","jobtype":"t","queue":"default","args":[]}"#)
+            .starts_with("+OK")
+    );
     let egg = gearman.grab().unwrap().unwrap();
     gearman.complete(&egg.handle).unwrap();
     assert_eq!(fwp.ask("QUEUE RESUME default"), "+OK");
@@ -260,34 +421,77 @@ fn queues_are_listed_paused_and_cleared() {
         let page = ok(&http.get(&format!("/api/v1/queues?limit=2{cursor}")));
         let rows = page["queues"].as_array().unwrap();
         assert!(rows.len() <= 2);
-        names.extend(rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()));
-        let Some(next) = page["next"].as_str() else { break };
+        names.extend(
+            rows.iter()
+                .map(|row| row["name"].as_str().unwrap().to_owned()),
+        );
+        let Some(next) = page["next"].as_str() else {
+            break;
+        };
         cursor = format!("&cursor={next}");
     }
     names.sort_unstable();
-    assert_eq!(names, ["Größe/1", "a", "b", "base64:_wA", "many", "spiderq"]);
-    assert_eq!(ok(&http.get("/api/v1/queues/base64:_wA"))["states"]["ready"], 1);
+    assert_eq!(
+        names,
+        ["Größe/1", "a", "b", "base64:_wA", "many", "spiderq"]
+    );
+    assert_eq!(
+        ok(&http.get("/api/v1/queues/base64:_wA"))["states"]["ready"],
+        1
+    );
 
     let row = ok(&http.post("/api/v1/queues/a/pause", ""));
-    assert_eq!((&row["paused"], row["paused_at"].is_string()), (&json!(true), true));
+    assert_eq!(
+        (&row["paused"], row["paused_at"].is_string()),
+        (&json!(true), true)
+    );
     assert_eq!(http.post("/api/v1/queues/a/take", "").status, 204, "paused");
     let row = ok(&http.post("/api/v1/queues/a/resume", ""));
-    assert_eq!((&row["paused"], &row["paused_at"]), (&json!(false), &Value::Null));
+    assert_eq!(
+        (&row["paused"], &row["paused_at"]),
+        (&json!(false), &Value::Null)
+    );
     assert_eq!(ok(&http.post("/api/v1/queues/a/take", ""))["queue"], "a");
-    refused(&http.post("/api/v1/queues/none/resume", ""), 404, "not_found");
+    refused(
+        &http.post("/api/v1/queues/none/resume", ""),
+        404,
+        "not_found",
+    );
     refused(&http.get("/api/v1/queues/none"), 404, "not_found");
 
-    assert_eq!(ok(&http.post("/api/v1/queues/many/clear", ""))["changed"], 1000);
+    assert_eq!(
+        ok(&http.post("/api/v1/queues/many/clear", ""))["changed"],
+        1000
+    );
     let row = ok(&http.get("/api/v1/queues/many"));
-    assert_eq!((&row["states"]["ready"], &row["oldest_ready_at"]), (&json!(0), &Value::Null));
-    assert_eq!(ok(&http.get("/api/v1/queues/b"))["states"]["ready"], 1, "another queue keeps its jobs");
-    refused(&http.post("/api/v1/queues/spiderq/take", ""), 409, "conflict");
-    refused(&http.post("/api/v1/queues/spiderq/jobs", "x"), 409, "wrong_kind");
+    assert_eq!(
+        (&row["states"]["ready"], &row["oldest_ready_at"]),
+        (&json!(0), &Value::Null)
+    );
+    assert_eq!(
+        ok(&http.get("/api/v1/queues/b"))["states"]["ready"],
+        1,
+        "another queue keeps its jobs"
+    );
+    refused(
+        &http.post("/api/v1/queues/spiderq/take", ""),
+        409,
+        "conflict",
+    );
+    refused(
+        &http.post("/api/v1/queues/spiderq/jobs", "x"),
+        409,
+        "wrong_kind",
+    );
 
     let paused_at = ok(&http.post("/api/v1/queues/a/pause", ""))["paused_at"].clone();
     daemon.kill();
     daemon.restart();
-    assert_eq!(ok(&self::http(&daemon).get("/api/v1/queues/a"))["paused_at"], paused_at, "it outlasts the daemon");
+    assert_eq!(
+        ok(&self::http(&daemon).get("/api/v1/queues/a"))["paused_at"],
+        paused_at,
+        "it outlasts the daemon"
+    );
 }
 
 #[test]
@@ -333,64 +537,162 @@ fn jobs_are_found_by_every_condition() {
     let names = |conditions: &str| {
         let page = ok(&http.get(&format!("/api/v1/jobs?{conditions}&limit=2")));
         let name = |job: &Value| job["name"].as_str().unwrap_or("unnamed").to_owned();
-        (page["jobs"].as_array().unwrap().iter().map(name).collect::<Vec<_>>(), page["next"].clone())
+        (
+            page["jobs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(name)
+                .collect::<Vec<_>>(),
+            page["next"].clone(),
+        )
     };
     let (first, next) = names("order=oldest");
     assert_eq!(first, ["jid-00000001", "jid-00000002"]);
     let (rest, next) = names(&format!("order=oldest&cursor={}", next.as_str().unwrap()));
-    assert_eq!((rest, next), (vec!["jid-00000003".to_owned(), "unnamed".to_owned()], Value::Null));
-    assert_eq!(names("order=newest&queue=default").0, ["jid-00000003", "jid-00000002"]);
-    assert_eq!(names("order=next&queue=default").0, ["jid-00000001", "jid-00000002"]);
+    assert_eq!(
+        (rest, next),
+        (
+            vec!["jid-00000003".to_owned(), "unnamed".to_owned()],
+            Value::Null
+        )
+    );
+    assert_eq!(
+        names("order=newest&queue=default").0,
+        ["jid-00000003", "jid-00000002"]
+    );
+    assert_eq!(
+        names("order=next&queue=default").0,
+        ["jid-00000001", "jid-00000002"]
+    );
     assert_eq!(names("order=next&state=scheduled").0, ["jid-00000003"]);
     let page = http.request("GET", "/search", &[("Accept", "text/html")], b"");
-    assert!(page.status == 200 && page.text().contains("The search box finds a job"), "{page:?}");
+    assert!(
+        page.status == 200 && page.text().contains("The search box finds a job"),
+        "{page:?}"
+    );
     for like in ["defau", "Defaults"] {
         let found = ok(&http.get(&format!("/api/v1/search?q={like}")));
-        assert_eq!((&found["jobs"], &found["near"]), (&json!([]), &json!(["default"])), "{like}");
-        let page = http.request("GET", &format!("/search?q={like}"), &[("Accept", "text/html")], b"");
-        assert!(page.text().contains("Queues of a similar name: <a href=\"/queues/default\">"), "{page:?}");
+        assert_eq!(
+            (&found["jobs"], &found["near"]),
+            (&json!([]), &json!(["default"])),
+            "{like}"
+        );
+        let page = http.request(
+            "GET",
+            &format!("/search?q={like}"),
+            &[("Accept", "text/html")],
+            b"",
+        );
+        assert!(
+            page.text()
+                .contains("Queues of a similar name: <a href=\"/queues/default\">"),
+            "{page:?}"
+        );
     }
     assert_eq!(ok(&http.get("/api/v1/search?q=default"))["near"], json!([]));
     assert_eq!(ok(&http.get("/api/v1/search?q=other"))["near"], json!([]));
     let without = http.get("/api/v1/search");
-    assert!(without.json()["detail"].as_str().unwrap().contains("the parameter `q` is missing"), "{without:?}");
-    for conditions in ["order=next", "order=next&state=ready", "order=next&state=dead&queue=default", "order=none"] {
-        refused(&http.get(&format!("/api/v1/jobs?{conditions}")), 400, "bad_request");
+    assert!(
+        without.json()["detail"]
+            .as_str()
+            .unwrap()
+            .contains("the parameter `q` is missing"),
+        "{without:?}"
+    );
+    for conditions in [
+        "order=next",
+        "order=next&state=ready",
+        "order=next&state=dead&queue=default",
+        "order=none",
+    ] {
+        refused(
+            &http.get(&format!("/api/v1/jobs?{conditions}")),
+            400,
+            "bad_request",
+        );
     }
     let job = &ok(&http.get("/api/v1/jobs?name=jid-00000001"))["jobs"][0];
-    assert_eq!((&job["kind"], &job["name"]), (&json!("Mail"), &json!("jid-00000001")));
+    assert_eq!(
+        (&job["kind"], &job["name"]),
+        (&json!("Mail"), &json!("jid-00000001"))
+    );
     let detail = ok(&http.get(&format!("/api/v1/jobs/{}", job["id"])));
     assert!(
-        detail["body"].as_str().unwrap().contains("12345678901234567890"),
+        detail["body"]
+            .as_str()
+            .unwrap()
+            .contains("12345678901234567890"),
         "numbers are shown as they are: {detail}"
     );
     // As a worker of Faktory.
-    assert_eq!(http.post("/api/v1/queues/default/take", "").status, 204, "the queue is not bridged");
-    assert_eq!(ok(&http.post("/api/v1/queues/default/take?protocol=faktory", ""))["name"], "jid-00000001");
+    assert_eq!(
+        http.post("/api/v1/queues/default/take", "").status,
+        204,
+        "the queue is not bridged"
+    );
+    assert_eq!(
+        ok(&http.post("/api/v1/queues/default/take?protocol=faktory", ""))["name"],
+        "jid-00000001"
+    );
     // What a worker has: one by its name, one by its connection.
     assert!(fwp.ask("FETCH default").contains("jid-00000002"));
     peer.can_do("Mail").unwrap();
     assert!(peer.grab().unwrap().is_some());
     let connections = ok(&http.get("/api/v1/connections"))["connections"].clone();
-    let has_one = connections.as_array().unwrap().iter().find(|it| it["protocol"] == "gearman").unwrap();
+    let has_one = connections
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["protocol"] == "gearman")
+        .unwrap();
     assert_eq!(has_one["jobs"], 1);
     let on = format!("connection={}", has_one["id"]);
     let held = &ok(&http.get(&format!("/api/v1/jobs?{on}")))["jobs"][0];
-    assert_eq!(held["lease"]["connection"], has_one["id"], "its row names the connection: {held}");
+    assert_eq!(
+        held["lease"]["connection"], has_one["id"],
+        "its row names the connection: {held}"
+    );
     let named = &ok(&http.get("/api/v1/jobs?worker=wid-1"))["jobs"][0]["lease"];
-    assert_eq!((&named["worker"], &named["connection"]), (&json!("wid-1"), &Value::Null));
-    let table = [("worker=wid-1", 1), ("worker=wid-2", 0), (&on, 1), ("connection=999999", 0), ("state=leased", 3)];
+    assert_eq!(
+        (&named["worker"], &named["connection"]),
+        (&json!("wid-1"), &Value::Null)
+    );
+    let table = [
+        ("worker=wid-1", 1),
+        ("worker=wid-2", 0),
+        (&on, 1),
+        ("connection=999999", 0),
+        ("state=leased", 3),
+    ];
     for (conditions, count) in table {
         assert_eq!(found(conditions), count, "{conditions}");
     }
     assert_eq!(found("worker=wid-1&state=ready"), 0);
     let worker = &ok(&http.get("/api/v1/workers"))["workers"][0];
-    assert_eq!((&worker["name"], &worker["jobs"], &worker["waiting"]), (&json!("wid-1"), &json!(1), &json!(0)));
-    assert_eq!((&worker["doing"][0]["job"], &worker["doing"][0]["queue"]), (&json!(2), &json!("default")));
-    let on_page = [("/workers", "/jobs/2", "2"), ("/workers", "/jobs?worker=wid-1", "wid-1")];
-    for (path, link, text) in on_page.into_iter().chain([("/connections", &*format!("/jobs?{on}"), "1")]) {
+    assert_eq!(
+        (&worker["name"], &worker["jobs"], &worker["waiting"]),
+        (&json!("wid-1"), &json!(1), &json!(0))
+    );
+    assert_eq!(
+        (&worker["doing"][0]["job"], &worker["doing"][0]["queue"]),
+        (&json!(2), &json!("default"))
+    );
+    let on_page = [
+        ("/workers", "/jobs/2", "2"),
+        ("/workers", "/jobs?worker=wid-1", "wid-1"),
+    ];
+    for (path, link, text) in
+        on_page
+            .into_iter()
+            .chain([("/connections", &*format!("/jobs?{on}"), "1")])
+    {
         let page = http.request("GET", path, &[("Accept", "text/html")], b"");
-        assert!(page.text().contains(&format!("<a href=\"{link}\">{text}</a>")), "{path}: {page:?}");
+        assert!(
+            page.text()
+                .contains(&format!("<a href=\"{link}\">{text}</a>")),
+            "{path}: {page:?}"
+        );
         assert!(http.get(link).text().contains("leased"), "{link}");
     }
 }
@@ -417,7 +719,11 @@ fn faktorys_pages_are_as_faktory_has_them() {
             ("server", "uptime"),
             ("server", "used_memory_mb"),
         ] {
-            let part = if part.is_empty() { &mut value } else { &mut value[part] };
+            let part = if part.is_empty() {
+                &mut value
+            } else {
+                &mut value[part]
+            };
             assert!(part[key].take() != Value::Null, "{key}: {text}");
         }
         value
@@ -425,11 +731,19 @@ fn faktorys_pages_are_as_faktory_has_them() {
     let info = fwp.ask("INFO");
     assert_eq!(still(stats.text()), still(&info));
     let order = |text: &str| {
-        text.split('"').skip(1).step_by(2).filter(|word| word.is_ascii()).map(str::to_owned).collect::<Vec<_>>()
+        text.split('"')
+            .skip(1)
+            .step_by(2)
+            .filter(|word| word.is_ascii())
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let moving = |word: &String| !word.starts_with("20") && !word.ends_with("UTC");
     assert_eq!(
-        order(stats.text()).into_iter().filter(moving).collect::<Vec<_>>(),
+        order(stats.text())
+            .into_iter()
+            .filter(moving)
+            .collect::<Vec<_>>(),
         order(&info).into_iter().filter(moving).collect::<Vec<_>>()
     );
 
@@ -453,17 +767,30 @@ fn faktorys_addresses_lead_to_the_pages_that_show_the_same() {
         ("/retries", "/jobs?state=retrying"),
         ("/scheduled?page=2", "/jobs?state=scheduled"),
         ("/morgue", "/dead"),
-        ("/morgue/2026-11-25T10:00:00Z%7Cjid-1%262", "/jobs?name=jid-1%262"),
+        (
+            "/morgue/2026-11-25T10:00:00Z%7Cjid-1%262",
+            "/jobs?name=jid-1%262",
+        ),
         ("/busy", "/workers"),
         ("/debug", "/"),
         ("/queues/nosuch", "/queues"),
     ];
     for (theirs, ours) in table {
         let answer = http.request("GET", theirs, &[("X-Script-Name", "/ops")], b"");
-        assert_eq!((answer.status, answer.header("location")), (303, Some(&*format!("/ops{ours}"))), "{theirs}");
+        assert_eq!(
+            (answer.status, answer.header("location")),
+            (303, Some(&*format!("/ops{ours}"))),
+            "{theirs}"
+        );
         assert_eq!(http.get(ours).status, 200, "{ours}");
     }
-    for path in ["/?days=7", "/queues?page=2", "/queues/q?page=2", "/jobs?page=2&state=ready", "/workers?page=2"] {
+    for path in [
+        "/?days=7",
+        "/queues?page=2",
+        "/queues/q?page=2",
+        "/jobs?page=2&state=ready",
+        "/workers?page=2",
+    ] {
         assert_eq!(http.get(path).status, 200, "{path}");
     }
     assert_eq!(http.get("/?span=year").status, 400);
@@ -473,29 +800,37 @@ fn faktorys_addresses_lead_to_the_pages_that_show_the_same() {
 fn probes_and_status() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("http.sock");
-    let listen = format!("[http]\nlisten = [\"127.0.0.1:0\", \"unix:{}\"]\n", socket.display());
+    let listen = format!(
+        "[http]\nlisten = [\"127.0.0.1:0\", \"unix:{}\"]\n",
+        socket.display()
+    );
     let mut daemon = common::daemon(dir.path()).set(&listen).start();
     let http = http(&daemon);
     assert_eq!(http.get("/livez").text(), "ok\n");
     assert!(http.get("/readyz").text().starts_with("ready"));
     pushed(&http.post("/api/v1/queues/q/jobs", "x"));
     let status = ok(&http.get("/api/v1/status"));
-    let expected =
-        json!({"state": "ready", "version": env!("CARGO_PKG_VERSION"), "jobs": 1, "queues": 2, "connections": 0});
+    let expected = json!({"state": "ready", "version": env!("CARGO_PKG_VERSION"), "jobs": 1, "queues": 2, "connections": 0});
     for (key, value) in expected.as_object().unwrap() {
         assert_eq!(status[key], *value, "{key}: {status}");
     }
-    assert_eq!((&status["states"]["ready"], &status["totals"]["pushed"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&status["states"]["ready"], &status["totals"]["pushed"]),
+        (&json!(1), &json!(1))
+    );
     assert_eq!(status["protocols"][0]["protocol"], "http");
 
     let mut stream = UnixStream::connect(&socket).unwrap();
-    stream.write_all(b"GET /api/v1/status HTTP/1.1\r\nHost: anything\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /api/v1/status HTTP/1.1\r\nHost: anything\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
 
     let document = ok(&http.get("/api/v1/openapi.json"));
-    let described: Value = serde_json::from_str(include_str!("../../crates/http/openapi.json")).unwrap();
+    let described: Value =
+        serde_json::from_str(include_str!("../../crates/http/openapi.json")).unwrap();
     assert!(document == described && document["openapi"] == "3.1.0");
 
     // A daemon that waits for a job's end before it stops takes no more work, and reports that.
@@ -504,10 +839,17 @@ fn probes_and_status() {
     worker.can_do("f").unwrap();
     let job = worker.grab().unwrap().unwrap();
     daemon.signal("USR1");
-    wait_until("draining", || http.get("/readyz").text().starts_with("draining: "));
-    assert_eq!((http.get("/readyz").status, http.get("/livez").status), (503, 200));
+    wait_until("draining", || {
+        http.get("/readyz").text().starts_with("draining: ")
+    });
+    assert_eq!(
+        (http.get("/readyz").status, http.get("/livez").status),
+        (503, 200)
+    );
     let waiting = thread::spawn(move || http.post("/api/v1/queues/empty/take?wait=1m", ""));
-    wait_until("a client waits", || ok(&http.get("/api/v1/status"))["connections"].as_u64() > Some(1));
+    wait_until("a client waits", || {
+        ok(&http.get("/api/v1/status"))["connections"].as_u64() > Some(1)
+    });
     worker.complete(&job.handle).unwrap();
     assert!(daemon.wait().success());
     refused(&waiting.join().unwrap(), 503, "unavailable");
@@ -517,34 +859,59 @@ fn probes_and_status() {
 #[test]
 fn requests_of_foreign_pages_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon =
-        common::daemon(dir.path()).set("[http]\nlisten = [\"127.0.0.1:0\"]\nhosts = [\"queue.example\"]").start();
+    let daemon = common::daemon(dir.path())
+        .set("[http]\nlisten = [\"127.0.0.1:0\"]\nhosts = [\"queue.example\"]")
+        .start();
     let http = http(&daemon);
     pushed(&http.post("/api/v1/queues/q/jobs", "x"));
-    let clear = |headers: &[(&str, &str)]| http.request("POST", "/api/v1/queues/q/clear", headers, b"");
+    let clear =
+        |headers: &[(&str, &str)]| http.request("POST", "/api/v1/queues/q/clear", headers, b"");
     for headers in [
-        [("Host", "localhost:7420"), ("Origin", "http://evil.example")],
+        [
+            ("Host", "localhost:7420"),
+            ("Origin", "http://evil.example"),
+        ],
         [("Host", "localhost:7420"), ("Origin", "null")],
         [("Host", "localhost:7420"), ("Sec-Fetch-Site", "cross-site")],
         [("Host", "localhost:7420"), ("Sec-Fetch-Site", "same-site")],
     ] {
         refused(&clear(&headers), 403, "cross_site");
     }
-    for host in ["evil.example", "evil.example:7420", "127.0.0.1.evil.example"] {
+    for host in [
+        "evil.example",
+        "evil.example:7420",
+        "127.0.0.1.evil.example",
+    ] {
         refused(&clear(&[("Host", host)]), 421, "foreign_host");
-        refused(&http.request("GET", "/api/v1/jobs", &[("Host", host)], b""), 421, "foreign_host");
-        assert_eq!(http.request("GET", "/livez", &[("Host", host)], b"").status, 200);
+        refused(
+            &http.request("GET", "/api/v1/jobs", &[("Host", host)], b""),
+            421,
+            "foreign_host",
+        );
+        assert_eq!(
+            http.request("GET", "/livez", &[("Host", host)], b"").status,
+            200
+        );
     }
-    assert_eq!(ok(&http.get("/api/v1/queues/q"))["states"]["ready"], 1, "nothing was cleared");
-    let own = [("Host", "queue.example"), ("Origin", "http://queue.example"), ("Sec-Fetch-Site", "same-origin")];
+    assert_eq!(
+        ok(&http.get("/api/v1/queues/q"))["states"]["ready"],
+        1,
+        "nothing was cleared"
+    );
+    let own = [
+        ("Host", "queue.example"),
+        ("Origin", "http://queue.example"),
+        ("Sec-Fetch-Site", "same-origin"),
+    ];
     assert_eq!(ok(&clear(&own))["changed"], 1);
 }
 
 #[test]
 fn wrong_requests_are_refused_and_the_next_one_is_served() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon =
-        common::daemon(dir.path()).set("[http]\nlisten = [\"127.0.0.1:0\"]\nbody_bytes_max = \"1KiB\"").start();
+    let daemon = common::daemon(dir.path())
+        .set("[http]\nlisten = [\"127.0.0.1:0\"]\nbody_bytes_max = \"1KiB\"")
+        .start();
     let http = http(&daemon);
     let bad = [
         "/api/v1/queues?limit=0",
@@ -584,11 +951,19 @@ fn wrong_requests_are_refused_and_the_next_one_is_served() {
         refused(&http.post(path, ""), 400, "bad_request");
     }
     refused(&http.post("/api/v1/leases/1.1/done", ""), 404, "not_found");
-    refused(&http.post(&format!("/api/v1/queues/{}/jobs", "n".repeat(9_000)), ""), 400, "name_too_long");
+    refused(
+        &http.post(&format!("/api/v1/queues/{}/jobs", "n".repeat(9_000)), ""),
+        400,
+        "name_too_long",
+    );
     refused(&http.get("/nothing"), 404, "not_found");
     refused(&http.post("/api/v1/status", ""), 405, "method_not_allowed");
 
-    refused(&http.post("/api/v1/queues/q/jobs", [b'x'; 1025]), 413, "body_too_large");
+    refused(
+        &http.post("/api/v1/queues/q/jobs", [b'x'; 1025]),
+        413,
+        "body_too_large",
+    );
     let chunked = format!(
         "POST /api/v1/queues/q/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n800\r\n{}\r\n0\r\n\r\n",
         "x".repeat(0x800)
@@ -606,7 +981,9 @@ fn wrong_requests_are_refused_and_the_next_one_is_served() {
 #[test]
 fn waiting_takes_leave_room_for_everything_else() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = common::daemon(dir.path()).set("[http]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 8").start();
+    let daemon = common::daemon(dir.path())
+        .set("[http]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 8")
+        .start();
     let http = http(&daemon);
     let take = || {
         let mut stream = TcpStream::connect(http.0).unwrap();
@@ -616,46 +993,72 @@ fn waiting_takes_leave_room_for_everything_else() {
         stream
     };
     let waiting: Vec<TcpStream> = (0..4).map(|_| take()).collect();
-    wait_until("four wait", || ok(&http.get("/api/v1/status"))["connections"] == 4);
-    refused(&http.post("/api/v1/queues/q/take?wait=1m", ""), 503, "too_many_waiting");
+    wait_until("four wait", || {
+        ok(&http.get("/api/v1/status"))["connections"] == 4
+    });
+    refused(
+        &http.post("/api/v1/queues/q/take?wait=1m", ""),
+        503,
+        "too_many_waiting",
+    );
     assert_eq!(http.get("/livez").status, 200);
     drop(waiting);
-    wait_until("they are gone", || ok(&http.get("/api/v1/status"))["connections"] == 0);
+    wait_until("they are gone", || {
+        ok(&http.get("/api/v1/status"))["connections"] == 0
+    });
 }
 
 #[test]
 fn half_requests_make_room_and_probes_have_places_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = common::daemon(dir.path()).set("[http]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 8").start();
+    let daemon = common::daemon(dir.path())
+        .set("[http]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 8")
+        .start();
     let http = http(&daemon);
     let open = |request: &str| {
         let mut stream = TcpStream::connect(http.0).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream
     };
-    let halves: Vec<_> = (0..20).map(|_| open("GET / HTTP/1.1\r\nHost: localhost\r\nX: ")).collect();
-    assert_eq!((http.get("/livez").status, http.get("/api/v1/status").status), (200, 200));
+    let halves: Vec<_> = (0..20)
+        .map(|_| open("GET / HTTP/1.1\r\nHost: localhost\r\nX: "))
+        .collect();
+    assert_eq!(
+        (http.get("/livez").status, http.get("/api/v1/status").status),
+        (200, 200)
+    );
     common::wait_for_log(&daemon, "closed a connection without a whole request");
     // Also connections that have had an answer.
     let idle = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut idle: Vec<_> = (0..8).map(|_| open(idle)).collect();
-    idle.iter_mut().for_each(|stream| stream.read_exact(&mut [0]).unwrap());
+    idle.iter_mut()
+        .for_each(|stream| stream.read_exact(&mut [0]).unwrap());
     let watch = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut at_work: Vec<_> = (0..8).map(|_| open(watch)).collect();
-    at_work.iter_mut().for_each(|stream| stream.read_exact(&mut [0]).unwrap());
+    at_work
+        .iter_mut()
+        .for_each(|stream| stream.read_exact(&mut [0]).unwrap());
     drop((halves, idle));
     // All are at work.
     for _ in 0..10 {
         let full = http.get("/api/v1/status");
         refused(&full, 503, "too_many_connections");
-        assert_eq!((full.header("retry-after"), full.header("connection")), (Some("2"), Some("close")));
-        assert_eq!((http.get("/livez").status, http.get("/readyz").status), (200, 200));
+        assert_eq!(
+            (full.header("retry-after"), full.header("connection")),
+            (Some("2"), Some("close"))
+        );
+        assert_eq!(
+            (http.get("/livez").status, http.get("/readyz").status),
+            (200, 200)
+        );
     }
     common::wait_for_log(&daemon, "refused a request");
     let _halves: Vec<_> = (0..20).map(|_| open("GET /livez HTTP/1.1\r\n")).collect();
     assert_eq!(http.get("/livez").status, 200);
     at_work.pop();
-    wait_until("there is a place", || http.get("/api/v1/status").status == 200);
+    wait_until("there is a place", || {
+        http.get("/api/v1/status").status == 200
+    });
 }
 
 #[test]
@@ -665,19 +1068,45 @@ fn a_request_has_one_host_and_one_end() {
     let http = http(&daemon);
     pushed(&http.post("/api/v1/queues/q/jobs", "x"));
     let table = [
-        ("POST /api/v1/queues/q/clear HTTP/1.1\r\nContent-Length: 0\r\n", 400),
+        (
+            "POST /api/v1/queues/q/clear HTTP/1.1\r\nContent-Length: 0\r\n",
+            400,
+        ),
         ("GET /livez HTTP/1.1\r\n", 400),
-        ("POST /api/v1/queues/q/clear HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nContent-Length: 0\r\n", 400),
-        ("POST /api/v1/queues/q/clear HTTP/1.1\r\nHost: localhost:1@evil.example\r\nContent-Length: 0\r\n", 400),
-        ("POST http://evil.example/api/v1/queues/q/clear HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n", 400),
-        ("GET http://localhost/api/v1/status HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n", 200),
+        (
+            "POST /api/v1/queues/q/clear HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nContent-Length: 0\r\n",
+            400,
+        ),
+        (
+            "POST /api/v1/queues/q/clear HTTP/1.1\r\nHost: localhost:1@evil.example\r\nContent-Length: 0\r\n",
+            400,
+        ),
+        (
+            "POST http://evil.example/api/v1/queues/q/clear HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n",
+            400,
+        ),
+        (
+            "GET http://localhost/api/v1/status HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n",
+            200,
+        ),
         ("GET /api/v1/status HTTP/1.0\r\n", 200),
-        ("POST /api/v1/queues/q/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, chunked\r\n", 400),
+        (
+            "POST /api/v1/queues/q/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, chunked\r\n",
+            400,
+        ),
     ];
     for (head, status) in table {
-        assert_eq!(http.raw(format!("{head}\r\n").as_bytes()).status, status, "{head}");
+        assert_eq!(
+            http.raw(format!("{head}\r\n").as_bytes()).status,
+            status,
+            "{head}"
+        );
     }
-    assert_eq!(ok(&http.get("/api/v1/queues/q"))["states"]["ready"], 1, "nothing was cleared or pushed");
+    assert_eq!(
+        ok(&http.get("/api/v1/queues/q"))["states"]["ready"],
+        1,
+        "nothing was cleared or pushed"
+    );
 }
 
 #[test]
@@ -688,10 +1117,15 @@ fn a_job_tells_why_it_does_not_run() {
     let http = http(&daemon);
     let why = |id: u64| {
         let job = ok(&http.get(&format!("/api/v1/jobs/{id}")));
-        (job["why"]["code"].as_str().unwrap().to_owned(), job["why"]["text"].as_str().unwrap().to_owned())
+        (
+            job["why"]["code"].as_str().unwrap().to_owned(),
+            job["why"]["text"].as_str().unwrap().to_owned(),
+        )
     };
     let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
-    let push = |queue: &str, terms: &str| pushed(&http.post(&format!("/api/v1/queues/{queue}/jobs{terms}"), "x"));
+    let push = |queue: &str, terms: &str| {
+        pushed(&http.post(&format!("/api/v1/queues/{queue}/jobs{terms}"), "x"))
+    };
 
     let id = push("q", "");
     assert_eq!(why(id), ("unserved".into(), "no worker serves q".into()));
@@ -701,14 +1135,26 @@ fn a_job_tells_why_it_does_not_run() {
     assert_eq!(why(id), ("unserved".into(), text.into()));
     let row = ok(&http.post("/api/v1/queues/q/pause", ""));
     let since = row["paused_at"].as_str().unwrap();
-    assert_eq!(why(id), ("paused".into(), format!("the queue q is paused since {since}")));
+    assert_eq!(
+        why(id),
+        (
+            "paused".into(),
+            format!("the queue q is paused since {since}")
+        )
+    );
 
     let (first, second) = (push("t", ""), push("t", ""));
     ok(&http.post("/api/v1/queues/t/take?worker=w7", ""));
     let (code, text) = why(first);
-    assert!(code == "leased" && text.starts_with("the worker w7 has it, since 2"), "{text}");
+    assert!(
+        code == "leased" && text.starts_with("the worker w7 has it, since 2"),
+        "{text}"
+    );
     let job = ok(&http.get(&format!("/api/v1/jobs/{second}")));
-    assert_eq!((&job["why"]["code"], &job["why"]["held_by"]), (&json!("throttled"), &json!([first])));
+    assert_eq!(
+        (&job["why"]["code"], &job["why"]["held_by"]),
+        (&json!("throttled"), &json!([first]))
+    );
 
     let throttles = ok(&http.get("/api/v1/throttles"))["throttles"].clone();
     let expected = json!({"queue": "t", "used": true, "ready": 1,
@@ -718,32 +1164,68 @@ fn a_job_tells_why_it_does_not_run() {
     }
     let holder = &throttles[0]["holders"][0];
     assert_eq!(
-        (&holder["job"], &holder["worker"], throttles.as_array().unwrap().len()),
+        (
+            &holder["job"],
+            &holder["worker"],
+            throttles.as_array().unwrap().len()
+        ),
         (&json!(first), &json!("w7"), 1)
     );
 
     let id = push("later", "?at=2999-01-01T00:00:00Z");
-    assert_eq!(why(id), ("scheduled".into(), "it is due at 2999-01-01T00:00:00.000Z".into()));
+    assert_eq!(
+        why(id),
+        (
+            "scheduled".into(),
+            "it is due at 2999-01-01T00:00:00.000Z".into()
+        )
+    );
     let id = push("doomed", "?retries=-1");
-    let lease = ok(&http.post("/api/v1/queues/doomed/take", ""))["lease"].as_str().unwrap().to_owned();
+    let lease = ok(&http.post("/api/v1/queues/doomed/take", ""))["lease"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     ok(&http.post(&format!("/api/v1/leases/{lease}/fail"), "no such file"));
     let (code, text) = why(id);
-    assert!(code == "dead" && text.ends_with("after 1 failure, the last: no such file"), "{text}");
+    assert!(
+        code == "dead" && text.ends_with("after 1 failure, the last: no such file"),
+        "{text}"
+    );
 
     // A worker that has a job of its own protocol on its connection.
     gearman.submit("g", "", "x").unwrap();
     gearman.can_do("g").unwrap();
     gearman.grab().unwrap().unwrap();
-    let job = ok(&http.get("/api/v1/jobs?queue=g"))["jobs"][0]["id"].as_u64().unwrap();
+    let job = ok(&http.get("/api/v1/jobs?queue=g"))["jobs"][0]["id"]
+        .as_u64()
+        .unwrap();
     let (code, text) = why(job);
-    assert!(code == "leased" && text.contains("a client of gearman at 127.0.0.1"), "{text}");
+    assert!(
+        code == "leased" && text.contains("a client of gearman at 127.0.0.1"),
+        "{text}"
+    );
     // It has given a name, and its connection has a number.
-    gearman.send_raw(b"\0REQ\0\0\0\x16\0\0\0\x07resizer").unwrap();
+    gearman
+        .send_raw(b"\0REQ\0\0\0\x16\0\0\0\x07resizer")
+        .unwrap();
     gearman.listing("status").unwrap();
     let lease = ok(&http.get(&format!("/api/v1/jobs/{job}")))["lease"].clone();
-    assert_eq!((&lease["worker"], &lease["connection_bound"]), (&json!("resizer"), &json!(true)), "{lease}");
-    let page = http.request("GET", &format!("/jobs/{job}"), &[("Accept", "text/html")], b"");
-    assert!(page.text().contains(&format!("connection {}</a>", lease["connection"])), "{page:?}");
+    assert_eq!(
+        (&lease["worker"], &lease["connection_bound"]),
+        (&json!("resizer"), &json!(true)),
+        "{lease}"
+    );
+    let page = http.request(
+        "GET",
+        &format!("/jobs/{job}"),
+        &[("Accept", "text/html")],
+        b"",
+    );
+    assert!(
+        page.text()
+            .contains(&format!("connection {}</a>", lease["connection"])),
+        "{page:?}"
+    );
 }
 
 #[test]
@@ -753,11 +1235,25 @@ fn pages_are_shown_below_the_path_of_a_proxy() {
     let http = http(&daemon);
     // A proxy removes its path, or leaves it in the request.
     for path in ["/jobs?state=dead", "/ops/jobs?state=dead"] {
-        let page = http.request("GET", path, &[("X-Script-Name", "/ops"), ("Accept", "text/html")], b"");
+        let page = http.request(
+            "GET",
+            path,
+            &[("X-Script-Name", "/ops"), ("Accept", "text/html")],
+            b"",
+        );
         assert_eq!(page.status, 200, "{path}");
-        assert!(page.text().contains("<a href=\"/ops/queues\">") && page.text().contains("No job matches."), "{path}");
+        assert!(
+            page.text().contains("<a href=\"/ops/queues\">")
+                && page.text().contains("No job matches."),
+            "{path}"
+        );
     }
-    let pushed = http.request("POST", "/ops/api/v1/queues/q/jobs", &[("X-Script-Name", "/ops")], b"x");
+    let pushed = http.request(
+        "POST",
+        "/ops/api/v1/queues/q/jobs",
+        &[("X-Script-Name", "/ops")],
+        b"x",
+    );
     assert_eq!(pushed.status, 201, "{pushed:?}");
     refused(&http.get("/ops/jobs"), 404, "not_found");
 }
@@ -769,15 +1265,32 @@ fn pages_are_shown_below_a_configured_path() {
     let daemon = common::daemon(dir.path()).set(config).start();
     let http = http(&daemon);
     // A proxy removes the path, or leaves it in the request.
-    for path in ["/", "/jobs?state=dead"].iter().flat_map(|path| [(*path).to_owned(), format!("/ops/queues{path}")]) {
+    for path in ["/", "/jobs?state=dead"]
+        .iter()
+        .flat_map(|path| [(*path).to_owned(), format!("/ops/queues{path}")])
+    {
         let page = http.request("GET", &path, &[("Accept", "text/html")], b"");
         assert_eq!(page.status, 200, "{path}");
-        assert!(page.text().contains("<a href=\"/ops/queues/queues\">"), "{path}");
+        assert!(
+            page.text().contains("<a href=\"/ops/queues/queues\">"),
+            "{path}"
+        );
     }
-    assert_eq!(http.post("/ops/queues/api/v1/queues/q/jobs", "x").status, 201);
+    assert_eq!(
+        http.post("/ops/queues/api/v1/queues/q/jobs", "x").status,
+        201
+    );
     assert_eq!(http.get("/ops/queues/livez").status, 200);
-    let page = http.request("GET", "/jobs", &[("X-Script-Name", "/elsewhere"), ("Accept", "text/html")], b"");
-    assert!(page.text().contains("<a href=\"/elsewhere/queues\">"), "the header has precedence");
+    let page = http.request(
+        "GET",
+        "/jobs",
+        &[("X-Script-Name", "/elsewhere"), ("Accept", "text/html")],
+        b"",
+    );
+    assert!(
+        page.text().contains("<a href=\"/elsewhere/queues\">"),
+        "the header has precedence"
+    );
 }
 
 #[test]
@@ -801,8 +1314,15 @@ fn workers_are_listed_and_asked_to_end() {
     assert_eq!(http.post("/api/v1/workers/wid-1/quiet", "").status, 204);
     assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), r#"{"state":"quiet"}"#);
     assert_eq!(http.post("/api/v1/workers/stop", "").status, 204);
-    assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), r#"{"state":"terminate"}"#);
-    refused(&http.post("/api/v1/workers/none/quiet", ""), 404, "not_found");
+    assert_eq!(
+        fwp.ask(r#"BEAT {"wid":"wid-1"}"#),
+        r#"{"state":"terminate"}"#
+    );
+    refused(
+        &http.post("/api/v1/workers/none/quiet", ""),
+        404,
+        "not_found",
+    );
 }
 
 #[test]
@@ -814,12 +1334,22 @@ fn metrics_show_queues_within_their_bound() {
     for _ in 0..3 {
         pushed(&http.post("/api/v1/queues/mails/jobs", "x"));
     }
-    let lease = ok(&http.post("/api/v1/queues/mails/take", ""))["lease"].as_str().unwrap().to_owned();
-    assert_eq!(http.post(&format!("/api/v1/leases/{lease}/done"), "").status, 204);
+    let lease = ok(&http.post("/api/v1/queues/mails/take", ""))["lease"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        http.post(&format!("/api/v1/leases/{lease}/done"), "")
+            .status,
+        204
+    );
     ok(&http.post("/api/v1/queues/mails/pause", ""));
     let page = || {
         let answer = http.get("/metrics");
-        assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+        assert_eq!(
+            answer.header("content-type"),
+            Some("text/plain; version=0.0.4; charset=utf-8")
+        );
         answer.text().to_owned()
     };
     let text = page();
@@ -833,50 +1363,86 @@ fn metrics_show_queues_within_their_bound() {
         "windlass_job_run_seconds_bucket{le=\"+Inf\",queue=\"mails\"} 1",
         "windlass_store_failed 0.0",
     ] {
-        assert!(text.lines().any(|it| it == line), "{line} is missing:\n{text}");
+        assert!(
+            text.lines().any(|it| it == line),
+            "{line} is missing:\n{text}"
+        );
     }
     for n in 0..100 {
         pushed(&http.post(&format!("/api/v1/queues/q{n:03}/jobs"), "x"));
     }
     let queues = |text: &str| {
-        let ready = text.lines().filter(|line| line.starts_with("windlass_jobs{") && line.contains("state=\"ready\""));
-        ready.map(|line| line.split('"').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+        let ready = text
+            .lines()
+            .filter(|line| line.starts_with("windlass_jobs{") && line.contains("state=\"ready\""));
+        ready
+            .map(|line| line.split('"').nth(1).unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(queues(&page()).len(), 4, "three queues and the others");
     assert!(page().contains("windlass_jobs_pushed_total{queue=\"_other\",protocol=\"http\"} 99"));
-    let open = http.request("GET", "/metrics", &[("Accept", "application/openmetrics-text;version=1.0.0")], b"");
-    assert!(open.header("content-type").unwrap().starts_with("application/openmetrics-text"));
-    assert!(open.text().ends_with("# EOF\n") && open.text().contains("# TYPE windlass_jobs_pushed counter"));
+    let open = http.request(
+        "GET",
+        "/metrics",
+        &[("Accept", "application/openmetrics-text;version=1.0.0")],
+        b"",
+    );
+    assert!(
+        open.header("content-type")
+            .unwrap()
+            .starts_with("application/openmetrics-text")
+    );
+    assert!(
+        open.text().ends_with("# EOF\n")
+            && open.text().contains("# TYPE windlass_jobs_pushed counter")
+    );
 }
 
 #[test]
 fn metrics_show_what_connections_commits_and_the_store_do() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = common::daemon(dir.path()).set("[faktory]\npassword = \"right\"\n").start();
+    let daemon = common::daemon(dir.path())
+        .set("[faktory]\npassword = \"right\"\n")
+        .start();
     let http = http(&daemon);
     let value = |series: &str| http.metric(series);
     let of = |name: &str, labels: &str| value(&format!("windlass_{name}{{{labels}}}"));
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-    assert!(of("commands_total", "protocol=\"gearman\"").abs() < 0.5, "a protocol has its series from the start");
+    assert!(
+        of("commands_total", "protocol=\"gearman\"").abs() < 0.5,
+        "a protocol has its series from the start"
+    );
     for _ in 0..3 {
         peer.submit("mails", "", "x").unwrap();
     }
     let body = "x".repeat(10_000);
     pushed(&http.post("/api/v1/queues/mails/jobs", &body));
     refused(&http.get("/api/v1/jobs/999"), 404, "not_found");
-    assert!(Fwp::hello(daemon.address("faktory"), "wrong").1.contains("Invalid password"));
+    assert!(
+        Fwp::hello(daemon.address("faktory"), "wrong")
+            .1
+            .contains("Invalid password")
+    );
     drop(peer);
     wait_until("the connections' ends are counted", || {
-        let ends = ["protocol=\"gearman\",reason=\"peer_closed\"", "protocol=\"faktory\",reason=\"wrong_password\""];
-        ends.iter().all(|labels| of("connections_closed_total", labels) > 0.5)
+        let ends = [
+            "protocol=\"gearman\",reason=\"peer_closed\"",
+            "protocol=\"faktory\",reason=\"wrong_password\"",
+        ];
+        ends.iter()
+            .all(|labels| of("connections_closed_total", labels) > 0.5)
     });
-    let at_least = |series: f64, least: f64| assert!(series >= least, "{series} instead of {least}");
+    let at_least =
+        |series: f64, least: f64| assert!(series >= least, "{series} instead of {least}");
     at_least(of("commands_total", "protocol=\"gearman\""), 3.0);
     at_least(of("commands_total", "protocol=\"http\""), 3.0);
     at_least(of("connections_opened_total", "protocol=\"gearman\""), 1.0);
     at_least(of("received_bytes_total", "protocol=\"http\""), 10_000.0);
     at_least(of("sent_bytes_total", "protocol=\"gearman\""), 3.0 * 12.0);
-    at_least(of("refusals_total", "protocol=\"http\",reason=\"not_found\""), 1.0);
+    at_least(
+        of("refusals_total", "protocol=\"http\",reason=\"not_found\""),
+        1.0,
+    );
     at_least(of("auth_failures_total", "protocol=\"faktory\""), 1.0);
     at_least(value("windlass_commit_seconds_count"), 2.0);
     at_least(value("windlass_journal_bytes"), 10_000.0);
@@ -891,8 +1457,14 @@ fn a_busy_default_address_does_not_keep_the_daemon_from_starting() {
     // If this fails, another program has the port, which is as good.
     let _taken = std::net::TcpListener::bind("127.0.0.1:7420");
     let dir = tempfile::tempdir().unwrap();
-    let daemon = common::daemon(dir.path()).set("[http]\nlisten = [\"localhost:7420\"]\n").start();
-    assert!(daemon.log_text().contains("the default address is in use"), "{}", daemon.log_text());
+    let daemon = common::daemon(dir.path())
+        .set("[http]\nlisten = [\"localhost:7420\"]\n")
+        .start();
+    assert!(
+        daemon.log_text().contains("the default address is in use"),
+        "{}",
+        daemon.log_text()
+    );
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     assert!(peer.line("version").unwrap().starts_with("OK "));
 }

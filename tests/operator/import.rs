@@ -30,7 +30,10 @@ const ROWS: &str = "
 
 fn queue(dir: &Path) -> PathBuf {
     let path = dir.join("queue.sqlite3");
-    Connection::open(&path).unwrap().execute_batch(&format!("{TABLE};{ROWS}")).unwrap();
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(&format!("{TABLE};{ROWS}"))
+        .unwrap();
     path
 }
 
@@ -40,19 +43,34 @@ fn execute(queue: &Path, sql: &str) {
 
 fn import(dir: &Path, file: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(["import", "gearmand-sqlite", "--data-dir"]).arg(dir.join("data")).arg(file).args(more);
-    command.env_clear().env("TMPDIR", dir).stdin(Stdio::null()).output().unwrap()
+    command
+        .args(["import", "gearmand-sqlite", "--data-dir"])
+        .arg(dir.join("data"))
+        .arg(file)
+        .args(more);
+    command
+        .env_clear()
+        .env("TMPDIR", dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 /// Its output, after checking the exit code.
 fn printed(output: &Output, code: i32) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert_eq!(output.status.code(), Some(code), "{out}{err}");
     format!("{out}{err}")
 }
 
 fn status(peer: &mut Peer, function: &str) -> Option<String> {
-    peer.listing("status").unwrap().into_iter().find(|line| line.split('\t').next() == Some(function))
+    peer.listing("status")
+        .unwrap()
+        .into_iter()
+        .find(|line| line.split('\t').next() == Some(function))
 }
 
 #[test]
@@ -62,9 +80,18 @@ fn all_jobs_of_gearmand_are_imported() {
     let before = fs::read(&file).unwrap();
     let said = printed(&import(dir.path(), &file, &[]), 0);
     let expected = "2 imported: function \"\"";
-    assert!(!said.contains(expected) && said.contains("3 imported: function \"norm\"\n"), "{said}");
-    assert!(said.contains("1 imported: function \"high\\xff\\xfe\"\n"), "{said}");
-    assert!(said.ends_with("10 rows: 10 imported (1 to run later, 1 without a unique id)\n"), "{said}");
+    assert!(
+        !said.contains(expected) && said.contains("3 imported: function \"norm\"\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("1 imported: function \"high\\xff\\xfe\"\n"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("10 rows: 10 imported (1 to run later, 1 without a unique id)\n"),
+        "{said}"
+    );
     assert_eq!(fs::read(&file).unwrap(), before, "the file is only read");
 
     let daemon = daemon(dir.path()).start();
@@ -72,10 +99,27 @@ fn all_jobs_of_gearmand_are_imported() {
     let mut uniques = peer.listing("show unique jobs").unwrap();
     uniques.sort_unstable();
     let long = "y".repeat(63);
-    assert_eq!(uniques, ["", "\u{1}\u{fffd}\u{fffd}u", "-", "noname", "q'uote", "u1", "u3", "u4", "u6", &long]);
+    assert_eq!(
+        uniques,
+        [
+            "",
+            "\u{1}\u{fffd}\u{fffd}u",
+            "-",
+            "noname",
+            "q'uote",
+            "u1",
+            "u3",
+            "u4",
+            "u6",
+            &long
+        ]
+    );
     let priorities = peer.listing("prioritystatus").unwrap();
     for line in ["norm\t1\t2\t0\t0", "low\t0\t0\t1\t0", "empty\t0\t1\t0\t0"] {
-        assert!(priorities.iter().any(|it| it == line), "{line}: {priorities:?}");
+        assert!(
+            priorities.iter().any(|it| it == line),
+            "{line}: {priorities:?}"
+        );
     }
     // High priority first, then in the order of submission; empty and binary data are unchanged.
     peer.can_do("norm").unwrap();
@@ -87,7 +131,10 @@ fn all_jobs_of_gearmand_are_imported() {
     // A job that is not due is not handed out, but counts.
     peer.can_do("epoch").unwrap();
     assert!(peer.grab().unwrap().is_none());
-    assert_eq!(status(&mut peer, "epoch").as_deref(), Some("epoch\t1\t0\t1"));
+    assert_eq!(
+        status(&mut peer, "epoch").as_deref(),
+        Some("epoch\t1\t0\t1")
+    );
 }
 
 #[test]
@@ -100,24 +147,36 @@ fn a_second_import_takes_nothing() {
     peer.can_do("empty").unwrap();
     let job = peer.grab().unwrap().unwrap();
     peer.complete(&job.handle).unwrap();
-    assert_eq!(status(&mut peer, "empty").as_deref(), Some("empty\t0\t0\t1"));
+    assert_eq!(
+        status(&mut peer, "empty").as_deref(),
+        Some("empty\t0\t0\t1")
+    );
     let busy = printed(&import(dir.path(), &file, &[]), 4);
     assert!(busy.contains("is in use by another process"), "{busy}");
     daemon.signal("TERM");
     daemon.wait();
 
     let said = printed(&import(dir.path(), &file, &[]), 0);
-    assert!(said.contains("10 rows: 0 imported") && said.contains("10 imported earlier from"), "{said}");
+    assert!(
+        said.contains("10 rows: 0 imported") && said.contains("10 imported earlier from"),
+        "{said}"
+    );
     // With `--again` they are imported once more, except those that are still queued.
     let said = printed(&import(dir.path(), &file, &["--again"]), 0);
-    assert!(said.contains("10 rows: 1 imported") && said.contains("9 queued already"), "{said}");
+    assert!(
+        said.contains("10 rows: 1 imported") && said.contains("9 queued already"),
+        "{said}"
+    );
     // A changed file counts as another file; jobs that are queued already coalesce.
     execute(
         &file,
         "DELETE FROM gearman_queue WHERE unique_key = ''; UPDATE gearman_queue SET data = 'other' WHERE unique_key <> '-'",
     );
     let said = printed(&import(dir.path(), &file, &[]), 0);
-    assert!(said.contains("9 rows: 0 imported") && said.contains("9 queued already"), "{said}");
+    assert!(
+        said.contains("9 rows: 0 imported") && said.contains("9 queued already"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -142,11 +201,21 @@ fn rows_that_cannot_be_taken_are_named_and_tried_again() {
         assert!(said.contains(line), "{line}: {said}");
     }
     let said = printed(&import(dir.path(), &file, &[]), 5);
-    assert!(said.contains("1 imported: function \"large\"") && said.contains("windlass: 3 rows are left"), "{said}");
+    assert!(
+        said.contains("1 imported: function \"large\"")
+            && said.contains("windlass: 3 rows are left"),
+        "{said}"
+    );
     // The limits of a submit apply.
     let dir = tempfile::tempdir().unwrap();
-    let said = printed(&import(dir.path(), &file, &["--set", "limits.jobs_max=4"]), 5);
-    assert!(said.contains("daemon is full: jobs 4, limit 4") && said.contains("14 rows: 4 imported"), "{said}");
+    let said = printed(
+        &import(dir.path(), &file, &["--set", "limits.jobs_max=4"]),
+        5,
+    );
+    assert!(
+        said.contains("daemon is full: jobs 4, limit 4") && said.contains("14 rows: 4 imported"),
+        "{said}"
+    );
     assert!(printed(&import(dir.path(), &file, &[]), 5).contains("14 rows: 7 imported"));
 }
 
@@ -156,7 +225,10 @@ fn a_dry_run_leaves_nothing_behind() {
     let file = queue(dir.path());
     let _gearmand = Connection::open(&file).unwrap();
     let said = printed(&import(dir.path(), &file, &["--dry-run"]), 0);
-    assert!(said.contains("10 rows: 10 would be imported (1 to run later, 1 without a unique id)"), "{said}");
+    assert!(
+        said.contains("10 rows: 10 would be imported (1 to run later, 1 without a unique id)"),
+        "{said}"
+    );
     assert!(!dir.path().join("data").exists());
 }
 
@@ -167,13 +239,18 @@ fn a_half_written_transaction_is_not_imported() {
         let live = queue(dir.path());
         let connection = Connection::open(&live).unwrap();
         connection
-            .execute_batch(&format!("PRAGMA journal_mode = {mode}; PRAGMA cache_size = 1; PRAGMA cache_spill = 1"))
+            .execute_batch(&format!(
+                "PRAGMA journal_mode = {mode}; PRAGMA cache_size = 1; PRAGMA cache_spill = 1"
+            ))
             .unwrap();
-        connection.execute_batch("INSERT INTO gearman_queue VALUES ('whole', 'f', 1, 'x', 0)").unwrap();
+        connection
+            .execute_batch("INSERT INTO gearman_queue VALUES ('whole', 'f', 1, 'x', 0)")
+            .unwrap();
         // So large a transaction that some of it is written before it is complete.
         connection.execute_batch("BEGIN").unwrap();
         for n in 0..200 {
-            let row = format!("INSERT INTO gearman_queue VALUES ('half{n}', 'f', 1, zeroblob(1000), 0)");
+            let row =
+                format!("INSERT INTO gearman_queue VALUES ('half{n}', 'f', 1, zeroblob(1000), 0)");
             connection.execute_batch(&row).unwrap();
         }
         // The state after `kill -9`: the files as they are now, not open in any process.
@@ -182,11 +259,21 @@ fn a_half_written_transaction_is_not_imported() {
         let suffix = if mode == "WAL" { "-wal" } else { "-journal" };
         let beside = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
         fs::copy(beside(&live), beside(&killed)).unwrap();
-        let before = [fs::read(&killed).unwrap(), fs::read(beside(&killed)).unwrap()];
+        let before = [
+            fs::read(&killed).unwrap(),
+            fs::read(beside(&killed)).unwrap(),
+        ];
 
         let said = printed(&import(dir.path(), &killed, &[]), 0);
         assert!(said.contains("11 rows: 11 imported"), "{mode}: {said}");
-        assert_eq!([fs::read(&killed).unwrap(), fs::read(beside(&killed)).unwrap()], before, "{mode}: only read");
+        assert_eq!(
+            [
+                fs::read(&killed).unwrap(),
+                fs::read(beside(&killed)).unwrap()
+            ],
+            before,
+            "{mode}: only read"
+        );
     }
 }
 
@@ -203,11 +290,23 @@ fn invalid_queues_are_reported_in_one_line() {
                      function_name, 1 AS priority, 'x' AS data",
     );
     let table: [(&Path, &[&str], &str); 5] = [
-        (&dir.path().join("nothing"), &[], "No such file or directory"),
+        (
+            &dir.path().join("nothing"),
+            &[],
+            "No such file or directory",
+        ),
         (dir.path(), &[], "is a directory"),
         (&noise, &[], "file is not a database"),
-        (&file, &["--table", "jobs"], "there is no table \"jobs\" in it; --table names another"),
-        (&other, &[], "\"gearman_queue\" is not a queue of gearmand: it has no column unique_key"),
+        (
+            &file,
+            &["--table", "jobs"],
+            "there is no table \"jobs\" in it; --table names another",
+        ),
+        (
+            &other,
+            &[],
+            "\"gearman_queue\" is not a queue of gearmand: it has no column unique_key",
+        ),
     ];
     for (file, more, reason) in table {
         let said = printed(&import(dir.path(), file, more), 2);
@@ -218,7 +317,13 @@ fn invalid_queues_are_reported_in_one_line() {
     }
     let open = Connection::open(&file).unwrap();
     let said = printed(&import(dir.path(), &file, &[]), 2);
-    assert!(said.contains(&format!("process {} has it open: stop gearmand first", std::process::id())), "{said}");
+    assert!(
+        said.contains(&format!(
+            "process {} has it open: stop gearmand first",
+            std::process::id()
+        )),
+        "{said}"
+    );
     drop(open);
     assert!(!dir.path().join("data").exists(), "nothing was begun");
     // Another table, with a name that must be quoted, and without times, as old gearmands created it.

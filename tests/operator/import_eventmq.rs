@@ -35,15 +35,27 @@ fn redis_with(schedules: &[(&str, String)]) -> SocketAddr {
 
 fn import(redis: SocketAddr, daemon: &Daemon, options: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(["import", "eventmq-redis"]).arg(redis.to_string());
-    command.arg(format!("--to=eventmq://{}", daemon.address("eventmq"))).args(options).output().unwrap()
+    command
+        .args(["import", "eventmq-redis"])
+        .arg(redis.to_string());
+    command
+        .arg(format!("--to=eventmq://{}", daemon.address("eventmq")))
+        .args(options)
+        .output()
+        .unwrap()
 }
 
 fn schedules(daemon: &Daemon) -> Vec<Value> {
     let url = format!("--url=http://{}", daemon.address("http"));
-    let output = Command::new(env!("CARGO_BIN_EXE_windlass")).args(["schedules", "--json", &url]).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["schedules", "--json", &url])
+        .output()
+        .unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();
-    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
@@ -52,25 +64,43 @@ fn schedules_are_imported_once_however_often_they_are() {
     let mut daemon = daemon(dir.path()).eventmq("").start();
     let redis = redis_with(&[
         ("aa", stored("default", "guarantee", "3600", "hourly", "")),
-        ("bb", stored("nightly", "nohaste", "-1", "nightly", "30 4 * * *")),
+        (
+            "bb",
+            stored("nightly", "nohaste", "-1", "nightly", "30 4 * * *"),
+        ),
         ("cc", stored("default", "run_count:3", "60", "three", "")),
         ("aa", stored("default", "guarantee", "3600", "hourly", "")),
     ]);
     let rehearsed = import(redis, &daemon, &["--dry-run"]);
-    assert!(rehearsed.status.success() && schedules(&daemon).is_empty(), "{rehearsed:?}");
+    assert!(
+        rehearsed.status.success() && schedules(&daemon).is_empty(),
+        "{rehearsed:?}"
+    );
     for _ in 0..2 {
         let output = import(redis, &daemon, &[]);
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.ends_with("3 schedules: 3 imported\n"), "{output:?}");
-        assert!(said.contains("imported: tasks.record in queue \"nightly\", cron \"30 4 * * *\"\n"), "{said}");
+        assert!(
+            output.status.success() && said.ends_with("3 schedules: 3 imported\n"),
+            "{output:?}"
+        );
+        assert!(
+            said.contains("imported: tasks.record in queue \"nightly\", cron \"30 4 * * *\"\n"),
+            "{said}"
+        );
     }
     daemon.kill();
     daemon.restart();
     let schedules = schedules(&daemon);
     let shown = serde_json::to_string(&schedules).unwrap();
-    assert!(schedules.len() == 3 && shown.contains("30 4 * * *") && shown.contains("nightly"), "{shown}");
+    assert!(
+        schedules.len() == 3 && shown.contains("30 4 * * *") && shown.contains("nightly"),
+        "{shown}"
+    );
     let url = format!("--url=http://{}", daemon.address("http"));
-    let status = Command::new(env!("CARGO_BIN_EXE_windlass")).args(["status", "--json", &url]).output().unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["status", "--json", &url])
+        .output()
+        .unwrap();
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["jobs"], 0, "nothing runs at once");
 }
@@ -88,7 +118,8 @@ fn schedules_that_are_left_are_named() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     assert!(
-        said.contains("schedule bb left: invalid cron expression") && said.contains("schedule cc left: "),
+        said.contains("schedule bb left: invalid cron expression")
+            && said.contains("schedule cc left: "),
         "{said}"
     );
     assert!(said.ends_with("3 schedules: 1 imported\n"), "{said}");

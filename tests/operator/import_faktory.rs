@@ -29,14 +29,30 @@ impl Drop for Redis {
 impl Redis {
     fn start(dir: &Path) -> Self {
         let Some(program) = std::env::var_os("WINDLASS_TEST_REDIS") else {
-            return Self { address: fake_redis::start(None).to_string(), process: None };
+            return Self {
+                address: fake_redis::start(None).to_string(),
+                process: None,
+            };
         };
         let socket = dir.join("redis.sock");
         let mut command = Command::new(program);
-        command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket).arg("--dir").arg(dir);
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        let redis = Self { address: format!("unix://{}", socket.display()), process: Some(process) };
-        wait_until("Redis answers", || fake_redis::ask(&redis.address, &["PING"]).is_ok());
+        command
+            .args(["--port", "0", "--save", "", "--unixsocket"])
+            .arg(&socket)
+            .arg("--dir")
+            .arg(dir);
+        let process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let redis = Self {
+            address: format!("unix://{}", socket.display()),
+            process: Some(process),
+        };
+        wait_until("Redis answers", || {
+            fake_redis::ask(&redis.address, &["PING"]).is_ok()
+        });
         redis
     }
 
@@ -59,7 +75,10 @@ impl Redis {
 }
 
 fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
 }
 
 /// A job as Faktory writes it into a queue.
@@ -104,13 +123,20 @@ const FAKTORYS_JOBS: usize = 11;
 
 fn import(dir: &Path, redis: &Redis, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(["import", "faktory-redis", "--data-dir"]).arg(dir.join("data")).arg(&redis.address).args(more);
+    command
+        .args(["import", "faktory-redis", "--data-dir"])
+        .arg(dir.join("data"))
+        .arg(&redis.address)
+        .args(more);
     command.env_clear().stdin(Stdio::null()).output().unwrap()
 }
 
 /// Its output, after checking the exit code.
 fn printed(output: &Output, code: i32) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert_eq!(output.status.code(), Some(code), "{out}{err}");
     format!("{out}{err}")
 }
@@ -132,7 +158,10 @@ fn all_jobs_of_faktory_are_imported() {
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }
-    assert!(said.ends_with(&format!("{FAKTORYS_JOBS} jobs: {FAKTORYS_JOBS} imported\n")), "{said}");
+    assert!(
+        said.ends_with(&format!("{FAKTORYS_JOBS} jobs: {FAKTORYS_JOBS} imported\n")),
+        "{said}"
+    );
     assert_eq!(redis.contents(), before, "Redis is only read");
 
     let daemon = daemon(dir.path()).start();
@@ -145,14 +174,32 @@ fn all_jobs_of_faktory_are_imported() {
         assert!(info.contains(part), "{part}: {info}");
     }
     // The oldest first, byte for byte.
-    for (jid, more) in [("stranded1", ""), ("stranded2", ""), ("new1", ""), ("new2", FAILED)] {
+    for (jid, more) in [
+        ("stranded1", ""),
+        ("stranded2", ""),
+        ("new1", ""),
+        ("new2", FAILED),
+    ] {
         assert_eq!(fwp.ask("FETCH default"), job(jid, "default", more));
     }
-    assert_eq!(fwp.ask("FETCH old hidden due"), job("hidden1", "hidden", ""), "a paused queue stays paused");
-    assert!(fwp.ask("FETCH due").contains("\"jid\":\"due-12345678\""), "a due job is due");
+    assert_eq!(
+        fwp.ask("FETCH old hidden due"),
+        job("hidden1", "hidden", ""),
+        "a paused queue stays paused"
+    );
+    assert!(
+        fwp.ask("FETCH due").contains("\"jid\":\"due-12345678\""),
+        "a due job is due"
+    );
     // The worker that held it when Faktory stopped can end it here.
-    assert_eq!(fwp.ask(r#"FAIL {"jid":"working-12345678","errtype":"E","message":"m"}"#), "+OK");
-    assert!(fwp.ask("INFO").contains(r#""sets":{"dead":1,"retries":2,"scheduled":1,"working":6}"#));
+    assert_eq!(
+        fwp.ask(r#"FAIL {"jid":"working-12345678","errtype":"E","message":"m"}"#),
+        "+OK"
+    );
+    assert!(
+        fwp.ask("INFO")
+            .contains(r#""sets":{"dead":1,"retries":2,"scheduled":1,"working":6}"#)
+    );
 }
 
 #[test]
@@ -171,14 +218,23 @@ fn a_second_import_takes_nothing() {
 
     let said = printed(&import(dir.path(), &redis, &[]), 0);
     let before = format!("{FAKTORYS_JOBS} imported earlier from");
-    assert!(said.contains("jobs: 0 imported") && said.contains(&before), "{said}");
+    assert!(
+        said.contains("jobs: 0 imported") && said.contains(&before),
+        "{said}"
+    );
     // With `--again` they are imported once more, except those that still exist here.
     let said = printed(&import(dir.path(), &redis, &["--again"]), 0);
-    assert!(said.contains("jobs: 1 imported") && said.contains("10 here already, with the same jid"), "{said}");
+    assert!(
+        said.contains("jobs: 1 imported") && said.contains("10 here already, with the same jid"),
+        "{said}"
+    );
     // The same applies if the contents have changed.
     redis.tell(&[format!("LPUSH q:default {}", job("new3", "default", ""))]);
     let said = printed(&import(dir.path(), &redis, &[]), 0);
-    assert!(said.contains("12 jobs: 1 imported") && said.contains("11 here already"), "{said}");
+    assert!(
+        said.contains("12 jobs: 1 imported") && said.contains("11 here already"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -187,19 +243,51 @@ fn imported_jobs_are_removed_on_request() {
     let redis = Redis::start(dir.path());
     faktory(&redis);
     // Enough for several pages, with an invalid one in their midst.
-    let many = |n: usize| if n == 700 { "{}".to_owned() } else { job(&format!("many{n}"), "default", "") };
-    redis.tell(&(0..2_500).map(|n| format!("LPUSH q:default {}", many(n))).collect::<Vec<_>>());
+    let many = |n: usize| {
+        if n == 700 {
+            "{}".to_owned()
+        } else {
+            job(&format!("many{n}"), "default", "")
+        }
+    };
+    redis.tell(
+        &(0..2_500)
+            .map(|n| format!("LPUSH q:default {}", many(n)))
+            .collect::<Vec<_>>(),
+    );
     redis.tell(&["ZADD dead 9e9 nonsense".to_owned()]);
     let said = printed(&import(dir.path(), &redis, &["--remove"]), 5);
     let taken = FAKTORYS_JOBS + 2_499;
-    assert!(said.contains(&format!("{taken} removed from Redis\n")), "{said}");
-    assert!(said.contains("queue \"q:default\", job 703 left: `{}`: jobs must have a reasonable jid"), "{said}");
-    let kept: Vec<_> = redis.contents().into_iter().filter(|key| !key.is_empty()).collect();
-    assert_eq!(kept, [vec!["{}".to_owned()], vec!["nonsense".to_owned(), "9000000000".to_owned()]]);
+    assert!(
+        said.contains(&format!("{taken} removed from Redis\n")),
+        "{said}"
+    );
+    assert!(
+        said.contains("queue \"q:default\", job 703 left: `{}`: jobs must have a reasonable jid"),
+        "{said}"
+    );
+    let kept: Vec<_> = redis
+        .contents()
+        .into_iter()
+        .filter(|key| !key.is_empty())
+        .collect();
+    assert_eq!(
+        kept,
+        [
+            vec!["{}".to_owned()],
+            vec!["nonsense".to_owned(), "9000000000".to_owned()]
+        ]
+    );
     // Repaired entries are imported; the rest is here already.
-    redis.tell(&["ZREM dead nonsense".to_owned(), "LREM q:default -1 {}".to_owned()]);
+    redis.tell(&[
+        "ZREM dead nonsense".to_owned(),
+        "LREM q:default -1 {}".to_owned(),
+    ]);
     redis.tell(&[format!("LPUSH q:default {}", job("many700", "default", ""))]);
-    assert!(printed(&import(dir.path(), &redis, &["--remove"]), 0).contains("1 job: 1 imported\n1 removed"));
+    assert!(
+        printed(&import(dir.path(), &redis, &["--remove"]), 0)
+            .contains("1 job: 1 imported\n1 removed")
+    );
     let daemon = daemon(dir.path()).start();
     let info = Fwp::connect(daemon.address("faktory")).ask("INFO");
     assert!(info.contains(r#""default":2504"#), "{info}");
@@ -217,7 +305,10 @@ fn invalid_jobs_are_named_and_tried_again() {
         "SADD other x".to_owned(),
         "LPUSH list x".to_owned(),
     ]);
-    let said = printed(&import(dir.path(), &redis, &["--set", "limits.jobs_max=9"]), 5);
+    let said = printed(
+        &import(dir.path(), &redis, &["--set", "limits.jobs_max=9"]),
+        5,
+    );
     for line in [
         "queue \"q:default\", job 3 left: jid \"lost-12345678\": its queue field is \"elsewhere\"\n",
         "not a reservation\n",
@@ -230,7 +321,10 @@ fn invalid_jobs_are_named_and_tried_again() {
         assert!(said.contains(line), "{line}: {said}");
     }
     let said = printed(&import(dir.path(), &redis, &[]), 5);
-    assert!(said.contains("13 jobs: 2 imported") && said.contains("windlass: 2 jobs are left"), "{said}");
+    assert!(
+        said.contains("13 jobs: 2 imported") && said.contains("windlass: 2 jobs are left"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -241,7 +335,8 @@ fn a_dry_run_leaves_nothing_behind() {
     let _faktory = fake_redis::connect(&redis.address).unwrap();
     let said = printed(&import(dir.path(), &redis, &["--dry-run"]), 0);
     assert!(
-        said.contains("1 would be imported: working\n") && said.contains("11 jobs: 11 would be imported"),
+        said.contains("1 would be imported: working\n")
+            && said.contains("11 jobs: 11 would be imported"),
         "{said}"
     );
     assert!(!dir.path().join("data").exists());
@@ -255,11 +350,17 @@ fn an_invalid_or_busy_redis_is_reported_in_one_line() {
     {
         let _faktory = fake_redis::connect(&redis.address).unwrap();
         let said = printed(&import(dir.path(), &redis, &[]), 2);
-        assert!(said.contains("is connected to it: stop Faktory first, or its jobs run twice"), "{said}");
+        assert!(
+            said.contains("is connected to it: stop Faktory first, or its jobs run twice"),
+            "{said}"
+        );
         assert!(!dir.path().join("data").exists(), "nothing was begun");
         assert!(printed(&import(dir.path(), &redis, &["--shared"]), 0).contains("11 imported"));
     }
-    let at = |address: &str| Redis { address: address.to_owned(), process: None };
+    let at = |address: &str| Redis {
+        address: address.to_owned(),
+        process: None,
+    };
     let table = [
         ("unix:///no/such.sock", "cannot connect: "),
         ("redis", "a URL, a path or host:port expected"),
@@ -267,15 +368,30 @@ fn an_invalid_or_busy_redis_is_reported_in_one_line() {
     ];
     for (address, reason) in table {
         let said = printed(&import(dir.path(), &at(address), &[]), 2);
-        assert!(said.starts_with("windlass: ") && said.contains(reason), "{said}");
+        assert!(
+            said.starts_with("windlass: ") && said.contains(reason),
+            "{said}"
+        );
     }
     let locked = fake_redis::start(Some("secret")).to_string();
     let said = printed(&import(dir.path(), &at(&locked), &[]), 2);
-    assert!(said.to_lowercase().contains("authentication required"), "{said}");
-    let said = printed(&import(dir.path(), &at(&format!("redis://:secret@{locked}")), &[]), 0);
+    assert!(
+        said.to_lowercase().contains("authentication required"),
+        "{said}"
+    );
+    let said = printed(
+        &import(dir.path(), &at(&format!("redis://:secret@{locked}")), &[]),
+        0,
+    );
     assert!(said.contains("0 jobs: 0 imported"), "{said}");
-    let said = printed(&import(dir.path(), &at(&format!("redis://:wrong@{locked}")), &[]), 2);
-    assert!(!said.contains("wrong@") && said.contains(&format!("redis://{locked}: cannot connect")), "{said}");
+    let said = printed(
+        &import(dir.path(), &at(&format!("redis://:wrong@{locked}")), &[]),
+        2,
+    );
+    assert!(
+        !said.contains("wrong@") && said.contains(&format!("redis://{locked}: cannot connect")),
+        "{said}"
+    );
 }
 
 #[test]
@@ -285,7 +401,10 @@ fn jobs_of_batches_are_left_or_imported_without_their_batch() {
     redis.tell(&[
         "SADD queues default".to_owned(),
         format!("LPUSH q:default {}", job("alone", "default", "")),
-        format!("LPUSH q:default {}", job("member", "default", r#""custom":{"bid":"b-gone"},"#)),
+        format!(
+            "LPUSH q:default {}",
+            job("member", "default", r#""custom":{"bid":"b-gone"},"#)
+        ),
     ]);
     let said = printed(&import(dir.path(), &redis, &["--dry-run"]), 5);
     let left = "queue \"q:default\", job 2 left: jid \"member-12345678\": it is in a batch that does not exist here; --without-batches imports it without its batch";
@@ -296,11 +415,17 @@ fn jobs_of_batches_are_left_or_imported_without_their_batch() {
         said.contains("2 jobs: 1 imported\n1 of these imported without their batches, which do not exist here\n"),
         "{said}"
     );
-    assert!(printed(&import(dir.path(), &redis, &["--without-batches"]), 0).contains("2 jobs: 0 imported\n"));
+    assert!(
+        printed(&import(dir.path(), &redis, &["--without-batches"]), 0)
+            .contains("2 jobs: 0 imported\n")
+    );
 
     let daemon = daemon(dir.path()).start();
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     assert!(fwp.ask("FETCH default").contains("alone-12345678"));
-    assert!(fwp.ask("FETCH default").contains(r#""custom":{"bid":"b-gone"},"jid":"member-12345678""#));
+    assert!(
+        fwp.ask("FETCH default")
+            .contains(r#""custom":{"bid":"b-gone"},"jid":"member-12345678""#)
+    );
     assert_eq!(fwp.ask(r#"ACK {"jid":"member-12345678"}"#), "+OK");
 }

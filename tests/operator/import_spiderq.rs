@@ -9,7 +9,10 @@ use crate::common::spiderq::{ADDED, Bare, REPAID, Status, add, lookup, repay, ve
 
 fn snapshot(dir: &Path, entries: &[(&str, &[u8])]) -> PathBuf {
     let mut file = (entries.len() as u64).to_ne_bytes().to_vec();
-    for bytes in entries.iter().flat_map(|(key, value)| [key.as_bytes(), value]) {
+    for bytes in entries
+        .iter()
+        .flat_map(|(key, value)| [key.as_bytes(), value])
+    {
         file.extend(u32::try_from(bytes.len()).unwrap().to_ne_bytes());
         file.extend(bytes);
     }
@@ -20,25 +23,40 @@ fn snapshot(dir: &Path, entries: &[(&str, &[u8])]) -> PathBuf {
 
 fn import(dir: &Path, file: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(["import", "spiderq-snapshot", "--data-dir"]).arg(dir.join("data")).arg(file).args(more);
+    command
+        .args(["import", "spiderq-snapshot", "--data-dir"])
+        .arg(dir.join("data"))
+        .arg(file)
+        .args(more);
     command.env_clear().stdin(Stdio::null()).output().unwrap()
 }
 
 /// Its output, after checking the exit code.
 fn printed(output: &Output, code: i32) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert_eq!(output.status.code(), Some(code), "{out}{err}");
     format!("{out}{err}")
 }
 
-const ENTRIES: [(&str, &[u8]); 4] = [("one", b"1"), ("", b""), ("three", b"\0\xff"), ("four", &[4; 5000])];
+const ENTRIES: [(&str, &[u8]); 4] = [
+    ("one", b"1"),
+    ("", b""),
+    ("three", b"\0\xff"),
+    ("four", &[4; 5000]),
+];
 
 #[test]
 fn keys_and_values_are_queued_at_the_tail() {
     let dir = tempfile::tempdir().unwrap();
     let file = snapshot(dir.path(), &ENTRIES);
     let before = fs::read(&file).unwrap();
-    assert_eq!(printed(&import(dir.path(), &file, &[]), 0), "4 entries: 4 imported\n");
+    assert_eq!(
+        printed(&import(dir.path(), &file, &[]), 0),
+        "4 entries: 4 imported\n"
+    );
     assert_eq!(fs::read(&file).unwrap(), before, "the file is only read");
     let daemon = daemon(dir.path()).start();
     let mut peer = Bare::connect(daemon.address("spiderq"));
@@ -73,12 +91,24 @@ fn existing_keys_are_kept_and_named() {
     let again = "4 entries: 0 imported\n4 imported earlier from the same file; --again imports them once more\n";
     assert_eq!(printed(&import(dir.path(), &file, &[]), 0), again);
     let said = printed(&import(dir.path(), &file, &["--again"]), 0);
-    assert!(said.ends_with("4 entries: 0 imported\n4 there already, kept as they are\n"), "{said}");
+    assert!(
+        said.ends_with("4 entries: 0 imported\n4 there already, kept as they are\n"),
+        "{said}"
+    );
 
     daemon.restart();
     let mut peer = Bare::connect(daemon.address("spiderq"));
-    let keys: Vec<_> = std::iter::from_fn(|| peer.lease(false)).map(|lease| (lease.key, lease.value.len())).collect();
-    assert_eq!(keys, [("one".to_owned(), 4), (String::new(), 0), ("four".to_owned(), 5000)]);
+    let keys: Vec<_> = std::iter::from_fn(|| peer.lease(false))
+        .map(|lease| (lease.key, lease.value.len()))
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            ("one".to_owned(), 4),
+            (String::new(), 0),
+            ("four".to_owned(), 5000)
+        ]
+    );
 }
 
 #[test]
@@ -88,7 +118,10 @@ fn a_torn_file_is_refused_whole() {
     let whole = fs::read(&file).unwrap();
     let path = file.display();
     let table: [(Vec<u8>, String); 4] = [
-        (Vec::new(), format!("windlass: {path}: a snapshot begins with 8 bytes, but this file has 0\n")),
+        (
+            Vec::new(),
+            format!("windlass: {path}: a snapshot begins with 8 bytes, but this file has 0\n"),
+        ),
         (
             whole[..whole.len() - 1].to_vec(),
             format!("windlass: {path}: it ends within entry 4 of 4: it was cut short\n"),
@@ -114,33 +147,65 @@ fn a_torn_file_is_refused_whole() {
         assert!(!dir.path().join("data").exists(), "nothing was taken");
     }
     let said = printed(&import(dir.path(), dir.path(), &[]), 2);
-    assert!(said.contains("this is a directory; give the file snapshot in it"), "{said}");
+    assert!(
+        said.contains("this is a directory; give the file snapshot in it"),
+        "{said}"
+    );
 }
 
 #[test]
 fn entries_that_cannot_be_taken_are_named_and_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let file = snapshot(dir.path(), &ENTRIES);
-    let small = ["--set", "zmtp.message_bytes_max=4KiB", "--set", "limits.name_bytes_max=7"];
+    let small = [
+        "--set",
+        "zmtp.message_bytes_max=4KiB",
+        "--set",
+        "limits.name_bytes_max=7",
+    ];
     let said = printed(&import(dir.path(), &file, &small), 5);
     let expected = "entry 4 left: key \"four\": key and value of 5004 bytes, zmtp.message_bytes_max is 4096\n4 entries: 3 imported\n\
                     windlass: 1 entry is left; fix the reason and import again\n";
     assert_eq!(said, expected);
-    let said = printed(&import(dir.path(), &file, &["--set", "limits.jobs_max=3"]), 5);
-    assert!(said.contains("entry 4 left: key \"four\": daemon is full: jobs 3, limit 3\n"), "{said}");
-    assert!(printed(&import(dir.path(), &file, &[]), 0).starts_with("4 entries: 1 imported\n3 imported earlier from"));
+    let said = printed(
+        &import(dir.path(), &file, &["--set", "limits.jobs_max=3"]),
+        5,
+    );
+    assert!(
+        said.contains("entry 4 left: key \"four\": daemon is full: jobs 3, limit 3\n"),
+        "{said}"
+    );
+    assert!(
+        printed(&import(dir.path(), &file, &[]), 0)
+            .starts_with("4 entries: 1 imported\n3 imported earlier from")
+    );
 }
 
 #[test]
 fn a_dry_run_leaves_nothing_behind_and_another_queue_is_another_import() {
     let dir = tempfile::tempdir().unwrap();
     let file = snapshot(dir.path(), &ENTRIES);
-    assert_eq!(printed(&import(dir.path(), &file, &["--dry-run"]), 0), "4 entries: 4 would be imported\n");
+    assert_eq!(
+        printed(&import(dir.path(), &file, &["--dry-run"]), 0),
+        "4 entries: 4 would be imported\n"
+    );
     assert!(!dir.path().join("data").exists());
-    let more = ["--set", "spiderq.more=[{listen=[\"127.0.0.1:0\"], queue=\"b\"}]"];
-    assert_eq!(printed(&import(dir.path(), &file, &more), 0), "4 entries: 4 imported\n");
+    let more = [
+        "--set",
+        "spiderq.more=[{listen=[\"127.0.0.1:0\"], queue=\"b\"}]",
+    ];
+    assert_eq!(
+        printed(&import(dir.path(), &file, &more), 0),
+        "4 entries: 4 imported\n"
+    );
     let to_b = [&more[..], &["--queue", "b"]].concat();
-    assert_eq!(printed(&import(dir.path(), &file, &to_b), 0), "4 entries: 4 imported\n");
+    assert_eq!(
+        printed(&import(dir.path(), &file, &to_b), 0),
+        "4 entries: 4 imported\n"
+    );
     let said = printed(&import(dir.path(), &file, &["--queue", "b"]), 2);
-    assert!(said.contains("spiderq.queue: no queue b is served"), "{said}");
+    assert!(
+        said.contains("spiderq.queue: no queue b is served"),
+        "{said}"
+    );
 }

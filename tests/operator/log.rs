@@ -21,15 +21,31 @@ struct Unread {
 impl Unread {
     fn start(dir: &Path, log: Stdio) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(["serve", "--ephemeral", "--log-level", "debug"]).env_clear().current_dir(dir);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        command
+            .args(["serve", "--ephemeral", "--log-level", "debug"])
+            .env_clear()
+            .current_dir(dir);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
         let (mut stdout, mut line) = (BufReader::new(child.stdout.take().unwrap()), String::new());
         stdout.read_line(&mut line).unwrap();
-        Self { child, addresses: serde_json::from_str(&line).unwrap_or_default(), _stdout: stdout }
+        Self {
+            child,
+            addresses: serde_json::from_str(&line).unwrap_or_default(),
+            _stdout: stdout,
+        }
     }
 
     fn address(&self, name: &str) -> SocketAddr {
-        self.addresses[name].as_str().expect("the daemon serves").parse().unwrap()
+        self.addresses[name]
+            .as_str()
+            .expect("the daemon serves")
+            .parse()
+            .unwrap()
     }
 
     fn http(&self) -> Http {
@@ -44,7 +60,10 @@ impl Unread {
         let job = peer.grab().unwrap().unwrap();
         peer.complete(&job.handle).unwrap();
         let mut fwp = Fwp::connect(self.address("faktory"));
-        assert_eq!(fwp.ask(r#"PUSH {"jid":"00000001","jobtype":"T","args":[]}"#), "+OK");
+        assert_eq!(
+            fwp.ask(r#"PUSH {"jid":"00000001","jobtype":"T","args":[]}"#),
+            "+OK"
+        );
         assert!(fwp.ask("FETCH default").contains("00000001"));
         assert_eq!(fwp.ask(r#"ACK {"jid":"00000001"}"#), "+OK");
         let mut spiderq = spiderq::Bare::connect(self.address("spiderq"));
@@ -56,8 +75,16 @@ impl Unread {
     }
 
     fn assert_ends(mut self) {
-        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
-        wait_until("the daemon ends", || self.child.try_wait().unwrap().is_some());
+        assert!(
+            Command::new("kill")
+                .arg(self.child.id().to_string())
+                .status()
+                .unwrap()
+                .success()
+        );
+        wait_until("the daemon ends", || {
+            self.child.try_wait().unwrap().is_some()
+        });
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 }
@@ -92,7 +119,10 @@ fn a_log_that_nobody_reads_stops_nothing() {
     let (reader, writer) = io::pipe().unwrap();
     let daemon = Unread::start(dir.path(), Stdio::from(writer));
     for _ in 0..CONNECTIONS {
-        let version = Peer::connect(daemon.address("gearman")).unwrap().line("version").unwrap();
+        let version = Peer::connect(daemon.address("gearman"))
+            .unwrap()
+            .line("version")
+            .unwrap();
         assert!(version.starts_with("OK "), "{version}");
     }
     daemon.assert_serves();
@@ -107,12 +137,24 @@ fn lines_that_waited_for_their_reader_are_all_there() {
     let (reader, writer) = io::pipe().unwrap();
     let daemon = Unread::start(dir.path(), Stdio::from(writer));
     for _ in 0..CONNECTIONS {
-        Peer::connect(daemon.address("gearman")).unwrap().line("version").unwrap();
+        Peer::connect(daemon.address("gearman"))
+            .unwrap()
+            .line("version")
+            .unwrap();
     }
     let reading = std::thread::spawn(move || io::read_to_string(reader).unwrap());
     daemon.assert_ends();
     let text = reading.join().unwrap();
-    let opened = text.lines().filter(|line| line.contains("gearman") && line.ends_with(": open")).count();
+    let opened = text
+        .lines()
+        .filter(|line| line.contains("gearman") && line.ends_with(": open"))
+        .count();
     assert_eq!(opened, CONNECTIONS, "{text}");
-    assert!(text.lines().last().unwrap().ends_with("stopped: everything is on the disk"), "{text}");
+    assert!(
+        text.lines()
+            .last()
+            .unwrap()
+            .ends_with("stopped: everything is on the disk"),
+        "{text}"
+    );
 }

@@ -20,7 +20,12 @@ const ROLES: [&str; 3] = ["read", "operate", "admin"];
 fn new_login(kind: &str, name: &str, role: &str, password: &str) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args([kind, name, "--role", role]).env_clear();
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     // A token needs no password.
     let _ = child.stdin.take().unwrap().write_all(password.as_bytes());
     let output = child.wait_with_output().unwrap();
@@ -89,7 +94,10 @@ fn each_role_may_do_what_it_may() {
             assert_eq!(answer.status, expected, "{request} as {role}: {answer:?}");
             if expected == 403 {
                 assert_eq!(answer.json()["code"], "forbidden");
-                assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+                assert_eq!(
+                    answer.header("content-type"),
+                    Some("application/problem+json")
+                );
             }
         }
         for (path, login) in [(request, ""), (request, &*basic("read", "wrong"))] {
@@ -99,15 +107,27 @@ fn each_role_may_do_what_it_may() {
         }
         let none = asked(http, "", request);
         assert_eq!(none.json()["code"], "login_required");
-        assert!(none.header("www-authenticate").is_some_and(|scheme| scheme.starts_with("Basic ")));
+        assert!(
+            none.header("www-authenticate")
+                .is_some_and(|scheme| scheme.starts_with("Basic "))
+        );
     }
-    assert_eq!(asked(http, &bearer, "POST /api/v1/queues/q/jobs").status, 201);
-    assert_eq!(asked(http, &bearer, "POST /api/v1/jobs/cancel?queue=q").status, 403);
+    assert_eq!(
+        asked(http, &bearer, "POST /api/v1/queues/q/jobs").status,
+        201
+    );
+    assert_eq!(
+        asked(http, &bearer, "POST /api/v1/jobs/cancel?queue=q").status,
+        403
+    );
     for open in ["/livez", "/readyz", "/health"] {
         assert_eq!(http.get(open).status, 200, "{open}");
     }
     let log = daemon.log_text();
-    assert!(!log.contains("argon2") && !log.contains(&token) && !log.contains("admin-admin"), "{log}");
+    assert!(
+        !log.contains("argon2") && !log.contains(&token) && !log.contains("admin-admin"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -116,25 +136,46 @@ fn changes_are_recorded() {
     let (daemon, _) = started(dir.path());
     let http = Http(daemon.address("http"));
     for _ in 0..3 {
-        assert_eq!(asked(http, &of_role("operate"), "POST /api/v1/queues/q/jobs").status, 201);
+        assert_eq!(
+            asked(http, &of_role("operate"), "POST /api/v1/queues/q/jobs").status,
+            201
+        );
     }
     asked(http, &of_role("admin"), "GET /api/v1/jobs");
     asked(http, &of_role("operate"), "POST /api/v1/jobs/kill?queue=q");
     asked(http, &of_role("read"), "POST /api/v1/queues/q/clear");
     let line = ["status", "queues", "jobs", "pause"].map(|command| {
         let mut windlass = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        windlass.arg(command).args((command == "pause").then_some("q"));
-        windlass.arg("--data-dir").arg(dir.path().join("data")).env_clear().output().unwrap().status.success()
+        windlass
+            .arg(command)
+            .args((command == "pause").then_some("q"));
+        windlass
+            .arg("--data-dir")
+            .arg(dir.path().join("data"))
+            .env_clear()
+            .output()
+            .unwrap()
+            .status
+            .success()
     });
-    assert_eq!(line, [true; 4], "the owner of the data directory needs no login");
+    assert_eq!(
+        line, [true; 4],
+        "the owner of the data directory needs no login"
+    );
     let text = std::fs::read_to_string(dir.path().join("audit")).unwrap();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let shown: Vec<String> = lines
         .iter()
         .map(|line| {
             let who = line["who"].to_string();
             let who = who.strip_prefix(&format!("\"{} ", user())).unwrap_or(&who);
-            format!("{who} {} {} {} {}", line["change"], line["parameters"], line["status"], line["changed"])
+            format!(
+                "{who} {} {} {} {}",
+                line["change"], line["parameters"], line["status"], line["changed"]
+            )
         })
         .collect();
     let expected = [
@@ -143,27 +184,44 @@ fn changes_are_recorded() {
         r#"(operator.sock)" "POST /api/v1/queues/q/pause" "" 200 null"#,
     ];
     assert_eq!(shown, expected);
-    assert!(lines[0]["at"].is_string() && lines[0]["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{text}");
+    assert!(
+        lines[0]["at"].is_string()
+            && lines[0]["address"]
+                .as_str()
+                .unwrap()
+                .starts_with("127.0.0.1:"),
+        "{text}"
+    );
 }
 
 #[test]
 fn the_file_is_read_again_and_commands_log_in() {
     let dir = tempfile::tempdir().unwrap();
     let (daemon, token) = started(dir.path());
-    let (http, url) = (Http(daemon.address("http")), format!("http://{}", daemon.address("http")));
+    let (http, url) = (
+        Http(daemon.address("http")),
+        format!("http://{}", daemon.address("http")),
+    );
     let windlass = |secret: &str| {
         std::fs::write(dir.path().join("secret"), secret).unwrap();
         let mut windlass = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        windlass.args(["status", "--url", &url, "--login"]).arg(dir.path().join("secret"));
+        windlass
+            .args(["status", "--url", &url, "--login"])
+            .arg(dir.path().join("secret"));
         windlass.env_clear().output().unwrap().status.success()
     };
-    assert!(windlass(&format!("{token}\n")) && windlass("read:read-read") && !windlass("read:read"));
+    assert!(
+        windlass(&format!("{token}\n")) && windlass("read:read-read") && !windlass("read:read")
+    );
     let mut live = Command::new(env!("CARGO_BIN_EXE_windlass"));
     live.args(["check", "--live", "--url", &url]).env_clear();
     let mut checked = |expected: i32, line: &str| {
         let output = live.output().unwrap();
         let shown = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.code() == Some(expected) && shown.starts_with(line), "{expected} {line}: {shown}");
+        assert!(
+            output.status.code() == Some(expected) && shown.starts_with(line),
+            "{expected} {line}: {shown}"
+        );
         live.arg("--login").arg(dir.path().join("secret"));
     };
     checked(3, "WINDLASS UNKNOWN - the daemon requires a valid login (");
@@ -177,8 +235,13 @@ fn the_file_is_read_again_and_commands_log_in() {
         .collect::<Vec<_>>()
         .join("\n");
     std::fs::write(&path, rest).unwrap();
-    wait_until("the token is gone", || asked(http, &format!("Bearer {token}"), "GET /api/v1/status").status != 200);
-    assert_eq!(asked(http, &of_role("read"), "GET /api/v1/status").status, 200);
+    wait_until("the token is gone", || {
+        asked(http, &format!("Bearer {token}"), "GET /api/v1/status").status != 200
+    });
+    assert_eq!(
+        asked(http, &of_role("read"), "GET /api/v1/status").status,
+        200
+    );
 }
 
 /// That a known login never waits behind guesses is shown where these can be held up: in the door's own tests.
@@ -187,20 +250,45 @@ fn guessing_ends_and_a_known_login_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (daemon, _) = started(dir.path());
     let http = Http(daemon.address("http"));
-    assert_eq!(asked(http, &of_role("read"), "GET /api/v1/status").status, 200);
+    assert_eq!(
+        asked(http, &of_role("read"), "GET /api/v1/status").status,
+        200
+    );
     let guesses: Vec<_> = (0..20)
         .map(|n| {
-            thread::spawn(move || asked(http, &basic("admin", &format!("guess-{n}")), "GET /api/v1/status").status)
+            thread::spawn(move || {
+                asked(
+                    http,
+                    &basic("admin", &format!("guess-{n}")),
+                    "GET /api/v1/status",
+                )
+                .status
+            })
         })
         .collect();
     while guesses.iter().any(|guess| !guess.is_finished()) {
-        assert_eq!(asked(http, &of_role("read"), "GET /api/v1/status").status, 200);
+        assert_eq!(
+            asked(http, &of_role("read"), "GET /api/v1/status").status,
+            200
+        );
     }
-    let mut statuses: Vec<u16> = guesses.into_iter().map(|guess| guess.join().unwrap()).collect();
+    let mut statuses: Vec<u16> = guesses
+        .into_iter()
+        .map(|guess| guess.join().unwrap())
+        .collect();
     statuses.sort_unstable();
-    assert!(statuses.contains(&401) && statuses.iter().all(|status| matches!(status, 401 | 429 | 503)), "{statuses:?}");
+    assert!(
+        statuses.contains(&401)
+            && statuses
+                .iter()
+                .all(|status| matches!(status, 401 | 429 | 503)),
+        "{statuses:?}"
+    );
     let is_refused = |_| asked(http, &basic("admin", "guess"), "GET /api/v1/status").status == 429;
-    assert!((0..100).any(is_refused), "on a slow machine twenty guesses may take long enough to be allowed");
+    assert!(
+        (0..100).any(is_refused),
+        "on a slow machine twenty guesses may take long enough to be allowed"
+    );
     let right = asked(http, &basic("admin", "admin-admin"), "GET /api/v1/status");
     assert_eq!(right.status, 429, "even if it is right now");
 }
@@ -208,19 +296,39 @@ fn guessing_ends_and_a_known_login_goes_on() {
 /// Fills in the form. Returns the answer and the cookie, as a browser sends it back.
 fn filled_in(http: Http, name: &str, password: &str, to: &str) -> (Answer, String) {
     let body = format!("name={name}&password={password}&to={to}");
-    let answer = http.request("POST", "/login", &[("Origin", "http://localhost")], body.as_bytes());
-    let cookie = answer.header("set-cookie").and_then(|cookie| cookie.split(';').next()).unwrap_or_default().to_owned();
+    let answer = http.request(
+        "POST",
+        "/login",
+        &[("Origin", "http://localhost")],
+        body.as_bytes(),
+    );
+    let cookie = answer
+        .header("set-cookie")
+        .and_then(|cookie| cookie.split(';').next())
+        .unwrap_or_default()
+        .to_owned();
     (answer, cookie)
 }
 
 /// A page as a browser asks for it.
 fn visited(http: Http, path: &str, cookie: &str) -> Answer {
-    http.request("GET", path, &[("Accept", "text/html,*/*"), ("Cookie", cookie)], b"")
+    http.request(
+        "GET",
+        path,
+        &[("Accept", "text/html,*/*"), ("Cookie", cookie)],
+        b"",
+    )
 }
 
 /// A change as a page sends it.
 fn changed(http: Http, path: &str, cookie: &str) -> u16 {
-    http.request("POST", path, &[("Cookie", cookie), ("Sec-Fetch-Site", "same-origin")], b"").status
+    http.request(
+        "POST",
+        path,
+        &[("Cookie", cookie), ("Sec-Fetch-Site", "same-origin")],
+        b"",
+    )
+    .status
 }
 
 #[test]
@@ -228,35 +336,90 @@ fn people_log_in_with_a_form_and_out_again() {
     let dir = tempfile::tempdir().unwrap();
     let (daemon, _) = started(dir.path());
     let http = Http(daemon.address("http"));
-    assert_eq!(asked(http, &of_role("operate"), "POST /api/v1/queues/q/jobs").status, 201);
+    assert_eq!(
+        asked(http, &of_role("operate"), "POST /api/v1/queues/q/jobs").status,
+        201
+    );
     let sent_away = visited(http, "/jobs?state=dead", "");
-    assert_eq!((sent_away.status, sent_away.header("location")), (303, Some("/login?to=%2Fjobs%3Fstate%3Ddead")));
+    assert_eq!(
+        (sent_away.status, sent_away.header("location")),
+        (303, Some("/login?to=%2Fjobs%3Fstate%3Ddead"))
+    );
     let form = visited(http, "/login?to=%2Fjobs%3Fstate%3Ddead", "");
     assert_eq!(form.status, 200);
-    assert!(form.text().contains(r#"name="to" value="/jobs?state=dead""#) && !form.text().contains("<nav"), "{form:?}");
-    assert_eq!(visited(http, "/assets/windlass.css", "").status, 200, "the form has a look");
+    assert!(
+        form.text()
+            .contains(r#"name="to" value="/jobs?state=dead""#)
+            && !form.text().contains("<nav"),
+        "{form:?}"
+    );
+    assert_eq!(
+        visited(http, "/assets/windlass.css", "").status,
+        200,
+        "the form has a look"
+    );
 
     let (answer, cookie) = filled_in(http, "read", "read-read", "%2Fjobs%3Fstate%3Ddead");
-    assert_eq!((answer.status, answer.header("location")), (303, Some("/jobs?state=dead")));
+    assert_eq!(
+        (answer.status, answer.header("location")),
+        (303, Some("/jobs?state=dead"))
+    );
     let attributes = answer.header("set-cookie").unwrap();
-    assert!(attributes.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{attributes}");
+    assert!(
+        attributes.ends_with("; Path=/; HttpOnly; SameSite=Strict"),
+        "{attributes}"
+    );
     let page = visited(http, "/jobs", &cookie);
-    assert!(page.status == 200 && page.text().contains("read (read)") && page.text().contains("Log out"), "{page:?}");
-    assert_eq!(http.request("GET", "/api/v1/status", &[("Cookie", &cookie)], b"").status, 200);
-    assert_eq!(changed(http, "/api/v1/queues/q/pause", &cookie), 403, "its role does not allow it");
+    assert!(
+        page.status == 200
+            && page.text().contains("read (read)")
+            && page.text().contains("Log out"),
+        "{page:?}"
+    );
+    assert_eq!(
+        http.request("GET", "/api/v1/status", &[("Cookie", &cookie)], b"")
+            .status,
+        200
+    );
+    assert_eq!(
+        changed(http, "/api/v1/queues/q/pause", &cookie),
+        403,
+        "its role does not allow it"
+    );
 
     let (_, admin) = filled_in(http, "admin", "admin-admin", "https://elsewhere.example");
     assert_eq!(changed(http, "/api/v1/queues/q/pause", &admin), 200);
-    let blind = http.request("POST", "/api/v1/queues/q/resume", &[("Cookie", &admin)], b"");
-    assert_eq!((blind.status, &blind.json()["code"]), (403, &"cross_site".into()), "from nowhere");
+    let blind = http.request(
+        "POST",
+        "/api/v1/queues/q/resume",
+        &[("Cookie", &admin)],
+        b"",
+    );
+    assert_eq!(
+        (blind.status, &blind.json()["code"]),
+        (403, &"cross_site".into()),
+        "from nowhere"
+    );
     let foreign = [("Cookie", &*admin), ("Sec-Fetch-Site", "cross-site")];
-    assert_eq!(http.request("POST", "/api/v1/queues/q/resume", &foreign, b"").status, 403);
+    assert_eq!(
+        http.request("POST", "/api/v1/queues/q/resume", &foreign, b"")
+            .status,
+        403
+    );
 
     assert_eq!(changed(http, "/logout", &admin), 303);
     assert_eq!(visited(http, "/jobs", &admin).status, 303);
     let ended = http.request("GET", "/api/v1/status", &[("Cookie", &admin)], b"");
-    assert_eq!((ended.status, ended.header("www-authenticate")), (401, None), "no dialog of the browser");
-    assert_eq!(visited(http, "/jobs", &cookie).status, 200, "the other session goes on");
+    assert_eq!(
+        (ended.status, ended.header("www-authenticate")),
+        (401, None),
+        "no dialog of the browser"
+    );
+    assert_eq!(
+        visited(http, "/jobs", &cookie).status,
+        200,
+        "the other session goes on"
+    );
     let audit = std::fs::read_to_string(dir.path().join("audit")).unwrap();
     let done: Vec<String> = audit
         .lines()
@@ -282,13 +445,34 @@ fn a_wrong_password_is_refused_and_guessing_in_the_form_ends() {
     let (answer, cookie) = filled_in(http, "%3Cimg%3E", "wrong", "/");
     assert_eq!((answer.status, &*cookie), (401, ""));
     let page = answer.text();
-    assert!(page.contains("the login is wrong") && page.contains("&#60;img&#62;") && !page.contains("<img>"), "{page}");
+    assert!(
+        page.contains("the login is wrong")
+            && page.contains("&#60;img&#62;")
+            && !page.contains("<img>"),
+        "{page}"
+    );
     assert_eq!(answer.header("www-authenticate"), None);
-    assert_eq!(http.request("POST", "/login", &[("Origin", "http://elsewhere.example")], b"").status, 403);
-    assert_eq!(filled_in(http, "read", &"x".repeat(10_000), "/").0.status, 413);
+    assert_eq!(
+        http.request(
+            "POST",
+            "/login",
+            &[("Origin", "http://elsewhere.example")],
+            b""
+        )
+        .status,
+        403
+    );
+    assert_eq!(
+        filled_in(http, "read", &"x".repeat(10_000), "/").0.status,
+        413
+    );
     let is_refused = |_| filled_in(http, "admin", "guess", "/").0.status == 429;
     assert!((0..100).any(is_refused), "guesses are few in a minute");
-    assert_eq!(filled_in(http, "read", "guess", "/").0.status, 401, "others behind the same address may log in");
+    assert_eq!(
+        filled_in(http, "read", "guess", "/").0.status,
+        401,
+        "others behind the same address may log in"
+    );
     assert_eq!(visited(http, "/jobs", "windlass_session=guess").status, 303);
 }
 
@@ -297,11 +481,17 @@ fn a_session_ends_with_its_line_and_when_it_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let logins = dir.path().join("logins");
     let write = |role: &str, password: &str| {
-        std::fs::write(&logins, new_login("password", "ada", role, &format!("{password}\n")).0).unwrap();
+        std::fs::write(
+            &logins,
+            new_login("password", "ada", role, &format!("{password}\n")).0,
+        )
+        .unwrap();
     };
     write("read", "first-password");
     let start = |idle: &str| {
-        let keys = format!("[http]\nlisten = [\"127.0.0.1:0\"]\nsession_idle = {idle:?}\nlogins = {logins:?}\n");
+        let keys = format!(
+            "[http]\nlisten = [\"127.0.0.1:0\"]\nsession_idle = {idle:?}\nlogins = {logins:?}\n"
+        );
         common::daemon(dir.path()).set(&keys).start()
     };
     let daemon = start("8h");
@@ -309,18 +499,26 @@ fn a_session_ends_with_its_line_and_when_it_is_not_used() {
     let (_, cookie) = filled_in(http, "ada", "first-password", "/");
     assert_eq!(visited(http, "/", &cookie).status, 200);
     write("read", "second-password");
-    wait_until("the session is over", || visited(http, "/", &cookie).status == 303);
+    wait_until("the session is over", || {
+        visited(http, "/", &cookie).status == 303
+    });
     drop(daemon);
 
     let daemon = start("1s");
     let http = Http(daemon.address("http"));
     let (_, cookie) = filled_in(http, "ada", "second-password", "/");
     let refreshed = || {
-        let headers = [("Accept", "text/html"), ("Cookie", &*cookie), ("X-Windlass-Refresh", "1")];
+        let headers = [
+            ("Accept", "text/html"),
+            ("Cookie", &*cookie),
+            ("X-Windlass-Refresh", "1"),
+        ];
         http.request("GET", "/", &headers, b"").status
     };
     assert!(!cookie.is_empty());
-    wait_until("a page that only stays current is no use", || refreshed() == 303);
+    wait_until("a page that only stays current is no use", || {
+        refreshed() == 303
+    });
 }
 
 /// The name of the user who runs the test.

@@ -21,7 +21,11 @@ struct Night {
 impl Night {
     fn with(settings: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let daemon = daemon(dir.path()).set(&format!("[faktory]\nlisten = [\"127.0.0.1:0\"]\n{settings}")).start();
+        let daemon = daemon(dir.path())
+            .set(&format!(
+                "[faktory]\nlisten = [\"127.0.0.1:0\"]\n{settings}"
+            ))
+            .start();
         Self { dir, daemon }
     }
 
@@ -47,13 +51,19 @@ impl Night {
     }
 
     fn page(&self, path: &str) -> String {
-        Http(self.daemon.address("http")).get(path).text().to_owned()
+        Http(self.daemon.address("http"))
+            .get(path)
+            .text()
+            .to_owned()
     }
 }
 
 /// The line of a table that begins with this word.
 fn row<'a>(table: &'a str, word: &str) -> &'a str {
-    table.lines().find(|line| line.split_whitespace().next() == Some(word)).unwrap_or_else(|| panic!("{word}: {table}"))
+    table
+        .lines()
+        .find(|line| line.split_whitespace().next() == Some(word))
+        .unwrap_or_else(|| panic!("{word}: {table}"))
 }
 
 #[test]
@@ -67,27 +77,54 @@ fn a_queue_grows_and_its_workers_are_dead() {
     assert!(worker.grab().unwrap().is_some());
     night.tells("Jobs of grows wait, and no worker serves it");
     let queues = night.run(&["queues", "--sort", "ready"]);
-    assert!(queues.lines().nth(1).is_some_and(|line| line.starts_with("grows ") && line.contains(" 20 ")), "{queues}");
+    assert!(
+        queues
+            .lines()
+            .nth(1)
+            .is_some_and(|line| line.starts_with("grows ") && line.contains(" 20 ")),
+        "{queues}"
+    );
     let why = night.run(&["why", "2"]);
     assert!(row(&why, "why").contains("no worker serves grows"), "{why}");
     // A worker comes.
     worker.can_do("grows").unwrap();
-    wait_until("it is served", || !night.page("/").contains("no worker serves"));
+    wait_until("it is served", || {
+        !night.page("/").contains("no worker serves")
+    });
 }
 
 #[test]
 fn all_jobs_of_one_kind_fail_and_are_retried_for_weeks() {
     let night = Night::with("");
     for number in 1..=3 {
-        fail(&night.daemon, &format!("timeout {number}"), &[("Sync", 25), ("Charge", 25)]);
+        fail(
+            &night.daemon,
+            &format!("timeout {number}"),
+            &[("Sync", 25), ("Charge", 25)],
+        );
     }
     fail(&night.daemon, "timeout 4", &[("Sync", 25)]);
     night.tells("Failing now, in the last 5 minutes: IOError: timeout * in Sync, 4; IOError: timeout * in Charge, 3");
     let kinds = night.run(&["kinds", "--sort", "failed"]);
-    assert!(row(&kinds, "Sync").split_whitespace().any(|cell| cell == "4"), "{kinds}");
+    assert!(
+        row(&kinds, "Sync")
+            .split_whitespace()
+            .any(|cell| cell == "4"),
+        "{kinds}"
+    );
     assert!(night.page("/kinds").contains("100 %"));
-    let group = ["--state", "retrying", "--error-group", "IOError: timeout *", "--exact-kind", "Sync"];
-    assert_eq!(night.run(&[&["kill"], &group[..]].concat()), "4 jobs changed\n");
+    let group = [
+        "--state",
+        "retrying",
+        "--error-group",
+        "IOError: timeout *",
+        "--exact-kind",
+        "Sync",
+    ];
+    assert_eq!(
+        night.run(&[&["kill"], &group[..]].concat()),
+        "4 jobs changed\n"
+    );
 }
 
 #[test]
@@ -102,7 +139,10 @@ fn a_poisonous_job_kills_its_workers() {
     night.tells("2 jobs lost with a worker, the last one ");
     wait_until("it is dead", || night.run(&["dead"]).contains("poison"));
     let job = night.run(&["job", "1"]);
-    assert!(job.contains("2 workers were lost with it") && job.contains("127.0.0.1"), "{job}");
+    assert!(
+        job.contains("2 workers were lost with it") && job.contains("127.0.0.1"),
+        "{job}"
+    );
     night.run(&["delete", "1", "--yes"]);
     wait_until("it is gone", || !night.run(&["dead"]).contains("poison"));
 }
@@ -115,8 +155,13 @@ fn one_tenant_floods_the_others() {
     peer.submit("mail", "", "shrimp|x").unwrap();
     let mut worker = night.peer();
     worker.can_do("mail").unwrap();
-    let first_two: Vec<_> = (0..2).map(|_| worker.grab().unwrap().unwrap().workload).collect();
-    assert!(first_two.contains(&"shrimp|x".into()), "others have their turns: {first_two:?}");
+    let first_two: Vec<_> = (0..2)
+        .map(|_| worker.grab().unwrap().unwrap().workload)
+        .collect();
+    assert!(
+        first_two.contains(&"shrimp|x".into()),
+        "others have their turns: {first_two:?}"
+    );
     let keys = night.run(&["keys", "mail"]);
     assert!(keys.contains("\"whale\": 29 waiting, 1 running"), "{keys}");
     assert!(night.page("/queues/mail").contains("whale"));
@@ -131,29 +176,46 @@ fn the_memory_for_jobs_is_full() {
     let mut pushed = 0;
     let refused = loop {
         let job = |n: usize| json!({"jid": format!("{:0>200}", pushed + n), "jobtype": "Fill", "args": []});
-        let answer = fwp.ask(&format!("PUSHB {}", (0..1_000).map(job).collect::<serde_json::Value>()));
+        let answer = fwp.ask(&format!(
+            "PUSHB {}",
+            (0..1_000).map(job).collect::<serde_json::Value>()
+        ));
         pushed += 1_000;
         assert!(pushed < 400_000, "memory is never full");
         if answer != "{}" {
             break answer;
         }
     };
-    assert!(refused.contains("daemon is full: bytes of jobs"), "{}", refused.chars().take(300).collect::<String>());
+    assert!(
+        refused.contains("daemon is full: bytes of jobs"),
+        "{}",
+        refused.chars().take(300).collect::<String>()
+    );
     night.tells("limits.memory is reached: new jobs are refused, existing jobs go on");
     let check = says(night.path(), &["check", "--live"]);
     assert!(check.is_err() || check.is_ok_and(|text| text.contains("CRITICAL")));
     let queues = night.run(&["queues", "--sort", "ready"]);
     assert!(row(&queues, "default").starts_with("default"), "{queues}");
     night.run(&["clear", "default", "--yes"]);
-    wait_until("there is room again", || !night.page("/").contains("limits.memory is reached"));
+    wait_until("there is room again", || {
+        !night.page("/").contains("limits.memory is reached")
+    });
 }
 
 #[test]
 fn a_schedule_has_run_and_nobody_works_on_it() {
-    let cron = "[[faktory.cron]]\nschedule = '0 0 1 1 *'\njob = { type = 'Report', queue = 'reports' }\n";
+    let cron =
+        "[[faktory.cron]]\nschedule = '0 0 1 1 *'\njob = { type = 'Report', queue = 'reports' }\n";
     let night = Night::with(cron);
     let schedules = || night.run(&["schedules", "--wide"]);
-    let id = schedules().lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let id = schedules()
+        .lines()
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .to_owned();
     night.run(&["schedule", "run", &id]);
     night.tells("Schedules whose jobs no worker takes, or that did not run: configuration: ");
     assert!(schedules().contains("unserved"), "{}", schedules());
@@ -172,7 +234,10 @@ fn a_worker_is_slow() {
     let queues = night.run(&["queues"]);
     assert!(row(&queues, "slow").contains(" 1 "), "{queues}");
     let job = night.run(&["job", "1"]);
-    assert!(job.contains("127.0.0.1") && job.contains("leased"), "who has it, and since when: {job}");
+    assert!(
+        job.contains("127.0.0.1") && job.contains("leased"),
+        "who has it, and since when: {job}"
+    );
     assert!(night.page("/jobs?state=leased").contains("/jobs/1\""));
     assert!(row(&night.run(&["requeue", "1"]), "1").contains("ready"));
 }
@@ -180,13 +245,23 @@ fn a_worker_is_slow() {
 #[test]
 fn clients_cannot_connect() {
     let night = Night::with("[server]\nconnections_max = 2\nconnections_reserved = 0\n");
-    let _held = [night.peer(), night.peer()].map(|mut peer| peer.line("version").map(|_| peer).unwrap());
+    let _held =
+        [night.peer(), night.peer()].map(|mut peer| peer.line("version").map(|_| peer).unwrap());
     let submit = || night.peer().submit("f", "", "x");
     assert!(submit().is_err(), "there is no place");
     night.tells("there are as many connections as server.connections_max, or the limit on open files, allows");
     night.tells(" refused, the last one ");
     let connections = night.run(&["connections"]);
-    let id = row(&connections, connections.lines().nth(1).unwrap().split_whitespace().next().unwrap());
+    let id = row(
+        &connections,
+        connections
+            .lines()
+            .nth(1)
+            .unwrap()
+            .split_whitespace()
+            .next()
+            .unwrap(),
+    );
     night.run(&["disconnect", id.split_whitespace().next().unwrap(), "--yes"]);
     wait_until("there is a place", || submit().is_ok());
 }

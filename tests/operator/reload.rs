@@ -38,8 +38,12 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
         // Two certificates of one key: a renewal.
-        let certificates =
-            [1, 2].map(|_| CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap());
+        let certificates = [1, 2].map(|_| {
+            CertificateParams::new(["localhost".to_owned()])
+                .unwrap()
+                .self_signed(&key)
+                .unwrap()
+        });
         fs::write(dir.path().join("key.pem"), key.serialize_pem()).unwrap();
         let file = |name: &str| dir.path().join(name);
         show(&file("chain.pem"), &certificates[0]);
@@ -51,8 +55,15 @@ impl Scene {
             file("chain.pem"),
             file("key.pem")
         );
-        let daemon = daemon(dir.path()).set(&toml).set(&sections(dir.path())).start();
-        Self { dir, certificates, daemon }
+        let daemon = daemon(dir.path())
+            .set(&toml)
+            .set(&sections(dir.path()))
+            .start();
+        Self {
+            dir,
+            certificates,
+            daemon,
+        }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -68,14 +79,27 @@ impl Scene {
 
     fn reload(&self) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.arg("reload").arg("--data-dir").arg(self.file("data")).env_clear().output().unwrap()
+        command
+            .arg("reload")
+            .arg("--data-dir")
+            .arg(self.file("data"))
+            .env_clear()
+            .output()
+            .unwrap()
     }
 
     #[track_caller]
     fn says(&self, expected: &str) {
-        let Output { status, stdout, stderr } = self.reload();
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.reload();
         assert_eq!(
-            (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap()),
+            (
+                String::from_utf8(stdout).unwrap(),
+                String::from_utf8(stderr).unwrap()
+            ),
             (expected.to_owned(), String::new())
         );
         assert_eq!(status.code(), Some(0));
@@ -83,7 +107,10 @@ impl Scene {
 
     /// A connection that expects this certificate.
     fn gearman(&self, certificate: usize) -> Peer {
-        Peer::over(tls(self.daemon.address("gearman"), self.certificates[certificate].der()))
+        Peer::over(tls(
+            self.daemon.address("gearman"),
+            self.certificates[certificate].der(),
+        ))
     }
 }
 
@@ -91,11 +118,17 @@ fn show(file: &Path, certificate: &Certificate) {
     fs::write(file, certificate.pem()).unwrap();
 }
 
-fn tls(address: SocketAddr, expected: &CertificateDer<'static>) -> StreamOwned<ClientConnection, TcpStream> {
+fn tls(
+    address: SocketAddr,
+    expected: &CertificateDer<'static>,
+) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(expected.clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let builder = builder
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
     let config = Arc::new(builder.with_no_client_auth());
     let connection = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
     let mut stream = StreamOwned::new(connection, socket(address).unwrap());
@@ -114,8 +147,14 @@ fn a_limit_the_log_level_a_password_and_a_certificate_apply_under_load() {
     let pushes = move |number| {
         let push = format!(r#"PUSH {{"jid":"job{number:06}","jobtype":"T","args":[]}}"#);
         assert_eq!(old.ask(&push), "+OK");
-        assert!(old.ask("FETCH default").contains(&format!("job{number:06}")));
-        assert_eq!(old.ask(&format!(r#"ACK {{"jid":"job{number:06}"}}"#)), "+OK");
+        assert!(
+            old.ask("FETCH default")
+                .contains(&format!("job{number:06}"))
+        );
+        assert_eq!(
+            old.ask(&format!(r#"ACK {{"jid":"job{number:06}"}}"#)),
+            "+OK"
+        );
     };
     let faktory = Bystander::new(pushes, || {});
     gearman.can_do("f").unwrap();
@@ -123,7 +162,10 @@ fn a_limit_the_log_level_a_password_and_a_certificate_apply_under_load() {
         gearman.submit("f", "", "x").unwrap();
         let job = gearman.grab().unwrap().unwrap();
         gearman.complete(&job.handle).unwrap();
-        assert!(gearman.line("version").unwrap().starts_with("OK "), "the job has ended");
+        assert!(
+            gearman.line("version").unwrap().starts_with("OK "),
+            "the job has ended"
+        );
     };
     let gearman = Bystander::new(works, || {});
     faktory.is_served();
@@ -143,7 +185,9 @@ fn a_limit_the_log_level_a_password_and_a_certificate_apply_under_load() {
     assert_eq!(Fwp::hello(address, "before").1, "-ERR Invalid password");
     assert_eq!(Fwp::hello(address, "after").1, "+OK");
     let mut peer = scene.gearman(1);
-    let submitted = (0..6).map(|_| peer.submit("other", "", "x").is_ok()).collect::<Vec<_>>();
+    let submitted = (0..6)
+        .map(|_| peer.submit("other", "", "x").is_ok())
+        .collect::<Vec<_>>();
     assert_eq!(submitted, [true, true, true, true, true, false], "jobs_max");
     wait_for_log(&scene.daemon, "\"DEBUG\"");
     scene.says("nothing has changed\n");
@@ -153,55 +197,89 @@ fn a_limit_the_log_level_a_password_and_a_certificate_apply_under_load() {
 fn what_needs_a_restart_is_named_until_then() {
     let scene = Scene::new();
     let http = Http(scene.daemon.address("http"));
-    scene.edit("[gearman]\nlisten = [\"127.0.0.1:0\"]", "[gearman]\nlisten = [\"127.0.0.1:1\"]\njob_retries = 3");
+    scene.edit(
+        "[gearman]\nlisten = [\"127.0.0.1:0\"]",
+        "[gearman]\nlisten = [\"127.0.0.1:1\"]\njob_retries = 3",
+    );
     scene.says("gearman.job_retries: applied\ngearman.listen: needs a restart\n");
-    scene.edit("[log]", "durability = \"interval\"\n[server]\nthreads = 1\nidle_timeout = \"1h\"\n[log]");
+    scene.edit(
+        "[log]",
+        "durability = \"interval\"\n[server]\nthreads = 1\nidle_timeout = \"1h\"\n[log]",
+    );
     let changes = http.post("/api/v1/reload", "");
     let expected = json!({
         "applied": ["server.idle_timeout"], "needs_restart": ["gearman.listen", "server.threads"], "taken_back": [],
     });
     let mut said: Value = changes.json();
-    said["needs_restart"].as_array_mut().unwrap().retain(|key| key != "durability");
+    said["needs_restart"]
+        .as_array_mut()
+        .unwrap()
+        .retain(|key| key != "durability");
     assert_eq!(said, expected);
     scene.edit("127.0.0.1:1", "127.0.0.1:0");
     scene.edit("threads = 1\n", "");
     scene.edit("durability = \"interval\"\n", "");
     scene.says("nothing has changed\n");
     let log = scene.daemon.log_text();
-    assert!(log.contains("needs a restart") && log.contains("\"key\":\"server.threads\""), "{log}");
+    assert!(
+        log.contains("needs a restart") && log.contains("\"key\":\"server.threads\""),
+        "{log}"
+    );
 }
 
 #[test]
 fn tls_and_addresses_change_with_a_restart() {
     let scene = Scene::with(|_| "[http]\nlisten = [\"127.0.0.1:0\"]\n".to_owned());
-    let files = format!("certificate = {:?}\nkey = {:?}\n", scene.file("chain.pem"), scene.file("key.pem"));
+    let files = format!(
+        "certificate = {:?}\nkey = {:?}\n",
+        scene.file("chain.pem"),
+        scene.file("key.pem")
+    );
     scene.edit("[gearman]\n", &format!("[faktory.tls]\n{files}[gearman]\n"));
     scene.says("faktory.tls.certificate: needs a restart\nfaktory.tls.key: needs a restart\n");
     scene.edit(&format!("[faktory.tls]\n{files}"), "");
     scene.edit(&format!("[gearman.tls]\n{files}"), "");
     scene.says("gearman.tls.certificate: needs a restart\ngearman.tls.key: needs a restart\n");
     scene.edit("[gearman]\n", &format!("[gearman.tls]\n{files}[gearman]\n"));
-    scene.edit("[http]\nlisten = [\"127.0.0.1:0\"]", "[http]\nlisten = [\"127.0.0.1:1\"]");
+    scene.edit(
+        "[http]\nlisten = [\"127.0.0.1:0\"]",
+        "[http]\nlisten = [\"127.0.0.1:1\"]",
+    );
     scene.says("http.listen: needs a restart\n");
     scene.gearman(0);
 }
 
 #[test]
 fn a_throttle_that_an_operator_has_set_stays_over_restarts_until_its_section_changes() {
-    let mut scene = Scene::with(|_| "[queues.other]\nttl = \"1d\"\n[http]\nlisten = [\"127.0.0.1:0\"]\n".to_owned());
+    let mut scene = Scene::with(|_| {
+        "[queues.other]\nttl = \"1d\"\n[http]\nlisten = [\"127.0.0.1:0\"]\n".to_owned()
+    });
     let concurrency = |scene: &Scene| {
-        let queue: Value = Http(scene.daemon.address("http")).get("/api/v1/queues/mail").json();
+        let queue: Value = Http(scene.daemon.address("http"))
+            .get("/api/v1/queues/mail")
+            .json();
         queue["throttle"]["concurrency"].clone()
     };
     let set = "/api/v1/queues/mail/throttle?concurrency=7";
-    assert_eq!(Http(scene.daemon.address("http")).request("PUT", set, &[], b"").status, 201);
+    assert_eq!(
+        Http(scene.daemon.address("http"))
+            .request("PUT", set, &[], b"")
+            .status,
+        201
+    );
     scene.says("nothing has changed\n");
-    scene.edit("[queues.other]", "[queues.mail]\nttl = \"2d\"\n[queues.other]");
+    scene.edit(
+        "[queues.other]",
+        "[queues.mail]\nttl = \"2d\"\n[queues.other]",
+    );
     scene.says("queues.mail.ttl: applied\n");
     scene.daemon.kill();
     scene.daemon.restart();
     assert_eq!(concurrency(&scene), 7);
-    scene.edit("[queues.mail]\n", "[queues.mail]\nthrottle.concurrency = 2\n");
+    scene.edit(
+        "[queues.mail]\n",
+        "[queues.mail]\nthrottle.concurrency = 2\n",
+    );
     scene.says("queues.mail.throttle.concurrency: applied\nthe throttle of mail: taken back\n");
     assert_eq!(concurrency(&scene), 2);
     scene.edit("throttle.concurrency = 2\n", "");
@@ -211,13 +289,19 @@ fn a_throttle_that_an_operator_has_set_stays_over_restarts_until_its_section_cha
 
 #[test]
 fn names_of_queues_stay_until_the_next_start() {
-    let rules = "[queues.images]\naliases.gearman = \"resize\"\n[http]\nlisten = [\"127.0.0.1:0\"]\n";
+    let rules =
+        "[queues.images]\naliases.gearman = \"resize\"\n[http]\nlisten = [\"127.0.0.1:0\"]\n";
     let scene = Scene::with(|_| rules.to_owned());
-    scene.edit("aliases.gearman = \"resize\"", "aliases.gearman = \"shrink\"");
+    scene.edit(
+        "aliases.gearman = \"resize\"",
+        "aliases.gearman = \"shrink\"",
+    );
     scene.edit("[gearman]\n", "[gearman]\njob_retries = 3\n");
     scene.says("gearman.job_retries: applied\nqueues.images.aliases.gearman: needs a restart\n");
     scene.gearman(0).submit("resize", "", "x").unwrap();
-    let queue: Value = Http(scene.daemon.address("http")).get("/api/v1/queues/images").json();
+    let queue: Value = Http(scene.daemon.address("http"))
+        .get("/api/v1/queues/images")
+        .json();
     assert_eq!(queue["states"]["ready"], 1, "{queue}");
 }
 
@@ -232,7 +316,9 @@ fn each_section_of_spiderq_says_what_applies_to_it() {
         )
     };
     let scene = Scene::with(sections);
-    let [first, second] = scene.daemon.addresses("spiderq")[..] else { panic!("two addresses") };
+    let [first, second] = scene.daemon.addresses("spiderq")[..] else {
+        panic!("two addresses")
+    };
     fs::write(scene.file("more"), "after").unwrap();
     scene.edit("29s", "28s");
     scene.says("spiderq.more.1.password_file: applied\nzmtp.ping_timeout: applied\n");
@@ -253,32 +339,50 @@ fn each_section_of_spiderq_says_what_applies_to_it() {
 
 #[test]
 fn connections_of_operators_get_more_places() {
-    let section = "[http]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 1\nsession_idle = \"1h\"\n";
+    let section =
+        "[http]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 1\nsession_idle = \"1h\"\n";
     let scene = Scene::with(|_| section.to_owned());
     let http = Http(scene.daemon.address("http"));
     // It stays until the test ends.
     let mut first = TcpStream::connect(http.0).unwrap();
-    first.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    first
+        .write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
     first.read_exact(&mut [0]).unwrap();
     assert_eq!(http.get("/api/v1/status").status, 503);
-    scene.edit("connections_max = 1\nsession_idle = \"1h\"", "connections_max = 2\nsession_idle = \"2h\"");
+    scene.edit(
+        "connections_max = 1\nsession_idle = \"1h\"",
+        "connections_max = 2\nsession_idle = \"2h\"",
+    );
     scene.daemon.signal("HUP");
     for key in ["http.connections_max", "http.session_idle"] {
-        wait_for_log(&scene.daemon, &format!("\"message\":\"applied\",\"key\":{key:?}"));
+        wait_for_log(
+            &scene.daemon,
+            &format!("\"message\":\"applied\",\"key\":{key:?}"),
+        );
     }
-    wait_until("the second place", || http.get("/api/v1/status").status == 200);
+    wait_until("the second place", || {
+        http.get("/api/v1/status").status == 200
+    });
 }
 
 #[test]
 fn new_connections_have_a_changed_keepalive_and_commits_their_new_timeouts() {
-    let scene = Scene::with(|_| "[server]\nkeepalive_idle = \"1h\"\n[store]\ncommit_timeout = \"20s\"\n".to_owned());
+    let scene = Scene::with(|_| {
+        "[server]\nkeepalive_idle = \"1h\"\n[store]\ncommit_timeout = \"20s\"\n".to_owned()
+    });
     let doors = ["faktory", "http"].map(|door| scene.daemon.address(door));
     let open = || doors.map(|door| TcpStream::connect(door).unwrap());
-    let is_within = |peers: &[TcpStream; 2], seconds| peers.iter().all(|peer| seconds_to_probe(peer) <= seconds);
+    let is_within = |peers: &[TcpStream; 2], seconds| {
+        peers.iter().all(|peer| seconds_to_probe(peer) <= seconds)
+    };
     let old = open();
     wait_until("they have the first value", || is_within(&old, 3_600));
     scene.edit("keepalive_idle = \"1h\"", "keepalive_idle = \"90s\"");
-    scene.edit("commit_timeout = \"20s\"", "commit_timeout = \"21s\"\ncommit_abort = \"6m\"");
+    scene.edit(
+        "commit_timeout = \"20s\"",
+        "commit_timeout = \"21s\"\ncommit_abort = \"6m\"",
+    );
     scene.says("server.keepalive_idle: applied\nstore.commit_abort: applied\nstore.commit_timeout: applied\n");
     let new = open();
     wait_until("they have the new value", || is_within(&new, 90));
@@ -289,14 +393,21 @@ fn new_connections_have_a_changed_keepalive_and_commits_their_new_timeouts() {
 
 /// When the daemon's end of a connection is due to be probed; for ever if the kernel keeps no such timer.
 fn seconds_to_probe(peer: &TcpStream) -> u64 {
-    let (local, remote) = (peer.peer_addr().unwrap().port(), peer.local_addr().unwrap().port());
+    let (local, remote) = (
+        peer.peer_addr().unwrap().port(),
+        peer.local_addr().unwrap().port(),
+    );
     let (local, remote) = (format!(":{local:04X}"), format!(":{remote:04X}"));
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let rows = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut rows = rows.filter(|row| row[1].ends_with(&local) && row[2].ends_with(&remote));
     // Kind of the timer and hundredths of a second, in hexadecimal.
     let timer = rows.next().and_then(|row| row[5].strip_prefix("02:"));
-    timer.map_or(u64::MAX, |ticks| u64::from_str_radix(ticks, 16).unwrap() / 100)
+    timer.map_or(u64::MAX, |ticks| {
+        u64::from_str_radix(ticks, 16).unwrap() / 100
+    })
 }
 
 #[test]
@@ -312,21 +423,39 @@ fn an_invalid_configuration_changes_nothing() {
     show(&scene.file("chain.pem"), &scene.certificates[1]);
     for (right, wrong, why) in mistakes {
         scene.edit(right, wrong);
-        let Output { status, stdout, stderr } = scene.reload();
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = scene.reload();
         let said = String::from_utf8(stderr).unwrap();
-        assert!(said.contains(why) && stdout.is_empty() && status.code() == Some(1), "{said}");
+        assert!(
+            said.contains(why) && stdout.is_empty() && status.code() == Some(1),
+            "{said}"
+        );
         assert!(scene.gearman(0).line("version").unwrap().starts_with("OK "));
-        assert_eq!(Fwp::hello(scene.daemon.address("faktory"), "before").1, "+OK");
+        assert_eq!(
+            Fwp::hello(scene.daemon.address("faktory"), "before").1,
+            "+OK"
+        );
         scene.edit(wrong, right);
     }
     // A certificate without its key.
-    let other =
-        CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&KeyPair::generate().unwrap()).unwrap();
+    let other = CertificateParams::new(["localhost".to_owned()])
+        .unwrap()
+        .self_signed(&KeyPair::generate().unwrap())
+        .unwrap();
     show(&scene.file("chain.pem"), &other);
-    assert!(String::from_utf8(scene.reload().stderr).unwrap().contains("gearman.tls.key: "));
+    assert!(
+        String::from_utf8(scene.reload().stderr)
+            .unwrap()
+            .contains("gearman.tls.key: ")
+    );
     assert!(scene.gearman(0).line("version").unwrap().starts_with("OK "));
     show(&scene.file("chain.pem"), &scene.certificates[1]);
     scene.daemon.signal("HUP");
-    wait_until("both apply", || scene.daemon.log_text().matches("\"applied\"").count() == 2);
+    wait_until("both apply", || {
+        scene.daemon.log_text().matches("\"applied\"").count() == 2
+    });
     scene.gearman(1);
 }

@@ -24,7 +24,9 @@ fn served(keys: &str) -> (Daemon, tempfile::TempDir) {
 fn work_off(worker: &mut Peer) -> (String, String) {
     let request = worker.hear().unwrap();
     assert_eq!(request[0], "REQUEST");
-    worker.say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]]).unwrap();
+    worker
+        .say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]])
+        .unwrap();
     (request[1].clone(), request[2].clone())
 }
 
@@ -33,7 +35,8 @@ fn work_off(worker: &mut Peer) -> (String, String) {
 #[test]
 fn every_address_serves_every_role() {
     let (daemon, _dir) = served("");
-    let addresses = ["eventmq", "eventmq-admin", "eventmq-publish"].map(|role| daemon.address(role));
+    let addresses =
+        ["eventmq", "eventmq-admin", "eventmq-publish"].map(|role| daemon.address(role));
     for (number, worker_at) in addresses.into_iter().enumerate() {
         let queue = format!("q{number}");
         let mut worker = Peer::worker(worker_at, "worker", &format!("[[10, \"{queue}\"]]"));
@@ -42,14 +45,20 @@ fn every_address_serves_every_role() {
             let (id, mut client) = (format!("{number}-{of}"), Peer::connect(client_at, "client"));
             client.request(&id, &queue, "reply-requested", JOB);
             assert_eq!(work_off(&mut worker), (id.clone(), queue.clone()));
-            assert_eq!(client.hear().unwrap()[2..], [r#"{"value": 1}"#.to_owned(), id]);
+            assert_eq!(
+                client.hear().unwrap()[2..],
+                [r#"{"value": 1}"#.to_owned(), id]
+            );
         }
     }
     let mut admin = Peer::connect(daemon.address("eventmq-admin"), "admin");
     let _worker = Peer::worker(addresses[0], "someone", r#"[[10, "mail"]]"#);
     admin.say(&["ROUTER_SHOW_WORKERS", "show"]).unwrap();
     let shown = admin.hear().unwrap().concat();
-    assert!(shown.contains("someone") && shown.contains("mail"), "{shown}");
+    assert!(
+        shown.contains("someone") && shown.contains("mail"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -67,30 +76,53 @@ fn acknowledged_jobs_survive_kill_9() {
         done.insert(work_off(&mut worker).0);
     }
     // The worker holds thirty more. The acknowledgement of a later request proves that their completion is on the disk.
-    worker.say(&["REQUEST", "behind", "other", "", JOB]).unwrap();
+    worker
+        .say(&["REQUEST", "behind", "other", "", JOB])
+        .unwrap();
     while worker.hear().unwrap()[0] != "REPLY" {}
     daemon.kill();
     daemon.restart();
-    let mut worker = Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "mail"], [1, "other"]]"#);
+    let mut worker = Peer::worker(
+        daemon.address("eventmq"),
+        "worker",
+        r#"[[10, "mail"], [1, "other"]]"#,
+    );
     worker.ready(asked.len());
-    let rest: Vec<String> = (done.len()..=asked.len()).map(|_| worker.hear().unwrap()[1].clone()).collect();
+    let rest: Vec<String> = (done.len()..=asked.len())
+        .map(|_| worker.hear().unwrap()[1].clone())
+        .collect();
     let again: BTreeSet<String> = rest.iter().cloned().collect();
     assert_eq!(again.len(), rest.len(), "none is there twice");
-    let expected: BTreeSet<String> = asked.difference(&done).cloned().chain(["behind".to_owned()]).collect();
+    let expected: BTreeSet<String> = asked
+        .difference(&done)
+        .cloned()
+        .chain(["behind".to_owned()])
+        .collect();
     assert_eq!(again, expected);
 }
 
 /// The number of clients and workers that the daemon knows.
 fn connections(daemon: &Daemon) -> usize {
-    let all = Http(daemon.address("http")).get("/api/v1/connections").json();
-    all["connections"].as_array().unwrap().iter().filter(|it| it["protocol"] == "eventmq").count()
+    let all = Http(daemon.address("http"))
+        .get("/api/v1/connections")
+        .json();
+    all["connections"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|it| it["protocol"] == "eventmq")
+        .count()
 }
 
 /// The client of this identity comes back, and hears the results of these requests.
 fn returns(daemon: &Daemon, ids: &[&str]) -> Peer {
     let mut client = Peer::connect(daemon.address("eventmq"), "client");
     for id in ids {
-        assert_eq!(client.hear().unwrap()[2..], [r#"{"value": 1}"#, id], "{ids:?}");
+        assert_eq!(
+            client.hear().unwrap()[2..],
+            [r#"{"value": 1}"#, id],
+            "{ids:?}"
+        );
     }
     client
 }
@@ -107,7 +139,9 @@ fn a_client_that_comes_back_gets_its_results() {
     let request = worker.hear().unwrap();
     drop(client);
     let mut client = returns(&daemon, &[]);
-    worker.say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]]).unwrap();
+    worker
+        .say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]])
+        .unwrap();
     assert_eq!(client.hear().unwrap()[2..], [r#"{"value": 1}"#, "runs"]);
 
     // The job ends while it is away.
@@ -191,11 +225,24 @@ fn a_job_from_a_unix_socket_reaches_gearman_workers() {
     assert!(daemon.addresses("eventmq-admin").is_empty());
     let mut peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let words = [greeting("NULL"), common::zmtp::ready("DEALER", b"client")].concat();
-    let request = message(&[b"", b"eMQP/1.0", b"REQUEST", b"id", b"report", b"", JOB.as_bytes()]);
+    let request = message(&[
+        b"",
+        b"eMQP/1.0",
+        b"REQUEST",
+        b"id",
+        b"report",
+        b"",
+        JOB.as_bytes(),
+    ]);
     std::io::Write::write_all(&mut peer, &[words, request].concat()).unwrap();
     let mut gearman = common::Peer::connect(daemon.address("gearman")).unwrap();
     gearman.can_do("report").unwrap();
-    wait_until("the job is there", || gearman.grab().unwrap().is_some_and(|job| job.workload == JOB.as_bytes()));
+    wait_until("the job is there", || {
+        gearman
+            .grab()
+            .unwrap()
+            .is_some_and(|job| job.workload == JOB.as_bytes())
+    });
 }
 
 // ---- schedules ------------------------------------------------------------------------------------------------------
@@ -231,7 +278,11 @@ fn an_external_scheduler_receives_the_schedules() {
 
 #[test]
 fn disconnect_stops_the_daemon_only_where_allowed() {
-    for (keys, role) in [("", "eventmq"), ("", "eventmq-admin"), ("disconnect = true\n", "eventmq")] {
+    for (keys, role) in [
+        ("", "eventmq"),
+        ("", "eventmq-admin"),
+        ("disconnect = true\n", "eventmq"),
+    ] {
         let (daemon, _dir) = served(keys);
         let mut admin = Peer::connect(daemon.address(role), "admin");
         admin.say(&["DISCONNECT", "d"]).unwrap();
@@ -254,8 +305,11 @@ fn a_subscriber_receives_topics_that_begin_with_its_prefix() {
     let (daemon, _dir) = served("");
     let at = daemon.address("eventmq-subscribe");
     let mut publisher = Peer::connect(daemon.address("eventmq-publish"), "publisher");
-    let (mut all, mut news, none) =
-        (Subscriber::connect(at, &[""]), Subscriber::connect(at, &["news", "x"]), Subscriber::connect(at, &[]));
+    let (mut all, mut news, none) = (
+        Subscriber::connect(at, &[""]),
+        Subscriber::connect(at, &["news", "x"]),
+        Subscriber::connect(at, &[]),
+    );
     // Publishes until the subscriptions have arrived.
     let mut publish = |topic: &str| publisher.say(&["PUBLISH", "p", topic, "text"]).unwrap();
     for (subscriber, topic) in [(&mut all, "begin"), (&mut news, "xbegin")] {
@@ -282,7 +336,10 @@ fn a_subscriber_receives_topics_that_begin_with_its_prefix() {
     heard.dedup();
     assert_eq!(heard, ["begin", "xbegin", "news of today", "old", "xend"]);
     none.dealer.stream.set_nonblocking(true).unwrap();
-    assert!(none.dealer.stream.peek(&mut [0]).is_err(), "it subscribes to nothing");
+    assert!(
+        none.dealer.stream.peek(&mut [0]).is_err(),
+        "it subscribes to nothing"
+    );
 }
 
 #[test]
@@ -400,7 +457,15 @@ fn invalid_messages_are_ignored() {
         &[b"REQUEST", b"id"],
         &[b"REPLY", b"id", b"\xFF", b"of nothing"],
         &[b"SCHEDULE", b"s", b"q", b"", b"soon", b"{", b""],
-        &[b"SCHEDULE", b"s", b"q", b"", b"-1", JOB.as_bytes(), b"61 * * * *"],
+        &[
+            b"SCHEDULE",
+            b"s",
+            b"q",
+            b"",
+            b"-1",
+            JOB.as_bytes(),
+            b"61 * * * *",
+        ],
         &[b"HEARTBEAT", b"h", b"yesterday"],
     ];
     for frames in table {

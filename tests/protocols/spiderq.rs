@@ -9,9 +9,12 @@ use windlass_testkit::daemon::Daemon;
 use crate::common;
 use crate::common::bystander::Bystander;
 use crate::common::spiderq::{
-    ADDED, Bare, EMPTY, FLUSH, FLUSHED, FOREVER_MS, Lease, PING, PONG, REPAID, Status, add, lend, lookup, repay,
+    ADDED, Bare, EMPTY, FLUSH, FLUSHED, FOREVER_MS, Lease, PING, PONG, REPAID, Status, add, lend,
+    lookup, repay,
 };
-use crate::common::zmtp::{COMMAND, Dealer, LONG, MORE, command, frame, greeting, half_open, impossible_frames};
+use crate::common::zmtp::{
+    COMMAND, Dealer, LONG, MORE, command, frame, greeting, half_open, impossible_frames,
+};
 use crate::common::{daemon, wait_until};
 
 // ---- restarts -------------------------------------------------------------------------------------------------------
@@ -39,7 +42,14 @@ fn a_day(mut between: impl FnMut(), mut ask: impl FnMut(&[u8]) -> Vec<u8>) -> Ve
         assert_eq!(say(&add(&format!("entry {number}"), &[number; 3])), ADDED);
     }
     let take = lend(FOREVER_MS, false);
-    let cycle = [Status::Reward, Status::Penalty, Status::Reward, Status::Drop, Status::Front, Status::Reward];
+    let cycle = [
+        Status::Reward,
+        Status::Penalty,
+        Status::Reward,
+        Status::Drop,
+        Status::Front,
+        Status::Reward,
+    ];
     for round in 0..3 {
         let leases: Vec<_> = (0..5).map(|_| Lease::of(&say(&take)).unwrap()).collect();
         // Some are repaid in another order than they were taken in.
@@ -85,7 +95,10 @@ fn kill_9_changes_nothing() {
     for every in [3, 7] {
         let disturbed = a_day_with_kills(every);
         for (at, (disturbed, undisturbed)) in disturbed.iter().zip(&undisturbed).enumerate() {
-            assert_eq!(disturbed, undisturbed, "reply {at}, killed after every {every} requests");
+            assert_eq!(
+                disturbed, undisturbed,
+                "reply {at}, killed after every {every} requests"
+            );
         }
         assert_eq!(disturbed.len(), undisturbed.len());
     }
@@ -105,7 +118,10 @@ fn each_address_serves_its_cycle_queue_and_no_other_protocol_shares_its_name() {
     assert_eq!(peers[2].lease(false).unwrap().value, b"in b");
     assert_eq!((peers[0].count(), peers[1].count()), (1, 0));
     let mut gearman = common::Peer::connect(daemon.address("gearman")).unwrap();
-    assert!(gearman.submit("a", "", b"not here".to_vec()).is_err(), "a cycle is no function");
+    assert!(
+        gearman.submit("a", "", b"not here".to_vec()).is_err(),
+        "a cycle is no function"
+    );
     daemon.signal("TERM");
     assert!(daemon.wait().success());
 }
@@ -116,7 +132,10 @@ fn each_address_serves_its_cycle_queue_and_no_other_protocol_shares_its_name() {
 fn bystander(address: SocketAddr) -> Bystander {
     let mut dealer = Dealer::connect(address, b"bystander");
     let ping = |dealer: &mut Dealer| assert_eq!(dealer.ask(PING).unwrap(), PONG);
-    Bystander::new(move |_| ping(&mut dealer), move || ping(&mut Dealer::connect(address, b"")))
+    Bystander::new(
+        move |_| ping(&mut dealer),
+        move || ping(&mut Dealer::connect(address, b"")),
+    )
 }
 
 /// A daemon with these keys, and its address for spiderq.
@@ -141,16 +160,23 @@ fn impossible_frames_end_the_connection() {
     }
     // A peer that only announces a large frame costs nothing, however long it waits.
     let mut slow: Vec<_> = (0..50).map(|_| Dealer::connect(address, b"")).collect();
-    slow.iter_mut().for_each(|dealer| dealer.say(&within).unwrap());
+    slow.iter_mut()
+        .for_each(|dealer| dealer.say(&within).unwrap());
     bystander.is_served();
 }
 
 #[test]
 fn an_endless_message_ends_the_connection() {
-    let (_daemon, address, _dir) = served("zmtp.parts_max = 65536\nzmtp.message_bytes_max = \"1MiB\"");
+    let (_daemon, address, _dir) =
+        served("zmtp.parts_max = 65536\nzmtp.message_bytes_max = \"1MiB\"");
     let bystander = bystander(address);
     let mut dealer = Dealer::connect(address, b"");
-    let part = [&[LONG | MORE][..], &100_000_u64.to_be_bytes(), &[0; 100_000]].concat();
+    let part = [
+        &[LONG | MORE][..],
+        &100_000_u64.to_be_bytes(),
+        &[0; 100_000],
+    ]
+    .concat();
     let said = (0..1000).take_while(|_| dealer.say(&part).is_ok()).count();
     assert!(said < 1000 || dealer.is_hung_up_on());
     assert!(dealer.is_hung_up_on());
@@ -186,10 +212,21 @@ fn a_peer_that_never_reads_delays_no_other() {
     let mut deaf: Vec<_> = (0..4).map(|_| Dealer::connect(address, b"")).collect();
     // Bytes behind a request are ignored: so few requests fill every buffer on the way.
     let padded = [&lookup("large")[..], &[0; 100_000]].concat();
-    let request = [&frame(MORE, b"")[..], &[LONG], &(padded.len() as u64).to_be_bytes(), &padded].concat();
+    let request = [
+        &frame(MORE, b"")[..],
+        &[LONG],
+        &(padded.len() as u64).to_be_bytes(),
+        &padded,
+    ]
+    .concat();
     for dealer in &mut deaf {
-        dealer.stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-        let said = (0..1000).take_while(|_| dealer.say(&request).is_ok()).count();
+        dealer
+            .stream
+            .set_write_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        let said = (0..1000)
+            .take_while(|_| dealer.say(&request).is_ok())
+            .count();
         assert!(said < 1000, "100 MB were taken");
         bystander.is_served();
     }
@@ -217,7 +254,9 @@ fn of_two_peers_with_one_identity_the_newer_is_served() {
         old = new;
     }
     // Peers that reconnect repeatedly under one identity stay connected, and are all served.
-    let mut beside: Vec<Dealer> = (0..20).map(|_| Dealer::connect(address, b"worker")).collect();
+    let mut beside: Vec<Dealer> = (0..20)
+        .map(|_| Dealer::connect(address, b"worker"))
+        .collect();
     for dealer in beside.iter_mut().chain([&mut old]) {
         assert_eq!(dealer.ask(PING).unwrap(), PONG);
     }
@@ -235,7 +274,11 @@ fn a_waiter_that_leaves_waits_no_more() {
     for number in 0..20 {
         let mut waiter = Dealer::connect(address, b"");
         waiter.say(&frame(0, &lend(FOREVER_MS, true))).unwrap();
-        assert_eq!(waiter.ask(PING).unwrap(), PONG, "it waits, and is served beside that");
+        assert_eq!(
+            waiter.ask(PING).unwrap(),
+            PONG,
+            "it waits, and is served beside that"
+        );
         waiter.stream.shutdown(Shutdown::Both).unwrap();
         // The daemon may not notice at once: until then, new entries are lent to the closed connection.
         let mut tries = 0;
@@ -249,7 +292,8 @@ fn a_waiter_that_leaves_waits_no_more() {
 
 #[test]
 fn release_on_disconnect_returns_lent_entries() {
-    let (_daemon, address, _dir) = served("[spiderq]\nlisten = [\"127.0.0.1:0\"]\nrelease_on_disconnect = true\n");
+    let (_daemon, address, _dir) =
+        served("[spiderq]\nlisten = [\"127.0.0.1:0\"]\nrelease_on_disconnect = true\n");
     let mut bare = Bare::connect(address);
     assert_eq!(bare.ask(&add("x", b"")), ADDED);
     let mut worker = Dealer::connect(address, b"");
@@ -265,7 +309,11 @@ fn mechanisms_must_agree() {
     let plain = "[spiderq]\nlisten = [\"127.0.0.1:0\"]\nuser = \"u\"\npassword = \"secret\"\n";
     let (_open, open_address, _dir) = served("");
     let (_closed, closed_address, _other_dir) = served(plain);
-    for (address, theirs) in [(open_address, "PLAIN"), (open_address, "CURVE"), (closed_address, "NULL")] {
+    for (address, theirs) in [
+        (open_address, "PLAIN"),
+        (open_address, "CURVE"),
+        (closed_address, "NULL"),
+    ] {
         let mut dealer = Dealer::reach(address).unwrap();
         dealer.say(&greeting(theirs)).unwrap();
         assert!(dealer.is_hung_up_on(), "{theirs}");
@@ -273,12 +321,20 @@ fn mechanisms_must_agree() {
     for (user, password) in [("u", "wrong"), ("v", "secret"), ("", "")] {
         let mut dealer = Dealer::reach(closed_address).unwrap();
         dealer.say(&greeting("PLAIN")).unwrap();
-        let login = [user, password].map(|text| frame(u8::try_from(text.len()).unwrap(), text.as_bytes())[..].to_vec());
-        let login: Vec<u8> = login.iter().flat_map(|it| [&it[..1], &it[2..]].concat()).collect();
+        let login = [user, password]
+            .map(|text| frame(u8::try_from(text.len()).unwrap(), text.as_bytes())[..].to_vec());
+        let login: Vec<u8> = login
+            .iter()
+            .flat_map(|it| [&it[..1], &it[2..]].concat())
+            .collect();
         dealer.say(&command("HELLO", &login)).unwrap();
         dealer.hear_bytes(64).unwrap();
         let (flags, body) = dealer.hear_frame().unwrap();
-        assert_eq!((flags, &body[..]), (COMMAND, &b"\x05ERROR\x03400"[..]), "{user}");
+        assert_eq!(
+            (flags, &body[..]),
+            (COMMAND, &b"\x05ERROR\x03400"[..]),
+            "{user}"
+        );
         assert!(dealer.is_hung_up_on());
     }
     // Frames without ZeroMQ cannot carry a password.

@@ -15,7 +15,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned, SupportedProtocolVersion};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,
+    SupportedProtocolVersion,
+};
 use windlass_gearman::wire::{Report, Request, Response};
 use windlass_testkit::daemon::{Daemon, Plan};
 
@@ -33,7 +36,9 @@ struct Files {
 
 impl Files {
     fn new(dir: &Path, authority: &Authority) -> Self {
-        let files = Self { dir: dir.to_owned() };
+        let files = Self {
+            dir: dir.to_owned(),
+        };
         files.write("ca.pem", &authority.certificate);
         files.put(&authority.sign("localhost"));
         files
@@ -56,7 +61,9 @@ impl Files {
     /// The sections of a configuration that make a listener use them.
     fn toml(&self) -> String {
         let [chain, key] = ["chain.pem", "key.pem"].map(|name| self.path(name));
-        format!("[gearman]\nlisten = [\"127.0.0.1:0\"]\n[gearman.tls]\ncertificate = {chain:?}\nkey = {key:?}\n")
+        format!(
+            "[gearman]\nlisten = [\"127.0.0.1:0\"]\n[gearman.tls]\ncertificate = {chain:?}\nkey = {key:?}\n"
+        )
     }
 
     fn plan(&self) -> Plan {
@@ -76,12 +83,17 @@ fn client(
     let mut roots = RootCertStore::empty();
     roots.add(der(&authority.certificate)).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_protocol_versions(versions).unwrap().with_root_certificates(roots);
+    let builder = builder
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots);
     Arc::new(match identity {
         None => builder.with_no_client_auth(),
         Some(Identity { certificate, key }) => {
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-            builder.with_client_auth_cert(vec![der(certificate)], key).unwrap()
+            builder
+                .with_client_auth_cert(vec![der(certificate)], key)
+                .unwrap()
         }
     })
 }
@@ -94,7 +106,8 @@ const BOTH: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
 
 /// Connects and shakes hands, as far as the client can determine.
 fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<TlsStream> {
-    let mut session = ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap();
+    let mut session =
+        ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap();
     let mut socket = socket(address)?;
     while session.is_handshaking() {
         session.complete_io(&mut socket)?;
@@ -140,7 +153,11 @@ fn jobs_run_over_tls() {
 
 /// A proxy before an address of the daemon: it speaks TLS to clients, until its runtime ends. It may demand certificates
 /// of an authority.
-fn proxied(files: &Files, demands: Option<&Authority>, daemon: SocketAddr) -> (tokio::runtime::Runtime, SocketAddr) {
+fn proxied(
+    files: &Files,
+    demands: Option<&Authority>,
+    daemon: SocketAddr,
+) -> (tokio::runtime::Runtime, SocketAddr) {
     let [chain, key] = ["chain.pem", "key.pem"].map(|name| fs::read(files.path(name)).unwrap());
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().unwrap();
@@ -155,16 +172,26 @@ fn proxied(files: &Files, demands: Option<&Authority>, daemon: SocketAddr) -> (t
         None => builder.with_no_client_auth(),
     };
     let chain = vec![CertificateDer::from_pem_slice(&chain).unwrap()];
-    let config = builder.with_single_cert(chain, PrivateKeyDer::from_pem_slice(&key).unwrap()).unwrap();
+    let config = builder
+        .with_single_cert(chain, PrivateKeyDer::from_pem_slice(&key).unwrap())
+        .unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let listener = runtime
+        .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+        .unwrap();
     let address = listener.local_addr().unwrap();
     runtime.spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let Ok(mut stream) = acceptor.accept(stream).await else {
+                    return;
+                };
                 let mut behind = tokio::net::TcpStream::connect(daemon).await.unwrap();
                 let _ = tokio::io::copy_bidirectional(&mut stream, &mut behind).await;
             });
@@ -181,19 +208,31 @@ fn commands_reach_a_daemon_behind_a_proxy_with_tls() {
     let (_runtime, address) = proxied(&files, None, daemon.address("http"));
     let windlass = |words: &[&str], authority: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(words).arg("--url").arg(format!("https://localhost:{}", address.port()));
-        command.arg("--ca").arg(authority).env_clear().output().unwrap()
+        command
+            .args(words)
+            .arg("--url")
+            .arg(format!("https://localhost:{}", address.port()));
+        command
+            .arg("--ca")
+            .arg(authority)
+            .env_clear()
+            .output()
+            .unwrap()
     };
     let own = files.path("ca.pem");
     assert_eq!(windlass(&["push", "mails", "hello"], &own).stdout, b"1\n");
     let live = windlass(&["check", "--live"], &own);
-    assert!(live.status.success() && live.stdout.starts_with(b"WINDLASS OK"), "{live:?}");
+    assert!(
+        live.status.success() && live.stdout.starts_with(b"WINDLASS OK"),
+        "{live:?}"
+    );
     let foreign = files.path("foreign.pem");
     fs::write(&foreign, Authority::new().certificate).unwrap();
     let refused = windlass(&["status"], &foreign);
     assert_eq!(refused.status.code(), Some(1));
     assert!(
-        String::from_utf8_lossy(&refused.stderr).contains("no trusted authority has signed its certificate"),
+        String::from_utf8_lossy(&refused.stderr)
+            .contains("no trusted authority has signed its certificate"),
         "{refused:?}"
     );
 }
@@ -210,17 +249,34 @@ fn commands_have_a_certificate_for_a_proxy_that_demands_one() {
     let (_runtime, address) = proxied(&files, Some(&authority), daemon.address("http"));
     let status = |options: &[(&str, &str)]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(["status", "--url", &format!("https://localhost:{}", address.port())]).env_clear();
+        command
+            .args([
+                "status",
+                "--url",
+                &format!("https://localhost:{}", address.port()),
+            ])
+            .env_clear();
         for (option, name) in options {
             command.arg(option).arg(files.path(name));
         }
         command.output().unwrap()
     };
-    let [ca, certificate, key] = [("--ca", "ca.pem"), ("--client-certificate", "own.pem"), ("--client-key", "own.key")];
+    let [ca, certificate, key] = [
+        ("--ca", "ca.pem"),
+        ("--client-certificate", "own.pem"),
+        ("--client-key", "own.key"),
+    ];
     assert_eq!(status(&[ca]).status.code(), Some(1));
-    assert_eq!(status(&[ca, certificate]).status.code(), Some(2), "a certificate without its key");
+    assert_eq!(
+        status(&[ca, certificate]).status.code(),
+        Some(2),
+        "a certificate without its key"
+    );
     let shown = status(&[ca, certificate, key]);
-    assert!(shown.status.success() && shown.stdout.starts_with(b"windlass"), "{shown:?}");
+    assert!(
+        shown.status.success() && shown.stdout.starts_with(b"windlass"),
+        "{shown:?}"
+    );
 }
 
 #[test]
@@ -233,19 +289,43 @@ fn the_bridge_speaks_tls_to_both_sides() {
     let config = client(&authority, None, BOTH);
     let peer = |daemon: &Daemon| Peer::over(connect(daemon.address("gearman"), &config).unwrap());
     peer(&old).submit("mail", "u", "hello").unwrap();
-    let url = |daemon: &Daemon| format!("gearman+tls://localhost:{}", daemon.address("gearman").port());
+    let url = |daemon: &Daemon| {
+        format!(
+            "gearman+tls://localhost:{}",
+            daemon.address("gearman").port()
+        )
+    };
     let bridge = |authority: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(["bridge", "--until-empty=1s", "--from", &url(&old), "--to", &url(&new)]);
-        command.arg("--from-ca").arg(authority).arg("--to-ca").arg(authority).output().unwrap()
+        command.args([
+            "bridge",
+            "--until-empty=1s",
+            "--from",
+            &url(&old),
+            "--to",
+            &url(&new),
+        ]);
+        command
+            .arg("--from-ca")
+            .arg(authority)
+            .arg("--to-ca")
+            .arg(authority)
+            .output()
+            .unwrap()
     };
     let foreign = files.path("foreign.pem");
     fs::write(&foreign, Authority::new().certificate).unwrap();
     let refused = bridge(&foreign);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("invalid peer certificate"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("invalid peer certificate"),
+        "{refused:?}"
+    );
     let moved = bridge(&files.path("ca.pem"));
-    assert!(moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 job moved"), "{moved:?}");
+    assert!(
+        moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 job moved"),
+        "{moved:?}"
+    );
     let mut worker = peer(&new);
     worker.can_do("mail").unwrap();
     assert_eq!(worker.grab().unwrap().unwrap().workload, "hello");
@@ -267,15 +347,21 @@ fn the_bridge_has_a_certificate_for_brokers_that_demand_one() {
     let config = client(&authority, Some(&own), BOTH);
     let peer = |daemon: &Daemon| Peer::over(connect(daemon.address("gearman"), &config).unwrap());
     peer(&old).submit("mail", "u", "hello").unwrap();
-    let [ca, certificate, key] = ["ca.pem", "bridge.pem", "bridge.key"].map(|name| files.path(name));
+    let [ca, certificate, key] =
+        ["ca.pem", "bridge.pem", "bridge.key"].map(|name| files.path(name));
     let bridge = |shows: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(["bridge", "--until-empty=1s"]);
         for (side, daemon) in [("from", &old), ("to", &new)] {
             let port = daemon.address("gearman").port();
-            command.arg(format!("--{side}=gearman+tls://localhost:{port}")).arg(format!("--{side}-ca")).arg(&ca);
+            command
+                .arg(format!("--{side}=gearman+tls://localhost:{port}"))
+                .arg(format!("--{side}-ca"))
+                .arg(&ca);
             if shows.contains(&side) {
-                command.arg(format!("--{side}-certificate")).arg(&certificate);
+                command
+                    .arg(format!("--{side}-certificate"))
+                    .arg(&certificate);
                 command.arg(format!("--{side}-key")).arg(&key);
             }
         }
@@ -284,10 +370,16 @@ fn the_bridge_has_a_certificate_for_brokers_that_demand_one() {
     for shows in [&[][..], &["to"], &["from"]] {
         let refused = bridge(shows);
         assert_eq!(refused.status.code(), Some(1), "{shows:?}: {refused:?}");
-        assert!(String::from_utf8_lossy(&refused.stderr).contains("CertificateRequired"), "{shows:?}: {refused:?}");
+        assert!(
+            String::from_utf8_lossy(&refused.stderr).contains("CertificateRequired"),
+            "{shows:?}: {refused:?}"
+        );
     }
     let moved = bridge(&["from", "to"]);
-    assert!(moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 job moved"), "{moved:?}");
+    assert!(
+        moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 job moved"),
+        "{moved:?}"
+    );
     let mut worker = peer(&new);
     worker.can_do("mail").unwrap();
     assert_eq!(worker.grab().unwrap().unwrap().workload, "hello");
@@ -302,7 +394,9 @@ fn answers_to_a_peer_that_reads_late_arrive_whole_and_in_order() {
     let config = client(&authority, None, BOTH);
     let mut client = connect(daemon.address("gearman"), &config).unwrap();
     let mut worker = Peer::over(connect(daemon.address("gearman"), &config).unwrap());
-    client.write_all(&encoded(&submission("late", "", "x", false))).unwrap();
+    client
+        .write_all(&encoded(&submission("late", "", "x", false)))
+        .unwrap();
     worker.can_do("late").unwrap();
     let job = loop {
         if let Some(job) = worker.grab().unwrap() {
@@ -312,19 +406,38 @@ fn answers_to_a_peer_that_reads_late_arrive_whole_and_in_order() {
     // More than the kernel buffers for a peer that does not read, so that new data arrives while the daemon is in the
     // middle of a write.
     let data: Vec<u8> = (0..8_000_000_u32).map(|n| (n % 251) as u8).collect();
-    client.write_all(&encoded(&Request::Echo { data: data.clone().into() })).unwrap();
+    client
+        .write_all(&encoded(&Request::Echo {
+            data: data.clone().into(),
+        }))
+        .unwrap();
     let mut expected = BytesMut::new();
-    Response::JobCreated { handle: &job.handle }.encode(&mut expected);
+    Response::JobCreated {
+        handle: &job.handle,
+    }
+    .encode(&mut expected);
     let created = expected.len();
     Response::EchoRes { data: &data }.encode(&mut expected);
     let mut said = vec![0; created + 1];
     client.read_exact(&mut said).unwrap();
     for n in 0..100 {
         let data = Bytes::from(vec![n; 100]);
-        Response::Work { handle: &job.handle, report: Report::Data(&data) }.encode(&mut expected);
-        worker.send(&Request::Work { handle: job.handle.clone(), report: Report::Data(data) }).unwrap();
+        Response::Work {
+            handle: &job.handle,
+            report: Report::Data(&data),
+        }
+        .encode(&mut expected);
+        worker
+            .send(&Request::Work {
+                handle: job.handle.clone(),
+                report: Report::Data(data),
+            })
+            .unwrap();
     }
-    assert!(worker.grab().unwrap().is_none(), "the daemon has read all of it");
+    assert!(
+        worker.grab().unwrap().is_none(),
+        "the daemon has read all of it"
+    );
     said.resize(expected.len(), 0);
     client.read_exact(&mut said[created + 1..]).unwrap();
     assert!(said == expected, "other bytes");
@@ -355,30 +468,62 @@ fn spiderq_and_eventmq_speak_tls_at_every_address() {
     let files = Files::new(dir.path(), &authority);
     let [chain, key, ca] = ["chain.pem", "key.pem", "ca.pem"].map(|name| files.path(name));
     let tls = format!("certificate = {chain:?}\nkey = {key:?}\nclient_ca = {ca:?}\n");
-    let lists = ["listen", "admin_listen", "publish_listen", "subscribe_listen"];
-    let lists: String = lists.iter().map(|list| format!("{list} = [\"127.0.0.1:0\"]\n")).collect();
+    let lists = [
+        "listen",
+        "admin_listen",
+        "publish_listen",
+        "subscribe_listen",
+    ];
+    let lists: String = lists
+        .iter()
+        .map(|list| format!("{list} = [\"127.0.0.1:0\"]\n"))
+        .collect();
     let spiderq = "[spiderq]\nlisten = [\"127.0.0.1:0\"]\n";
-    let daemon =
-        files.plan().set(&format!("{spiderq}[spiderq.tls]\n{tls}[eventmq]\n{lists}[eventmq.tls]\n{tls}")).start();
+    let daemon = files
+        .plan()
+        .set(&format!(
+            "{spiderq}[spiderq.tls]\n{tls}[eventmq]\n{lists}[eventmq.tls]\n{tls}"
+        ))
+        .start();
     let signed = client(&authority, Some(&authority.sign("worker")), BOTH);
     let stranger = client(&authority, None, BOTH);
     assert_eq!(
-        zmtp(daemon.address("spiderq"), &signed, "REQ", &message(&[b"", b"\x0b"]), 5).unwrap(),
+        zmtp(
+            daemon.address("spiderq"),
+            &signed,
+            "REQ",
+            &message(&[b"", b"\x0b"]),
+            5
+        )
+        .unwrap(),
         b"\x01\0\0\x01\x11"
     );
     let inform = message(&[b"", b"eMQP/1.0", b"INFORM", b"i", b"", b"scheduler"]);
     for name in ["eventmq", "eventmq-admin", "eventmq-publish"] {
         let said = zmtp(daemon.address(name), &signed, "DEALER", &inform, 17).unwrap();
-        assert!(said.ends_with(b"\x03ACK"), "{name}: {}", said.escape_ascii());
+        assert!(
+            said.ends_with(b"\x03ACK"),
+            "{name}: {}",
+            said.escape_ascii()
+        );
     }
     zmtp(daemon.address("eventmq-subscribe"), &signed, "SUB", b"", 0).unwrap();
-    let names = ["spiderq", "eventmq", "eventmq-admin", "eventmq-publish", "eventmq-subscribe"];
+    let names = [
+        "spiderq",
+        "eventmq",
+        "eventmq-admin",
+        "eventmq-publish",
+        "eventmq-subscribe",
+    ];
     for name in names {
         let refused = zmtp(daemon.address(name), &stranger, "DEALER", b"", 0);
         assert!(refused.is_err(), "{name}: without a certificate");
     }
     wait_for_log(&daemon, "peer sent no certificates");
-    assert!(!daemon.log_text().contains("anyone who can reach"), "clients need a certificate");
+    assert!(
+        !daemon.log_text().contains("anyone who can reach"),
+        "clients need a certificate"
+    );
 }
 
 #[test]
@@ -388,7 +533,10 @@ fn a_unix_socket_beside_it_stays_plain() {
     let files = Files::new(dir.path(), &authority);
     let path = dir.path().join("gearman.sock");
     let listen = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", path.display());
-    let _daemon = files.plan().set(&files.toml().replace("listen = [\"127.0.0.1:0\"]", &listen)).start();
+    let _daemon = files
+        .plan()
+        .set(&files.toml().replace("listen = [\"127.0.0.1:0\"]", &listen))
+        .start();
     let mut peer = Peer::over(UnixStream::connect(path).unwrap());
     assert!(peer.line("version").unwrap().starts_with("OK "));
 }
@@ -401,8 +549,14 @@ fn a_half_closed_peer_gets_its_answers() {
     let daemon = files.plan().set(&files.toml()).start();
     for version in BOTH {
         for says_so in [true, false] {
-            let mut stream = connect(daemon.address("gearman"), &client(&authority, None, &[version])).unwrap();
-            stream.write_all(&encoded(&submission("late", "", "x", true))).unwrap();
+            let mut stream = connect(
+                daemon.address("gearman"),
+                &client(&authority, None, &[version]),
+            )
+            .unwrap();
+            stream
+                .write_all(&encoded(&submission("late", "", "x", true)))
+                .unwrap();
             if says_so {
                 stream.conn.send_close_notify();
             }
@@ -411,14 +565,22 @@ fn a_half_closed_peer_gets_its_answers() {
             let mut said = Vec::new();
             // Without the daemon's close_notify this is an error.
             stream.read_to_end(&mut said).unwrap();
-            assert!(said.starts_with(b"\0RES\0\0\0\x08"), "{version:?} {says_so}: JOB_CREATED: {said:?}");
+            assert!(
+                said.starts_with(b"\0RES\0\0\0\x08"),
+                "{version:?} {says_so}: JOB_CREATED: {said:?}"
+            );
         }
     }
 }
 
 #[test]
 fn openssl_can_connect() {
-    if Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_err() {
+    if Command::new("openssl")
+        .arg("version")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -427,12 +589,29 @@ fn openssl_can_connect() {
     let daemon = files.plan().set(&files.toml()).start();
     for version in ["-tls1_2", "-tls1_3"] {
         let mut command = Command::new("openssl");
-        command.args(["s_client", "-quiet", "-verify_return_error", "-servername", "localhost"]);
-        command.arg(version).arg("-CAfile").arg(files.path("ca.pem"));
+        command.args([
+            "s_client",
+            "-quiet",
+            "-verify_return_error",
+            "-servername",
+            "localhost",
+        ]);
+        command
+            .arg(version)
+            .arg("-CAfile")
+            .arg(files.path("ca.pem"));
         command.args(["-connect", &daemon.address("gearman").to_string()]);
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let piped = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = piped.spawn().unwrap();
-        child.stdin.as_mut().unwrap().write_all(b"version\n").unwrap();
+        child
+            .stdin
+            .as_mut()
+            .unwrap()
+            .write_all(b"version\n")
+            .unwrap();
         let mut said = [0; 3];
         let read = child.stdout.as_mut().unwrap().read_exact(&mut said);
         child.kill().unwrap();
@@ -477,9 +656,15 @@ fn with_a_client_ca_only_clients_it_signed_can_connect() {
             let config = client(&authority, identity, &[version]);
             Peer::over(connect(daemon.address("gearman"), &config)?).line("version")
         };
-        assert!(ask(Some(&signed)).unwrap().starts_with("OK "), "{version:?}");
+        assert!(
+            ask(Some(&signed)).unwrap().starts_with("OK "),
+            "{version:?}"
+        );
         assert!(ask(None).is_err(), "{version:?}: without a certificate");
-        assert!(ask(Some(&stranger)).is_err(), "{version:?}: signed by another");
+        assert!(
+            ask(Some(&stranger)).is_err(),
+            "{version:?}: signed by another"
+        );
     }
     wait_for_log(&daemon, "peer sent no certificates");
     wait_for_log(&daemon, "invalid peer certificate");
@@ -508,9 +693,16 @@ fn invalid_handshakes_end_the_connection() {
         assert!(!said.windows(2).any(|window| window == b"OK"), "{said:?}");
     }
     wait_for_log(&daemon, "TLS handshake failed");
-    let mut peer = Peer::over(connect(daemon.address("gearman"), &client(&authority, None, BOTH)).unwrap());
-    assert!(peer.line("version").unwrap().starts_with("OK "), "others are served");
-    assert!(peer.listing("status").unwrap().is_empty(), "nothing came in");
+    let mut peer =
+        Peer::over(connect(daemon.address("gearman"), &client(&authority, None, BOTH)).unwrap());
+    assert!(
+        peer.line("version").unwrap().starts_with("OK "),
+        "others are served"
+    );
+    assert!(
+        peer.listing("status").unwrap().is_empty(),
+        "nothing came in"
+    );
 }
 
 #[test]
@@ -548,7 +740,11 @@ fn a_renewed_certificate_is_taken_up_on_sighup() {
     let renewed = authority.sign("localhost");
     assert_ne!(shown(&daemon, &config), der(&renewed.certificate));
     files.put(&renewed);
-    assert_ne!(shown(&daemon, &config), der(&renewed.certificate), "not before SIGHUP");
+    assert_ne!(
+        shown(&daemon, &config),
+        der(&renewed.certificate),
+        "not before SIGHUP"
+    );
     daemon.signal("HUP");
     wait_for_log(&daemon, "certificates read again");
     assert_eq!(shown(&daemon, &config), der(&renewed.certificate));
@@ -557,7 +753,10 @@ fn a_renewed_certificate_is_taken_up_on_sighup() {
     daemon.signal("HUP");
     wait_for_log(&daemon, "not the key of the certificate");
     assert_eq!(shown(&daemon, &config), der(&renewed.certificate));
-    assert!(old.line("version").unwrap().starts_with("OK "), "existing connections continue");
+    assert!(
+        old.line("version").unwrap().starts_with("OK "),
+        "existing connections continue"
+    );
 }
 
 #[test]
@@ -567,9 +766,15 @@ fn invalid_files_are_reported_before_the_daemon_listens() {
     let files = Files::new(dir.path(), &authority);
     files.write("empty.pem", "");
     files.write("noise.pem", "-----BEGIN CERTIFICATE-----\nxyz\n");
-    files.write("wrong.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    files.write(
+        "wrong.pem",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    );
     files.write("other.pem", &authority.sign("localhost").key);
-    files.write("locked.pem", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    files.write(
+        "locked.pem",
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+    );
     let table = [
         ("certificate", "no.pem", "cannot read"),
         ("certificate", "empty.pem", "no certificate in it"),
@@ -578,14 +783,22 @@ fn invalid_files_are_reported_before_the_daemon_listens() {
         ("certificate", "wrong.pem", "invalid"),
         ("key", "no.pem", "cannot read"),
         ("key", "chain.pem", "no private key in it"),
-        ("key", "locked.pem", "no private key in it (PEM, not encrypted)"),
+        (
+            "key",
+            "locked.pem",
+            "no private key in it (PEM, not encrypted)",
+        ),
         ("key", "other.pem", "not the key of the certificate"),
         ("client_ca", "no.pem", "cannot read"),
         ("client_ca", "key.pem", "no certificate in it"),
         ("client_ca", "wrong.pem", "invalid"),
     ];
     let config = files.path("windlass.toml");
-    fs::write(&config, format!("data_dir = {:?}\n{}", files.path("data"), files.toml())).unwrap();
+    fs::write(
+        &config,
+        format!("data_dir = {:?}\n{}", files.path("data"), files.toml()),
+    )
+    .unwrap();
     for (key, file, reason) in table {
         for command in ["check", "serve"] {
             let path = files.path(file);
@@ -597,12 +810,20 @@ fn invalid_files_are_reported_before_the_daemon_listens() {
                 .unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{key} {file}: {said}");
-            let named = said.starts_with(&format!("windlass: gearman.tls.{key}: ")) && said.contains(file);
-            assert!(named && said.contains(reason) && said.lines().count() == 1, "{key} {file}: {said}");
+            let named =
+                said.starts_with(&format!("windlass: gearman.tls.{key}: ")) && said.contains(file);
+            assert!(
+                named && said.contains(reason) && said.lines().count() == 1,
+                "{key} {file}: {said}"
+            );
         }
     }
     assert!(!files.path("data").exists(), "nothing was started");
-    let output = Command::new(env!("CARGO_BIN_EXE_windlass")).args(["check", "-c"]).arg(&config).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["check", "-c"])
+        .arg(&config)
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("gearman 127.0.0.1:0 (TLS)\n"), "{output:?}");
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use windlass_engine::{ClientId, Job, JobCommand, JobRef, JobState, Limits, NewJob, QueueKind, Timestamp};
+use windlass_engine::{
+    ClientId, Job, JobCommand, JobRef, JobState, Limits, NewJob, QueueKind, Timestamp,
+};
 use windlass_session::protocol::{Protocol as _, SessionFactory};
 use windlass_session::{Closer, Reason};
 use windlass_testkit::memory::MemoryHub;
@@ -25,7 +27,10 @@ use crate::{beanstalkd, eventmq, faktory, gearman, redis, spiderq};
 const JOBS: u64 = 300;
 /// The first reply with which the server may lie.
 const LIE_AT: u64 = 30;
-const PLAN: Plan = Plan::Counted { warm: 30, window: JOBS - 30 };
+const PLAN: Plan = Plan::Counted {
+    warm: 30,
+    window: JOBS - 30,
+};
 /// Milliseconds that pass when nothing happens: more than an empty FETCH waits.
 const PAUSE_MS: u64 = 2_500;
 /// Pauses without progress after which a run has stalled: more than the empty answers that a worker accepts.
@@ -56,8 +61,15 @@ enum Lie {
 
 /// A server for any number of connections.
 enum Server {
-    Daemon { hub: Box<MemoryHub>, sessions: SessionFactory, clients: Vec<ClientId> },
-    Plain { peer: &'static Plain, jobs: VecDeque<Vec<u8>> },
+    Daemon {
+        hub: Box<MemoryHub>,
+        sessions: SessionFactory,
+        clients: Vec<ClientId>,
+    },
+    Plain {
+        peer: &'static Plain,
+        jobs: VecDeque<Vec<u8>>,
+    },
 }
 
 /// The requests of a peer, each with its reply. A job follows a push, and is a part of the reply to a take.
@@ -71,9 +83,16 @@ struct Plain {
 
 static REDIS: Plain = Plain {
     push: (b"*3\r\n$5\r\nLPUSH\r\n$5\r\nbench\r\n$100\r\n", b":7\r\n"),
-    take: (b"*5\r\n$5\r\nLMOVE\r\n$5\r\nbench\r\n$5\r\ntaken\r\n$5\r\nRIGHT\r\n$4\r\nLEFT\r\n", b"$100\r\n"),
+    take: (
+        b"*5\r\n$5\r\nLMOVE\r\n$5\r\nbench\r\n$5\r\ntaken\r\n$5\r\nRIGHT\r\n$4\r\nLEFT\r\n",
+        b"$100\r\n",
+    ),
     empty: b"$-1\r\n",
-    finish: (b"*4\r\n$4\r\nLREM\r\n$5\r\ntaken\r\n$2\r\n-1\r\n$100\r\n", b":1\r\n", 102),
+    finish: (
+        b"*4\r\n$4\r\nLREM\r\n$5\r\ntaken\r\n$2\r\n-1\r\n$100\r\n",
+        b":1\r\n",
+        102,
+    ),
 };
 static BEANSTALKD: Plain = Plain {
     push: (b"put 0 0 3600 100\r\n", b"INSERTED 7\r\n"),
@@ -96,7 +115,9 @@ impl Plain {
                     None => out.extend(self.empty),
                 }
             } else {
-                let finished = rest.strip_prefix(self.finish.0).unwrap_or_else(|| panic!("{}", rest.escape_ascii()));
+                let finished = rest
+                    .strip_prefix(self.finish.0)
+                    .unwrap_or_else(|| panic!("{}", rest.escape_ascii()));
                 (rest, _) = (&finished[self.finish.2..], out.extend(self.finish.1));
             }
         }
@@ -105,7 +126,10 @@ impl Plain {
 
 impl Server {
     fn of(protocol: &Protocol) -> Self {
-        let plain = |peer| Server::Plain { peer, jobs: VecDeque::new() };
+        let plain = |peer| Server::Plain {
+            peer,
+            jobs: VecDeque::new(),
+        };
         let spiderq = windlass_spiderq::config::Spiderq {
             dialect: windlass_spiderq::config::Dialect::V1_4,
             ..Default::default()
@@ -119,13 +143,28 @@ impl Server {
             _ => return plain(&BEANSTALKD),
         };
         let sessions = Arc::clone(&endpoints.unwrap()[0].sessions);
-        let hub = Box::new(MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7));
-        Server::Daemon { hub, sessions, clients: Vec::new() }
+        let hub = Box::new(MemoryHub::new(
+            Limits::default(),
+            Timestamp(1_700_000_000_000),
+            7,
+        ));
+        Server::Daemon {
+            hub,
+            sessions,
+            clients: Vec::new(),
+        }
     }
 
     /// New connections in the place of those of before.
     fn connect(&mut self, count: usize) {
-        let Server::Daemon { hub, sessions, clients } = self else { return };
+        let Server::Daemon {
+            hub,
+            sessions,
+            clients,
+        } = self
+        else {
+            return;
+        };
         clients.drain(..).for_each(|client| hub.close(client));
         clients.extend((0..count).map(|_| hub.open(|info| sessions(info, Arc::new(NoCloser)))));
     }
@@ -147,16 +186,23 @@ impl Server {
     }
 
     fn collect(&mut self, replies: &mut [Vec<u8>]) {
-        let Server::Daemon { hub, clients, .. } = self else { return };
-        clients.iter().zip(replies).for_each(|(client, replies)| replies.extend(hub.take_output(*client)));
+        let Server::Daemon { hub, clients, .. } = self else {
+            return;
+        };
+        clients
+            .iter()
+            .zip(replies)
+            .for_each(|(client, replies)| replies.extend(hub.take_output(*client)));
     }
 
     fn count(&self) -> u64 {
         match self {
             // A task that was dropped keeps its key.
-            Server::Daemon { hub, .. } => {
-                hub.engine().jobs().filter(|job| job.state != JobState::Parked).count() as u64
-            }
+            Server::Daemon { hub, .. } => hub
+                .engine()
+                .jobs()
+                .filter(|job| job.state != JobState::Parked)
+                .count() as u64,
             Server::Plain { jobs, .. } => jobs.len() as u64,
         }
     }
@@ -166,13 +212,25 @@ impl Server {
         match self {
             Server::Plain { jobs, .. } => {
                 let job = jobs.pop_back();
-                jobs.extend(job.iter().cycle().take(if doubles { 2 } else { 0 }).cloned());
+                jobs.extend(
+                    job.iter()
+                        .cycle()
+                        .take(if doubles { 2 } else { 0 })
+                        .cloned(),
+                );
                 job.is_some()
             }
             Server::Daemon { hub, .. } => {
                 let youngest = hub.engine().jobs().max_by_key(|job| job.id);
-                let Some(job) = youngest.filter(|job| doubles || job.state == JobState::Ready) else { return false };
-                let command = if doubles { push(job, hub) } else { JobCommand::Cancel(JobRef::Id(job.id)) };
+                let Some(job) = youngest.filter(|job| doubles || job.state == JobState::Ready)
+                else {
+                    return false;
+                };
+                let command = if doubles {
+                    push(job, hub)
+                } else {
+                    JobCommand::Cancel(JobRef::Id(job.id))
+                };
                 hub.command(command);
                 true
             }
@@ -183,9 +241,19 @@ impl Server {
 fn push(job: &Job, hub: &MemoryHub) -> JobCommand {
     let queue = hub.engine().queue(job.queue).unwrap().image().name.clone();
     let name = Some(job.name().to_vec().into()).filter(|_| !job.name().is_empty());
-    let kind = if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work };
+    let kind = if job.cycle().is_some() {
+        QueueKind::Cycle
+    } else {
+        QueueKind::Work
+    };
     let new = NewJob::new(job.protocol, queue, job.body().to_vec().into());
-    JobCommand::Push(Box::new(NewJob { kind, name, meta: job.meta(), retry: job.retry, ..new }))
+    JobCommand::Push(Box::new(NewJob {
+        kind,
+        name,
+        meta: job.meta(),
+        retry: job.retry,
+        ..new
+    }))
 }
 
 #[derive(Debug)]
@@ -205,10 +273,20 @@ struct Broker {
 
 impl Broker {
     /// Replaces the replies to these requests by the lie, or returns `None` to hang up.
-    fn on_bytes(&mut self, from: usize, bytes: &[u8], workers: usize, replies: &mut [Vec<u8>]) -> Option<()> {
+    fn on_bytes(
+        &mut self,
+        from: usize,
+        bytes: &[u8],
+        workers: usize,
+        replies: &mut [Vec<u8>],
+    ) -> Option<()> {
         let mut fresh = vec![Vec::new(); replies.len()];
         self.server.send(from, bytes, &mut fresh);
-        let victim = if matches!(self.lie, Lie::AlterJob(_) | Lie::Withhold) { 0 } else { workers };
+        let victim = if matches!(self.lie, Lie::AlterJob(_) | Lie::Withhold) {
+            0
+        } else {
+            workers
+        };
         let reply = fresh.get_mut(victim).filter(|reply| !reply.is_empty());
         if let Some(reply) = reply.filter(|_| self.lie != Lie::None) {
             self.replies += 1;
@@ -219,7 +297,9 @@ impl Broker {
                 // Not every reply has a byte there.
                 Lie::Alter(end) | Lie::AlterJob(end) => {
                     let at = reply.len().checked_sub(end);
-                    at.and_then(|at| reply.get_mut(at)).map(|byte| *byte ^= 1).is_some()
+                    at.and_then(|at| reply.get_mut(at))
+                        .map(|byte| *byte ^= 1)
+                        .is_some()
                 }
                 Lie::Twice => !std::mem::replace(reply, reply.repeat(2)).is_empty(),
                 Lie::Withhold => !std::mem::take(reply).is_empty(),
@@ -228,12 +308,20 @@ impl Broker {
             };
             self.lie = if lied { Lie::None } else { self.lie };
         }
-        replies.iter_mut().zip(fresh).for_each(|(replies, fresh)| replies.extend(fresh));
+        replies
+            .iter_mut()
+            .zip(fresh)
+            .for_each(|(replies, fresh)| replies.extend(fresh));
         Some(())
     }
 
     /// Runs a load of [`JOBS`] on new connections.
-    fn converse(&mut self, protocol: &Protocol, shape: &Shape, acknowledges: bool) -> Result<Measured, Error> {
+    fn converse(
+        &mut self,
+        protocol: &Protocol,
+        shape: &Shape,
+        acknowledges: bool,
+    ) -> Result<Measured, Error> {
         let speakers = protocol.speakers(shape, acknowledges);
         let mut replies = vec![Vec::new(); speakers.len()];
         self.server.connect(speakers.len());
@@ -267,7 +355,11 @@ impl Broker {
             }
             next = driver.on_batch()?;
             if !progress && next == Next::Wait {
-                pauses = if state == driver.state() { pauses + 1 } else { 0 };
+                pauses = if state == driver.state() {
+                    pauses + 1
+                } else {
+                    0
+                };
                 state = driver.state();
                 if pauses > PAUSES_MAX {
                     return Err(Error::Stalled(Duration::ZERO, state));
@@ -284,7 +376,12 @@ impl Broker {
 
 /// As a run does it: fills the queue if the load needs jobs, runs the load, takes out the rest.
 fn run(protocol: &Protocol, shape: Shape, acknowledges: bool, lie: Lie) -> Result<Measured, Error> {
-    let mut broker = Broker { server: Server::of(protocol), lie, replies: 0, last: Vec::new() };
+    let mut broker = Broker {
+        server: Server::of(protocol),
+        lie,
+        replies: 0,
+        last: Vec::new(),
+    };
     if shape.queued > 0 {
         // One producer, so that jobs are numbered in the order in which they arrive.
         broker.converse(protocol, &Shape::submit(1, 7), acknowledges)?;
@@ -295,7 +392,14 @@ fn run(protocol: &Protocol, shape: Shape, acknowledges: bool, lie: Lie) -> Resul
         return Err(Error::Mismatch(format!("{found} instead of {expected}")));
     }
     if protocol.drains && found > 0 {
-        broker.converse(protocol, &Shape { queued: measured.left, ..protocol.empty }, acknowledges)?;
+        broker.converse(
+            protocol,
+            &Shape {
+                queued: measured.left,
+                ..protocol.empty
+            },
+            acknowledges,
+        )?;
         assert_eq!(broker.server.count(), 0);
     }
     Ok(measured)
@@ -304,10 +408,17 @@ fn run(protocol: &Protocol, shape: Shape, acknowledges: bool, lie: Lie) -> Resul
 /// Every job was counted once, and those in the window have a latency.
 fn assert_counted(run: impl Debug, measured: Result<Measured, Error>) {
     let measured = measured.unwrap_or_else(|error| panic!("{run:?}: {error}"));
-    assert!((1..=JOBS - 30).contains(&measured.jobs), "{run:?}: {}", measured.jobs);
+    assert!(
+        (1..=JOBS - 30).contains(&measured.jobs),
+        "{run:?}: {}",
+        measured.jobs
+    );
     assert_eq!(measured.latency.len(), measured.jobs, "{run:?}");
     let sample = measured.sample();
-    assert!(sample[&Metric::JobsPerSecond] > 0.0 && sample[&Metric::P50Micros] >= 1.0, "{run:?}: {sample:?}");
+    assert!(
+        sample[&Metric::JobsPerSecond] > 0.0 && sample[&Metric::P50Micros] >= 1.0,
+        "{run:?}: {sample:?}"
+    );
 }
 
 const ECHO: Shape = Shape::clients(Request::Echo, 1, 1);
@@ -315,27 +426,70 @@ const JOB: Shape = Shape::clients(Request::Job, 2, 1);
 
 #[test]
 fn an_honest_server_is_counted_right() {
-    let cycle = |clients, window| Shape { queued: JOBS, ..Shape::clients(Request::Cycle, clients, window) };
+    let cycle = |clients, window| Shape {
+        queued: JOBS,
+        ..Shape::clients(Request::Cycle, clients, window)
+    };
     let (wake, jobs) = (Shape::flow(1, 1, 4, 1), Shape::clients(Request::Job, 3, 16));
     // Few enough in flight that one round cannot bring all answers before the window opens.
-    let unique = Shape { unique: true, ..Shape::submit(3, 16) };
+    let unique = Shape {
+        unique: true,
+        ..Shape::submit(3, 16)
+    };
     let (free, bound) = (Shape::flow(2, 1, 3, u64::MAX), Shape::flow(2, 128, 3, 10));
-    let (echo, batches) = (|clients, window| Shape::clients(Request::Echo, clients, window), Shape::submit(2, 13));
-    let (fetch, eager, push) = (fetch_ack(3, false, JOBS), fetch_ack(3, true, JOBS), Shape::submit(3, 1));
+    let (echo, batches) = (
+        |clients, window| Shape::clients(Request::Echo, clients, window),
+        Shape::submit(2, 13),
+    );
+    let (fetch, eager, push) = (
+        fetch_ack(3, false, JOBS),
+        fetch_ack(3, true, JOBS),
+        Shape::submit(3, 1),
+    );
     let table: [(&Protocol, &[Shape]); 6] = [
-        (&gearman::GEARMAN, &[ECHO, push, unique, free, bound, wake, foreground(1, 2), JOB, jobs]),
-        (&faktory::FAKTORY, &[push, batches, wake, echo(10, 1), fetch, eager, JOB]),
+        (
+            &gearman::GEARMAN,
+            &[
+                ECHO,
+                push,
+                unique,
+                free,
+                bound,
+                wake,
+                foreground(1, 2),
+                JOB,
+                jobs,
+            ],
+        ),
+        (
+            &faktory::FAKTORY,
+            &[push, batches, wake, echo(10, 1), fetch, eager, JOB],
+        ),
         (
             &spiderq::SPIDERQ,
-            &[ECHO, echo(3, 16), Shape::submit(8, 1), Shape::submit(2, 64), cycle(8, 1), cycle(2, 20), wake],
+            &[
+                ECHO,
+                echo(3, 16),
+                Shape::submit(8, 1),
+                Shape::submit(2, 64),
+                cycle(8, 1),
+                cycle(2, 20),
+                wake,
+            ],
         ),
-        (&eventmq::EVENTMQ, &[delivered(1, 1), delivered(4, 16), delivered(1, 256), push]),
+        (
+            &eventmq::EVENTMQ,
+            &[delivered(1, 1), delivered(4, 16), delivered(1, 256), push],
+        ),
         (&redis::REDIS, &[push, JOB, jobs]),
         (&beanstalkd::BEANSTALKD, &[push, JOB, jobs]),
     ];
     for (protocol, shapes) in table {
         for shape in shapes {
-            assert_counted((protocol.name, shape), run(protocol, *shape, true, Lie::None));
+            assert_counted(
+                (protocol.name, shape),
+                run(protocol, *shape, true, Lie::None),
+            );
         }
     }
     for lie in [Lie::None, Lie::Silent] {
@@ -345,21 +499,54 @@ fn an_honest_server_is_counted_right() {
 
 #[test]
 fn lies_are_caught() {
-    let (flow, wake, push) = (Shape::flow(1, 1, 1, 4096), Shape::flow(1, 1, 1, 1), Shape::submit(1, 1));
+    let (flow, wake, push) = (
+        Shape::flow(1, 1, 1, 4096),
+        Shape::flow(1, 1, 1, 1),
+        Shape::submit(1, 1),
+    );
     let job = Shape::clients(Request::Job, 1, 1);
     let fetch = fetch_ack(1, true, JOBS);
-    let (gearman, faktory, spiderq, eventmq) =
-        (&gearman::GEARMAN, &faktory::FAKTORY, &spiderq::SPIDERQ, &eventmq::EVENTMQ);
+    let (gearman, faktory, spiderq, eventmq) = (
+        &gearman::GEARMAN,
+        &faktory::FAKTORY,
+        &spiderq::SPIDERQ,
+        &eventmq::EVENTMQ,
+    );
     let second = "count mismatch: a reply to no request, or a second one";
     let no_job = "count mismatch: Take was answered with Empty";
     let table = [
-        (gearman, Lie::Lose, flow, "stalled: nothing arrived for 0ns (started 300, acknowledged 300, worked 299"),
+        (
+            gearman,
+            Lie::Lose,
+            flow,
+            "stalled: nothing arrived for 0ns (started 300, acknowledged 300, worked 299",
+        ),
         (gearman, Lie::Double, flow, "was worked twice"),
         (gearman, Lie::AlterJob(93), flow, "was never submitted"),
-        (gearman, Lie::AlterJob(1), flow, "protocol: an unexpected reply: \\x00RES\\x00\\x00\\x00\\x0b"),
-        (gearman, Lie::Alter(1), ECHO, "protocol: an unexpected reply: \\x00RES\\x00\\x00\\x00\\x11"),
-        (gearman, Lie::Alter(8), foreground(1, 1), "count mismatch: Result was answered with Result("),
-        (gearman, Lie::Alter(10), foreground(1, 1), "count mismatch: a result of another job"),
+        (
+            gearman,
+            Lie::AlterJob(1),
+            flow,
+            "protocol: an unexpected reply: \\x00RES\\x00\\x00\\x00\\x0b",
+        ),
+        (
+            gearman,
+            Lie::Alter(1),
+            ECHO,
+            "protocol: an unexpected reply: \\x00RES\\x00\\x00\\x00\\x11",
+        ),
+        (
+            gearman,
+            Lie::Alter(8),
+            foreground(1, 1),
+            "count mismatch: Result was answered with Result(",
+        ),
+        (
+            gearman,
+            Lie::Alter(10),
+            foreground(1, 1),
+            "count mismatch: a result of another job",
+        ),
         (
             gearman,
             Lie::Say(b"\0RES\0\0\0\x13\0\0\0\x10QUEUE_ERROR\0full"),
@@ -371,30 +558,97 @@ fn lies_are_caught() {
         (gearman, Lie::Lose, job, no_job),
         (faktory, Lie::Lose, fetch, no_job),
         (faktory, Lie::Double, fetch, "was worked twice"),
-        (faktory, Lie::Say(b"-ERR no room\r\n"), push, "protocol: an unexpected reply: -ERR no room"),
+        (
+            faktory,
+            Lie::Say(b"-ERR no room\r\n"),
+            push,
+            "protocol: an unexpected reply: -ERR no room",
+        ),
         (faktory, Lie::Twice, push, second),
-        (spiderq, Lie::Lose, push, "count mismatch: 299 instead of 300"),
-        (spiderq, Lie::Double, push, "count mismatch: 301 instead of 300"),
-        (spiderq, Lie::AlterJob(20), wake, "protocol: an unexpected reply"),
-        (spiderq, Lie::AlterJob(105), wake, "protocol: an unexpected reply"),
-        (spiderq, Lie::Say(b"\0\x01\x03"), push, "protocol: an unexpected reply"),
+        (
+            spiderq,
+            Lie::Lose,
+            push,
+            "count mismatch: 299 instead of 300",
+        ),
+        (
+            spiderq,
+            Lie::Double,
+            push,
+            "count mismatch: 301 instead of 300",
+        ),
+        (
+            spiderq,
+            Lie::AlterJob(20),
+            wake,
+            "protocol: an unexpected reply",
+        ),
+        (
+            spiderq,
+            Lie::AlterJob(105),
+            wake,
+            "protocol: an unexpected reply",
+        ),
+        (
+            spiderq,
+            Lie::Say(b"\0\x01\x03"),
+            push,
+            "protocol: an unexpected reply",
+        ),
         (spiderq, Lie::Twice, ECHO, second),
         (spiderq, Lie::Alter(4), ECHO, second),
         (eventmq, Lie::Withhold, wake, "stalled: nothing arrived"),
         (eventmq, Lie::Double, wake, "protocol: an unexpected reply"),
-        (eventmq, Lie::AlterJob(40), wake, "protocol: an unexpected reply"),
-        (eventmq, Lie::AlterJob(76), wake, "protocol: an unexpected reply"),
+        (
+            eventmq,
+            Lie::AlterJob(40),
+            wake,
+            "protocol: an unexpected reply",
+        ),
+        (
+            eventmq,
+            Lie::AlterJob(76),
+            wake,
+            "protocol: an unexpected reply",
+        ),
         (eventmq, Lie::Alter(1), push, second),
         (&redis::REDIS, Lie::Double, job, "was worked twice"),
-        (&redis::REDIS, Lie::Say(b":0\r\n"), job, "protocol: an unexpected reply: :0"),
+        (
+            &redis::REDIS,
+            Lie::Say(b":0\r\n"),
+            job,
+            "protocol: an unexpected reply: :0",
+        ),
         (&redis::REDIS, Lie::Lose, job, no_job),
-        (&beanstalkd::BEANSTALKD, Lie::Double, job, "was worked twice"),
-        (&beanstalkd::BEANSTALKD, Lie::Alter(3), job, "protocol: an unexpected reply"),
-        (&beanstalkd::BEANSTALKD, Lie::Say(b"DELETED\r\n"), push, "count mismatch: Push was answered with Finished"),
+        (
+            &beanstalkd::BEANSTALKD,
+            Lie::Double,
+            job,
+            "was worked twice",
+        ),
+        (
+            &beanstalkd::BEANSTALKD,
+            Lie::Alter(3),
+            job,
+            "protocol: an unexpected reply",
+        ),
+        (
+            &beanstalkd::BEANSTALKD,
+            Lie::Say(b"DELETED\r\n"),
+            push,
+            "count mismatch: Push was answered with Finished",
+        ),
     ];
     for (protocol, lie, shape, expected) in table {
-        let error = run(protocol, shape, true, lie).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(error.contains(expected), "{} {lie:?}: {error}", protocol.name);
+        let error = run(protocol, shape, true, lie)
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
+        assert!(
+            error.contains(expected),
+            "{} {lie:?}: {error}",
+            protocol.name
+        );
     }
 }
 
@@ -406,10 +660,21 @@ fn push_of(protocol: &Protocol) -> Vec<u8> {
     let mut speaker = protocol.speakers(&shape, true).remove(0);
     let (mut out, mut replies) = (Vec::new(), [Vec::new()]);
     server.connect(1);
-    speaker.on_wake(&mut Context { out: &mut out, tally: &mut tally });
+    speaker.on_wake(&mut Context {
+        out: &mut out,
+        tally: &mut tally,
+    });
     while tally.started == 0 {
         server.send(0, &std::mem::take(&mut out), &mut replies);
-        let used = speaker.on_bytes(&replies[0], &mut Context { out: &mut out, tally: &mut tally }).unwrap();
+        let used = speaker
+            .on_bytes(
+                &replies[0],
+                &mut Context {
+                    out: &mut out,
+                    tally: &mut tally,
+                },
+            )
+            .unwrap();
         replies[0].drain(..used);
     }
     out

@@ -112,18 +112,40 @@ impl Alone {
         let programs = Programs::new(Some(windlass.to_owned()), None);
         let data_root = self.data_root.clone().unwrap_or_else(std::env::temp_dir);
         let (idle, interrupt) = (Idle::Sleep, &Interrupt::install()?);
-        let run = Run { programs: &programs, data_root: &data_root, plan, idle, counts_replies: false, interrupt };
+        let run = Run {
+            programs: &programs,
+            data_root: &data_root,
+            plan,
+            idle,
+            counts_replies: false,
+            interrupt,
+        };
         let protocol = self.protocol.protocol();
         let sample = match &self.at {
             Some(address) => run.on_running(protocol, &self.running(address)?, &shape)?,
             None => {
                 let (name, about) = ("bench".to_owned(), String::new());
-                let case =
-                    Case { protocol, name, group: "bench", about, needs: Needs::Memory, work: Work::Load(shape) };
-                run.of(&case, Peer::Windlass { durability: self.durability, way: Way::Tcp })?
+                let case = Case {
+                    protocol,
+                    name,
+                    group: "bench",
+                    about,
+                    needs: Needs::Memory,
+                    work: Work::Load(shape),
+                };
+                run.of(
+                    &case,
+                    Peer::Windlass {
+                        durability: self.durability,
+                        way: Way::Tcp,
+                    },
+                )?
             }
         };
-        Ok(Figures { load: self.clone(), sample })
+        Ok(Figures {
+            load: self.clone(),
+            sample,
+        })
     }
 
     fn shape(&self) -> Result<Shape, Error> {
@@ -131,13 +153,15 @@ impl Alone {
         match (self.load, self.protocol) {
             (Load::Flow, _) => Ok(Shape::flow(clients, window, workers, BACKLOG_MAX)),
             (Load::Push, _) => Ok(Shape::submit(clients, window)),
-            (Load::Cycle, Front::Faktory) if window > 1 => {
-                Err(Error::Usage("a connection of Faktory's has one job at a time: --window 1".to_owned()))
+            (Load::Cycle, Front::Faktory) if window > 1 => Err(Error::Usage(
+                "a connection of Faktory's has one job at a time: --window 1".to_owned(),
+            )),
+            (Load::Cycle, Front::Gearman | Front::Faktory) => {
+                Ok(Shape::clients(Request::Job, clients, window))
             }
-            (Load::Cycle, Front::Gearman | Front::Faktory) => Ok(Shape::clients(Request::Job, clients, window)),
-            (Load::Cycle, Front::Spiderq | Front::Eventmq) => {
-                Err(Error::Usage("--load cycle: gearman or faktory expected".to_owned()))
-            }
+            (Load::Cycle, Front::Spiderq | Front::Eventmq) => Err(Error::Usage(
+                "--load cycle: gearman or faktory expected".to_owned(),
+            )),
         }
     }
 
@@ -150,11 +174,20 @@ impl Alone {
         let endpoint = match address.strip_prefix("unix:") {
             Some(path) => Endpoint::unix(path).map_err(Error::io(format!("name {address}")))?,
             None => {
-                let mut found = address.to_socket_addrs().map_err(Error::io(format!("look up {address}")))?;
-                found.next().ok_or_else(|| Error::Usage(format!("--at {address}: no such address")))?.into()
+                let mut found = address
+                    .to_socket_addrs()
+                    .map_err(Error::io(format!("look up {address}")))?;
+                found
+                    .next()
+                    .ok_or_else(|| Error::Usage(format!("--at {address}: no such address")))?
+                    .into()
             }
         };
-        Ok(Ports { front: endpoint.clone(), back: endpoint, admin: loopback(0) })
+        Ok(Ports {
+            front: endpoint.clone(),
+            back: endpoint,
+            admin: loopback(0),
+        })
     }
 }
 
@@ -181,7 +214,15 @@ impl Figures {
 
     /// One object, with null for what is not known of a daemon that ran already.
     fn json(&self) -> serde_json::Value {
-        let Alone { protocol, load, clients, window, seconds, jobs, .. } = &self.load;
+        let Alone {
+            protocol,
+            load,
+            clients,
+            window,
+            seconds,
+            jobs,
+            ..
+        } = &self.load;
         serde_json::json!({
             "protocol": protocol,
             "load": load,
@@ -203,31 +244,55 @@ impl Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Alone { load, clients, workers, window, seconds, jobs, json, .. } = &self.load;
+        let Alone {
+            load,
+            clients,
+            workers,
+            window,
+            seconds,
+            jobs,
+            json,
+            ..
+        } = &self.load;
         if *json {
             return write!(f, "{}", self.json());
         }
         let (what, latency) = match load {
-            Load::Flow => (format!("{clients} clients push, {workers} workers take and finish"), "push to worker"),
+            Load::Flow => (
+                format!("{clients} clients push, {workers} workers take and finish"),
+                "push to worker",
+            ),
             Load::Push => (format!("{clients} clients push"), "push to answer"),
-            Load::Cycle => (format!("{clients} clients push, take and finish"), "push to worker"),
+            Load::Cycle => (
+                format!("{clients} clients push, take and finish"),
+                "push to worker",
+            ),
         };
         let length = jobs.map_or_else(|| format!("{seconds} s"), |jobs| format!("{jobs} jobs"));
         writeln!(f, "load      {what}, {window} in flight each, {length}")?;
         if let Some(durability) = self.durability() {
             writeln!(f, "daemon    started for this, durability {durability}")?;
         }
-        let [rate, p50, p99] =
-            [Metric::JobsPerSecond, Metric::P50Micros, Metric::P99Micros].map(|it| self.of(it).unwrap_or_default());
-        write!(f, "jobs/s    {rate:.0}\n{latency}  p50 {p50:.0} µs, p99 {p99:.0} µs")?;
+        let [rate, p50, p99] = [Metric::JobsPerSecond, Metric::P50Micros, Metric::P99Micros]
+            .map(|it| self.of(it).unwrap_or_default());
+        write!(
+            f,
+            "jobs/s    {rate:.0}\n{latency}  p50 {p50:.0} µs, p99 {p99:.0} µs"
+        )?;
         if let Some(micros) = self.of(Metric::ServerMicrosPerJob) {
             write!(f, "\ncpu       {micros:.1} µs of the daemon for each job")?;
         }
         if let Some(mib) = self.of(Metric::RssMib) {
             write!(f, "\nmemory    {mib:.0} MiB of the daemon")?;
         }
-        if let Some(busy) = self.of(Metric::ClientBusyPercent).filter(|busy| *busy > 95.0) {
-            write!(f, "\nthe load itself took {busy:.0} % of a core, and may have been the limit")?;
+        if let Some(busy) = self
+            .of(Metric::ClientBusyPercent)
+            .filter(|busy| *busy > 95.0)
+        {
+            write!(
+                f,
+                "\nthe load itself took {busy:.0} % of a core, and may have been the limit"
+            )?;
         }
         Ok(())
     }
@@ -248,19 +313,35 @@ mod tests {
     fn refusal(words: &[&str]) -> Option<String> {
         let line = Line::try_parse_from([&["bench"], words].concat()).unwrap();
         let outcome = Plan::asked(None, line.alone.seconds).and(line.alone.shape());
-        let running = line.alone.at.as_deref().map(|at| line.alone.running(at)).transpose();
-        outcome.err().or_else(|| running.err()).map(|error| error.to_string())
+        let running = line
+            .alone
+            .at
+            .as_deref()
+            .map(|at| line.alone.running(at))
+            .transpose();
+        outcome
+            .err()
+            .or_else(|| running.err())
+            .map(|error| error.to_string())
     }
 
     #[test]
     fn loads_that_make_no_sense_are_refused() {
-        for words in [&["gearman"][..], &["faktory", "--load", "cycle"], &["eventmq"], &["spiderq", "--load", "push"]] {
+        for words in [
+            &["gearman"][..],
+            &["faktory", "--load", "cycle"],
+            &["eventmq"],
+            &["spiderq", "--load", "push"],
+        ] {
             assert_eq!(refusal(words), None, "{words:?}");
         }
         assert_eq!(refusal(&["faktory", "--at", "unix:/tmp/socket"]), None);
         let table = [
             (&["spiderq", "--load", "cycle"][..], "gearman or faktory"),
-            (&["faktory", "--load", "cycle", "--window", "2"], "one job at a time"),
+            (
+                &["faktory", "--load", "cycle", "--window", "2"],
+                "one job at a time",
+            ),
             (&["eventmq", "--at", "127.0.0.1:1"], "in the same queue"),
             (&["--seconds", "0"], "too few"),
             (&["--at", "nowhere"], "look up nowhere"),
@@ -281,13 +362,27 @@ mod tests {
             (Metric::RssMib, 30.0),
             (Metric::ClientBusyPercent, 99.0),
         ]);
-        let mut figures = Figures { load: line.alone, sample };
+        let mut figures = Figures {
+            load: line.alone,
+            sample,
+        };
         let json: serde_json::Value = serde_json::from_str(&figures.to_string()).unwrap();
-        assert_eq!((&json["protocol"], &json["jobs_per_second"]), (&"faktory".into(), &1234.5.into()));
-        assert_eq!((&json["workers"], &json["server_micros_per_job"]), (&0.into(), &serde_json::Value::Null));
+        assert_eq!(
+            (&json["protocol"], &json["jobs_per_second"]),
+            (&"faktory".into(), &1234.5.into())
+        );
+        assert_eq!(
+            (&json["workers"], &json["server_micros_per_job"]),
+            (&0.into(), &serde_json::Value::Null)
+        );
         figures.load.json = false;
         let text = figures.to_string();
-        for expected in ["8 clients push, 1 in flight each, 5 s", "durability sync", "p99 20 µs", "99 % of a core"] {
+        for expected in [
+            "8 clients push, 1 in flight each, 5 s",
+            "durability sync",
+            "p99 20 µs",
+            "99 % of a core",
+        ] {
             assert!(text.contains(expected), "{expected}: {text}");
         }
     }

@@ -32,23 +32,34 @@ impl Wire for Beanstalkd {
 
     #[inline]
     fn read<'a>(&mut self, bytes: &'a [u8], _: &mut Context<'_>) -> Read<'a> {
-        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+            return Ok(None);
+        };
         let (line, mut rest) = bytes.split_at_checked(end + 1).unwrap_or((bytes, b""));
         let reply = match line.strip_prefix(b"RESERVED ") {
             _ if line.starts_with(b"INSERTED ") => Reply::Accepted,
             _ if line == b"DELETED\r\n" => Reply::Finished,
             Some(head) => {
-                let Some((body, behind)) = rest.split_at_checked(BODY_BYTES + 2) else { return Ok(None) };
+                let Some((body, behind)) = rest.split_at_checked(BODY_BYTES + 2) else {
+                    return Ok(None);
+                };
                 rest = behind;
-                job_of(head, body).map(Reply::Job).ok_or_else(|| strange(bytes))?
+                job_of(head, body)
+                    .map(Reply::Job)
+                    .ok_or_else(|| strange(bytes))?
             }
             None => return Err(strange(bytes)),
         };
-        Ok(Some(Incoming { reply, of: None, rest }))
+        Ok(Some(Incoming {
+            reply,
+            of: None,
+            rest,
+        }))
     }
 
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
-        jobs.iter().for_each(|stamp| cx.put([PUT, &stamp.to_body(), b"\r\n"]));
+        jobs.iter()
+            .for_each(|stamp| cx.put([PUT, &stamp.to_body(), b"\r\n"]));
     }
 
     fn take(&mut self, _: Stamp, cx: &mut Context<'_>) {
@@ -65,7 +76,10 @@ impl Wire for Beanstalkd {
 #[inline]
 fn job_of<'a>(head: &'a [u8], body: &'a [u8]) -> Option<Job<'a>> {
     let lease = head.strip_suffix(b" 100\r\n")?;
-    Some(Job { lease, stamp: Stamp::of_body(body.strip_suffix(b"\r\n")?)? })
+    Some(Job {
+        lease,
+        stamp: Stamp::of_body(body.strip_suffix(b"\r\n")?)?,
+    })
 }
 
 /// Ready and reserved jobs together.

@@ -25,7 +25,10 @@ pub(crate) enum Work {
     /// Fill a queue, kill the server, and start it again.
     Restart { jobs: u64 },
     /// A protocol's own work, with a released program.
-    Own { jobs: u64, run: fn(&Run<'_>, u64, &Server, &Home) -> Result<Sample, Error> },
+    Own {
+        jobs: u64,
+        run: fn(&Run<'_>, u64, &Server, &Home) -> Result<Sample, Error>,
+    },
 }
 
 /// What a case requires of a server.
@@ -65,7 +68,11 @@ pub(crate) fn by_names(all: &[Case], names: &[String]) -> Result<Vec<Case>, Erro
         found.extend(all.iter().filter(is_meant).cloned());
         if found.len() == before {
             let sized = all.iter().find_map(|case| case.sized(name));
-            found.push(sized.ok_or_else(|| Error::Usage(format!("no case or group {name:?}; see --list")))?);
+            found.push(
+                sized.ok_or_else(|| {
+                    Error::Usage(format!("no case or group {name:?}; see --list"))
+                })?,
+            );
         }
     }
     Ok(found)
@@ -82,14 +89,22 @@ impl Case {
     /// This case under another name, which ends in another number of jobs.
     fn sized(&self, name: &str) -> Option<Self> {
         let (kind, count) = name.rsplit_once('-')?;
-        let jobs = count_of(count).filter(|_| self.name.rsplit_once('-').is_some_and(|(own, _)| own == kind))?;
+        let jobs = count_of(count).filter(|_| {
+            self.name
+                .rsplit_once('-')
+                .is_some_and(|(own, _)| own == kind)
+        })?;
         let work = match self.work {
             Work::Fill { unique, .. } => Work::Fill { jobs, unique },
             Work::Restart { .. } => Work::Restart { jobs },
             Work::Own { run, .. } => Work::Own { jobs, run },
             Work::Load(_) | Work::Idle(..) => return None,
         };
-        Some(Self { name: name.to_owned(), work, ..self.clone() })
+        Some(Self {
+            name: name.to_owned(),
+            work,
+            ..self.clone()
+        })
     }
 }
 
@@ -118,10 +133,18 @@ mod tests {
             let names: Vec<_> = all.iter().map(|case| case.name.clone()).collect();
             let distinct: std::collections::BTreeSet<_> = names.iter().collect();
             assert_eq!(distinct.len(), names.len());
-            assert!(by_names(&all, &names).unwrap().iter().map(|case| &case.name).eq(&names));
+            assert!(
+                by_names(&all, &names)
+                    .unwrap()
+                    .iter()
+                    .map(|case| &case.name)
+                    .eq(&names)
+            );
             assert!(list(&all).contains(&names[0]));
-            let wrong =
-                ["", "fill", "fill-", "fill-0", "fill-k", "fill-99m", "drain-1k", "bg-2", "-1k", "e2e-", "ping-1x2"];
+            let wrong = [
+                "", "fill", "fill-", "fill-0", "fill-k", "fill-99m", "drain-1k", "bg-2", "-1k",
+                "e2e-", "ping-1x2",
+            ];
             assert!(wrong.iter().all(|name| count(&all, name).is_err()));
         }
     }

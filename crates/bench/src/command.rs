@@ -22,7 +22,12 @@ struct Cli {
     /// Whose cases to run.
     cases_of: Set,
     /// Cases and groups of cases; --list names them.
-    #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',', default_value = "default")]
+    #[arg(
+        long = "case",
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        default_value = "default"
+    )]
     cases: Vec<String>,
     /// Servers to compare: windlass, windlass-unix (over a Unix socket), windlass-watched (while it is scraped),
     /// windlass-fair (100,000 keys take turns), gearmand, gearmand-tN (N threads), gearmand-sqlite,
@@ -30,7 +35,12 @@ struct Cli {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     peers: Vec<String>,
     /// The durability settings to run windlass with.
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "sync,interval")]
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        default_value = "sync,interval"
+    )]
     durability: Vec<Durability>,
     #[command(flatten)]
     setup: Setup,
@@ -84,20 +94,34 @@ impl Cli {
             let unknown = || Error::Usage(format!("unknown peer {name:?}; see --help"));
             Peer::named(name, &self.durability).ok_or_else(unknown)
         };
-        Ok(names.into_iter().map(named).collect::<Result<Vec<_>, _>>()?.concat())
+        Ok(names
+            .into_iter()
+            .map(named)
+            .collect::<Result<Vec<_>, _>>()?
+            .concat())
     }
 
     /// Runs or lists cases. Returns whether every run succeeded.
     fn run(self) -> Result<bool, Error> {
         let all = self.all_cases();
         if self.list {
-            io::stdout().write_all(cases::list(&all).as_bytes()).map_err(Error::io("write the list"))?;
+            io::stdout()
+                .write_all(cases::list(&all).as_bytes())
+                .map_err(Error::io("write the list"))?;
             return Ok(true);
         }
         let (cases, peers) = (cases::by_names(&all, &self.cases)?, self.peers()?);
-        let comparison = Comparison { cases, peers, skips_missing: self.peers.is_empty(), setup: self.setup };
+        let comparison = Comparison {
+            cases,
+            peers,
+            skips_missing: self.peers.is_empty(),
+            setup: self.setup,
+        };
         let mut report = comparison.hold(&Interrupt::install()?, show)?;
-        report.facts.push(("command".to_owned(), std::env::args().skip(1).collect::<Vec<_>>().join(" ")));
+        report.facts.push((
+            "command".to_owned(),
+            std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        ));
         if let Some(path) = &self.out {
             write(path, &report.text())?;
         }
@@ -116,7 +140,13 @@ pub fn compare() -> ExitCode {
             eprintln!("windlass-bench: {error}");
             ExitCode::FAILURE
         },
-        |succeeded| if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE },
+        |succeeded| {
+            if succeeded {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
+        },
     )
 }
 
@@ -145,12 +175,31 @@ mod tests {
 
     #[test]
     fn lists_are_split_at_commas() {
-        let words = ["windlass-bench", "gearman", "--case", "bg-1,pipe-8", "--peers", "gearmand-t0,windlass"];
+        let words = [
+            "windlass-bench",
+            "gearman",
+            "--case",
+            "bg-1,pipe-8",
+            "--peers",
+            "gearmand-t0,windlass",
+        ];
         let cli = Cli::try_parse_from(words).unwrap();
         assert_eq!(cli.cases, ["bg-1", "pipe-8"]);
         let names: Vec<_> = cli.peers().unwrap().iter().map(Peer::to_string).collect();
         assert_eq!(names, ["gearmand-t0", "windlass-sync", "windlass-interval"]);
-        assert!(Cli::try_parse_from(["windlass-bench", "gearman", "--peers", "nobody"]).unwrap().peers().is_err());
-        assert_eq!(Cli::try_parse_from(["windlass-bench", "summary"]).unwrap().peers().unwrap().len(), 16);
+        assert!(
+            Cli::try_parse_from(["windlass-bench", "gearman", "--peers", "nobody"])
+                .unwrap()
+                .peers()
+                .is_err()
+        );
+        assert_eq!(
+            Cli::try_parse_from(["windlass-bench", "summary"])
+                .unwrap()
+                .peers()
+                .unwrap()
+                .len(),
+            16
+        );
     }
 }

@@ -58,14 +58,36 @@ pub(crate) struct Setup {
 impl Comparison {
     /// Runs everything and passes each case to `show` as soon as it is finished. [`Error::Usage`] and
     /// [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
-    pub(crate) fn hold(&self, interrupt: &Interrupt, mut show: impl FnMut(&CaseResult)) -> Result<Report, Error> {
-        let Setup { runs, seconds, jobs, spin, windlass_bin, eventmq_venv, data_root } = self.setup.clone();
-        let (plan, data_root) = (Plan::asked(jobs, seconds)?, data_root.unwrap_or_else(std::env::temp_dir));
+    pub(crate) fn hold(
+        &self,
+        interrupt: &Interrupt,
+        mut show: impl FnMut(&CaseResult),
+    ) -> Result<Report, Error> {
+        let Setup {
+            runs,
+            seconds,
+            jobs,
+            spin,
+            windlass_bin,
+            eventmq_venv,
+            data_root,
+        } = self.setup.clone();
+        let (plan, data_root) = (
+            Plan::asked(jobs, seconds)?,
+            data_root.unwrap_or_else(std::env::temp_dir),
+        );
         let has_venv = eventmq_venv.is_some();
         let programs = Programs::new(windlass_bin, eventmq_venv);
-        let mut report = Report { facts: facts(runs, &plan, &data_root)?, cases: Vec::new() };
+        let mut report = Report {
+            facts: facts(runs, &plan, &data_root)?,
+            cases: Vec::new(),
+        };
         let (mut peers, mut left_out) = (Vec::new(), Vec::new());
-        for peer in self.peers.iter().filter(|peer| self.cases.iter().any(|case| peer.fits(case))) {
+        for peer in self
+            .peers
+            .iter()
+            .filter(|peer| self.cases.iter().any(|case| peer.fits(case)))
+        {
             match programs.version(*peer) {
                 Ok(version) => {
                     report.facts.push((peer.to_string(), version));
@@ -78,21 +100,57 @@ impl Comparison {
             }
         }
         let needs_venv = |case: &Case| matches!(case.work, Work::Own { .. });
-        let (unable, cases): (Vec<_>, Vec<_>) = self.cases.iter().partition(|case| !has_venv && needs_venv(case));
+        let (unable, cases): (Vec<_>, Vec<_>) = self
+            .cases
+            .iter()
+            .partition(|case| !has_venv && needs_venv(case));
         if cases.is_empty() {
             programs.venv()?;
         }
-        left_out.extend(unable.iter().map(|case| format!("{} (there is no --eventmq-venv)", case.name)));
-        report.facts.extend(left_out.into_iter().map(|what| ("left out".to_owned(), what)));
-        let clients = cases.iter().filter_map(|case| case.protocol.client).collect::<BTreeSet<_>>();
-        report.facts.extend(clients.into_iter().map(|client| ("client".to_owned(), client.to_owned())));
+        left_out.extend(
+            unable
+                .iter()
+                .map(|case| format!("{} (there is no --eventmq-venv)", case.name)),
+        );
+        report.facts.extend(
+            left_out
+                .into_iter()
+                .map(|what| ("left out".to_owned(), what)),
+        );
+        let clients = cases
+            .iter()
+            .filter_map(|case| case.protocol.client)
+            .collect::<BTreeSet<_>>();
+        report.facts.extend(
+            clients
+                .into_iter()
+                .map(|client| ("client".to_owned(), client.to_owned())),
+        );
         eprint!("{}", report.text());
         let idle = if spin { Idle::Spin } else { Idle::Sleep };
-        let run = Run { programs: &programs, data_root: &data_root, plan, idle, counts_replies: true, interrupt };
+        let run = Run {
+            programs: &programs,
+            data_root: &data_root,
+            plan,
+            idle,
+            counts_replies: true,
+            interrupt,
+        };
         for case in cases {
-            let entrants: Vec<Peer> = peers.iter().copied().filter(|peer| peer.fits(case)).collect();
-            let rows = entrants.iter().map(|peer| Row::new(peer.to_string(), peer.is_compared())).collect();
-            let mut result = CaseResult { name: case.name.clone(), about: case.about.clone(), rows };
+            let entrants: Vec<Peer> = peers
+                .iter()
+                .copied()
+                .filter(|peer| peer.fits(case))
+                .collect();
+            let rows = entrants
+                .iter()
+                .map(|peer| Row::new(peer.to_string(), peer.is_compared()))
+                .collect();
+            let mut result = CaseResult {
+                name: case.name.clone(),
+                about: case.about.clone(),
+                rows,
+            };
             result.run(runs, |index| match entrants.get(index) {
                 Some(peer) => run.of(case, *peer),
                 None => Err(Error::Usage("a row without a peer".to_owned())),
@@ -109,13 +167,23 @@ fn facts(runs: u32, plan: &Plan, data_root: &Path) -> Result<Vec<(String, String
     process::raise_open_files()?;
     let mut facts = process::machine_facts();
     let kind = process::file_system(data_root);
-    let note = if kind == "tmpfs" { " (memory: what is written there is never on a disk)" } else { "" };
-    facts.push(("data on".to_owned(), format!("{kind}{note}, {}", data_root.display())));
+    let note = if kind == "tmpfs" {
+        " (memory: what is written there is never on a disk)"
+    } else {
+        ""
+    };
+    facts.push((
+        "data on".to_owned(),
+        format!("{kind}{note}, {}", data_root.display()),
+    ));
     let length = match plan {
         Plan::Timed { warm, window } => format!("{window:?} after {warm:?} of warming up"),
         Plan::Counted { warm, window } => format!("{window} jobs after {warm} to warm up"),
     };
-    facts.push(("runs".to_owned(), format!("{runs}, interleaved; steady loads: {length}")));
+    facts.push((
+        "runs".to_owned(),
+        format!("{runs}, interleaved; steady loads: {length}"),
+    ));
     Ok(facts)
 }
 
@@ -135,12 +203,20 @@ pub(crate) struct Row {
 impl Row {
     /// A peer without results.
     pub(crate) fn new(name: String, ours: bool) -> Self {
-        Self { name, ours, samples: Vec::new(), failure: None }
+        Self {
+            name,
+            ours,
+            samples: Vec::new(),
+            failure: None,
+        }
     }
 
     /// All values of one metric, in the order of the rounds.
     pub(crate) fn values(&self, metric: Metric) -> Vec<f64> {
-        self.samples.iter().filter_map(|sample| sample.get(&metric).copied()).collect()
+        self.samples
+            .iter()
+            .filter_map(|sample| sample.get(&metric).copied())
+            .collect()
     }
 }
 
@@ -165,7 +241,9 @@ impl CaseResult {
         mut run: impl FnMut(usize) -> Result<Sample, Error>,
     ) -> Result<(), Error> {
         let width = self.rows.len();
-        for at in (0..rounds as usize).flat_map(|round| (0..width).map(move |step| (round + step) % width)) {
+        for at in (0..rounds as usize)
+            .flat_map(|round| (0..width).map(move |step| (round + step) % width))
+        {
             let Some(row) = self.rows.get_mut(at).filter(|row| row.failure.is_none()) else {
                 continue;
             };
@@ -184,8 +262,15 @@ mod tests {
     use super::*;
 
     fn case(names: &[&str]) -> CaseResult {
-        let rows = names.iter().map(|name| Row::new((*name).to_owned(), false)).collect();
-        CaseResult { name: "c".into(), about: "about".into(), rows }
+        let rows = names
+            .iter()
+            .map(|name| Row::new((*name).to_owned(), false))
+            .collect();
+        CaseResult {
+            name: "c".into(),
+            about: "about".into(),
+            rows,
+        }
     }
 
     #[test]
@@ -194,12 +279,25 @@ mod tests {
         let mut order = Vec::new();
         case.run(3, |index| {
             order.push(index);
-            if index == 1 { Err(Error::Mismatch("one lost".into())) } else { Ok(Sample::from([(Metric::RssMib, 1.0)])) }
+            if index == 1 {
+                Err(Error::Mismatch("one lost".into()))
+            } else {
+                Ok(Sample::from([(Metric::RssMib, 1.0)]))
+            }
         })
         .unwrap();
         assert_eq!(order, [0, 1, 2, 2, 0, 2, 0]);
-        assert_eq!(case.rows.iter().map(|row| row.samples.len()).collect::<Vec<_>>(), [3, 0, 3]);
-        assert_eq!(case.rows[1].failure.as_deref(), Some("count mismatch: one lost"));
+        assert_eq!(
+            case.rows
+                .iter()
+                .map(|row| row.samples.len())
+                .collect::<Vec<_>>(),
+            [3, 0, 3]
+        );
+        assert_eq!(
+            case.rows[1].failure.as_deref(),
+            Some("count mismatch: one lost")
+        );
         assert_eq!(case.rows[0].values(Metric::RssMib), [1.0; 3]);
     }
 

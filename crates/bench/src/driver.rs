@@ -19,7 +19,9 @@ impl Context<'_> {
     /// Sends these bytes.
     #[inline]
     pub(crate) fn put<const PARTS: usize>(&mut self, parts: [&[u8]; PARTS]) {
-        parts.iter().for_each(|part| self.out.extend_from_slice(part));
+        parts
+            .iter()
+            .for_each(|part| self.out.extend_from_slice(part));
     }
 }
 
@@ -52,13 +54,21 @@ impl Plan {
     /// A steady load of this number of jobs, or else of this length. [`Error::Usage`] for a time out of range.
     pub(crate) fn asked(jobs: Option<u64>, seconds: f64) -> Result<Self, Error> {
         if let Some(window) = jobs {
-            return Ok(Self::Counted { warm: window / 10, window });
+            return Ok(Self::Counted {
+                warm: window / 10,
+                window,
+            });
         }
         if !(0.05..=SECONDS_MAX).contains(&seconds) {
-            return Err(Error::Usage(format!("{seconds} seconds are too few or too many")));
+            return Err(Error::Usage(format!(
+                "{seconds} seconds are too few or too many"
+            )));
         }
         let warm = (seconds * WARM_SHARE).max(WARM_SECONDS_MIN);
-        Ok(Self::Timed { warm: Duration::from_secs_f64(warm), window: Duration::from_secs_f64(seconds) })
+        Ok(Self::Timed {
+            warm: Duration::from_secs_f64(warm),
+            window: Duration::from_secs_f64(seconds),
+        })
     }
 
     /// A window of this number of jobs, without a warm-up.
@@ -104,7 +114,12 @@ pub(crate) enum Next {
 #[derive(Debug)]
 enum Phase {
     Warming,
-    Measuring { since_nanos: u64, done: u64, wakes: u64, cpu: CpuTimes },
+    Measuring {
+        since_nanos: u64,
+        done: u64,
+        wakes: u64,
+        cpu: CpuTimes,
+    },
     Closing(Measured),
 }
 
@@ -120,8 +135,20 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// A driver with one speaker per connection, for the server with this process id, if that is known.
-    pub(crate) fn new(speakers: Vec<Box<dyn Speaker>>, tally: Tally, plan: &Plan, server_pid: Option<u32>) -> Self {
-        Self { plan: *plan, server_pid, speakers, tally, phase: Phase::Warming, tenths: Vec::new() }
+    pub(crate) fn new(
+        speakers: Vec<Box<dyn Speaker>>,
+        tally: Tally,
+        plan: &Plan,
+        server_pid: Option<u32>,
+    ) -> Self {
+        Self {
+            plan: *plan,
+            server_pid,
+            speakers,
+            tally,
+            phase: Phase::Warming,
+            tenths: Vec::new(),
+        }
     }
 
     /// Sets the current time, ns since the run began.
@@ -133,15 +160,29 @@ impl Driver {
     /// See [`Speaker::on_wake`].
     pub(crate) fn on_wake(&mut self, connection: usize, out: &mut Vec<u8>) {
         if let Some(speaker) = self.speakers.get_mut(connection) {
-            speaker.on_wake(&mut Context { out, tally: &mut self.tally });
+            speaker.on_wake(&mut Context {
+                out,
+                tally: &mut self.tally,
+            });
         }
     }
 
     /// See [`Speaker::on_bytes`]. The bytes that it does not consume come again with those that follow.
     #[inline]
-    pub(crate) fn on_bytes(&mut self, connection: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
+    pub(crate) fn on_bytes(
+        &mut self,
+        connection: usize,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<usize, Error> {
         match self.speakers.get_mut(connection) {
-            Some(speaker) => speaker.on_bytes(bytes, &mut Context { out, tally: &mut self.tally }),
+            Some(speaker) => speaker.on_bytes(
+                bytes,
+                &mut Context {
+                    out,
+                    tally: &mut self.tally,
+                },
+            ),
             None => Ok(bytes.len()),
         }
     }
@@ -154,11 +195,20 @@ impl Driver {
                     self.open_window()?;
                 }
             }
-            Phase::Measuring { since_nanos, done, wakes, cpu } => self.watch_window(since_nanos, done, wakes, cpu)?,
+            Phase::Measuring {
+                since_nanos,
+                done,
+                wakes,
+                cpu,
+            } => self.watch_window(since_nanos, done, wakes, cpu)?,
             Phase::Closing(_) if self.tally.is_settled() => return Ok(Next::Done),
             Phase::Closing(_) => {}
         }
-        Ok(if self.tally.take_resume() { Next::Wake } else { Next::Wait })
+        Ok(if self.tally.take_resume() {
+            Next::Wake
+        } else {
+            Next::Wait
+        })
     }
 
     /// What is outstanding.
@@ -171,26 +221,53 @@ impl Driver {
         match self.phase {
             Phase::Closing(measured) if measured.jobs > 0 => {
                 let (left, Tally { replies, last, .. }) = (self.tally.left(), self.tally);
-                Ok(Measured { left, replies, last, tenths: self.tenths, ..measured })
+                Ok(Measured {
+                    left,
+                    replies,
+                    last,
+                    tenths: self.tenths,
+                    ..measured
+                })
             }
-            Phase::Closing(_) => Err(Error::Mismatch("no job was done in the window; make it longer".to_owned())),
-            Phase::Warming | Phase::Measuring { .. } => Err(Error::Mismatch("the window never closed".to_owned())),
+            Phase::Closing(_) => Err(Error::Mismatch(
+                "no job was done in the window; make it longer".to_owned(),
+            )),
+            Phase::Warming | Phase::Measuring { .. } => {
+                Err(Error::Mismatch("the window never closed".to_owned()))
+            }
         }
     }
 
     fn open_window(&mut self) -> Result<(), Error> {
         self.tally.latency.clear();
-        let Tally { now_nanos, done, wakes, .. } = self.tally;
-        self.phase = Phase::Measuring { since_nanos: now_nanos, done, wakes, cpu: CpuTimes::now(self.server_pid)? };
+        let Tally {
+            now_nanos,
+            done,
+            wakes,
+            ..
+        } = self.tally;
+        self.phase = Phase::Measuring {
+            since_nanos: now_nanos,
+            done,
+            wakes,
+            cpu: CpuTimes::now(self.server_pid)?,
+        };
         Ok(())
     }
 
     /// Counts the open window's tenths, and closes it when it is over.
-    fn watch_window(&mut self, since_nanos: u64, done: u64, wakes: u64, cpu: CpuTimes) -> Result<(), Error> {
+    fn watch_window(
+        &mut self,
+        since_nanos: u64,
+        done: u64,
+        wakes: u64,
+        cpu: CpuTimes,
+    ) -> Result<(), Error> {
         let (nanos, jobs) = (self.tally.now_nanos - since_nanos, self.tally.done - done);
         if let Plan::Counted { window, .. } = self.plan {
             let passed = usize::try_from(jobs.saturating_mul(10) / window.max(1)).unwrap_or(0);
-            self.tenths.resize(passed.max(self.tenths.len()).min(10), nanos);
+            self.tenths
+                .resize(passed.max(self.tenths.len()).min(10), nanos);
         }
         if self.plan.is_over(nanos, self.tally.done) {
             self.tally.stopping = true;
@@ -250,11 +327,17 @@ impl Measured {
             (Metric::ServerMicrosPerJob, self.per_job(self.cpu.server)),
             (Metric::ClientMicrosPerJob, self.per_job(self.cpu.client)),
             (Metric::ClientBusyPercent, self.percent(self.cpu.client)),
-            (Metric::OthersBusyPercent, self.percent(self.cpu.others()) / process::cores() as f64),
+            (
+                Metric::OthersBusyPercent,
+                self.percent(self.cpu.others()) / process::cores() as f64,
+            ),
             (Metric::RssMib, self.resident_mib),
         ]);
         let quantile = |share| self.latency.value_at_quantile(share) as f64 / 1e3;
-        sample.extend([(Metric::P50Micros, quantile(0.5)), (Metric::P99Micros, quantile(0.99))]);
+        sample.extend([
+            (Metric::P50Micros, quantile(0.5)),
+            (Metric::P99Micros, quantile(0.99)),
+        ]);
         sample
     }
 
@@ -264,7 +347,10 @@ impl Measured {
         match self.tenths.as_slice() {
             [first, .., before_last, last] => vec![
                 (Metric::FirstTenthPerSecond, rate(*first)),
-                (Metric::LastTenthPerSecond, rate(last.saturating_sub(*before_last))),
+                (
+                    Metric::LastTenthPerSecond,
+                    rate(last.saturating_sub(*before_last)),
+                ),
             ],
             _ => Vec::new(),
         }
@@ -293,7 +379,10 @@ mod tests {
             nanos: 4_000_000_000,
             jobs: 1000,
             latency: Histogram::new(2).unwrap(),
-            cpu: CpuTimes { server: Duration::from_secs(1), ..CpuTimes::default() },
+            cpu: CpuTimes {
+                server: Duration::from_secs(1),
+                ..CpuTimes::default()
+            },
             wakes: 500,
             resident_mib: 0.0,
             tenths,
@@ -302,11 +391,18 @@ mod tests {
             last: Vec::new(),
         };
         let found = measured(vec![1_000_000_000, 2_000_000_000, 4_000_000_000]);
-        let expected = [(Metric::FirstTenthPerSecond, 100.0), (Metric::LastTenthPerSecond, 50.0)];
+        let expected = [
+            (Metric::FirstTenthPerSecond, 100.0),
+            (Metric::LastTenthPerSecond, 50.0),
+        ];
         assert_eq!(found.tenth_rates(), expected);
         assert!(measured(Vec::new()).tenth_rates().is_empty());
         let sample = found.sample();
-        let figures = (sample[&Metric::JobsPerSecond], sample[&Metric::ServerMicrosPerJob], found.wakes_per_job());
+        let figures = (
+            sample[&Metric::JobsPerSecond],
+            sample[&Metric::ServerMicrosPerJob],
+            found.wakes_per_job(),
+        );
         assert_eq!(figures, (250.0, 1000.0, 0.5));
     }
 }

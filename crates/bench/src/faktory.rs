@@ -19,7 +19,18 @@ use crate::stamp::{STAMP_DIGITS, Stamp, digits};
 pub(crate) static FAKTORY: Protocol = Protocol::new(
     "faktory",
     (Shape::submit(8, BATCH), fetch_ack(50, true, 0)),
-    |seat| Connection::boxed(Faktory { seat, stage: Stage::Greeting, beat_nanos: None, beats: false }, seat, 1),
+    |seat| {
+        Connection::boxed(
+            Faktory {
+                seat,
+                stage: Stage::Greeting,
+                beat_nanos: None,
+                beats: false,
+            },
+            seat,
+            1,
+        )
+    },
     count,
 );
 
@@ -71,18 +82,30 @@ impl Wire for Faktory {
 
     #[inline]
     fn read<'a>(&mut self, bytes: &'a [u8], cx: &mut Context<'_>) -> Read<'a> {
-        let Some((line, rest)) = resp::split(bytes)? else { return Ok(None) };
+        let Some((line, rest)) = resp::split(bytes)? else {
+            return Ok(None);
+        };
         let reply = match (self.stage, line) {
             (Stage::Command, OK) if std::mem::take(&mut self.beats) => Reply::None,
             (Stage::Command, OK) => Reply::Done,
             (Stage::Command, Line::Bulk(b"{}")) => Reply::Accepted,
-            (Stage::Command, Line::Null) if self.seat.shape.request == Request::Echo => Reply::Echo(None),
+            (Stage::Command, Line::Null) if self.seat.shape.request == Request::Echo => {
+                Reply::Echo(None)
+            }
             (Stage::Command, Line::Null) => Reply::Empty,
-            (Stage::Command, Line::Bulk(text)) => Reply::Job(job_of(text).ok_or_else(|| strange(bytes))?),
+            (Stage::Command, Line::Bulk(text)) => {
+                Reply::Job(job_of(text).ok_or_else(|| strange(bytes))?)
+            }
             (Stage::Greeting, GREETING) => {
                 self.stage = Stage::Hello;
-                let wid = if self.names_itself() { self.named() + ",\"pid\":1,\"labels\":[]," } else { String::new() };
-                cx.out.extend_from_slice(format!("HELLO {{{wid}\"hostname\":\"bench\",\"v\":2}}\r\n").as_bytes());
+                let wid = if self.names_itself() {
+                    self.named() + ",\"pid\":1,\"labels\":[],"
+                } else {
+                    String::new()
+                };
+                cx.out.extend_from_slice(
+                    format!("HELLO {{{wid}\"hostname\":\"bench\",\"v\":2}}\r\n").as_bytes(),
+                );
                 Reply::None
             }
             (Stage::Hello, OK) => {
@@ -91,20 +114,34 @@ impl Wire for Faktory {
             }
             _ => return Err(strange(bytes)),
         };
-        Ok(Some(Incoming { reply, of: None, rest }))
+        Ok(Some(Incoming {
+            reply,
+            of: None,
+            rest,
+        }))
     }
 
     /// Jobs of 112 bytes: a random jid, queue, type, and the stamp as the only argument.
     #[inline]
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
-        let (head, tail): (&[u8], &[u8]) =
-            if self.seat.shape.window > 1 { (b"PUSHB [", b"]\r\n") } else { (b"PUSH ", b"\r\n") };
+        let (head, tail): (&[u8], &[u8]) = if self.seat.shape.window > 1 {
+            (b"PUSHB [", b"]\r\n")
+        } else {
+            (b"PUSH ", b"\r\n")
+        };
         let mut before = head;
         for stamp in jobs {
             let jid: [u8; 32] = digits(cx.tally.rng.u128(..).to_be_bytes());
             let jid = jid.first_chunk::<JID_BYTES>().unwrap_or(&[b'0'; JID_BYTES]);
             let stamp = stamp.to_digits();
-            cx.put([std::mem::replace(&mut before, b","), b"{\"jid\":\"", jid, JOB_MIDDLE, &stamp, b"\"]}"]);
+            cx.put([
+                std::mem::replace(&mut before, b","),
+                b"{\"jid\":\"",
+                jid,
+                JOB_MIDDLE,
+                &stamp,
+                b"\"]}",
+            ]);
         }
         cx.put([tail]);
     }
@@ -118,7 +155,8 @@ impl Wire for Faktory {
         let now = cx.tally.now_nanos;
         if now.saturating_sub(*self.beat_nanos.get_or_insert(now)) >= BEAT_NANOS {
             (self.beat_nanos, self.beats) = (Some(now), true);
-            cx.out.extend_from_slice(format!("BEAT {{{}}}\r\n", self.named()).as_bytes());
+            cx.out
+                .extend_from_slice(format!("BEAT {{{}}}\r\n", self.named()).as_bytes());
         }
         cx.put([b"FETCH bench\r\n"]);
     }
@@ -138,7 +176,10 @@ impl Wire for Faktory {
 #[inline]
 fn job_of(text: &[u8]) -> Option<Job<'_>> {
     let lease = behind(text, b"\"jid\":\"")?.first_chunk::<JID_BYTES>()?;
-    Some(Job { lease, stamp: Stamp::of_digits(behind(text, b"\"args\":[\"")?.first_chunk::<STAMP_DIGITS>()?)? })
+    Some(Job {
+        lease,
+        stamp: Stamp::of_digits(behind(text, b"\"args\":[\"")?.first_chunk::<STAMP_DIGITS>()?)?,
+    })
 }
 
 #[inline]
@@ -151,23 +192,35 @@ fn behind<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
 ///
 /// Spec: "INFO".
 fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
-    ask(&mut connect(admin)?, b"HELLO {\"hostname\":\"bench\",\"v\":2}\r\nINFO\r\n", |bytes| {
-        let mut rest = bytes;
-        while let Some((line, after)) = resp::split(rest)? {
-            match line {
-                Line::Bulk(text) => return total(text).map(Some).ok_or_else(|| strange(text)),
-                GREETING | OK => rest = after,
-                Line::Simple(_) | Line::Number(_) | Line::Null => return Err(strange(rest)),
+    ask(
+        &mut connect(admin)?,
+        b"HELLO {\"hostname\":\"bench\",\"v\":2}\r\nINFO\r\n",
+        |bytes| {
+            let mut rest = bytes;
+            while let Some((line, after)) = resp::split(rest)? {
+                match line {
+                    Line::Bulk(text) => return total(text).map(Some).ok_or_else(|| strange(text)),
+                    GREETING | OK => rest = after,
+                    Line::Simple(_) | Line::Number(_) | Line::Null => return Err(strange(rest)),
+                }
             }
-        }
-        Ok(None)
-    })
+            Ok(None)
+        },
+    )
 }
 
 fn total(text: &[u8]) -> Option<u64> {
     let info: Value = serde_json::from_slice(text).ok()?;
-    let queued = info.pointer("/faktory/queues")?.as_object()?.values().filter_map(Value::as_u64).sum::<u64>();
-    let elsewhere = SETS.iter().map(|set| info.pointer(&format!("/faktory/tasks/{set}/size"))?.as_u64());
+    let queued = info
+        .pointer("/faktory/queues")?
+        .as_object()?
+        .values()
+        .filter_map(Value::as_u64)
+        .sum::<u64>();
+    let elsewhere = SETS.iter().map(|set| {
+        info.pointer(&format!("/faktory/tasks/{set}/size"))?
+            .as_u64()
+    });
     Some(queued + elsewhere.sum::<Option<u64>>()?)
 }
 

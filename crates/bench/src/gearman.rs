@@ -18,7 +18,17 @@ pub(crate) static GEARMAN: Protocol = Protocol {
     ..Protocol::new(
         "gearman",
         (Shape::submit(8, PIPELINE), Shape::drain(8, Ending::Worked)),
-        |seat| Connection::boxed(Gearman { seat, asleep: false, handle: Vec::new() }, seat, 1),
+        |seat| {
+            Connection::boxed(
+                Gearman {
+                    seat,
+                    asleep: false,
+                    handle: Vec::new(),
+                },
+                seat,
+                1,
+            )
+        },
         count,
     )
 };
@@ -63,18 +73,26 @@ impl Wire for Gearman {
 
     #[inline]
     fn read<'a>(&mut self, bytes: &'a [u8], cx: &mut Context<'_>) -> Read<'a> {
-        let Some((kind, body, rest)) = split(bytes)? else { return Ok(None) };
+        let Some((kind, body, rest)) = split(bytes)? else {
+            return Ok(None);
+        };
         let reply = match kind {
-            JOB_CREATED if self.seat.shape.request != Request::Call && !body.is_empty() => Reply::Accepted,
+            JOB_CREATED if self.seat.shape.request != Request::Call && !body.is_empty() => {
+                Reply::Accepted
+            }
             JOB_CREATED if self.handle.is_empty() => {
                 self.handle.extend_from_slice(body);
                 Reply::Accepted
             }
             JOB_ASSIGN => Reply::Job(assignment(body).ok_or_else(|| strange(bytes))?),
             WORK_COMPLETE => {
-                let (_, result) = cut_at_nul(body).filter(|(handle, _)| *handle == self.handle).ok_or_else(foreign)?;
+                let (_, result) = cut_at_nul(body)
+                    .filter(|(handle, _)| *handle == self.handle)
+                    .ok_or_else(foreign)?;
                 self.handle.clear();
-                Reply::Result(u64::from_le_bytes(result.try_into().map_err(|_| strange(bytes))?))
+                Reply::Result(u64::from_le_bytes(
+                    result.try_into().map_err(|_| strange(bytes))?,
+                ))
             }
             ECHO_RES => Reply::Echo(Some(Stamp::of_body(body).ok_or_else(|| strange(bytes))?)),
             NO_JOB if self.seat.is_worker => {
@@ -93,16 +111,28 @@ impl Wire for Gearman {
             }
             _ => return Err(strange(bytes)),
         };
-        Ok(Some(Incoming { reply, of: None, rest }))
+        Ok(Some(Incoming {
+            reply,
+            of: None,
+            rest,
+        }))
     }
 
     #[inline]
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
-        let kind = if self.seat.shape.request == Request::Call { SUBMIT_JOB } else { SUBMIT_JOB_BG };
+        let kind = if self.seat.shape.request == Request::Call {
+            SUBMIT_JOB
+        } else {
+            SUBMIT_JOB_BG
+        };
         for stamp in jobs {
             let unique = self.seat.shape.unique.then(|| unique(&mut cx.tally.rng));
             let unique = unique.as_ref().map_or(&b""[..], |unique| unique);
-            put(cx.out, kind, [FUNCTION, b"\0", unique, b"\0", &stamp.to_body()]);
+            put(
+                cx.out,
+                kind,
+                [FUNCTION, b"\0", unique, b"\0", &stamp.to_body()],
+            );
         }
     }
 
@@ -115,7 +145,11 @@ impl Wire for Gearman {
     }
 
     fn finish(&mut self, _: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> bool {
-        put(cx.out, WORK_COMPLETE, [job.lease, b"\0", &job.stamp.number.to_le_bytes()]);
+        put(
+            cx.out,
+            WORK_COMPLETE,
+            [job.lease, b"\0", &job.stamp.number.to_le_bytes()],
+        );
         false
     }
 }
@@ -141,7 +175,8 @@ fn split(bytes: &[u8]) -> Result<Option<Packet<'_>>, Error> {
 /// Appends a request whose body consists of `parts`.
 #[inline]
 fn put<const PARTS: usize>(out: &mut Vec<u8>, kind: u32, parts: [&[u8]; PARTS]) {
-    let size = u32::try_from(parts.iter().map(|part| part.len()).sum::<usize>()).unwrap_or(u32::MAX);
+    let size =
+        u32::try_from(parts.iter().map(|part| part.len()).sum::<usize>()).unwrap_or(u32::MAX);
     let [k0, k1, k2, k3] = kind.to_be_bytes();
     let [s0, s1, s2, s3] = size.to_be_bytes();
     out.extend_from_slice(&[0, b'R', b'E', b'Q', k0, k1, k2, k3, s0, s1, s2, s3]);
@@ -153,7 +188,11 @@ fn put<const PARTS: usize>(out: &mut Vec<u8>, kind: u32, parts: [&[u8]; PARTS]) 
 fn assignment(arguments: &[u8]) -> Option<Job<'_>> {
     let (lease, rest) = cut_at_nul(arguments)?;
     let (function, body) = cut_at_nul(rest)?;
-    Some(Job { lease, stamp: Stamp::of_body(body)? }).filter(|_| function == FUNCTION && !lease.is_empty())
+    Some(Job {
+        lease,
+        stamp: Stamp::of_body(body)?,
+    })
+    .filter(|_| function == FUNCTION && !lease.is_empty())
 }
 
 /// The bytes before and after the first NUL.
@@ -171,8 +210,13 @@ fn foreign() -> Error {
 
 fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
     ask(&mut connect(admin)?, b"status\n", |bytes| {
-        let is_whole = bytes.ends_with(b".\n") || bytes.len() > STATUS_BYTES_MAX || bytes.starts_with(b"ERR");
-        if is_whole { counted(bytes).map(Some).ok_or_else(|| strange(bytes)) } else { Ok(None) }
+        let is_whole =
+            bytes.ends_with(b".\n") || bytes.len() > STATUS_BYTES_MAX || bytes.starts_with(b"ERR");
+        if is_whole {
+            counted(bytes).map(Some).ok_or_else(|| strange(bytes))
+        } else {
+            Ok(None)
+        }
     })
 }
 
@@ -180,7 +224,10 @@ fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
 ///
 /// Spec: "Administrative Protocol", `status`.
 fn counted(status: &[u8]) -> Option<u64> {
-    let mut lines = std::str::from_utf8(status).ok()?.strip_suffix(".\n")?.lines();
+    let mut lines = std::str::from_utf8(status)
+        .ok()?
+        .strip_suffix(".\n")?
+        .lines();
     let ours = lines.find_map(|line| line.strip_prefix("bench\t"));
     ours.map_or(Some(0), |columns| columns.split('\t').next()?.parse().ok())
 }
@@ -191,9 +238,16 @@ mod tests {
 
     #[test]
     fn status_answers() {
-        assert_eq!(counted(b"bench2\t9\t0\t0\nbench\t12\t3\t8\nother\t1\t1\t1\n.\n"), Some(12));
+        assert_eq!(
+            counted(b"bench2\t9\t0\t0\nbench\t12\t3\t8\nother\t1\t1\t1\n.\n"),
+            Some(12)
+        );
         assert_eq!(counted(b".\n"), Some(0));
-        for wrong in [&b"bench\t1\t0\t0\n"[..], b"bench\tx\t0\t0\n.\n", b"ERR UNKNOWN_COMMAND x\r\n"] {
+        for wrong in [
+            &b"bench\t1\t0\t0\n"[..],
+            b"bench\tx\t0\t0\n.\n",
+            b"ERR UNKNOWN_COMMAND x\r\n",
+        ] {
             assert_eq!(counted(wrong), None, "{}", wrong.escape_ascii());
         }
     }

@@ -14,13 +14,18 @@ impl Interrupt {
     pub(crate) fn install() -> Result<Self, Error> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(Error::io("register a signal"))?;
+            signal_hook::flag::register(signal, Arc::clone(&flag))
+                .map_err(Error::io("register a signal"))?;
         }
         Ok(Self(flag))
     }
 
     /// Fails once the flag is up. [`Error::Interrupted`].
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+        if self.0.load(Ordering::Relaxed) {
+            Err(Error::Interrupted)
+        } else {
+            Ok(())
+        }
     }
 }

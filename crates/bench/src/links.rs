@@ -75,25 +75,46 @@ impl Links {
         idle: Idle,
         stall: Duration,
     ) -> Result<Self, Error> {
-        let wait = if idle == Idle::Spin { Duration::ZERO } else { WAIT };
+        let wait = if idle == Idle::Spin {
+            Duration::ZERO
+        } else {
+            WAIT
+        };
         let poll = Poll::new().map_err(Error::io("make a poll"))?;
         let open = |(at, endpoint): (usize, &Endpoint)| {
             let stream = connect(endpoint)?;
             let interest = Interest::READABLE | Interest::WRITABLE;
-            poll.registry().register(&mut SourceFd(&stream.as_raw_fd()), Token(at), interest)?;
-            Ok(Link { stream, carry: Vec::new(), out: Vec::new(), sent: 0 })
+            poll.registry()
+                .register(&mut SourceFd(&stream.as_raw_fd()), Token(at), interest)?;
+            Ok(Link {
+                stream,
+                carry: Vec::new(),
+                out: Vec::new(),
+                sent: 0,
+            })
         };
         let links = endpoints.into_iter().enumerate();
-        let links = links.map(|link| open(link).map_err(Error::io(format!("open connection {}", link.0))));
+        let links =
+            links.map(|link| open(link).map_err(Error::io(format!("open connection {}", link.0))));
         let links = links.collect::<Result<_, _>>()?;
-        Ok(Self { poll, wait, stall, links, scratch: vec![0; READ_BYTES] })
+        Ok(Self {
+            poll,
+            wait,
+            stall,
+            links,
+            scratch: vec![0; READ_BYTES],
+        })
     }
 
     /// Runs the load until it is done.
     ///
     /// # Errors
     /// The driver's errors, [`Error::Closed`], [`Error::Stalled`], [`Error::Interrupted`], [`Error::Io`].
-    pub(crate) fn drive(&mut self, driver: &mut Driver, interrupt: &Interrupt) -> Result<(), Error> {
+    pub(crate) fn drive(
+        &mut self,
+        driver: &mut Driver,
+        interrupt: &Interrupt,
+    ) -> Result<(), Error> {
         let clock = Clock(Instant::now());
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut last_event = Instant::now();
@@ -124,7 +145,9 @@ impl Links {
 
     fn wait(&mut self, events: &mut Events) -> Result<(), Error> {
         match self.poll.poll(events, Some(self.wait)) {
-            Err(refusal) if refusal.kind() != io::ErrorKind::Interrupted => Err(Error::io("wait")(refusal)),
+            Err(refusal) if refusal.kind() != io::ErrorKind::Interrupted => {
+                Err(Error::io("wait")(refusal))
+            }
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -158,7 +181,8 @@ impl Links {
                 break;
             }
         }
-        link.flush().map_err(Error::io(format!("write connection {at}")))
+        link.flush()
+            .map_err(Error::io(format!("write connection {at}")))
     }
 }
 
@@ -166,7 +190,8 @@ impl Link {
     fn take_in(&mut self, bytes: &[u8], at: usize, driver: &mut Driver) -> Result<(), Error> {
         if self.carry.is_empty() {
             let used = driver.on_bytes(at, bytes, &mut self.out)?;
-            self.carry.extend_from_slice(bytes.get(used..).unwrap_or_default());
+            self.carry
+                .extend_from_slice(bytes.get(used..).unwrap_or_default());
         } else {
             self.carry.extend_from_slice(bytes);
             let used = driver.on_bytes(at, &self.carry, &mut self.out)?;
@@ -219,21 +244,35 @@ mod tests {
     ) -> Result<u64, Error> {
         let shape = Shape::clients(Request::Submit, 2, 1);
         // A busy machine is slow, and does not stall.
-        let stall = if answers == 0 { Duration::from_millis(100) } else { STALL };
+        let stall = if answers == 0 {
+            Duration::from_millis(100)
+        } else {
+            STALL
+        };
         let mut links = Links::open([endpoint, endpoint], Idle::Sleep, stall)?;
         let tally = Tally::new(&shape, true, 100, 0)?;
-        let mut driver =
-            Driver::new(REDIS.speakers(&shape, true), tally, &Plan::counted(100), Some(std::process::id()));
+        let mut driver = Driver::new(
+            REDIS.speakers(&shape, true),
+            tally,
+            &Plan::counted(100),
+            Some(std::process::id()),
+        );
         std::thread::scope(|scope| {
             for mut stream in [accept(), accept()] {
                 scope.spawn(move || {
                     let mut request = [0; 134];
                     for _ in 0..answers {
-                        let _ = stream.read_exact(&mut request).and_then(|()| stream.write_all(b":1\r\n"));
+                        let _ = stream
+                            .read_exact(&mut request)
+                            .and_then(|()| stream.write_all(b":1\r\n"));
                     }
                     // Reads the next request, if any, and then hangs up or stays silent until the generator gives up.
                     let _ = stream.read_exact(&mut request);
-                    let _ = if answers == 0 { stream.read(&mut [0]) } else { Ok(0) };
+                    let _ = if answers == 0 {
+                        stream.read(&mut [0])
+                    } else {
+                        Ok(0)
+                    };
                 });
             }
             let ended = links.drive(&mut driver, &Interrupt::default());
@@ -247,21 +286,35 @@ mod tests {
     fn a_run_over_either_kind_of_socket() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Endpoint::from(listener.local_addr().unwrap());
-        assert_eq!(run(&endpoint, || listener.accept().unwrap().0, 100).unwrap(), 100);
+        assert_eq!(
+            run(&endpoint, || listener.accept().unwrap().0, 100).unwrap(),
+            100
+        );
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
-        assert_eq!(run(&Endpoint::unix(path).unwrap(), || listener.accept().unwrap().0, 100).unwrap(), 100);
+        assert_eq!(
+            run(
+                &Endpoint::unix(path).unwrap(),
+                || listener.accept().unwrap().0,
+                100
+            )
+            .unwrap(),
+            100
+        );
     }
 
     #[test]
     fn a_server_that_hangs_up_or_stays_silent_ends_the_run() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Endpoint::from(listener.local_addr().unwrap());
-        for (answers, expected) in
-            [(10, "the server closed connection"), (0, "stalled: nothing arrived for 100ms (sta")]
-        {
-            let error = run(&endpoint, || listener.accept().unwrap().0, answers).unwrap_err().to_string();
+        for (answers, expected) in [
+            (10, "the server closed connection"),
+            (0, "stalled: nothing arrived for 100ms (sta"),
+        ] {
+            let error = run(&endpoint, || listener.accept().unwrap().0, answers)
+                .unwrap_err()
+                .to_string();
             assert!(error.starts_with(expected), "{error}");
         }
     }

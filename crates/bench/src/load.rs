@@ -143,11 +143,30 @@ const EMPTY_MAX: u32 = 10;
 impl<W: Wire + 'static> Connection<W> {
     /// A connection with a window of its shape; a worker's has `credits`.
     pub(crate) fn boxed(wire: W, seat: Seat, credits: usize) -> Box<dyn Speaker> {
-        let size = if seat.is_worker { credits } else { seat.shape.window };
-        let refill_at = if seat.takes() { size.saturating_sub(1) } else { W::refill_at(size) };
+        let size = if seat.is_worker {
+            credits
+        } else {
+            seat.shape.window
+        };
+        let refill_at = if seat.takes() {
+            size.saturating_sub(1)
+        } else {
+            W::refill_at(size)
+        };
         let (pending, fresh) = (VecDeque::with_capacity(size), Vec::with_capacity(size));
         let (opened, ready, takes, empty) = (false, false, 0, 0);
-        Box::new(Self { wire, seat, opened, ready, size, refill_at, pending, fresh, takes, empty })
+        Box::new(Self {
+            wire,
+            seat,
+            opened,
+            ready,
+            size,
+            refill_at,
+            pending,
+            fresh,
+            takes,
+            empty,
+        })
     }
 
     /// Starts as many requests as the window and the tally allow.
@@ -157,7 +176,9 @@ impl<W: Wire + 'static> Connection<W> {
             return;
         }
         while self.pending.len() < self.size {
-            let Some(stamp) = self.next_stamp(cx.tally) else { break };
+            let Some(stamp) = self.next_stamp(cx.tally) else {
+                break;
+            };
             let step = match self.seat.shape.request {
                 _ if self.seat.is_worker => Step::Take,
                 Request::Echo => Step::Echo,
@@ -187,31 +208,50 @@ impl<W: Wire + 'static> Connection<W> {
             return tally.next_stamp();
         }
         self.takes += 1;
-        Some(Stamp { number: self.takes, sent_nanos: tally.now_nanos })
+        Some(Stamp {
+            number: self.takes,
+            sent_nanos: tally.now_nanos,
+        })
     }
 
     #[inline]
-    fn on_answer(&mut self, of: Option<u64>, reply: Reply<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+    fn on_answer(
+        &mut self,
+        of: Option<u64>,
+        reply: Reply<'_>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Error> {
         let is_of = |pending: &Pending| of.is_none_or(|number| pending.stamp.number == number);
         let at = self.pending.iter().position(is_of);
         let Some(Pending { step, stamp }) = at.and_then(|at| self.pending.remove(at)) else {
-            return Err(Error::Mismatch(format!("a reply to no request, or a second one: {reply:?}")));
+            return Err(Error::Mismatch(format!(
+                "a reply to no request, or a second one: {reply:?}"
+            )));
         };
         match (step, reply) {
-            (Step::Echo, Reply::Echo(found)) if found.is_none_or(|found| found == stamp) => cx.tally.answered(stamp),
+            (Step::Echo, Reply::Echo(found)) if found.is_none_or(|found| found == stamp) => {
+                cx.tally.answered(stamp)
+            }
             (Step::Push, Reply::Accepted | Reply::Done) => {
                 cx.tally.acknowledged(stamp);
                 if self.seat.shape.request == Request::Job {
                     self.take(stamp, cx);
                 } else if W::BATCHES {
-                    self.pending.drain(..).for_each(|pending| cx.tally.acknowledged(pending.stamp));
+                    self.pending
+                        .drain(..)
+                        .for_each(|pending| cx.tally.acknowledged(pending.stamp));
                 }
             }
             (Step::Call, Reply::Accepted) => {
                 cx.tally.acknowledged(stamp);
-                self.pending.push_front(Pending { step: Step::Result, stamp });
+                self.pending.push_front(Pending {
+                    step: Step::Result,
+                    stamp,
+                });
             }
-            (Step::Result, Reply::Result(number)) if number == stamp.number => cx.tally.answered(stamp),
+            (Step::Result, Reply::Result(number)) if number == stamp.number => {
+                cx.tally.answered(stamp)
+            }
             (Step::Take, Reply::Job(job)) => self.on_job(stamp, &job, cx)?,
             (Step::Take, Reply::Empty) if self.seat.is_worker && self.empty < EMPTY_MAX => {
                 self.empty += 1;
@@ -240,9 +280,18 @@ impl<W: Wire + 'static> Connection<W> {
             job.stamp = cx.tally.put_back(job.stamp);
         }
         if self.wire.finish(stamp, &job, cx) {
-            self.pending.push_back(Pending { step: Step::Finish, stamp });
+            self.pending.push_back(Pending {
+                step: Step::Finish,
+                stamp,
+            });
             if self.seat.shape.eager {
-                self.take(Stamp { number: 0, sent_nanos: cx.tally.now_nanos }, cx);
+                self.take(
+                    Stamp {
+                        number: 0,
+                        sent_nanos: cx.tally.now_nanos,
+                    },
+                    cx,
+                );
             }
         }
         Ok(())
@@ -250,7 +299,10 @@ impl<W: Wire + 'static> Connection<W> {
 
     fn take(&mut self, stamp: Stamp, cx: &mut Context<'_>) {
         self.wire.take(stamp, cx);
-        self.pending.push_back(Pending { step: Step::Take, stamp });
+        self.pending.push_back(Pending {
+            step: Step::Take,
+            stamp,
+        });
     }
 }
 

@@ -62,7 +62,12 @@ pub(crate) struct Setting(&'static str, &'static Package, &'static str, bool);
 
 static SETTINGS: [Setting; 9] = [
     Setting("gearmand", &GEARMAND, "", false),
-    Setting("gearmand-sqlite", &GEARMAND, "--queue-type=libsqlite3 --libsqlite3-db={data}/queue.sqlite", true),
+    Setting(
+        "gearmand-sqlite",
+        &GEARMAND,
+        "--queue-type=libsqlite3 --libsqlite3-db={data}/queue.sqlite",
+        true,
+    ),
     Setting("redis-no", &REDIS, "no", true),
     Setting("redis-everysec", &REDIS, "everysec", true),
     Setting("redis-always", &REDIS, "always", true),
@@ -73,8 +78,7 @@ static SETTINGS: [Setting; 9] = [
 ];
 
 /// The remedy for a missing daemon.
-const BUILD: &str =
-    "build it with `cargo build --release`, say where it is with --windlass-bin, or leave it out of --peers";
+const BUILD: &str = "build it with `cargo build --release`, say where it is with --windlass-bin, or leave it out of --peers";
 /// The remedy for a wrong virtual environment.
 const REMEDY: &str = "make a virtual environment with eventmq 0.3.13 as the README says, or leave --eventmq-venv out";
 /// A Python program that prints the installed versions.
@@ -88,7 +92,10 @@ const FRONT_ENDS: [(&str, &str); 4] = [
     ("gearman", ""),
     ("faktory", ""),
     ("spiderq", "dialect = \"1.4\"\n"),
-    ("eventmq", "admin_listen = []\npublish_listen = []\nsubscribe_listen = []\n"),
+    (
+        "eventmq",
+        "admin_listen = []\npublish_listen = []\nsubscribe_listen = []\n",
+    ),
 ];
 
 /// What an acknowledgement means.
@@ -106,7 +113,10 @@ pub(crate) enum Peer {
     /// Our daemon.
     Windlass { durability: Durability, way: Way },
     /// A server of others. gearmand may have a number of threads that it did not choose.
-    Other { setting: &'static Setting, threads: Option<u8> },
+    Other {
+        setting: &'static Setting,
+        threads: Option<u8>,
+    },
     /// The released `emq-router`, jobs in memory.
     Router,
 }
@@ -138,11 +148,20 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Peer::Windlass { durability, way } => {
-                let name = WAYS.iter().find(|(_, found)| found == way).map_or("", |(name, _)| name);
+                let name = WAYS
+                    .iter()
+                    .find(|(_, found)| found == way)
+                    .map_or("", |(name, _)| name);
                 write!(f, "{name}-{}", durability.name())
             }
-            Peer::Other { setting, threads: Some(count) } => write!(f, "{}-t{count}", setting.0),
-            Peer::Other { setting, threads: None } => f.write_str(setting.0),
+            Peer::Other {
+                setting,
+                threads: Some(count),
+            } => write!(f, "{}-t{count}", setting.0),
+            Peer::Other {
+                setting,
+                threads: None,
+            } => f.write_str(setting.0),
             Peer::Router => f.write_str("router"),
         }
     }
@@ -161,14 +180,23 @@ impl Peer {
     /// The peers with a name after `--peers`: for `windlass` and its other ways one per durability. `None` for an unknown name.
     pub(crate) fn named(name: &str, durabilities: &[Durability]) -> Option<Vec<Peer>> {
         if let Some((_, way)) = WAYS.iter().find(|(found, _)| *found == name) {
-            let peer = |durability: &Durability| Peer::Windlass { durability: *durability, way: *way };
+            let peer = |durability: &Durability| Peer::Windlass {
+                durability: *durability,
+                way: *way,
+            };
             return Some(durabilities.iter().map(peer).collect());
         }
         let setting = |name| SETTINGS.iter().find(|Setting(found, ..)| *found == name);
         Some(vec![match name.strip_prefix("gearmand-t") {
             _ if name == "router" => Peer::Router,
-            Some(count) => Peer::Other { setting: setting("gearmand")?, threads: Some(count.parse().ok()?) },
-            None => Peer::Other { setting: setting(name)?, threads: None },
+            Some(count) => Peer::Other {
+                setting: setting("gearmand")?,
+                threads: Some(count.parse().ok()?),
+            },
+            None => Peer::Other {
+                setting: setting(name)?,
+                threads: None,
+            },
         }])
     }
 
@@ -187,7 +215,13 @@ impl Peer {
 
     /// Whether this is the daemon the others are compared with. Those that are watched or fair are some of the others.
     pub(crate) fn is_compared(self) -> bool {
-        matches!(self, Peer::Windlass { way: Way::Tcp | Way::Unix, .. })
+        matches!(
+            self,
+            Peer::Windlass {
+                way: Way::Tcp | Way::Unix,
+                ..
+            }
+        )
     }
 
     /// Whether its jobs survive a crash.
@@ -201,7 +235,13 @@ impl Peer {
 
     /// Whether an acknowledged job may not be on the disk yet.
     pub(crate) fn writes_late(self) -> bool {
-        matches!(self, Peer::Windlass { durability: Durability::Interval, .. })
+        matches!(
+            self,
+            Peer::Windlass {
+                durability: Durability::Interval,
+                ..
+            }
+        )
     }
 
     /// Whether it acknowledges every job.
@@ -211,12 +251,30 @@ impl Peer {
 
     /// Whether it can take part in a case.
     pub(crate) fn fits(self, case: &Case) -> bool {
-        let cycles = matches!(case.work, Work::Load(Shape { request: Request::Job, .. }));
+        let cycles = matches!(
+            case.work,
+            Work::Load(Shape {
+                request: Request::Job,
+                ..
+            })
+        );
         match self {
             Peer::Windlass { way, .. } => way == Way::Tcp || !matches!(case.work, Work::Own { .. }),
-            Peer::Other { setting: Setting(_, package, _, is_durable), .. } => {
-                let needs = if *is_durable { Needs::Durability } else { Needs::Memory };
-                case.protocol.name == "gearman" && if package.protocol.is_some() { cycles } else { case.needs == needs }
+            Peer::Other {
+                setting: Setting(_, package, _, is_durable),
+                ..
+            } => {
+                let needs = if *is_durable {
+                    Needs::Durability
+                } else {
+                    Needs::Memory
+                };
+                case.protocol.name == "gearman"
+                    && if package.protocol.is_some() {
+                        cycles
+                    } else {
+                        case.needs == needs
+                    }
             }
             Peer::Router => case.protocol.name == "eventmq" && case.needs == Needs::Memory,
         }
@@ -234,10 +292,15 @@ impl Programs {
     /// The paths: `windlass` as given, or beside this program; the released programs in a virtual environment.
     pub(crate) fn new(windlass: Option<PathBuf>, venv: Option<PathBuf>) -> Self {
         let beside = || Some(std::env::current_exe().ok()?.parent()?.join("windlass"));
-        let windlass = windlass.or_else(beside).unwrap_or_else(|| PathBuf::from("windlass"));
+        let windlass = windlass
+            .or_else(beside)
+            .unwrap_or_else(|| PathBuf::from("windlass"));
         // A program starts in a folder of its own, where a relative path would not resolve.
         let absolute = |path: PathBuf| path.canonicalize().unwrap_or(path);
-        Self { windlass: absolute(windlass), venv: venv.map(absolute) }
+        Self {
+            windlass: absolute(windlass),
+            venv: venv.map(absolute),
+        }
     }
 
     /// The virtual environment. [`Error::Missing`] if none was given.
@@ -250,11 +313,19 @@ impl Programs {
     pub(crate) fn version(&self, peer: Peer) -> Result<String, Error> {
         match peer {
             Peer::Windlass { .. } => servers::version(&self.windlass, &["--version"], BUILD),
-            Peer::Other { setting: Setting(_, package, ..), .. } => {
-                let remedy = format!("install Debian's package {}, or leave it out of --peers", package.name);
+            Peer::Other {
+                setting: Setting(_, package, ..),
+                ..
+            } => {
+                let remedy = format!(
+                    "install Debian's package {}, or leave it out of --peers",
+                    package.name
+                );
                 servers::version(Path::new(package.program), &[package.version], &remedy)
             }
-            Peer::Router => servers::version(&self.venv()?.join("bin/python"), &["-c", VERSIONS], REMEDY),
+            Peer::Router => {
+                servers::version(&self.venv()?.join("bin/python"), &["-c", VERSIONS], REMEDY)
+            }
         }
     }
 
@@ -263,14 +334,28 @@ impl Programs {
     pub(crate) fn launch(&self, peer: Peer, front_end: &str, home: &Home) -> Result<Launch, Error> {
         let addr = loopback(servers::free_port()?);
         match peer {
-            Peer::Windlass { durability, way } => self.windlass(durability, way, front_end, addr, home),
+            Peer::Windlass { durability, way } => {
+                self.windlass(durability, way, front_end, addr, home)
+            }
             Peer::Router => self.router(addr),
-            Peer::Other { setting: Setting(_, package, more, _), threads } => {
+            Peer::Other {
+                setting: Setting(_, package, more, _),
+                threads,
+            } => {
                 let threads = threads.map(|count| format!("--threads={count}"));
                 let (port, data) = (addr.port().to_string(), home.path().display().to_string());
-                let words = package.args.split_whitespace().chain(more.split_whitespace());
-                let args = words.map(|word| word.replace("{port}", &port).replace("{data}", &data)).chain(threads);
-                Ok(Launch::new(PathBuf::from(package.program), args.collect(), addr))
+                let words = package
+                    .args
+                    .split_whitespace()
+                    .chain(more.split_whitespace());
+                let args = words
+                    .map(|word| word.replace("{port}", &port).replace("{data}", &data))
+                    .chain(threads);
+                Ok(Launch::new(
+                    PathBuf::from(package.program),
+                    args.collect(),
+                    addr,
+                ))
             }
         }
     }
@@ -291,19 +376,27 @@ impl Programs {
         let mut text = configuration(home.path(), front_end, durability, &addresses);
         text.extend((way == Way::Fair).then_some(FAIR));
         fs::write(&file, text).map_err(Error::io("write the configuration"))?;
-        let args = vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()];
+        let args = vec![
+            "serve".to_owned(),
+            "-c".to_owned(),
+            file.display().to_string(),
+        ];
         let mut launch = Launch::new(self.windlass.clone(), args, addr);
         if way == Way::Unix {
             let socket = Endpoint::unix(path).map_err(Error::io("name a Unix socket"))?;
             (launch.ports.front, launch.ports.back) = (socket.clone(), socket);
         }
-        launch.watched = (way == Way::Watched).then(|| home.path().join("data").join(OPERATOR_SOCKET));
+        launch.watched =
+            (way == Way::Watched).then(|| home.path().join("data").join(OPERATOR_SOCKET));
         Ok(launch)
     }
 
     /// The router opens the port for administrators last.
     fn router(&self, admin: SocketAddr) -> Result<Launch, Error> {
-        let (front, back) = (loopback(servers::free_port()?), loopback(servers::free_port()?));
+        let (front, back) = (
+            loopback(servers::free_port()?),
+            loopback(servers::free_port()?),
+        );
         let env = [
             ("EVENTMQ_FRONTEND_ADDR", url(front)),
             ("EVENTMQ_BACKEND_ADDR", url(back)),
@@ -323,9 +416,16 @@ pub(crate) fn released<const N: usize>(
     addr: SocketAddr,
 ) -> Launch {
     let bin = venv.join("bin");
-    let args = vec!["-Wignore".to_owned(), bin.join(program).display().to_string()];
+    let args = vec![
+        "-Wignore".to_owned(),
+        bin.join(program).display().to_string(),
+    ];
     // They log every message, whatever their settings.
-    Launch { env: env.to_vec(), quiet: true, ..Launch::new(bin.join("python"), args, addr) }
+    Launch {
+        env: env.to_vec(),
+        quiet: true,
+        ..Launch::new(bin.join("python"), args, addr)
+    }
 }
 
 /// An address in the released programs' notation.
@@ -333,7 +433,12 @@ pub(crate) fn url(addr: SocketAddr) -> String {
     format!("tcp://{addr}")
 }
 
-fn configuration(home: &Path, front_end: &str, durability: Durability, addresses: &[String]) -> String {
+fn configuration(
+    home: &Path,
+    front_end: &str,
+    durability: Durability,
+    addresses: &[String],
+) -> String {
     let data = home.join("data").display().to_string();
     let listener = |(name, more): (&str, &str)| {
         let listen = if name == front_end { addresses } else { &[] };
@@ -355,15 +460,45 @@ mod tests {
     #[test]
     fn names_lead_to_peers_and_back() {
         let both = [Durability::Sync, Durability::Interval];
-        let found = |name| Some(Peer::named(name, &both)?.iter().map(Peer::to_string).collect::<Vec<_>>());
-        for name in SETTINGS.iter().map(|setting| setting.0).chain(["router", "gearmand-t0", "gearmand-t16"]) {
+        let found = |name| {
+            Some(
+                Peer::named(name, &both)?
+                    .iter()
+                    .map(Peer::to_string)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        for name in SETTINGS.iter().map(|setting| setting.0).chain([
+            "router",
+            "gearmand-t0",
+            "gearmand-t16",
+        ]) {
             assert_eq!(found(name).unwrap(), [name]);
         }
-        assert_eq!(found("windlass").unwrap(), ["windlass-sync", "windlass-interval"]);
-        assert_eq!(found("windlass-unix").unwrap(), ["windlass-unix-sync", "windlass-unix-interval"]);
-        assert_eq!(found("windlass-watched").unwrap(), ["windlass-watched-sync", "windlass-watched-interval"]);
-        assert_eq!(found("windlass-fair").unwrap(), ["windlass-fair-sync", "windlass-fair-interval"]);
-        for wrong in ["", "gearmand-t", "gearmand-t300", "gearmand-x", "Windlass", "redis"] {
+        assert_eq!(
+            found("windlass").unwrap(),
+            ["windlass-sync", "windlass-interval"]
+        );
+        assert_eq!(
+            found("windlass-unix").unwrap(),
+            ["windlass-unix-sync", "windlass-unix-interval"]
+        );
+        assert_eq!(
+            found("windlass-watched").unwrap(),
+            ["windlass-watched-sync", "windlass-watched-interval"]
+        );
+        assert_eq!(
+            found("windlass-fair").unwrap(),
+            ["windlass-fair-sync", "windlass-fair-interval"]
+        );
+        for wrong in [
+            "",
+            "gearmand-t",
+            "gearmand-t300",
+            "gearmand-x",
+            "Windlass",
+            "redis",
+        ] {
             assert_eq!(found(wrong), None, "{wrong}");
         }
     }
@@ -372,7 +507,10 @@ mod tests {
     fn peers_take_part_where_it_means_something() {
         let cases = [gearman(), faktory(), eventmq()].concat();
         let case = |name: &str, protocol: &str| {
-            cases.iter().find(|case| case.name == name && case.protocol.name == protocol).unwrap()
+            cases
+                .iter()
+                .find(|case| case.name == name && case.protocol.name == protocol)
+                .unwrap()
         };
         let cases = [
             case("bg-1", "gearman"),
@@ -398,11 +536,26 @@ mod tests {
 
     #[test]
     fn errors_for_missing_programs_have_a_remedy() {
-        let windlass = Peer::Windlass { durability: Durability::Sync, way: Way::Tcp };
+        let windlass = Peer::Windlass {
+            durability: Durability::Sync,
+            way: Way::Tcp,
+        };
         let table = [
-            (windlass, None, "/nowhere/windlass: not found; build it with"),
-            (Peer::Router, None, "--eventmq-venv: not found; make a virtual"),
-            (Peer::Router, Some(PathBuf::from("/nowhere")), "/nowhere/bin/python: not found; make a virtual"),
+            (
+                windlass,
+                None,
+                "/nowhere/windlass: not found; build it with",
+            ),
+            (
+                Peer::Router,
+                None,
+                "--eventmq-venv: not found; make a virtual",
+            ),
+            (
+                Peer::Router,
+                Some(PathBuf::from("/nowhere")),
+                "/nowhere/bin/python: not found; make a virtual",
+            ),
         ];
         for (peer, venv, expected) in table {
             let programs = Programs::new(Some(PathBuf::from("/nowhere/windlass")), venv);

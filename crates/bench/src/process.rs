@@ -37,12 +37,24 @@ impl CpuTimes {
         let all: Vec<u64> = all.lines().next().into_iter().flat_map(numbers).collect();
         // Not idle, not waiting for a disk, and not the guest time that is part of user.
         let machine = match all[..] {
-            [user, nice, system, _, _, interrupts, soft_interrupts, stolen, ..] => {
-                ticks(user + nice + system + interrupts + soft_interrupts + stolen)
-            }
+            [
+                user,
+                nice,
+                system,
+                _,
+                _,
+                interrupts,
+                soft_interrupts,
+                stolen,
+                ..,
+            ] => ticks(user + nice + system + interrupts + soft_interrupts + stolen),
             _ => return Err(strange("stat")),
         };
-        Ok(Self { server, client: used("self")?, machine })
+        Ok(Self {
+            server,
+            client: used("self")?,
+            machine,
+        })
     }
 
     /// The CPU time since `earlier`.
@@ -56,14 +68,18 @@ impl CpuTimes {
 
     /// The machine's busy time that neither the server nor the generator used.
     pub(crate) fn others(&self) -> Duration {
-        self.machine.saturating_sub(self.server).saturating_sub(self.client)
+        self.machine
+            .saturating_sub(self.server)
+            .saturating_sub(self.client)
     }
 }
 
 /// Resident memory of a process, MiB. [`Error::Io`] if the process has ended.
 pub(crate) fn resident_mib(pid: u32) -> Result<f64, Error> {
     let status = read(&format!("{pid}/status"))?;
-    let kib = status.lines().find_map(|line| numbers(line.strip_prefix("VmRSS:")?).next());
+    let kib = status
+        .lines()
+        .find_map(|line| numbers(line.strip_prefix("VmRSS:")?).next());
     Ok(kib.unwrap_or(0) as f64 / 1024.0)
 }
 
@@ -109,23 +125,41 @@ pub(crate) fn file_system(folder: &Path) -> String {
     // The fifth field is the mount point, and the type follows a lone dash. Later mounts hide earlier ones.
     let around = mounts.lines().filter_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
-        let point = mount.split(' ').nth(4).filter(|point| folder.starts_with(point))?;
+        let point = mount
+            .split(' ')
+            .nth(4)
+            .filter(|point| folder.starts_with(point))?;
         Some((point.len(), kind.split(' ').next()?))
     });
-    around.max_by_key(|(length, _)| *length).map_or("unknown", |(_, kind)| kind).to_owned()
+    around
+        .max_by_key(|(length, _)| *length)
+        .map_or("unknown", |(_, kind)| kind)
+        .to_owned()
 }
 
 /// Facts that figures depend on, as `(name, value)`: processor, cores, kernel, load.
 pub(crate) fn machine_facts() -> Vec<(String, String)> {
-    let first_word = |text: String| text.split_whitespace().next().unwrap_or_default().to_owned();
+    let first_word = |text: String| {
+        text.split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
     let cpus = read("cpuinfo").unwrap_or_default();
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or(String::new(), |(_, model)| model.to_owned());
     let kernel = first_word(read("sys/kernel/osrelease").unwrap_or_default());
     let load = first_word(read("loadavg").unwrap_or_default());
-    [("processor", model), ("cores", cores().to_string()), ("kernel", kernel), ("load at the start", load)]
-        .map(|(name, value)| (name.to_owned(), value))
-        .to_vec()
+    [
+        ("processor", model),
+        ("cores", cores().to_string()),
+        ("kernel", kernel),
+        ("load at the start", load),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
 }
 
 /// Raises this process's limit of open files to at least [`OPEN_FILES`]; servers it starts inherit the limit.
@@ -138,7 +172,9 @@ pub(crate) fn raise_open_files() -> Result<(), Error> {
     }
     limit.current = Some(OPEN_FILES);
     setrlimit(Resource::Nofile, limit).map_err(|refusal| {
-        Error::Usage(format!("{OPEN_FILES} open files are needed and the hard limit (ulimit -Hn) is lower: {refusal}"))
+        Error::Usage(format!(
+            "{OPEN_FILES} open files are needed and the hard limit (ulimit -Hn) is lower: {refusal}"
+        ))
     })
 }
 
@@ -147,7 +183,9 @@ fn read(name: &str) -> Result<String, Error> {
 }
 
 fn strange(name: &str) -> Error {
-    Error::io("read /proc")(std::io::Error::other(format!("/proc/{name} has another form")))
+    Error::io("read /proc")(std::io::Error::other(format!(
+        "/proc/{name} has another form"
+    )))
 }
 
 fn numbers(line: &str) -> impl Iterator<Item = u64> {
@@ -159,7 +197,11 @@ fn numbers(line: &str) -> impl Iterator<Item = u64> {
 fn used(process: &str) -> Result<Duration, Error> {
     let name = format!("{process}/stat");
     let stat = read(&name)?;
-    let mut fields = stat.rsplit_once(')').into_iter().flat_map(|(_, rest)| rest.split_whitespace()).skip(11);
+    let mut fields = stat
+        .rsplit_once(')')
+        .into_iter()
+        .flat_map(|(_, rest)| rest.split_whitespace())
+        .skip(11);
     let mut field = || fields.next().and_then(|field| field.parse::<u64>().ok());
     let (user, system) = field().zip(field()).ok_or_else(|| strange(&name))?;
     Ok(ticks(user + system))

@@ -46,13 +46,29 @@ impl Protocol {
         speaker: fn(Seat) -> Box<dyn Speaker>,
         count: fn(SocketAddr, acknowledges: bool) -> Result<u64, Error>,
     ) -> Self {
-        Self { name, client: None, fill, empty, wakes: false, drains: false, speaker, count, replies: None }
+        Self {
+            name,
+            client: None,
+            fill,
+            empty,
+            wakes: false,
+            drains: false,
+            speaker,
+            count,
+            replies: None,
+        }
     }
 
     /// The speakers of a load, workers first, so that they are connected when jobs arrive.
     pub(crate) fn speakers(&self, shape: &Shape, acknowledges: bool) -> Vec<Box<dyn Speaker>> {
-        let seat =
-            |index| (self.speaker)(Seat { shape: *shape, is_worker: index < shape.workers, index, acknowledges });
+        let seat = |index| {
+            (self.speaker)(Seat {
+                shape: *shape,
+                is_worker: index < shape.workers,
+                index,
+                acknowledges,
+            })
+        };
         (0..shape.workers + shape.clients).map(seat).collect()
     }
 }
@@ -78,7 +94,9 @@ pub(crate) fn await_agreement(
 /// A connection for questions. [`Error::Io`].
 pub(crate) fn connect(addr: SocketAddr) -> Result<TcpStream, Error> {
     let stream = TcpStream::connect(addr).map_err(Error::io("connect with a question"))?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN)).map_err(Error::io("set a timeout"))?;
+    stream
+        .set_read_timeout(Some(ANSWER_WITHIN))
+        .map_err(Error::io("set a timeout"))?;
     Ok(stream)
 }
 
@@ -94,8 +112,16 @@ pub(crate) fn ask<T>(
         if let Some(answer) = read(&bytes)? {
             return Ok(answer);
         }
-        match stream.read(&mut scratch).map_err(Error::io("read an answer"))? {
-            0 => return Err(Error::Protocol(format!("no answer to {}", question.escape_ascii()))),
+        match stream
+            .read(&mut scratch)
+            .map_err(Error::io("read an answer"))?
+        {
+            0 => {
+                return Err(Error::Protocol(format!(
+                    "no answer to {}",
+                    question.escape_ascii()
+                )));
+            }
             count => bytes.extend_from_slice(scratch.get(..count).unwrap_or_default()),
         }
     }

@@ -21,23 +21,36 @@ pub(crate) struct Report {
 impl Report {
     /// The facts and all cases.
     pub(crate) fn text(&self) -> String {
-        let facts = self.facts.iter().map(|(name, value)| format!("- {name}: {value}\n"));
+        let facts = self
+            .facts
+            .iter()
+            .map(|(name, value)| format!("- {name}: {value}\n"));
         facts.chain(self.cases.iter().map(case_text)).collect()
     }
 
     /// Whether any run of any case failed.
     pub(crate) fn has_failures(&self) -> bool {
-        self.cases.iter().flat_map(|case| &case.rows).any(|row| row.failure.is_some())
+        self.cases
+            .iter()
+            .flat_map(|case| &case.rows)
+            .any(|row| row.failure.is_some())
     }
 }
 
 /// One case.
 pub(crate) fn case_text(case: &CaseResult) -> String {
-    let tables = case_tables(case).iter().map(|rows| format!("\n{}", table(rows))).collect::<String>();
+    let tables = case_tables(case)
+        .iter()
+        .map(|rows| format!("\n{}", table(rows)))
+        .collect::<String>();
     let mut text = format!("\n### {}\n\n{}\n{tables}", case.name, case.about);
     for row in &case.rows {
         if let Some(failure) = &row.failure {
-            let _ = writeln!(text, "\n**FAILED** {} in {}: {failure}", row.name, case.name);
+            let _ = writeln!(
+                text,
+                "\n**FAILED** {} in {}: {failure}",
+                row.name, case.name
+            );
         }
     }
     text
@@ -48,15 +61,30 @@ type Rows = Vec<Vec<String>>;
 
 fn table(rows: &Rows) -> String {
     let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len))
-        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .map(|at| {
+            rows.iter()
+                .filter_map(|row| row.get(at))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
         .collect();
     let mut text = String::new();
     for (number, row) in rows.iter().enumerate() {
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = if at == 0 { write!(text, "| {cell:<width$} |") } else { write!(text, " {cell:>width$} |") };
+            let _ = if at == 0 {
+                write!(text, "| {cell:<width$} |")
+            } else {
+                write!(text, " {cell:>width$} |")
+            };
         }
         text.push('\n');
-        for (at, width) in widths.iter().enumerate().take(if number == 0 { widths.len() } else { 0 }) {
+        for (at, width) in
+            widths
+                .iter()
+                .enumerate()
+                .take(if number == 0 { widths.len() } else { 0 })
+        {
             let _ = if at == 0 {
                 write!(text, "|-{}-|", "-".repeat(*width))
             } else {
@@ -70,8 +98,11 @@ fn table(rows: &Rows) -> String {
 
 fn case_tables(case: &CaseResult) -> Vec<Rows> {
     let metrics = metrics_of(case);
-    let comparable: Vec<Metric> =
-        metrics.iter().copied().filter(|metric| metric.column().1 != Direction::Context).collect();
+    let comparable: Vec<Metric> = metrics
+        .iter()
+        .copied()
+        .filter(|metric| metric.column().1 != Direction::Context)
+        .collect();
     if metrics.is_empty() {
         return Vec::new();
     }
@@ -87,7 +118,11 @@ fn case_tables(case: &CaseResult) -> Vec<Rows> {
 
 fn metrics_of(case: &CaseResult) -> Vec<Metric> {
     let samples = case.rows.iter().flat_map(|row| &row.samples);
-    samples.flat_map(|sample| sample.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect()
+    samples
+        .flat_map(|sample| sample.keys().copied())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
 }
 
 /// Medians, one row per peer, and the spread of the runs in the case's first metric.
@@ -98,7 +133,9 @@ fn figures(case: &CaseResult, metrics: &[Metric]) -> Rows {
     for row in case.rows.iter().filter(|row| !row.samples.is_empty()) {
         let mut cells = vec![row.name.clone()];
         cells.extend(metrics.iter().map(|metric| figure(row, *metric)));
-        let spread = metrics.first().and_then(|metric| stats::spread_percent(&row.values(*metric)));
+        let spread = metrics
+            .first()
+            .and_then(|metric| stats::spread_percent(&row.values(*metric)));
         cells.push(spread.map_or("–".to_owned(), |percent| format!("{percent:.0} %")));
         rows.push(cells);
     }
@@ -108,7 +145,9 @@ fn figures(case: &CaseResult, metrics: &[Metric]) -> Rows {
 /// The median, with an exclamation mark if it casts doubt on the row.
 fn figure(row: &Row, metric: Metric) -> String {
     let mark = |value: f64| if metric.casts_doubt(value) { "!" } else { "" };
-    stats::median(&row.values(metric)).map_or("–".to_owned(), |value| format!("{}{}", number(value), mark(value)))
+    stats::median(&row.values(metric)).map_or("–".to_owned(), |value| {
+        format!("{}{}", number(value), mark(value))
+    })
 }
 
 /// Ours against each other peer, and against the best of them if there are several. Without ours, the first
@@ -126,7 +165,9 @@ fn ratio_rows(case: &CaseResult, metrics: &[Metric]) -> Vec<Vec<String>> {
     for (_, our) in ours {
         for their in &theirs {
             let label = format!("{} / {}", our.name, their.name);
-            rows.push(ratio_row(label, metrics, |metric| stats::ratio(&our.values(metric), &their.values(metric))));
+            rows.push(ratio_row(label, metrics, |metric| {
+                stats::ratio(&our.values(metric), &their.values(metric))
+            }));
         }
         if theirs.len() > 1 {
             let label = format!("{} / best of {}", our.name, theirs.len());
@@ -138,9 +179,15 @@ fn ratio_rows(case: &CaseResult, metrics: &[Metric]) -> Vec<Vec<String>> {
     rows
 }
 
-fn ratio_row(label: String, metrics: &[Metric], ratio: impl Fn(Metric) -> Option<Ratio>) -> Vec<String> {
+fn ratio_row(
+    label: String,
+    metrics: &[Metric],
+    ratio: impl Fn(Metric) -> Option<Ratio>,
+) -> Vec<String> {
     let cell = |found: Ratio| format!("{}× ({})", number(found.of_medians), number(found.of_pairs));
-    let cells = metrics.iter().map(|metric| ratio(*metric).map_or("–".to_owned(), cell));
+    let cells = metrics
+        .iter()
+        .map(|metric| ratio(*metric).map_or("–".to_owned(), cell));
     std::iter::once(label).chain(cells).collect()
 }
 
@@ -148,7 +195,9 @@ fn ratio_row(label: String, metrics: &[Metric], ratio: impl Fn(Metric) -> Option
 fn best<'a>(rows: &[&'a Row], metric: Metric) -> Option<&'a Row> {
     let by_median = |row: &&&Row| stats::median(&row.values(metric));
     let ranked = rows.iter().filter(|row| by_median(row).is_some());
-    let compare = |a: &&&Row, b: &&&Row| f64::total_cmp(&by_median(a).unwrap_or(0.0), &by_median(b).unwrap_or(0.0));
+    let compare = |a: &&&Row, b: &&&Row| {
+        f64::total_cmp(&by_median(a).unwrap_or(0.0), &by_median(b).unwrap_or(0.0))
+    };
     let found = match metric.column().1 {
         Direction::HigherIsBetter => ranked.max_by(compare),
         Direction::LowerIsBetter | Direction::Context => ranked.min_by(compare),
@@ -163,11 +212,17 @@ fn header(first: &str, metrics: &[Metric]) -> Vec<String> {
         (title, Direction::LowerIsBetter) => format!("{title} ↓"),
         (title, Direction::Context) => title.to_owned(),
     };
-    std::iter::once(first.to_owned()).chain(metrics.iter().map(title)).collect()
+    std::iter::once(first.to_owned())
+        .chain(metrics.iter().map(title))
+        .collect()
 }
 
 fn most_runs(case: &CaseResult) -> usize {
-    case.rows.iter().map(|row| row.samples.len()).max().unwrap_or(0)
+    case.rows
+        .iter()
+        .map(|row| row.samples.len())
+        .max()
+        .unwrap_or(0)
 }
 
 /// At least three significant digits, with separators of thousands.
@@ -178,7 +233,11 @@ fn number(value: f64) -> String {
         _ if size >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     };
-    if size < 10_000.0 { plain } else { grouped(&plain) }
+    if size < 10_000.0 {
+        plain
+    } else {
+        grouped(&plain)
+    }
 }
 
 fn grouped(digits: &str) -> String {
@@ -199,12 +258,24 @@ mod tests {
     use crate::metric::Sample;
 
     fn row(name: &str, ours: bool, rates: &[f64], micros: f64) -> Row {
-        let sample = |rate: &f64| Sample::from([(Metric::JobsPerSecond, *rate), (Metric::ServerMicrosPerJob, micros)]);
-        Row { samples: rates.iter().map(sample).collect(), ..Row::new(name.to_owned(), ours) }
+        let sample = |rate: &f64| {
+            Sample::from([
+                (Metric::JobsPerSecond, *rate),
+                (Metric::ServerMicrosPerJob, micros),
+            ])
+        };
+        Row {
+            samples: rates.iter().map(sample).collect(),
+            ..Row::new(name.to_owned(), ours)
+        }
     }
 
     fn case(rows: Vec<Row>) -> CaseResult {
-        CaseResult { name: "bg-1".into(), about: "one at a time".into(), rows }
+        CaseResult {
+            name: "bg-1".into(),
+            about: "one at a time".into(),
+            rows,
+        }
     }
 
     #[test]
@@ -236,20 +307,39 @@ one at a time
 
     #[test]
     fn without_ours_the_first_is_compared() {
-        let cases = vec![case(vec![row("a", false, &[10.0], 1.0), row("b", false, &[20.0], 1.0)])];
-        let text = Report { facts: vec![("cores".into(), "2".into())], cases }.text();
-        assert!(text.starts_with("- cores: 2\n\n### bg-1\n\none at a time\n\n| median of 1 |"), "{text}");
-        assert!(text.contains("| a / b            | 0.50× (0.50) |    1.00× (1.00) |"), "{text}");
+        let cases = vec![case(vec![
+            row("a", false, &[10.0], 1.0),
+            row("b", false, &[20.0], 1.0),
+        ])];
+        let text = Report {
+            facts: vec![("cores".into(), "2".into())],
+            cases,
+        }
+        .text();
+        assert!(
+            text.starts_with("- cores: 2\n\n### bg-1\n\none at a time\n\n| median of 1 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| a / b            | 0.50× (0.50) |    1.00× (1.00) |"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_failure_is_loud_and_makes_no_ratio() {
         let mut lost = row("ours", true, &[], 0.0);
         lost.failure = Some("count mismatch: 3 lost".into());
-        let report = Report { facts: Vec::new(), cases: vec![case(vec![lost, row("b", false, &[20.0], 1.0)])] };
+        let report = Report {
+            facts: Vec::new(),
+            cases: vec![case(vec![lost, row("b", false, &[20.0], 1.0)])],
+        };
         assert!(report.has_failures());
         let text = case_text(&report.cases[0]);
-        assert!(text.contains("**FAILED** ours in bg-1: count mismatch: 3 lost"), "{text}");
+        assert!(
+            text.contains("**FAILED** ours in bg-1: count mismatch: 3 lost"),
+            "{text}"
+        );
         assert!(!text.contains('×'), "{text}");
         let mut nobody = report.cases[0].clone();
         nobody.rows.truncate(1);

@@ -26,7 +26,11 @@ pub(crate) enum Line<'a> {
 #[inline]
 pub(crate) fn split(bytes: &[u8]) -> Result<Option<(Line<'_>, &[u8])>, Error> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
-        return if bytes.len() > REPLY_BYTES_MAX { Err(strange(bytes)) } else { Ok(None) };
+        return if bytes.len() > REPLY_BYTES_MAX {
+            Err(strange(bytes))
+        } else {
+            Ok(None)
+        };
     };
     let (line, rest) = bytes.split_at_checked(end + 1).unwrap_or((bytes, b""));
     let line = line.strip_suffix(b"\r\n").ok_or_else(|| strange(bytes))?;
@@ -36,7 +40,9 @@ pub(crate) fn split(bytes: &[u8]) -> Result<Option<(Line<'_>, &[u8])>, Error> {
         Some((b'$', b"-1")) => Ok(Some((Line::Null, rest))),
         Some((b'$', digits)) => {
             let size = number(digits).and_then(|size| usize::try_from(size).ok());
-            let size = size.filter(|size| *size <= REPLY_BYTES_MAX).ok_or_else(|| strange(bytes))?;
+            let size = size
+                .filter(|size| *size <= REPLY_BYTES_MAX)
+                .ok_or_else(|| strange(bytes))?;
             let Some((body, rest)) = rest.split_at_checked(size) else {
                 return Ok(None);
             };
@@ -71,14 +77,30 @@ mod tests {
         ];
         for (bytes, expected) in cases {
             let more = [bytes, b"+"].concat();
-            assert_eq!(split(&more).unwrap(), Some((expected, &b"+"[..])), "{}", bytes.escape_ascii());
+            assert_eq!(
+                split(&more).unwrap(),
+                Some((expected, &b"+"[..])),
+                "{}",
+                bytes.escape_ascii()
+            );
             for cut in 0..bytes.len() {
-                assert_eq!(split(&bytes[..cut]).unwrap(), None, "{}", bytes[..cut].escape_ascii());
+                assert_eq!(
+                    split(&bytes[..cut]).unwrap(),
+                    None,
+                    "{}",
+                    bytes[..cut].escape_ascii()
+                );
             }
         }
-        for wrong in
-            [&b"OK\r\n"[..], b"+OK\n", b"-ERR no\r\n", b"$x\r\n", b"$99999999999\r\n", b"$1\r\nab\r\n", b"\r\n"]
-        {
+        for wrong in [
+            &b"OK\r\n"[..],
+            b"+OK\n",
+            b"-ERR no\r\n",
+            b"$x\r\n",
+            b"$99999999999\r\n",
+            b"$1\r\nab\r\n",
+            b"\r\n",
+        ] {
             assert!(split(wrong).is_err(), "{}", wrong.escape_ascii());
         }
     }

@@ -49,7 +49,13 @@ impl Run<'_> {
         let home = Home::new(self.data_root)?;
         let protocol = peer.protocol(case.protocol);
         let server = self.start(peer, protocol, &home)?.0;
-        let bout = Bout::new(self, protocol, server.ports(), Some(server.pid()), peer.acknowledges());
+        let bout = Bout::new(
+            self,
+            protocol,
+            server.ports(),
+            Some(server.pid()),
+            peer.acknowledges(),
+        );
         let mut sample = match case.work {
             Work::Load(shape) => bout.load(&shape)?,
             Work::Idle(shape, plan) => {
@@ -72,7 +78,12 @@ impl Run<'_> {
 
     /// A load on a server that runs already and has other work, too: its own counts do not describe this load. The
     /// jobs that a load without workers has left are taken out again, each exactly once.
-    pub(crate) fn on_running(&self, protocol: &Protocol, ports: &Ports, shape: &Shape) -> Result<Sample, Error> {
+    pub(crate) fn on_running(
+        &self,
+        protocol: &Protocol,
+        ports: &Ports,
+        shape: &Shape,
+    ) -> Result<Sample, Error> {
         let bout = Bout::new(self, protocol, ports, None, true);
         let measured = bout.drive(shape, &self.plan, 0)?;
         if measured.left > 0 {
@@ -113,8 +124,17 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    fn start(&self, peer: Peer, protocol: &Protocol, home: &Home) -> Result<(Server, Duration), Error> {
-        Server::start(&self.programs.launch(peer, protocol.name, home)?, home, self.interrupt)
+    fn start(
+        &self,
+        peer: Peer,
+        protocol: &Protocol,
+        home: &Home,
+    ) -> Result<(Server, Duration), Error> {
+        Server::start(
+            &self.programs.launch(peer, protocol.name, home)?,
+            home,
+            self.interrupt,
+        )
     }
 }
 
@@ -134,8 +154,22 @@ struct Bout<'a> {
 }
 
 impl<'a> Bout<'a> {
-    fn new(run: &'a Run<'a>, protocol: &'a Protocol, ports: &'a Ports, pid: Option<u32>, acknowledges: bool) -> Self {
-        Self { run, protocol, ports, pid, acknowledges, replies: Cell::default(), last: RefCell::default() }
+    fn new(
+        run: &'a Run<'a>,
+        protocol: &'a Protocol,
+        ports: &'a Ports,
+        pid: Option<u32>,
+        acknowledges: bool,
+    ) -> Self {
+        Self {
+            run,
+            protocol,
+            ports,
+            pid,
+            acknowledges,
+            replies: Cell::default(),
+            last: RefCell::default(),
+        }
     }
 
     fn load(&self, shape: &Shape) -> Result<Sample, Error> {
@@ -144,7 +178,10 @@ impl<'a> Bout<'a> {
             self.fill(queued, false)?;
         }
         let plan = match shape.clients {
-            0 => Plan::Counted { warm: queued / 10, window: queued - queued / 10 },
+            0 => Plan::Counted {
+                warm: queued / 10,
+                window: queued - queued / 10,
+            },
             _ => self.run.plan,
         };
         let measured = self.drive(shape, &plan, queued)?;
@@ -173,17 +210,33 @@ impl<'a> Bout<'a> {
         sample.extend(filled.tenth_rates());
         sample.extend([
             (Metric::RssMib, full_mib),
-            (Metric::BytesPerJob, growth_mib * 1024.0 * 1024.0 / jobs as f64),
+            (
+                Metric::BytesPerJob,
+                growth_mib * 1024.0 * 1024.0 / jobs as f64,
+            ),
             (Metric::RssAfterDrainMib, resident_mib()?),
         ]);
-        let drains =
-            [(Metric::DrainPerSecond, Metric::JobsPerSecond), (Metric::DrainMicrosPerJob, Metric::ServerMicrosPerJob)];
-        sample.extend(drains.iter().filter_map(|(to, from)| Some((*to, *drained.get(from)?))));
+        let drains = [
+            (Metric::DrainPerSecond, Metric::JobsPerSecond),
+            (Metric::DrainMicrosPerJob, Metric::ServerMicrosPerJob),
+        ];
+        sample.extend(
+            drains
+                .iter()
+                .filter_map(|(to, from)| Some((*to, *drained.get(from)?))),
+        );
         Ok(sample)
     }
 
     fn fill(&self, jobs: u64, unique: bool) -> Result<Measured, Error> {
-        self.drive(&Shape { unique, ..self.protocol.fill }, &Plan::counted(jobs), 0)
+        self.drive(
+            &Shape {
+                unique,
+                ..self.protocol.fill
+            },
+            &Plan::counted(jobs),
+            0,
+        )
     }
 
     /// Takes out all jobs: every one must come, exactly once.
@@ -198,7 +251,11 @@ impl<'a> Bout<'a> {
         tally.last = self.last.take();
         let mut driver = Driver::new(speakers, tally, plan, self.pid);
         let workers = repeat_n(&self.ports.back, shape.workers);
-        let mut links = Links::open(workers.chain(repeat_n(&self.ports.front, shape.clients)), self.run.idle, STALL)?;
+        let mut links = Links::open(
+            workers.chain(repeat_n(&self.ports.front, shape.clients)),
+            self.run.idle,
+            STALL,
+        )?;
         links.drive(&mut driver, self.run.interrupt)?;
         let measured = driver.measured()?;
         self.replies.set(self.replies.get() + measured.replies);
@@ -215,12 +272,18 @@ impl<'a> Bout<'a> {
             return Ok(());
         }
         await_agreement(COUNTS_WITHIN, self.run.interrupt, || {
-            let (jobs, replies) = (self.protocol.count, self.protocol.replies.filter(|_| self.run.counts_replies));
-            let found =
-                (jobs(self.ports.admin, self.acknowledges)?, replies.map(|of| of(self.ports.admin)).transpose()?);
+            let (jobs, replies) = (
+                self.protocol.count,
+                self.protocol.replies.filter(|_| self.run.counts_replies),
+            );
+            let found = (
+                jobs(self.ports.admin, self.acknowledges)?,
+                replies.map(|of| of(self.ports.admin)).transpose()?,
+            );
             let expected = (left, replies.map(|_| self.replies.get()));
-            Ok((found != expected)
-                .then(|| format!("jobs, replies: the server has {found:?}, the generator {expected:?}")))
+            Ok((found != expected).then(|| {
+                format!("jobs, replies: the server has {found:?}, the generator {expected:?}")
+            }))
         })
     }
 }

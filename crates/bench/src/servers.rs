@@ -51,14 +51,29 @@ pub(crate) struct Ports {
 impl Launch {
     /// A server that listens at one address.
     pub(crate) fn new(program: PathBuf, args: Vec<String>, addr: SocketAddr) -> Self {
-        let ports = Ports { front: addr.into(), back: addr.into(), admin: addr };
-        Self { program, args, env: Vec::new(), quiet: false, ports, watched: None }
+        let ports = Ports {
+            front: addr.into(),
+            back: addr.into(),
+            admin: addr,
+        };
+        Self {
+            program,
+            args,
+            env: Vec::new(),
+            quiet: false,
+            ports,
+            watched: None,
+        }
     }
 
     /// The command, without its output.
     pub(crate) fn command(&self, home: &Home) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.args).envs(self.env.clone()).current_dir(home.path()).stdin(Stdio::null());
+        command
+            .args(&self.args)
+            .envs(self.env.clone())
+            .current_dir(home.path())
+            .stdin(Stdio::null());
         command
     }
 }
@@ -70,8 +85,12 @@ pub(crate) struct Home(TempDir);
 impl Home {
     /// A new empty folder under `root`. [`Error::Io`] if it cannot be created.
     pub(crate) fn new(root: &Path) -> Result<Self, Error> {
-        let folder = tempfile::Builder::new().prefix("windlass-bench-").tempdir_in(root);
-        folder.map(Self).map_err(Error::io(format!("make a folder in {}", root.display())))
+        let folder = tempfile::Builder::new()
+            .prefix("windlass-bench-")
+            .tempdir_in(root);
+        folder
+            .map(Self)
+            .map_err(Error::io(format!("make a folder in {}", root.display())))
     }
 
     /// Its path.
@@ -104,12 +123,26 @@ impl Server {
     /// # Errors
     /// [`Error::Io`] if it cannot be started, [`Error::NotReady`] if it exits or does not listen in time, with the end
     /// of its log; [`Error::Interrupted`].
-    pub(crate) fn start(launch: &Launch, home: &Home, interrupt: &Interrupt) -> Result<(Self, Duration), Error> {
+    pub(crate) fn start(
+        launch: &Launch,
+        home: &Home,
+        interrupt: &Interrupt,
+    ) -> Result<(Self, Duration), Error> {
         let begun = Instant::now();
-        let mut server = Self { child: spawn(launch, home)?, ports: launch.ports.clone(), _watcher: None };
-        while !(TcpStream::connect(server.ports.admin).is_ok() && links::connect(&server.ports.front).is_ok()) {
+        let mut server = Self {
+            child: spawn(launch, home)?,
+            ports: launch.ports.clone(),
+            _watcher: None,
+        };
+        while !(TcpStream::connect(server.ports.admin).is_ok()
+            && links::connect(&server.ports.front).is_ok())
+        {
             interrupt.check()?;
-            let exited = server.child.try_wait().map_err(Error::io("look at the server"))?.is_some();
+            let exited = server
+                .child
+                .try_wait()
+                .map_err(Error::io("look at the server"))?
+                .is_some();
             if exited || begun.elapsed() > READY_WITHIN {
                 let (admin, waited, log) = (server.ports.admin, begun.elapsed(), log_end(home));
                 return Err(Error::NotReady(format!("{admin} within {waited:?}: {log}")));
@@ -150,16 +183,28 @@ pub(crate) fn version(program: &Path, args: &[&str], remedy: &str) -> Result<Str
     let output = Command::new(program).args(args).output().map_err(missing)?;
     if !output.status.success() {
         let refusal = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Usage(format!("{}: {}; {remedy}", program.display(), refusal.trim())));
+        return Err(Error::Usage(format!(
+            "{}: {}; {remedy}",
+            program.display(),
+            refusal.trim()
+        )));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no version").trim().to_owned())
+    Ok(text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("no version")
+        .trim()
+        .to_owned())
 }
 
 /// A port on loopback that is free now. [`Error::Io`] if there is none.
 pub(crate) fn free_port() -> Result<u16, Error> {
     let listener = TcpListener::bind(loopback(0)).map_err(Error::io("find a free port"))?;
-    listener.local_addr().map(|addr| addr.port()).map_err(Error::io("find a free port"))
+    listener
+        .local_addr()
+        .map(|addr| addr.port())
+        .map_err(Error::io("find a free port"))
 }
 
 /// An address on loopback.
@@ -168,9 +213,19 @@ pub(crate) fn loopback(port: u16) -> SocketAddr {
 }
 
 fn spawn(launch: &Launch, home: &Home) -> Result<Child, Error> {
-    let path = if launch.quiet { PathBuf::from("/dev/null") } else { home.log() };
-    let log = File::options().create(true).append(true).open(path).map_err(Error::io("open the server's log"))?;
-    let also = log.try_clone().map_err(Error::io("open the server's log"))?;
+    let path = if launch.quiet {
+        PathBuf::from("/dev/null")
+    } else {
+        home.log()
+    };
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(Error::io("open the server's log"))?;
+    let also = log
+        .try_clone()
+        .map_err(Error::io("open the server's log"))?;
     let started = launch.command(home).stdout(log).stderr(also).spawn();
     started.map_err(Error::io(format!("start {}", launch.program.display())))
 }
@@ -178,6 +233,12 @@ fn spawn(launch: &Launch, home: &Home) -> Result<Child, Error> {
 fn log_end(home: &Home) -> String {
     let bytes = fs::read(home.log()).unwrap_or_default();
     let start = bytes.len().saturating_sub(LOG_BYTES_SHOWN);
-    let end = String::from_utf8_lossy(bytes.get(start..).unwrap_or_default()).trim().to_owned();
-    if end.is_empty() { "it logged nothing".to_owned() } else { end }
+    let end = String::from_utf8_lossy(bytes.get(start..).unwrap_or_default())
+        .trim()
+        .to_owned();
+    if end.is_empty() {
+        "it logged nothing".to_owned()
+    } else {
+        end
+    }
 }

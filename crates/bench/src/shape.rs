@@ -63,7 +63,17 @@ impl Shape {
             Request::Echo | Request::Call | Request::Cycle => Ending::Answered,
         };
         let (workers, eager, unique, backlog_max, queued) = (0, false, false, u64::MAX, 0);
-        Shape { clients, request, window, workers, eager, unique, backlog_max, ending, queued }
+        Shape {
+            clients,
+            request,
+            window,
+            workers,
+            eager,
+            unique,
+            backlog_max,
+            ending,
+            queued,
+        }
     }
 
     /// Jobs without workers.
@@ -72,13 +82,27 @@ impl Shape {
     }
 
     /// Jobs from submit to worker.
-    pub(crate) const fn flow(clients: usize, window: usize, workers: usize, backlog_max: u64) -> Self {
-        Shape { workers, backlog_max, ending: Ending::Worked, ..Self::submit(clients, window) }
+    pub(crate) const fn flow(
+        clients: usize,
+        window: usize,
+        workers: usize,
+        backlog_max: u64,
+    ) -> Self {
+        Shape {
+            workers,
+            backlog_max,
+            ending: Ending::Worked,
+            ..Self::submit(clients, window)
+        }
     }
 
     /// Workers alone, for a queue that is already full.
     pub(crate) const fn drain(workers: usize, ending: Ending) -> Self {
-        Shape { workers, ending, ..Self::submit(0, 1) }
+        Shape {
+            workers,
+            ending,
+            ..Self::submit(0, 1)
+        }
     }
 
     /// Whether every request of a client makes a job.
@@ -94,12 +118,19 @@ impl Shape {
 
 /// Foreground jobs.
 pub(crate) const fn foreground(clients: usize, workers: usize) -> Shape {
-    Shape { workers, ..Shape::clients(Request::Call, clients, 1) }
+    Shape {
+        workers,
+        ..Shape::clients(Request::Call, clients, 1)
+    }
 }
 
 /// Fetches of jobs that are already queued. A job is done when its ACK is answered.
 pub(crate) const fn fetch_ack(workers: usize, eager: bool, queued: u64) -> Shape {
-    Shape { eager, queued, ..Shape::drain(workers, Ending::Answered) }
+    Shape {
+        eager,
+        queued,
+        ..Shape::drain(workers, Ending::Answered)
+    }
 }
 
 /// A request is in flight until a worker has received it.

@@ -24,7 +24,17 @@ pub(crate) static SPIDERQ: Protocol = Protocol {
     ..Protocol::new(
         "spiderq",
         (Shape::submit(4, 64), Shape::drain(64, Ending::Answered)),
-        |seat| Connection::boxed(Spiderq { seat, dealer: Dealer::default(), buffer: Vec::new() }, seat, 1),
+        |seat| {
+            Connection::boxed(
+                Spiderq {
+                    seat,
+                    dealer: Dealer::default(),
+                    buffer: Vec::new(),
+                },
+                seat,
+                1,
+            )
+        },
         count,
     )
 };
@@ -70,18 +80,31 @@ impl Wire for Spiderq {
 
     #[inline]
     fn read<'a>(&mut self, bytes: &'a [u8], cx: &mut Context<'_>) -> Read<'a> {
-        let Some((event, rest)) = self.dealer.read(bytes)? else { return Ok(None) };
+        let Some((event, rest)) = self.dealer.read(bytes)? else {
+            return Ok(None);
+        };
         let Event::Message(message) = event else {
-            let reply = if event == Event::Ready { Reply::Ready } else { Reply::None };
-            return Ok(Some(Incoming { reply, of: None, rest }));
+            let reply = if event == Event::Ready {
+                Reply::Ready
+            } else {
+                Reply::None
+            };
+            return Ok(Some(Incoming {
+                reply,
+                of: None,
+                rest,
+            }));
         };
         cx.tally.replies += 1;
         let mut parts = message.parts();
-        let (Some(b""), Some(cookie), Some(reply), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        let (Some(b""), Some(cookie), Some(reply), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             return Err(strange(bytes));
         };
-        let of = Some(u64::from_be_bytes(cookie.try_into().map_err(|_| strange(bytes))?));
+        let of = Some(u64::from_be_bytes(
+            cookie.try_into().map_err(|_| strange(bytes))?,
+        ));
         let reply = match reply {
             ADDED => Reply::Accepted,
             REPAID => Reply::Finished,
@@ -121,11 +144,13 @@ impl Wire for Spiderq {
         self.buffer.push(REPAY);
         self.buffer.extend_from_slice(job.lease);
         put_task(&mut self.buffer, job.stamp);
-        self.buffer.push(if self.seat.shape.request == Request::Cycle && !self.seat.is_worker {
-            PENALTY
-        } else {
-            DROP
-        });
+        self.buffer.push(
+            if self.seat.shape.request == Request::Cycle && !self.seat.is_worker {
+                PENALTY
+            } else {
+                DROP
+            },
+        );
         self.send(request.number, cx);
         true
     }
@@ -149,7 +174,9 @@ fn put_task(out: &mut Vec<u8>, task: Stamp) {
 #[inline]
 fn lent(reply: &[u8]) -> Option<Job<'_>> {
     let (lease, task) = reply.strip_prefix(&[LENT])?.split_at_checked(8)?;
-    let (number, body) = task.strip_prefix(&8_u32.to_be_bytes())?.split_first_chunk()?;
+    let (number, body) = task
+        .strip_prefix(&8_u32.to_be_bytes())?
+        .split_first_chunk()?;
     let stamp = Stamp::of_body(body.strip_prefix(&100_u32.to_be_bytes())?)?;
     (stamp.number == u64::from_be_bytes(*number)).then_some(Job { lease, stamp })
 }
@@ -165,9 +192,16 @@ fn count(admin: SocketAddr, _: bool) -> Result<u64, Error> {
 /// The sum of the counters of the requests that loads send. The others must be 0. Spec: 1.4, which has ten counters.
 fn replies(admin: SocketAddr) -> Result<u64, Error> {
     zmtp::question(admin, b"", [b"", b"", &[STATS]], |message| {
-        let (counters, []) = message.parts().nth(2)?.strip_prefix(&[0x0A])?.as_chunks() else { return None };
-        let counters: Vec<u64> = counters.iter().map(|counter| u64::from_be_bytes(*counter)).collect();
-        let [ping, _count, add, 0, 0, 0, lend, repay, 0, _stats] = *counters else { return None };
+        let (counters, []) = message.parts().nth(2)?.strip_prefix(&[0x0A])?.as_chunks() else {
+            return None;
+        };
+        let counters: Vec<u64> = counters
+            .iter()
+            .map(|counter| u64::from_be_bytes(*counter))
+            .collect();
+        let [ping, _count, add, 0, 0, 0, lend, repay, 0, _stats] = *counters else {
+            return None;
+        };
         Some(ping + add + lend + repay)
     })
 }

@@ -24,7 +24,9 @@ impl Stamp {
     pub(crate) fn to_body(self) -> [u8; BODY_BYTES] {
         let mut body = [b'x'; BODY_BYTES];
         let stamp = (u128::from(self.sent_nanos) << 64 | u128::from(self.number)).to_le_bytes();
-        body.iter_mut().zip(stamp).for_each(|(place, byte)| *place = byte);
+        body.iter_mut()
+            .zip(stamp)
+            .for_each(|(place, byte)| *place = byte);
         body
     }
 
@@ -33,7 +35,10 @@ impl Stamp {
     pub(crate) fn of_body(body: &[u8]) -> Option<Self> {
         let (number, rest) = body.split_first_chunk()?;
         let (sent_nanos, filler) = rest.split_first_chunk()?;
-        let stamp = Self { number: u64::from_le_bytes(*number), sent_nanos: u64::from_le_bytes(*sent_nanos) };
+        let stamp = Self {
+            number: u64::from_le_bytes(*number),
+            sent_nanos: u64::from_le_bytes(*sent_nanos),
+        };
         (body.len() == BODY_BYTES && filler.iter().all(|byte| *byte == b'x')).then_some(stamp)
     }
 
@@ -47,7 +52,10 @@ impl Stamp {
     #[inline]
     pub(crate) fn of_digits(digits: &[u8]) -> Option<Self> {
         let (number, sent) = digits.split_at_checked(STAMP_DIGITS / 2)?;
-        Some(Self { number: number_in(number)?, sent_nanos: number_in(sent)? })
+        Some(Self {
+            number: number_in(number)?,
+            sent_nanos: number_in(sent)?,
+        })
     }
 }
 
@@ -55,7 +63,9 @@ impl Stamp {
 #[inline]
 pub(crate) fn uuid(high: u64, low: u64) -> [u8; UNIQUE_BYTES] {
     let mut text = [0; UNIQUE_BYTES];
-    Uuid::from_u64_pair(high, low).hyphenated().encode_lower(&mut text);
+    Uuid::from_u64_pair(high, low)
+        .hyphenated()
+        .encode_lower(&mut text);
     text
 }
 
@@ -83,7 +93,10 @@ fn number_in(digits: &[u8]) -> Option<u64> {
 
 /// A random unique id. What stands before its first hyphen is one of 100,000 values: the keys of `windlass-fair`.
 pub(crate) fn unique(rng: &mut fastrand::Rng) -> [u8; UNIQUE_BYTES] {
-    uuid(rng.u64(..100_000) << 32 | u64::from(rng.u32(..)), rng.u64(..))
+    uuid(
+        rng.u64(..100_000) << 32 | u64::from(rng.u32(..)),
+        rng.u64(..),
+    )
 }
 
 #[cfg(test)]
@@ -97,7 +110,10 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(1);
         let ids: std::collections::HashSet<_> = (0..10_000).map(|_| unique(&mut rng)).collect();
         assert_eq!(ids.len(), 10_000);
-        assert_eq!(&uuid(0x89, 0x0123_4567_89ab_cdef), b"00000000-0000-0089-0123-456789abcdef");
+        assert_eq!(
+            &uuid(0x89, 0x0123_4567_89ab_cdef),
+            b"00000000-0000-0089-0123-456789abcdef"
+        );
     }
 
     proptest! {

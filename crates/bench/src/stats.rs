@@ -33,9 +33,17 @@ pub(crate) struct Ratio {
 /// divide.
 pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
     let (our_median, their_median) = (median(ours)?, median(theirs)?);
-    let quotients: Vec<f64> = ours.iter().zip(theirs).filter(|(_, b)| **b > 0.0).map(|(a, b)| a / b).collect();
+    let quotients: Vec<f64> = ours
+        .iter()
+        .zip(theirs)
+        .filter(|(_, b)| **b > 0.0)
+        .map(|(a, b)| a / b)
+        .collect();
     let of_pairs = median(&quotients)?;
-    (their_median > 0.0).then(|| Ratio { of_medians: our_median / their_median, of_pairs })
+    (their_median > 0.0).then(|| Ratio {
+        of_medians: our_median / their_median,
+        of_pairs,
+    })
 }
 
 #[cfg(test)]
@@ -59,7 +67,13 @@ mod tests {
     fn the_ratio_of_medians_differs_from_that_of_pairs() {
         // The machine was twice as fast in the second round: each pair has ratio 2, the medians another one.
         let found = ratio(&[20.0, 40.0, 20.0], &[10.0, 20.0, 20.0]).unwrap();
-        assert_eq!(found, Ratio { of_medians: 1.0, of_pairs: 2.0 });
+        assert_eq!(
+            found,
+            Ratio {
+                of_medians: 1.0,
+                of_pairs: 2.0
+            }
+        );
         assert_eq!(ratio(&[1.0], &[0.0]), None, "a zero divides nothing");
         assert_eq!(ratio(&[], &[1.0]), None);
     }

@@ -45,7 +45,12 @@ pub(crate) struct Tally {
 impl Tally {
     /// Counters for at most `started_max` requests. Jobs 0 to `queued` are queued already. `acknowledges`: the server
     /// acknowledges every job.
-    pub(crate) fn new(shape: &Shape, acknowledges: bool, started_max: u64, queued: u64) -> Result<Self, Error> {
+    pub(crate) fn new(
+        shape: &Shape,
+        acknowledges: bool,
+        started_max: u64,
+        queued: u64,
+    ) -> Result<Self, Error> {
         let latency = Histogram::new(2).map_err(|error| Error::Usage(error.to_string()))?;
         Ok(Self {
             shape: *shape,
@@ -75,7 +80,10 @@ impl Tally {
         if self.stopping || self.paused || self.started >= self.started_max {
             return None;
         }
-        let stamp = Stamp { number: self.queued + self.started, sent_nanos: self.now_nanos };
+        let stamp = Stamp {
+            number: self.queued + self.started,
+            sent_nanos: self.now_nanos,
+        };
         self.started += 1;
         self.paused = self.jobs() - self.worked >= self.shape.backlog_max;
         Some(stamp)
@@ -99,7 +107,11 @@ impl Tally {
     }
 
     fn set_taken(&mut self, at: usize, taken: bool) {
-        self.taken.iter_mut().skip(at).take(1).for_each(|it| *it = taken);
+        self.taken
+            .iter_mut()
+            .skip(at)
+            .take(1)
+            .for_each(|it| *it = taken);
     }
 
     /// A connection has received a job. [`Error::Mismatch`] if it was never submitted, has been taken before, or is not
@@ -107,14 +119,27 @@ impl Tally {
     #[inline]
     pub(crate) fn worked(&mut self, job: Stamp) -> Result<(), Error> {
         if job.number >= self.jobs() {
-            return Err(Error::Mismatch(format!("job {} was never submitted", job.number)));
+            return Err(Error::Mismatch(format!(
+                "job {} was never submitted",
+                job.number
+            )));
         }
         let at = usize::try_from(job.number).unwrap_or(usize::MAX);
         if self.is_taken(at) {
-            return Err(Error::Mismatch(format!("job {} was worked twice", job.number)));
+            return Err(Error::Mismatch(format!(
+                "job {} was worked twice",
+                job.number
+            )));
         }
-        if self.last.get(at).is_some_and(|last| *last != 0 && *last != job.sent_nanos) {
-            return Err(Error::Mismatch(format!("job {} came with an earlier value", job.number)));
+        if self
+            .last
+            .get(at)
+            .is_some_and(|last| *last != 0 && *last != job.sent_nanos)
+        {
+            return Err(Error::Mismatch(format!(
+                "job {} came with an earlier value",
+                job.number
+            )));
         }
         self.taken.resize(self.taken.len().max(at + 1), false);
         self.set_taken(at, true);
@@ -134,9 +159,16 @@ impl Tally {
         let at = usize::try_from(job.number).unwrap_or(usize::MAX);
         self.worked -= u64::from(self.is_taken(at));
         self.set_taken(at, false);
-        let job = Stamp { sent_nanos: job.sent_nanos + 1, ..job };
+        let job = Stamp {
+            sent_nanos: job.sent_nanos + 1,
+            ..job
+        };
         self.last.resize(self.last.len().max(at + 1), 0);
-        self.last.iter_mut().skip(at).take(1).for_each(|last| *last = job.sent_nanos);
+        self.last
+            .iter_mut()
+            .skip(at)
+            .take(1)
+            .for_each(|last| *last = job.sent_nanos);
         job
     }
 
@@ -145,14 +177,21 @@ impl Tally {
         if ending == self.shape.ending {
             self.done += 1;
             // It grows as needed, so every value has a place.
-            let _ = self.latency.record(self.now_nanos.saturating_sub(sent.sent_nanos));
+            let _ = self
+                .latency
+                .record(self.now_nanos.saturating_sub(sent.sent_nanos));
         }
     }
 
     /// All jobs so far.
     #[inline]
     fn jobs(&self) -> u64 {
-        self.queued + if self.shape.submits() { self.started } else { 0 }
+        self.queued
+            + if self.shape.submits() {
+                self.started
+            } else {
+                0
+            }
     }
 
     /// Jobs that the server must still have.
@@ -180,7 +219,13 @@ impl Tally {
 
     /// What is outstanding, for the message about a stalled run.
     pub(crate) fn state(&self) -> String {
-        let Self { started, acknowledged, worked, done, .. } = self;
+        let Self {
+            started,
+            acknowledged,
+            worked,
+            done,
+            ..
+        } = self;
         format!("started {started}, acknowledged {acknowledged}, worked {worked}, done {done}")
     }
 }
@@ -196,27 +241,53 @@ mod tests {
         let submit = |tally: &mut Tally| std::iter::from_fn(|| tally.next_stamp()).count();
         assert_eq!((submit(&mut tally), tally.take_resume()), (4, false));
         for (number, resumes) in [(3, false), (0, true)] {
-            tally.worked(Stamp { number, sent_nanos: 0 }).unwrap();
+            tally
+                .worked(Stamp {
+                    number,
+                    sent_nanos: 0,
+                })
+                .unwrap();
             assert_eq!(tally.take_resume(), resumes, "{number}");
         }
         assert_eq!(submit(&mut tally), 1, "five in all");
         assert!(!tally.is_settled());
         for number in [1, 2, 4] {
-            tally.worked(Stamp { number, sent_nanos: 0 }).unwrap();
+            tally
+                .worked(Stamp {
+                    number,
+                    sent_nanos: 0,
+                })
+                .unwrap();
         }
-        assert!(tally.is_settled() && tally.latency.len() == 5, "{}", tally.state());
+        assert!(
+            tally.is_settled() && tally.latency.len() == 5,
+            "{}",
+            tally.state()
+        );
     }
 
     #[test]
     fn a_job_that_was_put_back_can_be_taken_again() {
         let mut tally = Tally::new(&Shape::clients(Request::Cycle, 1, 1), true, 9, 2).unwrap();
-        let job = |number| Stamp { number, sent_nanos: 0 };
+        let job = |number| Stamp {
+            number,
+            sent_nanos: 0,
+        };
         tally.worked(job(1)).unwrap();
         assert_eq!((tally.left(), tally.next_stamp()), (1, Some(job(2))));
-        assert_eq!(tally.worked(job(1)).unwrap_err().to_string(), "count mismatch: job 1 was worked twice");
-        assert_eq!(tally.worked(job(2)).unwrap_err().to_string(), "count mismatch: job 2 was never submitted");
+        assert_eq!(
+            tally.worked(job(1)).unwrap_err().to_string(),
+            "count mismatch: job 1 was worked twice"
+        );
+        assert_eq!(
+            tally.worked(job(2)).unwrap_err().to_string(),
+            "count mismatch: job 2 was never submitted"
+        );
         let again = tally.put_back(job(1));
-        assert_eq!(tally.worked(job(1)).unwrap_err().to_string(), "count mismatch: job 1 came with an earlier value");
+        assert_eq!(
+            tally.worked(job(1)).unwrap_err().to_string(),
+            "count mismatch: job 1 came with an earlier value"
+        );
         tally.worked(again).unwrap();
         assert_eq!(tally.left(), 1);
     }

@@ -51,11 +51,17 @@ impl Watcher {
 
 fn look(socket: &Path, path: &str) -> std::io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let is_good = answer.starts_with(b"HTTP/1.1 200");
-    if is_good { Ok(()) } else { Err(std::io::Error::other("not answered with 200")) }
+    if is_good {
+        Ok(())
+    } else {
+        Err(std::io::Error::other("not answered with 200"))
+    }
 }
 
 #[cfg(test)]
@@ -75,7 +81,13 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = vec![0; 200];
                 let read = stream.read(&mut request).unwrap();
-                asked.push(String::from_utf8_lossy(&request[..read]).split(' ').nth(1).unwrap().to_owned());
+                asked.push(
+                    String::from_utf8_lossy(&request[..read])
+                        .split(' ')
+                        .nth(1)
+                        .unwrap()
+                        .to_owned(),
+                );
                 stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
             }
             asked

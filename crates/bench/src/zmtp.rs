@@ -64,11 +64,20 @@ impl Dealer {
 
     /// The first event in `bytes` and the bytes after it, or `None` if more bytes are needed. [`Error::Protocol`].
     #[inline]
-    pub(crate) fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Event<'a>, &'a [u8])>, Error> {
+    pub(crate) fn read<'a>(
+        &mut self,
+        bytes: &'a [u8],
+    ) -> Result<Option<(Event<'a>, &'a [u8])>, Error> {
         if !self.greeted {
-            let Some((greeting, rest)) = bytes.split_first_chunk::<GREETING_BYTES>() else { return Ok(None) };
+            let Some((greeting, rest)) = bytes.split_first_chunk::<GREETING_BYTES>() else {
+                return Ok(None);
+            };
             self.greeted = greeting.first() == Some(&0xff) && greeting.get(10) >= Some(&3);
-            return if self.greeted { Ok(Some((Event::Greeting, rest))) } else { Err(strange(bytes)) };
+            return if self.greeted {
+                Ok(Some((Event::Greeting, rest)))
+            } else {
+                Err(strange(bytes))
+            };
         }
         let mut rest = bytes;
         while let Some((flags, body, after)) = frame(rest)? {
@@ -81,7 +90,10 @@ impl Dealer {
                 };
             }
             if flags & MORE == 0 {
-                let whole = bytes.split_at_checked(bytes.len() - rest.len()).unwrap_or((bytes, b"")).0;
+                let whole = bytes
+                    .split_at_checked(bytes.len() - rest.len())
+                    .unwrap_or((bytes, b""))
+                    .0;
                 return Ok(Some((Event::Message(Message(whole)), rest)));
             }
         }
@@ -123,10 +135,16 @@ pub(crate) fn question<T, const PARTS: usize>(
 ) -> Result<T, Error> {
     let mut out = Vec::new();
     put(&mut out, parts);
-    protocol::ask(&mut connect(admin, identity)?, &out, |bytes| match (Dealer { greeted: true }).read(bytes)? {
-        Some((Event::Message(message), _)) => read(message).map(Some).ok_or_else(|| strange(bytes)),
-        _ => Ok(None),
-    })
+    protocol::ask(
+        &mut connect(admin, identity)?,
+        &out,
+        |bytes| match (Dealer { greeted: true }).read(bytes)? {
+            Some((Event::Message(message), _)) => {
+                read(message).map(Some).ok_or_else(|| strange(bytes))
+            }
+            _ => Ok(None),
+        },
+    )
 }
 
 #[inline]
@@ -149,7 +167,9 @@ type Frame<'a> = (u8, &'a [u8], &'a [u8]);
 fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, Error> {
     let (flags, size, rest) = match bytes {
         [flags, rest @ ..] if flags & LONG != 0 => {
-            let Some((size, rest)) = rest.split_first_chunk() else { return Ok(None) };
+            let Some((size, rest)) = rest.split_first_chunk() else {
+                return Ok(None);
+            };
             (*flags, u64::from_be_bytes(*size), rest)
         }
         [flags, size, rest @ ..] => (*flags, u64::from(*size), rest),
@@ -185,10 +205,22 @@ mod tests {
                     carry = rest.to_vec();
                 }
             }
-            assert_eq!(found, [vec![], vec![], vec![vec![], large.to_vec(), b"end".to_vec()]], "{piece}");
+            assert_eq!(
+                found,
+                [
+                    vec![],
+                    vec![],
+                    vec![vec![], large.to_vec(), b"end".to_vec()]
+                ],
+                "{piece}"
+            );
         }
         let mut dealer = Dealer { greeted: true };
-        for wrong in [&b"\x08\0"[..], b"\x02\xff\0\0\0\0\0\0\0", b"\x04\x05\x04PING"] {
+        for wrong in [
+            &b"\x08\0"[..],
+            b"\x02\xff\0\0\0\0\0\0\0",
+            b"\x04\x05\x04PING",
+        ] {
             assert!(dealer.read(wrong).is_err(), "{}", wrong.escape_ascii());
         }
     }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::io;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::value::RawValue;
 use windlass_engine::BODY_READ_MAX;
@@ -36,12 +38,16 @@ pub fn members<'a>(
     object: &'a RawValue,
     each: impl FnMut(&str, &'a RawValue) -> Result<(), Unexpected>,
 ) -> Result<(), Unexpected> {
-    serde_json::Deserializer::from_str(object.get()).deserialize_map(Members(each)).map_err(|_| Unexpected)
+    serde_json::Deserializer::from_str(object.get())
+        .deserialize_map(Members(each))
+        .map_err(|_| Unexpected)
 }
 
 /// The item of a list with one item.
 pub fn only(list: &RawValue) -> Option<&RawValue> {
-    serde_json::from_str(list.get()).ok().map(|[item]: [&RawValue; 1]| item)
+    serde_json::from_str(list.get())
+        .ok()
+        .map(|[item]: [&RawValue; 1]| item)
 }
 
 /// The items of a list of two.
@@ -51,7 +57,9 @@ pub fn pair(list: &RawValue) -> Option<[&RawValue; 2]> {
 
 /// The content of a string. `None` for any other value, and for half a surrogate pair, which is not text.
 pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
-    serde_json::from_str(value.get()).ok().map(|Text(text)| text)
+    serde_json::from_str(value.get())
+        .ok()
+        .map(|Text(text)| text)
 }
 
 /// The value at a JSON pointer (RFC 6901).
@@ -96,7 +104,10 @@ pub fn text_at<'a>(body: &'a [u8], pointer: &str) -> Cow<'a, [u8]> {
 }
 
 fn leaf<'a>(body: &'a [u8], pointer: &str) -> Option<&'a RawValue> {
-    match body.get(..BODY_READ_MAX).filter(|_| body.len() > BODY_READ_MAX) {
+    match body
+        .get(..BODY_READ_MAX)
+        .filter(|_| body.len() > BODY_READ_MAX)
+    {
         Some(begin) => early(begin, pointer),
         None => at(value(body)?, pointer),
     }
@@ -108,7 +119,11 @@ fn early<'a>(begin: &'a [u8], pointer: &str) -> Option<&'a RawValue> {
     let tokens: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
     let mut found = None;
     // It ends with an error, because the rest is not read.
-    let _ = Walk { tokens: &tokens, found: &mut found }.deserialize(&mut serde_json::Deserializer::from_slice(begin));
+    let _ = Walk {
+        tokens: &tokens,
+        found: &mut found,
+    }
+    .deserialize(&mut serde_json::Deserializer::from_slice(begin));
     found
 }
 
@@ -138,10 +153,15 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
     }
 
     fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
-        let Some((token, tokens)) = self.tokens.split_first() else { return Ok(()) };
+        let Some((token, tokens)) = self.tokens.split_first() else {
+            return Ok(());
+        };
         while let Some(Text(name)) = map.next_key()? {
             if name == **token {
-                map.next_value_seed(Walk { tokens, found: self.found })?;
+                map.next_value_seed(Walk {
+                    tokens,
+                    found: self.found,
+                })?;
                 break;
             }
             map.next_value::<IgnoredAny>()?;
@@ -150,13 +170,18 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
     }
 
     fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<(), S::Error> {
-        let Some((token, tokens)) = self.tokens.split_first() else { return Ok(()) };
+        let Some((token, tokens)) = self.tokens.split_first() else {
+            return Ok(());
+        };
         for _ in 0..token.parse().unwrap_or(usize::MAX) {
             if list.next_element::<IgnoredAny>()?.is_none() {
                 break;
             }
         }
-        list.next_element_seed(Walk { tokens, found: self.found })?;
+        list.next_element_seed(Walk {
+            tokens,
+            found: self.found,
+        })?;
         Err(S::Error::custom("the rest is not read"))
     }
 }
@@ -213,13 +238,21 @@ impl<'de, F: FnMut(&str, &'de RawValue) -> Result<(), Unexpected>> Visitor<'de> 
 struct Ascii;
 
 impl Formatter for Ascii {
-    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
         let mut rest = fragment;
         while let Some(at) = rest.find(|each| !matches!(each, ' '..='~')) {
             let (plain, other) = rest.split_at(at);
             out.write_all(plain.as_bytes())?;
             let mut chars = other.chars();
-            for unit in chars.next().into_iter().flat_map(|each| each.encode_utf16(&mut [0; 2]).to_vec()) {
+            for unit in chars
+                .next()
+                .into_iter()
+                .flat_map(|each| each.encode_utf16(&mut [0; 2]).to_vec())
+            {
                 write!(out, "\\u{unit:04x}")?;
             }
             rest = chars.as_str();
@@ -290,7 +323,11 @@ mod tests {
             ("", None),
         ];
         for (pointer, expected) in table {
-            assert_eq!(key(body, pointer), expected.map(|key| key.as_bytes().to_vec()), "{pointer}");
+            assert_eq!(
+                key(body, pointer),
+                expected.map(|key| key.as_bytes().to_vec()),
+                "{pointer}"
+            );
         }
         assert_eq!(key(b"no json", "/0"), None);
         assert_eq!(key("[".repeat(1 << 20).as_bytes(), "/0"), None);
@@ -299,7 +336,11 @@ mod tests {
 
     #[test]
     fn values() {
-        for (text, expected) in [(" [1, 2]\n", "[1, 2]"), ("1e400", "1e400"), ("\"\\ud800\"", "\"\\ud800\"")] {
+        for (text, expected) in [
+            (" [1, 2]\n", "[1, 2]"),
+            ("1e400", "1e400"),
+            ("\"\\ud800\"", "\"\\ud800\""),
+        ] {
             assert_eq!(raw(text).get(), expected);
         }
         let bad: [&[u8]; 12] = [
@@ -327,8 +368,14 @@ mod tests {
         assert!(value(nested(DEPTH_MAX).as_bytes()).is_some());
         assert!(value(nested(DEPTH_MAX + 1).as_bytes()).is_none());
         assert!(value("[".repeat(1_000_000).as_bytes()).is_none());
-        assert!(value(format!("[{}1]", "[],".repeat(1_000)).as_bytes()).is_some(), "side by side");
-        assert!(value(format!("\"\\\"{}\"", "[".repeat(1_000)).as_bytes()).is_some(), "in a string");
+        assert!(
+            value(format!("[{}1]", "[],".repeat(1_000)).as_bytes()).is_some(),
+            "side by side"
+        );
+        assert!(
+            value(format!("\"\\\"{}\"", "[".repeat(1_000)).as_bytes()).is_some(),
+            "in a string"
+        );
     }
 
     #[test]
@@ -342,7 +389,10 @@ mod tests {
             end.map(|()| found.join(" "))
         };
         assert_eq!(listed("{}").as_deref(), Ok(""));
-        assert_eq!(listed(r#"{"a":1,"\u0062": [1.0 ,2], "a":"x"}"#).as_deref(), Ok("a=1 b=[1.0 ,2] a=\"x\""));
+        assert_eq!(
+            listed(r#"{"a":1,"\u0062": [1.0 ,2], "a":"x"}"#).as_deref(),
+            Ok("a=1 b=[1.0 ,2] a=\"x\"")
+        );
         for text in ["[]", "1", "null", r#"{"\ud800":1}"#] {
             assert_eq!(listed(text), Err(Unexpected), "{text}");
         }
@@ -354,7 +404,10 @@ mod tests {
         for text in ["[]", "[1,2]", "1", "{\"a\":1}"] {
             assert!(only(raw(text)).is_none(), "{text}");
         }
-        assert_eq!(pair(raw("[1, [2]]")).map(|pair| pair.map(RawValue::get)), Some(["1", "[2]"]));
+        assert_eq!(
+            pair(raw("[1, [2]]")).map(|pair| pair.map(RawValue::get)),
+            Some(["1", "[2]"])
+        );
         for text in ["[]", "[1]", "[1,2,3]", "\"ab\""] {
             assert!(pair(raw(text)).is_none(), "{text}");
         }
@@ -362,7 +415,11 @@ mod tests {
 
     #[test]
     fn texts() {
-        for (json, expected) in [(r#""""#, ""), (r#""a""#, "a"), (r#""\u00e9\n\ud83d\ude00""#, "é\n😀")] {
+        for (json, expected) in [
+            (r#""""#, ""),
+            (r#""a""#, "a"),
+            (r#""\u00e9\n\ud83d\ude00""#, "é\n😀"),
+        ] {
             assert_eq!(text(raw(json)).as_deref(), Some(expected));
         }
         for json in ["1", "null", "[\"a\"]", r#""\ud800""#] {
@@ -374,21 +431,34 @@ mod tests {
     fn quotes() {
         let table = [
             ("", r#""""#, r#""""#),
-            ("a\"\\/\n\u{1}", r#""a\"\\/\n\u0001""#, r#""a\"\\/\n\u0001""#),
-            ("\u{7f}é😀~ z", "\"\u{7f}é😀~ z\"", r#""\u007f\u00e9\ud83d\ude00~ z""#),
+            (
+                "a\"\\/\n\u{1}",
+                r#""a\"\\/\n\u0001""#,
+                r#""a\"\\/\n\u0001""#,
+            ),
+            (
+                "\u{7f}é😀~ z",
+                "\"\u{7f}é😀~ z\"",
+                r#""\u007f\u00e9\ud83d\ude00~ z""#,
+            ),
         ];
         for (text, plain, ascii) in table {
             let (mut out, mut out_ascii) = (Vec::new(), Vec::new());
             quote(text, &mut out);
             quote_ascii(text, &mut out_ascii);
-            assert_eq!((String::from_utf8(out), String::from_utf8(out_ascii)), (Ok(plain.into()), Ok(ascii.into())));
+            assert_eq!(
+                (String::from_utf8(out), String::from_utf8(out_ascii)),
+                (Ok(plain.into()), Ok(ascii.into()))
+            );
         }
     }
 
     #[test]
     fn a_key_in_a_long_text_stands_in_its_beginning() {
         let long = "x".repeat(BODY_READ_MAX);
-        let text = format!(r#"{{"skip":[{{"a":1}},"é"],"args":[7,{{"a/b":"ke\ty"}},"{long}"],"late":"k"}}"#);
+        let text = format!(
+            r#"{{"skip":[{{"a":1}},"é"],"args":[7,{{"a/b":"ke\ty"}},"{long}"],"late":"k"}}"#
+        );
         let table: [(&str, Option<&[u8]>); 6] = [
             ("/args/1/a~1b", Some(b"ke\ty")),
             ("/args/0", Some(b"7")),
@@ -398,10 +468,17 @@ mod tests {
             ("/args/0/a", None),
         ];
         for (pointer, expected) in table {
-            assert_eq!(key(text.as_bytes(), pointer).as_deref(), expected, "{pointer}");
+            assert_eq!(
+                key(text.as_bytes(), pointer).as_deref(),
+                expected,
+                "{pointer}"
+            );
         }
         assert_eq!(text_at(text.as_bytes(), "/args/1/a~1b"), &b"ke\ty"[..]);
-        assert_eq!((&*text_at(b"[7]", "/0"), &*text_at(br#"["a|b"]"#, "/0")), (&b""[..], &b"a|b"[..]));
+        assert_eq!(
+            (&*text_at(b"[7]", "/0"), &*text_at(br#"["a|b"]"#, "/0")),
+            (&b""[..], &b"a|b"[..])
+        );
         // No value is read deeper than conversions allow.
         let deep = [vec![b'['; 1 << 12], long.into_bytes()].concat();
         assert_eq!(key(&deep, "/0/0"), None);

@@ -166,7 +166,10 @@ impl Bridge {
 
     /// The names of some protocols; none if they are all.
     pub fn names(&self, of: Protocols) -> Vec<&'static str> {
-        let named = self.sides.iter().filter(|side| of != Protocols::ALL && of.has(side.protocol));
+        let named = self
+            .sides
+            .iter()
+            .filter(|side| of != Protocols::ALL && of.has(side.protocol));
         named.map(|side| side.name).collect()
     }
 
@@ -177,7 +180,10 @@ impl Bridge {
 
     /// The protocol with this name.
     pub fn protocol(&self, name: &str) -> Option<Protocol> {
-        self.sides.iter().find(|side| side.name == name).map(|side| side.protocol)
+        self.sides
+            .iter()
+            .find(|side| side.name == name)
+            .map(|side| side.protocol)
     }
 
     /// A job as bytes, for a worker of `to`.
@@ -200,7 +206,8 @@ impl Bridge {
 
     /// What a job with this body calls.
     pub fn calls<'a>(&self, protocol: Protocol, body: &'a [u8]) -> Calls<'a> {
-        self.origin(protocol).map_or(Calls::Queue, |origin| origin.calls(body))
+        self.origin(protocol)
+            .map_or(Calls::Queue, |origin| origin.calls(body))
     }
 
     /// A result of a worker of `from` as bytes. `None`: results of that protocol are not converted.
@@ -216,7 +223,12 @@ impl Bridge {
     /// The error for a job that cannot go to a worker of `to`.
     pub fn unconvertible(&self, job: &Job<'_>, to: Protocol, fault: Fault) -> Unconvertible {
         let codec = fault.depends_on_codec.then_some(job.codec);
-        Unconvertible { from: self.name(job.protocol), to: self.name(to), codec, why: fault.why }
+        Unconvertible {
+            from: self.name(job.protocol),
+            to: self.name(to),
+            codec,
+            why: fault.why,
+        }
     }
 
     fn read<T>(
@@ -226,7 +238,9 @@ impl Bridge {
         read: impl FnOnce(&dyn Origin) -> Result<T, Fault>,
     ) -> Result<T, Unconvertible> {
         let origin = self.origin(job.protocol).ok_or(Fault::of(Why::Apart));
-        origin.and_then(read).map_err(|fault| self.unconvertible(job, to, fault))
+        origin
+            .and_then(read)
+            .map_err(|fault| self.unconvertible(job, to, fault))
     }
 
     fn origin(&self, protocol: Protocol) -> Option<&dyn Origin> {
@@ -248,7 +262,8 @@ impl JobReader for Bridge {
     }
 
     fn has_type(&self, job: &windlass_engine::Job, name: &str) -> bool {
-        self.origin(job.protocol).is_some_and(|origin| origin.has_type(job, name))
+        self.origin(job.protocol)
+            .is_some_and(|origin| origin.has_type(job, name))
     }
 
     fn text(&self, job: &windlass_engine::Job, skew_ms: i64) -> Option<Vec<u8>> {

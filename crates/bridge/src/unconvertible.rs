@@ -34,12 +34,18 @@ pub struct Fault {
 impl Fault {
     /// A rule that holds under every codec.
     pub const fn of(why: Why) -> Self {
-        Self { why, depends_on_codec: false }
+        Self {
+            why,
+            depends_on_codec: false,
+        }
     }
 
     /// A rule of the queue's codec.
     pub const fn under_codec(why: Why) -> Self {
-        Self { why, depends_on_codec: true }
+        Self {
+            why,
+            depends_on_codec: true,
+        }
     }
 }
 
@@ -82,13 +88,29 @@ mod tests {
     #[test]
     fn the_rule_is_the_text() {
         let table = [
-            (Some(Codec::Json), Why::NotJson, ", codec json: the body is no JSON of at most 128 levels"),
+            (
+                Some(Codec::Json),
+                Why::NotJson,
+                ", codec json: the body is no JSON of at most 128 levels",
+            ),
             (None, Why::Apart, ": these two do not share jobs"),
-            (None, Why::Rule("the body is too blue"), ": the body is too blue"),
+            (
+                None,
+                Why::Rule("the body is too blue"),
+                ": the body is too blue",
+            ),
         ];
         for (codec, why, expected) in table {
-            let error = Unconvertible { from: "one", to: "other", codec, why };
-            assert_eq!(error.to_string(), format!("conversion: one to other{expected}"));
+            let error = Unconvertible {
+                from: "one",
+                to: "other",
+                codec,
+                why,
+            };
+            assert_eq!(
+                error.to_string(),
+                format!("conversion: one to other{expected}")
+            );
         }
     }
 }

@@ -114,7 +114,11 @@ pub(crate) enum Command {
     #[command(disable_help_flag = true)]
     Gearmand {
         /// Options as gearmand takes them; --help explains the effect of each.
-        #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+        #[arg(
+            value_name = "OPTION",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
         words: Vec<OsString>,
     },
     /// Run as Faktory, with Faktory's options, variables and configuration; a link to this program named faktory does
@@ -122,7 +126,11 @@ pub(crate) enum Command {
     #[command(disable_help_flag = true)]
     Faktory {
         /// Options as Faktory takes them; -h explains the effect of each.
-        #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+        #[arg(
+            value_name = "OPTION",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
         words: Vec<OsString>,
     },
     /// Put load on a daemon and print how many jobs a second it does: on one that is started for this, or with --at on
@@ -179,14 +187,17 @@ pub(crate) enum Command {
 /// The command to run, or clap's error, help or version text. Options may stand before their command.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
     let parsed = Arguments::try_parse_from(command_first(words.into_iter().collect()));
-    parsed.map(|Arguments { command, serve }| command.unwrap_or(Command::Serve(serve))).map_err(without_far_tip)
+    parsed
+        .map(|Arguments { command, serve }| command.unwrap_or(Command::Serve(serve)))
+        .map_err(without_far_tip)
 }
 
 /// Removes a tip that names an option which was hardly meant.
 fn without_far_tip(mut mistake: clap::Error) -> clap::Error {
-    if let (Some(ContextValue::String(given)), Some(ContextValue::String(tip))) =
-        (mistake.get(ContextKind::InvalidArg), mistake.get(ContextKind::SuggestedArg))
-        && !is_near(given.trim_start_matches('-'), tip.trim_start_matches('-'))
+    if let (Some(ContextValue::String(given)), Some(ContextValue::String(tip))) = (
+        mistake.get(ContextKind::InvalidArg),
+        mistake.get(ContextKind::SuggestedArg),
+    ) && !is_near(given.trim_start_matches('-'), tip.trim_start_matches('-'))
     {
         mistake.remove(ContextKind::SuggestedArg);
         // It has the option, too.
@@ -199,7 +210,12 @@ fn without_far_tip(mut mistake: clap::Error) -> clap::Error {
 fn command_first(mut words: Vec<OsString>) -> Vec<OsString> {
     let grammar = grammar();
     let (mut place, mut command) = (1, &grammar);
-    while let Some(found) = words.iter().enumerate().skip(place).find_map(is_no_option(&grammar)) {
+    while let Some(found) = words
+        .iter()
+        .enumerate()
+        .skip(place)
+        .find_map(is_no_option(&grammar))
+    {
         let word = words.remove(found);
         let known = word.to_str().and_then(|name| command.find_subcommand(name));
         words.insert(place, word);
@@ -230,8 +246,14 @@ pub(crate) fn valued<'a>(command: &'a clap::Command, word: &str) -> Option<&'a c
         (Some(long), _) => option.get_long() == Some(long),
         (None, short) => option.get_short().map(String::from).as_deref() == short,
     };
-    let own = command.get_arguments().find(|option| is_it(option) && option.get_action().takes_values());
-    own.or_else(|| command.get_subcommands().find_map(|command| valued(command, word)))
+    let own = command
+        .get_arguments()
+        .find(|option| is_it(option) && option.get_action().takes_values());
+    own.or_else(|| {
+        command
+            .get_subcommands()
+            .find_map(|command| valued(command, word))
+    })
 }
 
 /// The grammar, for completions and manual pages.
@@ -259,7 +281,9 @@ pub(crate) fn reason(mistake: &clap::Error) -> String {
 /// Whether the words, which are no command, were meant as `check --live`.
 pub(crate) fn is_live_check(words: impl IntoIterator<Item = OsString>) -> bool {
     let words: Vec<OsString> = words.into_iter().skip(1).collect();
-    ["check", "--live"].iter().all(|part| words.iter().any(|word| word == part))
+    ["check", "--live"]
+        .iter()
+        .all(|part| words.iter().any(|word| word == part))
 }
 
 #[cfg(test)]
@@ -287,37 +311,60 @@ mod tests {
         ] {
             assert!(matches!(parsed(line), Ok(Command::Serve(_))), "{line}");
         }
-        assert!(matches!(parsed("windlass check -c f"), Ok(Command::Check(_))));
+        assert!(matches!(
+            parsed("windlass check -c f"),
+            Ok(Command::Check(_))
+        ));
         assert!(matches!(parsed("windlass config"), Ok(Command::Config)));
     }
 
     #[test]
     fn options_may_stand_before_their_command() {
-        for line in
-            ["windlass -c f check", "windlass --data-dir check check --live", "windlass --live --age-warning 1h check"]
-        {
+        for line in [
+            "windlass -c f check",
+            "windlass --data-dir check check --live",
+            "windlass --live --age-warning 1h check",
+        ] {
             assert!(matches!(parsed(line), Ok(Command::Check(_))), "{line}");
         }
-        for line in
-            ["windlass --json status", "windlass --url http://h --limit 3 jobs", "windlass --data-dir d push q body"]
-        {
+        for line in [
+            "windlass --json status",
+            "windlass --url http://h --limit 3 jobs",
+            "windlass --data-dir d push q body",
+        ] {
             assert!(matches!(parsed(line), Ok(Command::Operate(_))), "{line}");
         }
-        for line in ["windlass -c f cron", "windlass cron -c f", "windlass --set a=b schedules"] {
+        for line in [
+            "windlass -c f cron",
+            "windlass cron -c f",
+            "windlass --set a=b schedules",
+        ] {
             assert!(matches!(parsed(line), Ok(Command::Operate(_))), "{line}");
         }
-        assert!(matches!(parsed("windlass --data-dir status"), Ok(Command::Serve(_))), "a value");
+        assert!(
+            matches!(parsed("windlass --data-dir status"), Ok(Command::Serve(_))),
+            "a value"
+        );
         #[cfg(feature = "migrate")]
-        assert!(matches!(parsed("windlass --data-dir d import jsonl f"), Ok(Command::Import(_))));
+        assert!(matches!(
+            parsed("windlass --data-dir d import jsonl f"),
+            Ok(Command::Import(_))
+        ));
     }
 
     #[test]
     fn a_mistake_behind_options_is_named() {
         let table = [
-            ("windlass -c f retry abc", "invalid value 'abc' for '[IDS]...'"),
+            (
+                "windlass -c f retry abc",
+                "invalid value 'abc' for '[IDS]...'",
+            ),
             ("windlass -c f pause", "<QUEUES>..."),
             ("windlass -c f jobs --limit2 3", "'--limit'"),
-            ("windlass --url http://127.0.0.1:7420 jobs --limit2 3", "'--limit'"),
+            (
+                "windlass --url http://127.0.0.1:7420 jobs --limit2 3",
+                "'--limit'",
+            ),
             ("windlass -c f status2", "'status'"),
             ("windlass push q --dely 5s", "'--delay'"),
             ("windlass --set=a=b status2", "'status'"),
@@ -334,23 +381,40 @@ mod tests {
     #[test]
     fn reasons_are_in_words_and_tips_are_near() {
         let said = |line: &str| reason(&parsed(line).expect_err(line));
-        assert!(said("windlass throttle q --concurrency many").contains("a whole number is expected"));
+        assert!(
+            said("windlass throttle q --concurrency many").contains("a whole number is expected")
+        );
         assert!(said("windlass push q --priority 300").contains("300 is not between 0 and 255"));
         assert!(said("windlass top --every 5").contains("`5` has no unit"));
         let far = said("windlass push q --at tomorrow");
-        assert!(far.starts_with("unexpected argument '--at' found") && !far.contains("--data-dir"), "{far}");
+        assert!(
+            far.starts_with("unexpected argument '--at' found") && !far.contains("--data-dir"),
+            "{far}"
+        );
     }
 
     #[test]
     fn help_of_a_client_begins_with_its_own_options() {
-        let help = parsed("windlass push --help").expect_err("help").render().to_string();
+        let help = parsed("windlass push --help")
+            .expect_err("help")
+            .render()
+            .to_string();
         let place = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text}: {help}"));
-        assert!(place("--delay") < place("--json") && place("--retries") < place("The daemon:"), "{help}");
-        assert!(place("The daemon:") < place("--data-dir") && place("The daemon:") < place("--url"), "{help}");
+        assert!(
+            place("--delay") < place("--json") && place("--retries") < place("The daemon:"),
+            "{help}"
+        );
+        assert!(
+            place("The daemon:") < place("--data-dir") && place("The daemon:") < place("--url"),
+            "{help}"
+        );
         for other in ["--only", "--durability", "--log-level", "--log-format"] {
             assert!(!help.contains(other), "{other}: {help}");
         }
-        assert!(parsed("windlass --log-level warn status").is_ok(), "they are known, for the files of services");
+        assert!(
+            parsed("windlass --log-level warn status").is_ok(),
+            "they are known, for the files of services"
+        );
     }
 
     #[test]
@@ -365,7 +429,10 @@ mod tests {
             "windlass --log-format xml",
         ];
         for line in table {
-            assert!(parsed(line).is_err_and(|error| error.use_stderr()), "{line}");
+            assert!(
+                parsed(line).is_err_and(|error| error.use_stderr()),
+                "{line}"
+            );
         }
     }
 

@@ -16,21 +16,34 @@ pub(crate) struct Call {
 
 impl Call {
     /// Detects a call through a link: `argv[0]` ends in `name`.
-    pub(crate) fn through_link(mut words: impl Iterator<Item = OsString>, name: &str) -> Option<Self> {
+    pub(crate) fn through_link(
+        mut words: impl Iterator<Item = OsString>,
+        name: &str,
+    ) -> Option<Self> {
         let argv0 = words.next()?;
         let own = Path::new(&argv0).file_name().and_then(OsStr::to_str)?;
         let argv0 = argv0.to_string_lossy().into_owned();
-        own.ends_with(name).then(|| Self { argv0, through_link: true, words: words.collect() })
+        own.ends_with(name).then(|| Self {
+            argv0,
+            through_link: true,
+            words: words.collect(),
+        })
     }
 
     pub(crate) fn as_command(name: &str, words: Vec<OsString>) -> Self {
-        Self { argv0: format!("windlass {name}"), through_link: false, words }
+        Self {
+            argv0: format!("windlass {name}"),
+            through_link: false,
+            words,
+        }
     }
 
     /// The arguments as text.
     pub(crate) fn texts(&self) -> Result<Vec<String>, String> {
         let text = |word: &OsString| {
-            word.to_str().map(str::to_owned).ok_or_else(|| format!("'{}' is not valid UTF-8", word.to_string_lossy()))
+            word.to_str()
+                .map(str::to_owned)
+                .ok_or_else(|| format!("'{}' is not valid UTF-8", word.to_string_lossy()))
         };
         self.words.iter().map(text).collect()
     }
@@ -54,7 +67,8 @@ mod tests {
     #[test]
     fn a_link_is_known_by_its_name() {
         let through = |name: &str, line: &str| {
-            Call::through_link(line.split(' ').map(OsString::from), name).map(|call| call.words.len())
+            Call::through_link(line.split(' ').map(OsString::from), name)
+                .map(|call| call.words.len())
         };
         assert_eq!(through("gearmand", "/usr/sbin/gearmand -d"), Some(1));
         assert_eq!(through("gearmand", "gearmand"), Some(0));

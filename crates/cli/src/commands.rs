@@ -23,11 +23,17 @@ use crate::{faktory, gearmand, logins, manual};
 /// Returns the exit code.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
     match command {
-        Command::Gearmand { words } => return gearmand::run(&Call::as_command(gearmand::NAME, words)),
+        Command::Gearmand { words } => {
+            return gearmand::run(&Call::as_command(gearmand::NAME, words));
+        }
         Command::Faktory { words } => return faktory::run(&Call::as_command(faktory::NAME, words)),
         Command::Serve(how) => serve(&how),
-        Command::Check(check) if check.live => return Ok(windlass_operate::check(&check, data_dir)),
-        Command::Check(check) => print(&summary(&resolve(&check.ask.settings, env::vars_os())?.for_server())?),
+        Command::Check(check) if check.live => {
+            return Ok(windlass_operate::check(&check, data_dir));
+        }
+        Command::Check(check) => print(&summary(
+            &resolve(&check.ask.settings, env::vars_os())?.for_server(),
+        )?),
         Command::Config => print(DEFAULTS),
         Command::Verify(stored) => print(&(windlass_daemon::verify(&on(&stored)?)? + "\n")),
         Command::Compact(stored) => print(&(windlass_daemon::compact(&on(&stored)?)? + "\n")),
@@ -38,9 +44,9 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Complete { words } => complete(&words),
         Command::Man { directory } => manual::write(grammar(), &directory),
         #[cfg(feature = "migrate")]
-        Command::Import(import) => {
-            windlass_migrate::run(&import, &|settings| Ok(resolve(settings, env::vars_os())?.for_import()))
-        }
+        Command::Import(import) => windlass_migrate::run(&import, &|settings| {
+            Ok(resolve(settings, env::vars_os())?.for_import())
+        }),
         #[cfg(feature = "migrate")]
         Command::Bridge(bridge) => bridge.run(),
         Command::Bench(load) => bench(&load),
@@ -53,13 +59,26 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
     .map(|()| 0)
 }
 
-fn serve(Serve { settings, accept_loss, ephemeral }: &Serve) -> Result<(), Failure> {
+fn serve(
+    Serve {
+        settings,
+        accept_loss,
+        ephemeral,
+    }: &Serve,
+) -> Result<(), Failure> {
     let mut config = resolve(settings, env::vars_os())?;
     if *ephemeral {
         config.use_free_ports();
         logging::init(&config.log)?;
-        let config = config::Config { ephemeral: true, ..config.for_server() };
-        let reread = || Err(Failure::Runtime("an ephemeral daemon reads no configuration again".to_owned()));
+        let config = config::Config {
+            ephemeral: true,
+            ..config.for_server()
+        };
+        let reread = || {
+            Err(Failure::Runtime(
+                "an ephemeral daemon reads no configuration again".to_owned(),
+            ))
+        };
         return windlass_daemon::run(&config, reread, || Ok(()));
     }
     logging::init(&config.log)?;
@@ -79,7 +98,12 @@ fn complete(words: &[String]) -> Result<(), Failure> {
         None => Vec::new(),
     };
     let found = candidates(&grammar, words, names);
-    print(&found.iter().map(|(word, meaning)| format!("{word}\t{meaning}\n")).collect::<String>())
+    print(
+        &found
+            .iter()
+            .map(|(word, meaning)| format!("{word}\t{meaning}\n"))
+            .collect::<String>(),
+    )
 }
 
 /// Where a daemon with these settings keeps its data.
@@ -90,10 +114,17 @@ fn data_dir(settings: &Settings) -> Result<PathBuf, Failure> {
 /// The defaults, with this data directory; or the configuration, with this database.
 fn on(Stored { place, set }: &Stored) -> Result<config::Config, Failure> {
     match url(place) {
-        None => Ok(Config { data_dir: place.into(), ..Config::default() }.for_server()),
+        None => Ok(Config {
+            data_dir: place.into(),
+            ..Config::default()
+        }
+        .for_server()),
         Some(url) => {
             let set = [&set[..], &[format!("postgres.url={url}")]].concat();
-            let settings = Settings { set, ..Settings::default() };
+            let settings = Settings {
+                set,
+                ..Settings::default()
+            };
             Ok(resolve(&settings, env::vars_os())?.for_server())
         }
     }
@@ -101,7 +132,9 @@ fn on(Stored { place, set }: &Stored) -> Result<config::Config, Failure> {
 
 /// The address of a database, which no directory's name looks like.
 fn url(place: &OsStr) -> Option<&str> {
-    place.to_str().filter(|text| text.starts_with("postgres://") || text.starts_with("postgresql://"))
+    place
+        .to_str()
+        .filter(|text| text.starts_with("postgres://") || text.starts_with("postgresql://"))
 }
 
 /// The target's other settings are the source's.
@@ -124,10 +157,14 @@ fn move_store(Move { to, settings }: &Move) -> Result<(), Failure> {
 
 /// Puts load on a daemon: on this program, or on one that runs already.
 fn bench(load: &Alone) -> Result<(), Failure> {
-    let program = env::current_exe().map_err(|why| Failure::Runtime(format!("cannot find this program: {why}")))?;
+    let program = env::current_exe()
+        .map_err(|why| Failure::Runtime(format!("cannot find this program: {why}")))?;
     match load.run(&program) {
         Ok(figures) => print(&format!("{figures}\n")),
-        Err(windlass_bench::Error::Usage(reason)) => Err(Failure::Source { file: "windlass bench".into(), reason }),
+        Err(windlass_bench::Error::Usage(reason)) => Err(Failure::Source {
+            file: "windlass bench".into(),
+            reason,
+        }),
         Err(why) => Err(Failure::Runtime(why.to_string())),
     }
 }
@@ -149,31 +186,73 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
         Durability::Sync => "sync".to_owned(),
         Durability::Interval => format!("interval, {}", config.commit_interval),
     };
-    let unresolved = |it: &Listener<'_>| Some(format!("{}: {}: {}", it.key, it.address, it.address.resolve().err()?));
+    let unresolved = |it: &Listener<'_>| {
+        Some(format!(
+            "{}: {}: {}",
+            it.key,
+            it.address,
+            it.address.resolve().err()?
+        ))
+    };
     let links = config.cluster.listen.iter();
-    let unresolved_link = |it: &ListenAddress| Some(format!("cluster.listen: {it}: {}", it.resolve().err()?));
-    let unresolved = config.listeners().filter_map(|it| unresolved(&it)).chain(links.filter_map(unresolved_link));
+    let unresolved_link =
+        |it: &ListenAddress| Some(format!("cluster.listen: {it}: {}", it.resolve().err()?));
+    let unresolved = config
+        .listeners()
+        .filter_map(|it| unresolved(&it))
+        .chain(links.filter_map(unresolved_link));
     let unresolved: Vec<String> = unresolved.collect();
     if !unresolved.is_empty() {
         return Err(Failure::Unresolved(unresolved));
     }
-    let listeners = config.listeners().map(|Listener { protocol, address, rights, tls, queue, .. }| {
-        let tls = if tls { " (TLS)" } else { "" };
-        let queue = queue.map(|queue| format!(" (queue {})", queue.escape_debug())).unwrap_or_default();
-        let only = if rights == Rights::ALL { String::new() } else { format!(" (only {rights})") };
-        format!("listen   {protocol} {address}{tls}{queue}{only}\n")
-    });
-    let tls = if config.cluster.tls.is_on() { " (TLS)" } else { "" };
-    let links = config.cluster.listen.iter().map(|it| format!("listen   cluster {it}{tls}\n"));
+    let listeners = config.listeners().map(
+        |Listener {
+             protocol,
+             address,
+             rights,
+             tls,
+             queue,
+             ..
+         }| {
+            let tls = if tls { " (TLS)" } else { "" };
+            let queue = queue
+                .map(|queue| format!(" (queue {})", queue.escape_debug()))
+                .unwrap_or_default();
+            let only = if rights == Rights::ALL {
+                String::new()
+            } else {
+                format!(" (only {rights})")
+            };
+            format!("listen   {protocol} {address}{tls}{queue}{only}\n")
+        },
+    );
+    let tls = if config.cluster.tls.is_on() {
+        " (TLS)"
+    } else {
+        ""
+    };
+    let links = config
+        .cluster
+        .listen
+        .iter()
+        .map(|it| format!("listen   cluster {it}{tls}\n"));
     windlass_daemon::check_certificates_today(config)?;
     let state = windlass_daemon::look(config)?;
-    let place = config.remote.as_ref().map_or_else(|| config.data_dir.display().to_string(), |remote| remote.name());
+    let place = config.remote.as_ref().map_or_else(
+        || config.data_dir.display().to_string(),
+        |remote| remote.name(),
+    );
     let data = format!("data     {place} ({durability}; {state})\n");
-    Ok(format!("ok\n{}{data}", listeners.chain(links).collect::<String>()))
+    Ok(format!(
+        "ok\n{}{data}",
+        listeners.chain(links).collect::<String>()
+    ))
 }
 
 fn print(text: &str) -> Result<(), Failure> {
-    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    let written = io::stdout()
+        .write_all(text.as_bytes())
+        .and_then(|()| io::stdout().flush());
     match written {
         // A reader such as `head` closed the pipe; that is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -33,7 +33,9 @@ pub(crate) enum Fate {
 pub(crate) fn tables(chapter: &'static str) -> Vec<Vec<Item>> {
     let (_, section) = chapter.split_once("\n## Options\n").unwrap_or_default();
     let (section, _) = section.split_once("\n## ").unwrap_or((section, ""));
-    let tables = section.split("\n\n").map(|table| table.lines().filter_map(Item::of_row).collect());
+    let tables = section
+        .split("\n\n")
+        .map(|table| table.lines().filter_map(Item::of_row).collect());
     tables.filter(|table: &Vec<_>| !table.is_empty()).collect()
 }
 
@@ -45,7 +47,10 @@ pub(crate) fn theirs_and_ours(table: &[Item]) -> (&[Item], &[Item]) {
 impl Item {
     /// A row: its usage, its fate and its words.
     fn of_row(row: &'static str) -> Option<Self> {
-        let (usage, rest) = row.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | ")?;
+        let (usage, rest) = row
+            .strip_prefix("| `")?
+            .strip_suffix(" |")?
+            .split_once("` | ")?;
         let (fate, words) = rest.split_once(" | ")?;
         let fate = match fate {
             "mapped" => Fate::Mapped,
@@ -60,8 +65,20 @@ impl Item {
         };
         let name = long.trim_start_matches('-');
         let dashes = long.strip_suffix(name)?;
-        let (name, argument) = if dashes.is_empty() { (name, "") } else { name.split_once(' ').unwrap_or((name, "")) };
-        Some(Self { usage, dashes, name, short, argument, fate, words })
+        let (name, argument) = if dashes.is_empty() {
+            (name, "")
+        } else {
+            name.split_once(' ').unwrap_or((name, ""))
+        };
+        Some(Self {
+            usage,
+            dashes,
+            name,
+            short,
+            argument,
+            fate,
+            words,
+        })
     }
 
     /// The warning about a setting that has no effect.
@@ -95,7 +112,10 @@ impl Item {
 /// The text of the help about these settings, in parts with a title each.
 pub(crate) fn help(parts: &[(&str, &[Item])]) -> String {
     let part = |(title, items): &(&str, &[Item])| {
-        format!("\n{title}\n{}", items.iter().map(Item::describe).collect::<String>())
+        format!(
+            "\n{title}\n{}",
+            items.iter().map(Item::describe).collect::<String>()
+        )
     };
     parts.iter().map(part).collect()
 }
@@ -113,12 +133,16 @@ impl Given {
 
     /// All options, in the order given.
     pub(crate) fn options(&self) -> impl DoubleEndedIterator<Item = (&'static Item, &str)> {
-        self.values.iter().map(|(option, value)| (*option, value.as_str()))
+        self.values
+            .iter()
+            .map(|(option, value)| (*option, value.as_str()))
     }
 
     /// All values of an option.
     pub(crate) fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
-        self.options().filter(move |(option, _)| option.name == name).map(|(_, value)| value)
+        self.options()
+            .filter(move |(option, _)| option.name == name)
+            .map(|(_, value)| value)
     }
 
     /// The last value of an option.
@@ -132,6 +156,8 @@ impl Given {
 
     /// Warnings about options that have no effect.
     pub(crate) fn ignored(&self) -> impl Iterator<Item = String> {
-        self.options().filter(|(option, _)| option.fate == Fate::Ignored).map(|(option, _)| option.warning())
+        self.options()
+            .filter(|(option, _)| option.fate == Fate::Ignored)
+            .map(|(option, _)| option.warning())
     }
 }

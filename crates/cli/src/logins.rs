@@ -10,13 +10,19 @@ use windlass_zmtp::curve::CurveSecretKey;
 use crate::arguments;
 
 /// A person. The password is asked for twice, or is the first line of standard input.
-pub(crate) fn password(arguments::NewLogin { name, role }: &arguments::NewLogin) -> Result<(), Failure> {
-    let login = read_password().and_then(|password| NewLogin::user(name, *role, &password)).map_err(failure)?;
+pub(crate) fn password(
+    arguments::NewLogin { name, role }: &arguments::NewLogin,
+) -> Result<(), Failure> {
+    let login = read_password()
+        .and_then(|password| NewLogin::user(name, *role, &password))
+        .map_err(failure)?;
     print(&login.line)
 }
 
 /// A program. The token goes to standard error, so that standard output can be appended to the file.
-pub(crate) fn token(arguments::NewLogin { name, role }: &arguments::NewLogin) -> Result<(), Failure> {
+pub(crate) fn token(
+    arguments::NewLogin { name, role }: &arguments::NewLogin,
+) -> Result<(), Failure> {
     let login = NewLogin::token(name, *role).map_err(failure)?;
     print(&login.line)?;
     writeln!(io::stderr(), "{}", login.token.unwrap_or_default()).map_err(failure)

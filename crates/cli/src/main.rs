@@ -36,7 +36,13 @@ fn main() -> ExitCode {
     match arguments::parse(std::env::args_os()) {
         Ok(command) => conclude(|| commands::run(command)).into(),
         Err(mistake) if mistake.use_stderr() && arguments::is_live_check(std::env::args_os()) => {
-            windlass_operate::not_checked(arguments::reason(&mistake).lines().next().unwrap_or_default()).into()
+            windlass_operate::not_checked(
+                arguments::reason(&mistake)
+                    .lines()
+                    .next()
+                    .unwrap_or_default(),
+            )
+            .into()
         }
         Err(help_or_mistake) => arguments::answer(&help_or_mistake).into(),
     }
@@ -64,7 +70,10 @@ mod tests {
     #[test]
     fn every_outcome_has_its_exit_code() {
         assert_eq!(conclude(|| Ok(0)), 0);
-        assert_eq!(conclude(|| Err(Failure::Runtime("the store failed".to_owned()))), 1);
+        assert_eq!(
+            conclude(|| Err(Failure::Runtime("the store failed".to_owned()))),
+            1
+        );
         assert_eq!(conclude(|| panic!("a bug")), 1);
     }
 }

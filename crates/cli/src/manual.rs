@@ -12,6 +12,9 @@ use windlass_daemon::Failure;
 ///
 /// A page cannot be written.
 pub(crate) fn write(grammar: Command, directory: &Path) -> Result<(), Failure> {
-    let written = fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(grammar, directory));
-    written.map_err(|error| Failure::Runtime(format!("cannot write to {}: {error}", directory.display())))
+    let written =
+        fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(grammar, directory));
+    written.map_err(|error| {
+        Failure::Runtime(format!("cannot write to {}: {error}", directory.display()))
+    })
 }

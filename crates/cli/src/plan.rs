@@ -79,7 +79,11 @@ pub(crate) fn resolve(
 
 /// An address in the notation of the configuration.
 pub(crate) fn address(host: &str, port: impl std::fmt::Display) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// Every key of a configuration, as `section.key = value`.

@@ -23,7 +23,10 @@ pub(crate) fn resolve_with(
     between: impl FnOnce(&mut Config),
     last: impl FnOnce(&mut Config),
 ) -> Result<Config, Error> {
-    let file = settings.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+    let file = settings
+        .file
+        .as_deref()
+        .map_or_else(|| Ok(Config::default()), Config::read)?;
     let mut config = file.with(Override::from_environment::<Config>(environment)?)?;
     between(&mut config);
     let mut config = config.with(overrides(settings)?)?;
@@ -45,15 +48,26 @@ pub(crate) fn resolve_with(
 
 /// The error with its place in the file, unless what overrides the file has caused it.
 fn in_file(settings: &Settings, error: Error) -> Error {
-    let Some(path) = &settings.file else { return error };
-    let Ok(text) = windlass_config::read(path) else { return error };
+    let Some(path) = &settings.file else {
+        return error;
+    };
+    let Ok(text) = windlass_config::read(path) else {
+        return error;
+    };
     let alone = Config::parse(path, &text).and_then(|config| config.check());
     let is_same = alone.is_err_and(|other| other.to_string() == error.to_string());
-    if is_same { error.placed(path, &text) } else { error }
+    if is_same {
+        error.placed(path, &text)
+    } else {
+        error
+    }
 }
 
 fn overrides(settings: &Settings) -> Result<Vec<Override>, Error> {
-    let set = settings.set.iter().map(|text| Override::from_assignment::<Config>(text));
+    let set = settings
+        .set
+        .iter()
+        .map(|text| Override::from_assignment::<Config>(text));
     let mut overrides = set.collect::<Result<Vec<_>, _>>()?;
     let options = [
         ("--durability", "durability", &settings.durability),
@@ -78,11 +92,18 @@ mod tests {
     use super::*;
 
     fn settings(file: Option<PathBuf>, set: &[&str]) -> Settings {
-        Settings { file, set: set.iter().map(|text| (*text).to_owned()).collect(), ..Settings::default() }
+        Settings {
+            file,
+            set: set.iter().map(|text| (*text).to_owned()).collect(),
+            ..Settings::default()
+        }
     }
 
     fn environment(variables: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
-        variables.iter().map(|(name, value)| (name.into(), value.into())).collect()
+        variables
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect()
     }
 
     #[test]
@@ -90,21 +111,35 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("windlass.toml");
         let text = "data_dir = \"1\"\ndurability = \"interval\"\n[log]\nlevel = \"trace\"\nformat = \"json\"\n";
-        fs::write(&file, format!("{text}[server]\nthreads = 1\nconnections_max = 1\nunacknowledged_max = 1\n"))
-            .unwrap();
+        fs::write(
+            &file,
+            format!("{text}[server]\nthreads = 1\nconnections_max = 1\nunacknowledged_max = 1\n"),
+        )
+        .unwrap();
         let from_environment = environment(&[
             ("WINDLASS_SERVER_THREADS", "2"),
             ("WINDLASS_SERVER_CONNECTIONS_MAX", "2"),
             ("WINDLASS_LOG_LEVEL", "debug"),
             ("WINDLASS_DATA_DIR", "2"),
         ]);
-        let mut settings =
-            settings(Some(file), &["server.threads=3", "log.level=info", "log.format=json", "data_dir=3"]);
+        let mut settings = settings(
+            Some(file),
+            &[
+                "server.threads=3",
+                "log.level=info",
+                "log.format=json",
+                "data_dir=3",
+            ],
+        );
         settings.log_level = Some("warn".to_owned());
         settings.log_format = Some("text".to_owned());
         settings.durability = Some("sync".to_owned());
         settings.data_dir = Some("4".into());
-        let mut expected = Config { data_dir: "4".into(), durability: Durability::Sync, ..Config::default() };
+        let mut expected = Config {
+            data_dir: "4".into(),
+            durability: Durability::Sync,
+            ..Config::default()
+        };
         expected.log.level = "warn".to_owned();
         expected.log.format = LogFormat::Text;
         expected.server.threads = 3;
@@ -115,7 +150,10 @@ mod tests {
 
     #[test]
     fn without_options_the_defaults_count() {
-        assert_eq!(resolve(&Settings::default(), []).unwrap(), Config::default());
+        assert_eq!(
+            resolve(&Settings::default(), []).unwrap(),
+            Config::default()
+        );
     }
 
     #[test]
@@ -123,30 +161,57 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("windlass.toml");
         fs::write(&file, "[server]\nbacklog = 0\n[queues.mail]\nfair = true\n").unwrap();
-        let said = |set: &[&str]| resolve(&settings(Some(file.clone()), set), []).unwrap_err().to_string();
+        let said = |set: &[&str]| {
+            resolve(&settings(Some(file.clone()), set), [])
+                .unwrap_err()
+                .to_string()
+        };
         let place = |at: &str| format!("{}:{at}", file.display());
-        assert!(said(&[]).starts_with(&place("2:1: server.backlog: must be more than 0\n")), "{}", said(&[]));
+        assert!(
+            said(&[]).starts_with(&place("2:1: server.backlog: must be more than 0\n")),
+            "{}",
+            said(&[])
+        );
         // The file's value is not what is wrong.
         assert_eq!(
             said(&["server.threads=1", "limits.jobs_max=0", "server.backlog=1"]),
             "limits.jobs_max: must be more than 0"
         );
         fs::write(&file, "[queues.mail]\nfair = true\n").unwrap();
-        let expected =
-            place("1:9: queues: mail: key must be given with per_key, fair and ordered\n  |\n1 | [queues.mail]\n");
+        let expected = place(
+            "1:9: queues: mail: key must be given with per_key, fair and ordered\n  |\n1 | [queues.mail]\n",
+        );
         assert!(said(&[]).starts_with(&expected), "{}", said(&[]));
     }
 
     #[test]
     fn errors_name_their_source() {
         let environment = environment(&[("WINDLASS_SERVER_THREADS", "many")]);
-        let said = resolve(&Settings::default(), environment).unwrap_err().to_string();
+        let said = resolve(&Settings::default(), environment)
+            .unwrap_err()
+            .to_string();
         assert!(said.starts_with("WINDLASS_SERVER_THREADS: "), "{said}");
-        let said = resolve(&settings(None, &["server.threads=many"]), []).unwrap_err().to_string();
+        let said = resolve(&settings(None, &["server.threads=many"]), [])
+            .unwrap_err()
+            .to_string();
         assert!(said.starts_with("--set server.threads=many: "), "{said}");
-        let loud = Settings { log_level: Some("loud".to_owned()), ..Settings::default() };
-        assert!(resolve(&loud, []).unwrap_err().to_string().starts_with("log.level: `loud` is not one of"));
-        let nowhere = Settings { data_dir: Some(PathBuf::new()), ..Settings::default() };
-        assert_eq!(resolve(&nowhere, []).unwrap_err().to_string(), "data_dir: must not be empty");
+        let loud = Settings {
+            log_level: Some("loud".to_owned()),
+            ..Settings::default()
+        };
+        assert!(
+            resolve(&loud, [])
+                .unwrap_err()
+                .to_string()
+                .starts_with("log.level: `loud` is not one of")
+        );
+        let nowhere = Settings {
+            data_dir: Some(PathBuf::new()),
+            ..Settings::default()
+        };
+        assert_eq!(
+            resolve(&nowhere, []).unwrap_err().to_string(),
+            "data_dir: must not be empty"
+        );
     }
 }

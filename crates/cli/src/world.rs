@@ -45,13 +45,20 @@ impl Ipv6 {
 impl World {
     pub(crate) fn around() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).ok();
-        let ipv6 = Ipv6::of(read("/proc/net/if_inet6").as_deref(), read("/proc/sys/net/ipv6/bindv6only").as_deref());
-        Self { environment: std::env::vars_os().collect(), ipv6 }
+        let ipv6 = Ipv6::of(
+            read("/proc/net/if_inet6").as_deref(),
+            read("/proc/sys/net/ipv6/bindv6only").as_deref(),
+        );
+        Self {
+            environment: std::env::vars_os().collect(),
+            ipv6,
+        }
     }
 
     /// The first directory that systemd has made for the service's data.
     pub(crate) fn state_directory(&self) -> Option<&str> {
-        self.variable("STATE_DIRECTORY").and_then(|paths| paths.split(':').next())
+        self.variable("STATE_DIRECTORY")
+            .and_then(|paths| paths.split(':').next())
     }
 
     /// A variable that is set and not empty.
@@ -67,8 +74,17 @@ mod tests {
 
     #[test]
     fn ipv6_from_linuxs_files() {
-        assert_eq!(Ipv6::of(Some("00000000000000000000000000000001 01 80 10 80 lo\n"), Some("0\n")), Ipv6::Dual);
+        assert_eq!(
+            Ipv6::of(
+                Some("00000000000000000000000000000001 01 80 10 80 lo\n"),
+                Some("0\n")
+            ),
+            Ipv6::Dual
+        );
         assert_eq!(Ipv6::of(Some("x"), Some("1\n")), Ipv6::Only);
-        assert_eq!((Ipv6::of(Some(""), Some("0\n")), Ipv6::of(None, None)), (Ipv6::Off, Ipv6::Off));
+        assert_eq!(
+            (Ipv6::of(Some(""), Some("0\n")), Ipv6::of(None, None)),
+            (Ipv6::Off, Ipv6::Off)
+        );
     }
 }

@@ -23,7 +23,11 @@ pub struct ClusterBroker {
 impl ClusterBroker {
     /// A broker without a leader.
     pub fn new(budget: Arc<Budget>) -> Self {
-        Self { edge: Arc::new(Edge::new(budget)), hub: ArcSwapOption::empty(), change: RwLock::default() }
+        Self {
+            edge: Arc::new(Edge::new(budget)),
+            hub: ArcSwapOption::empty(),
+            change: RwLock::default(),
+        }
     }
 
     /// The side that is used while another daemon leads.
@@ -35,18 +39,33 @@ impl ClusterBroker {
     pub fn lead(&self, hub: &Arc<Hub>) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
         let own = self.edge.known();
-        let Handover { mailboxes, commands } = self.edge.hand_over(hub.epoch(), hub.recovered());
-        let rung: Vec<_> = mailboxes.iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
-        mailboxes.into_iter().for_each(|(client, mailbox)| hub.open(client, mailbox));
+        let Handover {
+            mailboxes,
+            commands,
+        } = self.edge.hand_over(hub.epoch(), hub.recovered());
+        let rung: Vec<_> = mailboxes
+            .iter()
+            .map(|(_, mailbox)| Arc::clone(mailbox))
+            .collect();
+        mailboxes
+            .into_iter()
+            .for_each(|(client, mailbox)| hub.open(client, mailbox));
         for (client, tag, command) in commands {
-            let (mut items, mut visited) = (VecDeque::from([Item::Command(tag, command)]), Visited::All);
+            let (mut items, mut visited) =
+                (VecDeque::from([Item::Command(tag, command)]), Visited::All);
             // A hub whose daemon was deposed meanwhile does nothing more.
             while !items.is_empty() && visited != Visited::UntilRung && hub.assure() {
-                let batch = Batch { client, items: &mut items, room: usize::MAX, visited: &mut visited };
+                let batch = Batch {
+                    client,
+                    items: &mut items,
+                    room: usize::MAX,
+                    visited: &mut visited,
+                };
                 hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
             }
         }
-        own.into_iter().for_each(|known| hub.has_claimed(known.edge.number()));
+        own.into_iter()
+            .for_each(|known| hub.has_claimed(known.edge.number()));
         self.hub.store(Some(Arc::clone(hub)));
         // They may have waited for a leader.
         rung.iter().for_each(|mailbox| mailbox.ring());
@@ -129,18 +148,32 @@ mod tests {
     #[test]
     fn a_daemon_that_leads_no_more_closes_its_own_clients_and_none_of_its_edges() {
         let broker = ClusterBroker::new(Arc::default());
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Durable,
+            7,
+        ));
         broker.lead(&hub);
         let own = Arc::new(Mailbox::new(1 << 20, Arc::default(), nowhere()));
         broker.open(ClientId(1), Arc::clone(&own));
         let number = EdgeNumber::new(7).unwrap();
         let mut edge = EdgeClients::new(hub, number, 1 << 20, Arc::default());
-        edge.receive(ToLeader::Open { client: ClientId(number.first_client().0 | 1), room: 1 << 20 }).unwrap();
+        edge.receive(ToLeader::Open {
+            client: ClientId(number.first_client().0 | 1),
+            room: 1 << 20,
+        })
+        .unwrap();
         broker.follow();
         assert!(own.close_reason().is_some());
         let mut to_edge = Vec::new();
         edge.turn(&mut to_edge);
-        assert!(to_edge.iter().all(|item| matches!(item, windlass_link::ToEdge::Clock(_))), "{to_edge:?}");
+        assert!(
+            to_edge
+                .iter()
+                .all(|item| matches!(item, windlass_link::ToEdge::Clock(_))),
+            "{to_edge:?}"
+        );
     }
 
     #[test]

@@ -21,13 +21,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Proof, Reading, Refusal, Reply, Tag,
-    TakeCommand,
+    ClientCommand, ClientId, ClientInfo, Command, Event, JobRef, LeaseCommand, Proof, Reading,
+    Refusal, Reply, Tag, TakeCommand,
 };
 use windlass_link::{Known, Ledger, ToEdge, ToLeader, Welcome};
 use windlass_session::Reason;
 
-use windlass_hub::{Batch, Broker, Budget, CommitDuty, Health, Hold, Mail, Mailbox, Publication, clock};
+use windlass_hub::{
+    Batch, Broker, Budget, CommitDuty, Health, Hold, Mail, Mailbox, Publication, clock,
+};
 
 use self::state::{LEDGER, LinkState, Member, OURSELVES, Published, State};
 
@@ -65,7 +67,10 @@ pub struct Edge {
 impl Edge {
     /// An edge without clients.
     pub fn new(budget: Arc<Budget>) -> Self {
-        Self { budget, ..Self::default() }
+        Self {
+            budget,
+            ..Self::default()
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -84,12 +89,18 @@ impl Edge {
     pub fn known(&self) -> Option<Known> {
         let state = self.lock();
         let commit = self.durable.load(Ordering::Acquire);
-        state.number.map(|edge| Known { edge, epoch: state.epoch, commit })
+        state.number.map(|edge| Known {
+            edge,
+            epoch: state.epoch,
+            commit,
+        })
     }
 
     /// There is a way to a leader.
     pub fn open_link(&self, welcome: &Welcome) {
-        let Some(mut state) = self.lock_unless_leading() else { return };
+        let Some(mut state) = self.lock_unless_leading() else {
+            return;
+        };
         clock::follow(&welcome.clock);
         // The same leader, by another link: it has kept the clients, and the numbers of commits go on.
         let again = state.number.is_some() && state.epoch == welcome.epoch && welcome.reaches > 0;
@@ -99,9 +110,12 @@ impl Edge {
             state.close_clients(|member| member.has_spoken);
             state.ledger = Ledger::new(LEDGER);
         }
-        (state.link, state.number, state.epoch) = (LinkState::Open, Some(welcome.edge), welcome.epoch);
+        (state.link, state.number, state.epoch) =
+            (LinkState::Open, Some(welcome.edge), welcome.epoch);
         // What the earlier leader reported as durable is in every later store.
-        let reached = welcome.reaches.max(self.durable.swap(welcome.durable, Ordering::AcqRel));
+        let reached = welcome
+            .reaches
+            .max(self.durable.swap(welcome.durable, Ordering::AcqRel));
         self.failed.store(false, Ordering::Release);
         self.in_doubt.store(false, Ordering::Release);
         if again {
@@ -120,7 +134,9 @@ impl Edge {
 
     /// The leader lives, and sends nothing else until its right to lead is certain again.
     pub fn note_doubt(&self) {
-        let Some(state) = self.lock_unless_leading() else { return };
+        let Some(state) = self.lock_unless_leading() else {
+            return;
+        };
         self.in_doubt.store(true, Ordering::Release);
         self.stand_still(&state);
     }
@@ -139,14 +155,21 @@ impl Edge {
 
     /// The way to the leader is lost. Requests without an answer are unknown.
     pub fn close_link(&self) {
-        let Some(mut state) = self.lock_unless_leading() else { return };
+        let Some(mut state) = self.lock_unless_leading() else {
+            return;
+        };
         state.link = LinkState::Sought;
         self.in_doubt.store(false, Ordering::Release);
         state.to_leader.clear();
         let unanswered = state.ledger.unanswered();
         for (client, tag) in unanswered {
             let client = state.own(client);
-            self.deliver(&mut state, client, 0, Mail::Event(Event::Reply(tag, Reply::Refused(Refusal::Unknown))));
+            self.deliver(
+                &mut state,
+                client,
+                0,
+                Mail::Event(Event::Reply(tag, Reply::Refused(Refusal::Unknown))),
+            );
         }
         state.stop_waiting();
         self.stand_still(&state);
@@ -164,7 +187,12 @@ impl Edge {
         // The link's thread may still have something of the leader before.
         state.link = LinkState::Ours;
         clock::lead();
-        let reached = if epoch == state.epoch + 1 { recovered } else { 0 }.max(self.durable.load(Ordering::Acquire));
+        let reached = if epoch == state.epoch + 1 {
+            recovered
+        } else {
+            0
+        }
+        .max(self.durable.load(Ordering::Acquire));
         state.begin_epoch(reached);
         let claims = state.claims(Some(reached));
         let mut handover = Handover::default();
@@ -173,12 +201,22 @@ impl Edge {
                 ToLeader::Open { client, .. } => {
                     let client = state.own(client);
                     if let Some(member) = state.clients.get(&client) {
-                        handover.mailboxes.push((client, Arc::clone(&member.mailbox)));
+                        handover
+                            .mailboxes
+                            .push((client, Arc::clone(&member.mailbox)));
                     }
                 }
-                ToLeader::Command { client, tag, command } => handover.commands.push((state.own(client), tag, command)),
+                ToLeader::Command {
+                    client,
+                    tag,
+                    command,
+                } => handover.commands.push((state.own(client), tag, command)),
                 ToLeader::Claim { client, claim } => {
-                    handover.commands.push((state.own(client), Tag::NONE, Command::Claim(Box::new(claim))));
+                    handover.commands.push((
+                        state.own(client),
+                        Tag::NONE,
+                        Command::Claim(Box::new(claim)),
+                    ));
                 }
                 ToLeader::Hello(_)
                 | ToLeader::Forbidden { .. }
@@ -193,9 +231,17 @@ impl Edge {
             }
         }
         // Those that have sent nothing yet have no place at the engine.
-        let silent = state.clients.iter().filter(|(_, member)| !member.has_spoken && !member.is_evicted());
-        handover.mailboxes.extend(silent.map(|(client, member)| (*client, Arc::clone(&member.mailbox))));
-        *state = State { link: LinkState::Ours, ..State::default() };
+        let silent = state
+            .clients
+            .iter()
+            .filter(|(_, member)| !member.has_spoken && !member.is_evicted());
+        handover
+            .mailboxes
+            .extend(silent.map(|(client, member)| (*client, Arc::clone(&member.mailbox))));
+        *state = State {
+            link: LinkState::Ours,
+            ..State::default()
+        };
         handover
     }
 
@@ -219,7 +265,11 @@ impl Edge {
     #[cfg(any(test, feature = "testing"))]
     pub fn is_busy(&self) -> bool {
         let state = self.lock();
-        !state.to_leader.is_empty() || state.clients.values().any(|member| !member.under_way.is_empty())
+        !state.to_leader.is_empty()
+            || state
+                .clients
+                .values()
+                .any(|member| !member.under_way.is_empty())
     }
 
     /// Takes the items to send.
@@ -229,12 +279,18 @@ impl Edge {
 
     /// Handles the leader's items.
     pub fn receive(&self, to_edge: impl IntoIterator<Item = ToEdge>) {
-        let Some(mut state) = self.lock_unless_leading() else { return };
+        let Some(mut state) = self.lock_unless_leading() else {
+            return;
+        };
         let mut due = Vec::new();
         for item in to_edge {
             state.ledger.received(&item);
             match item {
-                ToEdge::Event { client, gate, event } => {
+                ToEdge::Event {
+                    client,
+                    gate,
+                    event,
+                } => {
                     let client = state.own(client);
                     if client.0 < OURSELVES {
                         self.deliver(&mut state, client, gate, Mail::Event(event));
@@ -245,11 +301,14 @@ impl Edge {
                 }
                 ToEdge::OwnBytes { client, count } => {
                     let client = state.own(client);
-                    let Some(member) = state.clients.get_mut(&client) else { continue };
+                    let Some(member) = state.clients.get_mut(&client) else {
+                        continue;
+                    };
                     let count = member.kept.len().min(count as usize);
                     let kept: Vec<_> = member.kept.drain(..count).collect();
                     let (mailbox, left) = (Arc::clone(&member.mailbox), member.unanswered());
-                    kept.into_iter().for_each(|bytes| self.deliver(&mut state, client, 0, Mail::Bytes(bytes)));
+                    kept.into_iter()
+                        .for_each(|bytes| self.deliver(&mut state, client, 0, Mail::Bytes(bytes)));
                     mailbox.set_under_way(left);
                 }
                 ToEdge::Applied { client, count } => {
@@ -263,7 +322,11 @@ impl Edge {
                 }
                 ToEdge::Durable { commit } => {
                     self.durable.store(commit, Ordering::Release);
-                    let ready = state.waiting.iter().take_while(|(gate, _)| *gate <= commit).count();
+                    let ready = state
+                        .waiting
+                        .iter()
+                        .take_while(|(gate, _)| *gate <= commit)
+                        .count();
                     due.extend(state.waiting.drain(..ready).map(|(_, mailbox)| mailbox));
                 }
                 ToEdge::Failed(failed) => {
@@ -295,20 +358,37 @@ impl Edge {
     pub fn publish_to(&self, to: &[ClientId], bytes: Bytes) {
         let mailboxes = {
             let state = self.lock();
-            to.iter().filter_map(|to| state.clients.get(to)).map(|to| Arc::clone(&to.mailbox)).collect()
+            to.iter()
+                .filter_map(|to| state.clients.get(to))
+                .map(|to| Arc::clone(&to.mailbox))
+                .collect()
         };
         self.publish(vec![(bytes, mailboxes)]);
     }
 
     fn publish(&self, published: Vec<Published>) {
-        published.into_iter().for_each(|(bytes, to)| Publication::new(bytes, &self.budget).post(&to));
+        published
+            .into_iter()
+            .for_each(|(bytes, to)| Publication::new(bytes, &self.budget).post(&to));
     }
 
     fn deliver(&self, state: &mut State, client: ClientId, gate: u64, mail: Mail) {
-        let State { clients, waiting, .. } = state;
-        let Some(Member { mailbox, .. }) = clients.get(&client) else { return };
-        let gate = if gate > self.durable.load(Ordering::Acquire) { gate } else { 0 };
-        let hold = if let Mail::Event(event) = &mail { Hold::on(event, &mut None, &self.budget) } else { None };
+        let State {
+            clients, waiting, ..
+        } = state;
+        let Some(Member { mailbox, .. }) = clients.get(&client) else {
+            return;
+        };
+        let gate = if gate > self.durable.load(Ordering::Acquire) {
+            gate
+        } else {
+            0
+        };
+        let hold = if let Mail::Event(event) = &mail {
+            Hold::on(event, &mut None, &self.budget)
+        } else {
+            None
+        };
         let mut filling = mailbox.fill();
         if filling.push(gate, mail, hold) {
             waiting.push_back((gate, Arc::clone(mailbox)));
@@ -324,7 +404,12 @@ impl Edge {
         let mut state = self.lock();
         let claims = state.ledger.claims(None);
         let clients: Vec<_> = state.ledger.clients().collect();
-        clients.into_iter().for_each(|client| state.ledger.received(&ToEdge::Applied { client, count: u32::MAX }));
+        clients.into_iter().for_each(|client| {
+            state.ledger.received(&ToEdge::Applied {
+                client,
+                count: u32::MAX,
+            })
+        });
         claims
     }
 }

@@ -18,7 +18,8 @@ use windlass_session::Item;
 
 use super::link::BEAT;
 use windlass_hub::{
-    Batch, Broker as _, ConnectionId, Hold, Hub, Letter, Mail, Mailbox, Visited, Waker, WithMail, clock,
+    Batch, Broker as _, ConnectionId, Hold, Hub, Letter, Mail, Mailbox, Visited, Waker, WithMail,
+    clock,
 };
 
 #[cfg(test)]
@@ -99,7 +100,11 @@ impl EdgeClients {
     pub fn new(hub: Arc<Hub>, number: EdgeNumber, bytes_max: usize, rung: Arc<Notify>) -> Self {
         let with_mail = Arc::new(WithMail::new(rung));
         let owner = owner(&with_mail, ClientId(u64::MAX));
-        let bell = Arc::new(Mailbox::forwarding(bytes_max, Arc::clone(&hub.budget), owner));
+        let bell = Arc::new(Mailbox::forwarding(
+            bytes_max,
+            Arc::clone(&hub.budget),
+            owner,
+        ));
         let (durable, failed) = (hub.durable(), hub.failed());
         Self {
             hub,
@@ -165,8 +170,12 @@ impl EdgeClients {
         clients.sort_unstable();
         self.ready.clear();
         for client in clients {
-            let Some(member) = self.clients.get_mut(&client) else { continue };
-            member.items.push_back(Item::Command(Tag::NONE, TakeCommand::Unwait.into()));
+            let Some(member) = self.clients.get_mut(&client) else {
+                continue;
+            };
+            member
+                .items
+                .push_back(Item::Command(Tag::NONE, TakeCommand::Unwait.into()));
             (member.room, member.waits, member.is_ready) = (u64::MAX, false, true);
             self.ready.push_back(client);
         }
@@ -178,19 +187,33 @@ impl EdgeClients {
     ///
     /// No edge asks that.
     pub fn receive(&mut self, item: ToLeader) -> Result<(), &'static str> {
-        if item.client().is_some_and(|client| !self.number.owns(client)) {
+        if item
+            .client()
+            .is_some_and(|client| !self.number.owns(client))
+        {
             return Err("a client of another edge");
         }
         match item {
             ToLeader::Open { client, room } => self.open(client, room),
-            ToLeader::Command { command: Command::Claim(_), .. } => return Err("a claim as a client's command"),
-            ToLeader::Command { client, tag, command } => self.add(client, Item::Command(tag, command)),
+            ToLeader::Command {
+                command: Command::Claim(_),
+                ..
+            } => return Err("a claim as a client's command"),
+            ToLeader::Command {
+                client,
+                tag,
+                command,
+            } => self.add(client, Item::Command(tag, command)),
             ToLeader::Claim { client, claim } => {
-                self.add(client, Item::Command(Tag::NONE, Command::Claim(Box::new(claim))));
+                self.add(
+                    client,
+                    Item::Command(Tag::NONE, Command::Claim(Box::new(claim))),
+                );
             }
             ToLeader::Forbidden { client, tag } => self.add(client, Item::Forbidden(tag)),
             ToLeader::OwnBytes { client, count } => {
-                (0..count.min(WORDS_MAX)).for_each(|_| self.add(client, Item::Bytes(bytes::Bytes::new())));
+                (0..count.min(WORDS_MAX))
+                    .for_each(|_| self.add(client, Item::Bytes(bytes::Bytes::new())));
             }
             ToLeader::Close { client } => self.close(client),
             ToLeader::Room { client, bytes } => self.give_room(client, bytes),
@@ -206,7 +229,11 @@ impl EdgeClients {
 
     fn open(&mut self, client: ClientId, room: u64) {
         let owner = owner(&self.with_mail, client);
-        let mailbox = Arc::new(Mailbox::forwarding(self.bytes_max, Arc::clone(&self.hub.budget), owner));
+        let mailbox = Arc::new(Mailbox::forwarding(
+            self.bytes_max,
+            Arc::clone(&self.hub.budget),
+            owner,
+        ));
         self.hub.open(client, Arc::clone(&mailbox));
         let member = Member {
             mailbox,
@@ -223,13 +250,19 @@ impl EdgeClients {
 
     /// The edge has made all its claims, which may not be done yet.
     fn note_claims(&mut self) {
-        self.clients.values_mut().for_each(|member| member.claims_left = member.items.len());
+        self.clients
+            .values_mut()
+            .for_each(|member| member.claims_left = member.items.len());
         self.claims_left = Some(self.clients.values().map(|member| member.claims_left).sum());
     }
 
     /// Some of a client's items are done, or will not be done.
     const fn claimed(left: &mut Option<usize>, member: &mut Member, done: usize) {
-        let claims = if done < member.claims_left { done } else { member.claims_left };
+        let claims = if done < member.claims_left {
+            done
+        } else {
+            member.claims_left
+        };
         member.claims_left -= claims;
         if let Some(left) = left {
             *left -= claims;
@@ -238,7 +271,9 @@ impl EdgeClients {
 
     /// Adds an item for a client. A client that is closed has none.
     fn add(&mut self, client: ClientId, item: Item) {
-        let Some(member) = self.clients.get_mut(&client) else { return };
+        let Some(member) = self.clients.get_mut(&client) else {
+            return;
+        };
         member.items.push_back(item);
         if member.may_go() {
             self.ready.push_back(client);
@@ -247,7 +282,9 @@ impl EdgeClients {
 
     /// The client's session has taken answers of this many bytes.
     fn give_room(&mut self, client: ClientId, bytes: u64) {
-        let Some(member) = self.clients.get_mut(&client) else { return };
+        let Some(member) = self.clients.get_mut(&client) else {
+            return;
+        };
         member.room = member.room.saturating_add(bytes);
         if member.may_go() {
             self.ready.push_back(client);
@@ -256,7 +293,9 @@ impl EdgeClients {
 
     /// The client's peer has taken this many large jobs.
     fn note_sent(&mut self, client: ClientId, jobs: u32) {
-        let Some(member) = self.clients.get_mut(&client) else { return };
+        let Some(member) = self.clients.get_mut(&client) else {
+            return;
+        };
         let sent = member.jobs.len().min(jobs as usize);
         member.jobs.drain(..sent);
     }
@@ -275,7 +314,11 @@ impl EdgeClients {
     /// Ends the clients that have nothing more to do.
     fn end_clients(&mut self, to_edge: &mut Vec<ToEdge>) {
         for client in std::mem::take(&mut self.closing) {
-            if self.clients.get(&client).is_some_and(|member| !member.items.is_empty()) {
+            if self
+                .clients
+                .get(&client)
+                .is_some_and(|member| !member.items.is_empty())
+            {
                 self.closing.push(client);
             } else {
                 self.forget(client);
@@ -318,8 +361,12 @@ impl EdgeClients {
         }
         self.note_commits(to_edge);
         let now_ms = clock::since_boot_ms();
-        let is_beat_since = |sent_ms: u64| u128::from(now_ms.saturating_sub(sent_ms)) >= BEAT.as_millis();
-        if self.hub.is_starved() && self.version >= ToEdge::STARVED_SINCE && is_beat_since(self.starved_ms) {
+        let is_beat_since =
+            |sent_ms: u64| u128::from(now_ms.saturating_sub(sent_ms)) >= BEAT.as_millis();
+        if self.hub.is_starved()
+            && self.version >= ToEdge::STARVED_SINCE
+            && is_beat_since(self.starved_ms)
+        {
             self.starved_ms = now_ms;
             to_edge.push(ToEdge::Starved);
         }
@@ -342,23 +389,35 @@ impl EdgeClients {
             if let Some(member) = self.clients.get_mut(&client) {
                 member.is_ready = false;
                 let items = together(&mut member.items);
-                let room = usize::try_from(member.room).unwrap_or(usize::MAX).min(ROOM_BYTES);
-                going.push((client, room, (commands(&items), items.len()), items, Visited::All));
+                let room = usize::try_from(member.room)
+                    .unwrap_or(usize::MAX)
+                    .min(ROOM_BYTES);
+                going.push((
+                    client,
+                    room,
+                    (commands(&items), items.len()),
+                    items,
+                    Visited::All,
+                ));
             }
         }
-        let mut batches = going.iter_mut().map(|(client, room, _, items, visited)| Batch {
-            client: *client,
-            items,
-            room: *room,
-            visited,
-        });
+        let mut batches = going
+            .iter_mut()
+            .map(|(client, room, _, items, visited)| Batch {
+                client: *client,
+                items,
+                room: *room,
+                visited,
+            });
         self.hub.visit_from_afar(&clock::read(), &mut batches);
         drop(batches);
         let (mut all_done, mut parts) = (Vec::with_capacity(going.len()), Vec::new());
         for (client, _, (before, items_before), mut items, visited) in going {
             let done = u32::try_from(before - commands(&items)).unwrap_or(u32::MAX);
             all_done.push((client, done));
-            let Some(member) = self.clients.get_mut(&client) else { continue };
+            let Some(member) = self.clients.get_mut(&client) else {
+                continue;
+            };
             Self::claimed(&mut self.claims_left, member, items_before - items.len());
             let is_all = items.is_empty();
             items.append(&mut member.items);
@@ -375,7 +434,9 @@ impl EdgeClients {
     fn collect(&mut self, to_edge: &mut Vec<ToEdge>) {
         let mut mail = Vec::new();
         for ConnectionId { client, .. } in self.with_mail.take() {
-            let Some(member) = self.clients.get_mut(&client) else { continue };
+            let Some(member) = self.clients.get_mut(&client) else {
+                continue;
+            };
             let _ = member.mailbox.bell().look();
             let waited = std::mem::take(&mut member.waits);
             member.mailbox.take_early(&mut mail);
@@ -383,10 +444,15 @@ impl EdgeClients {
                 self.gate = self.gate.max(gate);
                 match mail {
                     Mail::Event(event) => {
-                        let is_counted = event.handed_out().is_some() && self.version >= ToLeader::SENT_SINCE;
+                        let is_counted =
+                            event.handed_out().is_some() && self.version >= ToLeader::SENT_SINCE;
                         member.jobs.extend(hold.filter(|_| is_counted));
                         member.room = member.room.saturating_sub(event.bytes() as u64);
-                        to_edge.push(ToEdge::Event { client, gate, event });
+                        to_edge.push(ToEdge::Event {
+                            client,
+                            gate,
+                            event,
+                        });
                     }
                     Mail::Bytes(_) => to_edge.push(ToEdge::OwnBytes { client, count: 1 }),
                     // A publication from elsewhere goes to the edge once, not to each client: see `relay`.
@@ -397,7 +463,9 @@ impl EdgeClients {
                 self.ready.push_back(client);
             }
             // The daemon has run out of memory for buffers, and this client had the most.
-            if member.mailbox.close_reason().is_some() && !std::mem::replace(&mut member.closes, true) {
+            if member.mailbox.close_reason().is_some()
+                && !std::mem::replace(&mut member.closes, true)
+            {
                 member.items.clear();
                 self.closing.push(client);
             }
@@ -424,15 +492,22 @@ impl EdgeClients {
 
 /// The owner of a client's mailbox.
 fn owner(with_mail: &Arc<WithMail>, client: ClientId) -> (Arc<dyn Waker>, ConnectionId) {
-    (Arc::clone(with_mail) as Arc<dyn Waker>, ConnectionId { index: 0, client })
+    (
+        Arc::clone(with_mail) as Arc<dyn Waker>,
+        ConnectionId { index: 0, client },
+    )
 }
 
 /// The items of a client's next visit: all, or up to its first [`TakeCommand::Unwait`]. Jobs for waits that it ends go to the
 /// edge behind [`ToEdge::Applied`] of their visit. If that visit began new waits too, the edge would count these jobs
 /// against them, and would claim too few of the next leader.
 fn together(items: &mut VecDeque<Item>) -> VecDeque<Item> {
-    let is_unwait = |item: &Item| matches!(item, Item::Command(_, Command::Take(TakeCommand::Unwait)));
-    let rest = items.iter().position(is_unwait).map_or_else(VecDeque::new, |at| items.split_off(at + 1));
+    let is_unwait =
+        |item: &Item| matches!(item, Item::Command(_, Command::Take(TakeCommand::Unwait)));
+    let rest = items
+        .iter()
+        .position(is_unwait)
+        .map_or_else(VecDeque::new, |at| items.split_off(at + 1));
     std::mem::replace(items, rest)
 }
 

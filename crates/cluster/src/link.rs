@@ -102,20 +102,35 @@ pub enum LinkError {
 impl LinkError {
     /// Whether the other daemon is there, and ended the connection before any greeting.
     pub fn is_hang_up(&self) -> bool {
-        let is_end =
-            |why: &io::Error| matches!(why.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
+        let is_end = |why: &io::Error| {
+            matches!(
+                why.kind(),
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+            )
+        };
         matches!(self, Self::Closed) || matches!(self, Self::Io(why) if is_end(why))
     }
 }
 
 /// What a daemon is, as operators see it.
-fn to_view(About { version, cannot_lead }: About) -> windlass_hub::About {
-    windlass_hub::About { version: version.into(), cannot_lead: cannot_lead.into() }
+fn to_view(
+    About {
+        version,
+        cannot_lead,
+    }: About,
+) -> windlass_hub::About {
+    windlass_hub::About {
+        version: version.into(),
+        cannot_lead: cannot_lead.into(),
+    }
 }
 
 /// The same for other daemons.
 fn to_link(about: windlass_hub::About) -> About {
-    About { version: about.version.into(), cannot_lead: about.cannot_lead.into() }
+    About {
+        version: about.version.into(),
+        cannot_lead: about.cannot_lead.into(),
+    }
 }
 
 /// A socket, encrypted or not.
@@ -135,7 +150,13 @@ struct Wire<I, O> {
 impl<I: DeserializeOwned, O: Item> Wire<I, O> {
     fn new(socket: Box<dyn Socket>) -> Self {
         let (decoder, encoder) = (Decoder::new(FRAME_BYTES_MAX), Encoder::new(FRAME_BYTES_MAX));
-        Self { socket, decoder, encoder, out: Vec::new(), written: 0 }
+        Self {
+            socket,
+            decoder,
+            encoder,
+            out: Vec::new(),
+            written: 0,
+        }
     }
 
     /// Sends the last item and ends the connection, unless the other daemon does not take that soon.
@@ -172,14 +193,22 @@ impl<I: DeserializeOwned, O: Item> Wire<I, O> {
 
     /// The next item that has arrived.
     fn next(&mut self) -> Result<Option<I>, LinkError> {
-        self.decoder.next().map_err(|error| LinkError::Malformed(error.to_string()))
+        self.decoder
+            .next()
+            .map_err(|error| LinkError::Malformed(error.to_string()))
     }
 
     /// Writes what there is to write, until something has arrived or `rung` is ready. Returns whether something has
     /// arrived.
     async fn step(&mut self, rung: impl Future<Output = ()>) -> Result<bool, LinkError> {
         let mut rung = pin!(rung);
-        let Self { socket, decoder, encoder, out, written } = self;
+        let Self {
+            socket,
+            decoder,
+            encoder,
+            out,
+            written,
+        } = self;
         let (mut reader, mut writer) = tokio::io::split(socket);
         loop {
             if out.is_empty() {
@@ -230,12 +259,15 @@ mod tests {
         let mut wire = Wire::<ToLeader, ToEdge>::new(Box::new(ours));
         let more = |wire: &mut Wire<ToLeader, ToEdge>| {
             let text = Box::from("a cluster's name that does not fit into the socket");
-            wire.push(&ToEdge::Refused(Rejection::Cluster(text))).unwrap();
+            wire.push(&ToEdge::Refused(Rejection::Cluster(text)))
+                .unwrap();
             wire.encoder.len()
         };
         let first = more(&mut wire);
         assert_eq!(wire.unsent(), first);
-        let step = pin!(wire.step(std::future::pending())).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        let step = pin!(wire.step(std::future::pending()))
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready();
         assert!(!step, "the socket is full");
         assert_eq!(wire.unsent(), first - TAKES_BYTES);
         let second = more(&mut wire);
@@ -247,10 +279,15 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_io().build().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         runtime.block_on(async {
-            let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let socket = TcpStream::connect(listener.local_addr().unwrap())
+                .await
+                .unwrap();
             set_up(&socket).unwrap();
             assert!(socket.nodelay().unwrap());
-            assert_eq!(SockRef::from(&socket).tcp_user_timeout().unwrap(), Some(UNANSWERED_MAX));
+            assert_eq!(
+                SockRef::from(&socket).tcp_user_timeout().unwrap(),
+                Some(UNANSWERED_MAX)
+            );
         });
     }
 }

@@ -65,11 +65,17 @@ impl Relay {
     pub fn new(publications: impl Iterator<Item = Arc<dyn Publications>>) -> Arc<Self> {
         let mut protocols: Vec<Arc<dyn Publications>> = Vec::new();
         for it in publications {
-            if protocols.iter().all(|known| known.protocol() != it.protocol()) {
+            if protocols
+                .iter()
+                .all(|known| known.protocol() != it.protocol())
+            {
                 protocols.push(it);
             }
         }
-        let relay = Arc::new(Self { protocols, routes: Mutex::default() });
+        let relay = Arc::new(Self {
+            protocols,
+            routes: Mutex::default(),
+        });
         for it in &relay.protocols {
             let (to, protocol) = (Arc::downgrade(&relay), it.protocol());
             it.forward(Box::new(move |message| {
@@ -99,15 +105,29 @@ impl Relay {
 
     /// Opens a route. `rung` is notified when something waits for it.
     pub fn open(&self, route: Route, rung: Arc<Notify>) -> OpenRoute<'_> {
-        self.lock().insert(route, Waiting { messages: Vec::new(), bytes: 0, rung });
+        self.lock().insert(
+            route,
+            Waiting {
+                messages: Vec::new(),
+                bytes: 0,
+                rung,
+            },
+        );
         OpenRoute { relay: self, route }
     }
 
     /// Sends a message on every route but that by which it has come.
     pub fn send(&self, from: Option<Route>, protocol: Protocol, message: &Bytes) {
-        for (_, waiting) in self.lock().iter_mut().filter(|(route, _)| Some(**route) != from) {
+        for (_, waiting) in self
+            .lock()
+            .iter_mut()
+            .filter(|(route, _)| Some(**route) != from)
+        {
             if waiting.bytes + message.len() > WAITING_MAX {
-                warn_limited!("relay", "a published message does not reach another daemon: too many wait for it");
+                warn_limited!(
+                    "relay",
+                    "a published message does not reach another daemon: too many wait for it"
+                );
                 continue;
             }
             waiting.bytes += message.len();
@@ -126,7 +146,9 @@ impl OpenRoute<'_> {
     /// What waits.
     pub fn take(&self) -> Vec<(Protocol, Bytes)> {
         let mut routes = self.relay.lock();
-        let Some(waiting) = routes.get_mut(&self.route) else { return Vec::new() };
+        let Some(waiting) = routes.get_mut(&self.route) else {
+            return Vec::new();
+        };
         waiting.bytes = 0;
         std::mem::take(&mut waiting.messages)
     }
@@ -147,13 +169,29 @@ mod tests {
         let relay = Relay::default();
         let route = |number| relay.open(Route::Edge(number), Arc::default());
         let (one, two) = (route(1), route(2));
-        relay.send(Some(Route::Edge(1)), Protocol::EVENTMQ, &Bytes::from_static(b"a"));
+        relay.send(
+            Some(Route::Edge(1)),
+            Protocol::EVENTMQ,
+            &Bytes::from_static(b"a"),
+        );
         relay.send(None, Protocol::EVENTMQ, &Bytes::from_static(b"b"));
-        let texts = |route: &OpenRoute<'_>| route.take().into_iter().map(|(_, message)| message).collect::<Vec<_>>();
-        assert_eq!((texts(&one), texts(&two)), (vec!["b".into()], vec!["a".into(), "b".into()]));
+        let texts = |route: &OpenRoute<'_>| {
+            route
+                .take()
+                .into_iter()
+                .map(|(_, message)| message)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (texts(&one), texts(&two)),
+            (vec!["b".into()], vec!["a".into(), "b".into()])
+        );
         drop(two);
         let large = Bytes::from(vec![0; WAITING_MAX / 2]);
         (0..3).for_each(|_| relay.send(None, Protocol::EVENTMQ, &large));
-        assert_eq!((texts(&one).len(), texts(&one).len(), relay.lock().len()), (2, 0, 1));
+        assert_eq!(
+            (texts(&one).len(), texts(&one).len(), relay.lock().len()),
+            (2, 0, 1)
+        );
     }
 }

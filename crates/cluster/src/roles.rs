@@ -124,9 +124,24 @@ impl Cluster {
         (edge, relay): (Arc<Edge>, Arc<Relay>),
         view: Arc<View>,
     ) -> io::Result<Self> {
-        let Settings { name, address, hold, tls, agreed, outbound_bytes_max, remote, give_way } = settings;
+        let Settings {
+            name,
+            address,
+            hold,
+            tls,
+            agreed,
+            outbound_bytes_max,
+            remote,
+            give_way,
+        } = settings;
         let (cluster, name) = (name.into(), address.as_str().into());
-        let terms = Arc::new(Terms { cluster, name, settings: agreed, tls, outbound_bytes_max });
+        let terms = Arc::new(Terms {
+            cluster,
+            name,
+            settings: agreed,
+            tls,
+            outbound_bytes_max,
+        });
         let (task, tasks) = watch::channel(Task::Follow);
         let follower = Follower {
             edge: Arc::clone(&edge),
@@ -138,9 +153,21 @@ impl Cluster {
             relay: Arc::clone(&relay),
         };
         let work = move || run(&follower, listening, tasks);
-        let thread = std::thread::Builder::new().name("link".into()).spawn(work)?;
+        let thread = std::thread::Builder::new()
+            .name("link".into())
+            .spawn(work)?;
         let stop = Arc::default();
-        Ok(Self { edge, thread: Some(thread), task, terms, view, relay, remote, give_way, stop })
+        Ok(Self {
+            edge,
+            thread: Some(thread),
+            task,
+            terms,
+            view,
+            relay,
+            remote,
+            give_way,
+            stop,
+        })
     }
 
     /// Stands by until this daemon has the store, which `open` opens if it is free. `None`: the daemon stops.
@@ -152,9 +179,20 @@ impl Cluster {
         &self,
         open: impl FnMut() -> Result<T, OpenError> + Send + 'static,
     ) -> Result<Option<T>, OpenError> {
-        let (edge, view, stop) = (Arc::clone(&self.edge), Arc::clone(&self.view), Arc::clone(&self.stop));
-        let give_way = GiveWay { terms: self.give_way, remote: self.remote.clone(), was_away: false, back_at: None };
-        let opened = tokio::task::spawn_blocking(move || stand_by(open, give_way, (&edge, &view), &stop)).await;
+        let (edge, view, stop) = (
+            Arc::clone(&self.edge),
+            Arc::clone(&self.view),
+            Arc::clone(&self.stop),
+        );
+        let give_way = GiveWay {
+            terms: self.give_way,
+            remote: self.remote.clone(),
+            was_away: false,
+            back_at: None,
+        };
+        let opened =
+            tokio::task::spawn_blocking(move || stand_by(open, give_way, (&edge, &view), &stop))
+                .await;
         // The task is only cut off when the daemon ends.
         opened.unwrap_or(Ok(None))
     }
@@ -220,7 +258,8 @@ fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Tas
         Err(error) => return tracing::error!(%error, "the link's thread cannot start"),
     };
     runtime.block_on(async {
-        let listeners: io::Result<Vec<_>> = listening.0.into_iter().map(TcpListener::from_std).collect();
+        let listeners: io::Result<Vec<_>> =
+            listening.0.into_iter().map(TcpListener::from_std).collect();
         let listeners = match listeners {
             Ok(listeners) => listeners,
             Err(error) => return tracing::error!(%error, "cannot accept links"),
@@ -260,7 +299,10 @@ impl Follower {
                 holder = self.holder() => holder,
                 _ = tasks.changed() => return,
             };
-            if holder.as_ref().is_some_and(|holder| !holder.link.is_empty() && holder.link == self.own) {
+            if holder
+                .as_ref()
+                .is_some_and(|holder| !holder.link.is_empty() && holder.link == self.own)
+            {
                 // This daemon has the lease, and reads the store.
                 leaderless.is_about_to_end(Instant::now());
             }
@@ -272,7 +314,11 @@ impl Follower {
                 };
                 self.edge.close_link();
                 self.view.lost_link();
-                let Holder { name, link: address, .. } = leader;
+                let Holder {
+                    name,
+                    link: address,
+                    ..
+                } = leader;
                 let (Ok(why) | Err(why)) = &ended;
                 self.view.cannot_follow(&why.to_string());
                 warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
@@ -312,8 +358,12 @@ impl Follower {
 
     async fn holder(&self) -> Option<Holder> {
         let remote = Arc::clone(self.remote.as_ref()?);
-        let found = tokio::task::spawn_blocking(move || remote.holder()).await.ok()?;
-        found.inspect_err(|why| warn_limited!("leader", %why, "cannot look for the leader")).ok()?
+        let found = tokio::task::spawn_blocking(move || remote.holder())
+            .await
+            .ok()?;
+        found
+            .inspect_err(|why| warn_limited!("leader", %why, "cannot look for the leader"))
+            .ok()?
     }
 }
 
@@ -360,7 +410,11 @@ async fn refuse(listeners: &[TcpListener]) {
 
 /// Accepts edges, and serves each in a task of its own, until the task of all links changes. Then each edge gets a
 /// goodbye, unless that takes long.
-async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>, mut ends: watch::Receiver<Task>) {
+async fn accept(
+    listeners: &[TcpListener],
+    leading: &Arc<Leading>,
+    mut ends: watch::Receiver<Task>,
+) {
     let mut links = JoinSet::new();
     loop {
         let (socket, peer) = tokio::select! {
@@ -383,11 +437,14 @@ async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>, mut ends: wat
             match link::accept(socket, &leading).await {
                 Ok(opened) => {
                     let why = link::serve(opened, &leading, ends).await.err();
-                    let why = why.map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
+                    let why = why
+                        .map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
                     tracing::info!(%peer, why, "the link of an edge has ended");
                 }
                 Err(why) => {
-                    leading.view.has_refused(&peer.ip().to_string(), &why.to_string());
+                    leading
+                        .view
+                        .has_refused(&peer.ip().to_string(), &why.to_string());
                     warn_limited!("link_refused", %peer, %why, "a link was refused");
                 }
             }
@@ -399,10 +456,12 @@ async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>, mut ends: wat
 /// The next connection of any of these.
 async fn accept_any(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
     std::future::poll_fn(|context| {
-        let accepted = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
-            Poll::Ready(accepted) => Some(accepted),
-            Poll::Pending => None,
-        });
+        let accepted = listeners
+            .iter()
+            .find_map(|listener| match listener.poll_accept(context) {
+                Poll::Ready(accepted) => Some(accepted),
+                Poll::Pending => None,
+            });
         accepted.map_or(Poll::Pending, Poll::Ready)
     })
     .await
@@ -418,9 +477,18 @@ mod tests {
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
         let mut leaderless = Leaderless::since(begun);
-        for (from, to, since) in [(100, 150, 0), (200, 251, 251), (300, 301, 251), (400, 9_000, 9_000)] {
+        for (from, to, since) in [
+            (100, 150, 0),
+            (200, 251, 251),
+            (300, 301, 251),
+            (400, 9_000, 9_000),
+        ] {
             leaderless.was_linked(at(from), at(to));
-            assert_eq!(leaderless.lasts(at(10_000)), at(10_000) - at(since), "{from} {to}");
+            assert_eq!(
+                leaderless.lasts(at(10_000)),
+                at(10_000) - at(since),
+                "{from} {to}"
+            );
         }
     }
 
@@ -430,19 +498,31 @@ mod tests {
         let begun = Instant::now();
         let mut leaderless = Leaderless::since(begun);
         leaderless.is_about_to_end(begun + Duration::from_secs(60));
-        assert_eq!(leaderless.lasts(begun + Duration::from_secs(61)), Duration::from_secs(1));
+        assert_eq!(
+            leaderless.lasts(begun + Duration::from_secs(61)),
+            Duration::from_secs(1)
+        );
         let io = |kind: io::ErrorKind| LinkError::Io(kind.into()).is_hang_up();
         assert!(
-            LinkError::Closed.is_hang_up() && io(io::ErrorKind::UnexpectedEof) && io(io::ErrorKind::ConnectionReset)
+            LinkError::Closed.is_hang_up()
+                && io(io::ErrorKind::UnexpectedEof)
+                && io(io::ErrorKind::ConnectionReset)
         );
-        assert!(!io(io::ErrorKind::ConnectionRefused) && !LinkError::Slow.is_hang_up(), "nothing is known of it");
+        assert!(
+            !io(io::ErrorKind::ConnectionRefused) && !LinkError::Slow.is_hang_up(),
+            "nothing is known of it"
+        );
     }
 
     #[test]
     fn a_daemon_follows_another_one_with_an_address() {
-        for (own, link, expected) in
-            [("a:1", "b:1", true), ("", "b:1", true), ("a:1", "a:1", false), ("a:1", "", false), ("", "", false)]
-        {
+        for (own, link, expected) in [
+            ("a:1", "b:1", true),
+            ("", "b:1", true),
+            ("a:1", "a:1", false),
+            ("a:1", "", false),
+            ("", "", false),
+        ] {
             assert_eq!(can_follow(own, link), expected, "{own} {link}");
         }
     }

@@ -39,12 +39,21 @@ impl Tls {
             return Ok(None);
         }
         if !files.asks_for_certificates() {
-            return Err(TlsError::Missing { key: "client_ca", with: "certificate" });
+            return Err(TlsError::Missing {
+                key: "client_ca",
+                with: "certificate",
+            });
         }
         let server: ServerConfig = tls::load(files)?;
         let client = client(files)?;
-        let (acceptor, connector) = (TlsAcceptor::from(Arc::new(server)), TlsConnector::from(Arc::new(client)));
-        Ok(Some(Self { acceptor, connector }))
+        let (acceptor, connector) = (
+            TlsAcceptor::from(Arc::new(server)),
+            TlsConnector::from(Arc::new(client)),
+        );
+        Ok(Some(Self {
+            acceptor,
+            connector,
+        }))
     }
 
     /// The side that was connected to.
@@ -62,7 +71,11 @@ impl Tls {
 /// The host of an address.
 fn server_name(address: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
     let (host, _) = address.rsplit_once(':').unwrap_or((address, ""));
-    ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned())
+    ServerName::try_from(
+        host.trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned(),
+    )
 }
 
 /// Checks that the files can be used, and that this daemon's certificate is for its own address, which other daemons
@@ -77,7 +90,9 @@ pub fn check(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError
     }
     let name = server_name(address).map_err(|why| refused_at(files, address, &why))?;
     let chain = tls::certificates("certificate", &files.certificate)?;
-    let Some(own) = chain.first() else { return Ok(()) };
+    let Some(own) = chain.first() else {
+        return Ok(());
+    };
     let own = ParsedCertificate::try_from(own).map_err(|why| refused_at(files, address, &why))?;
     rustls::client::verify_server_name(&own, &name).map_err(|why| refused_at(files, address, &why))
 }
@@ -95,23 +110,40 @@ pub fn check_today(files: &windlass_config::Tls, address: &str) -> Result<(), Tl
     let at_address = |why: &dyn std::fmt::Display| refused_at(files, address, why);
     let name = server_name(address).map_err(|why| at_address(&why))?;
     let chain = tls::certificates("certificate", &files.certificate)?;
-    let Some((own, others)) = chain.split_first() else { return Ok(()) };
-    let (roots, provider, now) =
-        (Arc::new(tls::authorities(&files.client_ca)?), Arc::new(ring::default_provider()), UnixTime::now());
-    let server = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
+    let Some((own, others)) = chain.split_first() else {
+        return Ok(());
+    };
+    let (roots, provider, now) = (
+        Arc::new(tls::authorities(&files.client_ca)?),
+        Arc::new(ring::default_provider()),
+        UnixTime::now(),
+    );
+    let server =
+        WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build();
     let server = server.map_err(|why| at_address(&why))?;
-    server.verify_server_cert(own, others, &name, &[], now).map_err(|why| at_address(&why))?;
+    server
+        .verify_server_cert(own, others, &name, &[], now)
+        .map_err(|why| at_address(&why))?;
     let as_client = |why: &dyn std::fmt::Display| {
         let reason = format!("a leader would refuse it as that of an edge: {why}");
         tls::unusable("certificate", &files.certificate, reason)
     };
     let client = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
     let client = client.map_err(|why| as_client(&why))?;
-    client.verify_client_cert(own, others, now).map(drop).map_err(|why| as_client(&why))
+    client
+        .verify_client_cert(own, others, now)
+        .map(drop)
+        .map_err(|why| as_client(&why))
 }
 
-fn refused_at(files: &windlass_config::Tls, address: &str, why: &dyn std::fmt::Display) -> TlsError {
-    let reason = format!("the other daemons would refuse it at this daemon's address, {address}: {why}");
+fn refused_at(
+    files: &windlass_config::Tls,
+    address: &str,
+    why: &dyn std::fmt::Display,
+) -> TlsError {
+    let reason =
+        format!("the other daemons would refuse it at this daemon's address, {address}: {why}");
     tls::unusable("certificate", &files.certificate, reason)
 }
 

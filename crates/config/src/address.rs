@@ -63,10 +63,13 @@ impl ListenAddress {
             Self::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
             Self::Tcp { port, .. } if self.is_localhost() => {
                 let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-                Ok(loopback.map(|ip: IpAddr| Address::Tcp(SocketAddr::new(ip, *port))).to_vec())
+                Ok(loopback
+                    .map(|ip: IpAddr| Address::Tcp(SocketAddr::new(ip, *port)))
+                    .to_vec())
             }
             Self::Tcp { host, port } => {
-                let mut found: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
+                let mut found: Vec<SocketAddr> =
+                    (host.as_str(), *port).to_socket_addrs()?.collect();
                 found.sort_unstable();
                 found.dedup();
                 Ok(found.into_iter().map(Address::Tcp).collect())
@@ -82,9 +85,12 @@ impl ListenAddress {
     /// The addresses by which it equals another one in a configuration: names are not looked up.
     pub fn covered(&self) -> Vec<Self> {
         match self {
-            Self::Tcp { port, .. } if self.is_localhost() => {
-                ["127.0.0.1", "::1"].map(|host| Self::Tcp { host: host.to_owned(), port: *port }).to_vec()
-            }
+            Self::Tcp { port, .. } if self.is_localhost() => ["127.0.0.1", "::1"]
+                .map(|host| Self::Tcp {
+                    host: host.to_owned(),
+                    port: *port,
+                })
+                .to_vec(),
             Self::Tcp { .. } | Self::Unix(_) => vec![self.clone()],
         }
     }
@@ -113,7 +119,10 @@ impl FromStr for ListenAddress {
         } else {
             tcp(text.strip_prefix("tcp://").unwrap_or(text))
         };
-        parsed.map_err(|reason| AddressError { text: text.to_owned(), reason })
+        parsed.map_err(|reason| AddressError {
+            text: text.to_owned(),
+            reason,
+        })
     }
 }
 
@@ -130,22 +139,38 @@ fn unix(path: &str) -> Result<ListenAddress, &'static str> {
 fn ipc(path: &str) -> Result<ListenAddress, &'static str> {
     match path {
         "*" => Err("a path is expected after ipc://"),
-        path if path.starts_with('@') => Err("a path is expected after ipc://, sockets without a file are not served"),
+        path if path.starts_with('@') => {
+            Err("a path is expected after ipc://, sockets without a file are not served")
+        }
         path => unix(path),
     }
 }
 
 fn tcp(text: &str) -> Result<ListenAddress, &'static str> {
-    let (host, port) = text.rsplit_once(':').ok_or("no port; host:port, [ipv6]:port or unix:/path expected")?;
+    let (host, port) = text
+        .rsplit_once(':')
+        .ok_or("no port; host:port, [ipv6]:port or unix:/path expected")?;
     let host = match host.strip_prefix('[') {
-        Some(inside) => ipv6(inside.strip_suffix(']').ok_or("no ] after the IPv6 address")?)?,
-        None if host.contains(':') => return Err("an IPv6 address needs brackets, as in [::1]:4730"),
-        None if host.is_empty() => return Err("no host; 0.0.0.0 or [::] stands for every address of this machine"),
+        Some(inside) => ipv6(
+            inside
+                .strip_suffix(']')
+                .ok_or("no ] after the IPv6 address")?,
+        )?,
+        None if host.contains(':') => {
+            return Err("an IPv6 address needs brackets, as in [::1]:4730");
+        }
+        None if host.is_empty() => {
+            return Err("no host; 0.0.0.0 or [::] stands for every address of this machine");
+        }
         None if !host.bytes().all(is_host_byte) => return Err("a host is a name or an IP address"),
         None => host.to_owned(),
     };
     let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    let port = port.parse().ok().filter(|_| digits).ok_or("a port is a number from 0 to 65535")?;
+    let port = port
+        .parse()
+        .ok()
+        .filter(|_| digits)
+        .ok_or("a port is a number from 0 to 65535")?;
     Ok(ListenAddress::Tcp { host, port })
 }
 
@@ -155,11 +180,17 @@ const fn is_host_byte(byte: u8) -> bool {
 
 /// The address in its shortest form, with its zone (`fe80::1%eth0`) if it has one.
 fn ipv6(text: &str) -> Result<String, &'static str> {
-    let (number, zone) = text.split_once('%').map_or((text, None), |(number, zone)| (number, Some(zone)));
-    let number: Ipv6Addr = number.parse().map_err(|_| "an IPv6 address is expected between brackets")?;
+    let (number, zone) = text
+        .split_once('%')
+        .map_or((text, None), |(number, zone)| (number, Some(zone)));
+    let number: Ipv6Addr = number
+        .parse()
+        .map_err(|_| "an IPv6 address is expected between brackets")?;
     match zone {
         None => Ok(number.to_string()),
-        Some(zone) if !zone.is_empty() && zone.bytes().all(is_host_byte) => Ok(format!("{number}%{zone}")),
+        Some(zone) if !zone.is_empty() && zone.bytes().all(is_host_byte) => {
+            Ok(format!("{number}%{zone}"))
+        }
         Some(_) => Err("an IPv6 zone is the name or number of a network interface"),
     }
 }
@@ -195,7 +226,10 @@ mod tests {
             ("127.0.0.1:4730", Ok("127.0.0.1:4730")),
             ("0.0.0.0:0", Ok("0.0.0.0:0")),
             ("localhost:4730", Ok("localhost:4730")),
-            ("job_server-1.example.org:1", Ok("job_server-1.example.org:1")),
+            (
+                "job_server-1.example.org:1",
+                Ok("job_server-1.example.org:1"),
+            ),
             ("[::1]:4730", Ok("[::1]:4730")),
             ("[0:0::0:1]:4730", Ok("[::1]:4730")),
             ("[fe80::1%eth0]:4730", Ok("[fe80::1%eth0]:4730")),
@@ -207,7 +241,10 @@ mod tests {
             ("ipc:///run/windlass.ipc", Ok("unix:/run/windlass.ipc")),
             ("ipc://./spiderq.ipc", Ok("unix:./spiderq.ipc")),
             ("", Err("no port")),
-            ("ipc://@name", Err("a path is expected after ipc://, sockets")),
+            (
+                "ipc://@name",
+                Err("a path is expected after ipc://, sockets"),
+            ),
             ("ipc://*", Err("a path is expected after ipc://")),
             ("ipc://", Err("no path")),
             ("4730", Err("no port")),
@@ -215,7 +252,10 @@ mod tests {
             ("*:4730", Err("a host is a name or an IP address")),
             ("::1:4730", Err("an IPv6 address needs brackets")),
             ("[::1:4730", Err("no ] after")),
-            ("[localhost]:4730", Err("an IPv6 address is expected between brackets")),
+            (
+                "[localhost]:4730",
+                Err("an IPv6 address is expected between brackets"),
+            ),
             ("[fe80::1%]:4730", Err("an IPv6 zone is")),
             ("localhost:", Err("a port is a number")),
             ("localhost:+1", Err("a port is a number")),
@@ -229,7 +269,10 @@ mod tests {
                 Ok(written) => assert_eq!(parsed.unwrap().to_string(), written, "{text}"),
                 Err(reason) => {
                     let said = parsed.unwrap_err().to_string();
-                    assert!(said.starts_with(&format!("bad address `{text}`: {reason}")), "{text}: {said}");
+                    assert!(
+                        said.starts_with(&format!("bad address `{text}`: {reason}")),
+                        "{text}: {said}"
+                    );
                 }
             }
         }
@@ -237,16 +280,27 @@ mod tests {
 
     #[test]
     fn a_socket_path_has_a_maximum_length() {
-        let path = |bytes: usize| format!("unix:/{}", "x".repeat(bytes - 1)).parse::<ListenAddress>();
+        let path =
+            |bytes: usize| format!("unix:/{}", "x".repeat(bytes - 1)).parse::<ListenAddress>();
         assert!(path(UNIX_PATH_BYTES_MAX).is_ok());
-        assert!(path(UNIX_PATH_BYTES_MAX + 1).unwrap_err().to_string().ends_with("a path of more than 107 bytes"));
+        assert!(
+            path(UNIX_PATH_BYTES_MAX + 1)
+                .unwrap_err()
+                .to_string()
+                .ends_with("a path of more than 107 bytes")
+        );
     }
 
     #[test]
     fn numbers_resolve_to_themselves() {
         for text in ["127.0.0.1:4730", "[::1]:4730", "unix:/run/x"] {
             let address: ListenAddress = text.parse().unwrap();
-            let found: Vec<String> = address.resolve().unwrap().iter().map(Address::to_string).collect();
+            let found: Vec<String> = address
+                .resolve()
+                .unwrap()
+                .iter()
+                .map(Address::to_string)
+                .collect();
             assert_eq!(found, [text]);
         }
     }
@@ -254,7 +308,12 @@ mod tests {
     #[test]
     fn localhost_resolves_to_loopback() {
         let address: ListenAddress = "localhost:4730".parse().unwrap();
-        let found: Vec<String> = address.resolve().unwrap().iter().map(Address::to_string).collect();
+        let found: Vec<String> = address
+            .resolve()
+            .unwrap()
+            .iter()
+            .map(Address::to_string)
+            .collect();
         assert_eq!(found, ["127.0.0.1:4730", "[::1]:4730"]);
     }
 }

@@ -17,7 +17,10 @@ pub fn grouped(number: impl Display) -> String {
 
 /// How many there are of a thing: `1 job`, `1,234 jobs`, `2 batches`, `3 entries`.
 pub fn counted(count: u64, thing: &str) -> String {
-    let (stem, ending) = match thing.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u'])) {
+    let (stem, ending) = match thing
+        .strip_suffix('y')
+        .filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']))
+    {
         _ if count == 1 => (thing, ""),
         Some(stem) => (stem, "ies"),
         None if thing.ends_with("ch") => (thing, "es"),
@@ -28,7 +31,11 @@ pub fn counted(count: u64, thing: &str) -> String {
 
 /// How many there are of several things: `3 jobs, 1 queue`.
 pub fn counted_all<'a>(things: impl IntoIterator<Item = (u64, &'a str)>) -> String {
-    things.into_iter().map(|(count, thing)| counted(count, thing)).collect::<Vec<_>>().join(", ")
+    things
+        .into_iter()
+        .map(|(count, thing)| counted(count, thing))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -37,13 +44,28 @@ mod tests {
 
     #[test]
     fn counts_have_separators_and_name_one_thing_or_many() {
-        let table = [(0, "0 jobs"), (1, "1 job"), (2, "2 jobs"), (999, "999 jobs"), (1_000, "1,000 jobs")];
+        let table = [
+            (0, "0 jobs"),
+            (1, "1 job"),
+            (2, "2 jobs"),
+            (999, "999 jobs"),
+            (1_000, "1,000 jobs"),
+        ];
         for (count, expected) in table.into_iter().chain([(1_234_567, "1,234,567 jobs")]) {
             assert_eq!(counted(count, "job"), expected);
         }
-        assert_eq!([1, 2].map(|count| counted(count, "batch")), ["1 batch", "2 batches"]);
-        assert_eq!([1, 2].map(|count| counted(count, "entry")), ["1 entry", "2 entries"]);
-        assert_eq!([1, 2].map(|count| counted(count, "key")), ["1 key", "2 keys"]);
+        assert_eq!(
+            [1, 2].map(|count| counted(count, "batch")),
+            ["1 batch", "2 batches"]
+        );
+        assert_eq!(
+            [1, 2].map(|count| counted(count, "entry")),
+            ["1 entry", "2 entries"]
+        );
+        assert_eq!(
+            [1, 2].map(|count| counted(count, "key")),
+            ["1 key", "2 keys"]
+        );
         assert_eq!(counted_all([(3, "job"), (1, "queue")]), "3 jobs, 1 queue");
     }
 }

@@ -57,7 +57,10 @@ pub enum Error {
 impl Error {
     /// A well-formed value that makes no sense.
     pub fn senseless(key: impl Into<Cow<'static, str>>, reason: impl ToString) -> Self {
-        Self::Senseless { key: key.into(), reason: reason.to_string() }
+        Self::Senseless {
+            key: key.into(),
+            reason: reason.to_string(),
+        }
     }
 }
 
@@ -115,13 +118,23 @@ impl Spot {
         let before = text.get(..range.start).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let rest = text.get(line_start..).unwrap_or_default();
-        let line = rest.split('\n').next().unwrap_or_default().trim_end_matches('\r');
+        let line = rest
+            .split('\n')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches('\r');
         let line = line.get(..shown_bytes(line)).unwrap_or_default();
         // A wrong value is in the message, too.
         let is_hidden = range.start > line_start + line.len();
         let message = if is_hidden { "invalid value" } else { message };
         let column = before.get(line_start..).unwrap_or_default().chars().count();
-        let meant = text.get(range).filter(|_| !is_hidden).unwrap_or_default().split('\n').next().unwrap_or_default();
+        let meant = text
+            .get(range)
+            .filter(|_| !is_hidden)
+            .unwrap_or_default()
+            .split('\n')
+            .next()
+            .unwrap_or_default();
         Self {
             line: before.matches('\n').count() + 1,
             column: column + 1,
@@ -135,11 +148,24 @@ impl Spot {
 
 impl fmt::Display for Spot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, column, message, text, width } = self;
+        let Self {
+            line,
+            column,
+            message,
+            text,
+            width,
+        } = self;
         let margin = line.to_string().len();
         writeln!(f, "{line}:{column}: {message}")?;
         writeln!(f, "{:margin$} |", "")?;
         writeln!(f, "{line} | {text}")?;
-        write!(f, "{:margin$} | {:indent$}{}", "", "", "^".repeat(*width), indent = column - 1)
+        write!(
+            f,
+            "{:margin$} | {:indent$}{}",
+            "",
+            "",
+            "^".repeat(*width),
+            indent = column - 1
+        )
     }
 }

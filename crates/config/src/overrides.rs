@@ -46,17 +46,30 @@ impl Override {
     ///
     /// [`Error::Override`]: the key is unknown, or the value is not TOML.
     pub fn new<C: Document>(protocol: &str, key: &str, text: &str) -> Result<Self, Error> {
-        let refuse = |reason| Error::Override { protocol: protocol.to_owned(), reason };
+        let refuse = |reason| Error::Override {
+            protocol: protocol.to_owned(),
+            reason,
+        };
         let keys = keys::<C>();
         let Some((_, like)) = keys.iter().find(|(known, _)| known == key) else {
             let near = nearest(key, keys.iter().map(|(key, _)| &**key)).unwrap_or_default();
-            return Err(refuse(format!("unknown key `{key}`; the nearest is `{near}`")));
+            return Err(refuse(format!(
+                "unknown key `{key}`; the nearest is `{near}`"
+            )));
         };
         let value = value(text, like).map_err(|reason| {
             let is_hidden = is_secret(key) || has_secret(text);
-            refuse(if is_hidden { format!("the value is not a TOML {}", like.type_str()) } else { reason })
+            refuse(if is_hidden {
+                format!("the value is not a TOML {}", like.type_str())
+            } else {
+                reason
+            })
         })?;
-        Ok(Self { protocol: protocol.to_owned(), key: key.to_owned(), value })
+        Ok(Self {
+            protocol: protocol.to_owned(),
+            key: key.to_owned(),
+            value,
+        })
     }
 
     /// `section.key=value`, the argument of `--set`.
@@ -72,7 +85,10 @@ impl Override {
         let protocol = format!("--set {shown}");
         match text.split_once('=') {
             Some((key, value)) => Self::new::<C>(&protocol, key.trim(), value),
-            None => Err(Error::Override { protocol, reason: "section.key=value expected".to_owned() }),
+            None => Err(Error::Override {
+                protocol,
+                reason: "section.key=value expected".to_owned(),
+            }),
         }
     }
 
@@ -87,20 +103,31 @@ impl Override {
         let mut ours: Vec<(String, OsString)> = variables
             .into_iter()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-            .filter(|(name, value)| is_ours(name) && !is_service_link(name, &value.to_string_lossy()))
+            .filter(|(name, value)| {
+                is_ours(name) && !is_service_link(name, &value.to_string_lossy())
+            })
             .collect();
         ours.sort_unstable();
-        ours.into_iter().map(|(name, value)| Self::from_variable::<C>(&name, value)).collect()
+        ours.into_iter()
+            .map(|(name, value)| Self::from_variable::<C>(&name, value))
+            .collect()
     }
 
     fn from_variable<C: Document>(name: &str, value: OsString) -> Result<Self, Error> {
-        let refuse = |reason| Error::Override { protocol: name.to_owned(), reason };
+        let refuse = |reason| Error::Override {
+            protocol: name.to_owned(),
+            reason,
+        };
         let keys = keys::<C>();
         let Some((key, _)) = keys.iter().find(|(key, _)| variable(key) == name) else {
             let near = nearest(name, keys.iter().map(|(key, _)| variable(key))).unwrap_or_default();
-            return Err(refuse(format!("no key has this variable; the nearest is {near}")));
+            return Err(refuse(format!(
+                "no key has this variable; the nearest is {near}"
+            )));
         };
-        let text = value.into_string().map_err(|_| refuse("the value is not UTF-8".to_owned()))?;
+        let text = value
+            .into_string()
+            .map_err(|_| refuse("the value is not UTF-8".to_owned()))?;
         Self::new::<C>(name, key, &text)
     }
 }
@@ -110,22 +137,33 @@ impl Override {
 /// # Errors
 ///
 /// [`Error::Override`]: a value has the wrong type for its key.
-pub fn with<C: Document>(config: C, overrides: impl IntoIterator<Item = Override>) -> Result<C, Error> {
-    overrides.into_iter().try_fold(config, |config, Override { protocol, key, value }| {
-        let mut table = to_table(&config);
-        let is_hidden = has_secret(&value.to_string());
-        put(&mut table, &key, value);
-        table.try_into().map_err(|error: toml::de::Error| {
-            // A wrong value is in the message.
-            let is_hidden = is_hidden && error.message().starts_with("invalid");
-            let reason = if is_hidden {
-                "invalid value".to_owned()
-            } else {
-                Words::TOML.of(error.message()).replace('\n', "; ")
-            };
-            Error::Override { protocol, reason }
-        })
-    })
+pub fn with<C: Document>(
+    config: C,
+    overrides: impl IntoIterator<Item = Override>,
+) -> Result<C, Error> {
+    overrides.into_iter().try_fold(
+        config,
+        |config,
+         Override {
+             protocol,
+             key,
+             value,
+         }| {
+            let mut table = to_table(&config);
+            let is_hidden = has_secret(&value.to_string());
+            put(&mut table, &key, value);
+            table.try_into().map_err(|error: toml::de::Error| {
+                // A wrong value is in the message.
+                let is_hidden = is_hidden && error.message().starts_with("invalid");
+                let reason = if is_hidden {
+                    "invalid value".to_owned()
+                } else {
+                    Words::TOML.of(error.message()).replace('\n', "; ")
+                };
+                Error::Override { protocol, reason }
+            })
+        },
+    )
 }
 
 /// Writes a path that an option may have set, and that need not be text, as people read it.
@@ -138,7 +176,10 @@ pub fn path_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, 
 }
 
 fn to_table(config: &impl Document) -> Table {
-    #[expect(clippy::expect_used, reason = "every type in it has a form in TOML; a test writes them all")]
+    #[expect(
+        clippy::expect_used,
+        reason = "every type in it has a form in TOML; a test writes them all"
+    )]
     Table::try_from(config).expect("a configuration can be written")
 }
 
@@ -209,11 +250,22 @@ fn value(text: &str, like: &Value) -> Result<Value, String> {
     }
     // `[::1]:4730` is not a list.
     if like.is_array() && !(text.starts_with('[') && text.ends_with(']')) {
-        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-        return Ok(items.map(|item| Value::String(item.to_owned())).collect::<Vec<_>>().into());
+        let items = text
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty());
+        return Ok(items
+            .map(|item| Value::String(item.to_owned()))
+            .collect::<Vec<_>>()
+            .into());
     }
-    let mut table: Table = toml::from_str(&format!("it = {text}"))
-        .map_err(|_| format!("`{}` is not a TOML {}", text.escape_debug(), like.type_str()))?;
+    let mut table: Table = toml::from_str(&format!("it = {text}")).map_err(|_| {
+        format!(
+            "`{}` is not a TOML {}",
+            text.escape_debug(),
+            like.type_str()
+        )
+    })?;
     match table.remove("it") {
         Some(value) if table.is_empty() => Ok(value),
         _ => Err(format!("`{}` is more than one value", text.escape_debug())),
@@ -228,6 +280,8 @@ fn is_ours(name: &str) -> bool {
 /// not keep the daemon from starting.
 fn is_service_link(name: &str, value: &str) -> bool {
     let place = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
-    let port = name.split_once("_PORT_").is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let port = name
+        .split_once("_PORT_")
+        .is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()));
     place || port || (name.ends_with("_PORT") && value.contains("://"))
 }

@@ -37,7 +37,13 @@ struct Scale {
 }
 
 const SIZES: Scale = Scale {
-    units: &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)],
+    units: &[
+        ("TiB", 1 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+        ("B", 1),
+    ],
     bare: Some(1),
     expected: "a number of B, KiB, MiB, GiB or TiB, as in \"64MiB\"",
     max: 1 << 60,
@@ -46,7 +52,13 @@ const SIZES: Scale = Scale {
 
 /// The longest duration is far beyond any use, and short enough to add to any clock.
 const PERIODS: Scale = Scale {
-    units: &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)],
+    units: &[
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+        ("ms", 1),
+    ],
     bare: None,
     expected: "a number of ms, s, m, h or d, as in \"10s\" or \"1h30m\"",
     max: 36_500 * 86_400_000,
@@ -58,16 +70,25 @@ impl Scale {
         let mut total = 0_u64;
         let mut rest = text.trim();
         loop {
-            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let digits = rest
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len());
             let (number, after) = rest.split_at(digits);
             if number.is_empty() {
                 let expected = self.expected;
-                return Err(QuantityError(format!("`{rest}` does not start with a whole number, expected {expected}")));
+                return Err(QuantityError(format!(
+                    "`{rest}` does not start with a whole number, expected {expected}"
+                )));
             }
-            let end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+            let end = after
+                .find(|c: char| c.is_ascii_digit())
+                .unwrap_or(after.len());
             let (unit, next) = after.split_at(end);
             let worth = self.worth(number, unit.trim(), text)?;
-            let sum = number.parse().ok().and_then(|n: u64| total.checked_add(n.checked_mul(worth)?));
+            let sum = number
+                .parse()
+                .ok()
+                .and_then(|n: u64| total.checked_add(n.checked_mul(worth)?));
             total = self.bounded(sum, text)?;
             if next.is_empty() {
                 return Ok(total);
@@ -77,16 +98,26 @@ impl Scale {
     }
 
     fn worth(&self, number: &str, unit: &str, text: &str) -> Result<u64, QuantityError> {
-        let known = self.units.iter().find(|(name, _)| *name == unit).map(|(_, worth)| *worth);
+        let known = self
+            .units
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .map(|(_, worth)| *worth);
         let nothing = number.bytes().all(|digit| digit == b'0');
         match known {
             Some(worth) => Ok(worth),
             None if unit.is_empty() => match self.bare {
                 Some(worth) => Ok(worth),
                 None if nothing => Ok(0),
-                None => Err(QuantityError(format!("`{text}` has no unit, expected {}", self.expected))),
+                None => Err(QuantityError(format!(
+                    "`{text}` has no unit, expected {}",
+                    self.expected
+                ))),
             },
-            None => Err(QuantityError(format!("unknown unit `{unit}` in `{text}`, expected {}", self.expected))),
+            None => Err(QuantityError(format!(
+                "unknown unit `{unit}` in `{text}`, expected {}",
+                self.expected
+            ))),
         }
     }
 
@@ -161,7 +192,10 @@ impl FromStr for Period {
 impl fmt::Display for ByteSize {
     /// Writes the size in the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = SIZES.units.iter().find(|(_, worth)| self.0 > 0 && self.0.is_multiple_of(*worth));
+        let whole = SIZES
+            .units
+            .iter()
+            .find(|(_, worth)| self.0 > 0 && self.0.is_multiple_of(*worth));
         let (unit, worth) = whole.copied().unwrap_or(("B", 1));
         write!(f, "{}{unit}", self.0 / worth)
     }
@@ -203,7 +237,9 @@ impl<'de> Deserialize<'de> for ByteSize {
 
 impl<'de> Deserialize<'de> for Period {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ScaleVisitor(&PERIODS)).map(Self::from_ms)
+        deserializer
+            .deserialize_any(ScaleVisitor(&PERIODS))
+            .map(Self::from_ms)
     }
 }
 
@@ -253,9 +289,15 @@ mod tests {
             ("", Err("`` does not start with a whole number")),
             ("MiB", Err("`MiB` does not start with a whole number")),
             ("-1", Err("`-1` does not start with a whole number")),
-            ("64MB", Err("unknown unit `MB` in `64MB`, expected a number of B, KiB")),
+            (
+                "64MB",
+                Err("unknown unit `MB` in `64MB`, expected a number of B, KiB"),
+            ),
             ("1.5GiB", Err("unknown unit `.` in `1.5GiB`")),
-            ("99999999999999999999", Err("`99999999999999999999` is more than 1048576TiB")),
+            (
+                "99999999999999999999",
+                Err("`99999999999999999999` is more than 1048576TiB"),
+            ),
         ];
         for (text, expected) in table {
             let parsed: Result<ByteSize, _> = text.parse();
@@ -278,7 +320,10 @@ mod tests {
             ("1h 30m", Ok(5_400_000)),
             ("180d", Ok(15_552_000_000)),
             ("36500d", Ok(3_153_600_000_000)),
-            ("10", Err("`10` has no unit, expected a number of ms, s, m, h or d")),
+            (
+                "10",
+                Err("`10` has no unit, expected a number of ms, s, m, h or d"),
+            ),
             ("1h30", Err("`1h30` has no unit")),
             ("10sec", Err("unknown unit `sec` in `10sec`")),
             ("10S", Err("unknown unit `S` in `10S`")),
@@ -296,11 +341,23 @@ mod tests {
 
     #[test]
     fn sizes_and_spans_are_written_in_the_largest_units() {
-        let sizes = [(0, "0B"), (1000, "1000B"), (8192, "8KiB"), (3 << 29, "1536MiB"), (1 << 30, "1GiB")];
+        let sizes = [
+            (0, "0B"),
+            (1000, "1000B"),
+            (8192, "8KiB"),
+            (3 << 29, "1536MiB"),
+            (1 << 30, "1GiB"),
+        ];
         for (bytes, text) in sizes {
             assert_eq!(ByteSize(bytes).to_string(), text);
         }
-        let spans = [(0, "0s"), (100, "100ms"), (90_000, "1m30s"), (86_400_000, "1d"), (86_400_001, "1d1ms")];
+        let spans = [
+            (0, "0s"),
+            (100, "100ms"),
+            (90_000, "1m30s"),
+            (86_400_000, "1d"),
+            (86_400_001, "1d1ms"),
+        ];
         for (ms, text) in spans {
             assert_eq!(Period::from_ms(ms).to_string(), text);
         }

@@ -31,7 +31,14 @@ pub fn within(key: &'static str, size: ByteSize, least: u64, most: u64) -> Resul
     if (least..=most).contains(&size.0) {
         return Ok(());
     }
-    senseless(key, format!("{size} is not between {} and {}", ByteSize(least), ByteSize(most)))
+    senseless(
+        key,
+        format!(
+            "{size} is not between {} and {}",
+            ByteSize(least),
+            ByteSize(most)
+        ),
+    )
 }
 
 /// Refuses a value.

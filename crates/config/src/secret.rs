@@ -42,19 +42,26 @@ impl<T: Into<String>> From<T> for Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_empty() { "no secret" } else { "a secret" })
+        f.write_str(if self.is_empty() {
+            "no secret"
+        } else {
+            "a secret"
+        })
     }
 }
 
 /// Whether a key's value is a secret, so that no message may show it.
 pub(crate) fn is_secret(key: &str) -> bool {
-    key.trim_end_matches(|c: char| c == '"' || c == '\'' || c.is_whitespace()).ends_with("password")
+    key.trim_end_matches(|c: char| c == '"' || c == '\'' || c.is_whitespace())
+        .ends_with("password")
 }
 
 /// How many bytes of a line of the configuration a message may show: those before the first secret value.
 pub(crate) fn shown_bytes(line: &str) -> usize {
     let mut values = line.match_indices('=').map(|(at, _)| at);
-    values.find(|at| line.get(..*at).is_some_and(is_secret)).map_or(line.len(), |at| at + 1)
+    values
+        .find(|at| line.get(..*at).is_some_and(is_secret))
+        .map_or(line.len(), |at| at + 1)
 }
 
 /// The password; or the content of the file, if one is named, without surrounding blanks.
@@ -86,15 +93,20 @@ pub fn check_secret(
     let key = |name| format!("{section}.{name}");
     let in_file = !file.as_os_str().is_empty();
     if in_file && !password.is_empty() {
-        return Err(Error::senseless(key(password_key), format!("must not be given with {named}")));
+        return Err(Error::senseless(
+            key(password_key),
+            format!("must not be given with {named}"),
+        ));
     }
     match secret(password, file) {
-        Err(error) => {
-            Err(Error::senseless(key(file_key), format!("cannot read {}: {}", file.display(), system(&error))))
-        }
-        Ok(secret) if secret.is_empty() && in_file => {
-            Err(Error::senseless(key(file_key), format!("{} is empty", file.display())))
-        }
+        Err(error) => Err(Error::senseless(
+            key(file_key),
+            format!("cannot read {}: {}", file.display(), system(&error)),
+        )),
+        Ok(secret) if secret.is_empty() && in_file => Err(Error::senseless(
+            key(file_key),
+            format!("{} is empty", file.display()),
+        )),
         Ok(secret) => Ok(secret),
     }
 }
@@ -110,10 +122,13 @@ pub fn credential<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf,
 }
 
 fn locate(name: String, directory: Option<OsString>) -> Result<PathBuf, &'static str> {
-    let Some(rest) = name.strip_prefix(DIRECTORY) else { return Ok(name.into()) };
+    let Some(rest) = name.strip_prefix(DIRECTORY) else {
+        return Ok(name.into());
+    };
     let file = rest.strip_prefix('/').filter(|file| !file.is_empty());
     let file = file.ok_or("a name is expected after $CREDENTIALS_DIRECTORY/")?;
-    let directory = directory.ok_or("$CREDENTIALS_DIRECTORY is not set: the service manager passes no credentials")?;
+    let directory = directory
+        .ok_or("$CREDENTIALS_DIRECTORY is not set: the service manager passes no credentials")?;
     Ok(Path::new(&directory).join(file))
 }
 
@@ -124,16 +139,35 @@ mod tests {
     #[test]
     fn the_text_of_a_secret_does_not_show_it() {
         let secret = Secret::from("hunter2");
-        assert_eq!((format!("{secret:?}").as_str(), secret.expose()), ("a secret", "hunter2"));
+        assert_eq!(
+            (format!("{secret:?}").as_str(), secret.expose()),
+            ("a secret", "hunter2")
+        );
         assert_eq!(format!("{:?}", Secret::default()), "no secret");
     }
 
     #[test]
     fn passwords_are_secrets_and_their_files_are_not() {
-        let table = [("faktory.password", true), ("  \"password\" ", true), ("password_file", false), ("user", false)];
-        assert!(table.iter().all(|(key, expected)| is_secret(key) == *expected));
-        let lines = [("password = \"x\"", 10), ("a = { user = \"u\", password=\"x\" }", 27), ("user = \"x\"", 10)];
-        assert_eq!(lines.map(|(line, _)| shown_bytes(line)), lines.map(|(_, bytes)| bytes));
+        let table = [
+            ("faktory.password", true),
+            ("  \"password\" ", true),
+            ("password_file", false),
+            ("user", false),
+        ];
+        assert!(
+            table
+                .iter()
+                .all(|(key, expected)| is_secret(key) == *expected)
+        );
+        let lines = [
+            ("password = \"x\"", 10),
+            ("a = { user = \"u\", password=\"x\" }", 27),
+            ("user = \"x\"", 10),
+        ];
+        assert_eq!(
+            lines.map(|(line, _)| shown_bytes(line)),
+            lines.map(|(_, bytes)| bytes)
+        );
     }
 
     #[test]
@@ -141,11 +175,31 @@ mod tests {
         let table = [
             ("", Some("/run/c"), Ok("")),
             ("/etc/key", None, Ok("/etc/key")),
-            ("$CREDENTIALS_DIRECTORY/key", Some("/run/c"), Ok("/run/c/key")),
-            ("$CREDENTIALS_DIRECTORY/a/key", Some("/run/c/"), Ok("/run/c/a/key")),
-            ("$CREDENTIALS_DIRECTORY/key", None, Err("$CREDENTIALS_DIRECTORY is not set")),
-            ("$CREDENTIALS_DIRECTORY/", Some("/run/c"), Err("a name is expected")),
-            ("$CREDENTIALS_DIRECTORYx", Some("/run/c"), Err("a name is expected")),
+            (
+                "$CREDENTIALS_DIRECTORY/key",
+                Some("/run/c"),
+                Ok("/run/c/key"),
+            ),
+            (
+                "$CREDENTIALS_DIRECTORY/a/key",
+                Some("/run/c/"),
+                Ok("/run/c/a/key"),
+            ),
+            (
+                "$CREDENTIALS_DIRECTORY/key",
+                None,
+                Err("$CREDENTIALS_DIRECTORY is not set"),
+            ),
+            (
+                "$CREDENTIALS_DIRECTORY/",
+                Some("/run/c"),
+                Err("a name is expected"),
+            ),
+            (
+                "$CREDENTIALS_DIRECTORYx",
+                Some("/run/c"),
+                Err("a name is expected"),
+            ),
         ];
         for (name, directory, expected) in table {
             let found = locate(name.to_owned(), directory.map(OsString::from));

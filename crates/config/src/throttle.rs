@@ -28,7 +28,11 @@ impl Throttle {
     ///
     /// The queue, and what is wrong with its throttle.
     pub fn check(&self, queue: &str) -> Result<(), String> {
-        let Self { concurrency, worker, timeout } = self;
+        let Self {
+            concurrency,
+            worker,
+            timeout,
+        } = self;
         let queue = queue.escape_debug();
         if queue.clone().next().is_none() {
             return Err("a queue must have a name".to_owned());
@@ -39,7 +43,10 @@ impl Throttle {
         let zeros = [
             ("concurrency", *concurrency == Some(0)),
             ("worker", *worker == Some(0)),
-            ("timeout", timeout.is_some_and(|timeout| timeout.as_ms() == 0)),
+            (
+                "timeout",
+                timeout.is_some_and(|timeout| timeout.as_ms() == 0),
+            ),
         ];
         if let Some((key, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
             return Err(format!("{queue}: {key} must be more than 0"));

@@ -15,13 +15,19 @@ pub(crate) struct Addresses(BTreeMap<&'static str, Vec<String>>);
 impl Addresses {
     /// Notes an address.
     pub(crate) fn note(&mut self, name: &'static str, bound: &Bound) {
-        let address = bound.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+        let address = bound
+            .address()
+            .map_or_else(|_| "?".to_owned(), |address| address.to_string());
         self.0.entry(name).or_default().push(address);
     }
 
     /// Where the pages are, if HTTP has an address of TCP.
     pub(crate) fn pages(&self) -> Option<String> {
-        let address = self.0.get("http")?.iter().find(|address| address.parse::<SocketAddr>().is_ok())?;
+        let address = self
+            .0
+            .get("http")?
+            .iter()
+            .find(|address| address.parse::<SocketAddr>().is_ok())?;
         Some(format!("http://{address}/"))
     }
 
@@ -33,13 +39,22 @@ impl Addresses {
         let row = |name: &str, value: &str| format!("  {name:<18} {value}\n");
         let others = self.0.iter().filter(|(name, _)| **name != "http");
         let rows: String = others.map(|(name, at)| row(name, &at.join(", "))).collect();
-        let pages = self.pages().map(|pages| row("pages", &pages)).unwrap_or_default();
+        let pages = self
+            .pages()
+            .map(|pages| row("pages", &pages))
+            .unwrap_or_default();
         let data = row("data", data);
         // As it was typed, because it may not be on the PATH. A link may have another program's name.
-        let typed = std::env::args().next().filter(|program| program.ends_with("/windlass"));
+        let typed = std::env::args()
+            .next()
+            .filter(|program| program.ends_with("/windlass"));
         let program = typed.as_deref().unwrap_or("windlass");
-        let hint = format!("  Ctrl-C stops it. `{program} status` in another terminal looks at it.");
-        logging::say(&format!("Windlass {} serves\n{pages}{rows}{data}{hint}\n", env!("CARGO_PKG_VERSION")));
+        let hint =
+            format!("  Ctrl-C stops it. `{program} status` in another terminal looks at it.");
+        logging::say(&format!(
+            "Windlass {} serves\n{pages}{rows}{data}{hint}\n",
+            env!("CARGO_PKG_VERSION")
+        ));
     }
 
     /// Prints the first of each name as one line of JSON.

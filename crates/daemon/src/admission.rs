@@ -31,7 +31,11 @@ pub(crate) fn places(config: &Config) -> PlaceLimits {
     let (configured, possible) = (config.server.connections_max, Shares::now().protocols);
     PlaceLimits {
         connections_max: configured.min(possible),
-        connections_limit: if possible < configured { "open files (ulimit -n)" } else { CONNECTIONS },
+        connections_limit: if possible < configured {
+            "open files (ulimit -n)"
+        } else {
+            CONNECTIONS
+        },
         reserved: config.server.connections_reserved,
         per_address_max: config.server.connections_per_address_max,
         rate: Allowance::per_minute(config.server.connections_per_address_per_minute),
@@ -64,14 +68,19 @@ impl Shares {
     fn of(limit: u64) -> Self {
         let connections = limit - Self::OTHERS.min(limit / 8 * 3);
         let operators = connections / Self::OPERATORS_PART;
-        let [protocols, operators] =
-            [connections - operators, operators].map(|share| usize::try_from(share).unwrap_or(usize::MAX));
-        Self { protocols, operators }
+        let [protocols, operators] = [connections - operators, operators]
+            .map(|share| usize::try_from(share).unwrap_or(usize::MAX));
+        Self {
+            protocols,
+            operators,
+        }
     }
 
     /// The limit that leaves this many connections to the protocols.
     const fn wanted(protocols: u64) -> u64 {
-        let of_all = protocols.saturating_mul(Self::OPERATORS_PART).div_ceil(Self::OPERATORS_PART - 1);
+        let of_all = protocols
+            .saturating_mul(Self::OPERATORS_PART)
+            .div_ceil(Self::OPERATORS_PART - 1);
         of_all.saturating_add(Self::OTHERS)
     }
 }
@@ -84,12 +93,22 @@ pub fn allow_open_files(connections_max: usize) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_some_and(|current| current < wanted) {
         // Root may go beyond the maximum.
-        let beyond = Rlimit { current: Some(wanted), maximum: maximum.map(|maximum| maximum.max(wanted)) };
+        let beyond = Rlimit {
+            current: Some(wanted),
+            maximum: maximum.map(|maximum| maximum.max(wanted)),
+        };
         if setrlimit(Resource::Nofile, beyond).is_ok() {
             return;
         }
         let allowed = maximum.map_or(wanted, |maximum| maximum.min(wanted));
-        let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }).is_ok();
+        let raised = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: Some(allowed),
+                maximum,
+            },
+        )
+        .is_ok();
         let connections = Shares::now().protocols;
         if (!raised || allowed < wanted) && connections < connections_max {
             tracing::warn!(
@@ -109,10 +128,16 @@ mod tests {
     #[test]
     fn connections_never_have_all_open_files() {
         let shares = |limit| {
-            let Shares { protocols, operators } = Shares::of(limit);
+            let Shares {
+                protocols,
+                operators,
+            } = Shares::of(limit);
             (protocols, operators)
         };
-        assert_eq!([0, 8, 256, 1024].map(shares), [(0, 0), (5, 0), (140, 20), (728, 104)]);
+        assert_eq!(
+            [0, 8, 256, 1024].map(shares),
+            [(0, 0), (5, 0), (140, 20), (728, 104)]
+        );
         for protocols in [0, 1, 1_000, 10_000] {
             let limit = Shares::wanted(protocols as u64);
             assert!(Shares::of(limit).protocols >= protocols, "{protocols}");

@@ -65,12 +65,26 @@ impl Sockets {
     pub(crate) async fn bind(config: &Config) -> Result<Self, Failure> {
         let served = protocols::all(config)?;
         let (mut trying, mut inherited) = (Retry::new(config), Inherited::from_env(&config.server));
-        let mut wanted: Vec<Wanted> = served.iter().flat_map(|it| Wanted::of_endpoint(it, config)).collect();
-        wanted.extend(config.ports.iter().flat_map(|it| Wanted::of_port(it, config)));
+        let mut wanted: Vec<Wanted> = served
+            .iter()
+            .flat_map(|it| Wanted::of_endpoint(it, config))
+            .collect();
+        wanted.extend(
+            config
+                .ports
+                .iter()
+                .flat_map(|it| Wanted::of_port(it, config)),
+        );
         loop {
-            let tried = wanted.iter_mut().map(|it| (it.is_default, it.bind(config, &mut inherited)));
-            let failed: Vec<_> = tried.filter_map(|(is_default, bound)| Some((is_default, bound.err()?))).collect();
-            let may_wait = failed.iter().all(|(is_default, why)| *is_default && why.is_in_use());
+            let tried = wanted
+                .iter_mut()
+                .map(|it| (it.is_default, it.bind(config, &mut inherited)));
+            let failed: Vec<_> = tried
+                .filter_map(|(is_default, bound)| Some((is_default, bound.err()?)))
+                .collect();
+            let may_wait = failed
+                .iter()
+                .all(|(is_default, why)| *is_default && why.is_in_use());
             if failed.is_empty() || may_wait && wanted.iter().any(Wanted::is_served) {
                 break;
             }
@@ -83,13 +97,31 @@ impl Sockets {
             }
         }
         inherited.finish();
-        let ports = config.ports.iter().map(|port| BoundPort::new(Arc::clone(port), Vec::new())).collect();
-        let mut sockets = Self { served, bound: Vec::new(), ports, late: Vec::new() };
+        let ports = config
+            .ports
+            .iter()
+            .map(|port| BoundPort::new(Arc::clone(port), Vec::new()))
+            .collect();
+        let mut sockets = Self {
+            served,
+            bound: Vec::new(),
+            ports,
+            late: Vec::new(),
+        };
         wanted.into_iter().for_each(|it| sockets.add(it));
         Ok(sockets)
     }
 
-    fn add(&mut self, Wanted { owner, listen, key, bound, .. }: Wanted) {
+    fn add(
+        &mut self,
+        Wanted {
+            owner,
+            listen,
+            key,
+            bound,
+            ..
+        }: Wanted,
+    ) {
         let Some(bound) = bound else {
             tracing::warn!(%listen, key, "the default address is in use: starting without it, and trying again");
             self.late.push(Late { owner, listen });
@@ -97,7 +129,11 @@ impl Sockets {
         };
         match owner {
             Owner::Endpoint(served, rights) => {
-                self.bound.extend(bound.into_iter().map(|bound| (bound, served.clone(), rights)));
+                self.bound.extend(
+                    bound
+                        .into_iter()
+                        .map(|bound| (bound, served.clone(), rights)),
+                );
             }
             Owner::OperatorPort(port) => {
                 if let Some(to) = self.ports.iter_mut().find(|it| it.name() == port.name()) {
@@ -126,8 +162,12 @@ impl Wanted {
     fn of_endpoint(served: &Served, config: &Config) -> Vec<Self> {
         let key = |listen: &ListenAddress| {
             let mut listeners = config.listeners();
-            let of = listeners.find(|it| it.protocol == served.endpoint.name && it.address == listen);
-            of.map_or_else(|| format!("{}.listen", served.endpoint.name), |it| it.key.into_owned())
+            let of =
+                listeners.find(|it| it.protocol == served.endpoint.name && it.address == listen);
+            of.map_or_else(
+                || format!("{}.listen", served.endpoint.name),
+                |it| it.key.into_owned(),
+            )
         };
         let wanted = |Listen { address, rights }: &Listen| Self {
             owner: Owner::Endpoint(served.clone(), *rights),
@@ -143,8 +183,18 @@ impl Wanted {
         let key = format!("{}.listen", port.name());
         let is_default = config.is_default(&key);
         let wanted = |listen: &ListenAddress| {
-            let (owner, listen, key) = (Owner::OperatorPort(Arc::clone(port)), listen.clone(), key.clone());
-            Self { owner, listen, key, is_default, bound: None }
+            let (owner, listen, key) = (
+                Owner::OperatorPort(Arc::clone(port)),
+                listen.clone(),
+                key.clone(),
+            );
+            Self {
+                owner,
+                listen,
+                key,
+                is_default,
+                bound: None,
+            }
         };
         port.listen().iter().map(wanted).collect()
     }
@@ -158,7 +208,8 @@ impl Wanted {
     fn bind(&mut self, config: &Config, inherited: &mut Inherited) -> Result<(), Unbound> {
         if self.bound.is_none() {
             let bound = listen::bind(&self.listen, &config.server, inherited);
-            self.bound = Some(bound.map_err(|error| Unbound::new(&self.listen, self.key.clone(), error))?);
+            self.bound =
+                Some(bound.map_err(|error| Unbound::new(&self.listen, self.key.clone(), error))?);
         }
         Ok(())
     }
@@ -167,11 +218,15 @@ impl Wanted {
 impl Late {
     /// Serves at the address as soon as it is free, until the daemon stops.
     pub(crate) async fn serve(self, server: Server, acceptor: Arc<Acceptor>, ports: Vec<Entrance>) {
-        let Some(bound) = self.bind(&server, &acceptor.closed).await else { return };
+        let Some(bound) = self.bind(&server, &acceptor.closed).await else {
+            return;
+        };
         let mut files = Vec::new();
         for bound in bound {
             match &self.owner {
-                Owner::Endpoint(served, rights) => accept(bound, served.clone(), *rights, &acceptor),
+                Owner::Endpoint(served, rights) => {
+                    accept(bound, served.clone(), *rights, &acceptor)
+                }
                 Owner::OperatorPort(port) => {
                     let port = ports.iter().find(|it| it.name() == port.name());
                     files.extend(port.and_then(|port| port.add(bound).ok().flatten()));
@@ -225,16 +280,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("gearman");
         let busy = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let mut config = fixture::config(&format!("gearman.listen = [\"unix:{}\"]", path.display()));
-        config.protocols.retain(|protocol| protocol.name() == "gearman");
+        let mut config =
+            fixture::config(&format!("gearman.listen = [\"unix:{}\"]", path.display()));
+        config
+            .protocols
+            .retain(|protocol| protocol.name() == "gearman");
         config.server.in_use_timeout = in_use_timeout;
         let (sockets, ()) = tokio::join!(Sockets::bind(&config), async { drop(busy) });
-        Ok(sockets?.bound.iter().map(|(bound, ..)| bound.address().unwrap().to_string()).collect())
+        Ok(sockets?
+            .bound
+            .iter()
+            .map(|(bound, ..)| bound.address().unwrap().to_string())
+            .collect())
     }
 
     /// The protocols that are bound at once and later, if the address of Gearman is in use, which the operator has
     /// chosen or not.
-    async fn bind_default(protocols: &[&str], is_chosen: bool) -> Result<(Vec<&'static str>, usize), Failure> {
+    async fn bind_default(
+        protocols: &[&str],
+        is_chosen: bool,
+    ) -> Result<(Vec<&'static str>, usize), Failure> {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let _busy = std::os::unix::net::UnixListener::bind(path("gearman")).unwrap();
@@ -244,29 +309,54 @@ mod tests {
             busy.display(),
             free.display()
         ));
-        config.protocols.retain(|protocol| protocols.contains(&protocol.name()));
-        config.values.insert("gearman.listen".to_owned(), "here".to_owned());
+        config
+            .protocols
+            .retain(|protocol| protocols.contains(&protocol.name()));
+        config
+            .values
+            .insert("gearman.listen".to_owned(), "here".to_owned());
         let default = if is_chosen { "elsewhere" } else { "here" };
-        config.defaults.insert("gearman.listen".to_owned(), default.to_owned());
+        config
+            .defaults
+            .insert("gearman.listen".to_owned(), default.to_owned());
         let sockets = Sockets::bind(&config).await?;
-        Ok((sockets.bound.iter().map(|(_, served, _)| served.endpoint.name).collect(), sockets.late.len()))
+        Ok((
+            sockets
+                .bound
+                .iter()
+                .map(|(_, served, _)| served.endpoint.name)
+                .collect(),
+            sockets.late.len(),
+        ))
     }
 
     #[tokio::test]
     async fn a_default_address_in_use_keeps_no_other_from_being_served() {
         let both = &["gearman", "faktory"];
-        assert_eq!(bind_default(both, false).await.unwrap(), (vec!["faktory"], 1));
+        assert_eq!(
+            bind_default(both, false).await.unwrap(),
+            (vec!["faktory"], 1)
+        );
         for (protocols, is_chosen) in [(&both[..], true), (&["gearman"], false)] {
-            let failure = bind_default(protocols, is_chosen).await.unwrap_err().to_string();
+            let failure = bind_default(protocols, is_chosen)
+                .await
+                .unwrap_err()
+                .to_string();
             assert!(failure.contains("gearman.listen"), "{failure}");
         }
     }
 
     #[tokio::test]
     async fn an_address_in_use_is_tried_again_for_a_while() {
-        let failure = bind_busy(Period::from_secs(0)).await.unwrap_err().to_string();
+        let failure = bind_busy(Period::from_secs(0))
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(failure.contains("gearman.listen"), "{failure}");
         let bound = bind_busy(Period::from_secs(3_600)).await.unwrap();
-        assert!(bound.len() == 1 && bound[0].ends_with("/gearman"), "{bound:?}");
+        assert!(
+            bound.len() == 1 && bound[0].ends_with("/gearman"),
+            "{bound:?}"
+        );
     }
 }

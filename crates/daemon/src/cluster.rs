@@ -17,8 +17,14 @@ use crate::data::{self, Store};
 use crate::failure::{Failure, Unbound, no_threads};
 
 /// Checks that the other daemons will accept this one's certificate at its own address.
-pub(crate) fn check_certificates(files: &windlass_config::Tls, address: &str) -> Result<(), ConfigError> {
-    tls::check(files, address).map_err(|reason| ConfigError::Tls { protocol: "cluster", reason })
+pub(crate) fn check_certificates(
+    files: &windlass_config::Tls,
+    address: &str,
+) -> Result<(), ConfigError> {
+    tls::check(files, address).map_err(|reason| ConfigError::Tls {
+        protocol: "cluster",
+        reason,
+    })
 }
 
 /// Checks that the other daemons will accept this one's certificate today, if there are any.
@@ -31,14 +37,21 @@ pub fn check_certificates_today(config: &Config) -> Result<(), ConfigError> {
     if !section.is_on() {
         return Ok(());
     }
-    tls::check_today(&section.tls, &section.address())
-        .map_err(|reason| ConfigError::Tls { protocol: "cluster", reason })
+    tls::check_today(&section.tls, &section.address()).map_err(|reason| ConfigError::Tls {
+        protocol: "cluster",
+        reason,
+    })
 }
 
 /// Binds the addresses of the links.
 pub(crate) fn bind(config: &Config) -> Result<Listening, Failure> {
-    Listening::bind(&config.cluster.listen)
-        .map_err(|(listen, error)| Failure::Listen(vec![Unbound::new(listen, "cluster.listen".to_owned(), error)]))
+    Listening::bind(&config.cluster.listen).map_err(|(listen, error)| {
+        Failure::Listen(vec![Unbound::new(
+            listen,
+            "cluster.listen".to_owned(),
+            error,
+        )])
+    })
 }
 
 /// A member that has not started.
@@ -55,7 +68,11 @@ impl Joining {
         publications: impl Iterator<Item = Arc<dyn Publications>>,
     ) -> Self {
         let broker = Arc::new(ClusterBroker::new(Arc::clone(budget)));
-        Self { broker, listening, relay: Relay::new(publications) }
+        Self {
+            broker,
+            listening,
+            relay: Relay::new(publications),
+        }
     }
 
     /// The queue, as connections see it.
@@ -69,13 +86,18 @@ impl Joining {
     ///
     /// A thread cannot start, or a certificate cannot be used.
     pub(crate) fn start(self, config: &Config, view: Arc<View>) -> Result<Member, Failure> {
-        let Self { broker, listening, relay } = self;
+        let Self {
+            broker,
+            listening,
+            relay,
+        } = self;
         // It may lead all the same, and a certificate may be replaced while it does.
         if let Err(why) = check_certificates_today(config) {
             tracing::error!(%why, "this daemon and the others cannot link");
         }
         let edge = Arc::clone(broker.edge());
-        let cluster = Cluster::start(settings(config)?, listening, (edge, relay), view).map_err(no_threads)?;
+        let cluster = Cluster::start(settings(config)?, listening, (edge, relay), view)
+            .map_err(no_threads)?;
         Ok(Member { cluster, broker })
     }
 }
@@ -125,19 +147,33 @@ fn settings(config: &Config) -> Result<Settings, ConfigError> {
         name: section.name.clone(),
         address: section.address(),
         hold: section.hold.into(),
-        tls: Tls::new(&section.tls).map_err(|reason| ConfigError::Tls { protocol: "cluster", reason })?,
+        tls: Tls::new(&section.tls).map_err(|reason| ConfigError::Tls {
+            protocol: "cluster",
+            reason,
+        })?,
         agreed: agreed(config),
         outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
         remote: config.remote.clone(),
-        give_way: (config.postgres.lease.into(), config.postgres.connect_timeout.into()),
+        give_way: (
+            config.postgres.lease.into(),
+            config.postgres.connect_timeout.into(),
+        ),
     })
 }
 
 /// A digest of the settings that all daemons of a cluster must have in common: whichever of them leads, they count.
 fn agreed(config: &Config) -> [u8; 32] {
     let is_agreed = |key: &str| {
-        let sections = ["durability", "commit_interval", "limits.", "bridge.", "queues."];
-        sections.iter().any(|section| key.starts_with(section)) || key.contains(".cron") || key.contains(".throttles")
+        let sections = [
+            "durability",
+            "commit_interval",
+            "limits.",
+            "bridge.",
+            "queues.",
+        ];
+        sections.iter().any(|section| key.starts_with(section))
+            || key.contains(".cron")
+            || key.contains(".throttles")
     };
     let mut digest = Sha256::new();
     for (key, value) in config.values.iter().filter(|(key, _)| is_agreed(key)) {
@@ -153,7 +189,10 @@ mod tests {
     #[test]
     fn daemons_of_a_cluster_agree_on_what_counts_whichever_leads() {
         let digest = |key: &str, value: &str| {
-            agreed(&Config { values: [(key.to_owned(), value.to_owned())].into(), ..Config::default() })
+            agreed(&Config {
+                values: [(key.to_owned(), value.to_owned())].into(),
+                ..Config::default()
+            })
         };
         let none = agreed(&Config::default());
         let table = [

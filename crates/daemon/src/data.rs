@@ -12,8 +12,8 @@ use std::time::Instant;
 use rustix::fs::Access;
 use windlass_config::counted_all;
 use windlass_store::{
-    About, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened, Recovered, Remote,
-    Report, Restore, Salvage, State, StoreConfig, StoreLimits,
+    About, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError,
+    Opened, Recovered, Remote, Report, Restore, Salvage, State, StoreConfig, StoreLimits,
 };
 use windlass_table_sled::SledTables;
 
@@ -38,23 +38,42 @@ const NAMED_MAX: usize = 20;
 /// The store's settings from the configuration.
 fn store_config(config: &Config) -> StoreConfig {
     let limits = StoreLimits::default();
-    let (log_bytes, table_floor_bytes) = (config.store.checkpoint.into(), config.store.compact_floor.into());
+    let (log_bytes, table_floor_bytes) = (
+        config.store.checkpoint.into(),
+        config.store.compact_floor.into(),
+    );
     let keep_bytes = limits.keep_bytes.min(log_bytes / 4);
     let overflow = Some(config.overflow());
-    let checkpoints = StoreLimits { log_bytes, table_floor_bytes, keep_bytes, overflow, ..limits };
-    StoreConfig { checkpoints, ..StoreConfig::new(&config.data_dir, tables(config)) }
+    let checkpoints = StoreLimits {
+        log_bytes,
+        table_floor_bytes,
+        keep_bytes,
+        overflow,
+        ..limits
+    };
+    StoreConfig {
+        checkpoints,
+        ..StoreConfig::new(&config.data_dir, tables(config))
+    }
 }
 
 /// The settings for work on a store that no daemon uses. Such work takes no more memory than the smallest daemon, whatever is
 /// in the store: bodies stay in files.
 fn at_rest(config: &Config) -> StoreConfig {
     let mut store = store_config(config);
-    store.checkpoints.overflow.iter_mut().for_each(|overflow| overflow.memory = overflow.memory.min(TOOL_BYTES));
+    store
+        .checkpoints
+        .overflow
+        .iter_mut()
+        .for_each(|overflow| overflow.memory = overflow.memory.min(TOOL_BYTES));
     store
 }
 
 fn tables(config: &Config) -> SledTables {
-    SledTables { cache_bytes: config.store.cache.into(), ..SledTables::default() }
+    SledTables {
+        cache_bytes: config.store.cache.into(),
+        ..SledTables::default()
+    }
 }
 
 /// The daemon's store.
@@ -70,18 +89,39 @@ impl Store {
     /// A new store that ends with the process.
     pub(crate) fn in_memory(config: &Config) -> Result<Self, Failure> {
         let (log, table) = (MemoryLog::new(), Box::new(MemoryTable::new()));
-        let checkpoints = StoreLimits { overflow: None, ..store_config(config).checkpoints };
+        let checkpoints = StoreLimits {
+            overflow: None,
+            ..store_config(config).checkpoints
+        };
         let limits = config.engine_limits();
         let opened = windlass_store::open_parts(&log, table, &checkpoints, limits, random_seed());
-        let (checkpointer, recovered) = opened.map_err(|error| Failure::Runtime(error.to_string()))?;
+        let (checkpointer, recovered) =
+            opened.map_err(|error| Failure::Runtime(error.to_string()))?;
         clock::start(&recovered.engine.meta().clock, None);
-        Ok(Self { log: Box::new(log), checkpointer, recovered, guard: None })
+        Ok(Self {
+            log: Box::new(log),
+            checkpointer,
+            recovered,
+            guard: None,
+        })
     }
 }
 
 impl From<Opened> for Store {
-    fn from(Opened { log, checkpointer, recovered, guard }: Opened) -> Self {
-        Self { log, checkpointer, recovered, guard: Some(guard) }
+    fn from(
+        Opened {
+            log,
+            checkpointer,
+            recovered,
+            guard,
+        }: Opened,
+    ) -> Self {
+        Self {
+            log,
+            checkpointer,
+            recovered,
+            guard: Some(guard),
+        }
     }
 }
 
@@ -91,7 +131,10 @@ pub(crate) fn make_directory(data_dir: &Path) -> Result<(), Failure> {
     if data_dir.join("store").exists() {
         tracing::warn!(data_dir = %data_dir.display(), "the store in this directory is not used: the configuration names a database");
     }
-    let made = DirBuilder::new().recursive(true).mode(OWNER_ONLY).create(data_dir);
+    let made = DirBuilder::new()
+        .recursive(true)
+        .mode(OWNER_ONLY)
+        .create(data_dir);
     made.map_err(|why| Failure::data(data_dir, why))
 }
 
@@ -107,7 +150,10 @@ fn open_with(config: &Config, store: &StoreConfig) -> Result<Opened, OpenError> 
         let _progress = Progress::of(&config.data_dir);
         windlass_store::open(store, config.engine_limits(), random_seed())?
     };
-    let wall_ahead_ms = opened.guard.tenure().and_then(|tenure| tenure.wall_ahead_ms());
+    let wall_ahead_ms = opened
+        .guard
+        .tenure()
+        .and_then(|tenure| tenure.wall_ahead_ms());
     clock::start(&opened.recovered.engine.meta().clock, wall_ahead_ms);
     let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
     let (jobs, schedules) = (report.jobs, report.schedules);
@@ -117,8 +163,17 @@ fn open_with(config: &Config, store: &StoreConfig) -> Result<Opened, OpenError> 
         _ => "not stopped cleanly",
     };
     match &config.remote {
-        None => tracing::info!(jobs, schedules, state, ms, data_dir = %config.data_dir.display(), "opened"),
-        Some(remote) => tracing::info!(jobs, schedules, state, ms, database = remote.name(), "opened"),
+        None => {
+            tracing::info!(jobs, schedules, state, ms, data_dir = %config.data_dir.display(), "opened")
+        }
+        Some(remote) => tracing::info!(
+            jobs,
+            schedules,
+            state,
+            ms,
+            database = remote.name(),
+            "opened"
+        ),
     }
     Ok(opened)
 }
@@ -209,7 +264,11 @@ pub fn salvage(config: &Config, out: &mut dyn Write) -> Result<String, Failure> 
         .and_then(|_| out.flush())
         .map_err(|error| Failure::Runtime(format!("cannot write: {error}")))?;
     let words = in_words(&found);
-    if found.is_whole() { Ok(words) } else { Err(Failure::Incomplete(words)) }
+    if found.is_whole() {
+        Ok(words)
+    } else {
+        Err(Failure::Incomplete(words))
+    }
 }
 
 /// Everything readable in a store that no daemon uses.
@@ -227,16 +286,31 @@ pub(crate) fn read(config: &Config) -> Result<Salvage, Failure> {
 
 /// This daemon, now.
 pub(crate) fn about() -> About<'static> {
-    About { daemon: env!("CARGO_PKG_VERSION"), written_at: clock::wall() }
+    About {
+        daemon: env!("CARGO_PKG_VERSION"),
+        written_at: clock::wall(),
+    }
 }
 
 fn in_words(found: &Salvage) -> String {
-    let (jobs, schedules, batches) = (found.job_count, found.schedules.len() as u64, found.batches.len() as u64);
+    let (jobs, schedules, batches) = (
+        found.job_count,
+        found.schedules.len() as u64,
+        found.batches.len() as u64,
+    );
     let things = counted_all([(jobs, "job"), (schedules, "schedule"), (batches, "batch")]);
     let (commits, expected) = (found.commits, found.commits + found.commits_missing);
-    let named = found.unreadable.iter().take(NAMED_MAX).map(|what| format!("\nunreadable: {what}"));
+    let named = found
+        .unreadable
+        .iter()
+        .take(NAMED_MAX)
+        .map(|what| format!("\nunreadable: {what}"));
     let more = found.unreadable.len().saturating_sub(NAMED_MAX);
-    let rest = if more > 0 { format!("\nand {more} more") } else { String::new() };
+    let rest = if more > 0 {
+        format!("\nand {more} more")
+    } else {
+        String::new()
+    };
     let unreadable: String = named.chain([rest]).collect();
     format!("{things}; {commits} of {expected} commits of the log{unreadable}")
 }
@@ -249,7 +323,10 @@ fn in_words(found: &Salvage) -> String {
 /// [`Failure::Data`]: it would not, and why.
 pub fn verify(config: &Config) -> Result<String, Failure> {
     let verdict = match &config.remote {
-        Some(remote) => remote.verify(at_rest(config).checkpoints.overflow.as_ref(), config.engine_limits()),
+        Some(remote) => remote.verify(
+            at_rest(config).checkpoints.overflow.as_ref(),
+            config.engine_limits(),
+        ),
         None => {
             is_there(&config.data_dir)?;
             let _progress = Progress::of(&config.data_dir);
@@ -258,11 +335,21 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
     };
     let report = verdict.map_err(|error| cannot_open(config, &error))?;
     let things = in_it(&report);
-    let Report { table_seq, last_seq, torn, harmless, .. } = report;
-    let harmless: String =
-        harmless.iter().map(|damage| format!("\ndamaged, but the table holds its records: {damage}")).collect();
+    let Report {
+        table_seq,
+        last_seq,
+        torn,
+        harmless,
+        ..
+    } = report;
+    let harmless: String = harmless
+        .iter()
+        .map(|damage| format!("\ndamaged, but the table holds its records: {damage}"))
+        .collect();
     let torn = match torn {
-        true => "; a torn entry behind the last commit was never acknowledged, unless the disk has reported errors",
+        true => {
+            "; a torn entry behind the last commit was never acknowledged, unless the disk has reported errors"
+        }
         false => "",
     };
     let place = match table_seq {
@@ -274,19 +361,39 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
 
 /// What is in a store.
 fn in_it(report: &Report) -> String {
-    let Report { jobs, queues, schedules, batches, .. } = *report;
-    counted_all([(jobs, "job"), (queues, "queue"), (schedules, "schedule"), (batches, "batch")])
+    let Report {
+        jobs,
+        queues,
+        schedules,
+        batches,
+        ..
+    } = *report;
+    counted_all([
+        (jobs, "job"),
+        (queues, "queue"),
+        (schedules, "schedule"),
+        (batches, "batch"),
+    ])
 }
 
 /// Where the store is, for messages.
 pub(crate) fn place(config: &Config) -> String {
-    config.remote.as_ref().map_or_else(|| config.data_dir.display().to_string(), |remote| remote.name())
+    config.remote.as_ref().map_or_else(
+        || config.data_dir.display().to_string(),
+        |remote| remote.name(),
+    )
 }
 
 /// Fails where no daemon has ever been, so that nothing is created there.
 fn is_kept(remote: &dyn Remote) -> Result<(), Failure> {
-    match remote.look().map_err(|error| Failure::data_at(remote.name(), error))? {
-        State::New => Err(Failure::data_at(remote.name(), "there is no Windlass data in it")),
+    match remote
+        .look()
+        .map_err(|error| Failure::data_at(remote.name(), error))?
+    {
+        State::New => Err(Failure::data_at(
+            remote.name(),
+            "there is no Windlass data in it",
+        )),
         State::Kept | State::Held(_) => Ok(()),
     }
 }
@@ -302,17 +409,29 @@ pub fn compact(config: &Config) -> Result<String, Failure> {
         Some(remote) => is_kept(&**remote)?,
     }
     let failed = |error: &dyn std::fmt::Display| Failure::data_at(place(config), error);
-    let Opened { mut log, mut checkpointer, recovered, guard } = open_now(config)?;
+    let Opened {
+        mut log,
+        mut checkpointer,
+        recovered,
+        guard,
+    } = open_now(config)?;
     // The table is built from files alone.
     drop(recovered);
     let figures = checkpointer.figures();
-    let bytes = || figures.table_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    let bytes = || {
+        figures
+            .table_bytes
+            .load(std::sync::atomic::Ordering::Relaxed)
+    };
     let before = bytes();
     checkpointer.ask_for_rebuild();
     checkpointer.run(true).map_err(|error| failed(&error))?;
     log.close().map_err(|error| failed(&error))?;
     drop(guard);
-    Ok(format!("the table takes up {} bytes; before: {before}", bytes()))
+    Ok(format!(
+        "the table takes up {} bytes; before: {before}",
+        bytes()
+    ))
 }
 
 /// Moves the contents of a store to a place that has none: from a directory to a database, or back. The old store is
@@ -327,7 +446,12 @@ pub fn move_store(from: &Config, to: &Config) -> Result<String, Failure> {
         Some(remote) => is_kept(&**remote)?,
     }
     let cannot_fill = |error: OpenError| Failure::data_at(place(to), error);
-    let Opened { mut log, mut recovered, guard, .. } = open_now(from)?;
+    let Opened {
+        mut log,
+        mut recovered,
+        guard,
+        ..
+    } = open_now(from)?;
     let contents = (&mut recovered.engine, recovered.bodies.as_ref());
     match &to.remote {
         Some(remote) => remote.fill(contents).map_err(cannot_fill)?,
@@ -347,12 +471,17 @@ pub fn move_store(from: &Config, to: &Config) -> Result<String, Failure> {
             "the old tables are kept: drop their schema when you no longer need them".to_owned()
         }
         None => {
-            let aside = windlass_store::retire(&store_config(from)).map_err(|error| cannot_retire(&error))?;
+            let aside = windlass_store::retire(&store_config(from))
+                .map_err(|error| cannot_retire(&error))?;
             format!("the old store is kept in {}", aside.display())
         }
     };
     drop(guard);
-    Ok(format!("moved {} to {}; {old}", in_it(&recovered.report), place(to)))
+    Ok(format!(
+        "moved {} to {}; {old}",
+        in_it(&recovered.report),
+        place(to)
+    ))
 }
 
 /// If the daemon would not start from the configured directory because data is lost, makes a new store of the rest and
@@ -400,12 +529,20 @@ pub fn look(config: &Config) -> Result<String, Failure> {
     let mut nearest = std::path::absolute(directory).map_err(|error| refuse(&error))?;
     while !nearest.exists() && nearest.pop() {}
     if !nearest.is_dir() {
-        return Err(refuse(&format_args!("{} is not a directory", nearest.display())));
+        return Err(refuse(&format_args!(
+            "{} is not a directory",
+            nearest.display()
+        )));
     }
-    if let Err(error) = rustix::fs::access(&nearest, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+    if let Err(error) = rustix::fs::access(
+        &nearest,
+        Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK,
+    ) {
         return Err(refuse(&format_args!("{}: {error}", nearest.display())));
     }
-    let has_daemon = |port: &Arc<dyn OperatorPort>| UnixStream::connect(directory.join(port.private_socket())).is_ok();
+    let has_daemon = |port: &Arc<dyn OperatorPort>| {
+        UnixStream::connect(directory.join(port.private_socket())).is_ok()
+    };
     if config.ports.iter().any(has_daemon) {
         return Ok("a daemon runs on it".to_owned());
     }
@@ -427,7 +564,11 @@ fn is_there(data_dir: &Path) -> Result<(), Failure> {
     let has = |folder: &Path, starts: &[&str]| {
         std::fs::read_dir(folder).map(|mut entries| {
             entries.any(|entry| {
-                entry.is_ok_and(|it| starts.iter().any(|start| it.file_name().to_string_lossy().starts_with(start)))
+                entry.is_ok_and(|it| {
+                    starts
+                        .iter()
+                        .any(|start| it.file_name().to_string_lossy().starts_with(start))
+                })
             })
         })
     };
@@ -436,7 +577,9 @@ fn is_there(data_dir: &Path) -> Result<(), Failure> {
         // Somebody has saved the store alone.
         Ok(false) if has(&data_dir.join("store"), &["log", "table-"]).unwrap_or_default() => Ok(()),
         Ok(false) => refuse(&"there is no Windlass data in it"),
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => refuse(&"there is no such directory"),
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+            refuse(&"there is no such directory")
+        }
         Err(why) => refuse(&why),
     }
 }

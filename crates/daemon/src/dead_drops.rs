@@ -10,7 +10,10 @@ impl DropsLogged {
     /// Warns of jobs that were dropped since the last call. Returns whether there were any.
     pub(crate) fn log(&mut self, dropped: DeadDropped) -> bool {
         let before = std::mem::replace(&mut self.0, dropped);
-        let (full, made_way) = (dropped.full - before.full, dropped.made_way - before.made_way);
+        let (full, made_way) = (
+            dropped.full - before.full,
+            dropped.made_way - before.made_way,
+        );
         if full > 0 {
             tracing::warn!(
                 jobs = full,
@@ -37,12 +40,29 @@ mod tests {
     fn each_drop_is_logged_once() {
         let mut logged = DropsLogged::default();
         assert!(!logged.log(DeadDropped::default()));
-        assert!(logged.log(DeadDropped { full: 3, made_way: 0 }));
-        assert!(!logged.log(DeadDropped { full: 3, made_way: 0 }));
-        assert!(logged.log(DeadDropped { full: 3, made_way: 1 }));
+        assert!(logged.log(DeadDropped {
+            full: 3,
+            made_way: 0
+        }));
+        assert!(!logged.log(DeadDropped {
+            full: 3,
+            made_way: 0
+        }));
+        assert!(logged.log(DeadDropped {
+            full: 3,
+            made_way: 1
+        }));
         assert_eq!(logged.0.total(), 4);
-        let said = captured(&Log::default(), || _ = logged.log(DeadDropped { full: 5, made_way: 4 }));
-        assert!(said.contains("jobs=2") && said.contains("jobs=3"), "how many more: {said}");
+        let said = captured(&Log::default(), || {
+            _ = logged.log(DeadDropped {
+                full: 5,
+                made_way: 4,
+            })
+        });
+        assert!(
+            said.contains("jobs=2") && said.contains("jobs=3"),
+            "how many more: {said}"
+        );
     }
 
     #[test]
@@ -52,7 +72,19 @@ mod tests {
             ["queue is full", "to make room"].map(|reason| text.matches(reason).count())
         };
         assert_eq!(lines(DeadDropped::default()), [0, 0]);
-        assert_eq!(lines(DeadDropped { full: 3, made_way: 0 }), [1, 0]);
-        assert_eq!(lines(DeadDropped { full: 0, made_way: 3 }), [0, 1]);
+        assert_eq!(
+            lines(DeadDropped {
+                full: 3,
+                made_way: 0
+            }),
+            [1, 0]
+        );
+        assert_eq!(
+            lines(DeadDropped {
+                full: 0,
+                made_way: 3
+            }),
+            [0, 1]
+        );
     }
 }

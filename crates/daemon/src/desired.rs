@@ -60,17 +60,37 @@ impl Desired {
 
     /// It follows another one while the daemon runs.
     pub(crate) fn after(self, before: Self) -> Self {
-        Self { before: Some(Box::new(before)), ..self }
+        Self {
+            before: Some(Box::new(before)),
+            ..self
+        }
     }
 
     /// Takes back what operators have set where the configuration says something new.
     fn take_back(&self, broker: &dyn Broker) -> BTreeSet<String> {
-        let Some(before) = &self.before else { return BTreeSet::new() };
+        let Some(before) = &self.before else {
+            return BTreeSet::new();
+        };
         let policies = policies::take_back(broker, &before.patterns, &self.patterns)
             .into_iter()
-            .map(|(queue, by)| format!("the policy of {}, set by {}", queue.escape_ascii(), by.escape_ascii()));
-        let throttles = throttles::own(broker, &throttles::changed(&before.throttles, &self.throttles));
-        policies.chain(throttles.iter().map(|queue| format!("the throttle of {}", queue.escape_ascii()))).collect()
+            .map(|(queue, by)| {
+                format!(
+                    "the policy of {}, set by {}",
+                    queue.escape_ascii(),
+                    by.escape_ascii()
+                )
+            });
+        let throttles = throttles::own(
+            broker,
+            &throttles::changed(&before.throttles, &self.throttles),
+        );
+        policies
+            .chain(
+                throttles
+                    .iter()
+                    .map(|queue| format!("the throttle of {}", queue.escape_ascii())),
+            )
+            .collect()
     }
 
     /// Reconciles the engine with it, on a thread of its own: many jobs have many keys to be read.
@@ -79,17 +99,25 @@ impl Desired {
         let agree = move || {
             let _progress = Progress::of(&self.data_dir);
             let taken_back = self.take_back(&*hub);
-            let changed = self.before.map(|before| throttles::changed(&before.throttles, &self.throttles));
+            let changed = self
+                .before
+                .map(|before| throttles::changed(&before.throttles, &self.throttles));
             // The order matters: first which protocols share a queue and which jobs may start, before any job is handed
             // out; then the rules, because schedules must obey them.
             let _ = hub.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
             policies::agree(&*hub, self.patterns);
             let mut parts = vec![rules::agree(&*hub, self.rules)];
-            parts.extend(self.schedules.into_iter().map(|schedules| recurring::agree(&*hub, schedules)));
+            parts.extend(
+                self.schedules
+                    .into_iter()
+                    .map(|schedules| recurring::agree(&*hub, schedules)),
+            );
             parts.push(throttles::agree(&*hub, self.throttles, changed.as_ref()));
             Agreed { parts, taken_back }
         };
-        tokio::task::spawn_blocking(agree).await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+        tokio::task::spawn_blocking(agree)
+            .await
+            .unwrap_or_else(|error| resume_unwind(error.into_panic()))
     }
 }
 
@@ -107,7 +135,9 @@ pub(crate) async fn apply(config: &Config, wanted: Desired, hub: &Arc<Hub>) -> B
     set_up(config, hub);
     let Agreed { parts, taken_back } = wanted.agree(hub).await;
     parts.iter().for_each(Reconciliation::report);
-    taken_back.iter().for_each(|what| tracing::warn!(what, "taken back: the configuration has changed there"));
+    taken_back
+        .iter()
+        .for_each(|what| tracing::warn!(what, "taken back: the configuration has changed there"));
     taken_back
 }
 
@@ -126,7 +156,12 @@ mod tests {
 
     #[test]
     fn nothing_else_waits_while_the_engine_is_reconciled() {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
         let (locked, is_locked) = channel();
         let (timer_runs, timer_ran) = channel();
         let keeper = Arc::clone(&hub);
@@ -139,10 +174,15 @@ mod tests {
         let keeps_lock = thread::spawn(keep_lock);
         is_locked.recv().unwrap();
         let wanted = Desired::of(&config("[queues.a]\ncodec = \"json\"\n")).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let timer = async { timer_runs.send(()) };
         let (done, _) = runtime.block_on(async { tokio::join!(wanted.agree(&hub), timer) });
-        assert!(keeps_lock.join().unwrap(), "other tasks of the thread have waited for the engine");
+        assert!(
+            keeps_lock.join().unwrap(),
+            "other tasks of the thread have waited for the engine"
+        );
         assert!(done.parts.iter().any(|it| it.new == 1), "{done:?}");
     }
 }

@@ -22,7 +22,9 @@ use crate::log_growth::LogGrowth;
 use crate::protocols;
 use crate::random::random_seed;
 use crate::{on_dead, recurring};
-use windlass_hub::{Budget, Checkpoints, CommitTimeouts, Committer, Durability, Hub, Loader, Pace, clock};
+use windlass_hub::{
+    Budget, Checkpoints, CommitTimeouts, Committer, Durability, Hub, Loader, Pace, clock,
+};
 use windlass_net::ThreadSlots;
 
 /// How long after a failed commit the committing thread tries the store again.
@@ -46,8 +48,24 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
-        let Store { log, checkpointer, recovered: Recovered { engine, journal, bodies, .. }, guard } = store;
-        Self::of((engine, journal, bodies), (log, checkpointer, guard), config, budget)
+        let Store {
+            log,
+            checkpointer,
+            recovered:
+                Recovered {
+                    engine,
+                    journal,
+                    bodies,
+                    ..
+                },
+            guard,
+        } = store;
+        Self::of(
+            (engine, journal, bodies),
+            (log, checkpointer, guard),
+            config,
+            budget,
+        )
     }
 
     /// The same for one of several daemons: the clients of the one that led before it may come to this one. It hands
@@ -55,13 +73,33 @@ impl Prepared {
     /// no predecessor.
     pub(crate) fn succeeding(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
         const FIRST_EPOCH: u64 = 1;
-        let Store { log, checkpointer, recovered: Recovered { mut engine, mut journal, bodies, .. }, guard } = store;
-        if guard.as_ref().and_then(Guard::tenure).is_some_and(|tenure| tenure.epoch() > FIRST_EPOCH) {
+        let Store {
+            log,
+            checkpointer,
+            recovered:
+                Recovered {
+                    mut engine,
+                    mut journal,
+                    bodies,
+                    ..
+                },
+            guard,
+        } = store;
+        if guard
+            .as_ref()
+            .and_then(Guard::tenure)
+            .is_some_and(|tenure| tenure.epoch() > FIRST_EPOCH)
+        {
             let mut context = Context::new(clock::now(), random_seed());
             engine.succeed(&mut context);
             journal.append(&engine, &context.changes);
         }
-        Self::of((engine, journal, bodies), (log, checkpointer, guard), config, budget)
+        Self::of(
+            (engine, journal, bodies),
+            (log, checkpointer, guard),
+            config,
+            budget,
+        )
     }
 
     fn of(
@@ -80,8 +118,18 @@ impl Prepared {
             .naming(protocols::names(config))
             .within(pace.interval);
         let tenure = guard.as_ref().and_then(Guard::tenure);
-        let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit).under(tenure));
-        Self { hub, log, checkpointer, guard, pace, bodies }
+        let hub = Arc::new(
+            hub.hand_out_after_commit(config.server.hand_out_after_commit)
+                .under(tenure),
+        );
+        Self {
+            hub,
+            log,
+            checkpointer,
+            guard,
+            pace,
+            bodies,
+        }
     }
 
     pub(crate) const fn hub(&self) -> &Arc<Hub> {
@@ -100,16 +148,25 @@ impl Prepared {
         slots: Option<&ThreadSlots>,
         exports: &Exports,
     ) -> Result<EngineRoom, Failure> {
-        let Self { hub, log, checkpointer, guard, pace, bodies } = self;
+        let Self {
+            hub,
+            log,
+            checkpointer,
+            guard,
+            pace,
+            bodies,
+        } = self;
         let (tail, store) = (log.tail(), checkpointer.figures());
         // A commit may need bodies that only this thread finds.
         let loader = start_loader(&hub, bodies, config)?;
         let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
         let quiet = config.store.checkpoint_quiet.into();
         let engine = Arc::clone(&hub);
-        let living = move || engine.with_journal(|engine, _| engine.resident_bytes() + engine.stored().1);
+        let living =
+            move || engine.with_journal(|engine, _| engine.resident_bytes() + engine.stored().1);
         let checkpointer = checkpointer.estimated_by(living);
-        let (checkpoints, requests) = Checkpoints::start(checkpointer, quiet).map_err(no_threads)?;
+        let (checkpoints, requests) =
+            Checkpoints::start(checkpointer, quiet).map_err(no_threads)?;
         exports.come_from(requests);
         // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
         hub.first_commit().await;
@@ -122,8 +179,20 @@ impl Prepared {
         agree(&hub, wanted).await?;
         hub.with_journal(|engine, _| engine.release_due());
         let ticker = tokio::spawn(tick(Arc::clone(&hub)));
-        let figures = RoomFigures { hub: Arc::clone(&hub), commits: committer.times(), store, tail };
-        Ok(EngineRoom { hub, committer, checkpoints, loader, ticker, figures })
+        let figures = RoomFigures {
+            hub: Arc::clone(&hub),
+            commits: committer.times(),
+            store,
+            tail,
+        };
+        Ok(EngineRoom {
+            hub,
+            committer,
+            checkpoints,
+            loader,
+            ticker,
+            figures,
+        })
     }
 }
 
@@ -162,8 +231,15 @@ impl EngineRoom {
         let (mut drops, mut growth) = (DropsLogged::default(), LogGrowth::default());
         loop {
             tokio::time::sleep(WATCH_EVERY).await;
-            let config::Store { commit_timeout, commit_abort, .. } = in_force.load().store;
-            let timeouts = CommitTimeouts { timeout: commit_timeout.into(), abort: commit_abort.into() };
+            let config::Store {
+                commit_timeout,
+                commit_abort,
+                ..
+            } = in_force.load().store;
+            let timeouts = CommitTimeouts {
+                timeout: commit_timeout.into(),
+                abort: commit_abort.into(),
+            };
             if let Some(why) = self.committer.watch(timeouts) {
                 return why;
             }
@@ -201,7 +277,9 @@ impl EngineRoom {
         }
         Err(match self.hub.deposed() {
             Some(error) => Failure::Deposed(error.to_string()),
-            None => Failure::Runtime("stopped while the lease of the store was not renewed".to_owned()),
+            None => {
+                Failure::Runtime("stopped while the lease of the store was not renewed".to_owned())
+            }
         })
     }
 
@@ -216,7 +294,13 @@ impl EngineRoom {
     ///
     /// The last commit did not reach the store.
     pub(crate) async fn finish(self) -> Result<(), Failure> {
-        let Self { hub, committer, checkpoints, loader, .. } = self;
+        let Self {
+            hub,
+            committer,
+            checkpoints,
+            loader,
+            ..
+        } = self;
         drop(loader);
         // Another daemon may wait for the lease. A checkpoint of many jobs takes seconds, and is not needed: the next
         // daemon reads the log.
@@ -231,7 +315,9 @@ impl EngineRoom {
         });
         match while_looking(ended, || _ = clock::read()).await {
             Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(Failure::Runtime("the last commit did not reach the store".to_owned())),
+            Ok(false) | Err(_) => Err(Failure::Runtime(
+                "the last commit did not reach the store".to_owned(),
+            )),
         }
     }
 }
@@ -251,7 +337,11 @@ async fn while_looking<T>(what: impl Future<Output = T>, mut look: impl FnMut())
 
 /// Starts the thread that moves bodies out of memory and back. Without a file for them, all stay; an ephemeral daemon
 /// has no files.
-fn start_loader(hub: &Arc<Hub>, bodies: Option<BodyFile>, config: &Config) -> Result<Option<Loader>, Failure> {
+fn start_loader(
+    hub: &Arc<Hub>,
+    bodies: Option<BodyFile>,
+    config: &Config,
+) -> Result<Option<Loader>, Failure> {
     if config.ephemeral {
         return Ok(None);
     }
@@ -263,7 +353,9 @@ fn start_loader(hub: &Arc<Hub>, bodies: Option<BodyFile>, config: &Config) -> Re
             return Ok(None);
         }
     };
-    Loader::start(Arc::clone(hub), file).map(Some).map_err(no_threads)
+    Loader::start(Arc::clone(hub), file)
+        .map(Some)
+        .map_err(no_threads)
 }
 
 /// The engine's refusal of a configured entry is an error in the configuration.
@@ -288,7 +380,11 @@ async fn tick(hub: Arc<Hub>) {
     const LATE: Duration = Duration::from_millis(4);
     loop {
         let due = hub.tick().map_or(EVERY, clock::until);
-        let due = if due.is_zero() { due } else { due.clamp(LATE, EVERY) };
+        let due = if due.is_zero() {
+            due
+        } else {
+            due.clamp(LATE, EVERY)
+        };
         tokio::select! {
             () = hub.deadline_moved.notified() => {}
             () = tokio::time::sleep(due) => {}
@@ -303,7 +399,14 @@ fn pace(config: &Config) -> (Durability, Pace) {
         config::Durability::Sync => (Durability::Durable, None),
         config::Durability::Interval => (Durability::Soon, Some(config.commit_interval.into())),
     };
-    let pace = Pace { interval, retry: if config.remote.is_some() { REMOTE_RETRY } else { STORE_RETRY } };
+    let pace = Pace {
+        interval,
+        retry: if config.remote.is_some() {
+            REMOTE_RETRY
+        } else {
+            STORE_RETRY
+        },
+    };
     (durability, pace)
 }
 

@@ -66,7 +66,10 @@ pub struct Exports {
 
 impl Default for Exports {
     fn default() -> Self {
-        Self { source: Arc::default(), mark: Path::new(MARK).into() }
+        Self {
+            source: Arc::default(),
+            mark: Path::new(MARK).into(),
+        }
     }
 }
 
@@ -86,17 +89,25 @@ pub struct Export {
 impl Exports {
     /// Exports of a daemon with this data directory.
     pub(crate) fn of(data_dir: &Path) -> Self {
-        Self { mark: data_dir.join(MARK).into(), ..Self::default() }
+        Self {
+            mark: data_dir.join(MARK).into(),
+            ..Self::default()
+        }
     }
 
     /// When the last one was complete, if there was one.
     pub fn last(&self) -> Option<SystemTime> {
-        fs::metadata(&self.mark).and_then(|file| file.modified()).ok()
+        fs::metadata(&self.mark)
+            .and_then(|file| file.modified())
+            .ok()
     }
 
     /// The checkpoint thread serves the requests from now on.
     pub(crate) fn come_from(&self, requests: Requests) {
-        self.source.store(Some(Arc::new(Source { requests, place: Arc::new(Semaphore::new(1)) })));
+        self.source.store(Some(Arc::new(Source {
+            requests,
+            place: Arc::new(Semaphore::new(1)),
+        })));
     }
 
     /// The store is with another daemon from now on.
@@ -112,9 +123,15 @@ impl Exports {
     pub fn begin(&self) -> Result<Export, NoExport> {
         let source = self.source.load();
         let Source { requests, place } = source.as_deref().ok_or(NoExport::Elsewhere)?;
-        let place = Arc::clone(place).try_acquire_owned().map_err(|_| NoExport::Busy)?;
+        let place = Arc::clone(place)
+            .try_acquire_owned()
+            .map_err(|_| NoExport::Busy)?;
         let (to, chunks) = mpsc::channel(CHUNKS_MAX);
-        let request = Request { to, place, mark: Arc::clone(&self.mark) };
+        let request = Request {
+            to,
+            place,
+            mark: Arc::clone(&self.mark),
+        };
         if !requests.send(|checkpointer| request.serve(checkpointer)) {
             return Err(NoExport::Stopping);
         }
@@ -149,10 +166,15 @@ impl Request {
     /// Takes the picture, and has another thread write its lines.
     fn serve(self, checkpointer: &mut Checkpointer) {
         let to = self.to.clone();
-        let begun = checkpointer.picture().map_err(|why| why.to_string()).and_then(|picture| {
-            let thread = Builder::new().name("export".to_owned()).spawn(move || self.write(&picture));
-            thread.map(drop).map_err(|why| why.to_string())
-        });
+        let begun = checkpointer
+            .picture()
+            .map_err(|why| why.to_string())
+            .and_then(|picture| {
+                let thread = Builder::new()
+                    .name("export".to_owned())
+                    .spawn(move || self.write(&picture));
+                thread.map(drop).map_err(|why| why.to_string())
+            });
         if let Err(why) = begun {
             tracing::warn!(why, "an export has failed");
             // The reader may be gone.
@@ -161,21 +183,47 @@ impl Request {
     }
 
     fn write(self, picture: &Picture) {
-        let Self { to, place, mark: file } = self;
-        let mut chunks = Chunks { to, chunk: BytesMut::new() };
+        let Self {
+            to,
+            place,
+            mark: file,
+        } = self;
+        let mut chunks = Chunks {
+            to,
+            chunk: BytesMut::new(),
+        };
         let outcome = picture.export(about(), &mut chunks);
         // Before the reader sees the end: it may begin another export then.
         drop(place);
         match outcome {
-            Ok(Exported { jobs, queues, schedules, batches, .. }) => {
-                tracing::info!(commit = picture.commit(), jobs, queues, schedules, batches, "exported");
+            Ok(Exported {
+                jobs,
+                queues,
+                schedules,
+                batches,
+                ..
+            }) => {
+                tracing::info!(
+                    commit = picture.commit(),
+                    jobs,
+                    queues,
+                    schedules,
+                    batches,
+                    "exported"
+                );
                 mark(&file);
                 drop(chunks.to.blocking_send(Ok(Bytes::new())));
             }
-            Err(ExportError::Writer(_)) => tracing::info!("an export has ended early: its reader is gone"),
+            Err(ExportError::Writer(_)) => {
+                tracing::info!("an export has ended early: its reader is gone")
+            }
             Err(ExportError::Store(why)) => {
                 tracing::warn!(%why, "an export has failed");
-                drop(chunks.to.blocking_send(Err(NoExport::Failed(why.to_string()))));
+                drop(
+                    chunks
+                        .to
+                        .blocking_send(Err(NoExport::Failed(why.to_string()))),
+                );
             }
         }
     }
@@ -198,7 +246,10 @@ pub fn export(config: &Config, out: &mut dyn Write) -> Result<(), Failure> {
 fn is_whole(config: &Config, found: &Salvage) -> Result<(), Failure> {
     if !found.is_whole() {
         let place = data::place(config);
-        let why = found.unreadable.first().map_or("commits are missing", String::as_str);
+        let why = found
+            .unreadable
+            .first()
+            .map_or("commits are missing", String::as_str);
         let advice = format!("`windlass salvage {place}` writes what can be read");
         return Err(Failure::data_at(place, format!("{why}; {advice}")));
     }
@@ -225,7 +276,9 @@ impl Write for Chunks {
         if chunk.is_empty() {
             return Ok(());
         }
-        self.to.blocking_send(Ok(chunk)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        self.to
+            .blocking_send(Ok(chunk))
+            .map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
@@ -236,7 +289,10 @@ mod tests {
     #[test]
     fn lines_pass_in_chunks() {
         let (to, mut chunks) = mpsc::channel(CHUNKS_MAX);
-        let mut lines = Chunks { to, chunk: BytesMut::new() };
+        let mut lines = Chunks {
+            to,
+            chunk: BytesMut::new(),
+        };
         let mut passed = || chunks.try_recv().map(|chunk| chunk.unwrap().len()).ok();
         lines.write_all(&[b'x'; CHUNK_BYTES - 1]).unwrap();
         assert_eq!(passed(), None);

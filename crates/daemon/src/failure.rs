@@ -59,7 +59,11 @@ pub struct Unbound {
 
 impl Unbound {
     pub(crate) fn new(address: &impl Display, key: String, error: io::Error) -> Self {
-        Self { address: address.to_string(), key, error }
+        Self {
+            address: address.to_string(),
+            key,
+            error,
+        }
     }
 
     pub(crate) fn is_in_use(&self) -> bool {
@@ -69,7 +73,11 @@ impl Unbound {
 
 impl Display for Unbound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, key, error } = self;
+        let Self {
+            address,
+            key,
+            error,
+        } = self;
         if self.is_in_use() {
             write!(f, "{address}: the address is in use ({key})")
         } else {
@@ -86,12 +94,18 @@ impl Failure {
 
     /// A store that cannot be opened, wherever it is.
     pub fn data_at(place: impl Display, reason: impl Display) -> Self {
-        Self::Data { place: place.to_string(), reason: reason.to_string() }
+        Self::Data {
+            place: place.to_string(),
+            reason: reason.to_string(),
+        }
     }
 
     /// A file that cannot be used, and why.
     pub fn unusable(file: &Path, reason: impl Display) -> Self {
-        Self::Source { file: file.to_owned(), reason: reason.to_string() }
+        Self::Source {
+            file: file.to_owned(),
+            reason: reason.to_string(),
+        }
     }
 
     /// A data directory that cannot be opened, with advice.
@@ -123,9 +137,13 @@ impl Failure {
 impl From<logging::Error> for Failure {
     fn from(error: logging::Error) -> Self {
         match error {
-            logging::Error::Filter(error) => Self::Config(ConfigError::senseless("log.level", error)),
+            logging::Error::Filter(error) => {
+                Self::Config(ConfigError::senseless("log.level", error))
+            }
             logging::Error::File { .. } => Self::Config(ConfigError::senseless("log.file", error)),
-            logging::Error::Taken(_) | logging::Error::Thread(_) => Self::Runtime(error.to_string()),
+            logging::Error::Taken(_) | logging::Error::Thread(_) => {
+                Self::Runtime(error.to_string())
+            }
         }
     }
 }
@@ -145,7 +163,11 @@ mod tests {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         let zero = ConfigError::senseless("limits.jobs_max", "must be more than 0");
         let table = [
-            (1, Failure::Runtime("the store has failed".to_owned()), "the store has failed"),
+            (
+                1,
+                Failure::Runtime("the store has failed".to_owned()),
+                "the store has failed",
+            ),
             (2, zero.into(), "limits.jobs_max: must be more than 0"),
             (
                 3,
@@ -155,8 +177,16 @@ mod tests {
                 ]),
                 "cannot listen on 127.0.0.1:4730: the address is in use (gearman.listen); on unix:/x: permission denied (http.listen)",
             ),
-            (4, Failure::data(Path::new("/data"), "locked"), "cannot open /data: locked"),
-            (5, Failure::Incomplete("1 row is left".to_owned()), "1 row is left"),
+            (
+                4,
+                Failure::data(Path::new("/data"), "locked"),
+                "cannot open /data: locked",
+            ),
+            (
+                5,
+                Failure::Incomplete("1 row is left".to_owned()),
+                "1 row is left",
+            ),
             (
                 6,
                 Failure::Deposed("postgres://h/d was taken over by h2".to_owned()),
@@ -164,7 +194,10 @@ mod tests {
             ),
         ];
         for (code, failure, line) in table {
-            assert_eq!((failure.exit_code(), failure.to_string().as_str()), (code, line));
+            assert_eq!(
+                (failure.exit_code(), failure.to_string().as_str()),
+                (code, line)
+            );
         }
     }
 }

@@ -83,7 +83,11 @@ impl Snapshot {
     /// Connections of the queue's clients that are open now: without those of HTTP.
     pub fn connections(&self) -> u64 {
         let open = |it: &ProtocolTraffic| it.opened.saturating_sub(it.closed.values().sum());
-        self.traffic.iter().filter(|(port, _)| **port != "http").map(|(_, it)| open(it)).sum()
+        self.traffic
+            .iter()
+            .filter(|(port, _)| **port != "http")
+            .map(|(_, it)| open(it))
+            .sum()
     }
 }
 
@@ -106,9 +110,20 @@ pub struct JobMemory {
 
 impl JobMemory {
     fn read(hub: &Hub) -> Self {
-        let (bytes, room, stored) = (hub.memory(), hub.memory_room(), hub.with_journal(|engine, _| engine.stored()));
-        let LoadFigures { loads, waited, failed, load_us, disk_bytes } = hub.loading.figures();
-        let [disk_bytes, load_us] = [disk_bytes, load_us].map(|figure| figure.load(Ordering::Relaxed));
+        let (bytes, room, stored) = (
+            hub.memory(),
+            hub.memory_room(),
+            hub.with_journal(|engine, _| engine.stored()),
+        );
+        let LoadFigures {
+            loads,
+            waited,
+            failed,
+            load_us,
+            disk_bytes,
+        } = hub.loading.figures();
+        let [disk_bytes, load_us] =
+            [disk_bytes, load_us].map(|figure| figure.load(Ordering::Relaxed));
         Self {
             bytes,
             room,
@@ -122,8 +137,13 @@ impl JobMemory {
 
 impl Figures {
     pub(crate) fn new(acceptor: &Acceptor, served: &[Served]) -> Self {
-        let with_tls = served.iter().filter_map(|it| Some((it.endpoint.name, Arc::clone(it.tls.as_ref()?))));
-        let (budget, traffic) = (Arc::clone(acceptor.budget()), Arc::clone(acceptor.traffic()));
+        let with_tls = served
+            .iter()
+            .filter_map(|it| Some((it.endpoint.name, Arc::clone(it.tls.as_ref()?))));
+        let (budget, traffic) = (
+            Arc::clone(acceptor.budget()),
+            Arc::clone(acceptor.traffic()),
+        );
         Self {
             budget,
             traffic,
@@ -150,7 +170,10 @@ impl Figures {
 
     /// Reads them.
     pub fn read(&self) -> Snapshot {
-        let ends = self.handshakers.iter().filter_map(|(protocol, tls)| Some((*protocol, tls.certificate_ends_at()?)));
+        let ends = self
+            .handshakers
+            .iter()
+            .filter_map(|(protocol, tls)| Some((*protocol, tls.certificate_ends_at()?)));
         let snapshot = Snapshot {
             traffic: self.traffic.read(),
             buffers_bytes: self.budget.used(),
@@ -174,8 +197,14 @@ impl Figures {
 impl RoomFigures {
     /// How large the log is.
     pub(crate) fn log_sizes(&self) -> LogSizes {
-        let StoreFigures { point, due_bytes, table_bytes, .. } = &*self.store;
-        let [point, due, table] = [point, due_bytes, table_bytes].map(|figure| figure.load(Ordering::Relaxed));
+        let StoreFigures {
+            point,
+            due_bytes,
+            table_bytes,
+            ..
+        } = &*self.store;
+        let [point, due, table] =
+            [point, due_bytes, table_bytes].map(|figure| figure.load(Ordering::Relaxed));
         LogSizes {
             behind: self.tail.bytes_behind(point),
             due,
@@ -187,11 +216,17 @@ impl RoomFigures {
 
     /// Adds the figures of the engine room.
     fn read(&self, snapshot: Snapshot) -> Snapshot {
-        let StoreFigures { checkpoints, live_bytes, table_bytes, .. } = &*self.store;
+        let StoreFigures {
+            checkpoints,
+            live_bytes,
+            table_bytes,
+            ..
+        } = &*self.store;
         let [checkpoints, live_bytes, table_bytes] =
             [checkpoints, live_bytes, table_bytes].map(|figure| figure.load(Ordering::Relaxed));
-        let (limits, queues_forgotten) =
-            self.hub.with_journal(|engine, _| (engine.limits().clone(), engine.queues_forgotten()));
+        let (limits, queues_forgotten) = self
+            .hub
+            .with_journal(|engine, _| (engine.limits().clone(), engine.queues_forgotten()));
         let (jobs_max, jobs_bytes_max) = (limits.jobs_max, limits.jobs_bytes_max);
         Snapshot {
             commits: self.commits.read(),
@@ -232,8 +267,20 @@ mod tests {
             closed: [("idle", closed)].into(),
             ..ProtocolTraffic::default()
         };
-        let traffic = [("gearman", of(5, 2)), ("faktory", of(1, 0)), ("http", of(9, 0))].into();
-        assert_eq!(Snapshot { traffic, ..Snapshot::default() }.connections(), 4);
+        let traffic = [
+            ("gearman", of(5, 2)),
+            ("faktory", of(1, 0)),
+            ("http", of(9, 0)),
+        ]
+        .into();
+        assert_eq!(
+            Snapshot {
+                traffic,
+                ..Snapshot::default()
+            }
+            .connections(),
+            4
+        );
     }
 
     #[test]
@@ -244,15 +291,34 @@ mod tests {
         store.table_bytes.store(100, Ordering::Relaxed);
         let store = Arc::new(store);
         for (limit, shown) in [(7_000, Some(7_000)), (u64::MAX, None)] {
-            let limits = Limits { jobs_max: 70, jobs_bytes_max: limit, ..Limits::default() };
+            let limits = Limits {
+                jobs_max: 70,
+                jobs_bytes_max: limit,
+                ..Limits::default()
+            };
             let room = RoomFigures {
-                hub: Arc::new(Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Durable, 7)),
+                hub: Arc::new(Hub::new(
+                    Engine::new(limits, 7),
+                    Journal::new(),
+                    Durability::Durable,
+                    7,
+                )),
                 commits: Arc::default(),
                 store: Arc::clone(&store),
                 tail: MemoryLog::with(vec![vec![0; 10]]).tail(),
             };
-            let snapshot = room.read(Snapshot { buffers_bytes: (1, 2), ..Snapshot::default() });
-            assert_eq!((snapshot.checkpoints, snapshot.live_bytes, snapshot.store_bytes), (3, 50, 110));
+            let snapshot = room.read(Snapshot {
+                buffers_bytes: (1, 2),
+                ..Snapshot::default()
+            });
+            assert_eq!(
+                (
+                    snapshot.checkpoints,
+                    snapshot.live_bytes,
+                    snapshot.store_bytes
+                ),
+                (3, 50, 110)
+            );
             assert_eq!((snapshot.jobs_max, snapshot.jobs_bytes_max), (70, shown));
             assert_eq!(snapshot.behind_bytes, 10);
             assert_eq!(snapshot.free_bytes, None, "it is in memory");

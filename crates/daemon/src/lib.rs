@@ -50,7 +50,10 @@ pub use windlass_net::{client, rates};
 
 pub use admission::allow_open_files;
 pub use cluster::{LINK_VERSION, check_certificates_today};
-pub use data::{accept_loss, bytes_to_add, compact, look, move_store, open, open_to_add, restore, salvage, verify};
+pub use data::{
+    accept_loss, bytes_to_add, compact, look, move_store, open, open_to_add, restore, salvage,
+    verify,
+};
 pub use failure::Failure;
 pub use protocols::daemon;
 pub use random::random_seed;

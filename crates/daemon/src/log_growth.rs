@@ -27,7 +27,13 @@ pub(crate) struct LogGrowth {
 
 impl LogGrowth {
     pub(crate) fn log(&mut self, sizes: &LogSizes) {
-        let LogSizes { behind, due, log, table, free } = *sizes;
+        let LogSizes {
+            behind,
+            due,
+            log,
+            table,
+            free,
+        } = *sizes;
         if !self.is_large && behind > WARN_MULTIPLE.saturating_mul(due) {
             self.is_large = true;
             tracing::warn!(
@@ -40,7 +46,11 @@ impl LogGrowth {
             );
         } else if self.is_large && behind <= due {
             self.is_large = false;
-            tracing::info!(behind_bytes = behind, log_bytes = log, "checkpoints have caught up");
+            tracing::info!(
+                behind_bytes = behind,
+                log_bytes = log,
+                "checkpoints have caught up"
+            );
         }
     }
 }
@@ -54,12 +64,28 @@ mod tests {
     #[test]
     fn a_log_that_grows_is_one_warning_until_it_is_small_again() {
         let mut growth = LogGrowth::default();
-        let table =
-            [(400, ""), (401, "behind_bytes=401"), (9_000, ""), (101, ""), (100, "caught up"), (401, "keep up")];
+        let table = [
+            (400, ""),
+            (401, "behind_bytes=401"),
+            (9_000, ""),
+            (101, ""),
+            (100, "caught up"),
+            (401, "keep up"),
+        ];
         for (behind, expected) in table {
-            let sizes = LogSizes { behind, due: 100, log: 800, table: 50, free: Some(7) };
+            let sizes = LogSizes {
+                behind,
+                due: 100,
+                log: 800,
+                table: 50,
+                free: Some(7),
+            };
             let said = captured(&Log::default(), || growth.log(&sizes));
-            assert_eq!((said.is_empty(), said.contains(expected)), (expected.is_empty(), true), "{behind}: {said}");
+            assert_eq!(
+                (said.is_empty(), said.contains(expected)),
+                (expected.is_empty(), true),
+                "{behind}: {said}"
+            );
         }
     }
 }

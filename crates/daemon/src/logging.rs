@@ -51,7 +51,9 @@ pub enum Error {
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     /// An unknown level.
-    #[error("`{0}` is not one of off, error, warn, info, debug, trace; one module's level is set by `module=level`")]
+    #[error(
+        "`{0}` is not one of off, error, warn, info, debug, trace; one module's level is set by `module=level`"
+    )]
     Level(String),
     /// An invalid directive.
     #[error("`{directive}`: {reason}")]
@@ -75,8 +77,11 @@ pub fn init(log: &Log) -> Result<(), Error> {
         let file = LogFile::open(&log.file)?;
         let _ = FILE.set(file);
     }
-    let (subscriber, set_filter) = subscriber(log, filter, || Line(&SINK), !has_file && wants_colour());
-    subscriber.try_init().map_err(|error| Error::Taken(error.to_string()))?;
+    let (subscriber, set_filter) =
+        subscriber(log, filter, || Line(&SINK), !has_file && wants_colour());
+    subscriber
+        .try_init()
+        .map_err(|error| Error::Taken(error.to_string()))?;
     panic::set_hook(Box::new(log_panic));
     let _ = SET_FILTER.set(set_filter);
     let write = |bytes: &[u8]| match FILE.get() {
@@ -84,7 +89,10 @@ pub fn init(log: &Log) -> Result<(), Error> {
         // Not through the library's handle: a thread that is stuck in it would hold its lock.
         None => Ok(rustix::io::write(rustix::stdio::stderr(), bytes)?),
     };
-    thread::Builder::new().name("log".to_owned()).spawn(move || SINK.run(write)).map_err(Error::Thread)?;
+    thread::Builder::new()
+        .name("log".to_owned())
+        .spawn(move || SINK.run(write))
+        .map_err(Error::Thread)?;
     windlass_hub::flush_log_with(flush);
     Ok(())
 }
@@ -174,7 +182,10 @@ struct LogFile {
 
 impl LogFile {
     fn open(path: &Path) -> Result<Self, Error> {
-        Ok(Self { path: path.to_owned(), current: RwLock::new(open(path)?) })
+        Ok(Self {
+            path: path.to_owned(),
+            current: RwLock::new(open(path)?),
+        })
     }
 
     fn reopen(&self) -> Result<(), Error> {
@@ -190,28 +201,53 @@ impl LogFile {
 
 fn open(path: &Path) -> Result<Arc<File>, Error> {
     // Queues, people and addresses are in it: for the owner, and for a group that reads logs.
-    let opened = File::options().create(true).append(true).mode(0o640).open(path);
-    opened.map(Arc::new).map_err(|reason| Error::File { path: path.to_owned(), reason })
+    let opened = File::options()
+        .create(true)
+        .append(true)
+        .mode(0o640)
+        .open(path);
+    opened.map(Arc::new).map_err(|reason| Error::File {
+        path: path.to_owned(),
+        reason,
+    })
 }
 
-fn subscriber<W>(log: &Log, filter: EnvFilter, to: W, colour: bool) -> (Box<dyn Subscriber + Send + Sync>, SetFilter)
+fn subscriber<W>(
+    log: &Log,
+    filter: EnvFilter,
+    to: W,
+    colour: bool,
+) -> (Box<dyn Subscriber + Send + Sync>, SetFilter)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     // The subscriber would print an error of its own, and panic if it cannot.
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to).log_internal_errors(false);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(to)
+        .log_internal_errors(false);
     // A handle fails only without its logger.
     match log.format {
         LogFormat::Text => {
             let lines = lines.with_ansi(colour).with_filter_reloading();
             let handle = lines.reload_handle();
-            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
+            (
+                Box::new(lines.finish()),
+                Box::new(move |filter| drop(handle.reload(filter))),
+            )
         }
         // An event's own fields are at the top level, where log collectors look.
         LogFormat::Json => {
-            let lines = lines.json().flatten_event(true).with_span_list(false).with_filter_reloading();
+            let lines = lines
+                .json()
+                .flatten_event(true)
+                .with_span_list(false)
+                .with_filter_reloading();
             let handle = lines.reload_handle();
-            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
+            (
+                Box::new(lines.finish()),
+                Box::new(move |filter| drop(handle.reload(filter))),
+            )
         }
     }
 }
@@ -227,13 +263,19 @@ const QUIET: &str = "sled=off";
 /// name.
 pub fn filter(level: &str) -> Result<EnvFilter, FilterError> {
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
-    let mut words = level.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
+    let mut words = level
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.contains(['=', '[']));
     match words.find(|word| !is_level(word)) {
         Some(word) => Err(FilterError::Level(word.to_owned())),
         // A directive for the same target in `level` overrides this one.
         None => EnvFilter::builder()
             .parse(format!("{QUIET},{level}"))
-            .map_err(|error| FilterError::Directive { directive: level.to_owned(), reason: error.to_string() }),
+            .map_err(|error| FilterError::Directive {
+                directive: level.to_owned(),
+                reason: error.to_string(),
+            }),
     }
 }
 
@@ -244,10 +286,17 @@ fn wants_colour() -> bool {
 
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let payload = panic.payload();
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let place = panic
+        .location()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let backtrace = Backtrace::capture();
-    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| tracing::field::display(backtrace));
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured)
+        .then(|| tracing::field::display(backtrace));
     tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("not text"));
     // The process may end with this panic.
     flush();
@@ -284,7 +333,8 @@ pub(crate) mod tests {
         LazyLock::force(&SECOND);
         let lines = Lines::default();
         let to = lines.clone();
-        let (subscriber, _) = subscriber(log, filter(&log.level).unwrap(), move || to.clone(), false);
+        let (subscriber, _) =
+            subscriber(log, filter(&log.level).unwrap(), move || to.clone(), false);
         tracing::subscriber::with_default(subscriber, run);
         let bytes = lines.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -292,9 +342,15 @@ pub(crate) mod tests {
 
     /// The text written for the lines of one connection.
     fn logged(level: &str, format: LogFormat) -> String {
-        let log = Log { level: level.to_owned(), format, ..Log::default() };
+        let log = Log {
+            level: level.to_owned(),
+            format,
+            ..Log::default()
+        };
         captured(&log, || {
-            let _span = tracing::debug_span!("connection", protocol = "gearman", peer = "127.0.0.1").entered();
+            let _span =
+                tracing::debug_span!("connection", protocol = "gearman", peer = "127.0.0.1")
+                    .entered();
             tracing::info!(address = "127.0.0.1:4730", jobs = 3, "listening");
             tracing::debug!("open");
         })
@@ -306,7 +362,10 @@ pub(crate) mod tests {
         assert_eq!(text.lines().count(), 1, "{text}");
         let mut line: serde_json::Value = serde_json::from_str(&text).unwrap();
         let time = line.as_object_mut().unwrap().remove("timestamp").unwrap();
-        assert!(time.as_str().is_some_and(|time| time.ends_with('Z')), "{time}");
+        assert!(
+            time.as_str().is_some_and(|time| time.ends_with('Z')),
+            "{time}"
+        );
         let expected = serde_json::json!({
             "level": "INFO", "target": "windlass_daemon::logging::tests",
             "message": "listening", "address": "127.0.0.1:4730", "jobs": 3,
@@ -314,7 +373,10 @@ pub(crate) mod tests {
         assert_eq!(line, expected);
         let line: serde_json::Value =
             serde_json::from_str(logged("debug", LogFormat::Json).lines().last().unwrap()).unwrap();
-        assert_eq!(line["span"], serde_json::json!({"name": "connection", "protocol": "gearman", "peer": "127.0.0.1"}));
+        assert_eq!(
+            line["span"],
+            serde_json::json!({"name": "connection", "protocol": "gearman", "peer": "127.0.0.1"})
+        );
     }
 
     #[test]
@@ -329,10 +391,21 @@ pub(crate) mod tests {
 
     #[test]
     fn sleds_own_lines_are_logged_only_on_request() {
-        for (level, expected) in [("info", 1), ("trace", 1), ("off", 0), ("info,sled=warn", 2), ("info,sled=info", 3)] {
+        for (level, expected) in [
+            ("info", 1),
+            ("trace", 1),
+            ("off", 0),
+            ("info,sled=warn", 2),
+            ("info,sled=info", 3),
+        ] {
             let lines = Lines::default();
             let to = lines.clone();
-            let (subscriber, _) = subscriber(&Log::default(), filter(level).unwrap(), move || to.clone(), false);
+            let (subscriber, _) = subscriber(
+                &Log::default(),
+                filter(level).unwrap(),
+                move || to.clone(),
+                false,
+            );
             tracing::subscriber::with_default(subscriber, || {
                 tracing::info!(target: "sled::pagecache::snapshot", "snapshot");
                 tracing::error!(target: "sled::pagecache::logger", "a write failed");
@@ -350,10 +423,22 @@ pub(crate) mod tests {
             ("INFO", Ok("sled=off,info")),
             ("off", Ok("sled=off,off")),
             ("warn,sled=info", Ok("sled=info,warn")),
-            ("warn,windlass_daemon=debug", Ok("windlass_daemon=debug,sled=off,warn")),
-            ("warn, windlass_daemon = debug", Err("`warn, windlass_daemon = debug`: ")),
-            ("info,[connection{protocol=gearman}]=trace", Ok("sled=off,info,[connection{protocol=gearman}]=trace")),
-            ("inof", Err("`inof` is not one of off, error, warn, info, debug, trace")),
+            (
+                "warn,windlass_daemon=debug",
+                Ok("windlass_daemon=debug,sled=off,warn"),
+            ),
+            (
+                "warn, windlass_daemon = debug",
+                Err("`warn, windlass_daemon = debug`: "),
+            ),
+            (
+                "info,[connection{protocol=gearman}]=trace",
+                Ok("sled=off,info,[connection{protocol=gearman}]=trace"),
+            ),
+            (
+                "inof",
+                Err("`inof` is not one of off, error, warn, info, debug, trace"),
+            ),
             ("", Err("`` is not one of")),
             ("info,,warn", Err("`` is not one of")),
             ("windlass_daemon=loud", Err("`windlass_daemon=loud`: ")),
@@ -361,7 +446,9 @@ pub(crate) mod tests {
         for (level, expected) in table {
             match (filter(level), expected) {
                 (Ok(filter), Ok(written)) => assert_eq!(filter.to_string(), written, "{level}"),
-                (Err(error), Err(start)) => assert!(error.to_string().starts_with(start), "{level}: {error}"),
+                (Err(error), Err(start)) => {
+                    assert!(error.to_string().starts_with(start), "{level}: {error}")
+                }
                 (got, _) => panic!("{level}: {got:?}"),
             }
         }

@@ -41,7 +41,11 @@ pub fn check_certificates_today(_: &Config) -> Result<(), ConfigError> {
 pub(crate) struct Joining(Infallible);
 
 impl Joining {
-    pub(crate) fn new(never: Listening, _: &Arc<Budget>, _: impl Iterator<Item = Arc<dyn Publications>>) -> Self {
+    pub(crate) fn new(
+        never: Listening,
+        _: &Arc<Budget>,
+        _: impl Iterator<Item = Arc<dyn Publications>>,
+    ) -> Self {
         Self(never)
     }
 

@@ -17,7 +17,10 @@ const SHORT: Duration = Duration::from_millis(50);
 
 /// The daemon serves.
 pub(crate) fn ready() {
-    send(PATIENCE, &[NotifyState::Ready, NotifyState::Status("serving")]);
+    send(
+        PATIENCE,
+        &[NotifyState::Ready, NotifyState::Status("serving")],
+    );
 }
 
 /// The daemon reads its configuration again; [`reloaded`] ends that.
@@ -35,7 +38,10 @@ pub(crate) fn reloaded() {
 
 /// The daemon is about to stop.
 pub(crate) fn stopping() {
-    send(SHORT, &[NotifyState::Stopping, NotifyState::Status("stopping")]);
+    send(
+        SHORT,
+        &[NotifyState::Stopping, NotifyState::Status("stopping")],
+    );
 }
 
 /// One line for `systemctl status`.
@@ -46,7 +52,13 @@ pub(crate) fn status(text: &str) {
 /// The start takes at least this much longer.
 pub(crate) fn extend_start(by: Duration, text: &str) {
     let by = u32::try_from(by.as_micros()).unwrap_or(u32::MAX);
-    send(SHORT, &[NotifyState::ExtendTimeoutUsec(by), NotifyState::Status(text)]);
+    send(
+        SHORT,
+        &[
+            NotifyState::ExtendTimeoutUsec(by),
+            NotifyState::Status(text),
+        ],
+    );
 }
 
 /// The daemon is alive.
@@ -57,7 +69,9 @@ pub(crate) fn watchdog() {
 }
 
 fn send(patience: Duration, states: &[NotifyState<'_>]) {
-    let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
+    let Some(path) = env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
     if let Err(error) = send_to(Path::new(&path), patience, states) {
         tracing::debug!(%error, "the service manager cannot be notified");
     }
@@ -82,7 +96,9 @@ mod tests {
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
         let send = || send_to(&path, Duration::from_millis(1), &[NotifyState::Watchdog]);
-        let error = (0..10_000).find_map(|_| send().err()).expect("its queue is full some day");
+        let error = (0..10_000)
+            .find_map(|_| send().err())
+            .expect("its queue is full some day");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         let mut bytes = [0; 64];
         let length = manager.recv(&mut bytes).unwrap();

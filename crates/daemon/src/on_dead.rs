@@ -29,10 +29,17 @@ struct Reports {
 
 /// Sets the rules of a configuration.
 pub(crate) fn set(engine: &mut Engine, config: &Config) {
-    let rules = config.queues.iter().map(|(queue, rules)| (queue.clone().into(), rules.on_dead.clone()));
+    let rules = config
+        .queues
+        .iter()
+        .map(|(queue, rules)| (queue.clone().into(), rules.on_dead.clone()));
     let by_queue: Patterns<Option<OnDead>> = rules.collect();
     let has_rules = by_queue.iter().any(|(_, rule)| rule.is_some());
-    let reports = Reports { by_queue, protocols: config.protocols.clone(), bridge: protocols::bridge(config) };
+    let reports = Reports {
+        by_queue,
+        protocols: config.protocols.clone(),
+        bridge: protocols::bridge(config),
+    };
     engine.set_on_dead(has_rules.then(|| Arc::new(reports) as Arc<dyn windlass_engine::OnDead>));
 }
 
@@ -41,11 +48,19 @@ impl windlass_engine::OnDead for Reports {
         let rule = self.by_queue.find(queue)?.as_ref()?;
         // The body of a job that is handed out is in memory.
         let body = dead.payload.stored().is_none().then(|| dead.body());
-        let calls = body.map_or(Calls::Unknown, |body| self.bridge.calls(dead.protocol, body));
+        let calls = body.map_or(Calls::Unknown, |body| {
+            self.bridge.calls(dead.protocol, body)
+        });
         let is_report = |rule: &OnDead| {
-            rule.queue.as_bytes() == queue && matches!(&calls, Calls::Named(name) if *name == rule.jobtype)
+            rule.queue.as_bytes() == queue
+                && matches!(&calls, Calls::Named(name) if *name == rule.jobtype)
         };
-        if self.by_queue.iter().filter_map(|(_, rule)| rule.as_ref()).any(is_report) {
+        if self
+            .by_queue
+            .iter()
+            .filter_map(|(_, rule)| rule.as_ref())
+            .any(is_report)
+        {
             return None;
         }
         let about = self.about(dead, queue, &calls, wall).to_string();
@@ -56,13 +71,20 @@ impl windlass_engine::OnDead for Reports {
 
 impl Reports {
     fn about(&self, dead: &Job, queue: &[u8], calls: &Calls<'_>, wall: Timestamp) -> Value {
-        let failure = dead.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+        let failure = dead
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.failure.as_deref());
         let jobtype = match calls {
             Calls::Named(name) => Some(text(name.as_bytes())),
             Calls::Queue => Some(text(queue)),
             Calls::Unknown => None,
         };
-        let jid = if dead.name().is_empty() { jid_of(dead.id.0) } else { text(dead.name()) };
+        let jid = if dead.name().is_empty() {
+            jid_of(dead.id.0)
+        } else {
+            text(dead.name())
+        };
         json!({
             "id": dead.id.0,
             "jid": jid,
@@ -82,7 +104,11 @@ impl Reports {
 fn text(bytes: &[u8]) -> String {
     let head = String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes)).into_owned();
     // The cut may be within a character.
-    if bytes.len() > TEXT_BYTES_MAX { head.trim_end_matches('\u{fffd}').to_owned() } else { head }
+    if bytes.len() > TEXT_BYTES_MAX {
+        head.trim_end_matches('\u{fffd}').to_owned()
+    } else {
+        head
+    }
 }
 
 #[cfg(test)]
@@ -92,6 +118,9 @@ mod tests {
     #[test]
     fn long_texts_are_cut_between_characters() {
         assert_eq!(text(b"a\xff"), "a\u{fffd}");
-        assert_eq!(text(&[b"a".repeat(TEXT_BYTES_MAX - 1), "é".into()].concat()), "a".repeat(TEXT_BYTES_MAX - 1));
+        assert_eq!(
+            text(&[b"a".repeat(TEXT_BYTES_MAX - 1), "é".into()].concat()),
+            "a".repeat(TEXT_BYTES_MAX - 1)
+        );
     }
 }

@@ -147,7 +147,9 @@ impl Entrance {
 
     /// The port serves on this socket from now on. The file of a Unix socket lives as long as the result.
     pub(crate) fn add(&self, bound: Bound) -> io::Result<Option<SocketFile>> {
-        let address = bound.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+        let address = bound
+            .address()
+            .map_or_else(|_| "?".to_owned(), |address| address.to_string());
         tracing::info!(protocol = self.name, %address, tls = false, "listening");
         let (socket, file) = match bound {
             Bound::Tcp(listener) => (Socket::Tcp(listener.into_std()?), None),
@@ -213,15 +215,33 @@ impl BoundPort {
 
     /// Opens the port. The daemon waits for the port's thread when it stops. The files of Unix sockets live as long as
     /// the result.
-    pub(crate) fn open(self, inside: Inside, acceptor: &Acceptor) -> io::Result<(Vec<SocketFile>, Renewable)> {
+    pub(crate) fn open(
+        self,
+        inside: Inside,
+        acceptor: &Acceptor,
+    ) -> io::Result<(Vec<SocketFile>, Renewable)> {
         let Self { port, bound } = self;
         let (sender, receiver) = unbounded_channel();
         let OpenPort { thread, shared } = port.open(receiver, inside)?;
         // A panic in the thread has been logged by its hook.
         acceptor.tasks.spawn_blocking(move || drop(thread.join()));
-        let entrance = Entrance { name: port.name(), sockets: sender };
-        let files: io::Result<Vec<_>> = bound.into_iter().filter_map(|it| entrance.add(it).transpose()).collect();
-        Ok((files?, Renewable { name: port.name(), keys: port.renewable(), shared, entrance }))
+        let entrance = Entrance {
+            name: port.name(),
+            sockets: sender,
+        };
+        let files: io::Result<Vec<_>> = bound
+            .into_iter()
+            .filter_map(|it| entrance.add(it).transpose())
+            .collect();
+        Ok((
+            files?,
+            Renewable {
+                name: port.name(),
+                keys: port.renewable(),
+                shared,
+                entrance,
+            },
+        ))
     }
 }
 
@@ -257,16 +277,27 @@ mod tests {
         }
 
         fn renew(&self, shared: &(dyn Any + Send + Sync)) {
-            shared.downcast_ref::<AtomicUsize>().unwrap().fetch_add(1, Ordering::Relaxed);
+            shared
+                .downcast_ref::<AtomicUsize>()
+                .unwrap()
+                .fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[test]
     fn a_door_takes_new_values_of_its_own_section() {
         let renewed = Arc::new(AtomicUsize::new(0));
-        let entrance = Entrance { name: "http", sockets: unbounded_channel().0 };
+        let entrance = Entrance {
+            name: "http",
+            sockets: unbounded_channel().0,
+        };
         let shared = Arc::<AtomicUsize>::clone(&renewed);
-        let port = Renewable { name: "http", keys: Named("http").renewable(), shared, entrance };
+        let port = Renewable {
+            name: "http",
+            keys: Named("http").renewable(),
+            shared,
+            entrance,
+        };
         for (section, times) in [("metrics", 0), ("http", 1)] {
             port.renew(&Named(section));
             assert_eq!(renewed.load(Ordering::Relaxed), times, "{section}");

@@ -3,7 +3,9 @@
 
 use bytes::Bytes;
 use windlass_config::Error;
-use windlass_engine::{BulkCommand, Cursor, Patterns, PolicyRow, QueueCommand, QueueRow, QueueSettings, Reply};
+use windlass_engine::{
+    BulkCommand, Cursor, Patterns, PolicyRow, QueueCommand, QueueRow, QueueSettings, Reply,
+};
 
 use crate::config::{self, Config};
 use crate::reconcile::configured;
@@ -18,8 +20,17 @@ use windlass_hub::Broker;
 /// [`Error::Senseless`], with the queue.
 pub(crate) fn patterns(config: &Config) -> Result<Patterns<QueueSettings>, Error> {
     let of = |(queue, section): (&String, &config::Queue)| match config::policy(section) {
-        Ok(policy) => Ok((Bytes::from(queue.clone()), QueueSettings { rules: rules::of(section), policy })),
-        Err(reason) => Err(Error::senseless("queues", format!("{}: {reason}", queue.escape_debug()))),
+        Ok(policy) => Ok((
+            Bytes::from(queue.clone()),
+            QueueSettings {
+                rules: rules::of(section),
+                policy,
+            },
+        )),
+        Err(reason) => Err(Error::senseless(
+            "queues",
+            format!("{}: {reason}", queue.escape_debug()),
+        )),
     };
     config.queues.iter().map(of).collect()
 }
@@ -31,12 +42,19 @@ pub(crate) fn take_back(
     before: &Patterns<QueueSettings>,
     now: &Patterns<QueueSettings>,
 ) -> Vec<(Bytes, Bytes)> {
-    let policy =
-        |of: &Patterns<QueueSettings>, queue: &Bytes| of.find(queue).map(|it| it.policy.clone()).unwrap_or_default();
+    let policy = |of: &Patterns<QueueSettings>, queue: &Bytes| {
+        of.find(queue)
+            .map(|it| it.policy.clone())
+            .unwrap_or_default()
+    };
     let mut own = configured(broker, |row| Some(own(row)?.set.clone()?.0));
     own.retain(|queue, _| policy(before, queue) != policy(now, queue));
     own.retain(|queue, _| {
-        let forget = QueueCommand::SetPolicy { queue: queue.clone(), policy: None, by: Bytes::new() };
+        let forget = QueueCommand::SetPolicy {
+            queue: queue.clone(),
+            policy: None,
+            by: Bytes::new(),
+        };
         broker.ask(forget.into()).is_ok()
     });
     own.into_iter().collect()
@@ -49,14 +67,23 @@ fn own(row: &QueueRow) -> Option<&PolicyRow> {
 
 /// Sets what holds for queues, and has the engine read the keys of jobs that are there.
 pub(crate) fn agree(broker: &dyn Broker, patterns: Patterns<QueueSettings>) {
-    let has_keys = patterns.iter().any(|(_, settings)| settings.policy.has_keys())
-        || configured(broker, |row| own(row).map(|row| row.policy.has_keys())).into_values().any(|has_keys| has_keys);
+    let has_keys = patterns
+        .iter()
+        .any(|(_, settings)| settings.policy.has_keys())
+        || configured(broker, |row| own(row).map(|row| row.policy.has_keys()))
+            .into_values()
+            .any(|has_keys| has_keys);
     let _ = broker.ask(QueueCommand::SetPatterns(Box::new(patterns)).into());
     let mut after = has_keys.then(Cursor::default);
     while let Some(page) = after {
-        let read = BulkCommand::ReadKeys { after: page, limit: u32::MAX };
+        let read = BulkCommand::ReadKeys {
+            after: page,
+            limit: u32::MAX,
+        };
         let Ok(Reply::Mutated { next, .. }) = broker.ask(read.into()) else {
-            tracing::error!("the keys of waiting jobs cannot be read: until the next reload they have none");
+            tracing::error!(
+                "the keys of waiting jobs cannot be read: until the next reload they have none"
+            );
             return;
         };
         after = next;
@@ -73,8 +100,13 @@ mod tests {
         let text = "[queues.\"mail-*\"]\nrate = { jobs = 1, per = '1s' }\n[queues.mail-urgent]\n";
         let patterns = patterns(&config(text)).unwrap();
         assert!(patterns.find(b"mail-a").unwrap().policy.rate.is_some());
-        assert_eq!(patterns.find(b"mail-urgent"), Some(&QueueSettings::default()));
-        let error = super::patterns(&config("[queues.q]\nfair = true\n")).unwrap_err().to_string();
+        assert_eq!(
+            patterns.find(b"mail-urgent"),
+            Some(&QueueSettings::default())
+        );
+        let error = super::patterns(&config("[queues.q]\nfair = true\n"))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("q: key must be given"), "{error}");
     }
 }

@@ -26,7 +26,8 @@ pub struct Counter(ProgressBar);
 impl Counter {
     /// Counts from 0. `what`: of what, as in "jobs imported".
     pub fn of(what: &'static str) -> Self {
-        let bar = ProgressBar::new_spinner().with_style(style("{spinner} {human_pos} {msg}, {per_sec}, {elapsed}"));
+        let bar = ProgressBar::new_spinner()
+            .with_style(style("{spinner} {human_pos} {msg}, {per_sec}, {elapsed}"));
         bar.set_message(what);
         Self(bar)
     }
@@ -71,9 +72,14 @@ impl Progress {
         let (ends, ended) = channel::<()>();
         let (directory, read_before) = (directory.to_owned(), bytes_read());
         let thread = thread::spawn(move || {
-            let bar =
-                ProgressBar::no_length().with_style(style("{bar:40} {binary_bytes} of {binary_total_bytes} {msg}"));
-            let every = if bar.is_hidden() { EVERY } else { PICTURE_EVERY };
+            let bar = ProgressBar::no_length().with_style(style(
+                "{bar:40} {binary_bytes} of {binary_total_bytes} {msg}",
+            ));
+            let every = if bar.is_hidden() {
+                EVERY
+            } else {
+                PICTURE_EVERY
+            };
             let (started, mut said_at, mut all) = (Instant::now(), Instant::now(), None);
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 let all = *all.get_or_insert_with(|| directory_bytes(&directory));
@@ -88,15 +94,27 @@ impl Progress {
             }
             bar.finish_and_clear();
         });
-        Self { ends: Some(ends), thread: Some(thread) }
+        Self {
+            ends: Some(ends),
+            thread: Some(thread),
+        }
     }
 }
 
 /// A line in the log, unless the terminal shows the same.
 fn report(read: u64, all: u64, elapsed: Duration, to_log: bool) {
-    let task = if read < all { "reading the data directory" } else { "putting the jobs that were read in order" };
+    let task = if read < all {
+        "reading the data directory"
+    } else {
+        "putting the jobs that were read in order"
+    };
     if to_log {
-        tracing::info!(read_mib = read, of_mib = all, seconds = elapsed.as_secs(), "{task}");
+        tracing::info!(
+            read_mib = read,
+            of_mib = all,
+            seconds = elapsed.as_secs(),
+            "{task}"
+        );
     }
     notify::extend_start(3 * EVERY, &format!("{task}: {read} of {all} MiB"));
 }
@@ -115,7 +133,9 @@ impl Drop for Progress {
 /// Bytes that this process has read by system calls.
 fn bytes_read() -> u64 {
     let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok());
+    let read = io
+        .lines()
+        .find_map(|line| line.strip_prefix("rchar: ")?.parse().ok());
     read.unwrap_or_default()
 }
 

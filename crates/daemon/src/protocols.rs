@@ -25,21 +25,36 @@ pub(crate) fn names(config: &Config) -> ProtocolNames {
 pub(crate) fn all(config: &Config) -> Result<Vec<Served>, Failure> {
     let mut served = Vec::new();
     for protocol in &config.protocols {
-        let tls = protocol.tls().map_or(Ok(None), |files| handshaker(protocol.name(), files, config))?;
+        let tls = protocol
+            .tls()
+            .map_or(Ok(None), |files| handshaker(protocol.name(), files, config))?;
         let is_certified = protocol.tls().is_some_and(Tls::asks_for_certificates);
         let endpoints = protocol.endpoints(&daemon(config, protocol.name())?)?;
         served.extend(endpoints.into_iter().map(|endpoint| {
-            let endpoint = Endpoint { guarded: endpoint.guarded || is_certified, ..endpoint };
+            let endpoint = Endpoint {
+                guarded: endpoint.guarded || is_certified,
+                ..endpoint
+            };
             let sessions = Arc::new(ArcSwap::from_pointee(Arc::clone(&endpoint.sessions)));
-            Served { endpoint, sessions, tls: tls.clone() }
+            Served {
+                endpoint,
+                sessions,
+                tls: tls.clone(),
+            }
         }));
     }
     Ok(served)
 }
 
-fn handshaker(protocol: &'static str, files: &Tls, config: &Config) -> Result<Option<Arc<Handshaker>>, Failure> {
+fn handshaker(
+    protocol: &'static str,
+    files: &Tls,
+    config: &Config,
+) -> Result<Option<Arc<Handshaker>>, Failure> {
     let handshaker = Handshaker::new(files, config.server.handshake_timeout.into());
-    Ok(handshaker.map_err(|reason| Error::Tls { protocol, reason })?.map(Arc::new))
+    Ok(handshaker
+        .map_err(|reason| Error::Tls { protocol, reason })?
+        .map(Arc::new))
 }
 
 /// What a protocol, or a port, uses of the daemon under this configuration.
@@ -85,7 +100,14 @@ pub(crate) fn bridge(config: &Config) -> Bridge {
 fn failure_values(config: &Config, protocol: &str) -> Patterns<Vec<Bytes>> {
     let values = config.queues.iter().map(|(queue, rules)| {
         let name = rules.aliases.get(protocol).unwrap_or(queue);
-        (name.clone().into(), rules.failure_values.iter().map(|pattern| pattern.clone().into()).collect())
+        (
+            name.clone().into(),
+            rules
+                .failure_values
+                .iter()
+                .map(|pattern| pattern.clone().into())
+                .collect(),
+        )
     });
     values.collect()
 }
@@ -104,9 +126,18 @@ fn resident_mb() -> u64 {
 ///
 /// A queue exists with another kind, or there are too many queues.
 pub(crate) fn make_queues(broker: &dyn Broker, config: &Config) -> Result<(), Failure> {
-    for served in config.protocols.iter().flat_map(|protocol| protocol.queues()) {
-        let create = QueueCommand::Create { queue: served.name.clone(), kind: served.kind };
-        broker.ask(create.into()).map_err(|why| refused(&served, &why))?;
+    for served in config
+        .protocols
+        .iter()
+        .flat_map(|protocol| protocol.queues())
+    {
+        let create = QueueCommand::Create {
+            queue: served.name.clone(),
+            kind: served.kind,
+        };
+        broker
+            .ask(create.into())
+            .map_err(|why| refused(&served, &why))?;
     }
     Ok(())
 }
@@ -117,8 +148,15 @@ pub(crate) fn make_queues(broker: &dyn Broker, config: &Config) -> Result<(), Fa
 ///
 /// The first that has.
 pub(crate) fn check_queues(queues: &[QueueImage], config: &Config) -> Result<(), Failure> {
-    for served in config.protocols.iter().flat_map(|protocol| protocol.queues()) {
-        if queues.iter().any(|queue| queue.name == served.name && queue.kind != served.kind) {
+    for served in config
+        .protocols
+        .iter()
+        .flat_map(|protocol| protocol.queues())
+    {
+        if queues
+            .iter()
+            .any(|queue| queue.name == served.name && queue.kind != served.kind)
+        {
             return Err(refused(&served, &Refusal::WrongKind));
         }
     }
@@ -128,9 +166,16 @@ pub(crate) fn check_queues(queues: &[QueueImage], config: &Config) -> Result<(),
 fn refused(served: &ServedQueue, why: &Refusal) -> Failure {
     let name = String::from_utf8_lossy(&served.name);
     let is_other = *why == Refusal::WrongKind;
-    let advice =
-        if is_other { ": name another queue, or start without this one, then end its jobs and remove it" } else { "" };
-    Error::senseless(served.key.clone(), format!("{}: {why}{advice}", name.escape_debug())).into()
+    let advice = if is_other {
+        ": name another queue, or start without this one, then end its jobs and remove it"
+    } else {
+        ""
+    };
+    Error::senseless(
+        served.key.clone(),
+        format!("{}: {why}{advice}", name.escape_debug()),
+    )
+    .into()
 }
 
 #[cfg(test)]
@@ -150,7 +195,10 @@ mod tests {
             "[queues.a]\nfailure_values = [\"e*\"]\n[queues.b]\nfailure_values = [\"f\"]\naliases.eventmq = \"c\"\n",
         );
         let values = |second: &'static str| {
-            Patterns::from_iter([("a".into(), vec!["e*".into()]), (Bytes::from(second), vec!["f".into()])])
+            Patterns::from_iter([
+                ("a".into(), vec!["e*".into()]),
+                (Bytes::from(second), vec!["f".into()]),
+            ])
         };
         assert_eq!(failure_values(&config, "eventmq"), values("c"));
         assert_eq!(failure_values(&config, "gearman"), values("b"));
@@ -161,15 +209,28 @@ mod tests {
         let files = Files::new(2040);
         let names = |text: &str, is_meant: fn(&Served) -> bool| {
             let served = all(&config(text)).unwrap();
-            let mut names: Vec<_> = served.iter().filter(|it| is_meant(it)).map(|it| it.endpoint.name).collect();
+            let mut names: Vec<_> = served
+                .iter()
+                .filter(|it| is_meant(it))
+                .map(|it| it.endpoint.name)
+                .collect();
             names.dedup();
             names
         };
-        let (guarded, encrypted) = (|it: &Served| it.endpoint.guarded, |it: &Served| it.tls.is_some());
+        let (guarded, encrypted) = (
+            |it: &Served| it.endpoint.guarded,
+            |it: &Served| it.tls.is_some(),
+        );
         let encrypts = format!("[gearman.tls]\n{}", files.toml());
-        assert_eq!((names(&encrypts, guarded), names(&encrypts, encrypted)), (vec![], vec!["gearman"]));
+        assert_eq!(
+            (names(&encrypts, guarded), names(&encrypts, encrypted)),
+            (vec![], vec!["gearman"])
+        );
         let demands = format!("{encrypts}client_ca = {:?}", files.tls.certificate);
-        assert_eq!((names(&demands, guarded), names(&demands, encrypted)), (vec!["gearman"], vec!["gearman"]));
+        assert_eq!(
+            (names(&demands, guarded), names(&demands, encrypted)),
+            (vec!["gearman"], vec!["gearman"])
+        );
         assert_eq!(names("", encrypted), [""; 0]);
     }
 
@@ -177,8 +238,12 @@ mod tests {
     fn a_daemon_has_the_name_of_its_machine_or_of_its_cluster() {
         let mut config = config("");
         let machine = rustix::system::uname();
-        assert_eq!(daemon(&config, "gearman").unwrap().host, machine.nodename().to_bytes());
-        (config.cluster.listen, config.cluster.name) = (vec!["127.0.0.1:7".parse().unwrap()], "ours".to_owned());
+        assert_eq!(
+            daemon(&config, "gearman").unwrap().host,
+            machine.nodename().to_bytes()
+        );
+        (config.cluster.listen, config.cluster.name) =
+            (vec!["127.0.0.1:7".parse().unwrap()], "ours".to_owned());
         assert_eq!(daemon(&config, "gearman").unwrap().host, "ours");
     }
 
@@ -202,8 +267,23 @@ mod tests {
 
     #[test]
     fn listeners_have_their_queues_before_a_client_can_make_others_of_these_names() {
-        let hub = || Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
-        let make = |hub: &Hub, kind| hub.ask(QueueCommand::Create { queue: "ring".into(), kind }.into());
+        let hub = || {
+            Hub::new(
+                Engine::new(Limits::default(), 7),
+                Journal::new(),
+                Durability::Soon,
+                7,
+            )
+        };
+        let make = |hub: &Hub, kind| {
+            hub.ask(
+                QueueCommand::Create {
+                    queue: "ring".into(),
+                    kind,
+                }
+                .into(),
+            )
+        };
         let config = config("spiderq.queue = \"ring\"");
         let first = hub();
         make_queues(&first, &config).unwrap();
@@ -212,7 +292,10 @@ mod tests {
         let second = hub();
         make(&second, QueueKind::Work).unwrap();
         let failure = make_queues(&second, &config).unwrap_err().to_string();
-        assert!(failure.contains("spiderq.queue") && failure.contains("ring"), "{failure}");
+        assert!(
+            failure.contains("spiderq.queue") && failure.contains("ring"),
+            "{failure}"
+        );
     }
 
     #[test]
@@ -220,9 +303,16 @@ mod tests {
         let config = config("spiderq.more = [{ listen = [\"ipc:///b\"], queue = \"b\" }]");
         let served = all(&config).unwrap();
         let named = |name: &'static str, address: &ListenAddress| format!("{name} {address}");
-        let listeners: Vec<String> = config.listeners().map(|it| named(it.protocol, it.address)).collect();
+        let listeners: Vec<String> = config
+            .listeners()
+            .map(|it| named(it.protocol, it.address))
+            .collect();
         let endpoints = served.iter().map(|served| &served.endpoint);
-        let endpoints = endpoints.flat_map(|it| it.listen.iter().map(|listen| named(it.name, &listen.address)));
+        let endpoints = endpoints.flat_map(|it| {
+            it.listen
+                .iter()
+                .map(|listen| named(it.name, &listen.address))
+        });
         assert_eq!(endpoints.collect::<Vec<_>>(), listeners);
         assert_eq!(listeners.len(), 9);
     }

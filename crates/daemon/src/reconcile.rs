@@ -32,7 +32,9 @@ pub(crate) fn agree<O, N>(
     }
     for (name, new, is_change) in to_set {
         match (broker.ask(set(name.clone(), Some(new))), is_change) {
-            (Err(why), _) => done.refused.push((String::from_utf8_lossy(&name).into_owned(), why)),
+            (Err(why), _) => done
+                .refused
+                .push((String::from_utf8_lossy(&name).into_owned(), why)),
             (Ok(_), true) => done.changed += 1,
             (Ok(_), false) => done.new += 1,
         }
@@ -41,12 +43,23 @@ pub(crate) fn agree<O, N>(
 }
 
 /// The queues with this setting.
-pub(crate) fn configured<T>(broker: &dyn Broker, of: impl Fn(&QueueRow) -> Option<T>) -> BTreeMap<Bytes, T> {
+pub(crate) fn configured<T>(
+    broker: &dyn Broker,
+    of: impl Fn(&QueueRow) -> Option<T>,
+) -> BTreeMap<Bytes, T> {
     let (mut found, mut after) = (BTreeMap::new(), Some(Cursor::default()));
     while let Some(page) = after {
-        let query = Query::Configured { after: page, limit: u32::MAX };
-        let Ok(Reply::Queues { rows, next }) = broker.ask(query.into()) else { break };
-        found.extend(rows.iter().filter_map(|row| Some((row.name.clone(), of(row)?))));
+        let query = Query::Configured {
+            after: page,
+            limit: u32::MAX,
+        };
+        let Ok(Reply::Queues { rows, next }) = broker.ask(query.into()) else {
+            break;
+        };
+        found.extend(
+            rows.iter()
+                .filter_map(|row| Some((row.name.clone(), of(row)?))),
+        );
         after = next;
     }
     found
@@ -66,15 +79,28 @@ pub(crate) struct Reconciliation {
 
 impl fmt::Display for Reconciliation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, new, changed, removed, same, .. } = self;
-        write!(f, "{key}: {new} new, {changed} changed, {removed} removed, {same} unchanged")
+        let Self {
+            key,
+            new,
+            changed,
+            removed,
+            same,
+            ..
+        } = self;
+        write!(
+            f,
+            "{key}: {new} new, {changed} changed, {removed} removed, {same} unchanged"
+        )
     }
 }
 
 impl Reconciliation {
     /// An empty result.
     pub(crate) fn new(key: &'static str) -> Self {
-        Self { key, ..Self::default() }
+        Self {
+            key,
+            ..Self::default()
+        }
     }
 
     /// Whether there is nothing to report: no entries now, and none before.
@@ -104,10 +130,22 @@ mod tests {
         let said = |done: Reconciliation| captured(&Log::default(), || done.report());
         let new = || Reconciliation::new("queues");
         assert_eq!(said(new()), "");
-        let counts = said(Reconciliation { new: 1, changed: 2, removed: 3, same: 4, ..new() });
-        assert!(counts.ends_with("queues: 1 new, 2 changed, 3 removed, 4 unchanged\n"), "{counts}");
+        let counts = said(Reconciliation {
+            new: 1,
+            changed: 2,
+            removed: 3,
+            same: 4,
+            ..new()
+        });
+        assert!(
+            counts.ends_with("queues: 1 new, 2 changed, 3 removed, 4 unchanged\n"),
+            "{counts}"
+        );
         assert_eq!(said(Reconciliation { same: 1, ..new() }).lines().count(), 1);
-        let refused = said(Reconciliation { refused: vec![("q".to_owned(), Refusal::InUse)], ..new() });
+        let refused = said(Reconciliation {
+            refused: vec![("q".to_owned(), Refusal::InUse)],
+            ..new()
+        });
         assert_eq!(refused.lines().count(), 2, "{refused}");
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_config::Error;
-use windlass_engine::{Cursor, Engine, NewSchedule, Protocol, Query, Reply, Schedule, ScheduleCommand, ScheduleRef};
+use windlass_engine::{
+    Cursor, Engine, NewSchedule, Protocol, Query, Reply, Schedule, ScheduleCommand, ScheduleRef,
+};
 use windlass_session::protocol::Schedules;
 
 use crate::config::Config;
@@ -39,7 +41,10 @@ pub(crate) fn wanted(config: &Config) -> Result<Vec<Recurring>, Error> {
             for NewSchedule { key, .. } in &mut schedules.entries {
                 *key = key.take().map(|name| configured_name(&name));
             }
-            wanted.push(Recurring { protocol: protocol.id(), schedules });
+            wanted.push(Recurring {
+                protocol: protocol.id(),
+                schedules,
+            });
         }
     }
     Ok(wanted)
@@ -52,21 +57,44 @@ fn configured_name(name: &[u8]) -> Bytes {
 /// Sets which schedules of the configuration make up for no missed run.
 pub(crate) fn set_missed(engine: &mut Engine, config: &Config) {
     let of = |protocol: &Arc<dyn windlass_session::protocol::Protocol>| {
-        let names = protocol.schedules().ok().flatten().map(|schedules| schedules.skip_missed).unwrap_or_default();
+        let names = protocol
+            .schedules()
+            .ok()
+            .flatten()
+            .map(|schedules| schedules.skip_missed)
+            .unwrap_or_default();
         let id = protocol.id();
-        names.into_iter().map(move |name| (id, configured_name(&name)))
+        names
+            .into_iter()
+            .map(move |name| (id, configured_name(&name)))
     };
     engine.skip_missed(config.protocols.iter().flat_map(of).collect());
 }
 
 /// Reconciles the engine's schedules with the configuration.
-pub(crate) fn agree(broker: &dyn Broker, Recurring { protocol, schedules }: Recurring) -> Reconciliation {
-    let wanted = schedules.entries.into_iter().map(|new| (new.key.clone().unwrap_or_default(), new));
+pub(crate) fn agree(
+    broker: &dyn Broker,
+    Recurring {
+        protocol,
+        schedules,
+    }: Recurring,
+) -> Reconciliation {
+    let wanted = schedules
+        .entries
+        .into_iter()
+        .map(|new| (new.key.clone().unwrap_or_default(), new));
     let set = |key, new: Option<NewSchedule>| match new {
         Some(new) => ScheduleCommand::Set(Box::new(new)).into(),
         None => ScheduleCommand::Remove(ScheduleRef::Key { protocol, key }).into(),
     };
-    reconcile::agree(schedules.key, broker, configured(broker, protocol), wanted, is_same, set)
+    reconcile::agree(
+        schedules.key,
+        broker,
+        configured(broker, protocol),
+        wanted,
+        is_same,
+        set,
+    )
 }
 
 fn is_same(old: &Schedule, new: &NewSchedule) -> bool {
@@ -79,8 +107,14 @@ fn configured(broker: &dyn Broker, protocol: Protocol) -> BTreeMap<Bytes, Schedu
     let ours = |row: Schedule| Some((row.key.clone().filter(is_ours)?, row));
     let (mut found, mut after) = (BTreeMap::new(), Some(Cursor::default()));
     while let Some(page) = after {
-        let query = Query::Schedules { protocol: Some(protocol), after: page, limit: u32::MAX };
-        let Ok(Reply::Schedules { rows, next }) = broker.ask(query.into()) else { break };
+        let query = Query::Schedules {
+            protocol: Some(protocol),
+            after: page,
+            limit: u32::MAX,
+        };
+        let Ok(Reply::Schedules { rows, next }) = broker.ask(query.into()) else {
+            break;
+        };
         found.extend(rows.into_iter().filter_map(ours));
         after = next;
     }
@@ -110,7 +144,14 @@ mod tests {
 
     /// New, changed, removed, unchanged.
     fn agree_on(hub: &Hub, text: &str) -> (usize, usize, usize, usize) {
-        let Reconciliation { new, changed, removed, same, refused, .. } = agree(hub, wanted_of(text));
+        let Reconciliation {
+            new,
+            changed,
+            removed,
+            same,
+            refused,
+            ..
+        } = agree(hub, wanted_of(text));
         assert_eq!(refused, []);
         (new, changed, removed, same)
     }
@@ -118,7 +159,10 @@ mod tests {
     #[test]
     fn only_changed_entries_are_changed() {
         let hub = hub(Limits::default());
-        let (a, b) = (entry("* * * * *", "type = 'A'"), entry("0  1 * * *", "type = 'B', args = [1]"));
+        let (a, b) = (
+            entry("* * * * *", "type = 'A'"),
+            entry("0  1 * * *", "type = 'B', args = [1]"),
+        );
         assert!(agree(&hub, wanted_of("")).is_of_nothing());
         assert_eq!(agree_on(&hub, &(a.clone() + &b)), (2, 0, 0, 0));
         let before = configured(&hub, Protocol::FAKTORY);
@@ -128,9 +172,16 @@ mod tests {
         let b = entry("0 1 * * *", "type = 'B', args = [2]");
         assert_eq!(agree_on(&hub, &(a.clone() + &b)), (0, 1, 0, 1));
         let changed = configured(&hub, Protocol::FAKTORY);
-        let at = |map: &BTreeMap<Bytes, Schedule>| map.values().map(|row| (row.id, row.next_at)).collect::<Vec<_>>();
+        let at = |map: &BTreeMap<Bytes, Schedule>| {
+            map.values()
+                .map(|row| (row.id, row.next_at))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(at(&changed), at(&before), "its next run stays");
-        assert_eq!(agree_on(&hub, &(a + &entry("0 2 * * *", "type = 'B', args = [2]"))), (1, 0, 1, 1));
+        assert_eq!(
+            agree_on(&hub, &(a + &entry("0 2 * * *", "type = 'B', args = [2]"))),
+            (1, 0, 1, 1)
+        );
         assert_eq!(agree_on(&hub, ""), (0, 0, 2, 0));
         assert!(configured(&hub, Protocol::FAKTORY).is_empty());
     }
@@ -145,20 +196,34 @@ mod tests {
         assert_eq!(agree_on(&hub, &two(1, 2)), (2, 0, 0, 0));
         assert_eq!(agree_on(&hub, &two(1, 2)), (0, 0, 0, 2));
         assert_eq!(agree_on(&hub, &two(1, 3)), (0, 1, 0, 1));
-        assert_eq!(agree_on(&hub, &entry("* * * * *", "type = 'A', args = [3]")), (0, 1, 1, 0));
+        assert_eq!(
+            agree_on(&hub, &entry("* * * * *", "type = 'A', args = [3]")),
+            (0, 1, 1, 0)
+        );
     }
 
     #[test]
     fn schedules_of_clients_stay_untouched() {
         let hub = hub(Limits::default());
-        let mut others = wanted_of(&(1..=5).map(|n| entry("* * * * *", &format!("type = 'O{n}'"))).collect::<String>())
-            .schedules
-            .entries;
-        others.iter_mut().zip(0..).for_each(|(schedule, n)| schedule.key = [None, Some("mine".into())][n % 2].clone());
+        let mut others = wanted_of(
+            &(1..=5)
+                .map(|n| entry("* * * * *", &format!("type = 'O{n}'")))
+                .collect::<String>(),
+        )
+        .schedules
+        .entries;
+        others
+            .iter_mut()
+            .zip(0..)
+            .for_each(|(schedule, n)| schedule.key = [None, Some("mine".into())][n % 2].clone());
         others[2].job.protocol = Protocol::GEARMAN;
         others[2].key = Some(format!("{CONFIGURED}x").into());
-        others.into_iter().for_each(|schedule| drop(hub.ask(ScheduleCommand::Set(Box::new(schedule)).into())));
-        let five = (1..=5).map(|n| entry("* * * * *", &format!("type = 'A{n}'"))).collect::<String>();
+        others
+            .into_iter()
+            .for_each(|schedule| drop(hub.ask(ScheduleCommand::Set(Box::new(schedule)).into())));
+        let five = (1..=5)
+            .map(|n| entry("* * * * *", &format!("type = 'A{n}'")))
+            .collect::<String>();
         assert_eq!(agree_on(&hub, &five), (5, 0, 0, 0));
         assert_eq!(agree_on(&hub, &five), (0, 0, 0, 5));
         assert_eq!(agree_on(&hub, ""), (0, 0, 5, 0));
@@ -169,10 +234,26 @@ mod tests {
 
     #[test]
     fn refused_entries_are_reported_by_name() {
-        let hub = hub(Limits { schedules_max: 1, ..Limits::default() });
-        let reconcile = agree(&hub, wanted_of(&(entry("@daily", "type = 'A'") + &entry("@daily", "type = 'B'"))));
-        let refused = vec![("configuration: B @daily".to_owned(), Capacity::Schedules.exceeded(1_u32, 1_u32))];
-        assert_eq!(reconcile, Reconciliation { new: 1, refused, ..Reconciliation::new("faktory.cron") });
+        let hub = hub(Limits {
+            schedules_max: 1,
+            ..Limits::default()
+        });
+        let reconcile = agree(
+            &hub,
+            wanted_of(&(entry("@daily", "type = 'A'") + &entry("@daily", "type = 'B'"))),
+        );
+        let refused = vec![(
+            "configuration: B @daily".to_owned(),
+            Capacity::Schedules.exceeded(1_u32, 1_u32),
+        )];
+        assert_eq!(
+            reconcile,
+            Reconciliation {
+                new: 1,
+                refused,
+                ..Reconciliation::new("faktory.cron")
+            }
+        );
         // A removal makes room.
         assert_eq!(agree_on(&hub, &entry("@daily", "type = 'B'")), (1, 0, 1, 0));
     }

@@ -16,7 +16,10 @@ pub(crate) struct Retry {
 
 impl Retry {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { timeout: config.server.in_use_timeout.into(), since: None }
+        Self {
+            timeout: config.server.in_use_timeout.into(),
+            since: None,
+        }
     }
 
     /// Whether to try again. The first call logs a warning.
@@ -45,8 +48,17 @@ mod tests {
             let mut config = fixture::config("");
             config.server.in_use_timeout = Period::from_secs(seconds);
             let mut trying = Retry::new(&config);
-            let said = captured(|| assert_eq!([(); 3].map(|()| trying.goes_on(&"the address")), [goes_on; 3]));
-            assert_eq!(said.matches("in use: trying again").count(), lines, "{said}");
+            let said = captured(|| {
+                assert_eq!(
+                    [(); 3].map(|()| trying.goes_on(&"the address")),
+                    [goes_on; 3]
+                )
+            });
+            assert_eq!(
+                said.matches("in use: trying again").count(),
+                lines,
+                "{said}"
+            );
         }
     }
 }

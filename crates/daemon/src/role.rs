@@ -39,11 +39,20 @@ pub(crate) enum Roles {
 pub(crate) type Parts<'a> = (&'a Acceptor, &'a Figures, &'a Exports);
 
 impl Roles {
-    pub(crate) fn new(place: Place, config: &Config, budget: &Arc<Budget>, served: &[Served]) -> Self {
+    pub(crate) fn new(
+        place: Place,
+        config: &Config,
+        budget: &Arc<Budget>,
+        served: &[Served],
+    ) -> Self {
         match place {
-            Place::Alone(store) => Self::Alone(Box::new(Prepared::new(*store, config, Arc::clone(budget)))),
+            Place::Alone(store) => {
+                Self::Alone(Box::new(Prepared::new(*store, config, Arc::clone(budget))))
+            }
             Place::Cluster(listening) => {
-                let publications = served.iter().filter_map(|it| it.endpoint.publications.clone());
+                let publications = served
+                    .iter()
+                    .filter_map(|it| it.endpoint.publications.clone());
                 Self::Cluster(Joining::new(listening, budget, publications))
             }
         }
@@ -68,7 +77,15 @@ impl Roles {
         parts: Parts<'a>,
         (view, yields): (Arc<View>, UnboundedReceiver<()>),
     ) -> Result<Running<'a>, Failure> {
-        let mut running = Running { config, in_force, parts, room: None, cluster: None, view, yields };
+        let mut running = Running {
+            config,
+            in_force,
+            parts,
+            room: None,
+            cluster: None,
+            view,
+            yields,
+        };
         match self {
             Self::Alone(prepared) => {
                 parts.0.enter_room(prepared.hub());
@@ -101,7 +118,9 @@ impl Running<'_> {
         let (acceptor, figures, exports) = self.parts;
         // A leader's commits go over a network: serving threads do not wait for them.
         let slots = self.cluster.is_none().then(|| acceptor.thread_slots());
-        let room = prepared.start((self.config, wanted), slots, exports).await?;
+        let room = prepared
+            .start((self.config, wanted), slots, exports)
+            .await?;
         figures.enter_room(room.figures());
         self.room = Some(room);
         Ok(())
@@ -121,7 +140,9 @@ impl Running<'_> {
             if let Err(failure) = self.lead_when_possible().await {
                 return failure;
             }
-            let (Some(room), yields) = (&self.room, &mut self.yields) else { return std::future::pending().await };
+            let (Some(room), yields) = (&self.room, &mut self.yields) else {
+                return std::future::pending().await;
+            };
             let why = tokio::select! {
                 failure = room.watch(self.in_force) => Some(failure),
                 Some(()) = yields.recv() => None,
@@ -142,7 +163,9 @@ impl Running<'_> {
 
     /// One of several daemons waits for the lease, and leads then.
     async fn lead_when_possible(&mut self) -> Result<(), Failure> {
-        let Some(cluster) = self.cluster.as_ref().filter(|_| self.room.is_none()) else { return Ok(()) };
+        let Some(cluster) = self.cluster.as_ref().filter(|_| self.room.is_none()) else {
+            return Ok(());
+        };
         let (acceptor, ..) = self.parts;
         let store = cluster.stand_by(self.config).await?;
         let prepared = Prepared::succeeding(store, self.config, Arc::clone(acceptor.budget()));
@@ -151,7 +174,9 @@ impl Running<'_> {
         let begun_with = self.in_force.load_full();
         desired::set_up(&begun_with, &hub);
         self.begin(prepared, Desired::of(&begun_with)?).await?;
-        self.cluster.iter().for_each(|cluster| cluster.take_over(&hub));
+        self.cluster
+            .iter()
+            .for_each(|cluster| cluster.take_over(&hub));
         acceptor.enter_room(&hub);
         let in_force = self.in_force.load_full();
         if !Arc::ptr_eq(&begun_with, &in_force) {
@@ -168,11 +193,16 @@ impl Running<'_> {
 
     /// This daemon leads no more, and is an edge again. Its clients are closed.
     async fn step_down(&mut self, why: Option<Failure>) {
-        let (Some(room), Some(cluster)) = (self.room.take(), &self.cluster) else { return };
+        let (Some(room), Some(cluster)) = (self.room.take(), &self.cluster) else {
+            return;
+        };
         let (acceptor, figures, exports) = self.parts;
         match &why {
             Some(Failure::Deposed(why)) => {
-                tracing::warn!(why, "this daemon leads no more, and goes on for the next leader")
+                tracing::warn!(
+                    why,
+                    "this daemon leads no more, and goes on for the next leader"
+                )
             }
             Some(failure) => tracing::error!(%failure, "this daemon leads no more"),
             None => tracing::info!("this daemon leads no more: an operator has asked for that"),
@@ -217,11 +247,20 @@ impl Running<'_> {
     ///
     /// The last commit did not reach the store.
     pub(crate) async fn finish(self) -> Result<(), Failure> {
-        let Self { room, cluster, in_force, .. } = self;
+        let Self {
+            room,
+            cluster,
+            in_force,
+            ..
+        } = self;
         match (cluster, &room) {
             // Workers of a cluster claim their jobs of the next leader.
             (Some(cluster), _) => cluster.finish(),
-            (None, Some(room)) if !Duration::from(in_force.load().server.return_grace).is_zero() => room.leave_jobs(),
+            (None, Some(room))
+                if !Duration::from(in_force.load().server.return_grace).is_zero() =>
+            {
+                room.leave_jobs()
+            }
             (None, _) => {}
         }
         limited::finish();
@@ -294,7 +333,11 @@ mod tests {
             (Some(-5_001), "is wrong"),
         ] {
             let said = captured(|| log_clock(ahead_ms, &mut is_wrong));
-            assert_eq!((said.is_empty(), said.contains(expected)), (expected.is_empty(), true), "{ahead_ms:?}: {said}");
+            assert_eq!(
+                (said.is_empty(), said.contains(expected)),
+                (expected.is_empty(), true),
+                "{ahead_ms:?}: {said}"
+            );
         }
     }
 }

@@ -16,8 +16,12 @@ pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
 
 /// The rules of single queues in the configuration that differ from the default.
 pub(crate) fn wanted(config: &Config) -> Rules {
-    let all = config.queues.iter().map(|(queue, section)| (Bytes::from(queue.clone()), of(section)));
-    all.filter(|(queue, rules)| !is_pattern(queue) && *rules != QueueRules::default()).collect()
+    let all = config
+        .queues
+        .iter()
+        .map(|(queue, section)| (Bytes::from(queue.clone()), of(section)));
+    all.filter(|(queue, rules)| !is_pattern(queue) && *rules != QueueRules::default())
+        .collect()
 }
 
 /// The rules in a section.
@@ -32,7 +36,9 @@ pub(crate) fn of(queue: &config::Queue) -> QueueRules {
                 ms => Backoff::Doubling(ms),
             },
         }),
-        body_bytes_max: queue.body_bytes_max.map(|max| u32::try_from(max.0).unwrap_or(u32::MAX)),
+        body_bytes_max: queue
+            .body_bytes_max
+            .map(|max| u32::try_from(max.0).unwrap_or(u32::MAX)),
         ttl_ms: queue.ttl.map(Period::as_ms),
         dead_ms: queue.dead.and_then(|dead| dead.ttl).map(Period::as_ms),
         dead_max: queue.dead.and_then(|dead| dead.max),
@@ -43,9 +49,17 @@ pub(crate) fn of(queue: &config::Queue) -> QueueRules {
 
 /// The queues that all protocols share.
 pub(crate) fn bridge(config: &Config) -> Bridge {
-    let named = config.queues.iter().filter_map(|(queue, rules)| Some((Bytes::from(queue.clone()), rules.bridge?)));
+    let named = config
+        .queues
+        .iter()
+        .filter_map(|(queue, rules)| Some((Bytes::from(queue.clone()), rules.bridge?)));
     Bridge {
-        patterns: config.bridge.queues.iter().map(|pattern| Bytes::from(pattern.clone())).collect(),
+        patterns: config
+            .bridge
+            .queues
+            .iter()
+            .map(|pattern| Bytes::from(pattern.clone()))
+            .collect(),
         named: named.collect(),
     }
 }
@@ -53,9 +67,20 @@ pub(crate) fn bridge(config: &Config) -> Bridge {
 /// Reconciles the engine's rules with the configuration.
 pub(crate) fn agree(broker: &dyn Broker, wanted: Rules) -> Reconciliation {
     let set = |queue, rules: Option<QueueRules>| {
-        QueueCommand::SetRules { queue, rules: rules.unwrap_or_default().into() }.into()
+        QueueCommand::SetRules {
+            queue,
+            rules: rules.unwrap_or_default().into(),
+        }
+        .into()
     };
-    reconcile::agree("queues", broker, configured(broker, ruled), wanted, PartialEq::eq, set)
+    reconcile::agree(
+        "queues",
+        broker,
+        configured(broker, ruled),
+        wanted,
+        PartialEq::eq,
+        set,
+    )
 }
 
 fn ruled(row: &QueueRow) -> Option<QueueRules> {
@@ -77,25 +102,56 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_engine_and_only_what_changed_is_changed() {
-        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
+        let hub = Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        );
         let agree_on = |text: &str| {
-            let Reconciliation { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
+            let Reconciliation {
+                new,
+                changed,
+                removed,
+                same,
+                refused,
+                ..
+            } = agree(&hub, wanted_of(text));
             assert_eq!(refused, []);
             assert_eq!(configured(&hub, ruled), wanted_of(text));
             (new, changed, removed, same)
         };
-        let a =
-            "[queues.\"a b\"]\ncodec = \"json\"\nretry = { count = 3, backoff = \"2s\" }\nbody_bytes_max = \"1KiB\"\n";
+        let a = "[queues.\"a b\"]\ncodec = \"json\"\nretry = { count = 3, backoff = \"2s\" }\nbody_bytes_max = \"1KiB\"\n";
         assert_eq!(agree_on(""), (0, 0, 0, 0));
         assert_eq!(agree_on("[queues.plain]\n"), (0, 0, 0, 0), "the default");
-        assert_eq!(agree_on(&format!("{a}[queues.b]\nretry.count = -1\n")), (2, 0, 0, 0));
-        assert_eq!(agree_on(&format!("{a}[queues.b]\nretry.count = -1\n")), (0, 0, 0, 2));
-        assert_eq!(agree_on(&format!("{a}[queues.b]\ncodec = \"base64\"\n")), (0, 1, 0, 1));
+        assert_eq!(
+            agree_on(&format!("{a}[queues.b]\nretry.count = -1\n")),
+            (2, 0, 0, 0)
+        );
+        assert_eq!(
+            agree_on(&format!("{a}[queues.b]\nretry.count = -1\n")),
+            (0, 0, 0, 2)
+        );
+        assert_eq!(
+            agree_on(&format!("{a}[queues.b]\ncodec = \"base64\"\n")),
+            (0, 1, 0, 1)
+        );
         assert_eq!(agree_on(a), (0, 0, 1, 1));
-        let retry = Retry { failures_max: 3, losses_max: 0, backoff: Backoff::Doubling(2_000) };
-        let rules =
-            QueueRules { codec: Codec::Json, retry: Some(retry), body_bytes_max: Some(1_024), ..QueueRules::default() };
-        assert_eq!(configured(&hub, ruled), Rules::from([(Bytes::from_static(b"a b"), rules)]));
+        let retry = Retry {
+            failures_max: 3,
+            losses_max: 0,
+            backoff: Backoff::Doubling(2_000),
+        };
+        let rules = QueueRules {
+            codec: Codec::Json,
+            retry: Some(retry),
+            body_bytes_max: Some(1_024),
+            ..QueueRules::default()
+        };
+        assert_eq!(
+            configured(&hub, ruled),
+            Rules::from([(Bytes::from_static(b"a b"), rules)])
+        );
         assert_eq!(agree_on(""), (0, 0, 1, 0));
     }
 
@@ -109,6 +165,9 @@ mod tests {
             dedup_ms: Some(300_000),
             ..QueueRules::default()
         };
-        assert_eq!(wanted_of(text), Rules::from([(Bytes::from_static(b"q"), rules)]));
+        assert_eq!(
+            wanted_of(text),
+            Rules::from([(Bytes::from_static(b"q"), rules)])
+        );
     }
 }

@@ -41,7 +41,10 @@ pub fn run(
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let values = Values::of(config);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(no_threads)?;
     // Log rotation (SIGHUP) or a status request (SIGTTIN) must not end the daemon while it reads a large journal: it
     // handles the signal afterwards.
     let early = {
@@ -64,7 +67,13 @@ pub fn run(
         sockets.bind_private(config);
     }
     warnings::exposed(config);
-    let outcome = runtime.block_on(serve((config, values), (place, sockets), early, &reread, ready));
+    let outcome = runtime.block_on(serve(
+        (config, values),
+        (place, sockets),
+        early,
+        &reread,
+        ready,
+    ));
     if outcome.is_err() {
         // A port's thread may wait for the store for ever, and the process ends.
         runtime.shutdown_background();
@@ -75,9 +84,21 @@ pub fn run(
 /// Starts the threads that serve connections.
 fn start_threads(config: &Config, shared: Shared) -> Result<(Threads, Arc<Acceptor>), Failure> {
     let server = &config.server;
-    let threads = (server.threads_or_default(), server.helpers(config.durability == Durability::Sync));
-    let (threads, thread_slots) = Threads::start(threads, &shared, server.poll).map_err(no_threads)?;
-    Ok((threads, Arc::new(Acceptor::new(protocols::names(config), thread_slots, shared, places(config)))))
+    let threads = (
+        server.threads_or_default(),
+        server.helpers(config.durability == Durability::Sync),
+    );
+    let (threads, thread_slots) =
+        Threads::start(threads, &shared, server.poll).map_err(no_threads)?;
+    Ok((
+        threads,
+        Arc::new(Acceptor::new(
+            protocols::names(config),
+            thread_slots,
+            shared,
+            places(config),
+        )),
+    ))
 }
 
 async fn serve(
@@ -92,28 +113,65 @@ async fn serve(
     let roles = Roles::new(place, config, &budget, &sockets.served);
     let shared = Shared::new(roles.broker(), budget, bounds(config));
     let (threads, acceptor) = start_threads(config, shared)?;
-    let Sockets { served, bound, ports, late } = sockets;
+    let Sockets {
+        served,
+        bound,
+        ports,
+        late,
+    } = sockets;
     // Until here a signal to stop ends the process at once: nothing has begun.
     let signals = Signals::new(early)?;
     ready()?;
     let (control, (requests, yields)) = Control::new();
     control.set_places(&config.places);
-    let (exports, figures) = (Exports::of(&config.data_dir), Figures::new(&acceptor, &served));
-    let mut roles =
-        roles.start((config, &in_force, wanted), (&acceptor, &figures, &exports), (control.view(), yields)).await?;
+    let (exports, figures) = (
+        Exports::of(&config.data_dir),
+        Figures::new(&acceptor, &served),
+    );
+    let mut roles = roles
+        .start(
+            (config, &in_force, wanted),
+            (&acceptor, &figures, &exports),
+            (control.view(), yields),
+        )
+        .await?;
     let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
-    ports.iter().for_each(|port| port.bound().iter().for_each(|bound| addresses.note(port.name(), bound)));
-    let (_socket_files, ports) =
-        open_ports(ports, config, (&served, &figures, &exports), &acceptor, (&control, &stop))?;
+    ports.iter().for_each(|port| {
+        port.bound()
+            .iter()
+            .for_each(|bound| addresses.note(port.name(), bound))
+    });
+    let (_socket_files, ports) = open_ports(
+        ports,
+        config,
+        (&served, &figures, &exports),
+        &acceptor,
+        (&control, &stop),
+    )?;
     let entrances: Vec<_> = ports.iter().map(|port| port.entrance().clone()).collect();
     for late in late {
-        tokio::spawn(late.serve(config.server.clone(), Arc::clone(&acceptor), entrances.clone()));
+        tokio::spawn(late.serve(
+            config.server.clone(),
+            Arc::clone(&acceptor),
+            entrances.clone(),
+        ));
     }
     announce(&addresses, config)?;
     notify::ready();
-    let reloader = Reloader::new((config, &in_force, values), (&served, &ports), &acceptor, reread);
-    let mut events = MainEvents { signals, control, requests, acceptor: &acceptor, reloader };
+    let reloader = Reloader::new(
+        (config, &in_force, values),
+        (&served, &ports),
+        &acceptor,
+        reread,
+    );
+    let mut events = MainEvents {
+        signals,
+        control,
+        requests,
+        acceptor: &acceptor,
+        reloader,
+    };
     let outcome = tokio::select! {
         why = events.next_stop() => {
             tracing::info!(why, "stopping");
@@ -140,7 +198,11 @@ async fn serve(
         std::mem::forget(threads);
         return outcome;
     }
-    close(&acceptor, events.reloader.config().server.shutdown_timeout.into()).await;
+    close(
+        &acceptor,
+        events.reloader.config().server.shutdown_timeout.into(),
+    )
+    .await;
     if let Err(failure) = roles.stop_time() {
         std::mem::forget(threads);
         return Err(failure);
@@ -155,7 +217,10 @@ fn announce(addresses: &Addresses, config: &Config) -> Result<(), Failure> {
         addresses.print()?;
     } else {
         let database = config.remote.as_ref().map(|remote| remote.name());
-        addresses.welcome(&database.map_or_else(|| config.data_dir.display().to_string(), |name| name.to_string()));
+        addresses.welcome(&database.map_or_else(
+            || config.data_dir.display().to_string(),
+            |name| name.to_string(),
+        ));
     }
     match addresses.pages() {
         Some(pages) => tracing::info!(pages, "ready"),
@@ -188,7 +253,10 @@ fn open_ports(
             clients: acceptor.clients(),
             daemon: protocols::daemon(config, port.name())?,
             protocols: config.protocols.clone(),
-            pages: served.iter().flat_map(|it| it.endpoint.pages.iter().cloned()).collect(),
+            pages: served
+                .iter()
+                .flat_map(|it| it.endpoint.pages.iter().cloned())
+                .collect(),
             control: control.clone(),
             figures: figures.clone(),
             exports: exports.clone(),
@@ -211,8 +279,14 @@ fn open_ports(
 async fn close(acceptor: &Acceptor, deadline: Duration) {
     acceptor.broker().stop();
     acceptor.tasks.close();
-    if tokio::time::timeout(deadline, acceptor.tasks.wait()).await.is_err() {
-        tracing::warn!(open = acceptor.tasks.len(), "connections are still open after server.shutdown_timeout");
+    if tokio::time::timeout(deadline, acceptor.tasks.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            open = acceptor.tasks.len(),
+            "connections are still open after server.shutdown_timeout"
+        );
     }
 }
 
@@ -235,12 +309,25 @@ mod tests {
         let before = open_files();
         let enough = before.current.unwrap_or(1 << 20);
         let few = enough - 100;
-        setrlimit(Resource::Nofile, Rlimit { current: Some(few), ..before }).unwrap();
+        setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: Some(few),
+                ..before
+            },
+        )
+        .unwrap();
         allow_open_files(0);
         assert_eq!(open_files().current, Some(few));
         // The daemon needs 192 besides, and operators an eighth of the connections.
         allow_open_files(usize::try_from((enough - 192) / 8 * 7).unwrap());
-        assert!(open_files().current.is_some_and(|now| (few + 1..=enough).contains(&now)), "{:?}", open_files());
+        assert!(
+            open_files()
+                .current
+                .is_some_and(|now| (few + 1..=enough).contains(&now)),
+            "{:?}",
+            open_files()
+        );
         setrlimit(Resource::Nofile, before).unwrap();
     }
 
@@ -262,15 +349,27 @@ mod tests {
             unix.display(),
             files.toml()
         ));
-        config.protocols.retain(|protocol| ["faktory", "gearman"].contains(&protocol.name()));
+        config
+            .protocols
+            .retain(|protocol| ["faktory", "gearman"].contains(&protocol.name()));
         let bound = Sockets::bind(&config).await.unwrap().bound;
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
         let said = captured(|| drop(accept_all(bound, &acceptor(&hub))));
-        for (protocol, place, tls) in
-            [("faktory", "127.0.0.1:", false), ("gearman", "127.0.0.1:", true), ("gearman", "/gearman", false)]
-        {
+        for (protocol, place, tls) in [
+            ("faktory", "127.0.0.1:", false),
+            ("gearman", "127.0.0.1:", true),
+            ("gearman", "/gearman", false),
+        ] {
             let protocol = format!("protocol=\"{protocol}\"");
-            let line = said.lines().find(|line| line.contains(&protocol) && line.contains(place)).unwrap();
+            let line = said
+                .lines()
+                .find(|line| line.contains(&protocol) && line.contains(place))
+                .unwrap();
             assert!(line.ends_with(&format!("tls={tls}")), "{line}");
         }
     }

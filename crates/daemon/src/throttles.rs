@@ -18,35 +18,71 @@ pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
 /// All throttles in the configuration.
 pub(crate) fn wanted(config: &Config) -> Throttles {
     let throttle = |(queue, throttle): (&String, &windlass_config::Throttle)| {
-        let windlass_config::Throttle { concurrency, worker, timeout } = *throttle;
+        let windlass_config::Throttle {
+            concurrency,
+            worker,
+            timeout,
+        } = *throttle;
         let timeout_ms = timeout.map(Period::as_ms);
         (
             Bytes::from(queue.clone()),
-            Throttle { leased_max: concurrency, per_worker_max: worker, timeout_ms, configured: true },
+            Throttle {
+                leased_max: concurrency,
+                per_worker_max: worker,
+                timeout_ms,
+                configured: true,
+            },
         )
     };
-    let of_queues = config.queues.iter().filter_map(|(queue, rules)| Some((queue, rules.throttle.as_ref()?)));
-    let of_protocols = config.protocols.iter().filter_map(|protocol| Some(protocol.throttles()?.1)).flatten();
+    let of_queues = config
+        .queues
+        .iter()
+        .filter_map(|(queue, rules)| Some((queue, rules.throttle.as_ref()?)));
+    let of_protocols = config
+        .protocols
+        .iter()
+        .filter_map(|protocol| Some(protocol.throttles()?.1))
+        .flatten();
     of_protocols.chain(of_queues).map(throttle).collect()
 }
 
 /// The queues whose throttles two configurations disagree about.
 pub(crate) fn changed(before: &Throttles, now: &Throttles) -> BTreeSet<Bytes> {
-    before.keys().chain(now.keys()).filter(|queue| before.get(*queue) != now.get(*queue)).cloned().collect()
+    before
+        .keys()
+        .chain(now.keys())
+        .filter(|queue| before.get(*queue) != now.get(*queue))
+        .cloned()
+        .collect()
 }
 
 /// The queues among these with a throttle that an operator has set.
 pub(crate) fn own(broker: &dyn Broker, among: &BTreeSet<Bytes>) -> Vec<Bytes> {
-    let is_own = |(queue, throttle): &(Bytes, Throttle)| !throttle.configured && among.contains(queue);
-    configured(broker, throttled).into_iter().filter(is_own).map(|(queue, _)| queue).collect()
+    let is_own =
+        |(queue, throttle): &(Bytes, Throttle)| !throttle.configured && among.contains(queue);
+    configured(broker, throttled)
+        .into_iter()
+        .filter(is_own)
+        .map(|(queue, _)| queue)
+        .collect()
 }
 
 /// Reconciles the engine's throttles with the configuration: those of the queues that a reload has `changed`; without it
 /// those of all queues, except for the ones that operators have set.
-pub(crate) fn agree(broker: &dyn Broker, mut wanted: Throttles, changed: Option<&BTreeSet<Bytes>>) -> Reconciliation {
+pub(crate) fn agree(
+    broker: &dyn Broker,
+    mut wanted: Throttles,
+    changed: Option<&BTreeSet<Bytes>>,
+) -> Reconciliation {
     let mut there = configured(broker, throttled);
-    let own: BTreeSet<_> = there.iter().filter(|(_, it)| !it.configured).map(|(queue, _)| queue.clone()).collect();
-    let concerns = |queue: &Bytes| changed.map_or_else(|| !own.contains(queue), |changed| changed.contains(queue));
+    let own: BTreeSet<_> = there
+        .iter()
+        .filter(|(_, it)| !it.configured)
+        .map(|(queue, _)| queue.clone())
+        .collect();
+    let concerns = |queue: &Bytes| {
+        changed.map_or_else(|| !own.contains(queue), |changed| changed.contains(queue))
+    };
     there.retain(|queue, _| concerns(queue));
     wanted.retain(|queue, _| concerns(queue));
     let set = |queue, throttle| QueueCommand::Throttle { queue, throttle }.into();
@@ -72,9 +108,21 @@ mod tests {
 
     #[test]
     fn only_changed_entries_are_changed() {
-        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
+        let hub = Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        );
         let agree_on = |text: &str| {
-            let Reconciliation { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text), None);
+            let Reconciliation {
+                new,
+                changed,
+                removed,
+                same,
+                refused,
+                ..
+            } = agree(&hub, wanted_of(text), None);
             assert_eq!(refused, []);
             assert_eq!(configured(&hub, throttled), wanted_of(text));
             (new, changed, removed, same)
@@ -85,40 +133,92 @@ mod tests {
         assert_eq!(agree_on(&format!("{a}b.worker = 2")), (0, 0, 0, 2));
         assert_eq!(agree_on(&format!("{a}b.worker = 3")), (0, 1, 0, 1));
         assert_eq!(agree_on(a), (0, 0, 1, 1));
-        let expected =
-            Throttle { leased_max: Some(4), per_worker_max: None, timeout_ms: Some(60_000), configured: true };
-        assert_eq!(configured(&hub, throttled), Throttles::from([(Bytes::from_static(b"a"), expected)]));
+        let expected = Throttle {
+            leased_max: Some(4),
+            per_worker_max: None,
+            timeout_ms: Some(60_000),
+            configured: true,
+        };
+        assert_eq!(
+            configured(&hub, throttled),
+            Throttles::from([(Bytes::from_static(b"a"), expected)])
+        );
         assert_eq!(agree_on(""), (0, 0, 1, 0));
     }
 
     #[test]
     fn an_operators_throttle_stays_until_the_configuration_says_something_new_about_its_queue() {
-        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
+        let hub = Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        );
         let (a, b) = (Bytes::from_static(b"a"), Bytes::from_static(b"b"));
-        let own = Throttle { leased_max: Some(9), ..Throttle::default() };
+        let own = Throttle {
+            leased_max: Some(9),
+            ..Throttle::default()
+        };
         for queue in [&a, &b] {
-            hub.ask(QueueCommand::Throttle { queue: queue.clone(), throttle: Some(own) }.into()).unwrap();
+            hub.ask(
+                QueueCommand::Throttle {
+                    queue: queue.clone(),
+                    throttle: Some(own),
+                }
+                .into(),
+            )
+            .unwrap();
         }
         let there = || configured(&hub, throttled);
-        let files = ["", "a.worker = 1\n", "a.worker = 1\nc.worker = 5\n", "a.worker = 2\n", ""].map(wanted_of);
+        let files = [
+            "",
+            "a.worker = 1\n",
+            "a.worker = 1\nc.worker = 5\n",
+            "a.worker = 2\n",
+            "",
+        ]
+        .map(wanted_of);
         agree(&hub, files[0].clone(), None);
-        assert_eq!(there(), Throttles::from([(a.clone(), own), (b.clone(), own)]), "after a start");
+        assert_eq!(
+            there(),
+            Throttles::from([(a.clone(), own), (b.clone(), own)]),
+            "after a start"
+        );
         for pair in files.windows(2) {
             let changed = changed(&pair[0], &pair[1]);
             agree(&hub, pair[1].clone(), Some(&changed));
-            let expected = pair[1].clone().into_iter().chain([(b.clone(), own)]).collect();
+            let expected = pair[1]
+                .clone()
+                .into_iter()
+                .chain([(b.clone(), own)])
+                .collect();
             assert_eq!(there(), expected, "{changed:?}");
         }
-        hub.ask(QueueCommand::Throttle { queue: a.clone(), throttle: Some(own) }.into()).unwrap();
+        hub.ask(
+            QueueCommand::Throttle {
+                queue: a.clone(),
+                throttle: Some(own),
+            }
+            .into(),
+        )
+        .unwrap();
         agree(&hub, files[1].clone(), None);
-        assert_eq!(there(), Throttles::from([(a, own), (b, own)]), "a start does not know what is new in the file");
+        assert_eq!(
+            there(),
+            Throttles::from([(a, own), (b, own)]),
+            "a start does not know what is new in the file"
+        );
     }
 
     #[test]
     fn refused_entries_are_reported_by_name() {
-        let limits = Limits { name_bytes_max: 3, ..Limits::default() };
+        let limits = Limits {
+            name_bytes_max: 3,
+            ..Limits::default()
+        };
         let hub = Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Soon, 7);
-        let Reconciliation { refused, new, .. } = agree(&hub, wanted_of("long.worker = 1\nabc.worker = 1"), None);
+        let Reconciliation { refused, new, .. } =
+            agree(&hub, wanted_of("long.worker = 1\nabc.worker = 1"), None);
         assert_eq!((refused.len(), refused[0].0.as_str(), new), (1, "long", 1));
     }
 }

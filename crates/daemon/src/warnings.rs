@@ -21,7 +21,8 @@ pub(crate) fn open_to_all(protocol: &'static str, address: &Address) {
 pub(crate) fn exposed(config: &Config) {
     const OTHERS: u32 = 0o007;
     const OTHERS_READ: u32 = 0o004;
-    let mode_of = |path: &Path| fs::metadata(path).map_or(0, |about| about.permissions().mode() & 0o7777);
+    let mode_of =
+        |path: &Path| fs::metadata(path).map_or(0, |about| about.permissions().mode() & 0o7777);
     let mode = mode_of(&config.data_dir);
     if mode & OTHERS != 0 && !config.ephemeral {
         let (data_dir, mode) = (config.data_dir.display(), format!("{mode:04o}"));
@@ -39,5 +40,7 @@ pub(crate) fn exposed(config: &Config) {
 
 /// Whether a key names a file with a private key, passwords or logins.
 fn is_secret_file(key: &str) -> bool {
-    ["tls.key", "password_file", "secret_key_file", "http.logins"].iter().any(|end| key.ends_with(end))
+    ["tls.key", "password_file", "secret_key_file", "http.logins"]
+        .iter()
+        .any(|end| key.ends_with(end))
 }

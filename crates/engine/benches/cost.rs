@@ -11,9 +11,10 @@ use std::{io, thread};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, ClientCommand, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, Expiry, From, JobCommand,
-    JobRef, KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Policy, Proof, Protocol, QueueCommand,
-    QueueSettings, Reply, Select, Subscription, Tag, Take, TakeCommand, Timestamp, Unique, Wait,
+    Clash, ClientCommand, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, Expiry,
+    From, JobCommand, JobRef, KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob,
+    Policy, Proof, Protocol, QueueCommand, QueueSettings, Reply, Select, Subscription, Tag, Take,
+    TakeCommand, Timestamp, Unique, Wait,
 };
 
 const CLIENT: ClientId = ClientId(1);
@@ -40,10 +41,22 @@ fn main() -> io::Result<()> {
         ("100 bytes, 1,000 keys that take turns", "few-keys"),
         ("100 bytes, in 10,000 queues in turn", "queues"),
         ("100 bytes, bodies elsewhere", "away"),
-        ("100 bytes, bodies elsewhere, random keys of 36 bytes", "away keyed"),
-        ("100 bytes, bodies elsewhere, in 10,000 queues in turn", "away queues"),
-        ("100 bytes, bodies elsewhere, each with an expiry", "away expiring"),
-        ("100 bytes, bodies elsewhere, in 10,000 queues in turn, random keys of 36 bytes", "away queues keyed"),
+        (
+            "100 bytes, bodies elsewhere, random keys of 36 bytes",
+            "away keyed",
+        ),
+        (
+            "100 bytes, bodies elsewhere, in 10,000 queues in turn",
+            "away queues",
+        ),
+        (
+            "100 bytes, bodies elsewhere, each with an expiry",
+            "away expiring",
+        ),
+        (
+            "100 bytes, bodies elsewhere, in 10,000 queues in turn, random keys of 36 bytes",
+            "away queues keyed",
+        ),
     ];
     for (name, kind) in kinds {
         println!("{jobs} jobs of {name}");
@@ -66,10 +79,22 @@ fn few() {
     let (queue, body) = (Bytes::from_static(b"resize"), Bytes::from(vec![7; 100]));
     let clients = || (0..JOBS).map(|n| ClientId(1 + n / 16));
     for client in (1..=64).map(ClientId) {
-        ask(client, Tag::NONE, Ask::Client(ClientCommand::Open(ClientInfo::default())));
-        let subscription =
-            Subscription { queue: queue.clone(), weight: 0, lease: LeaseTerms::CONNECTION, unclaimed: None };
-        ask(client, Tag::NONE, Ask::Client(ClientCommand::Serve(subscription)));
+        ask(
+            client,
+            Tag::NONE,
+            Ask::Client(ClientCommand::Open(ClientInfo::default())),
+        );
+        let subscription = Subscription {
+            queue: queue.clone(),
+            weight: 0,
+            lease: LeaseTerms::CONNECTION,
+            unclaimed: None,
+        };
+        ask(
+            client,
+            Tag::NONE,
+            Ask::Client(ClientCommand::Serve(subscription)),
+        );
     }
     let mut best = [Duration::MAX; 3];
     for _ in 0..ROUNDS {
@@ -77,15 +102,26 @@ fn few() {
         let pushes = lasts(|| {
             clients().for_each(|client| {
                 let job = NewJob::new(Protocol::GEARMAN, queue.clone(), body.clone());
-                drop(ask(client, Tag(1), Ask::Job(JobCommand::Push(Box::new(job)))));
+                drop(ask(
+                    client,
+                    Tag(1),
+                    Ask::Job(JobCommand::Push(Box::new(job))),
+                ));
             });
         });
         let takes = lasts(|| {
             taken.extend(clients().filter_map(|client| {
                 let (from, select) = (From::Subscriptions, Select::BestPriority);
-                let take = Take { from, select, wait: Wait::No, worker: Bytes::new() };
+                let take = Take {
+                    from,
+                    select,
+                    wait: Wait::No,
+                    worker: Bytes::new(),
+                };
                 match ask(client, Tag(1), Ask::Take(TakeCommand::Take(take))) {
-                    Some((_, Event::Reply(_, Reply::Taken(job)))) => Some((client, JobRef::Id(job.id))),
+                    Some((_, Event::Reply(_, Reply::Taken(job)))) => {
+                        Some((client, JobRef::Id(job.id)))
+                    }
                     _ => None,
                 }
             }));
@@ -93,10 +129,16 @@ fn few() {
         let ends = lasts(|| {
             taken.drain(..).for_each(|(client, job)| {
                 let (proof, result) = (Proof::Connection, Bytes::new());
-                ask(client, Tag::NONE, Ask::Lease(LeaseCommand::Finish { job, proof, result }));
+                ask(
+                    client,
+                    Tag::NONE,
+                    Ask::Lease(LeaseCommand::Finish { job, proof, result }),
+                );
             });
         });
-        best.iter_mut().zip([pushes, takes, ends]).for_each(|(best, time)| *best = time.min(*best));
+        best.iter_mut()
+            .zip([pushes, takes, ends])
+            .for_each(|(best, time)| *best = time.min(*best));
     }
     println!("jobs that do not stay, 1,024 at a time");
     for (what, best) in ["push", "take", "finish"].into_iter().zip(best) {
@@ -122,11 +164,16 @@ impl Room {
 
 /// Pushes all jobs, then takes and finishes all.
 fn life(jobs: u64, kind: &str) {
-    let mut room = Room { engine: Engine::new(Limits::default(), 42), context: Context::new(Timestamp(1_000), 1) };
+    let mut room = Room {
+        engine: Engine::new(Limits::default(), 42),
+        context: Context::new(Timestamp(1_000), 1),
+    };
     room.ask(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
     let has = |part| kind.split(' ').any(|word| word == part);
     let queues: Vec<Bytes> = match has("queues") {
-        true => (0..10_000).map(|number| format!("resize{number}").into()).collect(),
+        true => (0..10_000)
+            .map(|number| format!("resize{number}").into())
+            .collect(),
         false => vec![Bytes::from_static(b"resize")],
     };
     let keys = match kind {
@@ -135,20 +182,38 @@ fn life(jobs: u64, kind: &str) {
         _ => 0,
     };
     if keys > 0 {
-        let fair = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
-        let settings = QueueSettings { policy: fair, ..QueueSettings::default() };
-        let patterns = queues.iter().map(|queue| (queue.clone(), settings.clone())).collect();
+        let fair = Policy {
+            key: Some(KeySource::Prefix(b'|')),
+            fair: true,
+            ..Policy::default()
+        };
+        let settings = QueueSettings {
+            policy: fair,
+            ..QueueSettings::default()
+        };
+        let patterns = queues
+            .iter()
+            .map(|queue| (queue.clone(), settings.clone()))
+            .collect();
         room.ask(Tag::NONE, QueueCommand::SetPatterns(Box::new(patterns)));
     }
-    let customers: Vec<Bytes> = (0..keys).map(|key| format!("{key:05}|{:94}", "").into()).collect();
+    let customers: Vec<Bytes> = (0..keys)
+        .map(|key| format!("{key:05}|{:94}", "").into())
+        .collect();
     let before = resident_bytes();
     push(&mut room, jobs, (kind, &queues, &customers));
     if has("away") {
         leave(&mut room.engine, jobs);
     }
-    println!("  {:>8} resident bytes per job", (resident_bytes().saturating_sub(before)) / jobs);
+    println!(
+        "  {:>8} resident bytes per job",
+        (resident_bytes().saturating_sub(before)) / jobs
+    );
     take(&mut room, jobs, &queues);
-    println!("  {:>8} resident bytes left", resident_bytes().saturating_sub(before));
+    println!(
+        "  {:>8} resident bytes left",
+        resident_bytes().saturating_sub(before)
+    );
 }
 
 fn push(room: &mut Room, jobs: u64, (kind, queues, customers): (&str, &[Bytes], &[Bytes])) {
@@ -158,9 +223,17 @@ fn push(room: &mut Room, jobs: u64, (kind, queues, customers): (&str, &[Bytes], 
     let (mut queues, mut customers) = (queues.iter().cycle(), customers.iter().cycle());
     timed("push", jobs, |number| {
         let queue = queues.next().cloned().unwrap_or_default();
-        let mut job = NewJob::new(Protocol::GEARMAN, queue, customers.next().unwrap_or(&body).clone());
+        let mut job = NewJob::new(
+            Protocol::GEARMAN,
+            queue,
+            customers.next().unwrap_or(&body).clone(),
+        );
         if is_named {
-            let name = format!("{:016x}{:08x}", rng.roll(u64::MAX), rng.roll(u64::from(u32::MAX)));
+            let name = format!(
+                "{:016x}{:08x}",
+                rng.roll(u64::MAX),
+                rng.roll(u64::from(u32::MAX))
+            );
             job.body = format!("{{\"retry\":25,\"jid\":\"{name}\",{:117}}}", "").into();
             job.name = Some(name.into());
         }
@@ -169,7 +242,11 @@ fn push(room: &mut Room, jobs: u64, (kind, queues, customers): (&str, &[Bytes], 
         }
         if is_keyed {
             let key = format!("{:016x}-{:016x}-ab", rng.roll(u64::MAX), rng.roll(u64::MAX));
-            job.unique = Some(Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End });
+            job.unique = Some(Unique {
+                key: key.into(),
+                clash: Clash::Attach,
+                until: KeyUntil::End,
+            });
         }
         drop(room.ask(Tag(1), JobCommand::Push(Box::new(job))));
     });
@@ -178,21 +255,44 @@ fn push(room: &mut Room, jobs: u64, (kind, queues, customers): (&str, &[Bytes], 
 fn take(room: &mut Room, jobs: u64, queues: &[Bytes]) {
     if let [queue] = queues {
         let (queue, lease) = (queue.clone(), LeaseTerms::CONNECTION);
-        room.ask(Tag::NONE, ClientCommand::Serve(Subscription { queue, weight: 0, lease, unclaimed: None }));
+        room.ask(
+            Tag::NONE,
+            ClientCommand::Serve(Subscription {
+                queue,
+                weight: 0,
+                lease,
+                unclaimed: None,
+            }),
+        );
     }
     let (mut output, mut turns) = (Vec::new(), queues.iter().cycle());
     timed("take and finish", jobs, |_| {
         let from = match turns.next().filter(|_| queues.len() > 1).cloned() {
-            Some(queue) => From::Listed { queues: vec![queue], lease: LeaseTerms::CONNECTION },
+            Some(queue) => From::Listed {
+                queues: vec![queue],
+                lease: LeaseTerms::CONNECTION,
+            },
             None => From::Subscriptions,
         };
-        let take = Take { from, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
+        let take = Take {
+            from,
+            select: Select::BestPriority,
+            wait: Wait::No,
+            worker: Bytes::new(),
+        };
         let event = room.ask(Tag(1), TakeCommand::Take(take));
         if let Some((_, Event::Reply(_, Reply::Taken(job)))) = event {
             output.clear();
             output.extend_from_slice(&job.body);
             let (job, result) = (JobRef::Id(job.id), Bytes::new());
-            drop(room.ask(Tag::NONE, LeaseCommand::Finish { job, proof: Proof::Connection, result }));
+            drop(room.ask(
+                Tag::NONE,
+                LeaseCommand::Finish {
+                    job,
+                    proof: Proof::Connection,
+                    result,
+                },
+            ));
             drop((room.engine.take_freed(), room.engine.take_wanted()));
         }
     });
@@ -212,7 +312,10 @@ fn leave(engine: &mut Engine, jobs: u64) {
             in_vain = if bodies.is_empty() { in_vain + 1 } else { 0 };
         }
     });
-    println!("  {:>8} ns for a body to leave", lasted.as_nanos() / u128::from(jobs));
+    println!(
+        "  {:>8} ns for a body to leave",
+        lasted.as_nanos() / u128::from(jobs)
+    );
 }
 
 fn timed(what: &str, times: u64, run: impl FnMut(u64)) {
@@ -233,5 +336,10 @@ fn resident_bytes() -> u64 {
     thread::sleep(Duration::from_millis(1100));
     drop(black_box(Vec::<u8>::with_capacity(1 << 20)));
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4096
 }

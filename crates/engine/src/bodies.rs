@@ -21,14 +21,18 @@ impl Event {
         };
         let taken = taken.and_then(|taken| Some((taken.id, taken.stored?)));
         let views = view.into_iter().chain(rows);
-        taken.into_iter().chain(views.filter_map(|JobView { job, .. }| Some((job.id, job.payload.stored()?))))
+        taken
+            .into_iter()
+            .chain(views.filter_map(|JobView { job, .. }| Some((job.id, job.payload.stored()?))))
     }
 
     /// Whether this event waits for a body.
     #[inline]
     pub fn waits_for_body(&self) -> bool {
         match self {
-            Self::Reply(_, Reply::Taken(taken)) | Self::Notice(Notice::Delivered(taken)) => taken.stored.is_some(),
+            Self::Reply(_, Reply::Taken(taken)) | Self::Notice(Notice::Delivered(taken)) => {
+                taken.stored.is_some()
+            }
             Self::Reply(_, Reply::Looked { .. } | Reply::Jobs { .. }) => self.has_bodies(),
             Self::Reply(..) | Self::Notice(_) => false,
         }
@@ -42,7 +46,12 @@ impl Event {
     /// Puts in the bodies that `find` has.
     pub fn supply(&mut self, find: impl Fn(JobId, Stored) -> Option<Bytes>) {
         let supply = |view: &mut JobView| {
-            if let Some(body) = view.job.payload.stored().and_then(|stored| find(view.job.id, stored)) {
+            if let Some(body) = view
+                .job
+                .payload
+                .stored()
+                .and_then(|stored| find(view.job.id, stored))
+            {
                 view.job.payload = view.job.payload.with_body(&body);
             }
         };
@@ -52,7 +61,9 @@ impl Event {
                     (taken.body, taken.stored) = (body, None);
                 }
             }
-            Self::Reply(_, Reply::Looked { job, .. }) => job.iter_mut().for_each(|view| supply(view)),
+            Self::Reply(_, Reply::Looked { job, .. }) => {
+                job.iter_mut().for_each(|view| supply(view))
+            }
             Self::Reply(_, Reply::Jobs { rows, .. }) => rows.iter_mut().for_each(supply),
             Self::Reply(..) | Self::Notice(_) => {}
         }
@@ -66,7 +77,9 @@ impl Event {
             Self::Reply(tag, Reply::Taken(_)) => Some(Self::Reply(*tag, Reply::Empty)),
             Self::Reply(tag, Reply::Jobs { rows, next }) => {
                 let mut rows = rows.clone();
-                let bare = rows.iter_mut().filter(|row| row.job.id == job && row.job.payload.stored().is_some());
+                let bare = rows
+                    .iter_mut()
+                    .filter(|row| row.job.id == job && row.job.payload.stored().is_some());
                 bare.for_each(|row| row.job.payload = row.job.payload.with_body(&Bytes::new()));
                 Some(Self::Reply(*tag, Reply::Jobs { rows, next: *next }))
             }

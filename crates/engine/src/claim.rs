@@ -56,7 +56,9 @@ impl Held {
         match job {
             JobRef::Id(named) => *named == id,
             JobRef::Name(name) => self.name == *name,
-            JobRef::Key(key) => self.queue == key.queue && self.protocol == key.protocol && self.key == key.key,
+            JobRef::Key(key) => {
+                self.queue == key.queue && self.protocol == key.protocol && self.key == key.key
+            }
             JobRef::KeyAnywhere { protocol, key } => self.protocol == *protocol && self.key == *key,
         }
     }

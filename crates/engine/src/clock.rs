@@ -32,12 +32,19 @@ pub struct Clock {
 impl Clock {
     /// A wall clock that is ahead of the engine's time by `skew_ms`.
     pub const fn skewed(skew_ms: i64) -> Self {
-        Self { skew_ms, boot: 0, ahead_ms: 0, at: Timestamp(0) }
+        Self {
+            skew_ms,
+            boot: 0,
+            ahead_ms: 0,
+            at: Timestamp(0),
+        }
     }
 
     /// Whether the journal must record this change.
     pub(crate) const fn differs(&self, other: &Self) -> bool {
-        self.boot != other.boot || self.ahead_ms != other.ahead_ms || self.skew_ms.abs_diff(other.skew_ms) > STEP_MS
+        self.boot != other.boot
+            || self.ahead_ms != other.ahead_ms
+            || self.skew_ms.abs_diff(other.skew_ms) > STEP_MS
     }
 }
 
@@ -101,7 +108,13 @@ impl Timekeeper {
         let exact = Timestamp(since_boot_ms).shifted(kept.ahead_ms);
         let by_wall = wall.shifted(kept.skew_ms.saturating_neg());
         let now = if same_boot { exact } else { by_wall }.max(kept.at);
-        Self { boot, ahead_ms: difference(now.0, since_boot_ms), read_ms: since_boot_ms, now, skew_ms: kept.skew_ms }
+        Self {
+            boot,
+            ahead_ms: difference(now.0, since_boot_ms),
+            read_ms: since_boot_ms,
+            now,
+            skew_ms: kept.skew_ms,
+        }
     }
 
     /// Reads the time, given the time since boot and the wall clock.
@@ -118,8 +131,17 @@ impl Timekeeper {
         if skew_ms.abs_diff(self.skew_ms) > JITTER_MS {
             self.skew_ms = skew_ms;
         }
-        let clock = Clock { skew_ms: self.skew_ms, boot: self.boot, ahead_ms: self.ahead_ms, at: self.now };
-        Reading { now: self.now, clock, pause_ms }
+        let clock = Clock {
+            skew_ms: self.skew_ms,
+            boot: self.boot,
+            ahead_ms: self.ahead_ms,
+            at: self.now,
+        };
+        Reading {
+            now: self.now,
+            clock,
+            pause_ms,
+        }
     }
 
     /// The time has stood still since the last reading: the daemon may not act, and reads its clock all the same.
@@ -158,14 +180,20 @@ mod tests {
     #[test]
     fn a_first_start_takes_the_wall_clock_s_time() {
         let reading = keeper().read(50_010, WALL.after_ms(10));
-        assert_eq!((reading.now, reading.clock.skew_ms, reading.pause_ms), (WALL.after_ms(10), 0, None));
+        assert_eq!(
+            (reading.now, reading.clock.skew_ms, reading.pause_ms),
+            (WALL.after_ms(10), 0, None)
+        );
     }
 
     #[test]
     fn a_step_of_the_wall_clock_moves_the_skew_and_nothing_else() {
         for step in [-3_600_000, 3_600_000] {
             let reading = keeper().read(50_010, WALL.after_ms(10).shifted(step));
-            assert_eq!((reading.now, reading.clock.skew_ms), (WALL.after_ms(10), step));
+            assert_eq!(
+                (reading.now, reading.clock.skew_ms),
+                (WALL.after_ms(10), step)
+            );
         }
     }
 
@@ -180,8 +208,18 @@ mod tests {
     #[test]
     fn the_journal_records_a_change_of_the_skew_beyond_a_second() {
         let before = Clock::skewed(500);
-        for (skew_ms, differs) in [(500, false), (1_500, false), (1_501, true), (-500, false), (-501, true)] {
-            assert_eq!(Clock::skewed(skew_ms).differs(&before), differs, "{skew_ms}");
+        for (skew_ms, differs) in [
+            (500, false),
+            (1_500, false),
+            (1_501, true),
+            (-500, false),
+            (-501, true),
+        ] {
+            assert_eq!(
+                Clock::skewed(skew_ms).differs(&before),
+                differs,
+                "{skew_ms}"
+            );
         }
     }
 
@@ -190,14 +228,34 @@ mod tests {
         let mut keeper = keeper();
         let at = |keeper: &mut Timekeeper, ms| {
             let reading = keeper.read(50_000 + ms, WALL.after_ms(ms));
-            (reading.now.ms_since(WALL), reading.clock.skew_ms, reading.pause_ms)
+            (
+                reading.now.ms_since(WALL),
+                reading.clock.skew_ms,
+                reading.pause_ms,
+            )
         };
         assert_eq!(at(&mut keeper, 500), (500, 0, None));
-        assert_eq!(at(&mut keeper, 3_500), (3_500, 0, None), "late, but not so late");
+        assert_eq!(
+            at(&mut keeper, 3_500),
+            (3_500, 0, None),
+            "late, but not so late"
+        );
         assert_eq!(at(&mut keeper, 13_500), (3_500, 10_000, Some(10_000)));
-        assert_eq!(at(&mut keeper, 14_400), (3_500, 10_900, None), "it stands still for a moment");
-        assert_eq!(at(&mut keeper, 14_600), (3_600, 11_000, None), "and goes on");
-        assert_eq!(at(&mut keeper, 14_000), (3_600, 10_400, None), "and never back");
+        assert_eq!(
+            at(&mut keeper, 14_400),
+            (3_500, 10_900, None),
+            "it stands still for a moment"
+        );
+        assert_eq!(
+            at(&mut keeper, 14_600),
+            (3_600, 11_000, None),
+            "and goes on"
+        );
+        assert_eq!(
+            at(&mut keeper, 14_000),
+            (3_600, 10_400, None),
+            "and never back"
+        );
     }
 
     /// A leader whose lease is uncertain.
@@ -209,11 +267,23 @@ mod tests {
             let ms = 500 + second * 1_000;
             keeper.stand_still(50_000 + ms);
             let reading = keeper.read(50_000 + ms, WALL.after_ms(ms));
-            assert_eq!((reading.now, reading.pause_ms), (WALL.after_ms(500), None), "{second}");
+            assert_eq!(
+                (reading.now, reading.pause_ms),
+                (WALL.after_ms(500), None),
+                "{second}"
+            );
         }
         keeper.settle();
-        let after = |keeper: &mut Timekeeper, ms| keeper.read(50_000 + ms, WALL.after_ms(ms)).now.ms_since(WALL);
-        assert_eq!([91_400, 91_600, 93_500].map(|ms| after(&mut keeper, ms)), [500, 600, 2_500]);
+        let after = |keeper: &mut Timekeeper, ms| {
+            keeper
+                .read(50_000 + ms, WALL.after_ms(ms))
+                .now
+                .ms_since(WALL)
+        };
+        assert_eq!(
+            [91_400, 91_600, 93_500].map(|ms| after(&mut keeper, ms)),
+            [500, 600, 2_500]
+        );
     }
 
     #[test]
@@ -223,7 +293,10 @@ mod tests {
         let after = keeper.read(63_500, WALL.after_ms(13_500));
         assert_eq!(before.now, after.now);
         assert!(before.is_older_than(after.now, &after.clock));
-        assert!(!after.is_older_than(before.now, &before.clock) && !after.is_older_than(after.now, &after.clock));
+        assert!(
+            !after.is_older_than(before.now, &before.clock)
+                && !after.is_older_than(after.now, &after.clock)
+        );
         assert!(before.is_older_than(before.now.after_ms(1), &before.clock));
     }
 
@@ -234,7 +307,11 @@ mod tests {
         let kept = before.read(63_500, WALL.after_ms(13_500)).clock;
         let (since_boot_ms, wall) = (64_000, WALL.after_ms(14_000));
         let mut after = Timekeeper::start(&kept, 7, since_boot_ms, wall);
-        assert_eq!(after.read(since_boot_ms, wall).now, WALL.after_ms(500), "the time noted with the pause");
+        assert_eq!(
+            after.read(since_boot_ms, wall).now,
+            WALL.after_ms(500),
+            "the time noted with the pause"
+        );
     }
 
     #[test]
@@ -245,14 +322,36 @@ mod tests {
         assert_eq!(kept.skew_ms, 18_000, "after a pause");
         let table = [
             ("same boot", 7, 80_000, WALL.after_ms(30_000), 11_000),
-            ("same boot, and the wall clock was set meanwhile", 7, 80_000, WALL.shifted(-3_600_000), 11_000),
+            (
+                "same boot, and the wall clock was set meanwhile",
+                7,
+                80_000,
+                WALL.shifted(-3_600_000),
+                11_000,
+            ),
             ("another boot", 8, 5_000, WALL.after_ms(30_000), 12_000),
-            ("another boot, by a clock that is far behind", 8, 5_000, Timestamp(0), 2_000),
-            ("no boot has a name", 0, 80_000, WALL.after_ms(30_000), 12_000),
+            (
+                "another boot, by a clock that is far behind",
+                8,
+                5_000,
+                Timestamp(0),
+                2_000,
+            ),
+            (
+                "no boot has a name",
+                0,
+                80_000,
+                WALL.after_ms(30_000),
+                12_000,
+            ),
         ];
         for (name, boot, since_boot_ms, wall, expected) in table {
             let mut after = Timekeeper::start(&kept, boot, since_boot_ms, wall);
-            assert_eq!(after.read(since_boot_ms, wall).now, WALL.after_ms(expected), "{name}");
+            assert_eq!(
+                after.read(since_boot_ms, wall).now,
+                WALL.after_ms(expected),
+                "{name}"
+            );
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::jobs::Failure;
 use crate::query::Query;
 use crate::queues::{Bridge, Patterns, Policy, QueueRules, QueueSettings, Throttle};
 use crate::request::{
-    ClientInfo, Cursor, Filter, JobRef, Mutation, NewJob, Note, Proof, QueueKind, RepayTo, Select, Subscription, Take,
-    WorkerState,
+    ClientInfo, Cursor, Filter, JobRef, Mutation, NewJob, Note, Proof, QueueKind, RepayTo, Select,
+    Subscription, Take, WorkerState,
 };
 use crate::schedules::{NewSchedule, ScheduleRef};
 

@@ -137,11 +137,19 @@ pub enum Calls<'a> {
 impl Condition {
     /// Whether the condition is about a job's body.
     pub const fn reads_body(&self) -> bool {
-        matches!(self, Self::Body(_) | Self::Calls { .. } | Self::OfKind(_) | Self::Type(_) | Self::Text(_))
+        matches!(
+            self,
+            Self::Body(_) | Self::Calls { .. } | Self::OfKind(_) | Self::Type(_) | Self::Text(_)
+        )
     }
 
     /// Whether a job fulfils the condition. Without a reader, those that need one hold for no job.
-    pub fn holds(&self, subject: Subject<'_>, skew_ms: i64, reader: Option<&dyn JobReader>) -> bool {
+    pub fn holds(
+        &self,
+        subject: Subject<'_>,
+        skew_ms: i64,
+        reader: Option<&dyn JobReader>,
+    ) -> bool {
         let Subject { job, queue, batch } = subject;
         match self {
             Self::Unnamed => job.name().is_empty(),
@@ -149,22 +157,30 @@ impl Condition {
             Self::Keyed(key) => job.key() == Some(&key[..]),
             Self::ReadyUntil(until) => job.ready_at <= *until,
             Self::ReadyFrom(from) => job.ready_at >= *from,
-            Self::Body(text) => contains(job.body().get(..BODY_READ_MAX).unwrap_or(job.body()), text),
-            Self::Failure(text) => {
-                job.extra.as_deref().and_then(|extra| extra.failure.as_deref()).is_some_and(|failure| {
+            Self::Body(text) => {
+                contains(job.body().get(..BODY_READ_MAX).unwrap_or(job.body()), text)
+            }
+            Self::Failure(text) => job
+                .extra
+                .as_deref()
+                .and_then(|extra| extra.failure.as_deref())
+                .is_some_and(|failure| {
                     let parts = [&failure.kind[..], &failure.message[..]];
                     match text.contains(&b'*') {
-                        true if parts.iter().any(|part| part.is_empty()) => is_like(&parts.concat(), text),
+                        true if parts.iter().any(|part| part.is_empty()) => {
+                            is_like(&parts.concat(), text)
+                        }
                         true => is_like(&parts.join(&b": "[..]), text),
                         false => parts.into_iter().any(|part| contains(part, text)),
                     }
+                }),
+            Self::Calls { name, or_queue } => {
+                reader.is_some_and(|reader| match reader.calls(job) {
+                    Calls::Named(called) => is_like(called.as_bytes(), name.as_bytes()),
+                    Calls::Queue => *or_queue && is_like(queue, name.as_bytes()),
+                    Calls::Unknown => false,
                 })
             }
-            Self::Calls { name, or_queue } => reader.is_some_and(|reader| match reader.calls(job) {
-                Calls::Named(called) => is_like(called.as_bytes(), name.as_bytes()),
-                Calls::Queue => *or_queue && is_like(queue, name.as_bytes()),
-                Calls::Unknown => false,
-            }),
             Self::OfKind(kind) => reader.is_some_and(|reader| match reader.calls(job) {
                 Calls::Named(called) => called.as_bytes() == kind,
                 Calls::Queue => queue == kind,
@@ -176,10 +192,16 @@ impl Condition {
                 text.is_some_and(|text| glob.matches(&text))
             }
             Self::FailedLike(group) => {
-                let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+                let failure = job
+                    .extra
+                    .as_deref()
+                    .and_then(|extra| extra.failure.as_deref());
                 failure.map(error_group).unwrap_or_default() == **group
             }
-            Self::HeldBy(worker) => is_held(job, |it| matches!(it, Holder::Named(name) if **name == **worker)),
+            Self::HeldBy(worker) => is_held(
+                job,
+                |it| matches!(it, Holder::Named(name) if **name == **worker),
+            ),
             Self::HeldOn(client) => is_held(job, |it| *it == Holder::Connection(*client)),
             Self::InBatch(name) => batch == Some(&name[..]),
             Self::OfKey(_) => false,
@@ -197,17 +219,29 @@ fn contains(bytes: &[u8], text: &[u8]) -> bool {
 
 /// Where a text begins in these bytes, whatever the case of ASCII letters.
 fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
-    let Some(first) = text.first() else { return Some(0) };
-    let begins = memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), bytes);
+    let Some(first) = text.first() else {
+        return Some(0);
+    };
+    let begins = memchr2_iter(
+        first.to_ascii_lowercase(),
+        first.to_ascii_uppercase(),
+        bytes,
+    );
     let mut begins = begins.take_while(|at| bytes.len() - at >= text.len());
-    begins.find(|at| bytes.get(*at..at + text.len()).is_some_and(|part| part.eq_ignore_ascii_case(text)))
+    begins.find(|at| {
+        bytes
+            .get(*at..at + text.len())
+            .is_some_and(|part| part.eq_ignore_ascii_case(text))
+    })
 }
 
 /// Whether a name is the one that is looked for, or like it.
 fn is_like(name: &[u8], pattern: &[u8]) -> bool {
     let mut parts = pattern.split(|byte| *byte == b'*');
     let (first, last) = (parts.next().unwrap_or_default(), parts.next_back());
-    let Some(last) = last else { return name == pattern };
+    let Some(last) = last else {
+        return name == pattern;
+    };
     if name.len() < first.len() + last.len() {
         return false;
     }
@@ -236,7 +270,13 @@ mod tests {
     impl JobReader for Plain {
         fn calls<'a>(&self, job: &'a Job) -> Calls<'a> {
             let name = std::str::from_utf8(job.body());
-            name.map_or(Calls::Unknown, |name| if name.is_empty() { Calls::Queue } else { Calls::Named(name.into()) })
+            name.map_or(Calls::Unknown, |name| {
+                if name.is_empty() {
+                    Calls::Queue
+                } else {
+                    Calls::Named(name.into())
+                }
+            })
         }
 
         fn has_type(&self, job: &Job, name: &str) -> bool {
@@ -249,7 +289,11 @@ mod tests {
     }
 
     fn job(key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Job {
-        let failure = Failure { kind: "IOError".into(), message: "no route".into(), ..Failure::default() };
+        let failure = Failure {
+            kind: "IOError".into(),
+            message: "no route".into(),
+            ..Failure::default()
+        };
         Job {
             id: JobId(1),
             queue: QueueId(0),
@@ -264,20 +308,42 @@ mod tests {
             failures: 1,
             retry: Retry::NONE,
             unfit: Unfit::NONE,
-            extra: Some(Box::new(Extra { failure: Some(Box::new(failure)), ..Extra::default() })),
+            extra: Some(Box::new(Extra {
+                failure: Some(Box::new(failure)),
+                ..Extra::default()
+            })),
         }
     }
 
     #[test]
     fn conditions_hold() {
         let long = [vec![b'.'; BODY_READ_MAX], b"late".to_vec()].concat();
-        let calls = |name: &str, or_queue| Condition::Calls { name: name.into(), or_queue };
-        let (plain, named, keyed) = (job(None, b"", b"cat"), job(None, b"jid", b"cat"), job(Some(b"k"), b"", b"cat"));
-        let held = |holder| {
-            let lease = Lease::new(holder, Token(1), Timestamp(1_000), Timestamp::NEVER, OnExpiry::Fail);
-            Job { state: JobState::Leased(Box::new(lease)), ..plain.clone() }
+        let calls = |name: &str, or_queue| Condition::Calls {
+            name: name.into(),
+            or_queue,
         };
-        let (by_name, on_connection) = (held(Holder::Named(b"w"[..].into())), held(Holder::Connection(ClientId(7))));
+        let (plain, named, keyed) = (
+            job(None, b"", b"cat"),
+            job(None, b"jid", b"cat"),
+            job(Some(b"k"), b"", b"cat"),
+        );
+        let held = |holder| {
+            let lease = Lease::new(
+                holder,
+                Token(1),
+                Timestamp(1_000),
+                Timestamp::NEVER,
+                OnExpiry::Fail,
+            );
+            Job {
+                state: JobState::Leased(Box::new(lease)),
+                ..plain.clone()
+            }
+        };
+        let (by_name, on_connection) = (
+            held(Holder::Named(b"w"[..].into())),
+            held(Holder::Connection(ClientId(7))),
+        );
         let table = [
             (Condition::HeldBy("w".into()), &by_name, true),
             (Condition::HeldBy("v".into()), &by_name, false),
@@ -301,13 +367,28 @@ mod tests {
             (Condition::Body("at".into()), &plain, true),
             (Condition::Body("AT".into()), &plain, true),
             (Condition::Body("ta".into()), &plain, false),
-            (Condition::Body("late".into()), &job(None, b"", &long), false),
+            (
+                Condition::Body("late".into()),
+                &job(None, b"", &long),
+                false,
+            ),
             (Condition::Failure("Err".into()), &plain, true),
-            (Condition::FailedLike("IOError: no route".into()), &plain, true),
+            (
+                Condition::FailedLike("IOError: no route".into()),
+                &plain,
+                true,
+            ),
             (Condition::FailedLike("Error: no".into()), &plain, false),
             (Condition::Failure("ROUTE".into()), &plain, true),
             (Condition::Failure("Error no".into()), &plain, false),
-            (Condition::Failure("Err".into()), &Job { extra: None, ..plain.clone() }, false),
+            (
+                Condition::Failure("Err".into()),
+                &Job {
+                    extra: None,
+                    ..plain.clone()
+                },
+                false,
+            ),
             (calls("cat", false), &plain, true),
             (calls("queue", true), &plain, false),
             (calls("queue", true), &job(None, b"", b""), true),
@@ -319,7 +400,11 @@ mod tests {
             (Condition::OfKind("c*".into()), &plain, false),
             (Condition::OfKind("c*".into()), &job(None, b"", b"c*"), true),
             (Condition::OfKind("queue".into()), &plain, false),
-            (Condition::OfKind("queue".into()), &job(None, b"", b""), true),
+            (
+                Condition::OfKind("queue".into()),
+                &job(None, b"", b""),
+                true,
+            ),
             (Condition::OfKind("".into()), &job(None, b"", b"\xff"), true),
             (Condition::OfKind("".into()), &plain, false),
             (Condition::Type("cat".into()), &plain, true),
@@ -328,10 +413,22 @@ mod tests {
             (Condition::Text(Glob::new(b"c?t")), &plain, false),
         ];
         for (condition, job, expected) in table {
-            let subject = Subject { job, queue: b"queue", batch: Some(b"batch") };
-            assert_eq!(condition.holds(subject, 7, Some(&Plain)), expected, "{condition:?} {job:?}");
+            let subject = Subject {
+                job,
+                queue: b"queue",
+                batch: Some(b"batch"),
+            };
+            assert_eq!(
+                condition.holds(subject, 7, Some(&Plain)),
+                expected,
+                "{condition:?} {job:?}"
+            );
             let needs_reader = condition.reads_body() && !matches!(condition, Condition::Body(_));
-            assert_eq!(condition.holds(subject, 7, None), expected && !needs_reader, "without a reader: {condition:?}");
+            assert_eq!(
+                condition.holds(subject, 7, None),
+                expected && !needs_reader,
+                "without a reader: {condition:?}"
+            );
         }
     }
 
@@ -351,7 +448,11 @@ mod tests {
             ("", "*", true),
         ];
         for (name, pattern, expected) in table {
-            assert_eq!(is_like(name.as_bytes(), pattern.as_bytes()), expected, "{name} {pattern}");
+            assert_eq!(
+                is_like(name.as_bytes(), pattern.as_bytes()),
+                expected,
+                "{name} {pattern}"
+            );
         }
     }
 }

@@ -75,11 +75,21 @@ impl Context {
 
     /// Records an event. The first of its kind gives the example: the queue, the name and the failure.
     pub fn warn(&mut self, kind: WarningKind, example: impl FnOnce() -> (Bytes, Bytes, Bytes)) {
-        match self.warnings.iter_mut().find(|warning| warning.kind.is_like(&kind)) {
+        match self
+            .warnings
+            .iter_mut()
+            .find(|warning| warning.kind.is_like(&kind))
+        {
             Some(warning) => warning.times = warning.times.saturating_add(1),
             None => {
                 let (queue, name, why) = example();
-                self.warnings.push(Warning { kind, times: 1, queue, name, why });
+                self.warnings.push(Warning {
+                    kind,
+                    times: 1,
+                    queue,
+                    name,
+                    why,
+                });
             }
         }
     }
@@ -115,6 +125,12 @@ mod tests {
             16_408_922_859_458_223_821,
         ];
         assert_eq!(known.map(|_| context.roll(u64::MAX)), known);
-        assert_eq!((Context::new(Timestamp(0), 1_234_567).roll(6), context.roll(0)), (known[0] % 6, 0));
+        assert_eq!(
+            (
+                Context::new(Timestamp(0), 1_234_567).roll(6),
+                context.roll(0)
+            ),
+            (known[0] % 6, 0)
+        );
     }
 }

@@ -45,12 +45,20 @@ pub const fn date(day: u64) -> (u64, u64, u64) {
     let month = (5 * day + 2) / 153;
     let day = day - days_before(month) + 1;
     let year = era * ERA_YEARS + year;
-    if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
+    if month < 10 {
+        (year, month + 3, day)
+    } else {
+        (year + 1, month - 9, day)
+    }
 }
 
 /// The inverse of [`date`], from 1970 on.
 pub const fn day_number(year: u64, month: u64, day: u64) -> u64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
     let (era, year) = (year / ERA_YEARS, year % ERA_YEARS);
     era * ERA_DAYS + 365 * year + year / 4 - year / 100 + days_before(month) + day - 1 - EPOCH_DAY
 }
@@ -65,7 +73,9 @@ pub fn moment_text(at: Timestamp) -> Option<String> {
     let ((year, month, day), ms) = (date(ms / DAY_MS), ms % DAY_MS);
     let (s, ms) = (ms / 1_000, ms % 1_000);
     let (hours, minutes, seconds) = (s / 3_600, s / 60 % 60, s % 60);
-    Some(format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z"))
+    Some(format!(
+        "{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z"
+    ))
 }
 
 #[cfg(test)]
@@ -91,7 +101,10 @@ mod tests {
     fn days_and_dates_are_each_others_inverse() {
         let (mut year, mut month, mut day) = (1970, 1, 1);
         for number in 0..300_000 {
-            assert_eq!((date(number), day_number(year, month, day)), ((year, month, day), number));
+            assert_eq!(
+                (date(number), day_number(year, month, day)),
+                ((year, month, day), number)
+            );
             day += 1;
             if day > month_days(year, month) {
                 (day, month) = (1, month + 1);

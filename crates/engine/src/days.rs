@@ -35,25 +35,42 @@ pub(crate) struct Days {
 
 impl Days {
     pub(crate) fn new() -> Self {
-        Self { begun: VecDeque::from([DayBegin::default()]) }
+        Self {
+            begun: VecDeque::from([DayBegin::default()]),
+        }
     }
 
     /// Begins a day if this moment of the wall clock is on another one than the last.
     pub(crate) fn reach(&mut self, wall: Timestamp, totals: &Totals, changes: &mut Vec<Change>) {
-        let (day, (last, number)) = (wall.0 / DAY_MS, self.begun.back().map_or((0, 0), |last| (last.day, last.number)));
+        let (day, (last, number)) = (
+            wall.0 / DAY_MS,
+            self.begun
+                .back()
+                .map_or((0, 0), |last| (last.day, last.number)),
+        );
         if day != last {
             let number = number + 1;
-            self.recall(DayBegin { number, day, totals: *totals });
+            self.recall(DayBegin {
+                number,
+                day,
+                totals: *totals,
+            });
             changes.push(Change::DayBegan(number));
         }
     }
 
     /// Takes a day, which is not there yet, from the journal.
     pub(crate) fn recall(&mut self, begin: DayBegin) {
-        let at = self.begun.partition_point(|other| other.number < begin.number);
+        let at = self
+            .begun
+            .partition_point(|other| other.number < begin.number);
         self.begun.insert(at, begin);
         let last = self.begun.back().map_or(0, |last| last.number);
-        while self.begun.front().is_some_and(|first| first.number + DAYS_KEPT <= last) {
+        while self
+            .begun
+            .front()
+            .is_some_and(|first| first.number + DAYS_KEPT <= last)
+        {
             self.begun.pop_front();
         }
     }
@@ -65,11 +82,19 @@ impl Days {
 
     /// What was counted on each day, given the totals now.
     pub(crate) fn counts(&self, totals: &Totals) -> BTreeMap<u64, Totals> {
-        let ends = self.begun.iter().skip(1).map(|next| &next.totals).chain([totals]);
+        let ends = self
+            .begun
+            .iter()
+            .skip(1)
+            .map(|next| &next.totals)
+            .chain([totals]);
         let mut counts = BTreeMap::<u64, Totals>::new();
         for (begin, end) in self.begun.iter().zip(ends) {
             let sum = counts.entry(begin.day).or_default();
-            *sum = sum.merged(&end.merged(&begin.totals, u64::saturating_sub), u64::saturating_add);
+            *sum = sum.merged(
+                &end.merged(&begin.totals, u64::saturating_sub),
+                u64::saturating_add,
+            );
         }
         counts
     }
@@ -80,7 +105,10 @@ mod tests {
     use super::*;
 
     fn pushed(pushed: u64) -> Totals {
-        Totals { pushed, ..Totals::default() }
+        Totals {
+            pushed,
+            ..Totals::default()
+        }
     }
 
     #[test]
@@ -94,12 +122,30 @@ mod tests {
         assert_eq!(reach(&mut days, 240, 4), [Change::DayBegan(1)]);
         assert_eq!(reach(&mut days, 263, 5), [], "the same day");
         assert_eq!(reach(&mut days, 264, 7), [Change::DayBegan(2)]);
-        assert_eq!(reach(&mut days, 263, 8), [Change::DayBegan(3)], "the clock was set back");
-        assert_eq!(reach(&mut days, 312, 10), [Change::DayBegan(4)], "a day without visits has no beginning");
-        let counts = days.counts(&pushed(15)).into_iter().map(|(day, totals)| (day, totals.pushed));
-        assert_eq!(counts.collect::<Vec<_>>(), [(0, 4), (10, 3 + 2), (11, 1), (13, 5)]);
+        assert_eq!(
+            reach(&mut days, 263, 8),
+            [Change::DayBegan(3)],
+            "the clock was set back"
+        );
+        assert_eq!(
+            reach(&mut days, 312, 10),
+            [Change::DayBegan(4)],
+            "a day without visits has no beginning"
+        );
+        let counts = days
+            .counts(&pushed(15))
+            .into_iter()
+            .map(|(day, totals)| (day, totals.pushed));
+        assert_eq!(
+            counts.collect::<Vec<_>>(),
+            [(0, 4), (10, 3 + 2), (11, 1), (13, 5)]
+        );
         let mut again = Days::new();
-        days.recorded().collect::<Vec<_>>().into_iter().rev().for_each(|begin| again.recall(*begin));
+        days.recorded()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .for_each(|begin| again.recall(*begin));
         assert_eq!(again.begun, days.begun);
     }
 
@@ -108,7 +154,10 @@ mod tests {
         let (mut days, mut changes) = (Days::new(), Vec::new());
         (0..1_000).for_each(|day| days.reach(Timestamp(day * DAY_MS), &pushed(day), &mut changes));
         let counts = days.counts(&pushed(1_000));
-        assert_eq!((counts.len() as u64, counts.keys().next(), changes.len()), (DAYS_KEPT, Some(&744), 999));
+        assert_eq!(
+            (counts.len() as u64, counts.keys().next(), changes.len()),
+            (DAYS_KEPT, Some(&744), 999)
+        );
         assert!(counts.values().all(|totals| *totals == pushed(1)));
         assert_eq!(days.recorded().map(|begin| begin.number).min(), Some(744));
     }

@@ -24,12 +24,15 @@ pub(crate) struct Deferred {
 /// What a request takes that waits.
 fn bytes_of(command: &TakeCommand) -> u64 {
     const REQUEST: u64 = heap(size_of::<(ClientId, Tag, TakeCommand)>());
-    let TakeCommand::Take(take) = command else { return REQUEST };
+    let TakeCommand::Take(take) = command else {
+        return REQUEST;
+    };
     let names = match &take.from {
         From::Subscriptions => 0,
         From::Cycle { queue, .. } => heap(queue.len()),
         From::Listed { queues, .. } => {
-            heap(size_of_val(queues.as_slice())) + queues.iter().map(|queue| heap(queue.len())).sum::<u64>()
+            heap(size_of_val(queues.as_slice()))
+                + queues.iter().map(|queue| heap(queue.len())).sum::<u64>()
         }
     };
     REQUEST + names + heap(take.worker.len())
@@ -37,7 +40,12 @@ fn bytes_of(command: &TakeCommand) -> u64 {
 
 impl Deferred {
     pub(crate) fn new(held: &Held) -> Self {
-        Self { held_until: Timestamp(0), takes: VecDeque::new(), waiting: BTreeMap::new(), held: held.share() }
+        Self {
+            held_until: Timestamp(0),
+            takes: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            held: held.share(),
+        }
     }
 
     /// Asserts that the bytes are counted.
@@ -79,7 +87,9 @@ impl Deferred {
 
     /// How many requests of the client wait.
     pub(crate) fn count_of(&self, client: ClientId) -> usize {
-        self.waiting.get(&client).map_or(0, |waiting| *waiting as usize)
+        self.waiting
+            .get(&client)
+            .map_or(0, |waiting| *waiting as usize)
     }
 
     /// A request waits from now on. Returns whether there is room for it.

@@ -9,7 +9,11 @@ const PATTERN_MAX: usize = 160;
 /// with digits, and for what is in quotes. Two failures with the same text here are of one group.
 pub fn error_group(failure: &Failure) -> String {
     let parts = [&failure.kind, &failure.message].map(|part| String::from_utf8_lossy(part));
-    let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> = parts
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|part| !part.is_empty())
+        .collect();
     pattern(&parts.join(": "))
 }
 
@@ -29,7 +33,9 @@ fn pattern(error: &str) -> String {
         };
         let (part, behind) = rest.split_at_checked(length).unwrap_or((rest, ""));
         rest = behind;
-        if length > 1 && !is_word(first) || part.contains(|it: char| it.is_ascii_digit() || it == '*') {
+        if length > 1 && !is_word(first)
+            || part.contains(|it: char| it.is_ascii_digit() || it == '*')
+        {
             if !pattern.ends_with('*') {
                 pattern.push('*');
             }
@@ -66,12 +72,24 @@ mod tests {
     fn errors_that_differ_in_numbers_and_names_are_one() {
         let table = [
             ("", ""),
-            ("Timeout: no answer after 3000 ms", "Timeout: no answer after * ms"),
-            ("Stripe::CardError: card 4242 of 'Ann' was declined", "Stripe::CardError: card * of * was declined"),
+            (
+                "Timeout: no answer after 3000 ms",
+                "Timeout: no answer after * ms",
+            ),
+            (
+                "Stripe::CardError: card 4242 of 'Ann' was declined",
+                "Stripe::CardError: card * of * was declined",
+            ),
             ("KeyError: \"user_id\"", "KeyError: *"),
-            ("cannot open /tmp/x1/y.csv: no such file", "cannot open *: no such file"),
+            (
+                "cannot open /tmp/x1/y.csv: no such file",
+                "cannot open *: no such file",
+            ),
             ("can't find it", "can't find it"),
-            ("Couldn't find Order with 'id'=17", "Couldn't find Order with *=*"),
+            (
+                "Couldn't find Order with 'id'=17",
+                "Couldn't find Order with *=*",
+            ),
             ("one\ntwo", "one*"),
             ("id 1 2 3", "id * * *"),
             ("*", "*"),

@@ -13,8 +13,8 @@ use crate::ids::{JobId, Protocol, Tag, Timestamp};
 use crate::jobs::{Attempt, Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
 use crate::query::{
-    BatchView, ClientRow, FiguresRow, JobView, KeyRow, KindRow, PolicyRow, QueueRow, Stats, ThrottleRow, Totals, Why,
-    WorkLeft, WorkerRow,
+    BatchView, ClientRow, FiguresRow, JobView, KeyRow, KindRow, PolicyRow, QueueRow, Stats,
+    ThrottleRow, Totals, Why, WorkLeft, WorkerRow,
 };
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
@@ -298,7 +298,11 @@ impl Event {
 
     /// The job whose number this event gives to its producer.
     pub const fn created(&self) -> Option<JobId> {
-        if let Self::Reply(_, Reply::Pushed { job, .. }) = self { Some(*job) } else { None }
+        if let Self::Reply(_, Reply::Pushed { job, .. }) = self {
+            Some(*job)
+        } else {
+            None
+        }
     }
 
     /// The job of which this event brings news to a client that listens.
@@ -322,16 +326,30 @@ impl Event {
     /// Passes each queue name in this event to `each`.
     pub fn queue_names_mut(&mut self, mut each: impl FnMut(&mut Bytes)) {
         match self {
-            Self::Reply(_, Reply::Taken(job)) | Self::Notice(Notice::Delivered(job)) => each(&mut job.queue),
+            Self::Reply(_, Reply::Taken(job)) | Self::Notice(Notice::Delivered(job)) => {
+                each(&mut job.queue)
+            }
             Self::Reply(_, Reply::Looked { job, schedule }) => {
                 job.iter_mut().for_each(|view| each(&mut view.queue));
-                schedule.iter_mut().for_each(|schedule| each(&mut schedule.job.queue));
+                schedule
+                    .iter_mut()
+                    .for_each(|schedule| each(&mut schedule.job.queue));
             }
-            Self::Reply(_, Reply::Schedules { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.job.queue)),
-            Self::Reply(_, Reply::Queues { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.name)),
-            Self::Reply(_, Reply::Throttles { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.queue)),
-            Self::Reply(_, Reply::Jobs { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.queue)),
-            Self::Reply(_, Reply::Figures { rows, .. }) => rows.iter_mut().for_each(|row| each(&mut row.name)),
+            Self::Reply(_, Reply::Schedules { rows, .. }) => {
+                rows.iter_mut().for_each(|row| each(&mut row.job.queue))
+            }
+            Self::Reply(_, Reply::Queues { rows, .. }) => {
+                rows.iter_mut().for_each(|row| each(&mut row.name))
+            }
+            Self::Reply(_, Reply::Throttles { rows, .. }) => {
+                rows.iter_mut().for_each(|row| each(&mut row.queue))
+            }
+            Self::Reply(_, Reply::Jobs { rows, .. }) => {
+                rows.iter_mut().for_each(|row| each(&mut row.queue))
+            }
+            Self::Reply(_, Reply::Figures { rows, .. }) => {
+                rows.iter_mut().for_each(|row| each(&mut row.name))
+            }
             Self::Notice(Notice::Watched(Watched::Changed(change))) => each(&mut change.queue),
             Self::Notice(Notice::Watched(Watched::Queue(queue, _))) => each(queue),
             Self::Reply(..) | Self::Notice(_) => {}
@@ -350,8 +368,13 @@ impl Event {
     /// this many.
     pub fn large_body(&self, bytes_min: usize) -> Option<Bytes> {
         let bytes = match self {
-            Self::Reply(_, Reply::Looked { job: Some(view), .. })
-                if view.job.payload.stored().is_none() && view.job.payload.body().len() >= bytes_min =>
+            Self::Reply(
+                _,
+                Reply::Looked {
+                    job: Some(view), ..
+                },
+            ) if view.job.payload.stored().is_none()
+                && view.job.payload.body().len() >= bytes_min =>
             {
                 return Some(view.job.payload.share_body());
             }
@@ -409,12 +432,17 @@ impl Reply {
         match self {
             Self::Taken(job) => job.bytes(),
             Self::Looked { job, schedule } => {
-                let job = job.as_deref().map_or(0, |view| ROW_BYTES + view.job.payload.body_len());
+                let job = job
+                    .as_deref()
+                    .map_or(0, |view| ROW_BYTES + view.job.payload.body_len());
                 job + schedule.as_deref().map_or(0, |_| ROW_BYTES)
             }
             Self::Schedules { rows, .. } => rows.len() * ROW_BYTES,
             Self::Queues { rows, .. } => rows.len() * ROW_BYTES,
-            Self::Throttles { rows, .. } => rows.iter().map(|row| ROW_BYTES * (1 + row.holders.len())).sum(),
+            Self::Throttles { rows, .. } => rows
+                .iter()
+                .map(|row| ROW_BYTES * (1 + row.holders.len()))
+                .sum(),
             Self::Jobs { rows, .. } => {
                 let stored = rows.iter().filter_map(|row| row.job.payload.stored());
                 rows.len() * ROW_BYTES + stored.map(|stored| stored.len as usize).sum::<usize>()
@@ -423,9 +451,10 @@ impl Reply {
             Self::Keys { rows, .. } => rows.len() * ROW_BYTES,
             Self::Clients { rows, .. } => rows.len() * ROW_BYTES,
             Self::Batch(batch) => ROW_BYTES + batch.about.len() + batch.meta.len(),
-            Self::Batches { rows, .. } => {
-                rows.iter().map(|batch| ROW_BYTES + batch.about.len() + batch.meta.len()).sum()
-            }
+            Self::Batches { rows, .. } => rows
+                .iter()
+                .map(|batch| ROW_BYTES + batch.about.len() + batch.meta.len())
+                .sum(),
             Self::Figures { rows, .. } => rows.len() * 2 * ROW_BYTES,
             Self::Kinds { rows, .. } => rows.len() * 2 * ROW_BYTES,
             Self::Stats(_) | Self::Why(_) | Self::WorkLeft(_) => ROW_BYTES,
@@ -460,7 +489,11 @@ impl Notice {
 
 impl End {
     const fn result(&self) -> Option<&Bytes> {
-        if let Self::Succeeded { result, .. } = self { Some(result) } else { None }
+        if let Self::Succeeded { result, .. } = self {
+            Some(result)
+        } else {
+            None
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -475,7 +508,8 @@ impl End {
 impl Taken {
     /// Bytes of the body, wherever it is.
     pub fn body_len(&self) -> usize {
-        self.stored.map_or(self.body.len(), |stored| stored.len as usize)
+        self.stored
+            .map_or(self.body.len(), |stored| stored.len as usize)
     }
 
     fn bytes(&self) -> usize {
@@ -484,6 +518,10 @@ impl Taken {
 }
 
 fn failure_bytes(failure: &Failure) -> usize {
-    let lines: usize = failure.backtrace.iter().map(|line| size_of::<Bytes>() + line.len()).sum();
+    let lines: usize = failure
+        .backtrace
+        .iter()
+        .map(|line| size_of::<Bytes>() + line.len())
+        .sum();
     failure.kind.len() + failure.message.len() + lines
 }

@@ -32,7 +32,12 @@ impl Item {
         match self {
             Self::Byte(this) => *this == byte,
             Self::Any => true,
-            Self::Class { not, ranges } => ranges.iter().any(|(low, high)| (*low..=*high).contains(&byte)) != *not,
+            Self::Class { not, ranges } => {
+                ranges
+                    .iter()
+                    .any(|(low, high)| (*low..=*high).contains(&byte))
+                    != *not
+            }
         }
     }
 }
@@ -64,7 +69,10 @@ impl Glob {
                 piece.push(item);
             }
         }
-        Self(Arc::new(Compiled { pattern: Bytes::copy_from_slice(pattern), pieces }))
+        Self(Arc::new(Compiled {
+            pattern: Bytes::copy_from_slice(pattern),
+            pieces,
+        }))
     }
 
     /// The pattern as it was given.
@@ -74,11 +82,15 @@ impl Glob {
 
     /// Whether the pattern matches the whole text.
     pub fn matches(&self, text: &[u8]) -> bool {
-        let Some((first, rest)) = self.0.pieces.split_first() else { return text.is_empty() };
+        let Some((first, rest)) = self.0.pieces.split_first() else {
+            return text.is_empty();
+        };
         if !begins(text, first) {
             return false;
         }
-        let Some((last, between)) = rest.split_last() else { return text.len() == first.len() };
+        let Some((last, between)) = rest.split_last() else {
+            return text.len() == first.len();
+        };
         let mut text = text.get(first.len()..).unwrap_or_default();
         for piece in between {
             match find(text, piece) {
@@ -87,7 +99,8 @@ impl Glob {
             }
         }
         let end = text.len().checked_sub(last.len());
-        end.and_then(|end| text.get(end..)).is_some_and(|end| begins(end, last))
+        end.and_then(|end| text.get(end..))
+            .is_some_and(|end| begins(end, last))
     }
 }
 
@@ -142,7 +155,11 @@ fn class(rest: &mut &[u8]) -> Item {
 }
 
 fn begins(text: &[u8], piece: &[Item]) -> bool {
-    text.len() >= piece.len() && piece.iter().zip(text).all(|(item, byte)| item.matches(*byte))
+    text.len() >= piece.len()
+        && piece
+            .iter()
+            .zip(text)
+            .all(|(item, byte)| item.matches(*byte))
 }
 
 fn find(text: &[u8], piece: &[Item]) -> Option<usize> {
@@ -193,7 +210,11 @@ mod tests {
             ("*\\[1,2]*", "{\"args\":[1,2]}", true),
         ];
         for (pattern, text, expected) in table {
-            assert_eq!(Glob::new(pattern.as_bytes()).matches(text.as_bytes()), expected, "{pattern} {text}");
+            assert_eq!(
+                Glob::new(pattern.as_bytes()).matches(text.as_bytes()),
+                expected,
+                "{pattern} {text}"
+            );
         }
     }
 

@@ -20,7 +20,10 @@ pub(crate) struct Share {
 impl Held {
     /// A part without any bytes yet.
     pub(crate) fn share(&self) -> Share {
-        Share { of: self.clone(), bytes: 0 }
+        Share {
+            of: self.clone(),
+            bytes: 0,
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -30,13 +33,17 @@ impl Held {
     // Only the owner of the engine changes sums, one after the other, so two steps lose nothing and cost less than one
     // that locks the bus.
     fn replace(&self, before: u64, now: u64) {
-        self.0.store(self.bytes().wrapping_sub(before).wrapping_add(now), Ordering::Relaxed);
+        self.0.store(
+            self.bytes().wrapping_sub(before).wrapping_add(now),
+            Ordering::Relaxed,
+        );
     }
 }
 
 impl Share {
     pub(crate) fn set(&mut self, bytes: u64) {
-        self.of.replace(std::mem::replace(&mut self.bytes, bytes), bytes);
+        self.of
+            .replace(std::mem::replace(&mut self.bytes, bytes), bytes);
     }
 
     pub(crate) fn add(&mut self, bytes: u64) {
@@ -44,7 +51,11 @@ impl Share {
     }
 
     pub(crate) fn subtract(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.bytes, "{bytes} bytes less than {}", self.bytes);
+        debug_assert!(
+            bytes <= self.bytes,
+            "{bytes} bytes less than {}",
+            self.bytes
+        );
         self.set(self.bytes.saturating_sub(bytes));
     }
 
@@ -61,7 +72,11 @@ impl Drop for Share {
 
 /// What an allocation of this size takes: the allocator has eight sizes for each power of two.
 pub(crate) const fn heap(bytes: usize) -> u64 {
-    if bytes == 0 { 0 } else { (bytes + bytes / 16 + 8) as u64 }
+    if bytes == 0 {
+        0
+    } else {
+        (bytes + bytes / 16 + 8) as u64
+    }
 }
 
 /// What a name takes in memory of its own that several parts share.
@@ -73,7 +88,11 @@ pub(crate) const fn shared(bytes: usize) -> u64 {
 pub(crate) const fn tree(entries: usize, entry_bytes: usize) -> u64 {
     const ROOM: usize = 11;
     const USUAL: usize = 7;
-    let nodes = if entries <= ROOM { entries.div_ceil(ROOM) } else { entries.div_ceil(USUAL) };
+    let nodes = if entries <= ROOM {
+        entries.div_ceil(ROOM)
+    } else {
+        entries.div_ceil(USUAL)
+    };
     nodes as u64 * heap(ROOM * entry_bytes + 16)
 }
 

@@ -24,7 +24,11 @@ impl Timestamp {
     /// This moment on a clock that is `ms` milliseconds ahead (behind, if negative). `NEVER` stays `NEVER`.
     #[must_use]
     pub const fn shifted(self, ms: i64) -> Self {
-        if self.0 == Self::NEVER.0 { self } else { Self(self.0.saturating_add_signed(ms)) }
+        if self.0 == Self::NEVER.0 {
+            self
+        } else {
+            Self(self.0.saturating_add_signed(ms))
+        }
     }
 
     /// Milliseconds from `earlier` to this moment, 0 if `earlier` is later.
@@ -44,7 +48,9 @@ impl fmt::Debug for Timestamp {
 pub struct JobId(pub u64);
 
 /// A queue's number. Small and journalled; reused only after the queue and all its jobs are gone.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
+)]
 pub struct QueueId(pub u32);
 
 /// The number of a kind of job, which no other kind ever had.
@@ -52,7 +58,9 @@ pub struct QueueId(pub u32);
 pub(crate) struct KindNumber(pub(crate) u32);
 
 /// A connection's number, assigned by the server. Never reused within one run of the daemon. No connection has 0.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
+#[derive(
+    Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize,
+)]
 pub struct ClientId(pub u64);
 
 impl ClientId {
@@ -69,7 +77,9 @@ impl ClientId {
 ///
 /// A silent tag ([`Tag::silent`], [`Tag::NONE`]) requests no acknowledgement of success, so later output on its
 /// connection need not wait for the disk. Refusals are sent in any case, and their tag identifies the refused command.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
+)]
 pub struct Tag(pub u64);
 
 impl Tag {
@@ -124,7 +134,10 @@ impl Token {
     }
 
     /// The number of the delivery, of a token of a `work` queue.
-    #[expect(clippy::cast_possible_truncation, reason = "the bits above belong to the run")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the bits above belong to the run"
+    )]
     pub const fn delivery(self) -> u32 {
         self.0 as u32
     }
@@ -156,7 +169,10 @@ impl Protocol {
 
     /// The protocols whose jobs and workers share queues.
     pub fn sharing() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|row| row.shares).map(|row| row.id)
+        Self::ALL
+            .into_iter()
+            .filter(|row| row.shares)
+            .map(|row| row.id)
     }
 
     /// Its name: that of its section of the configuration, of its aliases of queues, and in filters and exports.
@@ -189,11 +205,19 @@ pub struct ProtocolRow {
 
 impl ProtocolRow {
     const fn new(id: Protocol, name: &'static str, title: &'static str) -> Self {
-        Self { id, name, title, shares: false }
+        Self {
+            id,
+            name,
+            title,
+            shares: false,
+        }
     }
 
     const fn sharing(self) -> Self {
-        Self { shares: true, ..self }
+        Self {
+            shares: true,
+            ..self
+        }
     }
 }
 
@@ -260,7 +284,19 @@ impl Protocols {
 }
 
 /// 1 to 9; 9 is taken first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, derive_more::Into, Deserialize, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    derive_more::Into,
+    Deserialize,
+    Serialize,
+)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Priority(u8);
 
@@ -304,7 +340,11 @@ impl TryFrom<u8> for Priority {
 
     fn try_from(value: u8) -> Result<Self, BadPriority> {
         let priority = Self::clamped(value);
-        if priority.0 == value { Ok(priority) } else { Err(BadPriority(value)) }
+        if priority.0 == value {
+            Ok(priority)
+        } else {
+            Err(BadPriority(value))
+        }
     }
 }
 

@@ -48,8 +48,18 @@ struct Kind {
 impl Kinds {
     /// None yet. `seed` protects the table against crafted names. Its memory counts in `held`.
     pub(crate) fn new(seed: u64, held: &Held) -> Self {
-        let (hasher, kinds) = (FixedState::with_seed(seed), HashMap::with_hasher(FixedState::with_seed(seed)));
-        Self { hasher, by_name: HashTable::new(), kinds, others: QueueFigures::default(), made: 0, held: held.share() }
+        let (hasher, kinds) = (
+            FixedState::with_seed(seed),
+            HashMap::with_hasher(FixedState::with_seed(seed)),
+        );
+        Self {
+            hasher,
+            by_name: HashTable::new(),
+            kinds,
+            others: QueueFigures::default(),
+            made: 0,
+            held: held.share(),
+        }
     }
 
     /// The kind of a job that is handed out now. `None`: its queue is what it calls.
@@ -67,7 +77,11 @@ impl Kinds {
             Calls::Named(_) | Calls::Unknown => &[],
         };
         let hash = self.hash(job.protocol, name);
-        let is_it = |number: &KindNumber| self.kinds.get(number).is_some_and(|kind| kind.is(job.protocol, name));
+        let is_it = |number: &KindNumber| {
+            self.kinds
+                .get(number)
+                .is_some_and(|kind| kind.is(job.protocol, name))
+        };
         let number = match self.by_name.find(hash, is_it) {
             Some(number) => *number,
             None => self.make(job.protocol, name),
@@ -80,22 +94,42 @@ impl Kinds {
 
     /// The figures of a kind, to change them: those of all others if it gave way.
     pub(crate) fn figures_mut(&mut self, number: KindNumber) -> &mut QueueFigures {
-        self.kinds.get_mut(&number).map_or(&mut self.others, |kind| &mut kind.figures)
+        self.kinds
+            .get_mut(&number)
+            .map_or(&mut self.others, |kind| &mut kind.figures)
     }
 
     /// A page of the kinds in the order in which they came, from this number on, and where to continue. The last row is
     /// of those that gave way.
     pub(crate) fn page(&self, after: u64, limit: usize) -> (Vec<KindRow>, Option<u64>) {
-        let mut numbers: Vec<_> = self.kinds.keys().filter(|number| u64::from(number.0) >= after).copied().collect();
+        let mut numbers: Vec<_> = self
+            .kinds
+            .keys()
+            .filter(|number| u64::from(number.0) >= after)
+            .copied()
+            .collect();
         numbers.sort_unstable_by_key(|number| number.0);
         let next = numbers.get(limit).map(|number| number.0.into());
         let row = |number| {
-            let Kind { protocol, name, figures, .. } = self.kinds.get(number)?;
-            Some(KindRow { protocol: Some(*protocol), name: name.clone(), figures: figures.clone() })
+            let Kind {
+                protocol,
+                name,
+                figures,
+                ..
+            } = self.kinds.get(number)?;
+            Some(KindRow {
+                protocol: Some(*protocol),
+                name: name.clone(),
+                figures: figures.clone(),
+            })
         };
         let mut rows: Vec<_> = numbers.iter().take(limit).filter_map(row).collect();
         if next.is_none() && !self.others.totals.is_empty() {
-            rows.push(KindRow { protocol: None, name: Bytes::new(), figures: self.others.clone() });
+            rows.push(KindRow {
+                protocol: None,
+                name: Bytes::new(),
+                figures: self.others.clone(),
+            });
         }
         (rows, next)
     }
@@ -107,22 +141,42 @@ impl Kinds {
         }
         let number = KindNumber(self.made);
         self.made = self.made.wrapping_add(1);
-        let kind = Kind { protocol, name: Bytes::copy_from_slice(name), figures: QueueFigures::default(), busy: 0 };
+        let kind = Kind {
+            protocol,
+            name: Bytes::copy_from_slice(name),
+            figures: QueueFigures::default(),
+            busy: 0,
+        };
         self.held.add(kind.bytes());
         self.kinds.insert(number, kind);
-        let Self { hasher, by_name, kinds, .. } = self;
-        let hash_of = |number: &KindNumber| kinds.get(number).map_or(0, |kind| hash(hasher, kind.protocol, &kind.name));
+        let Self {
+            hasher,
+            by_name,
+            kinds,
+            ..
+        } = self;
+        let hash_of = |number: &KindNumber| {
+            kinds
+                .get(number)
+                .map_or(0, |kind| hash(hasher, kind.protocol, &kind.name))
+        };
         by_name.insert_unique(hash(hasher, protocol, name), number, hash_of);
         number
     }
 
     /// The least busy kinds become a part of the others.
     fn give_way(&mut self) {
-        let mut all: Vec<_> = self.kinds.iter().map(|(number, kind)| (kind.busy, number.0)).collect();
+        let mut all: Vec<_> = self
+            .kinds
+            .iter()
+            .map(|(number, kind)| (kind.busy, number.0))
+            .collect();
         all.sort_unstable();
         for (_, number) in all.into_iter().take(GIVE_WAY) {
             let number = KindNumber(number);
-            let Some(kind) = self.kinds.remove(&number) else { continue };
+            let Some(kind) = self.kinds.remove(&number) else {
+                continue;
+            };
             self.held.subtract(kind.bytes());
             self.others.add(&kind.figures);
             let hash = self.hash(kind.protocol, &kind.name);
@@ -151,6 +205,9 @@ impl Kind {
 
     /// About what it takes in memory, with the counters of its protocol and its places in the tables.
     fn bytes(&self) -> u64 {
-        QueueFigures::bytes_for(1) + heap(self.name.len()) + hashed(size_of::<(KindNumber, Self)>()) + hashed(4)
+        QueueFigures::bytes_for(1)
+            + heap(self.name.len())
+            + hashed(size_of::<(KindNumber, Self)>())
+            + hashed(4)
     }
 }

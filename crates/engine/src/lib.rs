@@ -94,11 +94,14 @@ pub use on_dead::OnDead;
 pub use outcome::*;
 pub use query::*;
 pub use queues::{
-    Bridge, Coalesce, Codec, Histogram, Hold, KeySource, OwnPolicy, Patterns, Policy, Queue, QueueFigures, QueueImage,
-    QueueRules, QueueSettings, READ_KEY, Rate, SavedRates, Throttle, is_pattern, matches,
+    Bridge, Coalesce, Codec, Histogram, Hold, KeySource, OwnPolicy, Patterns, Policy, Queue,
+    QueueFigures, QueueImage, QueueRules, QueueSettings, READ_KEY, Rate, SavedRates, Throttle,
+    is_pattern, matches,
 };
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;
 pub use rights::{Right, Rights};
-pub use schedules::{Cron, EARLIER_RUNS_MAX, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef, Zone};
+pub use schedules::{
+    Cron, EARLIER_RUNS_MAX, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef, Zone,
+};
 pub use warning::{Warning, WarningKind};

@@ -47,8 +47,17 @@ pub(crate) struct Meta {
 
 impl Meta {
     pub(crate) fn new() -> Self {
-        let kept = EngineMeta { next_job: 1, reserved: 1, ..EngineMeta::default() };
-        Self { kept, first_new: 0, rank_back: RANK_MIDDLE, rank_front: RANK_MIDDLE }
+        let kept = EngineMeta {
+            next_job: 1,
+            reserved: 1,
+            ..EngineMeta::default()
+        };
+        Self {
+            kept,
+            first_new: 0,
+            rank_back: RANK_MIDDLE,
+            rank_front: RANK_MIDDLE,
+        }
     }
 
     pub(crate) const fn kept(&self) -> &EngineMeta {
@@ -58,8 +67,17 @@ impl Meta {
     /// Restores the engine meta. `clean` means that the daemon stopped in order, so the journal has every job number in
     /// use.
     pub(crate) fn recall(&mut self, kept: EngineMeta, clean: bool) {
-        let next_job = if clean { kept.next_job } else { kept.next_job.max(kept.reserved) };
-        self.kept = EngineMeta { next_job, reserved: next_job, boot_count: kept.boot_count.saturating_add(1), ..kept };
+        let next_job = if clean {
+            kept.next_job
+        } else {
+            kept.next_job.max(kept.reserved)
+        };
+        self.kept = EngineMeta {
+            next_job,
+            reserved: next_job,
+            boot_count: kept.boot_count.saturating_add(1),
+            ..kept
+        };
     }
 
     /// Before an orderly stop: releases the reserved job numbers, but one if keys are in doubt, and records the time.
@@ -71,7 +89,12 @@ impl Meta {
     }
 
     /// Takes over the clocks of a context. Returns whether the wall clock was set back, which the journal records.
-    pub(crate) fn set_clock(&mut self, clock: Clock, now: Timestamp, changes: &mut Vec<Change>) -> bool {
+    pub(crate) fn set_clock(
+        &mut self,
+        clock: Clock,
+        now: Timestamp,
+        changes: &mut Vec<Change>,
+    ) -> bool {
         let before = self.kept.clock;
         if clock.differs(&before) {
             self.kept.clock = Clock { at: now, ..clock };
@@ -155,7 +178,12 @@ impl Meta {
     #[inline]
     pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
         add(&mut self.kept.totals);
-        match self.kept.protocols.iter_mut().find(|(other, _)| *other == protocol) {
+        match self
+            .kept
+            .protocols
+            .iter_mut()
+            .find(|(other, _)| *other == protocol)
+        {
             Some((_, totals)) => add(totals),
             None => self.begin_count(protocol, add),
         }
@@ -180,7 +208,11 @@ impl Meta {
 
     /// The counters of one protocol.
     pub(crate) fn totals_of(&self, protocol: Protocol) -> Totals {
-        let totals = self.kept.protocols.iter().find(|(other, _)| *other == protocol);
+        let totals = self
+            .kept
+            .protocols
+            .iter()
+            .find(|(other, _)| *other == protocol);
         totals.map(|(_, totals)| *totals).unwrap_or_default()
     }
 
@@ -198,7 +230,13 @@ mod tests {
     #[test]
     fn the_journal_reserves_numbers_in_blocks() {
         let (mut meta, mut changes) = (Meta::new(), Vec::new());
-        let mut next = || (meta.new_job_id(&mut changes).0, meta.kept().reserved, changes.len());
+        let mut next = || {
+            (
+                meta.new_job_id(&mut changes).0,
+                meta.kept().reserved,
+                changes.len(),
+            )
+        };
         assert_eq!(next(), (1, ID_BLOCK + 2, 1));
         let last = (0..ID_BLOCK).map(|_| next()).last();
         assert_eq!(last, Some((ID_BLOCK + 1, ID_BLOCK + 2, 1)));

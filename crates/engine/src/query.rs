@@ -292,12 +292,17 @@ impl QueueRow {
 
     /// Workers that serve it. A program that has a job of it is one, even if it has given no name.
     pub fn served_by(&self) -> u32 {
-        self.workers.max(u32::from(self.jobs(JobStateKind::Leased) > 0))
+        self.workers
+            .max(u32::from(self.jobs(JobStateKind::Leased) > 0))
     }
 
     /// Jobs that are ready, leased, scheduled or retrying: all except dead, parked and done ones.
     pub fn live(&self) -> u32 {
-        JobStateKind::ALL.into_iter().filter(|state| state.is_live()).map(|state| self.jobs(state)).sum()
+        JobStateKind::ALL
+            .into_iter()
+            .filter(|state| state.is_live())
+            .map(|state| self.jobs(state))
+            .sum()
     }
 }
 
@@ -411,15 +416,27 @@ pub struct ProtocolStats {
 impl Stats {
     /// Jobs, and bytes, that count against the limits: those that are over make way for new ones.
     pub fn staying(&self) -> (u64, u64) {
-        let over = [JobStateKind::Dead, JobStateKind::Done].map(|kind| self.places.get(kind as usize).copied());
+        let over = [JobStateKind::Dead, JobStateKind::Done]
+            .map(|kind| self.places.get(kind as usize).copied());
         let over: u64 = over.into_iter().flatten().sum();
-        (self.jobs.saturating_sub(over), self.bytes.saturating_sub(self.past_bytes))
+        (
+            self.jobs.saturating_sub(over),
+            self.bytes.saturating_sub(self.past_bytes),
+        )
     }
 
     /// The figures of one protocol.
     pub fn of(&self, protocol: Protocol) -> ProtocolStats {
-        let none = ProtocolStats { protocol, totals: Totals::default(), places: [0; JobStateKind::ALL.len()] };
-        self.protocols.iter().find(|row| row.protocol == protocol).cloned().unwrap_or(none)
+        let none = ProtocolStats {
+            protocol,
+            totals: Totals::default(),
+            places: [0; JobStateKind::ALL.len()],
+        };
+        self.protocols
+            .iter()
+            .find(|row| row.protocol == protocol)
+            .cloned()
+            .unwrap_or(none)
     }
 }
 
@@ -492,7 +509,10 @@ impl Totals {
     #[must_use]
     pub fn merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
         let mut merged = self.values();
-        merged.iter_mut().zip(other.values()).for_each(|(one, other)| *one = merge(*one, other));
+        merged
+            .iter_mut()
+            .zip(other.values())
+            .for_each(|(one, other)| *one = merge(*one, other));
         Self::of(merged)
     }
 }

@@ -79,6 +79,10 @@ pub struct LeaseHolder {
 impl LeaseHolder {
     /// The worker's name; empty if it has given none, for which Gearman's label of a client is `-`.
     pub(crate) fn name(&self) -> &[u8] {
-        if self.worker == "-" { b"" } else { &self.worker }
+        if self.worker == "-" {
+            b""
+        } else {
+            &self.worker
+        }
     }
 }

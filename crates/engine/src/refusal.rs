@@ -112,14 +112,23 @@ impl Refusal {
     /// until the journal has written the change that caused this state, which another connection may have made a moment
     /// ago.
     pub const fn is_already_so(self) -> bool {
-        matches!(self, Self::NotFound(Thing::Job | Thing::Schedule | Thing::Queue) | Self::NotUnique)
+        matches!(
+            self,
+            Self::NotFound(Thing::Job | Thing::Schedule | Thing::Queue) | Self::NotUnique
+        )
     }
 
     /// Its kind as a name, for programs and metrics.
     pub const fn code(self) -> &'static str {
         match self {
-            Self::Limit { what: Capacity::NameBytes, .. } => "name_too_long",
-            Self::Limit { what: Capacity::BodyBytes, .. } => "body_too_large",
+            Self::Limit {
+                what: Capacity::NameBytes,
+                ..
+            } => "name_too_long",
+            Self::Limit {
+                what: Capacity::BodyBytes,
+                ..
+            } => "body_too_large",
             Self::Limit { .. } => "limit",
             Self::NotFound(_) => "not_found",
             Self::NotUnique => "not_unique",
@@ -147,7 +156,11 @@ impl Refusal {
 impl Capacity {
     /// The refusal of a command that exceeds this limit.
     pub fn exceeded(self, held: impl Into<u64>, limit: impl Into<u64>) -> Refusal {
-        Refusal::Limit { what: self, held: held.into(), limit: limit.into() }
+        Refusal::Limit {
+            what: self,
+            held: held.into(),
+            limit: limit.into(),
+        }
     }
 }
 
@@ -163,7 +176,10 @@ impl fmt::Display for Excess {
             Capacity::Jobs => write!(f, "daemon is full: jobs {held}, limit {limit}"),
             Capacity::JobBytes => write!(f, "daemon is full: bytes of jobs {held}, limit {limit}"),
             Capacity::Queues if held < limit => {
-                write!(f, "limit of queues reached: {held}, and the rest of {limit} is for other protocols")
+                write!(
+                    f,
+                    "limit of queues reached: {held}, and the rest of {limit} is for other protocols"
+                )
             }
             Capacity::Queues => write!(f, "limit of queues reached: {limit}"),
             Capacity::Schedules => write!(f, "limit of schedules reached: {limit}"),

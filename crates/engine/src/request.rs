@@ -60,8 +60,12 @@ impl LeaseTerms {
     }
 
     /// Until the connection ends.
-    pub const CONNECTION: Self =
-        Self { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Requeue, wish: None };
+    pub const CONNECTION: Self = Self {
+        connection_bound: true,
+        lease_ms: None,
+        on_expiry: OnExpiry::Requeue,
+        wish: None,
+    };
 }
 
 /// A job to submit.
@@ -159,14 +163,24 @@ impl NewJob {
     /// Moves all times that use the engine's time, for a move to another engine.
     pub fn shift(&mut self, ms: i64) {
         self.expires.shift(ms);
-        self.unique.iter_mut().for_each(|unique| unique.until.shift(ms));
-        self.past.iter_mut().filter_map(|past| past.state.as_mut()).for_each(|state| state.shift(ms));
+        self.unique
+            .iter_mut()
+            .for_each(|unique| unique.until.shift(ms));
+        self.past
+            .iter_mut()
+            .filter_map(|past| past.state.as_mut())
+            .for_each(|state| state.shift(ms));
     }
 
     /// The bytes that it counts as while it is a template.
     pub(crate) fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 375;
-        let names = [Some(&self.queue), self.name.as_ref(), Some(&self.meta), Some(&self.body)];
+        let names = [
+            Some(&self.queue),
+            self.name.as_ref(),
+            Some(&self.meta),
+            Some(&self.body),
+        ];
         let unique = self.unique.as_ref().map_or(0, |unique| unique.key.len());
         (FIXED + unique + names.into_iter().flatten().map(Bytes::len).sum::<usize>()) as u64
     }
@@ -321,7 +335,11 @@ pub enum JobRef {
 impl JobRef {
     /// By a coalescing key of one queue.
     pub fn key(queue: Bytes, protocol: Protocol, key: Bytes) -> Self {
-        Self::Key(Box::new(QueueKey { queue, protocol, key }))
+        Self::Key(Box::new(QueueKey {
+            queue,
+            protocol,
+            key,
+        }))
     }
 }
 
@@ -406,11 +424,14 @@ impl Filter {
     /// The queue, if the filter matches all its ready jobs and no others.
     pub(crate) const fn cleared_queue(&self) -> Option<&Bytes> {
         match self {
-            Self { state: Some(JobStateKind::Ready), queue: Some(queue), protocol: None, ids, names, conditions }
-                if ids.is_empty() && names.is_empty() && conditions.is_empty() =>
-            {
-                Some(queue)
-            }
+            Self {
+                state: Some(JobStateKind::Ready),
+                queue: Some(queue),
+                protocol: None,
+                ids,
+                names,
+                conditions,
+            } if ids.is_empty() && names.is_empty() && conditions.is_empty() => Some(queue),
             _ => None,
         }
     }
@@ -456,34 +477,99 @@ mod tests {
     #[test]
     fn a_template_counts_the_bytes_of_its_texts() {
         let text = || Bytes::from_static(b"a text of 21 bytes...");
-        let unique = || Unique { key: text(), clash: Clash::Keep, until: KeyUntil::End };
+        let unique = || Unique {
+            key: text(),
+            clash: Clash::Keep,
+            until: KeyUntil::End,
+        };
         let plain = || NewJob::new(Protocol::GEARMAN, Bytes::new(), Bytes::new());
         let table = [
-            ("queue", NewJob { queue: text(), ..plain() }),
-            ("name", NewJob { name: Some(text()), ..plain() }),
-            ("meta", NewJob { meta: text(), ..plain() }),
-            ("body", NewJob { body: text(), ..plain() }),
-            ("key", NewJob { unique: Some(unique()), ..plain() }),
+            (
+                "queue",
+                NewJob {
+                    queue: text(),
+                    ..plain()
+                },
+            ),
+            (
+                "name",
+                NewJob {
+                    name: Some(text()),
+                    ..plain()
+                },
+            ),
+            (
+                "meta",
+                NewJob {
+                    meta: text(),
+                    ..plain()
+                },
+            ),
+            (
+                "body",
+                NewJob {
+                    body: text(),
+                    ..plain()
+                },
+            ),
+            (
+                "key",
+                NewJob {
+                    unique: Some(unique()),
+                    ..plain()
+                },
+            ),
         ];
         for (what, job) in table {
             assert_eq!(job.weight_bytes() - plain().weight_bytes(), 21, "{what}");
         }
-        assert!(plain().weight_bytes() >= size_of::<NewJob>() as u64, "{}", size_of::<NewJob>());
+        assert!(
+            plain().weight_bytes() >= size_of::<NewJob>() as u64,
+            "{}",
+            size_of::<NewJob>()
+        );
     }
 
     #[test]
     fn only_a_filter_of_all_ready_jobs_clears_a_queue() {
-        let all = || Filter { state: Some(JobStateKind::Ready), queue: Some("q".into()), ..Filter::default() };
+        let all = || Filter {
+            state: Some(JobStateKind::Ready),
+            queue: Some("q".into()),
+            ..Filter::default()
+        };
         assert_eq!(all().cleared_queue(), Some(&"q".into()));
         let others = [
-            Filter { state: None, ..all() },
-            Filter { state: Some(JobStateKind::Dead), ..all() },
-            Filter { queue: None, ..all() },
-            Filter { protocol: Some(Protocol::GEARMAN), ..all() },
-            Filter { ids: vec![JobId(1)], ..all() },
-            Filter { names: vec!["j".into()], ..all() },
-            Filter { conditions: vec![Condition::Unnamed], ..all() },
+            Filter {
+                state: None,
+                ..all()
+            },
+            Filter {
+                state: Some(JobStateKind::Dead),
+                ..all()
+            },
+            Filter {
+                queue: None,
+                ..all()
+            },
+            Filter {
+                protocol: Some(Protocol::GEARMAN),
+                ..all()
+            },
+            Filter {
+                ids: vec![JobId(1)],
+                ..all()
+            },
+            Filter {
+                names: vec!["j".into()],
+                ..all()
+            },
+            Filter {
+                conditions: vec![Condition::Unnamed],
+                ..all()
+            },
         ];
-        others.iter().for_each(|filter| assert_eq!(filter.cleared_queue(), None, "{filter:?}"));
+        others
+            .iter()
+            .for_each(|filter| assert_eq!(filter.cleared_queue(), None, "{filter:?}"));
     }
 }

@@ -96,14 +96,22 @@ impl Default for Residency {
 impl Residency {
     /// The next jobs whose bodies can leave memory, which has this room for them: `bytes` or a little more, if there are
     /// enough. All jobs have numbers below `next_job`.
-    pub(crate) fn cool(&mut self, (jobs, queues): (&Jobs, &Queues), next_job: u64, (bytes, room): (u64, Room)) -> Cool {
+    pub(crate) fn cool(
+        &mut self,
+        (jobs, queues): (&Jobs, &Queues),
+        next_job: u64,
+        (bytes, room): (u64, Room),
+    ) -> Cool {
         self.begin(next_job);
         let body_bytes = (jobs.bodies_here() + jobs.stored().1) / (jobs.len() as u64).max(1);
         let few = room.all / FEW_PART / (queues.len() as u64).max(1) / body_bytes.max(1);
         let few = u32::try_from(few).map_or(FEW_JOBS, |few| few.min(FEW_JOBS));
         let (mut cool, mut sum) = (Cool::default(), 0);
         'round: while let Some((first, last)) = self.left.pop() {
-            for (id, slot) in jobs.newest_from(JobId(last)).take_while(|(id, _)| id.0 >= first) {
+            for (id, slot) in jobs
+                .newest_from(JobId(last))
+                .take_while(|(id, _)| id.0 >= first)
+            {
                 if sum >= bytes || cool.looked >= LOOKED_MAX || cool.opened >= OPENED_MAX {
                     self.left.push((first, id.0));
                     break 'round;
@@ -151,8 +159,9 @@ impl Residency {
         }
         let is_near = || match &job.state {
             JobState::Ready => {
-                let soon =
-                    |queue: &Queue| queue.jobs(JobStateKind::Ready) <= few || queue.ahead().has(SortKey::of(job));
+                let soon = |queue: &Queue| {
+                    queue.jobs(JobStateKind::Ready) <= few || queue.ahead().has(SortKey::of(job))
+                };
                 queues.at(job.queue).is_some_and(soon)
             }
             JobState::Leased(_)
@@ -167,28 +176,49 @@ impl Residency {
 
     /// A job was handed out: the ones behind it in its queue are next. Returns how many jobs it has looked at.
     #[inline(never)]
-    pub(crate) fn handed_out(&mut self, (jobs, queues): (&Jobs, &mut Queues), job: &Job, mut room: Room) -> u32 {
+    pub(crate) fn handed_out(
+        &mut self,
+        (jobs, queues): (&Jobs, &mut Queues),
+        job: &Job,
+        mut room: Room,
+    ) -> u32 {
         self.count(job.queue, queues);
-        let Some(mut window) = queues.at(job.queue).map(Queue::ahead) else { return 0 };
+        let Some(mut window) = queues.at(job.queue).map(Queue::ahead) else {
+            return 0;
+        };
         window.round = self.round;
         let gone = window.take(SortKey::of(job), job.payload.body_len() as u64);
         self.ahead_bytes = self.ahead_bytes.saturating_sub(gone);
         let active = self.recent.len().max(self.before.len()) as u64;
         let share = (room.all / WINDOWS_PART / active.max(1)).min(WINDOW_BYTES);
-        room.left = room.left.min((room.all / WINDOWS_PART).saturating_sub(self.ahead_bytes));
+        room.left = room
+            .left
+            .min((room.all / WINDOWS_PART).saturating_sub(self.ahead_bytes));
         let before = window;
         if window.jobs <= WINDOW_JOBS / 2 && window.bytes <= share / 2 {
-            self.fill(&mut window, (jobs, queues.at(job.queue)), (share, room.left));
+            self.fill(
+                &mut window,
+                (jobs, queues.at(job.queue)),
+                (share, room.left),
+            );
         }
         self.ahead_bytes += window.bytes - before.bytes;
         let looked = window.jobs - before.jobs;
-        queues.ahead_mut(job.queue).into_iter().for_each(|ahead| *ahead = window);
+        queues
+            .ahead_mut(job.queue)
+            .into_iter()
+            .for_each(|ahead| *ahead = window);
         looked
     }
 
     /// Adds the next jobs of a queue to its window, up to `share` bytes, or one job that is larger. `left` bytes are left for
     /// all windows.
-    fn fill(&mut self, window: &mut Ahead, (jobs, queue): (&Jobs, Option<&Queue>), (share, mut left): (u64, u64)) {
+    fn fill(
+        &mut self,
+        window: &mut Ahead,
+        (jobs, queue): (&Jobs, Option<&Queue>),
+        (share, mut left): (u64, u64),
+    ) {
         let Some(queue) = queue else { return };
         while window.jobs < WINDOW_JOBS
             && let Some((key, slot)) = queue.ready().after(window.upto)
@@ -199,26 +229,37 @@ impl Residency {
             if bytes > left || window.bytes + bytes > share && !is_first_of_many {
                 break;
             }
-            (window.upto, window.jobs, window.bytes) = (Some(key), window.jobs + 1, window.bytes + bytes);
+            (window.upto, window.jobs, window.bytes) =
+                (Some(key), window.jobs + 1, window.bytes + bytes);
             left -= bytes;
-            self.wanted.extend(job.and_then(|job| Some((job.id, job.payload.stored()?))));
+            self.wanted
+                .extend(job.and_then(|job| Some((job.id, job.payload.stored()?))));
         }
     }
 
     /// Counts the queues that are handed out. At the end of a round, windows of queues that were not are given up.
     fn count(&mut self, id: QueueId, queues: &mut Queues) {
         self.handed_out += 1;
-        if queues.at(id).is_some_and(|queue| queue.ahead().round != self.round) {
+        if queues
+            .at(id)
+            .is_some_and(|queue| queue.ahead().round != self.round)
+        {
             self.recent.push(id);
         }
         if self.handed_out < ROUND + 2 * self.recent.len() {
             return;
         }
         for id in std::mem::take(&mut self.before) {
-            let idle = queues.ahead_mut(id).filter(|ahead| ahead.round < self.round);
-            idle.into_iter().for_each(|ahead| (ahead.jobs, ahead.bytes) = (0, 0));
+            let idle = queues
+                .ahead_mut(id)
+                .filter(|ahead| ahead.round < self.round);
+            idle.into_iter()
+                .for_each(|ahead| (ahead.jobs, ahead.bytes) = (0, 0));
         }
-        let bytes = self.recent.iter().filter_map(|id| Some(queues.at(*id)?.ahead().bytes));
+        let bytes = self
+            .recent
+            .iter()
+            .filter_map(|id| Some(queues.at(*id)?.ahead().bytes));
         self.ahead_bytes = bytes.sum();
         self.before = std::mem::take(&mut self.recent);
         (self.handed_out, self.round) = (0, self.round + 1);

@@ -52,8 +52,15 @@ impl Default for Rights {
 
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [(Right::Submit, "submit"), (Right::Work, "work"), (Right::Administer, "administer")];
-        let mut held = names.into_iter().filter(|(right, _)| self.include(*right)).map(|(_, name)| name);
+        let names = [
+            (Right::Submit, "submit"),
+            (Right::Work, "work"),
+            (Right::Administer, "administer"),
+        ];
+        let mut held = names
+            .into_iter()
+            .filter(|(right, _)| self.include(*right))
+            .map(|(_, name)| name);
         held.next().map_or(Ok(()), |first| f.write_str(first))?;
         held.try_for_each(|name| write!(f, ", {name}"))
     }
@@ -72,7 +79,10 @@ mod tests {
 
     #[test]
     fn rights_allow_their_commands() {
-        let push = JobCommand::Replace { job: JobRef::Id(JobId(1)), body: "".into() };
+        let push = JobCommand::Replace {
+            job: JobRef::Id(JobId(1)),
+            body: "".into(),
+        };
         let cancel = JobCommand::Cancel(JobRef::Id(JobId(1)));
         let table: [(Command, Option<Right>); 5] = [
             (push.into(), Some(Right::Submit)),
@@ -94,7 +104,8 @@ mod tests {
             }
         }
         assert_eq!(Rights::from_iter(Right::ALL), Rights::default());
-        let names = [Rights::ALL, Rights::from_iter([Right::Work])].map(|rights| rights.to_string());
+        let names =
+            [Rights::ALL, Rights::from_iter([Right::Work])].map(|rights| rights.to_string());
         assert_eq!(names, ["submit, work, administer", "work"]);
     }
 }

@@ -59,6 +59,8 @@ impl Starved {
     /// Takes everything, if it is time to try again: the queues to serve, and whether there are unclaimed jobs.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Option<(BTreeSet<QueueId>, bool)> {
         let is_due = self.again_at.is_some_and(|at| at <= now);
-        is_due.then(|| std::mem::take(self)).map(|starved| (starved.queues, starved.unclaimed))
+        is_due
+            .then(|| std::mem::take(self))
+            .map(|starved| (starved.queues, starved.unclaimed))
     }
 }

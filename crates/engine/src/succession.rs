@@ -36,7 +36,11 @@ pub(crate) struct Expected {
 impl Succession {
     /// The earlier engine's numbers are below this one.
     pub(crate) const fn new(numbers_below: u64) -> Self {
-        Self { numbers_below, expected: BTreeMap::new(), returned: BTreeSet::new() }
+        Self {
+            numbers_below,
+            expected: BTreeMap::new(),
+            returned: BTreeSet::new(),
+        }
     }
 
     /// Whether the earlier engine may have given this number.
@@ -51,8 +55,19 @@ impl Succession {
 
     /// A client claims a lease of a job that is not here. If several do, the highest token counts.
     pub(crate) fn expect(&mut self, job: JobId, client: ClientId, held: Held) {
-        if self.expected.get(&job).is_none_or(|other| other.held.token < held.token) {
-            self.expected.insert(job, Expected { client, held, reports: Vec::new() });
+        if self
+            .expected
+            .get(&job)
+            .is_none_or(|other| other.held.token < held.token)
+        {
+            self.expected.insert(
+                job,
+                Expected {
+                    client,
+                    held,
+                    reports: Vec::new(),
+                },
+            );
         }
     }
 
@@ -74,13 +89,19 @@ impl Succession {
 
     /// The claimed lease that a worker means, if its job is not here yet.
     pub(crate) fn expected_by(&mut self, client: ClientId, job: &JobRef) -> Option<&mut Expected> {
-        let mut of_client = self.expected.iter_mut().filter(|(_, expected)| expected.client == client);
-        of_client.find(|(id, expected)| expected.held.is_named(**id, job)).map(|(_, expected)| expected)
+        let mut of_client = self
+            .expected
+            .iter_mut()
+            .filter(|(_, expected)| expected.client == client);
+        of_client
+            .find(|(id, expected)| expected.held.is_named(**id, job))
+            .map(|(_, expected)| expected)
     }
 
     /// A client's connection has ended.
     pub(crate) fn forget(&mut self, client: ClientId) {
-        self.expected.retain(|_, expected| expected.client != client);
+        self.expected
+            .retain(|_, expected| expected.client != client);
     }
 
     /// Gives up a lease whose job no client has brought back.
@@ -109,7 +130,14 @@ mod tests {
     fn held(token: u64) -> Held {
         let names = bytes::Bytes::new;
         let (token, until, protocol) = (Token(token), Timestamp::NEVER, Protocol::GEARMAN);
-        Held { token, until, protocol, queue: names(), name: names(), key: names() }
+        Held {
+            token,
+            until,
+            protocol,
+            queue: names(),
+            name: names(),
+            key: names(),
+        }
     }
 
     #[test]
@@ -119,14 +147,21 @@ mod tests {
             let mut succession = Succession::new(8);
             succession.expect(job, ClientId(1), held(5));
             succession.expect(job, ClientId(2), held(second));
-            assert_eq!(succession.arrived(job).map(|claimed| claimed.client), Some(ClientId(expected)), "{second}");
+            assert_eq!(
+                succession.arrived(job).map(|claimed| claimed.client),
+                Some(ClientId(expected)),
+                "{second}"
+            );
         }
     }
 
     #[test]
     fn a_job_returns_once_unless_it_has_lost_its_listeners_since() {
         let mut succession = Succession::new(8);
-        assert_eq!([7, 8].map(|job| succession.may_bring_back(JobId(job))), [true, false]);
+        assert_eq!(
+            [7, 8].map(|job| succession.may_bring_back(JobId(job))),
+            [true, false]
+        );
         assert!(succession.arrived(JobId(7)).is_none());
         assert!(!succession.may_bring_back(JobId(7)));
         succession.may_return(JobId(7));
@@ -135,8 +170,16 @@ mod tests {
 
     #[test]
     fn a_bounded_number_of_reports_waits_for_a_job() {
-        let mut expected = Expected { client: ClientId(1), held: held(5), reports: Vec::new() };
-        let report = LeaseCommand::Release { job: JobRef::Id(JobId(7)), proof: Proof::Connection, front: false };
+        let mut expected = Expected {
+            client: ClientId(1),
+            held: held(5),
+            reports: Vec::new(),
+        };
+        let report = LeaseCommand::Release {
+            job: JobRef::Id(JobId(7)),
+            proof: Proof::Connection,
+            front: false,
+        };
         let kept = (0..=REPORTS_MAX).filter(|_| expected.keep(Tag(1), report.clone()).is_ok());
         assert_eq!(kept.count(), REPORTS_MAX);
     }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use crate::claim::Claim;
 use crate::command::{
-    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand, ScheduleCommand,
-    TakeCommand, WorkerCommand,
+    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand,
+    ScheduleCommand, TakeCommand, WorkerCommand,
 };
 use crate::condition::Condition;
 use crate::ids::Tag;
@@ -40,27 +40,35 @@ impl Command {
             | Self::Worker(_)
             | Self::Query(_)
             | Self::Claim(_) => Needs::Nothing,
-            Self::Schedule(ScheduleCommand::Set(_) | ScheduleCommand::Run(_)) | Self::Batch(BatchCommand::New(_)) => {
-                Needs::Room
-            }
+            Self::Schedule(ScheduleCommand::Set(_) | ScheduleCommand::Run(_))
+            | Self::Batch(BatchCommand::New(_)) => Needs::Room,
             Self::Bulk(_) => Needs::ToRespond,
-            Self::Job(_) | Self::Lease(_) | Self::Queue(_) | Self::Schedule(_) | Self::Batch(_) | Self::Barrier => {
-                Needs::ToAnswer
-            }
+            Self::Job(_)
+            | Self::Lease(_)
+            | Self::Queue(_)
+            | Self::Schedule(_)
+            | Self::Batch(_)
+            | Self::Barrier => Needs::ToAnswer,
         }
     }
 
     /// The right that a client needs for the command; `None` if any client may send it.
     pub const fn right(&self) -> Option<Right> {
         match self {
-            Self::Job(JobCommand::Push(_) | JobCommand::Replace { .. } | JobCommand::Collect { .. })
+            Self::Job(
+                JobCommand::Push(_) | JobCommand::Replace { .. } | JobCommand::Collect { .. },
+            )
             | Self::Schedule(ScheduleCommand::Set(_) | ScheduleCommand::Remove(_))
             | Self::Batch(_) => Some(Right::Submit),
             Self::Client(ClientCommand::Serve(_))
             | Self::Job(JobCommand::Track { .. })
-            | Self::Take(TakeCommand::Take(_) | TakeCommand::WaitForWork | TakeCommand::Credit { .. })
+            | Self::Take(
+                TakeCommand::Take(_) | TakeCommand::WaitForWork | TakeCommand::Credit { .. },
+            )
             | Self::Lease(_)
-            | Self::Worker(WorkerCommand::Register { .. } | WorkerCommand::Beat { .. }) => Some(Right::Work),
+            | Self::Worker(WorkerCommand::Register { .. } | WorkerCommand::Beat { .. }) => {
+                Some(Right::Work)
+            }
             Self::Client(ClientCommand::Watch { .. } | ClientCommand::Disconnect(_))
             | Self::Job(JobCommand::Cancel(_))
             | Self::Queue(_)
@@ -68,7 +76,9 @@ impl Command {
             | Self::Worker(WorkerCommand::SetState { .. } | WorkerCommand::Drain)
             | Self::Bulk(_) => Some(Right::Administer),
             Self::Query(query) => query.right(),
-            Self::Client(_) | Self::Take(TakeCommand::Unwait) | Self::Barrier | Self::Claim(_) => None,
+            Self::Client(_) | Self::Take(TakeCommand::Unwait) | Self::Barrier | Self::Claim(_) => {
+                None
+            }
         }
     }
 
@@ -86,7 +96,9 @@ impl Command {
     /// Whether the command gets an answer if it succeeds. A refusal answers any command.
     pub const fn is_answered(&self, tag: Tag) -> bool {
         match self {
-            Self::Client(command) => matches!(command, ClientCommand::Disconnect(_)) && tag.wants_answer(),
+            Self::Client(command) => {
+                matches!(command, ClientCommand::Disconnect(_)) && tag.wants_answer()
+            }
             Self::Take(command) => matches!(command, TakeCommand::Take(_)),
             Self::Claim(_) => false,
             Self::Job(JobCommand::Collect { .. })
@@ -94,26 +106,39 @@ impl Command {
             | Self::Bulk(_)
             | Self::Barrier
             | Self::Worker(WorkerCommand::Beat { .. }) => true,
-            Self::Job(_) | Self::Lease(_) | Self::Queue(_) | Self::Schedule(_) | Self::Batch(_) | Self::Worker(_) => {
-                tag.wants_answer()
-            }
+            Self::Job(_)
+            | Self::Lease(_)
+            | Self::Queue(_)
+            | Self::Schedule(_)
+            | Self::Batch(_)
+            | Self::Worker(_) => tag.wants_answer(),
         }
     }
 
     /// The job that the command submits.
     pub const fn new_job(&self) -> Option<&NewJob> {
-        if let Self::Job(JobCommand::Push(job)) = self { Some(job) } else { None }
+        if let Self::Job(JobCommand::Push(job)) = self {
+            Some(job)
+        } else {
+            None
+        }
     }
 
     /// Whether the command asks what is in jobs' bodies, so that it may have to wait for some
     /// ([`crate::Context::missing`]).
     pub fn reads_bodies(&self) -> bool {
-        if matches!(self, Self::Bulk(BulkCommand::ReadKeys { .. } | BulkCommand::Redrive { .. })) {
+        if matches!(
+            self,
+            Self::Bulk(BulkCommand::ReadKeys { .. } | BulkCommand::Redrive { .. })
+        ) {
             return true;
         }
         let (Self::Bulk(BulkCommand::Mutate { filter, .. })
-        | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. })) =
-            self
+        | Self::Query(
+            Query::Jobs { filter, .. }
+            | Query::JobsBy { filter, .. }
+            | Query::Preview { filter, .. },
+        )) = self
         else {
             return false;
         };
@@ -122,17 +147,28 @@ impl Command {
 
     /// Whether a worker reports with this command that it has ended a job.
     pub const fn ends_job(&self) -> bool {
-        matches!(self, Self::Lease(LeaseCommand::Finish { .. } | LeaseCommand::Fail { .. }))
+        matches!(
+            self,
+            Self::Lease(LeaseCommand::Finish { .. } | LeaseCommand::Fail { .. })
+        )
     }
 
     /// Whether the command waits for work.
     pub const fn waits_for_work(&self) -> bool {
-        matches!(self, Self::Take(TakeCommand::Take(_) | TakeCommand::WaitForWork | TakeCommand::Credit { .. }))
+        matches!(
+            self,
+            Self::Take(
+                TakeCommand::Take(_) | TakeCommand::WaitForWork | TakeCommand::Credit { .. }
+            )
+        )
     }
 
     /// Whether the command may be too long for one visit ([`crate::Engine::apply_in_part`]).
     pub const fn runs_in_parts(&self) -> bool {
-        matches!(self, Self::Client(ClientCommand::Close | ClientCommand::UnserveAll { .. }))
+        matches!(
+            self,
+            Self::Client(ClientCommand::Close | ClientCommand::UnserveAll { .. })
+        )
     }
 
     /// Passes each queue name in this command to `each`.
@@ -143,8 +179,14 @@ impl Command {
             Self::Client(ClientCommand::Unserve { queue, .. })
             | Self::Query(Query::Queue { queue } | Query::Keys { queue, .. }) => each(queue),
             Self::Job(JobCommand::Push(job)) => each(&mut job.queue),
-            Self::Job(JobCommand::Track { job, .. } | JobCommand::Replace { job, .. } | JobCommand::Cancel(job))
-            | Self::Query(Query::Job(job) | Query::Why(job) | Query::Attempts(job)) => job.queue_name_mut(each),
+            Self::Job(
+                JobCommand::Track { job, .. }
+                | JobCommand::Replace { job, .. }
+                | JobCommand::Cancel(job),
+            )
+            | Self::Query(Query::Job(job) | Query::Why(job) | Query::Attempts(job)) => {
+                job.queue_name_mut(each)
+            }
             Self::Take(TakeCommand::Take(take)) => match &mut take.from {
                 From::Subscriptions => {}
                 From::Listed { queues, .. } => queues.iter_mut().for_each(each),
@@ -154,13 +196,23 @@ impl Command {
             Self::Queue(command) => command.queue_mut().into_iter().for_each(each),
             Self::Schedule(ScheduleCommand::Set(schedule)) => each(&mut schedule.job.queue),
             Self::Batch(BatchCommand::New(batch)) => {
-                batch.complete.iter_mut().chain(&mut batch.success).for_each(|job| each(&mut job.queue));
+                batch
+                    .complete
+                    .iter_mut()
+                    .chain(&mut batch.success)
+                    .for_each(|job| each(&mut job.queue));
             }
             Self::Bulk(BulkCommand::Mutate { filter, .. })
-            | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. }) => {
+            | Self::Query(
+                Query::Jobs { filter, .. }
+                | Query::JobsBy { filter, .. }
+                | Query::Preview { filter, .. },
+            ) => {
                 filter.queue.iter_mut().for_each(each);
             }
-            Self::Bulk(BulkCommand::Redrive { filter, to, .. }) => filter.queue.iter_mut().chain([to]).for_each(each),
+            Self::Bulk(BulkCommand::Redrive { filter, to, .. }) => {
+                filter.queue.iter_mut().chain([to]).for_each(each)
+            }
             Self::Claim(claim) => match &mut **claim {
                 Claim::Holds { held, .. } => each(&mut held.queue),
                 Claim::Pushed { new, .. } => each(&mut new.queue),
@@ -182,8 +234,15 @@ impl Command {
 impl Query {
     /// One thing that the client names is for all. Lists of everything are for administrators.
     const fn right(&self) -> Option<Right> {
-        let is_free = matches!(self, Self::Job(_) | Self::Batch { .. } | Self::Queue { .. } | Self::Stats);
-        if is_free { None } else { Some(Right::Administer) }
+        let is_free = matches!(
+            self,
+            Self::Job(_) | Self::Batch { .. } | Self::Queue { .. } | Self::Stats
+        );
+        if is_free {
+            None
+        } else {
+            Some(Right::Administer)
+        }
     }
 }
 

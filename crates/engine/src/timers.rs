@@ -52,7 +52,11 @@ impl Timers {
         if at < Timestamp::NEVER {
             self.live += 1;
             let by_wall = matches!(timer, Timer::Expiry(_));
-            let heap = if by_wall { &mut self.by_wall } else { &mut self.heap };
+            let heap = if by_wall {
+                &mut self.by_wall
+            } else {
+                &mut self.heap
+            };
             heap.push(Reverse((at, timer)));
         }
     }
@@ -70,12 +74,17 @@ impl Timers {
         let is_due = |heap: &BinaryHeap<Reverse<(Timestamp, Timer)>>, by: Timestamp| {
             heap.peek().is_some_and(|Reverse((at, _))| *at <= by)
         };
-        is_due(&self.heap, now) || is_due(&self.by_wall, wall) || !self.woken.is_empty() || self.is_cluttered()
+        is_due(&self.heap, now)
+            || is_due(&self.by_wall, wall)
+            || !self.woken.is_empty()
+            || self.is_cluttered()
     }
 
     /// When the earliest timer fires, by the engine's time.
     pub(crate) fn next_at(&self, skew_ms: i64) -> Timestamp {
-        let at = |heap: &BinaryHeap<Reverse<(Timestamp, Timer)>>| heap.peek().map_or(Timestamp::NEVER, |next| next.0.0);
+        let at = |heap: &BinaryHeap<Reverse<(Timestamp, Timer)>>| {
+            heap.peek().map_or(Timestamp::NEVER, |next| next.0.0)
+        };
         at(&self.heap).min(at(&self.by_wall).shifted(skew_ms.saturating_neg()))
     }
 
@@ -83,15 +92,28 @@ impl Timers {
     /// call [`Timers::cancel`].
     pub(crate) fn pop(&mut self, skew_ms: i64) -> Option<(Timestamp, Timer)> {
         let next = self.heap.peek().map(|Reverse(next)| *next);
-        let by_wall = self.by_wall.peek().map(|Reverse((at, timer))| (at.shifted(skew_ms.saturating_neg()), *timer));
+        let by_wall = self
+            .by_wall
+            .peek()
+            .map(|Reverse((at, timer))| (at.shifted(skew_ms.saturating_neg()), *timer));
         let is_by_wall = by_wall.is_some_and(|by_wall| next.is_none_or(|next| by_wall <= next));
-        let heap = if is_by_wall { &mut self.by_wall } else { &mut self.heap };
+        let heap = if is_by_wall {
+            &mut self.by_wall
+        } else {
+            &mut self.heap
+        };
         heap.pop().map(|Reverse(entry)| entry)
     }
 
     /// The jobs whose leases may run out. Jobs of cancelled timers are among them, and a job may come twice.
     pub(crate) fn leases(&self) -> impl Iterator<Item = JobId> {
-        self.heap.iter().filter_map(|Reverse((_, timer))| if let Timer::Lease(job) = timer { Some(*job) } else { None })
+        self.heap.iter().filter_map(|Reverse((_, timer))| {
+            if let Timer::Lease(job) = timer {
+                Some(*job)
+            } else {
+                None
+            }
+        })
     }
 
     /// Whether cancelled timers outnumber live ones so far that a sweep pays.
@@ -123,13 +145,19 @@ impl Timers {
     }
 
     pub(crate) fn pop_wake(&mut self) -> Option<(ClientId, u64)> {
-        self.woken.pop_front().map(|(_, client, turn)| (client, turn))
+        self.woken
+            .pop_front()
+            .map(|(_, client, turn)| (client, turn))
     }
 
     /// Drops the first wake deadlines as long as their clients came for work. Nearly all come at once, and need no tick
     /// a second later.
     pub(crate) fn drop_wakes(&mut self, came: impl Fn(ClientId, u64) -> bool) {
-        while self.woken.front().is_some_and(|(_, client, turn)| came(*client, *turn)) {
+        while self
+            .woken
+            .front()
+            .is_some_and(|(_, client, turn)| came(*client, *turn))
+        {
             self.woken.pop_front();
         }
     }
@@ -141,9 +169,18 @@ impl Timers {
     /// Asserts the count of live timers. Two equal timers for the same time count once.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self, is_live: impl Fn(Timestamp, Timer) -> bool) {
-        let all = self.heap.iter().chain(&self.by_wall).map(|Reverse(entry)| *entry);
-        let live: BTreeSet<(Timestamp, Timer)> = all.filter(|(at, timer)| is_live(*at, *timer)).collect();
-        assert_eq!(live.len(), self.live, "timers that mean something, left: set, right: counted");
+        let all = self
+            .heap
+            .iter()
+            .chain(&self.by_wall)
+            .map(|Reverse(entry)| *entry);
+        let live: BTreeSet<(Timestamp, Timer)> =
+            all.filter(|(at, timer)| is_live(*at, *timer)).collect();
+        assert_eq!(
+            live.len(),
+            self.live,
+            "timers that mean something, left: set, right: counted"
+        );
     }
 }
 

@@ -9,7 +9,9 @@ use windlass_bridge::Origin;
 use windlass_config::{ByteSize, Error, Period, Secret, Tls, credential, positive, senseless};
 use windlass_engine::{Clash, QueueKind, Select};
 use windlass_session::Listen;
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, Publications, SessionFactory};
+use windlass_session::protocol::{
+    Daemon, Endpoint, ImportTerms, Listener, Protocol, Publications, SessionFactory,
+};
 use windlass_zmtp::curve::CurvePublicKey;
 use windlass_zmtp::{Access, ConnectionRegistry, Role, Zmtp};
 
@@ -157,29 +159,78 @@ enum ServedRole {
 
 impl Eventmq {
     fn roles(&self) -> [RoleListen<'_>; 4] {
-        let role = |role, name, key, listen| RoleListen { role, name, key, listen };
+        let role = |role, name, key, listen| RoleListen {
+            role,
+            name,
+            key,
+            listen,
+        };
         [
             role(ServedRole::Any, NAME, "eventmq.listen", &self.listen),
-            role(ServedRole::Administrators, "eventmq-admin", "eventmq.admin_listen", &self.admin_listen),
-            role(ServedRole::Any, "eventmq-publish", "eventmq.publish_listen", &self.publish_listen),
-            role(ServedRole::Subscribers, "eventmq-subscribe", "eventmq.subscribe_listen", &self.subscribe_listen),
+            role(
+                ServedRole::Administrators,
+                "eventmq-admin",
+                "eventmq.admin_listen",
+                &self.admin_listen,
+            ),
+            role(
+                ServedRole::Any,
+                "eventmq-publish",
+                "eventmq.publish_listen",
+                &self.publish_listen,
+            ),
+            role(
+                ServedRole::Subscribers,
+                "eventmq-subscribe",
+                "eventmq.subscribe_listen",
+                &self.subscribe_listen,
+            ),
         ]
     }
 
     /// The transport's settings, for one side of a pattern.
     fn transport(&self, role: Role, daemon: &Daemon) -> Result<windlass_zmtp::Settings, Error> {
-        let Self { user, password, password_file, curve_secret_key_file, curve_clients, .. } = self;
-        let access = Access { section: NAME, user, password, password_file, curve_secret_key_file, curve_clients };
+        let Self {
+            user,
+            password,
+            password_file,
+            curve_secret_key_file,
+            curve_clients,
+            ..
+        } = self;
+        let access = Access {
+            section: NAME,
+            user,
+            password,
+            password_file,
+            curve_secret_key_file,
+            curve_clients,
+        };
         let mechanism = access.mechanism(daemon.random)?;
-        Ok(windlass_zmtp::Settings { mechanism, ..self.zmtp.settings(role, daemon.outbound_bytes_max) })
+        Ok(windlass_zmtp::Settings {
+            mechanism,
+            ..self.zmtp.settings(role, daemon.outbound_bytes_max)
+        })
     }
 
     /// The settings of a role's connections.
-    fn settings(&self, role: ServedRole, shared: &Shared, daemon: &Daemon) -> Result<Settings, Error> {
+    fn settings(
+        &self,
+        role: ServedRole,
+        shared: &Shared,
+        daemon: &Daemon,
+    ) -> Result<Settings, Error> {
         let disconnect = self.disconnect && role == ServedRole::Administrators;
-        let side = if role == ServedRole::Subscribers { Role::Pub } else { Role::Router };
+        let side = if role == ServedRole::Subscribers {
+            Role::Pub
+        } else {
+            Role::Router
+        };
         Ok(Settings {
-            section: Self { disconnect, ..self.clone() },
+            section: Self {
+                disconnect,
+                ..self.clone()
+            },
             failure_values: daemon.failure_values.clone(),
             bridge: Arc::clone(&daemon.bridge),
             zmtp: Arc::new(self.transport(side, daemon)?),
@@ -188,9 +239,17 @@ impl Eventmq {
         })
     }
 
-    fn sessions(&self, role: ServedRole, shared: &Shared, daemon: &Daemon) -> Result<SessionFactory, Error> {
+    fn sessions(
+        &self,
+        role: ServedRole,
+        shared: &Shared,
+        daemon: &Daemon,
+    ) -> Result<SessionFactory, Error> {
         let registry = Arc::clone(&shared.registry);
-        let (settings, daemon) = (Arc::new(self.settings(role, shared, daemon)?), daemon.clone());
+        let (settings, daemon) = (
+            Arc::new(self.settings(role, shared, daemon)?),
+            daemon.clone(),
+        );
         if role == ServedRole::Subscribers {
             return Ok(registry.sessions(move |info, registration| {
                 Box::new(SubscriberSpeaker::session(&settings, info, registration))
@@ -198,7 +257,12 @@ impl Eventmq {
         }
         Ok(registry.sessions(move |info, registration| {
             let (settings, random) = (Arc::clone(&settings), (daemon.random)());
-            daemon.under_aliases(EventmqSpeaker::session(settings, info, registration, random))
+            daemon.under_aliases(EventmqSpeaker::session(
+                settings,
+                info,
+                registration,
+                random,
+            ))
         }))
     }
 }
@@ -213,7 +277,11 @@ impl Protocol for Eventmq {
     }
 
     fn import_terms(&self) -> ImportTerms {
-        ImportTerms { kind: QueueKind::Work, clash: Clash::Attach, key_is_identity: false }
+        ImportTerms {
+            kind: QueueKind::Work,
+            clash: Clash::Attach,
+            key_is_identity: false,
+        }
     }
 
     fn check(&self, daemon: &Daemon) -> Result<(), Error> {
@@ -226,19 +294,31 @@ impl Protocol for Eventmq {
         self.zmtp.check()?;
         self.transport(Role::Router, daemon)?;
         if self.nudge_max < self.nudge {
-            let reason = format!("{} is less than eventmq.nudge, {}", self.nudge_max, self.nudge);
+            let reason = format!(
+                "{} is less than eventmq.nudge, {}",
+                self.nudge_max, self.nudge
+            );
             return senseless("eventmq.nudge_max", reason);
         }
         let (bytes, most) = (self.fallback.len() as u64, daemon.name_bytes_max);
         if bytes > most.0 {
-            return senseless("eventmq.fallback", format!("{bytes} bytes, limits.name_bytes_max is {most}"));
+            return senseless(
+                "eventmq.fallback",
+                format!("{bytes} bytes, limits.name_bytes_max is {most}"),
+            );
         }
         Ok(())
     }
 
     fn listeners(&self) -> Vec<Listener<'_>> {
         let roles = self.roles().into_iter();
-        roles.flat_map(|RoleListen { name, key, listen, .. }| Listener::each(name, key, listen, self.tls())).collect()
+        roles
+            .flat_map(
+                |RoleListen {
+                     name, key, listen, ..
+                 }| Listener::each(name, key, listen, self.tls()),
+            )
+            .collect()
     }
 
     fn tls(&self) -> Option<&Tls> {
@@ -255,23 +335,46 @@ impl Protocol for Eventmq {
 
     /// All roles share workers, schedulers and subscribers; identities belong to one role's listeners.
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        let (directory, exchange) = (Arc::new(Directory::new((daemon.random)())), Arc::<Exchange>::default());
-        let elsewhere = Arc::new(Elsewhere { exchange: Arc::clone(&exchange), directory: Arc::clone(&directory) });
+        let (directory, exchange) = (
+            Arc::new(Directory::new((daemon.random)())),
+            Arc::<Exchange>::default(),
+        );
+        let elsewhere = Arc::new(Elsewhere {
+            exchange: Arc::clone(&exchange),
+            directory: Arc::clone(&directory),
+        });
         let guarded = self.transport(Role::Router, daemon)?.mechanism.is_guarded();
-        let endpoint = |RoleListen { role, name, listen, .. }: RoleListen<'_>| {
+        let endpoint = |RoleListen {
+                            role, name, listen, ..
+                        }: RoleListen<'_>| {
             let registry = Arc::<ConnectionRegistry>::default();
-            let shared = Shared { registry, directory: Arc::clone(&directory), exchange: Arc::clone(&exchange) };
+            let shared = Shared {
+                registry,
+                directory: Arc::clone(&directory),
+                exchange: Arc::clone(&exchange),
+            };
             let publications = Some(Arc::<Elsewhere>::clone(&elsewhere) as Arc<dyn Publications>);
             let sessions = self.sessions(role, &shared, daemon)?;
             let endpoint = Endpoint::new(name, listen.to_vec(), sessions, Arc::new(shared));
-            Ok(Endpoint { guarded, publications, ..endpoint })
+            Ok(Endpoint {
+                guarded,
+                publications,
+                ..endpoint
+            })
         };
         self.roles().into_iter().map(endpoint).collect()
     }
 
-    fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
+    fn renewed(
+        &self,
+        daemon: &Daemon,
+        running: &Endpoint,
+    ) -> Result<Option<SessionFactory>, Error> {
         let role = self.roles().into_iter().find(|it| it.name == running.name);
-        let Some((RoleListen { role, .. }, shared)) = role.zip(running.shared.downcast_ref()) else { return Ok(None) };
+        let Some((RoleListen { role, .. }, shared)) = role.zip(running.shared.downcast_ref())
+        else {
+            return Ok(None);
+        };
         self.sessions(role, shared, daemon).map(Some)
     }
 }
@@ -285,7 +388,11 @@ mod tests {
     use super::*;
 
     fn shared() -> Shared {
-        Shared { registry: Arc::default(), directory: Arc::default(), exchange: Arc::default() }
+        Shared {
+            registry: Arc::default(),
+            directory: Arc::default(),
+            exchange: Arc::default(),
+        }
     }
 
     #[test]
@@ -294,33 +401,65 @@ mod tests {
                     lease = \"5ms\"\ntimeout_grace = \"6ms\"\norder = \"inform\"\nfallback = \"f\"\njobs_max = 7\n\
                     keep_failed = false\nbinary_workers = true\nlosses_max = 8\ndedup = \"9ms\"\nscheduler = \"external\"\ntopics_max = 10\n\
                     topic_bytes_max = 11\nuser = \"u\"\npassword = \"p\"\ndisconnect = true\n";
-        let zmtp = Zmtp { message_bytes_max: ByteSize(1 << 20), ..Zmtp::default() };
-        let eventmq = Eventmq { zmtp, ..toml::from_str(text).unwrap() };
+        let zmtp = Zmtp {
+            message_bytes_max: ByteSize(1 << 20),
+            ..Zmtp::default()
+        };
+        let eventmq = Eventmq {
+            zmtp,
+            ..toml::from_str(text).unwrap()
+        };
         let failure_values = Patterns::from_iter([("a".into(), vec!["e*".into()])]);
-        let daemon = Daemon { failure_values: failure_values.clone(), ..daemon() };
-        let mechanism = Mechanism::Plain(vec![Login { user: "u".into(), password: "p".into() }]);
+        let daemon = Daemon {
+            failure_values: failure_values.clone(),
+            ..daemon()
+        };
+        let mechanism = Mechanism::Plain(vec![Login {
+            user: "u".into(),
+            password: "p".into(),
+        }]);
         let zmtp = |role| {
             let settings = eventmq.zmtp.settings(role, daemon.outbound_bytes_max);
-            windlass_zmtp::Settings { mechanism: mechanism.clone(), ..settings }
+            windlass_zmtp::Settings {
+                mechanism: mechanism.clone(),
+                ..settings
+            }
         };
         let expected = Settings {
             failure_values,
             zmtp: Arc::new(zmtp(Role::Router)),
-            ..Settings::new(Eventmq { disconnect: false, ..eventmq.clone() })
+            ..Settings::new(Eventmq {
+                disconnect: false,
+                ..eventmq.clone()
+            })
         };
         assert_eq!(expected.zmtp.limits.message_bytes_max, 1 << 20);
         assert_eq!(expected.section.order.select(), Select::ListOrder);
         let shared = shared();
         let settings = |role| eventmq.settings(role, &shared, &daemon).unwrap();
-        assert_eq!(format!("{:?}", settings(ServedRole::Any)), format!("{expected:?}"));
-        let administrators = Settings { section: eventmq.clone(), ..expected };
-        assert_eq!(format!("{:?}", settings(ServedRole::Administrators)), format!("{administrators:?}"));
+        assert_eq!(
+            format!("{:?}", settings(ServedRole::Any)),
+            format!("{expected:?}")
+        );
+        let administrators = Settings {
+            section: eventmq.clone(),
+            ..expected
+        };
+        assert_eq!(
+            format!("{:?}", settings(ServedRole::Administrators)),
+            format!("{administrators:?}")
+        );
         assert_eq!(*settings(ServedRole::Subscribers).zmtp, zmtp(Role::Pub));
     }
 
     #[test]
     fn the_defaults_are_those_of_an_eventmq_session() {
-        let settings = Eventmq::default().settings(ServedRole::Any, &shared(), &daemon()).unwrap();
-        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new(Eventmq::default())));
+        let settings = Eventmq::default()
+            .settings(ServedRole::Any, &shared(), &daemon())
+            .unwrap();
+        assert_eq!(
+            format!("{settings:?}"),
+            format!("{:?}", Settings::new(Eventmq::default()))
+        );
     }
 }

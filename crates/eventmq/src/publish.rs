@@ -28,7 +28,9 @@ pub struct Exchange {
 
 impl fmt::Debug for Exchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange").field("subscribers", &self.subscribers).finish_non_exhaustive()
+        f.debug_struct("Exchange")
+            .field("subscribers", &self.subscribers)
+            .finish_non_exhaustive()
     }
 }
 
@@ -54,7 +56,9 @@ impl Exchange {
 
     /// The subscribers of this daemon that get a message published at another one: its frames, the topic first.
     pub(crate) fn audience(&self, message: &[u8]) -> Vec<ClientId> {
-        first_part(message).map(|topic| self.subscribers(topic)).unwrap_or_default()
+        first_part(message)
+            .map(|topic| self.subscribers(topic))
+            .unwrap_or_default()
     }
 
     /// From now on each message that is published here also goes to `send`. Only the first call counts.
@@ -64,17 +68,29 @@ impl Exchange {
 
     /// The current subscribers of a topic.
     pub fn subscribers(&self, topic: &[u8]) -> Vec<ClientId> {
-        let subscribers = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
-        let wanting = subscribers.iter().filter(|(_, topics)| topics.lock().wants(topic));
+        let subscribers = self
+            .subscribers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let wanting = subscribers
+            .iter()
+            .filter(|(_, topics)| topics.lock().wants(topic));
         wanting.map(|(client, _)| *client).collect()
     }
 
     fn enter(&self, client: ClientId, topics: &Arc<Topics>) {
-        self.subscribers.write().unwrap_or_else(PoisonError::into_inner).insert(client, Arc::clone(topics));
+        self.subscribers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(client, Arc::clone(topics));
     }
 
     fn leave(&self, client: ClientId) {
-        let gone = self.subscribers.write().unwrap_or_else(PoisonError::into_inner).remove(&client);
+        let gone = self
+            .subscribers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&client);
         // Free it outside of the lock.
         drop(gone);
     }
@@ -101,8 +117,15 @@ pub struct SubscriberSpeaker {
 
 impl SubscriberSpeaker {
     /// The session of a connection that was just accepted. `registration` is its place in the listener's registry.
-    pub fn session(settings: &Settings, info: ClientInfo, registration: Registration) -> SubscriberSession {
-        let topics = Subscriptions::new(settings.section.topics_max, settings.section.topic_bytes_max.bytes());
+    pub fn session(
+        settings: &Settings,
+        info: ClientInfo,
+        registration: Registration,
+    ) -> SubscriberSession {
+        let topics = Subscriptions::new(
+            settings.section.topics_max,
+            settings.section.topic_bytes_max.bytes(),
+        );
         let speaker = Self {
             exchange: Arc::clone(&settings.exchange),
             link: Link::new(Arc::clone(&settings.zmtp), registration),
@@ -129,7 +152,11 @@ impl Speaker for SubscriberSpeaker {
         self.link.open(talk.now(), talk.bytes());
     }
 
-    fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_, Infallible>) -> Result<Read, Reason> {
+    fn read(
+        &mut self,
+        input: &mut BytesMut,
+        talk: &mut Talk<'_, Infallible>,
+    ) -> Result<Read, Reason> {
         match self.link.read(talk.now(), input, talk.bytes())? {
             Some(Event::Ready(_)) => {
                 self.exchange.enter(talk.client(), &self.topics);

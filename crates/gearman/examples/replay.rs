@@ -27,15 +27,27 @@ fn main() -> ExitCode {
 }
 
 fn replay(address: &str, file: &str, only: Option<usize>) -> Result<ExitCode, String> {
-    let address: SocketAddr = address.parse().map_err(|error| format!("{address}: {error}"))?;
+    let address: SocketAddr = address
+        .parse()
+        .map_err(|error| format!("{address}: {error}"))?;
     let transcript = Transcript::read(Path::new(file)).map_err(|error| error.to_string())?;
     let mut same = true;
-    for (index, scene) in transcript.scenes.iter().enumerate().filter(|(index, _)| only.is_none_or(|n| n == index + 1))
+    for (index, scene) in transcript
+        .scenes
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| only.is_none_or(|n| n == index + 1))
     {
         let verdict = scene.play(&mut TcpWire::new(address), &speech::Gearman);
         same &= verdict.is_ok();
-        let verdict = verdict.err().map_or("same".to_owned(), |failure| failure.to_string());
+        let verdict = verdict
+            .err()
+            .map_or("same".to_owned(), |failure| failure.to_string());
         println!("{} · {}: {verdict}", index + 1, scene.name);
     }
-    Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if same {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_bridge::{Opaque, Origin};
-use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Tls, senseless, within};
+use windlass_config::{
+    ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Tls, senseless, within,
+};
 use windlass_engine::{Clash, QueueKind};
 use windlass_session::Listen;
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, SessionFactory};
+use windlass_session::protocol::{
+    Daemon, Endpoint, ImportTerms, Listener, Protocol, SessionFactory,
+};
 
 use crate::session::{GearmanSpeaker, Settings};
 use crate::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
@@ -98,13 +102,21 @@ impl Gearman {
             return self.handle_prefix.clone().into_bytes();
         };
         let room = HANDLE_PREFIX_BYTES_MAX.saturating_sub(before.len() + after.len());
-        let name = host.iter().take(room).map(|byte| if *byte > b' ' && *byte != 0x7f { *byte } else { b'-' });
+        let name = host.iter().take(room).map(|byte| {
+            if *byte > b' ' && *byte != 0x7f {
+                *byte
+            } else {
+                b'-'
+            }
+        });
         before.bytes().chain(name).chain(after.bytes()).collect()
     }
 
     fn sessions(&self, daemon: &Daemon) -> Result<SessionFactory, Error> {
         let (settings, daemon) = (Arc::new(self.settings(daemon)?), daemon.clone());
-        Ok(Arc::new(move |info, _| daemon.under_aliases(GearmanSpeaker::session(Arc::clone(&settings), info))))
+        Ok(Arc::new(move |info, _| {
+            daemon.under_aliases(GearmanSpeaker::session(Arc::clone(&settings), info))
+        }))
     }
 
     /// The settings of all connections.
@@ -113,7 +125,9 @@ impl Gearman {
     ///
     /// [`Error::Senseless`]: the prefix is not valid in a handle.
     pub fn settings(&self, daemon: &Daemon) -> Result<Settings, Error> {
-        let prefix = self.prefix(&daemon.host).map_err(|error| Error::senseless("gearman.handle_prefix", error))?;
+        let prefix = self
+            .prefix(&daemon.host)
+            .map_err(|error| Error::senseless("gearman.handle_prefix", error))?;
         Ok(Settings {
             section: self.clone(),
             verbosity_text: daemon.log_level.to_uppercase(),
@@ -133,17 +147,33 @@ impl Protocol for Gearman {
     }
 
     fn import_terms(&self) -> ImportTerms {
-        ImportTerms { kind: QueueKind::Work, clash: Clash::Attach, key_is_identity: true }
+        ImportTerms {
+            kind: QueueKind::Work,
+            clash: Clash::Attach,
+            key_is_identity: true,
+        }
     }
 
     fn check(&self, daemon: &Daemon) -> Result<(), Error> {
-        within("gearman.frame_bytes_max", self.frame_bytes_max, FRAME_BYTES_MIN, FRAME_BYTES_CEILING)?;
-        within("gearman.line_bytes_max", self.line_bytes_max, LINE_BYTES_MIN, LINE_BYTES_CEILING)?;
+        within(
+            "gearman.frame_bytes_max",
+            self.frame_bytes_max,
+            FRAME_BYTES_MIN,
+            FRAME_BYTES_CEILING,
+        )?;
+        within(
+            "gearman.line_bytes_max",
+            self.line_bytes_max,
+            LINE_BYTES_MIN,
+            LINE_BYTES_CEILING,
+        )?;
         self.settings(daemon)?;
         match self.version.len() {
             0 => senseless("gearman.version", "must not be empty"),
             VERSION_BYTES_MAX.. => senseless("gearman.version", "must be shorter than 64 bytes"),
-            _ if self.version.chars().any(char::is_control) => senseless("gearman.version", "must be one line of text"),
+            _ if self.version.chars().any(char::is_control) => {
+                senseless("gearman.version", "must be one line of text")
+            }
             _ => Ok(()),
         }
     }
@@ -165,12 +195,24 @@ impl Protocol for Gearman {
     }
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        let endpoint = Endpoint::new(self.name(), self.listen.clone(), self.sessions(daemon)?, Arc::new(()));
+        let endpoint = Endpoint::new(
+            self.name(),
+            self.listen.clone(),
+            self.sessions(daemon)?,
+            Arc::new(()),
+        );
         // Packets begin with NUL, lines of text with anything else.
-        Ok(vec![Endpoint { is_admin: |first| first != 0, ..endpoint }])
+        Ok(vec![Endpoint {
+            is_admin: |first| first != 0,
+            ..endpoint
+        }])
     }
 
-    fn renewed(&self, daemon: &Daemon, _running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
+    fn renewed(
+        &self,
+        daemon: &Daemon,
+        _running: &Endpoint,
+    ) -> Result<Option<SessionFactory>, Error> {
         self.sessions(daemon).map(Some)
     }
 }
@@ -193,16 +235,32 @@ mod tests {
             ("jobs", "lap", "jobs"),
         ];
         for (template, host, expected) in table {
-            let gearman = Gearman { handle_prefix: template.to_owned(), ..Gearman::default() };
+            let gearman = Gearman {
+                handle_prefix: template.to_owned(),
+                ..Gearman::default()
+            };
             let prefix = gearman.prefix_on(host.as_bytes());
-            assert_eq!(String::from_utf8_lossy(&prefix), expected, "{template} {host}");
+            assert_eq!(
+                String::from_utf8_lossy(&prefix),
+                expected,
+                "{template} {host}"
+            );
         }
         let long = format!("H:{}:7", "n".repeat(40));
-        let table: [(&[u8], &str); 4] =
-            [(b"lap", "H:lap:7"), (b"", "H::7"), (b"my lap\n", "H:my-lap-:7"), (&[b'n'; 64], &long)];
+        let table: [(&[u8], &str); 4] = [
+            (b"lap", "H:lap:7"),
+            (b"", "H::7"),
+            (b"my lap\n", "H:my-lap-:7"),
+            (&[b'n'; 64], &long),
+        ];
         for (host, handle) in table {
             let prefix = Gearman::default().prefix(host).unwrap();
-            assert_eq!(prefix.handle(7).to_string(), *handle, "{}: as gearmand", host.escape_ascii());
+            assert_eq!(
+                prefix.handle(7).to_string(),
+                *handle,
+                "{}: as gearmand",
+                host.escape_ascii()
+            );
             assert_eq!(prefix.parse(handle.as_bytes()), Some(7));
         }
     }

@@ -29,13 +29,22 @@ pub(crate) struct Visitor {
 const REFRESH_HEADER: &str = "x-windlass-refresh";
 
 /// Refuses requests of foreign pages and of strangers, and marks all answers.
-pub(crate) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn admit(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     app.counts.commands(1);
     let form = guard::check_form(request.version(), request.uri(), request.headers());
     let (is_wrong, asked) = (form.is_err(), form.and_then(|()| asked(&app, &request)));
     let mut response = match identified(&app, asked).await {
         Ok((identity, has_session, Peer { address, .. })) => {
-            request.extensions_mut().insert(Visitor { identity, has_session, address, app: Arc::clone(&app) });
+            request.extensions_mut().insert(Visitor {
+                identity,
+                has_session,
+                address,
+                app: Arc::clone(&app),
+            });
             next.run(request).await
         }
         Err(problem) => refused(&request, problem),
@@ -51,7 +60,10 @@ pub(crate) async fn admit(State(app): State<Arc<App>>, mut request: Request, nex
         // The next bytes may be the rest of this request.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
@@ -66,7 +78,10 @@ impl Visitor {
 /// A request without a valid login: a person is sent to the form, a program gets a challenge.
 fn refused(request: &Request, problem: Problem) -> Response {
     let headers = request.headers();
-    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accepts = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let is_person = request.method() == Method::GET && accepts.contains("text/html");
     if problem.code == LOGIN_REQUIRED && is_person {
         return to_login(request.uri(), request.extensions());
@@ -87,10 +102,20 @@ async fn identified(app: &App, asked: Outcome<(Peer, Claim)>) -> Outcome<(Identi
     }
     let (identity, has_session) = match (&app.logins, claim) {
         (None, _) | (_, Claim::None) => (Identity::anyone(), false),
-        (Some(logins), Claim::Credentials(credentials)) => (logins.identify(credentials?, peer.ip).await?, false),
-        (Some(logins), Claim::Session { token, is_use, comes_from_page }) => {
+        (Some(logins), Claim::Credentials(credentials)) => {
+            (logins.identify(credentials?, peer.ip).await?, false)
+        }
+        (
+            Some(logins),
+            Claim::Session {
+                token,
+                is_use,
+                comes_from_page,
+            },
+        ) => {
             comes_from_page?;
-            let ended = || Problem::unauthorized(LOGIN_REQUIRED, "the session has ended: log in again");
+            let ended =
+                || Problem::unauthorized(LOGIN_REQUIRED, "the session has ended: log in again");
             (logins.of_session(&token, is_use).ok_or_else(ended)?, true)
         }
     };
@@ -124,11 +149,23 @@ impl Claim {
 }
 
 fn asked(app: &App, request: &Request) -> Outcome<(Peer, Claim)> {
-    let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
-    guard::check((request.method(), request.uri(), request.headers()), app.hosts.as_deref(), peer.ip.is_some())?;
+    let peer = request
+        .extensions()
+        .get::<Peer>()
+        .cloned()
+        .ok_or_else(Problem::unexpected)?;
+    guard::check(
+        (request.method(), request.uri(), request.headers()),
+        app.hosts.as_deref(),
+        peer.ip.is_some(),
+    )?;
     let path = request.uri().path();
     let is_open = guard::OPEN.contains(&path) || path == LOGIN || path.starts_with(ASSETS);
-    let claim = if is_open { Claim::None } else { Claim::of(request.method(), request.headers()) };
+    let claim = if is_open {
+        Claim::None
+    } else {
+        Claim::of(request.method(), request.headers())
+    };
     Ok((peer, claim))
 }
 
@@ -141,17 +178,23 @@ pub(crate) fn of_role<F>(
 where
     F: Future<Output = Response> + Send + 'static,
 {
-    routes.route_layer(from_fn(move |request: Request, next: Next| demand(role, request, next)))
+    routes.route_layer(from_fn(move |request: Request, next: Next| {
+        demand(role, request, next)
+    }))
 }
 
 /// Lets a request through if its role allows it.
 pub(crate) async fn demand(role: Role, request: Request, next: Next) -> Response {
-    let has = request.extensions().get().map(|visitor: &Visitor| visitor.identity.role);
+    let has = request
+        .extensions()
+        .get()
+        .map(|visitor: &Visitor| visitor.identity.role);
     match has {
         Some(has) if has >= role => next.run(request).await,
-        Some(has) => {
-            Problem::forbidden(format!("this needs the role {role}, and the login has the role {has}")).into_response()
-        }
+        Some(has) => Problem::forbidden(format!(
+            "this needs the role {role}, and the login has the role {has}"
+        ))
+        .into_response(),
         None => Problem::unexpected().into_response(),
     }
 }
@@ -162,9 +205,20 @@ pub(crate) async fn demand_and_record(role: Role, request: Request, next: Next) 
     let change = format!("{} {}", request.method(), request.uri().path());
     let parameters = request.uri().query().unwrap_or_default().to_owned();
     let response = demand(role, request, next).await;
-    if let Some(Visitor { identity, address, app, .. }) = visitor {
+    if let Some(Visitor {
+        identity,
+        address,
+        app,
+        ..
+    }) = visitor
+    {
         let changed = response.extensions().get().map(|Affected(jobs)| *jobs);
-        app.record((&identity.name, &address), (&change, &parameters), response.status(), changed);
+        app.record(
+            (&identity.name, &address),
+            (&change, &parameters),
+            response.status(),
+            changed,
+        );
     }
     response
 }

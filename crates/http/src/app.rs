@@ -13,8 +13,8 @@ use windlass_daemon::export::Exports;
 use windlass_daemon::figures::{Counts, Figures};
 use windlass_daemon::operator_port::{Inside, Pulse};
 use windlass_engine::{
-    ClientInfo, Command, Cursor, FiguresRow, KindRow, Protocol, Protocols, Query, QueueRow, Reading, Reply, Stats,
-    Timestamp,
+    ClientInfo, Command, Cursor, FiguresRow, KindRow, Protocol, Protocols, Query, QueueRow,
+    Reading, Reply, Stats, Timestamp,
 };
 use windlass_session::protocol::{self as session, Daemon, Page};
 
@@ -111,7 +111,17 @@ const fn waiting_max(http: &Http) -> usize {
 impl App {
     pub(crate) fn new(
         Configured { http, metrics, .. }: &Configured,
-        Inside { clients, daemon, protocols, pages, control, figures, exports, pulse, .. }: Inside,
+        Inside {
+            clients,
+            daemon,
+            protocols,
+            pages,
+            control,
+            figures,
+            exports,
+            pulse,
+            ..
+        }: Inside,
         counts: Arc<Counts>,
     ) -> io::Result<Self> {
         let started_at = clients.read_clock().now;
@@ -148,7 +158,11 @@ impl App {
 
     /// A client of the engine that sees what workers of a protocol see.
     pub(crate) fn client_of(&self, protocol: Protocol, address: &str) -> Client {
-        self.clients.open(ClientInfo { address: address.into(), protocol: Some(protocol), number: 0 })
+        self.clients.open(ClientInfo {
+            address: address.into(),
+            protocol: Some(protocol),
+            number: 0,
+        })
     }
 
     /// Sends one command and returns its reply.
@@ -166,7 +180,15 @@ impl App {
         changed: Option<u64>,
     ) {
         let (at, status) = (moment_text(self.now().wall), status.as_u16());
-        self.audit.record(&Line { at, who, address, change, parameters, status, changed });
+        self.audit.record(&Line {
+            at,
+            who,
+            address,
+            change,
+            parameters,
+            status,
+            changed,
+        });
     }
 
     /// Applies the values of `connections_max` and `session_idle`.
@@ -185,7 +207,11 @@ impl App {
 
     pub(crate) fn now(&self) -> Now {
         let Reading { now, clock, .. } = self.clients.read_clock();
-        Now { engine: now, wall: now.shifted(clock.skew_ms), skew_ms: clock.skew_ms }
+        Now {
+            engine: now,
+            wall: now.shifted(clock.skew_ms),
+            skew_ms: clock.skew_ms,
+        }
     }
 
     /// The name of a protocol in answers and requests.
@@ -200,40 +226,78 @@ impl App {
 
     /// The protocol with this name.
     pub(crate) fn protocol(&self, name: &str) -> Outcome<Protocol> {
-        let unknown = || Problem::bad_request(format!("protocol {} is unknown", name.escape_debug()));
+        let unknown =
+            || Problem::bad_request(format!("protocol {} is unknown", name.escape_debug()));
         self.daemon.bridge.protocol(name).ok_or_else(unknown)
     }
 
     /// The engine's figures.
     pub(crate) async fn stats(&self) -> Outcome<Box<Stats>> {
-        let Reply::Stats(stats) = self.ask(Query::Stats).await? else { return Err(Problem::unexpected()) };
+        let Reply::Stats(stats) = self.ask(Query::Stats).await? else {
+            return Err(Problem::unexpected());
+        };
         Ok(stats)
     }
 
     /// All queues.
     pub(crate) async fn queues(&self) -> Outcome<Vec<QueueRow>> {
-        let ask = |after| Query::Queues { after, limit: u32::MAX };
-        self.all(ask, |reply| if let Reply::Queues { rows, next } = reply { Some((rows, next)) } else { None }).await
+        let ask = |after| Query::Queues {
+            after,
+            limit: u32::MAX,
+        };
+        self.all(ask, |reply| {
+            if let Reply::Queues { rows, next } = reply {
+                Some((rows, next))
+            } else {
+                None
+            }
+        })
+        .await
     }
 
     /// The figures of all kinds of jobs that name what they call.
     pub(crate) async fn kinds(&self) -> Outcome<Vec<KindRow>> {
-        let ask = |after| Query::Kinds { after, limit: u32::MAX };
-        self.all(ask, |reply| if let Reply::Kinds { rows, next } = reply { Some((rows, next)) } else { None }).await
+        let ask = |after| Query::Kinds {
+            after,
+            limit: u32::MAX,
+        };
+        self.all(ask, |reply| {
+            if let Reply::Kinds { rows, next } = reply {
+                Some((rows, next))
+            } else {
+                None
+            }
+        })
+        .await
     }
 
     /// The figures of all queues.
     pub(crate) async fn figures(&self) -> Outcome<Vec<FiguresRow>> {
-        let ask = |after| Query::Figures { after, limit: u32::MAX };
-        self.all(ask, |reply| if let Reply::Figures { rows, next } = reply { Some((rows, next)) } else { None }).await
+        let ask = |after| Query::Figures {
+            after,
+            limit: u32::MAX,
+        };
+        self.all(ask, |reply| {
+            if let Reply::Figures { rows, next } = reply {
+                Some((rows, next))
+            } else {
+                None
+            }
+        })
+        .await
     }
 
     /// All rows of a listing, a page at a time.
-    async fn all<T>(&self, ask: fn(Cursor) -> Query, page: fn(Reply) -> Option<Rows<T>>) -> Outcome<Vec<T>> {
+    async fn all<T>(
+        &self,
+        ask: fn(Cursor) -> Query,
+        page: fn(Reply) -> Option<Rows<T>>,
+    ) -> Outcome<Vec<T>> {
         let mut client = self.client();
         let (mut all, mut after) = (Vec::new(), Some(Cursor::default()));
         while let Some(from) = after.take() {
-            let (rows, next) = page(client.ask(ask(from)).await?).ok_or_else(Problem::unexpected)?;
+            let (rows, next) =
+                page(client.ask(ask(from)).await?).ok_or_else(Problem::unexpected)?;
             all.extend(rows);
             after = next;
         }

@@ -43,18 +43,34 @@ pub(crate) struct Concern {
 pub(crate) async fn look(app: &App) -> Vec<Concern> {
     let stats = app.stats().await.ok();
     let nearly = refusing::warnings(app, stats.as_deref()).into_iter();
-    let mut concerns: Vec<_> =
-        nearly.map(|Nearly { text, to, .. }| Concern { text, to: to.to_owned(), is_bad: true }).collect();
+    let mut concerns: Vec<_> = nearly
+        .map(|Nearly { text, to, .. }| Concern {
+            text,
+            to: to.to_owned(),
+            is_bad: true,
+        })
+        .collect();
     concerns.extend(lately(app, stats.as_deref()));
     concerns.extend(failures(app, JobStateKind::Retrying, FAILING).await);
     concerns.extend(failures(app, JobStateKind::Dead, DIED).await);
     concerns.extend(schedules(app).await);
-    let last = app.exports.last().and_then(|last| last.elapsed().ok()).filter(|since| *since > OLD_EXPORT);
+    let last = app
+        .exports
+        .last()
+        .and_then(|last| last.elapsed().ok())
+        .filter(|since| *since > OLD_EXPORT);
     concerns.extend(last.map(|since| {
         let text = format!("The last export was {} ago: windlass export", Age(since));
-        Concern { text, to: String::new(), is_bad: false }
+        Concern {
+            text,
+            to: String::new(),
+            is_bad: false,
+        }
     }));
-    let query = Query::Queues { after: Cursor::default(), limit: u32::MAX };
+    let query = Query::Queues {
+        after: Cursor::default(),
+        limit: u32::MAX,
+    };
     if let Ok(Reply::Queues { rows, next }) = app.ask(query).await {
         let mut survey = Survey::default();
         survey.add(&rows);
@@ -70,8 +86,13 @@ pub(crate) async fn survey(app: &App) {
     let (mut survey, mut client) = (Survey::default(), app.client());
     let mut after = is_asked.then(Cursor::default);
     while let Some(from) = after.take() {
-        let query = Query::Queues { after: from, limit: u32::MAX };
-        let Ok(Reply::Queues { rows, next }) = client.ask(query).await else { return };
+        let query = Query::Queues {
+            after: from,
+            limit: u32::MAX,
+        };
+        let Ok(Reply::Queues { rows, next }) = client.ask(query).await else {
+            return;
+        };
         survey.add(&rows);
         after = next;
     }
@@ -80,19 +101,35 @@ pub(crate) async fn survey(app: &App) {
 
 /// What there is to say of queues.
 fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
-    let (named, more) = (survey.names.join(", "), survey.unserved.saturating_sub(survey.names.len()));
+    let (named, more) = (
+        survey.names.join(", "),
+        survey.unserved.saturating_sub(survey.names.len()),
+    );
     let text = match (survey.unserved, more) {
         (0, _) => None,
         (1, _) => Some(format!("Jobs of {named} wait, and no worker serves it")),
         (_, 0) => Some(format!("Jobs wait where no worker serves: {named}")),
-        (_, more) => Some(format!("Jobs wait where no worker serves: {named} and {more} more")),
+        (_, more) => Some(format!(
+            "Jobs wait where no worker serves: {named} and {more} more"
+        )),
     };
-    let unserved = text.map(|text| Concern { text, to: "/queues?sort=-states.ready".to_owned(), is_bad: true });
+    let unserved = text.map(|text| Concern {
+        text,
+        to: "/queues?sort=-states.ready".to_owned(),
+        is_bad: true,
+    });
     let oldest = survey.oldest.as_ref().and_then(|(at, name)| {
         let waited = Duration::from_millis(app.now().wall.ms_since(*at));
         let to: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
-        let text = format!("The oldest ready job has waited for {}, in {name}", Age(waited));
-        (waited > OLD).then(|| Concern { text, to: format!("/jobs?state=ready&queue={to}"), is_bad: false })
+        let text = format!(
+            "The oldest ready job has waited for {}, in {name}",
+            Age(waited)
+        );
+        (waited > OLD).then(|| Concern {
+            text,
+            to: format!("/jobs?state=ready&queue={to}"),
+            is_bad: false,
+        })
     });
     let (count, names) = &survey.paused;
     let paused = (*count > 0).then(|| {
@@ -101,7 +138,11 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
             more => format!(" and {more} more"),
         };
         let text = format!("Paused while jobs wait: {}{more}", names.join(", "));
-        Concern { text, to: "/queues?sort=-states.ready".to_owned(), is_bad: false }
+        Concern {
+            text,
+            to: "/queues?sort=-states.ready".to_owned(),
+            is_bad: false,
+        }
     });
     unserved.into_iter().chain(oldest).chain(paused)
 }
@@ -109,19 +150,51 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
 /// Events of the last hour: connections that were refused, workers that were lost, bodies that could not be read.
 pub(crate) fn lately(app: &App, stats: Option<&Stats>) -> Vec<Concern> {
     let snapshot = app.daemon_figures.read();
-    let no_place: u64 = snapshot.traffic.values().filter_map(|it| it.closed.get("no_place")).sum();
+    let no_place: u64 = snapshot
+        .traffic
+        .values()
+        .filter_map(|it| it.closed.get("no_place"))
+        .sum();
     let lost = stats.map_or(0, |stats| stats.totals.lost);
     let [.., unreadable] = snapshot.memory.loads;
-    let [no_place, lost, unreadable] = app.lately.note([no_place, lost, unreadable], Instant::now());
+    let [no_place, lost, unreadable] = app
+        .lately
+        .note([no_place, lost, unreadable], Instant::now());
     let concern = |grown: Option<(u64, Instant)>, thing: &str, what: &str, why: &str, to: &str| {
         let (times, last) = grown?;
-        let text = format!("{} {what}, the last one {} ago: {why}", counted(times, thing), Age(last.elapsed()));
-        Some(Concern { text, to: to.to_owned(), is_bad: true })
+        let text = format!(
+            "{} {what}, the last one {} ago: {why}",
+            counted(times, thing),
+            Age(last.elapsed())
+        );
+        Some(Concern {
+            text,
+            to: to.to_owned(),
+            is_bad: true,
+        })
     };
     let all = [
-        concern(no_place, "connection", "refused", "there was no place", "/connections"),
-        concern(lost, "job", "lost with a worker", "the log names the workers", "/workers"),
-        concern(unreadable, "body", "could not be read back into memory", "their jobs are dead", "/dead"),
+        concern(
+            no_place,
+            "connection",
+            "refused",
+            "there was no place",
+            "/connections",
+        ),
+        concern(
+            lost,
+            "job",
+            "lost with a worker",
+            "the log names the workers",
+            "/workers",
+        ),
+        concern(
+            unreadable,
+            "body",
+            "could not be read back into memory",
+            "their jobs are dead",
+            "/dead",
+        ),
     ];
     all.into_iter().flatten().collect()
 }
@@ -130,37 +203,83 @@ pub(crate) fn lately(app: &App, stats: Option<&Stats>) -> Vec<Concern> {
 async fn failures(app: &App, state: JobStateKind, within: Duration) -> Option<Concern> {
     let errors = dead::lately(app, state, within).await.ok()?;
     let one = |it: &Lately| {
-        let error = if it.error.is_empty() { "an error without a text" } else { &it.error };
-        let kind = if it.kind.is_empty() { String::new() } else { format!(" in {}", it.kind) };
+        let error = if it.error.is_empty() {
+            "an error without a text"
+        } else {
+            &it.error
+        };
+        let kind = if it.kind.is_empty() {
+            String::new()
+        } else {
+            format!(" in {}", it.kind)
+        };
         format!("{error}{kind}, {}", it.jobs)
     };
     let named: Vec<String> = errors.iter().take(ERRORS_MAX).map(one).collect();
     let more = errors.len().saturating_sub(named.len());
-    let more = if more == 0 { String::new() } else { format!("; and {}", counted(more as u64, "other error")) };
+    let more = if more == 0 {
+        String::new()
+    } else {
+        format!("; and {}", counted(more as u64, "other error"))
+    };
     let (what, to) = match state == JobStateKind::Dead {
         true => ("Died in the last hour", "/dead"),
         false => ("Failing now, in the last 5 minutes", "/dead?state=retrying"),
     };
     let text = format!("{what}: {}{more}", named.join("; "));
-    (!named.is_empty()).then(|| Concern { text, to: to.to_owned(), is_bad: true })
+    (!named.is_empty()).then(|| Concern {
+        text,
+        to: to.to_owned(),
+        is_bad: true,
+    })
 }
 
 /// Schedules whose last run nobody works on, or that should have run.
 async fn schedules(app: &App) -> Option<Concern> {
-    let query = Query::Schedules { protocol: None, after: Cursor::default(), limit: u32::MAX };
-    let Ok(Reply::Schedules { rows, .. }) = app.ask(query).await else { return None };
+    let query = Query::Schedules {
+        protocol: None,
+        after: Cursor::default(),
+        limit: u32::MAX,
+    };
+    let Ok(Reply::Schedules { rows, .. }) = app.ask(query).await else {
+        return None;
+    };
     let now = app.now();
     let is_late = |row: &&Schedule| {
-        let at = if row.recurrence.by_wall() { row.next_at } else { now.to_wall(row.next_at) };
+        let at = if row.recurrence.by_wall() {
+            row.next_at
+        } else {
+            now.to_wall(row.next_at)
+        };
         let is_overdue = !row.is_paused() && Duration::from_millis(now.wall.ms_since(at)) > OVERDUE;
-        is_overdue || row.last.as_ref().is_some_and(|last| last.end == RunEnd::Unserved)
+        is_overdue
+            || row
+                .last
+                .as_ref()
+                .is_some_and(|last| last.end == RunEnd::Unserved)
     };
-    let name =
-        |row: &Schedule| row.key.as_ref().map_or_else(|| row.id.0.to_string(), |key| Name(key.clone()).to_string());
+    let name = |row: &Schedule| {
+        row.key
+            .as_ref()
+            .map_or_else(|| row.id.0.to_string(), |key| Name(key.clone()).to_string())
+    };
     let late: Vec<String> = rows.iter().filter(is_late).map(name).collect();
     let more = late.len().saturating_sub(ERRORS_MAX);
-    let named = late.iter().take(ERRORS_MAX).cloned().collect::<Vec<_>>().join(", ");
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let named = late
+        .iter()
+        .take(ERRORS_MAX)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    let more = if more == 0 {
+        String::new()
+    } else {
+        format!(" and {more} more")
+    };
     let text = format!("Schedules whose jobs no worker takes, or that did not run: {named}{more}");
-    (!late.is_empty()).then(|| Concern { text, to: "/schedules".to_owned(), is_bad: true })
+    (!late.is_empty()).then(|| Concern {
+        text,
+        to: "/schedules".to_owned(),
+        is_bad: true,
+    })
 }

@@ -36,13 +36,31 @@ pub(crate) struct Affected(pub(crate) u64);
 
 impl Audit {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path: (!path.as_os_str().is_empty()).then_some(path) }
+        Self {
+            path: (!path.as_os_str().is_empty()).then_some(path),
+        }
     }
 
     pub(crate) fn record(&self, line: &Line<'_>) {
         let Some(path) = &self.path else {
-            let Line { who, address, change, parameters, status, changed, .. } = line;
-            tracing::info!(who, address, change, parameters, status, changed, "http: an operator's change");
+            let Line {
+                who,
+                address,
+                change,
+                parameters,
+                status,
+                changed,
+                ..
+            } = line;
+            tracing::info!(
+                who,
+                address,
+                change,
+                parameters,
+                status,
+                changed,
+                "http: an operator's change"
+            );
             return;
         };
         if let Err(error) = append(path, line) {
@@ -54,5 +72,10 @@ impl Audit {
 fn append(path: &PathBuf, line: &Line<'_>) -> io::Result<()> {
     let text = serde_json::to_string(line)? + "\n";
     // It names people, queues and addresses.
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(text.as_bytes())
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(text.as_bytes())
 }

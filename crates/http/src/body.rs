@@ -30,12 +30,18 @@ pub(crate) struct Bodies {
 
 impl Bodies {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, large: Semaphore::new(bytes_max.max(LARGE_BYTES)) }
+        Self {
+            bytes_max,
+            large: Semaphore::new(bytes_max.max(LARGE_BYTES)),
+        }
     }
 
     /// Reads the body of a request. While there is no room for it, nothing of it is read.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, Problem> {
-        let announced = request.headers().get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
+        let announced = request
+            .headers()
+            .get("content-length")
+            .and_then(|value| value.to_str().ok()?.parse().ok());
         let bytes = announced.unwrap_or(self.bytes_max);
         if bytes > self.bytes_max {
             return Err(self.too_large());
@@ -43,21 +49,37 @@ impl Bodies {
         let arrives = async {
             let _room = self.room(bytes).await;
             // The body is longer than announced, or the peer has gone.
-            axum::body::to_bytes(request.into_body(), self.bytes_max).await.map_err(|_| self.too_large())
+            axum::body::to_bytes(request.into_body(), self.bytes_max)
+                .await
+                .map_err(|_| self.too_large())
         };
-        let late = || Problem::new(StatusCode::REQUEST_TIMEOUT, "body_incomplete", "the body did not arrive in time");
-        tokio::time::timeout(PATIENCE, arrives).await.unwrap_or_else(|_| Err(late()))
+        let late = || {
+            Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "body_incomplete",
+                "the body did not arrive in time",
+            )
+        };
+        tokio::time::timeout(PATIENCE, arrives)
+            .await
+            .unwrap_or_else(|_| Err(late()))
     }
 
     async fn room(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         if bytes <= SMALL_BYTES {
             return None;
         }
-        self.large.acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX)).await.ok()
+        self.large
+            .acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX))
+            .await
+            .ok()
     }
 
     fn too_large(&self) -> Problem {
-        let detail = format!("the body is longer than http.body_bytes_max, {} bytes", self.bytes_max);
+        let detail = format!(
+            "the body is longer than http.body_bytes_max, {} bytes",
+            self.bytes_max
+        );
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
     }
 }

@@ -30,7 +30,11 @@ pub(crate) enum Span {
 }
 
 /// For how long readings are kept, and how far they are apart, in minutes: a span is told with a fifth more at most.
-const KEPT: [(Span, u64, u64); 3] = [(Span::Minutes, 5, 1), (Span::Hour, 60, 10), (Span::Day, 1_440, 120)];
+const KEPT: [(Span, u64, u64); 3] = [
+    (Span::Minutes, 5, 1),
+    (Span::Hour, 60, 10),
+    (Span::Day, 1_440, 120),
+];
 
 /// A kind of job: the protocol of its producers, and what the jobs call; empty if their bodies do not show it. `None`: all
 /// kinds beyond the bound, together.
@@ -64,28 +68,52 @@ impl ByKind {
     pub(crate) fn add(&self, app: &App, queues: &[FiguresRow], kinds: Vec<KindRow>) {
         let is_by_queue = |protocol| app.daemon.bridge.is_by_queue(protocol);
         let named = kinds.into_iter().map(|row| {
-            let kind = row.protocol.map_or(Kind::Others, |protocol| Kind::Of(protocol, row.name));
+            let kind = row
+                .protocol
+                .map_or(Kind::Others, |protocol| Kind::Of(protocol, row.name));
             (kind, row.figures)
         });
         let all = named.chain(queues.iter().flat_map(|row| by_queue(row, is_by_queue)));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(app.now().wall, all);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(app.now().wall, all);
     }
 
     /// The figures of each kind over about this span, and since when they are, if that is known.
     pub(crate) fn over(&self, span: Span) -> (Option<Timestamp>, Vec<(Kind, QueueFigures)>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).over(span)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .over(span)
     }
 }
 
 /// The kinds of which a queue is the name. How long jobs waited and ran is known of the queue, so if jobs of several
 /// protocols were pushed to it, of none of them.
-fn by_queue(row: &FiguresRow, is_by_queue: impl Fn(Protocol) -> bool) -> impl Iterator<Item = (Kind, QueueFigures)> {
+fn by_queue(
+    row: &FiguresRow,
+    is_by_queue: impl Fn(Protocol) -> bool,
+) -> impl Iterator<Item = (Kind, QueueFigures)> {
     let FiguresRow { name, figures } = row;
     let taken = figures.totals.iter().filter(|(_, totals)| totals.taken > 0);
-    let (waited, ran) = if taken.clone().count() == 1 { (figures.waited, figures.ran) } else { Default::default() };
-    taken.filter(move |(protocol, _)| is_by_queue(*protocol)).map(move |(protocol, totals)| {
-        (Kind::Of(*protocol, name.clone()), QueueFigures { totals: vec![(*protocol, *totals)], waited, ran })
-    })
+    let (waited, ran) = if taken.clone().count() == 1 {
+        (figures.waited, figures.ran)
+    } else {
+        Default::default()
+    };
+    taken
+        .filter(move |(protocol, _)| is_by_queue(*protocol))
+        .map(move |(protocol, totals)| {
+            (
+                Kind::Of(*protocol, name.clone()),
+                QueueFigures {
+                    totals: vec![(*protocol, *totals)],
+                    waited,
+                    ran,
+                },
+            )
+        })
 }
 
 impl Readings {
@@ -105,44 +133,79 @@ impl Readings {
         }
         let before = std::mem::take(&mut self.last);
         let shared = |(kind, figures): (Kind, QueueFigures)| {
-            let same = before.kinds.get(&kind).filter(|before| ***before == figures).cloned();
+            let same = before
+                .kinds
+                .get(&kind)
+                .filter(|before| ***before == figures)
+                .cloned();
             (kind, same.unwrap_or_else(|| Arc::new(figures)))
         };
-        self.last = Reading { at, kinds: all.into_iter().map(shared).collect(), has_all };
+        self.last = Reading {
+            at,
+            kinds: all.into_iter().map(shared).collect(),
+            has_all,
+        };
         for ((_, span, every), kept) in KEPT.into_iter().zip(&mut self.earlier) {
             // A clock that was set back begins anew.
             kept.retain(|reading| reading.at <= at);
-            if kept.back().is_none_or(|last| at.ms_since(last.at) >= every * MINUTE_MS) {
+            if kept
+                .back()
+                .is_none_or(|last| at.ms_since(last.at) >= every * MINUTE_MS)
+            {
                 kept.push_back(self.last.clone());
             }
             // The oldest one is as old as the span, or older by less than one step.
-            while kept.get(1).is_some_and(|second| at.ms_since(second.at) >= span * MINUTE_MS) {
+            while kept
+                .get(1)
+                .is_some_and(|second| at.ms_since(second.at) >= span * MINUTE_MS)
+            {
                 kept.pop_front();
             }
         }
     }
 
     fn over(&self, span: Span) -> (Option<Timestamp>, Vec<(Kind, QueueFigures)>) {
-        let kept = KEPT.into_iter().zip(&self.earlier).find(|((kept, ..), _)| *kept == span).map(|(_, kept)| kept);
+        let kept = KEPT
+            .into_iter()
+            .zip(&self.earlier)
+            .find(|((kept, ..), _)| *kept == span)
+            .map(|(_, kept)| kept);
         let Some((first, later)) = kept.and_then(|kept| Some((kept.front()?, kept))) else {
-            let all = self.last.kinds.iter().map(|(kind, figures)| (kind.clone(), (**figures).clone())).collect();
+            let all = self
+                .last
+                .kinds
+                .iter()
+                .map(|(kind, figures)| (kind.clone(), (**figures).clone()))
+                .collect();
             return (None, all);
         };
         let since = |kind: &Kind, now: &Arc<QueueFigures>| {
-            let before = later.iter().find_map(|reading| match reading.kinds.get(kind) {
-                Some(figures) => Some(Some(figures)),
-                None => reading.has_all.then_some(None),
-            });
+            let before = later
+                .iter()
+                .find_map(|reading| match reading.kinds.get(kind) {
+                    Some(figures) => Some(Some(figures)),
+                    None => reading.has_all.then_some(None),
+                });
             match before {
                 // An engine that has started since then counts anew, and so does a queue that was removed.
-                Some(Some(before)) if before.total().taken <= now.total().taken => now.since(before),
+                Some(Some(before)) if before.total().taken <= now.total().taken => {
+                    now.since(before)
+                }
                 Some(_) => (**now).clone(),
                 // It has only just become one of those with the most jobs: what is new of it is not known.
                 None => QueueFigures::default(),
             }
         };
-        let all = self.last.kinds.iter().map(|(kind, now)| (kind.clone(), since(kind, now)));
-        (Some(first.at), all.filter(|(_, figures)| figures.total().values().iter().any(|count| *count > 0)).collect())
+        let all = self
+            .last
+            .kinds
+            .iter()
+            .map(|(kind, now)| (kind.clone(), since(kind, now)));
+        (
+            Some(first.at),
+            all.filter(|(_, figures)| figures.total().values().iter().any(|count| *count > 0))
+                .collect(),
+        )
     }
 }
 
@@ -156,8 +219,18 @@ mod tests {
     const FAKTORY: Protocol = Protocol::FAKTORY;
 
     fn figures(protocol: Protocol, taken: u64) -> QueueFigures {
-        let totals = vec![(protocol, Totals { taken, succeeded: taken, ..Totals::default() })];
-        QueueFigures { totals, ..QueueFigures::default() }
+        let totals = vec![(
+            protocol,
+            Totals {
+                taken,
+                succeeded: taken,
+                ..Totals::default()
+            },
+        )];
+        QueueFigures {
+            totals,
+            ..QueueFigures::default()
+        }
     }
 
     fn kind(name: &str) -> Kind {
@@ -167,7 +240,10 @@ mod tests {
     /// What is told of a span: since which minute, and the deliveries of each kind.
     fn told(readings: &Readings, span: Span) -> (Option<u64>, Vec<(Kind, u64)>) {
         let (since, all) = readings.over(span);
-        let all = all.into_iter().map(|(kind, figures)| (kind, figures.total().taken)).collect();
+        let all = all
+            .into_iter()
+            .map(|(kind, figures)| (kind, figures.total().taken))
+            .collect();
         (since.map(|at| at.0 / MINUTE_MS), all)
     }
 
@@ -179,24 +255,48 @@ mod tests {
         for minute in 0..=180 {
             let all = [("a", 10 * minute), ("b", others(minute))];
             let all = all.into_iter().filter(|(_, taken)| *taken > 0);
-            readings.add(Timestamp(minute * MINUTE_MS), all.map(|(name, taken)| (kind(name), figures(FAKTORY, taken))));
+            readings.add(
+                Timestamp(minute * MINUTE_MS),
+                all.map(|(name, taken)| (kind(name), figures(FAKTORY, taken))),
+            );
         }
-        assert_eq!(told(&readings, Span::Minutes), (Some(175), vec![(kind("a"), 50)]));
-        assert_eq!(told(&readings, Span::Hour), (Some(120), vec![(kind("a"), 600), (kind("b"), 10)]));
-        assert_eq!(told(&readings, Span::Day), (Some(0), vec![(kind("a"), 1_800), (kind("b"), 10)]));
-        assert_eq!(told(&readings, Span::Start), (None, vec![(kind("a"), 1_800), (kind("b"), 10)]));
+        assert_eq!(
+            told(&readings, Span::Minutes),
+            (Some(175), vec![(kind("a"), 50)])
+        );
+        assert_eq!(
+            told(&readings, Span::Hour),
+            (Some(120), vec![(kind("a"), 600), (kind("b"), 10)])
+        );
+        assert_eq!(
+            told(&readings, Span::Day),
+            (Some(0), vec![(kind("a"), 1_800), (kind("b"), 10)])
+        );
+        assert_eq!(
+            told(&readings, Span::Start),
+            (None, vec![(kind("a"), 1_800), (kind("b"), 10)])
+        );
         let kept: Vec<usize> = readings.earlier.iter().map(VecDeque::len).collect();
         assert_eq!(kept, [6, 7, 2], "what is kept has a bound");
         // Another engine counts from nothing.
-        readings.add(Timestamp(181 * MINUTE_MS), [(kind("a"), figures(FAKTORY, 7))].into_iter());
+        readings.add(
+            Timestamp(181 * MINUTE_MS),
+            [(kind("a"), figures(FAKTORY, 7))].into_iter(),
+        );
         assert_eq!(told(&readings, Span::Hour).1, [(kind("a"), 7)]);
     }
 
     #[test]
     fn kinds_beyond_the_bound_are_told_together_and_of_a_new_one_no_more_than_is_known() {
         let mut readings = Readings::default();
-        let many =
-            |first: u64| (0..1_100).map(move |n| (kind(&format!("{n:04}")), figures(FAKTORY, first + 2_000 - n)));
+        let many = |first: u64| {
+            (0..1_100).map(move |n| {
+                (
+                    kind(&format!("{n:04}")),
+                    figures(FAKTORY, first + 2_000 - n),
+                )
+            })
+        };
         readings.add(Timestamp(0), many(0));
         readings.add(
             Timestamp(MINUTE_MS),
@@ -206,11 +306,21 @@ mod tests {
             }),
         );
         let (_, all) = told(&readings, Span::Minutes);
-        let of = |name: &str| all.iter().find(|(it, _)| *it == kind(name)).map(|(_, taken)| *taken);
-        assert_eq!((all.len(), of("0000"), of("1099"), of("1050")), (1_000, Some(1), None, None));
+        let of = |name: &str| {
+            all.iter()
+                .find(|(it, _)| *it == kind(name))
+                .map(|(_, taken)| *taken)
+        };
+        assert_eq!(
+            (all.len(), of("0000"), of("1099"), of("1050")),
+            (1_000, Some(1), None, None)
+        );
         let (_, all) = told(&readings, Span::Start);
         let others: u64 = (999..1_099).map(|n| 2_001 - n).sum();
-        assert_eq!((all.len(), all.last()), (1_001, Some(&(Kind::Others, others))));
+        assert_eq!(
+            (all.len(), all.last()),
+            (1_001, Some(&(Kind::Others, others)))
+        );
     }
 
     #[test]
@@ -219,9 +329,19 @@ mod tests {
         let mut waited = Histogram::default();
         waited.counts[3] = 5;
         let of = |totals: &[(Protocol, u64)]| {
-            let totals = totals.iter().flat_map(|(protocol, taken)| figures(*protocol, *taken).totals).collect();
-            let figures = QueueFigures { totals, waited, ..QueueFigures::default() };
-            let row = FiguresRow { name: "q".into(), figures };
+            let totals = totals
+                .iter()
+                .flat_map(|(protocol, taken)| figures(*protocol, *taken).totals)
+                .collect();
+            let figures = QueueFigures {
+                totals,
+                waited,
+                ..QueueFigures::default()
+            };
+            let row = FiguresRow {
+                name: "q".into(),
+                figures,
+            };
             by_queue(&row, is_by_queue)
                 .map(|(kind, it)| (kind, it.total().taken, it.waited.count()))
                 .collect::<Vec<_>>()

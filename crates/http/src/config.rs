@@ -66,10 +66,14 @@ pub struct Configured {
 impl Http {
     /// Whether only this machine can connect to an address. A name that cannot be resolved now cannot be bound either.
     pub fn is_local(listen: &ListenAddress) -> bool {
-        listen.resolve().unwrap_or_default().iter().all(|address| match address {
-            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            Address::Unix(_) => true,
-        })
+        listen
+            .resolve()
+            .unwrap_or_default()
+            .iter()
+            .all(|address| match address {
+                Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+                Address::Unix(_) => true,
+            })
     }
 
     /// The file with logins, if there is one.

@@ -18,7 +18,10 @@ struct Counter {
 
 impl Default for Counted {
     fn default() -> Self {
-        let own = || Counter { last: Some(0), ..Counter::default() };
+        let own = || Counter {
+            last: Some(0),
+            ..Counter::default()
+        };
         Self(Mutex::new([own(), Counter::default(), own()]))
     }
 }
@@ -28,7 +31,9 @@ impl Counted {
     pub(crate) fn note(&self, counts: [u64; 3], now: Instant) -> [Option<(u64, Instant)>; 3] {
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = counts.into_iter();
-        counters.each_mut().map(|counter| counts.next().and_then(|count| counter.note(count, now)))
+        counters
+            .each_mut()
+            .map(|counter| counts.next().and_then(|count| counter.note(count, now)))
     }
 }
 
@@ -37,12 +42,17 @@ impl Counter {
         const MINUTE: Duration = Duration::from_secs(60);
         // What was counted before this daemon looked for the first time is not of this hour.
         let more = count.saturating_sub(self.last.replace(count).unwrap_or(count));
-        match self.grown.back_mut().filter(|(began, ..)| now.duration_since(*began) < MINUTE) {
+        match self
+            .grown
+            .back_mut()
+            .filter(|(began, ..)| now.duration_since(*began) < MINUTE)
+        {
             _ if more == 0 => {}
             Some((_, last, grown)) => (*last, *grown) = (now, *grown + more),
             None => self.grown.push_back((now, now, more)),
         }
-        self.grown.retain(|(_, last, _)| now.duration_since(*last) <= 60 * MINUTE);
+        self.grown
+            .retain(|(_, last, _)| now.duration_since(*last) <= 60 * MINUTE);
         let (_, last, _) = self.grown.back()?;
         Some((self.grown.iter().map(|(.., grown)| grown).sum(), *last))
     }
@@ -57,7 +67,9 @@ mod tests {
         let (mut counter, begun) = (Counter::default(), Instant::now());
         let mut at = |minute: u64, count: u64| {
             let now = begun + Duration::from_secs(60 * minute);
-            counter.note(count, now).map(|(grown, last)| (grown, last.duration_since(begun).as_secs() / 60))
+            counter
+                .note(count, now)
+                .map(|(grown, last)| (grown, last.duration_since(begun).as_secs() / 60))
         };
         assert_eq!(at(0, 1_000), None, "that was before");
         assert_eq!(at(1, 1_000), None);
@@ -70,7 +82,9 @@ mod tests {
 
     #[test]
     fn what_this_daemon_counts_is_told_from_its_start_on() {
-        let grown = Counted::default().note([1, 1_000, 2], Instant::now()).map(|it| it.map(|(grown, _)| grown));
+        let grown = Counted::default()
+            .note([1, 1_000, 2], Instant::now())
+            .map(|it| it.map(|(grown, _)| grown));
         assert_eq!(grown, [Some(1), None, Some(2)]);
     }
 }

@@ -59,7 +59,13 @@ pub(crate) struct Work(Arc<Place>);
 
 impl Crowd {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        let state = State { all, open: 0, extra: 0, next: 0, waiting: BTreeMap::new() };
+        let state = State {
+            all,
+            open: 0,
+            extra: 0,
+            next: 0,
+            waiting: BTreeMap::new(),
+        };
         Arc::new(Self(Mutex::new(state)))
     }
 
@@ -83,10 +89,26 @@ impl Crowd {
         };
         *state.count(is_extra) += 1;
         let (leave, peer) = (CancellationToken::new(), Arc::from(peer));
-        let turn = state.wait(Waiting { is_extra, peer: Arc::clone(&peer), leave: leave.clone() });
+        let turn = state.wait(Waiting {
+            is_extra,
+            peer: Arc::clone(&peer),
+            leave: leave.clone(),
+        });
         drop(state);
-        let own = Mutex::new(Own { turn, at_work: 0, is_extra });
-        Some((Arc::new(Place { crowd: Arc::clone(self), leave, peer, own }), displaced))
+        let own = Mutex::new(Own {
+            turn,
+            at_work: 0,
+            is_extra,
+        });
+        Some((
+            Arc::new(Place {
+                crowd: Arc::clone(self),
+                leave,
+                peer,
+                own,
+            }),
+            displaced,
+        ))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -97,12 +119,20 @@ impl Crowd {
 
 impl State {
     fn count(&mut self, is_extra: bool) -> &mut usize {
-        if is_extra { &mut self.extra } else { &mut self.open }
+        if is_extra {
+            &mut self.extra
+        } else {
+            &mut self.open
+        }
     }
 
     /// Frees the place of a connection that waits, if there is one. Returns its peer.
     fn give_way(&mut self, is_extra: bool) -> Option<Arc<str>> {
-        let turn = self.waiting.iter().find(|(_, it)| it.is_extra == is_extra).map(|(turn, _)| *turn)?;
+        let turn = self
+            .waiting
+            .iter()
+            .find(|(_, it)| it.is_extra == is_extra)
+            .map(|(turn, _)| *turn)?;
         let Waiting { leave, peer, .. } = self.waiting.remove(&turn)?;
         *self.count(is_extra) -= 1;
         leave.cancel();
@@ -142,7 +172,11 @@ impl Place {
         own.at_work -= 1;
         if own.at_work == 0 && !self.leave.is_cancelled() {
             let (peer, leave) = (Arc::clone(&self.peer), self.leave.clone());
-            own.turn = state.wait(Waiting { is_extra: own.is_extra, peer, leave });
+            own.turn = state.wait(Waiting {
+                is_extra: own.is_extra,
+                peer,
+                leave,
+            });
         }
     }
 
@@ -176,12 +210,16 @@ mod tests {
     }
 
     fn served(place: &Arc<Place>) -> Work {
-        let (Some(work), false) = place.begin(false) else { panic!("it is beyond the limit") };
+        let (Some(work), false) = place.begin(false) else {
+            panic!("it is beyond the limit")
+        };
         work
     }
 
     fn left(held: &[&Arc<Place>]) -> Vec<bool> {
-        held.iter().map(|place| place.leave.is_cancelled()).collect()
+        held.iter()
+            .map(|place| place.leave.is_cancelled())
+            .collect()
     }
 
     #[test]
@@ -214,15 +252,27 @@ mod tests {
         drop((probe, other));
         // Half requests give way there, too.
         let halves: Vec<_> = (0..EXTRA_MAX + 2).map(|_| enter(&crowd)).collect();
-        assert_eq!(left(&halves.iter().collect::<Vec<_>>()), [true, true, false, false, false, false]);
-        let probes: Vec<_> = halves.iter().skip(2).map(|place| place.begin(true)).collect();
+        assert_eq!(
+            left(&halves.iter().collect::<Vec<_>>()),
+            [true, true, false, false, false, false]
+        );
+        let probes: Vec<_> = halves
+            .iter()
+            .skip(2)
+            .map(|place| place.begin(true))
+            .collect();
         assert!(crowd.enter("").is_none(), "{probes:?}");
         drop((probes, halves));
         // A place has become free before the request was whole.
         let late = enter(&crowd);
         drop((work, place));
         let work = served(&late);
-        assert!(crowd.enter("").is_some_and(|(_, displaced)| displaced.is_none()), "beyond the limit, {work:?}");
+        assert!(
+            crowd
+                .enter("")
+                .is_some_and(|(_, displaced)| displaced.is_none()),
+            "beyond the limit, {work:?}"
+        );
         drop((work, late));
         let state = crowd.lock();
         assert_eq!((state.open, state.extra, state.waiting.len()), (0, 0, 0));
@@ -239,6 +289,9 @@ mod tests {
         crowd.limit(1);
         assert!(matches!(enter(&crowd).begin(false), (None, true)));
         drop((work, first));
-        assert!(matches!(enter(&crowd).begin(false), (None, true)), "{more:?}");
+        assert!(
+            matches!(enter(&crowd).begin(false), (None, true)),
+            "{more:?}"
+        );
     }
 }

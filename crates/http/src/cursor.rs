@@ -42,9 +42,21 @@ mod tests {
     #[test]
     fn cursors_read_and_written() {
         for cursor in [Cursor(0, 0), Cursor(u64::MAX, 1), Cursor(17, u64::MAX)] {
-            assert_eq!(CursorText(cursor).to_string().parse(), Ok(CursorText(cursor)));
+            assert_eq!(
+                CursorText(cursor).to_string().parse(),
+                Ok(CursorText(cursor))
+            );
         }
-        for text in ["", ".", "1", "1.", "x.1", "1.10000000000000000", "1.1.1", "-1.0"] {
+        for text in [
+            "",
+            ".",
+            "1",
+            "1.",
+            "x.1",
+            "1.10000000000000000",
+            "1.1.1",
+            "-1.0",
+        ] {
             assert_eq!(text.parse::<CursorText>(), Err(CursorError), "{text}");
         }
     }

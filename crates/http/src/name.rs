@@ -44,7 +44,12 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         match text.strip_prefix(PREFIX) {
-            Some(encoded) => Ok(Self(URL_SAFE_NO_PAD.decode(encoded).map_err(|_| NameError)?.into())),
+            Some(encoded) => Ok(Self(
+                URL_SAFE_NO_PAD
+                    .decode(encoded)
+                    .map_err(|_| NameError)?
+                    .into(),
+            )),
             None => Ok(Self(Bytes::copy_from_slice(text.as_bytes()))),
         }
     }

@@ -21,16 +21,23 @@ const NAME: &str = "http";
 impl Http {
     /// Without a login no other machine may connect, and only the daemon's own socket has the name of that.
     fn check_addresses(&self) -> Result<(), Error> {
-        if let Some(listen) = self.listen.iter().find(|listen| !self.has_login() && !Self::is_local(listen)) {
-            let reason =
-                format!("{listen} is not an address of this machine alone, and there is no login: set http.logins");
+        if let Some(listen) = self
+            .listen
+            .iter()
+            .find(|listen| !self.has_login() && !Self::is_local(listen))
+        {
+            let reason = format!(
+                "{listen} is not an address of this machine alone, and there is no login: set http.logins"
+            );
             return senseless("http.listen", reason);
         }
-        let is_private = |listen: &&ListenAddress| listen.to_string().ends_with(&format!("/{SOCKET}"));
+        let is_private =
+            |listen: &&ListenAddress| listen.to_string().ends_with(&format!("/{SOCKET}"));
         match self.listen.iter().find(is_private) {
-            Some(listen) => {
-                senseless("http.listen", format!("{listen} has the name of the socket in the data directory"))
-            }
+            Some(listen) => senseless(
+                "http.listen",
+                format!("{listen} has the name of the socket in the data directory"),
+            ),
             None => Ok(()),
         }
     }
@@ -38,9 +45,10 @@ impl Http {
     fn check_logins(&self) -> Result<(), Error> {
         match self.logins_file().map(Entries::read).transpose() {
             Ok(_) => Ok(()),
-            Err(error) => {
-                senseless("http.logins", format!("cannot read {}: {}", self.logins.display(), system(&error)))
-            }
+            Err(error) => senseless(
+                "http.logins",
+                format!("cannot read {}: {}", self.logins.display(), system(&error)),
+            ),
         }
     }
 }
@@ -56,7 +64,11 @@ impl Protocol for Configured {
     }
 
     fn import_terms(&self) -> ImportTerms {
-        ImportTerms { kind: QueueKind::Work, clash: Clash::Refuse, key_is_identity: false }
+        ImportTerms {
+            kind: QueueKind::Work,
+            clash: Clash::Refuse,
+            key_is_identity: false,
+        }
     }
 
     fn check(&self, _daemon: &Daemon) -> Result<(), Error> {
@@ -65,9 +77,22 @@ impl Protocol for Configured {
             ("http.session_idle", self.http.session_idle.as_ms()),
         ];
         positive(&positives)?;
-        within("http.body_bytes_max", self.http.body_bytes_max, 1024, 1024 * MIB)?;
-        if let Some(host) = self.http.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', ' '])) {
-            return senseless("http.hosts", format!("{} is not a host's name", host.escape_debug()));
+        within(
+            "http.body_bytes_max",
+            self.http.body_bytes_max,
+            1024,
+            1024 * MIB,
+        )?;
+        if let Some(host) = self
+            .http
+            .hosts
+            .iter()
+            .find(|host| host.is_empty() || host.contains([':', '/', ' ']))
+        {
+            return senseless(
+                "http.hosts",
+                format!("{} is not a host's name", host.escape_debug()),
+            );
         }
         Prefix::of_config(&self.http.path_prefix)?;
         self.http.check_logins()?;
@@ -76,7 +101,14 @@ impl Protocol for Configured {
 
     fn listeners(&self) -> Vec<Listener<'_>> {
         let (rights, tls, queue) = (Rights::ALL, false, None);
-        let of = |address| Listener { protocol: NAME, key: "http.listen".into(), address, rights, tls, queue };
+        let of = |address| Listener {
+            protocol: NAME,
+            key: "http.listen".into(),
+            address,
+            rights,
+            tls,
+            queue,
+        };
         self.http.listen.iter().map(of).collect()
     }
 
@@ -125,18 +157,42 @@ mod tests {
     use crate::config::Metrics;
 
     fn checked(text: &str) -> Result<(), String> {
-        let configured = Configured { http: toml::from_str(text).unwrap(), metrics: Metrics::default() };
-        configured.check(&daemon()).map_err(|error| error.to_string())
+        let configured = Configured {
+            http: toml::from_str(text).unwrap(),
+            metrics: Metrics::default(),
+        };
+        configured
+            .check(&daemon())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn only_this_machine_may_connect_without_a_login() {
-        for listen in ["127.0.0.1:0", "[::1]:7420", "127.8.0.1:1", "unix:/run/windlass.http", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(checked(&format!("listen = [\"{listen}\"]")), Ok(()), "{listen}");
+        for listen in [
+            "127.0.0.1:0",
+            "[::1]:7420",
+            "127.8.0.1:1",
+            "unix:/run/windlass.http",
+            "[::ffff:127.0.0.1]:1",
+        ] {
+            assert_eq!(
+                checked(&format!("listen = [\"{listen}\"]")),
+                Ok(()),
+                "{listen}"
+            );
         }
-        for listen in ["0.0.0.0:7420", "[::]:7420", "192.0.2.1:7420", "tcp://*:7420", "[::ffff:192.0.2.1]:1"] {
+        for listen in [
+            "0.0.0.0:7420",
+            "[::]:7420",
+            "192.0.2.1:7420",
+            "tcp://*:7420",
+            "[::ffff:192.0.2.1]:1",
+        ] {
             let said = checked(&format!("listen = [\"127.0.0.1:1\", \"{listen}\"]")).unwrap_err();
-            assert!(said.starts_with("http.listen: ") && said.contains("no login"), "{listen}: {said}");
+            assert!(
+                said.starts_with("http.listen: ") && said.contains("no login"),
+                "{listen}: {said}"
+            );
         }
     }
 
@@ -144,12 +200,25 @@ mod tests {
     fn other_machines_may_connect_with_a_login() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("logins");
-        let with = |listen: &str| checked(&format!("logins = {:?}\nlisten = [{listen:?}]", file.display()));
-        assert!(with("0.0.0.0:7420").unwrap_err().starts_with("http.logins: cannot read "));
+        let with = |listen: &str| {
+            checked(&format!(
+                "logins = {:?}\nlisten = [{listen:?}]",
+                file.display()
+            ))
+        };
+        assert!(
+            with("0.0.0.0:7420")
+                .unwrap_err()
+                .starts_with("http.logins: cannot read ")
+        );
         std::fs::write(&file, "# none yet\n").unwrap();
         assert_eq!(with("0.0.0.0:7420"), Ok(()));
         std::fs::write(&file, "user ada\n").unwrap();
-        assert!(with("127.0.0.1:1").unwrap_err().ends_with("line 1: KIND NAME ROLE HASH expected"));
+        assert!(
+            with("127.0.0.1:1")
+                .unwrap_err()
+                .ends_with("line 1: KIND NAME ROLE HASH expected")
+        );
     }
 
     #[test]

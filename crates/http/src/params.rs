@@ -54,7 +54,9 @@ impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for K
     }
 }
 
-impl<S: Send + Sync, A: DeserializeOwned + IntoParams, B: DeserializeOwned> FromRequestParts<S> for TwoParams<A, B> {
+impl<S: Send + Sync, A: DeserializeOwned + IntoParams, B: DeserializeOwned> FromRequestParts<S>
+    for TwoParams<A, B>
+{
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
@@ -66,21 +68,33 @@ impl<A: DeserializeOwned + IntoParams, B: DeserializeOwned> TwoParams<A, B> {
     /// The parameters of an address.
     pub(crate) fn of(uri: &Uri) -> Result<Self, Problem> {
         let names = names::<A>();
-        let is_first = |pair: &&str| names.iter().any(|name| pair.split('=').next() == Some(name));
+        let is_first = |pair: &&str| {
+            names
+                .iter()
+                .any(|name| pair.split('=').next() == Some(name))
+        };
         let pairs = uri.query().unwrap_or_default().split('&');
         let (first, second): (Vec<_>, Vec<_>) = pairs.partition(is_first);
-        let part = |pairs: Vec<_>| format!("/?{}", pairs.join("&")).parse().map_err(Problem::bad_request);
+        let part = |pairs: Vec<_>| {
+            format!("/?{}", pairs.join("&"))
+                .parse()
+                .map_err(Problem::bad_request)
+        };
         Ok(Self(parsed(&part(first)?)?, parsed(&part(second)?)?))
     }
 }
 
 /// The names of a struct's parameters.
 pub(crate) fn names<T: IntoParams>() -> Vec<String> {
-    T::into_params(|| None).into_iter().map(|parameter| parameter.name).collect()
+    T::into_params(|| None)
+        .into_iter()
+        .map(|parameter| parameter.name)
+        .collect()
 }
 
 fn parsed<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
-    let query = Query::try_from_uri(uri).map_err(|error| Problem::bad_request(plain(&error.body_text())))?;
+    let query = Query::try_from_uri(uri)
+        .map_err(|error| Problem::bad_request(plain(&error.body_text())))?;
     Ok(query.0)
 }
 
@@ -105,8 +119,13 @@ impl FromRequest<Arc<App>> for Body {
 
 /// A library's error in words for people.
 fn plain(text: &str) -> String {
-    let text = text.trim_start_matches("Failed to deserialize query string: ").trim_start_matches("Invalid URL: ");
-    if let Some((value, _)) = text.strip_prefix("Cannot parse `").and_then(|rest| rest.split_once("` to a `")) {
+    let text = text
+        .trim_start_matches("Failed to deserialize query string: ")
+        .trim_start_matches("Invalid URL: ");
+    if let Some((value, _)) = text
+        .strip_prefix("Cannot parse `")
+        .and_then(|rest| rest.split_once("` to a `"))
+    {
         return format!("`{value}` is not a number");
     }
     Words::QUERY.of(text)
@@ -116,6 +135,8 @@ fn plain(text: &str) -> String {
 pub(crate) fn rows(limit: Option<u32>) -> Result<u32, Problem> {
     match limit.unwrap_or(ROWS) {
         rows @ 1..=ROWS_MAX => Ok(rows),
-        rows => Err(Problem::bad_request(format!("limit: {rows} is not between 1 and {ROWS_MAX}"))),
+        rows => Err(Problem::bad_request(format!(
+            "limit: {rows} is not between 1 and {ROWS_MAX}"
+        ))),
     }
 }

@@ -17,7 +17,10 @@ pub(crate) struct Place(Arc<Places>);
 
 impl Places {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        Arc::new(Self { all: all.into(), taken: AtomicUsize::new(0) })
+        Arc::new(Self {
+            all: all.into(),
+            taken: AtomicUsize::new(0),
+        })
     }
 
     /// From now on there are this many. Those that are taken stay taken.
@@ -28,7 +31,9 @@ impl Places {
     /// A place, if there is one now.
     pub(crate) fn try_take(self: &Arc<Self>) -> Option<Place> {
         let one_more = |taken| (taken < self.all.load(Ordering::Relaxed)).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .ok()?;
         Some(Place(Arc::clone(self)))
     }
 }
@@ -51,7 +56,10 @@ mod tests {
         places.limit(1);
         for left in [2, 1] {
             taken.pop();
-            assert!(places.try_take().is_none(), "{left} are taken, one is allowed");
+            assert!(
+                places.try_take().is_none(),
+                "{left} are taken, one is allowed"
+            );
         }
         taken.pop();
         taken.extend(places.try_take());
@@ -63,7 +71,10 @@ mod tests {
         places.limit(2);
         places.limit(3);
         taken.pop();
-        assert!(places.try_take().is_none(), "three are taken, three are allowed");
+        assert!(
+            places.try_take().is_none(),
+            "three are taken, three are allowed"
+        );
         taken.pop();
         assert!(places.try_take().is_some());
     }

@@ -41,12 +41,20 @@ impl Prefix {
     ///
     /// It is not a path, or begins like one of our own.
     pub(crate) fn of_config(text: &str) -> Result<Self, windlass_config::Error> {
-        let senseless = |reason| Err(windlass_config::Error::senseless("http.path_prefix", reason));
+        let senseless = |reason| {
+            Err(windlass_config::Error::senseless(
+                "http.path_prefix",
+                reason,
+            ))
+        };
         match Self::parse(text) {
-            None => senseless(format!("{} is not a path like /windlass", text.escape_debug())),
-            Some(Self(path)) if is_ours(&path) => {
-                senseless(format!("{path} begins like one of the paths of the API and the pages"))
-            }
+            None => senseless(format!(
+                "{} is not a path like /windlass",
+                text.escape_debug()
+            )),
+            Some(Self(path)) if is_ours(&path) => senseless(format!(
+                "{path} begins like one of the paths of the API and the pages"
+            )),
             Some(prefix) => Ok(prefix),
         }
     }
@@ -54,7 +62,11 @@ impl Prefix {
     /// The prefix of one request: its header has precedence over the configuration.
     fn of_request(headers: &HeaderMap, configured: &Self) -> Self {
         match headers.get(PREFIX_HEADER) {
-            Some(value) => value.to_str().ok().and_then(Self::parse).unwrap_or_default(),
+            Some(value) => value
+                .to_str()
+                .ok()
+                .and_then(Self::parse)
+                .unwrap_or_default(),
             None => configured.clone(),
         }
     }
@@ -63,7 +75,9 @@ impl Prefix {
     fn remove_from(&self, uri: &Uri) -> Option<Uri> {
         let Self(prefix) = self;
         let given = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let rest = given.strip_prefix(prefix).filter(|_| !prefix.is_empty() && !is_ours(prefix))?;
+        let rest = given
+            .strip_prefix(prefix)
+            .filter(|_| !prefix.is_empty() && !is_ours(prefix))?;
         let rest = match rest.chars().next() {
             Some('/') => rest.parse().ok()?,
             None | Some('?') => format!("/{rest}").parse().ok()?,
@@ -84,7 +98,10 @@ impl Prefix {
 /// the prefix.
 ///
 /// A prefix that begins like one of our own paths stays: the two cannot be distinguished.
-pub(crate) fn below_prefix<B>(mut request: axum::http::Request<B>, configured: &Prefix) -> axum::http::Request<B> {
+pub(crate) fn below_prefix<B>(
+    mut request: axum::http::Request<B>,
+    configured: &Prefix,
+) -> axum::http::Request<B> {
     let prefix = Prefix::of_request(request.headers(), configured);
     if let Some(uri) = prefix.remove_from(request.uri()) {
         *request.uri_mut() = uri;
@@ -95,7 +112,9 @@ pub(crate) fn below_prefix<B>(mut request: axum::http::Request<B>, configured: &
 
 /// Whether a path begins with the first name of one of our own.
 fn is_ours(path: &str) -> bool {
-    path.split('/').nth(1).is_some_and(|first| OWN.split(' ').any(|own| own == first))
+    path.split('/')
+        .nth(1)
+        .is_some_and(|first| OWN.split(' ').any(|own| own == first))
 }
 
 /// Sends a browser to the form, and afterwards to the page that it asked for.
@@ -107,12 +126,22 @@ pub(crate) fn to_login(uri: &Uri, extensions: &Extensions) -> Response {
 
 /// A path of these pages, or that of the overview: never another site.
 pub(crate) fn local(to: &str) -> &str {
-    let is_path = to.starts_with('/') && !to.starts_with("//") && to.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_path && !to.contains('\\') && to.len() <= RETURN_BYTES_MAX { to } else { "/" }
+    let is_path = to.starts_with('/')
+        && !to.starts_with("//")
+        && to.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_path && !to.contains('\\') && to.len() <= RETURN_BYTES_MAX {
+        to
+    } else {
+        "/"
+    }
 }
 
 pub(crate) fn to_path(prefix: &str, path: &str) -> Response {
-    (StatusCode::SEE_OTHER, [(header::LOCATION, format!("{prefix}{path}"))]).into_response()
+    (
+        StatusCode::SEE_OTHER,
+        [(header::LOCATION, format!("{prefix}{path}"))],
+    )
+        .into_response()
 }
 
 #[cfg(test)]
@@ -132,11 +161,22 @@ mod tests {
         ];
         for (given, expected) in table {
             for (header, configured) in [(Some(given), ""), (None, given)] {
-                assert_eq!(received("/jobs", header, configured).1, expected, "{header:?} {configured}");
+                assert_eq!(
+                    received("/jobs", header, configured).1,
+                    expected,
+                    "{header:?} {configured}"
+                );
             }
         }
-        assert_eq!(received("/jobs", Some("/header"), "/configured").1, "/header");
-        assert_eq!(received("/jobs", Some(""), "/configured").1, "", "the proxy has said that there is none");
+        assert_eq!(
+            received("/jobs", Some("/header"), "/configured").1,
+            "/header"
+        );
+        assert_eq!(
+            received("/jobs", Some(""), "/configured").1,
+            "",
+            "the proxy has said that there is none"
+        );
     }
 
     #[test]
@@ -156,7 +196,11 @@ mod tests {
         ];
         for (prefix, path, expected) in table {
             for (header, configured) in [(Some(prefix), ""), (None, prefix)] {
-                assert_eq!(received(path, header, configured).0, expected, "{prefix} {path}");
+                assert_eq!(
+                    received(path, header, configured).0,
+                    expected,
+                    "{prefix} {path}"
+                );
             }
         }
     }
@@ -165,20 +209,35 @@ mod tests {
     fn received(path: &str, header: Option<&str>, configured: &str) -> (String, String) {
         let mut request = axum::http::Request::builder().uri(path).body(()).unwrap();
         if let Some(header) = header {
-            request.headers_mut().insert(PREFIX_HEADER, header.parse().unwrap());
+            request
+                .headers_mut()
+                .insert(PREFIX_HEADER, header.parse().unwrap());
         }
         let request = below_prefix(request, &Prefix::parse(configured).unwrap_or_default());
-        (request.uri().to_string(), Prefix::of(request.extensions()).to_owned())
+        (
+            request.uri().to_string(),
+            Prefix::of(request.extensions()).to_owned(),
+        )
     }
 
     #[test]
     fn our_own_paths_are_known() {
         let document: serde_json::Value = serde_json::from_str(&crate::api::openapi()).unwrap();
-        let described = document["paths"].as_object().unwrap().keys().map(String::as_str);
-        let pages = include_str!("site/mod.rs").split(".route(\"").skip(1).filter_map(|route| route.split('"').next());
+        let described = document["paths"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str);
+        let pages = include_str!("site/mod.rs")
+            .split(".route(\"")
+            .skip(1)
+            .filter_map(|route| route.split('"').next());
         let faktorys = crate::site::FAKTORYS.map(|(path, _)| path);
-        for path in
-            described.chain(pages).chain(faktorys).chain(["/stats", "/health", "/login"]).filter(|path| *path != "/")
+        for path in described
+            .chain(pages)
+            .chain(faktorys)
+            .chain(["/stats", "/health", "/login"])
+            .filter(|path| *path != "/")
         {
             assert!(is_ours(path), "{path}");
         }
@@ -208,6 +267,9 @@ mod tests {
         extensions.insert(Prefix::of_config("/queue").unwrap());
         let response = to_login(&"/jobs?state=dead".parse().unwrap(), &extensions);
         assert_eq!(response.status(), StatusCode::SEE_OTHER);
-        assert_eq!(response.headers()[header::LOCATION], "/queue/login?to=%2Fjobs%3Fstate%3Ddead");
+        assert_eq!(
+            response.headers()[header::LOCATION],
+            "/queue/login?to=%2Fjobs%3Fstate%3Ddead"
+        );
     }
 }

@@ -22,7 +22,8 @@ pub(crate) struct Problem {
 pub(crate) struct Code(pub(crate) &'static str);
 
 /// What a browser must ask its user for.
-const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"windlass\", charset=\"UTF-8\"");
+const CHALLENGE: HeaderValue =
+    HeaderValue::from_static("Basic realm=\"windlass\", charset=\"UTF-8\"");
 
 /// When a program may try again that was refused because it is too early.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
@@ -32,7 +33,11 @@ pub(crate) type Outcome<T> = Result<T, Problem>;
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl ToString) -> Self {
-        Self { status: status.as_u16(), code, detail: detail.to_string() }
+        Self {
+            status: status.as_u16(),
+            code,
+            detail: detail.to_string(),
+        }
     }
 
     /// The request itself is wrong.
@@ -73,9 +78,10 @@ impl Problem {
     /// The same, with the name of the thing that the engine does not know.
     pub(crate) fn about(self, name: &str) -> Self {
         match self.detail.strip_suffix(" unknown") {
-            Some(thing) if self.status == StatusCode::NOT_FOUND => {
-                Self { detail: format!("there is no {thing} {}", name.escape_debug()), ..self }
-            }
+            Some(thing) if self.status == StatusCode::NOT_FOUND => Self {
+                detail: format!("there is no {thing} {}", name.escape_debug()),
+                ..self
+            },
             _ => self,
         }
     }
@@ -89,14 +95,23 @@ impl Problem {
 impl From<Refusal> for Problem {
     fn from(why: Refusal) -> Self {
         let status = match why {
-            Refusal::Limit { what: Capacity::NameBytes, .. } | Refusal::NeverDue => StatusCode::BAD_REQUEST,
-            Refusal::Limit { what: Capacity::BodyBytes, .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::Limit {
+                what: Capacity::NameBytes,
+                ..
+            }
+            | Refusal::NeverDue => StatusCode::BAD_REQUEST,
+            Refusal::Limit {
+                what: Capacity::BodyBytes,
+                ..
+            } => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Limit { .. } => StatusCode::TOO_MANY_REQUESTS,
             Refusal::NotFound(_) => StatusCode::NOT_FOUND,
             Refusal::NotPermitted => StatusCode::FORBIDDEN,
-            Refusal::NotUnique | Refusal::NotHeld | Refusal::InUse | Refusal::WrongKind | Refusal::OutOfPlace => {
-                StatusCode::CONFLICT
-            }
+            Refusal::NotUnique
+            | Refusal::NotHeld
+            | Refusal::InUse
+            | Refusal::WrongKind
+            | Refusal::OutOfPlace => StatusCode::CONFLICT,
             Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
             // It may have been done: a gateway that got no answer.
@@ -110,13 +125,22 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = serde_json::to_string(&self).unwrap_or_default();
-        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], text).into_response();
+        let mut response = (
+            status,
+            [(header::CONTENT_TYPE, "application/problem+json")],
+            text,
+        )
+            .into_response();
         response.extensions_mut().insert(Code(self.code));
         if status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, CHALLENGE);
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         response
     }

@@ -55,15 +55,21 @@ impl Reason {
         match self {
             Self::Stopping => "the daemon stops",
             Self::StoreFailed => "the store does not respond: nothing is acknowledged",
-            Self::NoLeader => "no daemon leads: clients wait for one, and are closed after cluster.hold",
+            Self::NoLeader => {
+                "no daemon leads: clients wait for one, and are closed after cluster.hold"
+            }
             Self::DiskFull => "the disk is full: new jobs are refused, existing jobs go on",
             Self::Memory => "limits.memory is reached: new jobs are refused, existing jobs go on",
             Self::Jobs => "limits.jobs_max is reached: new jobs are refused, existing jobs go on",
-            Self::JobBytes => "limits.jobs_bytes_max is reached: new jobs are refused, existing jobs go on",
+            Self::JobBytes => {
+                "limits.jobs_bytes_max is reached: new jobs are refused, existing jobs go on"
+            }
             Self::Connections => {
                 "there are as many connections as server.connections_max, or the limit on open files, allows: new ones are refused"
             }
-            Self::Draining => "the daemon drains: no connection is accepted, and no job is handed out",
+            Self::Draining => {
+                "the daemon drains: no connection is accepted, and no job is handed out"
+            }
         }
     }
 
@@ -83,17 +89,31 @@ impl Since {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let held = since.clone();
         // Full memory is looked at again and again whether it can be relieved, and does not count as full meanwhile.
-        since.retain(|reason, (_, last)| *reason == Reason::Memory && now.ms_since(*last) < LINGERS_MS);
+        since.retain(|reason, (_, last)| {
+            *reason == Reason::Memory && now.ms_since(*last) < LINGERS_MS
+        });
         for reason in reasons {
-            since.insert(*reason, (held.get(reason).map_or(now, |(since, _)| *since), now));
+            since.insert(
+                *reason,
+                (held.get(reason).map_or(now, |(since, _)| *since), now),
+            );
         }
-        for reason in since.keys().filter(|reason| !held.contains_key(reason) && !reason.is_wanted()) {
+        for reason in since
+            .keys()
+            .filter(|reason| !held.contains_key(reason) && !reason.is_wanted())
+        {
             tracing::warn!(reason = reason.code(), "{}", reason.text());
         }
-        for reason in held.keys().filter(|reason| !since.contains_key(reason) && !reason.is_wanted()) {
+        for reason in held
+            .keys()
+            .filter(|reason| !since.contains_key(reason) && !reason.is_wanted())
+        {
             tracing::warn!(reason = reason.code(), "over: {}", reason.text());
         }
-        since.iter().map(|(reason, (since, _))| (*reason, *since)).collect()
+        since
+            .iter()
+            .map(|(reason, (since, _))| (*reason, *since))
+            .collect()
     }
 }
 
@@ -104,7 +124,12 @@ const LINGERS_MS: u64 = 10_000;
 const LEAST_ROOM: u64 = 4 << 10;
 
 /// The reasons that hold.
-pub(crate) fn reasons(readiness: Readiness, role: &Role, figures: &Snapshot, stats: Option<&Stats>) -> Vec<Reason> {
+pub(crate) fn reasons(
+    readiness: Readiness,
+    role: &Role,
+    figures: &Snapshot,
+    stats: Option<&Stats>,
+) -> Vec<Reason> {
     let state = match readiness {
         Readiness::Ready => None,
         Readiness::DiskFull => Some(Reason::DiskFull),
@@ -120,10 +145,14 @@ pub(crate) fn reasons(readiness: Readiness, role: &Role, figures: &Snapshot, sta
     let memory = Some(Reason::Memory).filter(|_| !has_room && readiness != Readiness::StoreFailed);
     let (jobs, bytes) = stats.map_or((0, 0), Stats::staying);
     let jobs = Some(Reason::Jobs).filter(|_| is_reached((jobs, figures.jobs_max)));
-    let bytes = Some(Reason::JobBytes).filter(|_| is_reached((bytes, figures.jobs_bytes_max.unwrap_or(0))));
+    let bytes =
+        Some(Reason::JobBytes).filter(|_| is_reached((bytes, figures.jobs_bytes_max.unwrap_or(0))));
     let (open, most) = figures.places;
     let connections = Some(Reason::Connections).filter(|_| is_reached((open as u64, most as u64)));
-    [state, memory, jobs, bytes, connections].into_iter().flatten().collect()
+    [state, memory, jobs, bytes, connections]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 #[cfg(test)]
@@ -135,14 +164,24 @@ mod tests {
     #[test]
     fn a_limit_that_is_reached_is_a_reason_to_refuse() {
         let full = |change: fn(&mut Snapshot, &mut Stats)| {
-            let (mut figures, mut stats) = (Snapshot { places: (0, 20), ..Snapshot::default() }, Stats::default());
+            let (mut figures, mut stats) = (
+                Snapshot {
+                    places: (0, 20),
+                    ..Snapshot::default()
+                },
+                Stats::default(),
+            );
             (figures.jobs_max, figures.jobs_bytes_max) = (10, Some(10));
             (figures.memory.bytes, figures.memory.room) = ((0, 1 << 20), 1 << 20);
             change(&mut figures, &mut stats);
             reasons(Readiness::Ready, &Role::Alone, &figures, Some(&stats))
         };
         assert_eq!(full(|_, _| {}), []);
-        assert_eq!(full(|figures, _| figures.memory.bytes = (1 << 20, 1 << 20)), [], "bodies leave it");
+        assert_eq!(
+            full(|figures, _| figures.memory.bytes = (1 << 20, 1 << 20)),
+            [],
+            "bodies leave it"
+        );
         assert_eq!(full(|figures, _| figures.memory.room = 0), [Reason::Memory]);
         assert_eq!(full(|_, stats| stats.jobs = 10), [Reason::Jobs]);
         assert_eq!(full(|_, stats| stats.bytes = 11), [Reason::JobBytes]);
@@ -151,9 +190,15 @@ mod tests {
             stats.places[JobStateKind::Dead as usize] = 1;
         };
         assert_eq!(full(past), [], "dead jobs make way");
-        assert_eq!(full(|figures, _| figures.places = (20, 20)), [Reason::Connections]);
         assert_eq!(
-            full(|figures, _| (figures.memory.bytes, figures.memory.room, figures.jobs_max) = ((0, 0), 0, 0)),
+            full(|figures, _| figures.places = (20, 20)),
+            [Reason::Connections]
+        );
+        assert_eq!(
+            full(
+                |figures, _| (figures.memory.bytes, figures.memory.room, figures.jobs_max) =
+                    ((0, 0), 0, 0)
+            ),
             [],
             "they are elsewhere"
         );
@@ -164,14 +209,27 @@ mod tests {
         let since = Since::default();
         let at = |now: u64, reasons: &[Reason]| {
             let noted = since.note(reasons, Timestamp(now));
-            noted.into_iter().map(|(reason, at)| (reason, at.0)).collect::<Vec<_>>()
+            noted
+                .into_iter()
+                .map(|(reason, at)| (reason, at.0))
+                .collect::<Vec<_>>()
         };
         assert_eq!(at(5, &[Reason::Jobs]), [(Reason::Jobs, 5)]);
-        assert_eq!(at(7, &[Reason::Jobs, Reason::DiskFull]), [(Reason::DiskFull, 7), (Reason::Jobs, 5)]);
+        assert_eq!(
+            at(7, &[Reason::Jobs, Reason::DiskFull]),
+            [(Reason::DiskFull, 7), (Reason::Jobs, 5)]
+        );
         assert_eq!(at(8, &[]), []);
-        assert_eq!(at(9, &[Reason::Jobs, Reason::Memory]), [(Reason::Memory, 9), (Reason::Jobs, 9)]);
+        assert_eq!(
+            at(9, &[Reason::Jobs, Reason::Memory]),
+            [(Reason::Memory, 9), (Reason::Jobs, 9)]
+        );
         assert_eq!(at(9 + LINGERS_MS - 1, &[]), [(Reason::Memory, 9)]);
-        assert_eq!(at(9 + LINGERS_MS, &[Reason::Memory]), [(Reason::Memory, 9)], "it has held meanwhile");
+        assert_eq!(
+            at(9 + LINGERS_MS, &[Reason::Memory]),
+            [(Reason::Memory, 9)],
+            "it has held meanwhile"
+        );
         assert_eq!(at(9 + 2 * LINGERS_MS, &[]), []);
     }
 }

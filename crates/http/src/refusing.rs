@@ -28,12 +28,20 @@ view! {
 
 /// All reasons to refuse something now, the most important first. `stats`: those of the engine, if it has answered.
 pub(crate) fn look(app: &App, stats: Option<&Stats>) -> Vec<Refusing> {
-    hold(app, stats).into_iter().map(|(reason, since)| Refusing::of(reason, since, app.now())).collect()
+    hold(app, stats)
+        .into_iter()
+        .map(|(reason, since)| Refusing::of(reason, since, app.now()))
+        .collect()
 }
 
 /// The reasons that hold now, and since when.
 pub(crate) fn hold(app: &App, stats: Option<&Stats>) -> BTreeMap<Reason, Timestamp> {
-    let reasons = reasons(app.clients.readiness(), &app.control.role(), &app.daemon_figures.read(), stats);
+    let reasons = reasons(
+        app.clients.readiness(),
+        &app.control.role(),
+        &app.daemon_figures.read(),
+        stats,
+    );
     app.refusing.note(&reasons, app.now().engine)
 }
 
@@ -42,7 +50,11 @@ pub(crate) fn hold(app: &App, stats: Option<&Stats>) -> BTreeMap<Reason, Timesta
 pub(crate) async fn stats_for_probe(app: &App) -> Option<Box<Stats>> {
     let may_ask = app.clients.readiness() != Readiness::StoreFailed
         && matches!(app.control.role(), Role::Alone | Role::Leading { .. });
-    if may_ask { app.stats().await.ok() } else { None }
+    if may_ask {
+        app.stats().await.ok()
+    } else {
+        None
+    }
 }
 
 /// A certificate that ends sooner is worth a line.
@@ -90,41 +102,96 @@ pub(crate) fn watch(app: &App, stats: Option<&Stats>, logged: &mut Logged) {
 /// Limits that are nearly reached, the disk, and certificates.
 pub(crate) fn warnings(app: &App, stats: Option<&Stats>) -> Vec<Nearly> {
     let snapshot = app.daemon_figures.read();
-    let bad = |about: &str, text: String, to: &'static str| Nearly { about: about.to_owned(), text, to };
+    let bad = |about: &str, text: String, to: &'static str| Nearly {
+        about: about.to_owned(),
+        text,
+        to,
+    };
     let nearly = |is: u64, most: u64| most > 0 && is >= most.saturating_sub(most / 10);
     let (live, live_bytes) = stats.map_or((0, 0), Stats::staying);
-    let jobs = nearly(live, snapshot.jobs_max)
-        .then(|| bad("jobs", format!("{live} of {} jobs: limits.jobs_max", snapshot.jobs_max), "/jobs"));
-    let bytes = snapshot.jobs_bytes_max.filter(|most| nearly(live_bytes, *most)).map(|most| {
-        let text = format!("Jobs take {} of {} MiB: limits.jobs_bytes_max", live_bytes >> 20, most >> 20);
-        bad("bytes", text, "/queues?sort=-states.ready")
+    let jobs = nearly(live, snapshot.jobs_max).then(|| {
+        bad(
+            "jobs",
+            format!("{live} of {} jobs: limits.jobs_max", snapshot.jobs_max),
+            "/jobs",
+        )
     });
+    let bytes = snapshot
+        .jobs_bytes_max
+        .filter(|most| nearly(live_bytes, *most))
+        .map(|most| {
+            let text = format!(
+                "Jobs take {} of {} MiB: limits.jobs_bytes_max",
+                live_bytes >> 20,
+                most >> 20
+            );
+            bad("bytes", text, "/queues?sort=-states.ready")
+        });
     let (in_memory, most) = snapshot.memory.bytes;
     let memory = (most > 0 && snapshot.memory.room < most / 10).then(|| {
-        let text =
-            format!("Jobs take {} of the {} MiB that limits.memory leaves for them", in_memory >> 20, most >> 20);
+        let text = format!(
+            "Jobs take {} of the {} MiB that limits.memory leaves for them",
+            in_memory >> 20,
+            most >> 20
+        );
         bad("memory", text, "/queues?sort=-states.ready")
     });
     let (open, most) = snapshot.places;
     let places = nearly(open as u64, most as u64).then(|| {
-        bad("connections", format!("{open} of {most} connections: {}", snapshot.places_limit), "/connections")
+        bad(
+            "connections",
+            format!("{open} of {most} connections: {}", snapshot.places_limit),
+            "/connections",
+        )
     });
     let names = stats.filter(|it| nearly(it.queues.into(), snapshot.queues_max));
     let names = names.map(|it| {
-        bad("names", format!("{} of {} names of queues: limits.queues_max", it.queues, snapshot.queues_max), "/queues")
+        bad(
+            "names",
+            format!(
+                "{} of {} names of queues: limits.queues_max",
+                it.queues, snapshot.queues_max
+            ),
+            "/queues",
+        )
     });
     let free = snapshot.free_bytes.filter(|free| *free < ROOM);
-    let free = free.map(|free| bad("disk", format!("The disk of the store has {} MiB left", free >> 20), ""));
-    let ahead = clock::machine_ahead_ms().filter(|ms| Duration::from_millis(ms.unsigned_abs()) > FAR);
-    let ahead = ahead.map(|ms| bad("clock", format!("The wall clock is {ms} ms ahead of the database's"), "/cluster"));
-    let now = app.now().wall.0 / 1_000;
-    let ends = snapshot.certificates_end_at.into_iter().filter_map(|(protocol, at)| match at.saturating_sub(now) {
-        0 => Some(bad(&format!("{protocol} ended"), format!("The certificate of {protocol} has ended"), "")),
-        left if left < CERTIFICATE => {
-            Some(bad(protocol, format!("The certificate of {protocol} ends in {}", counted(left / 86_400, "day")), ""))
-        }
-        _ => None,
+    let free = free.map(|free| {
+        bad(
+            "disk",
+            format!("The disk of the store has {} MiB left", free >> 20),
+            "",
+        )
     });
+    let ahead =
+        clock::machine_ahead_ms().filter(|ms| Duration::from_millis(ms.unsigned_abs()) > FAR);
+    let ahead = ahead.map(|ms| {
+        bad(
+            "clock",
+            format!("The wall clock is {ms} ms ahead of the database's"),
+            "/cluster",
+        )
+    });
+    let now = app.now().wall.0 / 1_000;
+    let ends = snapshot
+        .certificates_end_at
+        .into_iter()
+        .filter_map(|(protocol, at)| match at.saturating_sub(now) {
+            0 => Some(bad(
+                &format!("{protocol} ended"),
+                format!("The certificate of {protocol} has ended"),
+                "",
+            )),
+            left if left < CERTIFICATE => Some(bad(
+                protocol,
+                format!(
+                    "The certificate of {protocol} ends in {}",
+                    counted(left / 86_400, "day")
+                ),
+                "",
+            )),
+            _ => None,
+        });
     jobs.into_iter()
         .chain(bytes)
         .chain(memory)
@@ -144,7 +211,18 @@ mod tests {
     fn a_warning_that_comes_and_goes_is_logged_once() {
         let (mut logged, begun) = (Logged::default(), Instant::now());
         let mut at = |s, about| logged.is_new(about, begun + Duration::from_secs(s));
-        assert_eq!([at(0, "disk"), at(5, "disk"), at(5, "gearman"), at(500, "disk")], [true, false, true, false]);
-        assert_eq!([at(1_101, "disk"), at(1_102, "gearman ended")], [true, true]);
+        assert_eq!(
+            [
+                at(0, "disk"),
+                at(5, "disk"),
+                at(5, "gearman"),
+                at(500, "disk")
+            ],
+            [true, false, true, false]
+        );
+        assert_eq!(
+            [at(1_101, "disk"), at(1_102, "gearman ended")],
+            [true, true]
+        );
     }
 }

@@ -15,18 +15,29 @@ use crate::{access, api, site};
 pub(crate) fn router(app: Arc<App>) -> Router {
     let (mut router, description) = api::routes().split_for_parts();
     let description = api::text(description);
-    let document = move || async move { ([(header::CONTENT_TYPE, "application/json")], description) };
+    let document =
+        move || async move { ([(header::CONTENT_TYPE, "application/json")], description) };
     router = router.route("/api/v1/openapi.json", get(document));
     for page in &app.pages {
         let page = Arc::clone(page);
-        router = router.route(page.path(), get(move |State(app)| api::pages::show(page, app)));
+        router = router.route(
+            page.path(),
+            get(move |State(app)| api::pages::show(page, app)),
+        );
     }
     router
         .merge(site::routes())
         .fallback(site::nowhere)
         .method_not_allowed_fallback(async || {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "not with this method",
+            )
         })
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), access::admit))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&app),
+            access::admit,
+        ))
         .with_state(app)
 }

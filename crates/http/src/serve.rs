@@ -69,23 +69,44 @@ pub(crate) fn start(
     sockets: UnboundedReceiver<Socket>,
     inside: Inside,
 ) -> io::Result<OpenPort> {
-    let (stop, counts, connects) = (inside.stop.clone(), inside.figures.counts("http"), inside.connects.clone());
+    let (stop, counts, connects) = (
+        inside.stop.clone(),
+        inside.figures.counts("http"),
+        inside.connects.clone(),
+    );
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = watch(Arc::clone(&app));
     let crowd = Crowd::new(connects.most(configured.http.connections_max));
-    let shared = Arc::new(Limits { app: Arc::clone(&app), crowd: Arc::clone(&crowd), connects: connects.clone() });
+    let shared = Arc::new(Limits {
+        app: Arc::clone(&app),
+        crowd: Arc::clone(&crowd),
+        connects: connects.clone(),
+    });
     let prefix = Prefix::of_config(&configured.http.path_prefix).map_err(io::Error::other)?;
     let trusted_proxies = configured.http.trusted_proxies.as_slice().into();
     let (router, tasks) = (router(app), TaskTracker::new());
-    let house = House { router, prefix, trusted_proxies, crowd, tasks, counts, connects, stop };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let house = House {
+        router,
+        prefix,
+        trusted_proxies,
+        crowd,
+        tasks,
+        counts,
+        connects,
+        stop,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let serve = async move {
         tokio::select! {
             () = house.serve(sockets) => {}
             () = watch => {}
         }
     };
-    let thread = Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(serve))?;
+    let thread = Builder::new()
+        .name("http".to_owned())
+        .spawn(move || runtime.block_on(serve))?;
     Ok(OpenPort { thread, shared })
 }
 
@@ -130,8 +151,12 @@ impl House {
             let house = self.clone();
             self.tasks.spawn(async move {
                 let outcome = match socket {
-                    Socket::Tcp(listener) => house.accept_all(TcpListener::from_std(listener)).await,
-                    Socket::Unix(listener) => house.accept_all(UnixListener::from_std(listener)).await,
+                    Socket::Tcp(listener) => {
+                        house.accept_all(TcpListener::from_std(listener)).await
+                    }
+                    Socket::Unix(listener) => {
+                        house.accept_all(UnixListener::from_std(listener)).await
+                    }
                 };
                 if let Err(error) = outcome {
                     tracing::error!(%error, "http: a listener cannot be used");
@@ -139,8 +164,14 @@ impl House {
             });
         }
         self.tasks.close();
-        if tokio::time::timeout(STOP_PATIENCE, self.tasks.wait()).await.is_err() {
-            tracing::warn!(open = self.tasks.len(), "http: connections are closed although requests are under way");
+        if tokio::time::timeout(STOP_PATIENCE, self.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                open = self.tasks.len(),
+                "http: connections are closed although requests are under way"
+            );
         }
     }
 
@@ -156,7 +187,8 @@ impl House {
                 Ok(Some((stream, peer, admission))) => self.enter(stream, peer, admission),
                 Ok(None) => {
                     self.counts.opened();
-                    self.counts.closed(Reason::Limit("connections_per_address").code());
+                    self.counts
+                        .closed(Reason::Limit("connections_per_address").code());
                 }
                 Err(error) => {
                     tracing::debug!(%error, "http: cannot accept a connection");
@@ -167,7 +199,10 @@ impl House {
     }
 
     /// Accepts a connection, with its place. `None`: its address has too many.
-    async fn accept_one<A: Accept>(&self, listener: &A) -> io::Result<Option<(A::Stream, Peer, Admission)>> {
+    async fn accept_one<A: Accept>(
+        &self,
+        listener: &A,
+    ) -> io::Result<Option<(A::Stream, Peer, Admission)>> {
         let (stream, peer) = listener.accept(&self.connects).await?;
         let admitted = match peer.ip.map(|ip| self.connects.admit(ip)) {
             Some(None) => return Ok(None),
@@ -177,9 +212,9 @@ impl House {
         let place = loop {
             match self.crowd.enter(&peer.address) {
                 Some((place, displaced)) => {
-                    displaced
-                        .iter()
-                        .for_each(|peer| self.warn_full(peer, "closed a connection without a whole request"));
+                    displaced.iter().for_each(|peer| {
+                        self.warn_full(peer, "closed a connection without a whole request")
+                    });
                     break place;
                 }
                 None => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -196,7 +231,10 @@ impl House {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let (ends, counts) = ((self.stop.clone(), place.leave.clone()), Arc::clone(&self.counts));
+        let (ends, counts) = (
+            (self.stop.clone(), place.leave.clone()),
+            Arc::clone(&self.counts),
+        );
         let service = self.clone().service(peer, place);
         self.tasks.spawn(async move {
             counts.opened();
@@ -213,24 +251,33 @@ impl House {
         self,
         peer: Peer,
         place: Arc<Place>,
-    ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send> + Send + use<>
-    {
+    ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
+    + Send
+    + use<> {
         service_fn(move |request: Request<Incoming>| {
             let mut request = below_prefix(request.map(Body::new), &self.prefix);
             let from = passed_on(&peer, request.headers(), &self.trusted_proxies);
-            request.extensions_mut().insert(from.unwrap_or_else(|| peer.clone()));
-            let (work, is_last) = place.begin(peer.owner.is_some() || PROBES.contains(&request.uri().path()));
+            request
+                .extensions_mut()
+                .insert(from.unwrap_or_else(|| peer.clone()));
+            let (work, is_last) =
+                place.begin(peer.owner.is_some() || PROBES.contains(&request.uri().path()));
             if work.is_none() {
                 self.warn_full(&peer.address, "refused a request");
             }
             let mut router = self.router.clone();
             async move {
                 let mut response = match work {
-                    Some(_) => router.call(request).await.unwrap_or_else(|never| match never {}),
+                    Some(_) => router
+                        .call(request)
+                        .await
+                        .unwrap_or_else(|never| match never {}),
                     None => too_many().into_response(),
                 };
                 if is_last {
-                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                    response
+                        .headers_mut()
+                        .insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
                 // The connection is at work until the body has left.
                 Ok(response.map(|body| {
@@ -253,7 +300,10 @@ fn too_many() -> Problem {
 trait Accept: Sync {
     type Stream: AsyncRead + AsyncWrite + Send + 'static;
 
-    fn accept(&self, connects: &Connects) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
+    fn accept(
+        &self,
+        connects: &Connects,
+    ) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 }
 
 impl Accept for TcpListener {
@@ -264,7 +314,14 @@ impl Accept for TcpListener {
         connects.keep_alive(&stream);
         // Only a little slower if the system cannot do this.
         let _ = stream.set_nodelay(true);
-        Ok((stream, Peer { address: address.to_string().into(), ip: Some(address.ip()), owner: None }))
+        Ok((
+            stream,
+            Peer {
+                address: address.to_string().into(),
+                ip: Some(address.ip()),
+                owner: None,
+            },
+        ))
     }
 }
 
@@ -275,10 +332,22 @@ impl Accept for UnixListener {
         let (stream, _) = Self::accept(self).await?;
         // The configuration lets no other socket have this name.
         let address = self.local_addr()?;
-        let is_private = address.as_pathname().and_then(Path::file_name) == Some(OsStr::new(SOCKET));
-        let user = || stream.peer_cred().map_or_else(|_| "unknown".to_owned(), |peer| user_name(peer.uid()));
+        let is_private =
+            address.as_pathname().and_then(Path::file_name) == Some(OsStr::new(SOCKET));
+        let user = || {
+            stream
+                .peer_cred()
+                .map_or_else(|_| "unknown".to_owned(), |peer| user_name(peer.uid()))
+        };
         let owner = is_private.then(|| user().into());
-        Ok((stream, Peer { address: "".into(), ip: None, owner }))
+        Ok((
+            stream,
+            Peer {
+                address: "".into(),
+                ip: None,
+                owner,
+            },
+        ))
     }
 }
 
@@ -300,8 +369,12 @@ where
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_PATIENCE));
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADERS_PATIENCE);
-    builder.max_headers(HEADERS_MAX).max_buf_size(HEADERS_BYTES_MAX);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_PATIENCE);
+    builder
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADERS_BYTES_MAX);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(stream)), service));
     let ended = tokio::select! {
         biased;

@@ -55,7 +55,10 @@ impl Surveys {
 impl Survey {
     /// Adds some queues.
     pub(crate) fn add(&mut self, rows: &[QueueRow]) {
-        for row in rows.iter().filter(|row| row.is_paused() && row.jobs(JobStateKind::Ready) > 0) {
+        for row in rows
+            .iter()
+            .filter(|row| row.is_paused() && row.jobs(JobStateKind::Ready) > 0)
+        {
             self.paused.0 += 1;
             if self.paused.1.len() < NAMED_MAX {
                 self.paused.1.push(Name(row.name.clone()).to_string());
@@ -69,7 +72,8 @@ impl Survey {
                     self.names.push(name());
                 }
             }
-            let is_older = |at: &Timestamp| self.oldest.as_ref().is_none_or(|(oldest, _)| at < oldest);
+            let is_older =
+                |at: &Timestamp| self.oldest.as_ref().is_none_or(|(oldest, _)| at < oldest);
             if let Some(at) = row.oldest_ready_at.filter(is_older) {
                 self.oldest = Some((at, name()));
             }

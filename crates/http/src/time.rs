@@ -13,9 +13,12 @@ pub(crate) fn parse_moment(text: &str) -> Option<Timestamp> {
     // Not as jiff's timestamp, which ends two days before the year 9999 does.
     let pieces = Pieces::parse(text).ok()?;
     let (date, time, offset) = (pieces.date(), pieces.time()?, pieces.to_numeric_offset()?);
-    let there = DateTime::from_parts(date, time).duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
+    let there =
+        DateTime::from_parts(date, time).duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
     let ns = there.as_nanos() - i128::from(offset.seconds()) * 1_000_000_000;
-    u64::try_from(u128::try_from(ns).ok()?.div_ceil(1_000_000)).ok().map(Timestamp)
+    u64::try_from(u128::try_from(ns).ok()?.div_ceil(1_000_000))
+        .ok()
+        .map(Timestamp)
 }
 
 /// A duration for people: two units at most.
@@ -47,12 +50,18 @@ mod tests {
 
     #[test]
     fn moments_read_and_written() {
-        let table = [(0, "1970-01-01T00:00:00.000Z"), (1_700_000_000_123, "2023-11-14T22:13:20.123Z")];
+        let table = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        ];
         for (ms, text) in table {
             assert_eq!(moment_text(Timestamp(ms)).as_deref(), Some(text));
             assert_eq!(parse_moment(text), Some(Timestamp(ms)));
         }
-        assert_eq!(parse_moment("2023-11-14T23:13:20.1230001+01:00"), Some(Timestamp(1_700_000_000_124)));
+        assert_eq!(
+            parse_moment("2023-11-14T23:13:20.1230001+01:00"),
+            Some(Timestamp(1_700_000_000_124))
+        );
         // The last year that RFC 3339 can write.
         for (text, ms) in [
             ("9999-12-31T23:59:59Z", 253_402_300_799_000),
@@ -61,17 +70,27 @@ mod tests {
         ] {
             assert_eq!(parse_moment(text), Some(Timestamp(ms)), "{text}");
         }
-        for text in
-            ["", "1700000000", "2023-11-14", "1969-12-31T23:59:59Z", "2023-11-14T22:13:20", "9999-12-31T23:59:60.5.5Z"]
-        {
+        for text in [
+            "",
+            "1700000000",
+            "2023-11-14",
+            "1969-12-31T23:59:59Z",
+            "2023-11-14T22:13:20",
+            "9999-12-31T23:59:60.5.5Z",
+        ] {
             assert_eq!(parse_moment(text), None, "{text}");
         }
     }
 
     #[test]
     fn ages_have_two_units() {
-        let table =
-            [(0.25, "250 ms"), (59.9, "59 s"), (61.0, "1 min 1 s"), (7_300.0, "2 h 1 min"), (90_000.0, "1 d 1 h")];
+        let table = [
+            (0.25, "250 ms"),
+            (59.9, "59 s"),
+            (61.0, "1 min 1 s"),
+            (7_300.0, "2 h 1 min"),
+            (90_000.0, "1 d 1 h"),
+        ];
         for (seconds, expected) in table {
             assert_eq!(Age::of_seconds(seconds).to_string(), expected);
         }

@@ -47,11 +47,16 @@ mod tests {
     fn each_failure_doubles_the_times_without_a_try() {
         let mut attempts = Attempts::<8>::default();
         let mut times_without = || {
-            let times = std::iter::repeat_with(|| attempts.begin()).take_while(|begins| !begins).count();
+            let times = std::iter::repeat_with(|| attempts.begin())
+                .take_while(|begins| !begins)
+                .count();
             attempts.end(false);
             times
         };
-        assert_eq!([(); 10].map(|()| times_without()), [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]);
+        assert_eq!(
+            [(); 10].map(|()| times_without()),
+            [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]
+        );
     }
 
     #[test]
@@ -62,6 +67,10 @@ mod tests {
         attempts.end(true);
         assert_eq!([(); 3].map(|()| attempts.begin()), [true; 3]);
         attempts.end(false);
-        assert_eq!([(); 3].map(|()| attempts.begin()), [false, true, true], "the failures before do not count");
+        assert_eq!(
+            [(); 3].map(|()| attempts.begin()),
+            [false, true, true],
+            "the failures before do not count"
+        );
     }
 }

@@ -71,7 +71,11 @@ impl Budget {
     /// A budget with room for this many bytes.
     pub fn new(bytes_max: usize) -> Self {
         let published = SharedBudget::new(bytes_max / 2);
-        Self { bytes_max: AtomicUsize::new(bytes_max), published, ..Self::default() }
+        Self {
+            bytes_max: AtomicUsize::new(bytes_max),
+            published,
+            ..Self::default()
+        }
     }
 
     /// Sets the limit.
@@ -99,7 +103,8 @@ impl Budget {
         let before = share.0.swap(now, Ordering::AcqRel);
         // Less than before wraps around, and so does the sum: a part of it was `before`.
         if now != before {
-            self.held.fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
+            self.held
+                .fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
         }
     }
 
@@ -120,9 +125,15 @@ impl Budget {
     pub fn relieve(&self) {
         while self.used().0 > self.bytes_max.load(Ordering::Relaxed) {
             let now = clock::now();
-            let most = self.members().values().max_by_key(|member| member.blame(now)).cloned();
+            let most = self
+                .members()
+                .values()
+                .max_by_key(|member| member.blame(now))
+                .cloned();
             // Every connection that holds much is being closed already.
-            let Some(member) = most.filter(|member| member.blame(now) >= SMALL_BYTES) else { return };
+            let Some(member) = most.filter(|member| member.blame(now) >= SMALL_BYTES) else {
+                return;
+            };
             member.evict(Reason::Limit("buffer_bytes_max"));
             self.report(member.buffers(), 0);
         }
@@ -166,12 +177,20 @@ impl Hold {
 
     /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes that the previous event
     /// held. Returns `None` if the event has no large bytes.
-    pub fn on(event: &Event, last: &mut Option<(Bytes, Arc<Self>)>, budget: &Arc<Budget>) -> Option<Arc<Self>> {
+    pub fn on(
+        event: &Event,
+        last: &mut Option<(Bytes, Arc<Self>)>,
+        budget: &Arc<Budget>,
+    ) -> Option<Arc<Self>> {
         if let Some(job) = event.handed_out() {
             let bytes = job.body_len();
             return (bytes >= SMALL_BYTES).then(|| {
                 budget.handed_out.fetch_add(bytes, Ordering::AcqRel);
-                Arc::new(Self { budget: Arc::clone(budget), bytes, is_job: true })
+                Arc::new(Self {
+                    budget: Arc::clone(budget),
+                    bytes,
+                    is_job: true,
+                })
             });
         }
         let bytes = event.large_body(SMALL_BYTES)?;
@@ -182,7 +201,11 @@ impl Hold {
             return Some(Arc::clone(hold));
         }
         budget.held.fetch_add(bytes.len(), Ordering::AcqRel);
-        let hold = Arc::new(Self { budget: Arc::clone(budget), bytes: bytes.len(), is_job: false });
+        let hold = Arc::new(Self {
+            budget: Arc::clone(budget),
+            bytes: bytes.len(),
+            is_job: false,
+        });
         *last = Some((bytes.clone(), Arc::clone(&hold)));
         Some(hold)
     }
@@ -190,7 +213,11 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let counted = if self.is_job { &self.budget.handed_out } else { &self.budget.held };
+        let counted = if self.is_job {
+            &self.budget.handed_out
+        } else {
+            &self.budget.held
+        };
         counted.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
@@ -210,7 +237,10 @@ mod tests {
     }
 
     /// Connections that hold this many bytes each.
-    fn members<const MANY: usize>(budget: &Arc<Budget>, bytes: [usize; MANY]) -> [Arc<Mailbox>; MANY] {
+    fn members<const MANY: usize>(
+        budget: &Arc<Budget>,
+        bytes: [usize; MANY],
+    ) -> [Arc<Mailbox>; MANY] {
         let mut client = 0;
         bytes.map(|bytes| {
             client += 1;
@@ -221,7 +251,10 @@ mod tests {
     }
 
     fn said(bytes: &Bytes) -> Event {
-        Event::Notice(Notice::Progress { job: JobId(1), note: Note::Data(bytes.clone()) })
+        Event::Notice(Notice::Progress {
+            job: JobId(1),
+            note: Note::Data(bytes.clone()),
+        })
     }
 
     #[test]
@@ -245,7 +278,10 @@ mod tests {
         let members = members(&budget, [300_000, 600_000]);
         budget.leave(ClientId(2));
         budget.limit(800_000);
-        assert_eq!(members.map(|member| member.close_reason().is_some()), [true, false]);
+        assert_eq!(
+            members.map(|member| member.close_reason().is_some()),
+            [true, false]
+        );
     }
 
     #[test]
@@ -255,7 +291,10 @@ mod tests {
         budget.limit(700_000);
         assert!(members.iter().all(|member| member.close_reason().is_none()));
         budget.limit(699_999);
-        assert_eq!(members.map(|member| member.close_reason().is_some()), [false, true]);
+        assert_eq!(
+            members.map(|member| member.close_reason().is_some()),
+            [false, true]
+        );
         assert_eq!(budget.used(), (300_000, 699_999));
     }
 
@@ -264,23 +303,40 @@ mod tests {
         let budget = Arc::new(Budget::new(1_000_000));
         let members = members(&budget, [300_000, 200_000, 400_000, 100_000]);
         budget.relieve();
-        assert!(members.iter().all(|member| member.close_reason().is_none()), "exactly at the limit");
+        assert!(
+            members.iter().all(|member| member.close_reason().is_none()),
+            "exactly at the limit"
+        );
         // The connection that asks for more is not the one that is closed.
         budget.report(members[3].buffers(), 300_000);
         budget.relieve();
-        let gone = || members.iter().map(|member| member.close_reason().is_some()).collect::<Vec<_>>();
-        assert_eq!((gone(), budget.held()), (vec![false, false, true, false], 800_000));
+        let gone = || {
+            members
+                .iter()
+                .map(|member| member.close_reason().is_some())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (gone(), budget.held()),
+            (vec![false, false, true, false], 800_000)
+        );
         // Its later reports, until its task notices, cancel out in the end.
         budget.report(members[2].buffers(), 350_000);
         budget.report(members[2].buffers(), 0);
         budget.report(members[1].buffers(), 900_000);
         budget.relieve();
-        assert_eq!((gone(), budget.held()), (vec![false, true, true, false], 600_000));
+        assert_eq!(
+            (gone(), budget.held()),
+            (vec![false, true, true, false], 600_000)
+        );
         // A connection that does not take its answers is closed before one that is sending as much.
         members[3].set_unsent(0, 250_000);
         budget.report(members[0].buffers(), 800_000);
         budget.relieve();
-        assert_eq!((gone(), budget.held()), (vec![false, true, true, true], 800_000));
+        assert_eq!(
+            (gone(), budget.held()),
+            (vec![false, true, true, true], 800_000)
+        );
     }
 
     #[test]

@@ -36,7 +36,10 @@ impl Requests {
     pub fn to_no_thread() -> Self {
         let (requests, kept) = mpsc::channel();
         std::mem::forget(kept);
-        Self { requests, thread: thread::current() }
+        Self {
+            requests,
+            thread: thread::current(),
+        }
     }
 
     /// Has the checkpoint thread do this. Returns whether it will: not if it has ended.
@@ -66,9 +69,21 @@ impl Checkpoints {
         let (stop, held) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let (requests, requested) = mpsc::channel();
         let (for_work, held_back) = (Arc::clone(&stop), Arc::clone(&held));
-        let work = Work { checkpointer, quiet, requested, stop: for_work, held: held_back, is_lost: false };
-        let thread = thread::Builder::new().name("checkpoint".into()).spawn(move || work.run())?;
-        let requests = Requests { requests, thread: thread.thread().clone() };
+        let work = Work {
+            checkpointer,
+            quiet,
+            requested,
+            stop: for_work,
+            held: held_back,
+            is_lost: false,
+        };
+        let thread = thread::Builder::new()
+            .name("checkpoint".into())
+            .spawn(move || work.run())?;
+        let requests = Requests {
+            requests,
+            thread: thread.thread().clone(),
+        };
         Ok((Self { thread, stop, held }, requests))
     }
 
@@ -111,7 +126,11 @@ impl Work {
         if let Err(error) = windlass_sched::shorten_slices(Duration::ZERO) {
             tracing::debug!(%error, "cannot reset the time slices of the checkpoint thread");
         }
-        let mut pace = Pace::new(self.quiet, self.checkpointer.tail().newest(), Instant::now());
+        let mut pace = Pace::new(
+            self.quiet,
+            self.checkpointer.tail().newest(),
+            Instant::now(),
+        );
         let mut looked = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
             thread::park_timeout(LOOK_EVERY);
@@ -129,7 +148,9 @@ impl Work {
             }
             let seen = self.look();
             let is_worth_while = || self.checkpointer.is_worth_while();
-            let Some(scope) = pace.due(Instant::now(), &seen, is_worth_while) else { continue };
+            let Some(scope) = pace.due(Instant::now(), &seen, is_worth_while) else {
+                continue;
+            };
             if self.make(scope) {
                 pace.succeeded();
             } else {
@@ -141,7 +162,9 @@ impl Work {
     /// An error is logged once, until everything is there again.
     fn look_for_files(&mut self) {
         match self.checkpointer.tail().look() {
-            Ok(()) if std::mem::take(&mut self.is_lost) => tracing::info!("all files of the log are there again"),
+            Ok(()) if std::mem::take(&mut self.is_lost) => {
+                tracing::info!("all files of the log are there again")
+            }
             Ok(()) => {}
             Err(error) => {
                 if !std::mem::replace(&mut self.is_lost, true) {
@@ -172,10 +195,13 @@ impl Work {
             Ok(false) => {}
             Ok(true) => {
                 let (commit, records) = (figure(&figures.point), figure(&figures.records));
-                let (table_bytes, ms) = (figure(&figures.table_bytes), started.elapsed().as_millis());
+                let (table_bytes, ms) =
+                    (figure(&figures.table_bytes), started.elapsed().as_millis());
                 tracing::debug!(commit, records, table_bytes, log_bytes, ms, "checkpoint");
             }
-            Err(error) if self.stop.load(Ordering::Acquire) || self.held.load(Ordering::Acquire) => {
+            Err(error)
+                if self.stop.load(Ordering::Acquire) || self.held.load(Ordering::Acquire) =>
+            {
                 tracing::debug!(%error, "a checkpoint was abandoned");
                 return false;
             }
@@ -208,11 +234,18 @@ mod tests {
 
     /// The checkpointer of a store with one commit, which is in the log alone.
     fn checkpointer(table: &MemoryTable) -> Checkpointer {
-        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7);
+        let hub = Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Durable,
+            7,
+        );
         let mut log = MemoryLog::new();
         log.append(&hub.cut().unwrap().commit).unwrap();
         let limits = StoreLimits::default();
-        windlass_store::open_parts(&log, Box::new(table.clone()), &limits, Limits::default(), 7).unwrap().0
+        windlass_store::open_parts(&log, Box::new(table.clone()), &limits, Limits::default(), 7)
+            .unwrap()
+            .0
     }
 
     #[test]
@@ -237,10 +270,21 @@ mod tests {
             let (_, requested) = mpsc::channel();
             let stop = Arc::new(AtomicBool::new(stops));
             let held = Arc::new(AtomicBool::new(holds));
-            let mut work = Work { checkpointer, quiet: Duration::ZERO, requested, stop, held, is_lost: false };
+            let mut work = Work {
+                checkpointer,
+                quiet: Duration::ZERO,
+                requested,
+                stop,
+                held,
+                is_lost: false,
+            };
             table.fail(0);
             let logged = captured(|| assert!(!work.make(Scope::Everything)));
-            assert_eq!(logged.matches("a checkpoint failed").count(), warnings, "{logged}");
+            assert_eq!(
+                logged.matches("a checkpoint failed").count(),
+                warnings,
+                "{logged}"
+            );
         }
     }
 

@@ -41,7 +41,13 @@ pub struct Clocks {
 impl Clocks {
     /// The clocks of a machine that nobody has read.
     pub const fn new() -> Self {
-        Self { keeper: None, has_journal: false, followed: None, still_ms: None, wall_ahead_ms: None }
+        Self {
+            keeper: None,
+            has_journal: false,
+            followed: None,
+            still_ms: None,
+            wall_ahead_ms: None,
+        }
     }
 
     /// Whether the time is another daemon's.
@@ -51,7 +57,8 @@ impl Clocks {
     }
 
     fn follow(&mut self, reading: &Reading) {
-        let ahead_ms = i64::try_from(i128::from(reading.now.0) - i128::from(since_boot_ms())).unwrap_or(0);
+        let ahead_ms =
+            i64::try_from(i128::from(reading.now.0) - i128::from(since_boot_ms())).unwrap_or(0);
         let ahead_ms = match self.followed {
             Some((known_ms, _)) if known_ms.abs_diff(ahead_ms) <= WAY_MS => known_ms,
             Some(_) | None => ahead_ms,
@@ -75,13 +82,18 @@ impl Clocks {
     }
 
     fn read(&mut self, since_boot_ms: u64) -> Reading {
-        let wall = self.wall_ahead_ms.map_or_else(wall, |ahead_ms| Timestamp(since_boot_ms).shifted(ahead_ms));
+        let wall = self
+            .wall_ahead_ms
+            .map_or_else(wall, |ahead_ms| Timestamp(since_boot_ms).shifted(ahead_ms));
         let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall);
         let keeper = self.keeper.get_or_insert_with(begin);
         if let Some(still_ms) = &mut self.still_ms {
             keeper.stand_still(since_boot_ms);
-            let passed_ms = since_boot_ms.saturating_sub(std::mem::replace(still_ms, since_boot_ms.max(*still_ms)));
-            self.followed.iter_mut().for_each(|(ahead_ms, _)| *ahead_ms = ahead_ms.saturating_sub_unsigned(passed_ms));
+            let passed_ms = since_boot_ms
+                .saturating_sub(std::mem::replace(still_ms, since_boot_ms.max(*still_ms)));
+            self.followed
+                .iter_mut()
+                .for_each(|(ahead_ms, _)| *ahead_ms = ahead_ms.saturating_sub_unsigned(passed_ms));
         }
         let reading = keeper.read(since_boot_ms, wall);
         // The leader's time after a pause of this daemon is unknown until the leader sends it. A later one than the
@@ -90,11 +102,16 @@ impl Clocks {
             *ahead_ms = ahead_ms.saturating_sub_unsigned(pause_ms);
         }
         match self.followed {
-            Some((ahead_ms, clock)) => {
-                Reading { now: Timestamp(since_boot_ms).shifted(ahead_ms), clock, pause_ms: None }
-            }
+            Some((ahead_ms, clock)) => Reading {
+                now: Timestamp(since_boot_ms).shifted(ahead_ms),
+                clock,
+                pause_ms: None,
+            },
             // Without an engine no deadline depends on a pause.
-            None => Reading { pause_ms: reading.pause_ms.filter(|_| self.has_journal), ..reading },
+            None => Reading {
+                pause_ms: reading.pause_ms.filter(|_| self.has_journal),
+                ..reading
+            },
         }
     }
 }
@@ -115,10 +132,16 @@ pub fn start(kept: &Clock, wall_ahead_ms: Option<i64>) {
     #[cfg(any(test, feature = "testing"))]
     simulated::own();
     let since_boot_ms = since_boot_ms();
-    let wall = wall_ahead_ms.map_or_else(wall, |ahead_ms| Timestamp(since_boot_ms).shifted(ahead_ms));
+    let wall =
+        wall_ahead_ms.map_or_else(wall, |ahead_ms| Timestamp(since_boot_ms).shifted(ahead_ms));
     let keeper = Timekeeper::start(kept, boot(), since_boot_ms, wall);
     with_clocks(|clocks| {
-        *clocks = Clocks { keeper: Some(keeper), has_journal: true, wall_ahead_ms, ..Clocks::new() };
+        *clocks = Clocks {
+            keeper: Some(keeper),
+            has_journal: true,
+            wall_ahead_ms,
+            ..Clocks::new()
+        };
     });
     LATEST.set(None);
 }
@@ -134,7 +157,8 @@ pub fn keep_wall(wall_ahead_ms: i64) {
 pub fn machine_ahead_ms() -> Option<i64> {
     let (machine, counts) = (wall(), read().wall());
     let stands_still = with_clocks(|clocks| clocks.still_ms.is_some());
-    let ahead_ms = || i64::try_from(i128::from(machine.0) - i128::from(counts.0)).unwrap_or(i64::MAX);
+    let ahead_ms =
+        || i64::try_from(i128::from(machine.0) - i128::from(counts.0)).unwrap_or(i64::MAX);
     (!stands_still).then(ahead_ms)
 }
 
@@ -182,9 +206,18 @@ pub fn read() -> Reading {
     }
     let reading = with_clocks(|clocks| clocks.read(since_boot_ms));
     if let Some(pause_ms) = reading.pause_ms {
-        tracing::warn!(pause_ms, "the daemon was suspended: the pause does not count for deadlines");
+        tracing::warn!(
+            pause_ms,
+            "the daemon was suspended: the pause does not count for deadlines"
+        );
     }
-    LATEST.set(Some((since_boot_ms, Reading { pause_ms: None, ..reading })));
+    LATEST.set(Some((
+        since_boot_ms,
+        Reading {
+            pause_ms: None,
+            ..reading
+        },
+    )));
     reading
 }
 
@@ -218,7 +251,9 @@ fn since_epoch() -> Duration {
     if let Some(machine) = simulated::machine() {
         return Duration::from_millis(machine.wall_ms);
     }
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
 }
 
 /// Milliseconds since boot, the machine's sleep included. Nothing sets this clock.
@@ -228,7 +263,10 @@ pub fn since_boot_ms() -> u64 {
         return machine.since_boot_ms;
     }
     let at = clock_gettime(ClockId::Boottime);
-    let (seconds, ns) = (u64::try_from(at.tv_sec).unwrap_or(0), u64::try_from(at.tv_nsec).unwrap_or(0));
+    let (seconds, ns) = (
+        u64::try_from(at.tv_sec).unwrap_or(0),
+        u64::try_from(at.tv_nsec).unwrap_or(0),
+    );
     seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
 }
 
@@ -239,13 +277,17 @@ fn boot() -> u64 {
     if let Some(machine) = simulated::machine() {
         return machine.boot;
     }
-    let Ok(id) = std::fs::read("/proc/sys/kernel/random/boot_id") else { return 0 };
+    let Ok(id) = std::fs::read("/proc/sys/kernel/random/boot_id") else {
+        return 0;
+    };
     let offsets = std::fs::read("/proc/self/timens_offsets").unwrap_or_default();
     fnv_1a(id.iter().chain(&offsets)).max(1)
 }
 
 fn fnv_1a<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -261,7 +303,11 @@ mod tests {
         start(&Clock::skewed(-2 * HOUR_MS.cast_signed()), None);
         assert!(now() > begin.after_ms(HOUR_MS));
         assert!(elsewhere() < begin.after_ms(HOUR_MS));
-        follow(&Reading { now: begin.after_ms(9 * HOUR_MS), clock: Clock::default(), pause_ms: None });
+        follow(&Reading {
+            now: begin.after_ms(9 * HOUR_MS),
+            clock: Clock::default(),
+            pause_ms: None,
+        });
         assert!(elsewhere() < begin.after_ms(HOUR_MS));
     }
 
@@ -274,18 +320,29 @@ mod tests {
         assert_eq!(fnv_1a(b"foobar".iter()), 0x8594_4171_f739_67e8);
     }
 
-    const MACHINE: simulated::Machine = simulated::Machine { boot: 1, since_boot_ms: 1_000_000, wall_ms: 9_000_000 };
+    const MACHINE: simulated::Machine = simulated::Machine {
+        boot: 1,
+        since_boot_ms: 1_000_000,
+        wall_ms: 9_000_000,
+    };
 
     #[test]
     fn a_followed_time_does_not_change_by_the_way_of_its_messages() {
         simulated::on(MACHINE, &mut Clocks::new(), || {
             let mut clocks = Clocks::new();
             let mut follow = |now_ms: u64| {
-                clocks.follow(&Reading { now: Timestamp(now_ms), clock: Clock::default(), pause_ms: None });
+                clocks.follow(&Reading {
+                    now: Timestamp(now_ms),
+                    clock: Clock::default(),
+                    pause_ms: None,
+                });
                 clocks.read(since_boot_ms()).now.0
             };
             let (near, far) = (5000 + WAY_MS, 5001 + WAY_MS);
-            assert_eq!([5000, near, 5000 - WAY_MS, far, far - 1].map(&mut follow), [5000, 5000, 5000, far, far]);
+            assert_eq!(
+                [5000, near, 5000 - WAY_MS, far, far - 1].map(&mut follow),
+                [5000, 5000, 5000, far, far]
+            );
             assert_eq!(follow(2_000_000), 2_000_000, "ahead of the time since boot");
         });
     }
@@ -294,13 +351,26 @@ mod tests {
     fn after_a_pause_an_edge_waits_for_the_leader_s_time() {
         let mut clocks = Clocks::new();
         let mut at = |passed_ms: u64, act: &dyn Fn()| {
-            let machine = simulated::Machine { since_boot_ms: MACHINE.since_boot_ms + passed_ms, ..MACHINE };
+            let machine = simulated::Machine {
+                since_boot_ms: MACHINE.since_boot_ms + passed_ms,
+                ..MACHINE
+            };
             simulated::on(machine, &mut clocks, || (act(), now()).1)
         };
-        let leader = |now_ms| follow(&Reading { now: Timestamp(now_ms), clock: Clock::default(), pause_ms: None });
+        let leader = |now_ms| {
+            follow(&Reading {
+                now: Timestamp(now_ms),
+                clock: Clock::default(),
+                pause_ms: None,
+            })
+        };
         assert_eq!(at(0, &|| leader(5_000)), Timestamp(5_000));
         assert_eq!(at(1_000, &|| ()), Timestamp(6_000));
-        assert_eq!(at(3_601_000, &|| ()), Timestamp(6_000), "it may have been suspended, and the leader not");
+        assert_eq!(
+            at(3_601_000, &|| ()),
+            Timestamp(6_000),
+            "it may have been suspended, and the leader not"
+        );
         assert_eq!(at(3_601_100, &|| ()), Timestamp(6_100));
         assert_eq!(at(3_601_200, &|| leader(3_606_200)), Timestamp(3_606_200));
     }
@@ -309,17 +379,33 @@ mod tests {
     fn no_time_passes_while_the_daemon_may_not_act() {
         fn nothing() {}
         fn begin_to_follow() {
-            follow(&Reading { now: Timestamp(5_000), clock: Clock::default(), pause_ms: None });
+            follow(&Reading {
+                now: Timestamp(5_000),
+                clock: Clock::default(),
+                pause_ms: None,
+            });
         }
         for begin in [nothing, begin_to_follow] {
             let mut clocks = Clocks::new();
             let mut at = |passed_ms: u64, act: fn()| {
-                let (since_boot_ms, wall_ms) = (MACHINE.since_boot_ms + passed_ms, MACHINE.wall_ms + passed_ms);
-                let machine = simulated::Machine { since_boot_ms, wall_ms, ..MACHINE };
+                let (since_boot_ms, wall_ms) = (
+                    MACHINE.since_boot_ms + passed_ms,
+                    MACHINE.wall_ms + passed_ms,
+                );
+                let machine = simulated::Machine {
+                    since_boot_ms,
+                    wall_ms,
+                    ..MACHINE
+                };
                 simulated::on(machine, &mut clocks, || (act(), now()).1)
             };
             let begun = at(0, begin);
-            let still = [at(10, stand_still), at(60_000, nothing), at(61_000, stand_still), at(90_000, go_on)];
+            let still = [
+                at(10, stand_still),
+                at(60_000, nothing),
+                at(61_000, stand_still),
+                at(90_000, go_on),
+            ];
             assert_eq!(still, [begun.after_ms(10); 4]);
             assert!(at(92_000, nothing) > begun.after_ms(10), "it goes on");
         }
@@ -338,11 +424,23 @@ mod tests {
     #[test]
     fn a_pause_is_reported_once_and_not_by_a_daemon_that_never_had_the_engine() {
         for (has_journal, reported) in [(true, [true, false]), (false, [false, false])] {
-            let mut clocks = Clocks { has_journal, ..Clocks::new() };
+            let mut clocks = Clocks {
+                has_journal,
+                ..Clocks::new()
+            };
             simulated::on(MACHINE, &mut clocks, read);
-            let later = simulated::Machine { since_boot_ms: MACHINE.since_boot_ms + 60_000, ..MACHINE };
-            let pauses = simulated::on(later, &mut clocks, || [read(), read()].map(|reading| reading.pause_ms));
-            assert_eq!(pauses.map(|pause_ms| pause_ms.is_some()), reported, "{pauses:?}");
+            let later = simulated::Machine {
+                since_boot_ms: MACHINE.since_boot_ms + 60_000,
+                ..MACHINE
+            };
+            let pauses = simulated::on(later, &mut clocks, || {
+                [read(), read()].map(|reading| reading.pause_ms)
+            });
+            assert_eq!(
+                pauses.map(|pause_ms| pause_ms.is_some()),
+                reported,
+                "{pauses:?}"
+            );
         }
     }
 
@@ -353,28 +451,54 @@ mod tests {
         let mut clocks = Clocks::new();
         let mut at = |passed_ms: u64, set_ms: u64, act: &dyn Fn()| {
             let since_boot_ms = MACHINE.since_boot_ms + passed_ms;
-            let machine = simulated::Machine { since_boot_ms, wall_ms: MACHINE.wall_ms + set_ms, ..MACHINE };
+            let machine = simulated::Machine {
+                since_boot_ms,
+                wall_ms: MACHINE.wall_ms + set_ms,
+                ..MACHINE
+            };
             simulated::on(machine, &mut clocks, || (act(), read(), machine_ahead_ms()))
         };
         let ahead_ms = i64::try_from(MACHINE.wall_ms - MACHINE.since_boot_ms).unwrap();
-        let (_, begun, ahead_of_it_ms) = at(0, HOUR_MS, &|| start(&Clock::default(), Some(ahead_ms)));
-        assert_eq!((begun.now, begun.wall()), (Timestamp(MACHINE.wall_ms), Timestamp(MACHINE.wall_ms)));
+        let (_, begun, ahead_of_it_ms) =
+            at(0, HOUR_MS, &|| start(&Clock::default(), Some(ahead_ms)));
+        assert_eq!(
+            (begun.now, begun.wall()),
+            (Timestamp(MACHINE.wall_ms), Timestamp(MACHINE.wall_ms))
+        );
         assert_eq!(ahead_of_it_ms, Some(HOUR_MS.cast_signed()));
         for (passed_ms, set_ms) in [(10, 0), (500, 9 * HOUR_MS), (1_000, 1_000)] {
             let (_, reading, ahead_of_it_ms) = at(passed_ms, set_ms, &|| ());
             assert_eq!(reading.wall(), Timestamp(MACHINE.wall_ms + passed_ms));
-            assert_eq!(ahead_of_it_ms, Some(set_ms.cast_signed() - passed_ms.cast_signed()));
+            assert_eq!(
+                ahead_of_it_ms,
+                Some(set_ms.cast_signed() - passed_ms.cast_signed())
+            );
         }
         let (_, reading, _) = at(1_500, 0, &|| keep_wall(ahead_ms + 2_000));
-        assert_eq!(reading.wall(), Timestamp(MACHINE.wall_ms + 3_500), "it is followed");
-        assert_eq!(reading.now, Timestamp(MACHINE.wall_ms + 1_500), "and no deadline moves");
-        assert_eq!(at(2_000, 0, &stand_still).2, None, "no daemon knows the time");
+        assert_eq!(
+            reading.wall(),
+            Timestamp(MACHINE.wall_ms + 3_500),
+            "it is followed"
+        );
+        assert_eq!(
+            reading.now,
+            Timestamp(MACHINE.wall_ms + 1_500),
+            "and no deadline moves"
+        );
+        assert_eq!(
+            at(2_000, 0, &stand_still).2,
+            None,
+            "no daemon knows the time"
+        );
     }
 
     #[test]
     fn the_wall_clock_counts_milliseconds_and_nanoseconds_since_the_same_moment() {
         simulated::on(MACHINE, &mut Clocks::new(), || {
-            assert_eq!((wall().0, wall_ns()), (MACHINE.wall_ms, MACHINE.wall_ms * 1_000_000));
+            assert_eq!(
+                (wall().0, wall_ns()),
+                (MACHINE.wall_ms, MACHINE.wall_ms * 1_000_000)
+            );
         });
     }
 

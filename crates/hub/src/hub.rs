@@ -162,7 +162,10 @@ impl Hub {
     /// Gives clients their next job only when the end of their last one is on the disk, even if that end is not
     /// acknowledged. Has no effect without [`Durability::Durable`]: nothing waits for the disk then.
     pub fn hand_out_after_commit(self, yes: bool) -> Self {
-        Self { hand_out_after_commit: yes && self.durability == Durability::Durable, ..self }
+        Self {
+            hand_out_after_commit: yes && self.durability == Durability::Durable,
+            ..self
+        }
     }
 
     /// Sets the interval within which a commit follows. When the disk falls behind by two of them, or by 32 MiB,
@@ -189,7 +192,9 @@ impl Hub {
         for page in held.chunks(PAGE) {
             let mut core = self.lock();
             core.begin(&clock::read(), &self.budget);
-            let Core { engine, context, .. } = &mut *core;
+            let Core {
+                engine, context, ..
+            } = &mut *core;
             engine.tick(context);
             engine.leave(page, context);
             self.end(core);
@@ -200,7 +205,10 @@ impl Hub {
     pub fn publish(&self, to: &[ClientId], bytes: bytes::Bytes) {
         let mailboxes: Vec<_> = {
             let core = self.lock();
-            to.iter().filter_map(|client| core.mailboxes.get(client)).cloned().collect()
+            to.iter()
+                .filter_map(|client| core.mailboxes.get(client))
+                .cloned()
+                .collect()
         };
         Publication::new(bytes, &self.budget).post(&mailboxes);
     }
@@ -210,11 +218,17 @@ impl Hub {
     pub fn give_up(&self) {
         let mut core = self.lock();
         core.gives_up = true;
-        let own = core.mailboxes.iter().filter(|(client, _)| client.daemon() == 0);
-        let mut own: Vec<_> = own.map(|(client, mailbox)| (*client, Arc::clone(mailbox))).collect();
+        let own = core
+            .mailboxes
+            .iter()
+            .filter(|(client, _)| client.daemon() == 0);
+        let mut own: Vec<_> = own
+            .map(|(client, mailbox)| (*client, Arc::clone(mailbox)))
+            .collect();
         drop(core);
         own.sort_unstable_by_key(|(client, _)| *client);
-        own.iter().for_each(|(_, mailbox)| mailbox.evict(Reason::ClosedByServer));
+        own.iter()
+            .for_each(|(_, mailbox)| mailbox.evict(Reason::ClosedByServer));
         for (client, mailbox) in own {
             let mut core = self.lock();
             core.begin(&clock::read(), &self.budget);
@@ -235,7 +249,9 @@ impl Hub {
         }
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);
-        let Core { engine, context, .. } = &mut *core;
+        let Core {
+            engine, context, ..
+        } = &mut *core;
         engine.tick(context);
         let (next, now, is_starved) = (engine.next_deadline(), context.now, engine.is_starved());
         let is_starved = is_starved && !core.gives_up;
@@ -256,12 +272,21 @@ impl Hub {
     /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes. `in_turn`: the calling
     /// thread serves, and does its part of the commit, which the result names.
     fn finish(&self, mut core: MutexGuard<'_, Core>, in_turn: bool) -> CommitDuty {
-        let Core { engine, journal, context, .. } = &mut *core;
+        let Core {
+            engine,
+            journal,
+            context,
+            ..
+        } = &mut *core;
         journal.append(engine, &context.changes);
         let pending = !journal.is_empty();
         let to_commit = pending || journal.is_behind();
         // All changes up to now are on the disk when this commit is.
-        let barrier = if pending { journal.pending_seq() } else { journal.pending_seq().saturating_sub(1) };
+        let barrier = if pending {
+            journal.pending_seq()
+        } else {
+            journal.pending_seq().saturating_sub(1)
+        };
         let gate = match self.durability {
             Durability::Soon if self.is_behind(&mut core, pending) => barrier,
             Durability::Soon => 0,
@@ -274,7 +299,16 @@ impl Hub {
         let durable = self.durable.get();
         // Of the leases that outlive their connections a daemon's successor knows only what the journal has.
         let lease = if self.has_tenure() { gate } else { 0 };
-        core.deliver(Gates { acknowledgement: gate, lease, ends: gate, barrier, durable }, &self.budget);
+        core.deliver(
+            Gates {
+                acknowledgement: gate,
+                lease,
+                ends: gate,
+                barrier,
+                durable,
+            },
+            &self.budget,
+        );
         self.leave_to_loading(&mut core, barrier);
         let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
         let earlier = due < core.ticks_at;
@@ -284,11 +318,17 @@ impl Hub {
         let publications = std::mem::take(&mut core.publications);
         let with_room = self.take_with_room(&mut core);
         let noticed = std::mem::take(&mut core.context.warnings);
-        let duty = if to_commit { self.duty(&mut core, in_turn) } else { CommitDuty::None };
+        let duty = if to_commit {
+            self.duty(&mut core, in_turn)
+        } else {
+            CommitDuty::None
+        };
         drop(core);
         with_room.iter().for_each(|mailbox| mailbox.ring());
         warnings::log(noticed, &self.names);
-        publications.into_iter().for_each(|(own_bytes, to)| Publication::new(own_bytes, &self.budget).post(&to));
+        publications
+            .into_iter()
+            .for_each(|(own_bytes, to)| Publication::new(own_bytes, &self.budget).post(&to));
         if earlier {
             self.deadline_moved.notify_one();
         }

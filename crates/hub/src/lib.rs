@@ -12,7 +12,11 @@
 //! * A thread holds the hub's lock for one visit. Under the lock it does no I/O and encodes nothing for peers.
 //! * An acknowledgement leaves when its commit is on the disk. Everything behind it on its connection waits with it.
 
-#![allow(clippy::new_without_default, clippy::len_without_is_empty, reason = "no caller is generic over them")]
+#![allow(
+    clippy::new_without_default,
+    clippy::len_without_is_empty,
+    reason = "no caller is generic over them"
+)]
 
 mod attempts;
 mod broker;
@@ -39,7 +43,9 @@ pub use attempts::Attempts;
 pub use broker::{Batch, Broker, CommitDuty, Health, Visited};
 pub use budget::{Budget, Hold, Member, SMALL_BYTES, Share};
 pub use checkpoints::{Checkpoints, Requests};
-pub use commit::{BOUNDS_US, CommitDurations, CommitTimeouts, CommitTimes, Commits, Committer, Pace, TurnCommits};
+pub use commit::{
+    BOUNDS_US, CommitDurations, CommitTimeouts, CommitTimes, Commits, Committer, Pace, TurnCommits,
+};
 pub use hub::{Cut, Durability, Hub, StoreHealth};
 pub use last_words::flush_log_with;
 pub use loading::Loader;

@@ -104,8 +104,11 @@ pub fn shown(bytes: &[u8]) -> String {
     // No character has more than four bytes.
     let head = bytes.get(..SHOWN_CHARS_MAX * 4).unwrap_or(bytes);
     let text = String::from_utf8_lossy(head);
-    let mut shown: String =
-        text.chars().take(SHOWN_CHARS_MAX).map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect();
+    let mut shown: String = text
+        .chars()
+        .take(SHOWN_CHARS_MAX)
+        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .collect();
     if text.chars().nth(SHOWN_CHARS_MAX).is_some() || head.len() < bytes.len() {
         shown.push('…');
     }
@@ -126,26 +129,44 @@ struct Window {
 
 impl Limiter {
     const fn new() -> Self {
-        Self { windows: BTreeMap::new() }
+        Self {
+            windows: BTreeMap::new(),
+        }
     }
 
     fn admit(&mut self, now: Instant, reason: Cow<'static, str>, times: u64) -> Option<Line> {
         let is_new = !self.windows.contains_key(&reason);
-        let reason = if is_new && self.windows.len() >= REASONS_MAX { OTHER_REASONS } else { reason };
-        let window = self.windows.entry(reason).or_insert(Window { ends: now, held_back: 0 });
+        let reason = if is_new && self.windows.len() >= REASONS_MAX {
+            OTHER_REASONS
+        } else {
+            reason
+        };
+        let window = self.windows.entry(reason).or_insert(Window {
+            ends: now,
+            held_back: 0,
+        });
         if now < window.ends {
             window.held_back = window.held_back.saturating_add(times);
             return None;
         }
         let more = window.held_back.saturating_add(times.saturating_sub(1));
-        *window = Window { ends: now + WINDOW, held_back: 0 };
-        Some(Line { more: (more > 0).then_some(more) })
+        *window = Window {
+            ends: now + WINDOW,
+            held_back: 0,
+        };
+        Some(Line {
+            more: (more > 0).then_some(more),
+        })
     }
 
     /// Ends windows that are over. Returns reasons with their counts; each is a line and begins a new window.
     fn flush(&mut self, now: Instant) -> Vec<(Cow<'static, str>, u64)> {
-        self.windows.retain(|_, window| window.ends > now || window.held_back > 0);
-        let over = self.windows.iter_mut().filter(|(_, window)| window.ends <= now);
+        self.windows
+            .retain(|_, window| window.ends > now || window.held_back > 0);
+        let over = self
+            .windows
+            .iter_mut()
+            .filter(|(_, window)| window.ends <= now);
         let tell = over.map(|(reason, window)| {
             window.ends = now + WINDOW;
             (reason.clone(), std::mem::take(&mut window.held_back))
@@ -155,7 +176,10 @@ impl Limiter {
 
     fn finish(&mut self) -> Vec<(Cow<'static, str>, u64)> {
         let windows = std::mem::take(&mut self.windows).into_iter();
-        windows.filter(|(_, window)| window.held_back > 0).map(|(reason, window)| (reason, window.held_back)).collect()
+        windows
+            .filter(|(_, window)| window.held_back > 0)
+            .map(|(reason, window)| (reason, window.held_back))
+            .collect()
     }
 }
 
@@ -166,7 +190,9 @@ mod tests {
     const NOTHING: Vec<(Cow<'static, str>, u64)> = Vec::new();
 
     fn line(more: u64) -> Option<Line> {
-        Some(Line { more: (more > 0).then_some(more) })
+        Some(Line {
+            more: (more > 0).then_some(more),
+        })
     }
 
     #[test]
@@ -174,14 +200,26 @@ mod tests {
         let (mut limiter, start) = (Limiter::new(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         assert_eq!(limiter.admit(at(0), "a".into(), 1), line(0));
-        assert_eq!(limiter.admit(at(1), "b".into(), 1), line(0), "another reason has its own second");
+        assert_eq!(
+            limiter.admit(at(1), "b".into(), 1),
+            line(0),
+            "another reason has its own second"
+        );
         for ms in 1..=37 {
             assert_eq!(limiter.admit(at(ms), "a".into(), 1), None);
         }
         assert_eq!(limiter.admit(at(999), "a".into(), 1), None);
-        assert_eq!(limiter.admit(at(1_000), "a".into(), 1), line(38), "the next line has the count");
+        assert_eq!(
+            limiter.admit(at(1_000), "a".into(), 1),
+            line(38),
+            "the next line has the count"
+        );
         assert_eq!(limiter.admit(at(1_999), "a".into(), 1), None);
-        assert_eq!(limiter.admit(at(2_000), "a".into(), 1), line(1), "counted anew");
+        assert_eq!(
+            limiter.admit(at(2_000), "a".into(), 1),
+            line(1),
+            "counted anew"
+        );
     }
 
     #[test]
@@ -191,7 +229,11 @@ mod tests {
         assert_eq!(limiter.admit(now, "a".into(), 5), None);
         assert_eq!(limiter.admit(now + WINDOW, "a".into(), 2), line(6));
         assert_eq!(limiter.admit(now, "a".into(), u64::MAX), None);
-        assert_eq!(limiter.admit(now, "a".into(), u64::MAX), None, "counts do not overflow");
+        assert_eq!(
+            limiter.admit(now, "a".into(), u64::MAX),
+            None,
+            "counts do not overflow"
+        );
     }
 
     #[test]
@@ -203,8 +245,16 @@ mod tests {
         limiter.admit(at(10), "a".into(), 3);
         assert_eq!(limiter.flush(at(999)), NOTHING);
         assert_eq!(limiter.flush(at(1_000)), [("a".into(), 3)]);
-        assert_eq!(limiter.windows.len(), 1, "a reason without lines for a second is forgotten");
-        assert_eq!(limiter.admit(at(1_500), "a".into(), 1), None, "the count was a line too");
+        assert_eq!(
+            limiter.windows.len(),
+            1,
+            "a reason without lines for a second is forgotten"
+        );
+        assert_eq!(
+            limiter.admit(at(1_500), "a".into(), 1),
+            None,
+            "the count was a line too"
+        );
         assert_eq!(limiter.flush(at(2_000)), [("a".into(), 1)]);
         assert_eq!(limiter.flush(at(3_000)), NOTHING);
         assert!(limiter.windows.is_empty());
@@ -237,9 +287,16 @@ mod tests {
         }
         assert_eq!(limiter.admit(now, "one more".into(), 1), line(0));
         assert_eq!(limiter.admit(now, "yet another".into(), 1), None);
-        assert_eq!(limiter.admit(now, "7".into(), 1), None, "known reasons keep their own");
+        assert_eq!(
+            limiter.admit(now, "7".into(), 1),
+            None,
+            "known reasons keep their own"
+        );
         assert_eq!(limiter.windows.len(), REASONS_MAX + 1);
-        assert_eq!(limiter.flush(now + WINDOW), [("7".into(), 1), (OTHER_REASONS, 1)]);
+        assert_eq!(
+            limiter.flush(now + WINDOW),
+            [("7".into(), 1), (OTHER_REASONS, 1)]
+        );
     }
 
     #[test]
@@ -255,7 +312,10 @@ mod tests {
         }
         assert_eq!(shown(&[b'x'; SHOWN_CHARS_MAX]), "x".repeat(SHOWN_CHARS_MAX));
         for bytes in [SHOWN_CHARS_MAX + 1, 1 << 20] {
-            assert_eq!(shown(&vec![b'x'; bytes]), format!("{}…", "x".repeat(SHOWN_CHARS_MAX)));
+            assert_eq!(
+                shown(&vec![b'x'; bytes]),
+                format!("{}…", "x".repeat(SHOWN_CHARS_MAX))
+            );
         }
         let wide = "é".repeat(SHOWN_CHARS_MAX);
         assert_eq!(shown(wide.as_bytes()), wide);

@@ -74,7 +74,11 @@ impl Loader {
                 crate::last_words::exit();
             }
         };
-        let thread = thread::Builder::new().name("bodies".into()).spawn(run)?.thread().clone();
+        let thread = thread::Builder::new()
+            .name("bodies".into())
+            .spawn(run)?
+            .thread()
+            .clone();
         let _ = hub.loading.thread.set(thread.clone());
         thread.unpark();
         Ok(Self { thread, stop })
@@ -109,24 +113,39 @@ impl Work {
             }
             let waits = !self.again.is_empty() || self.stuck_until.is_some();
             let waits = waits || !self.hub.loading.lock().freed.is_empty();
-            if waits { thread::park_timeout(PAUSE) } else { thread::park() }
+            if waits {
+                thread::park_timeout(PAUSE)
+            } else {
+                thread::park()
+            }
         }
     }
 
     /// Does what there is to do. Returns whether there was anything that could lead to more.
     fn step(&mut self) -> bool {
-        let Todo { loads, is_short, freed } = std::mem::take(&mut *self.hub.loading.lock());
+        let Todo {
+            loads,
+            is_short,
+            freed,
+        } = std::mem::take(&mut *self.hub.loading.lock());
         let is_busy = !loads.is_empty() || is_short;
         self.load(loads);
         self.free(freed);
-        if self.stuck_until.is_some_and(|until| until <= Instant::now()) {
+        if self
+            .stuck_until
+            .is_some_and(|until| until <= Instant::now())
+        {
             self.stuck_until = None;
             self.hub.loading.is_stuck.store(false, Ordering::Release);
         }
         if is_short && self.stuck_until.is_none() {
             self.make_room();
         }
-        self.hub.loading.figures.disk_bytes.store(self.file.disk_bytes(), Ordering::Relaxed);
+        self.hub
+            .loading
+            .figures
+            .disk_bytes
+            .store(self.file.disk_bytes(), Ordering::Relaxed);
         is_busy
     }
 
@@ -138,7 +157,11 @@ impl Work {
         while let Some((first, _)) = all.last() {
             let is_ahead = first.who.is_none();
             // Bodies for which no client waits are loaded as far as there is room.
-            let most = if is_ahead { self.hub.memory_left().min(READ_BYTES) } else { READ_BYTES };
+            let most = if is_ahead {
+                self.hub.memory_left().min(READ_BYTES)
+            } else {
+                READ_BYTES
+            };
             if most == 0 {
                 return;
             }
@@ -178,7 +201,11 @@ impl Work {
             }
             let body = match bodies.get(&key) {
                 Some(_) => Ok(()),
-                None => self.file.reader().read(load.from).map(|body| drop(bodies.insert(key, body))),
+                None => self
+                    .file
+                    .reader()
+                    .read(load.from)
+                    .map(|body| drop(bodies.insert(key, body))),
             };
             match body {
                 Ok(()) => served.extend(load.who),
@@ -187,16 +214,25 @@ impl Work {
         }
         let us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         figures.load_us.fetch_add(us, Ordering::Relaxed);
-        figures.loads.fetch_add(bodies.len() as u64, Ordering::Relaxed);
-        figures.waited.fetch_add(served.len() as u64, Ordering::Relaxed);
+        figures
+            .loads
+            .fetch_add(bodies.len() as u64, Ordering::Relaxed);
+        figures
+            .waited
+            .fetch_add(served.len() as u64, Ordering::Relaxed);
         if !self.given_up.is_empty() {
             self.given_up.retain(|key| !bodies.contains_key(key));
         }
-        self.hub.set_loaded(bodies.iter().filter(|(key, _)| !for_mail.contains(*key)));
+        self.hub
+            .set_loaded(bodies.iter().filter(|(key, _)| !for_mail.contains(*key)));
         served.sort_by_key(|mailbox| mailbox.client());
         served.dedup_by_key(|mailbox| mailbox.client());
-        served.iter().for_each(|mailbox| mailbox.supply(|job, from| bodies.get(&(job, from)).cloned()));
-        failed.into_iter().for_each(|(load, since, error)| self.failed(load, since, &error));
+        served
+            .iter()
+            .for_each(|mailbox| mailbox.supply(|job, from| bodies.get(&(job, from)).cloned()));
+        failed
+            .into_iter()
+            .for_each(|(load, since, error)| self.failed(load, since, &error));
     }
 
     /// A body cannot be read. It is tried again for a while; one that no client waits for, when a client does.
@@ -211,7 +247,11 @@ impl Work {
             self.given_up.clear();
         }
         self.given_up.insert(key);
-        self.hub.loading.figures.failed.fetch_add(1, Ordering::Relaxed);
+        self.hub
+            .loading
+            .figures
+            .failed
+            .fetch_add(1, Ordering::Relaxed);
         let job = load.job.0;
         let reason = "body cannot be read";
         crate::warn_limited!(reason, %error, job, "a job's body cannot be read back into memory");
@@ -222,10 +262,17 @@ impl Work {
 
     fn free(&mut self, freed: VecDeque<(u64, Vec<Stored>)>) {
         let durable = self.hub.durable();
-        let (now, later): (Vec<_>, Vec<_>) = freed.into_iter().partition(|(commit, _)| *commit <= durable);
-        now.into_iter().flat_map(|(_, places)| places).for_each(|stored| self.file.free(stored));
+        let (now, later): (Vec<_>, Vec<_>) = freed
+            .into_iter()
+            .partition(|(commit, _)| *commit <= durable);
+        now.into_iter()
+            .flat_map(|(_, places)| places)
+            .for_each(|stored| self.file.free(stored));
         let mut todo = self.hub.loading.lock();
-        later.into_iter().rev().for_each(|one| todo.freed.push_front(one));
+        later
+            .into_iter()
+            .rev()
+            .for_each(|one| todo.freed.push_front(one));
     }
 
     /// Moves bodies out until there is room, or none is left that can go. Clients that wait for room are rung as soon as
@@ -237,10 +284,20 @@ impl Work {
             if !self.hub.loading.lock().loads.is_empty() && !self.hub.is_out_of_memory() {
                 return self.hub.loading.make_room();
             }
-            let Cool { bodies, has_packed, looks } = self.hub.cool(STEP_BYTES);
-            let (places, written) = self.file.write_all(bodies.iter().map(|(_, body)| &body[..]));
+            let Cool {
+                bodies,
+                has_packed,
+                looks,
+            } = self.hub.cool(STEP_BYTES);
+            let (places, written) = self
+                .file
+                .write_all(bodies.iter().map(|(_, body)| &body[..]));
             let unused = self.hub.set_stored(&bodies, &places);
-            in_vain = if has_packed || places.len() > unused.len() { 0 } else { in_vain + 1 };
+            in_vain = if has_packed || places.len() > unused.len() {
+                0
+            } else {
+                in_vain + 1
+            };
             unused.into_iter().for_each(|stored| self.file.free(stored));
             self.hub.ring_with_room();
             if let Err(error) = written {

@@ -64,7 +64,9 @@ impl Loading {
 
     /// Reads bodies, if any can be stored.
     pub(crate) fn reader(&self) -> io::Result<&BodyReader> {
-        self.reader.get().ok_or_else(|| io::Error::other("there is no file of bodies"))
+        self.reader
+            .get()
+            .ok_or_else(|| io::Error::other("there is no file of bodies"))
     }
 
     /// Whether bodies can leave memory.

@@ -99,7 +99,12 @@ impl Inner {
     fn weigh(&mut self) {
         let is_posted = |letter: &&Letter| matches!(letter.mail, Mail::Posted(_));
         self.bytes = self.mail.iter().map(|letter| letter.mail.weight()).sum();
-        self.posted_bytes = self.mail.iter().filter(is_posted).map(|letter| letter.mail.weight()).sum();
+        self.posted_bytes = self
+            .mail
+            .iter()
+            .filter(is_posted)
+            .map(|letter| letter.mail.weight())
+            .sum();
         self.held_bytes = self.mail.iter().map(Letter::held_bytes).sum();
         self.job_bytes = self.mail.iter().map(Letter::job_bytes).sum();
     }
@@ -127,17 +132,30 @@ impl Inner {
 
 impl Mailbox {
     /// A mailbox for at most this many bytes.
-    pub fn new(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<dyn Waker>, ConnectionId)) -> Self {
+    pub fn new(
+        bytes_max: usize,
+        budget: Arc<Budget>,
+        owner: (Arc<dyn Waker>, ConnectionId),
+    ) -> Self {
         Self::of(bytes_max, budget, owner, false)
     }
 
     /// The mailbox of another daemon's client, whose mail goes there with the numbers of its commits:
     /// [`Mailbox::take_early`].
-    pub fn forwarding(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<dyn Waker>, ConnectionId)) -> Self {
+    pub fn forwarding(
+        bytes_max: usize,
+        budget: Arc<Budget>,
+        owner: (Arc<dyn Waker>, ConnectionId),
+    ) -> Self {
         Self::of(bytes_max, budget, owner, true)
     }
 
-    fn of(bytes_max: usize, budget: Arc<Budget>, owner: (Arc<dyn Waker>, ConnectionId), takes_early: bool) -> Self {
+    fn of(
+        bytes_max: usize,
+        budget: Arc<Budget>,
+        owner: (Arc<dyn Waker>, ConnectionId),
+        takes_early: bool,
+    ) -> Self {
         Self {
             inner: Mutex::default(),
             client: owner.1.client,
@@ -162,7 +180,11 @@ impl Mailbox {
 
     /// Opens the mailbox for several pieces of mail.
     pub fn fill(&self) -> Filling<'_> {
-        Filling { mailbox: self, inner: self.lock(), is_closed: self.close_reason().is_some() }
+        Filling {
+            mailbox: self,
+            inner: self.lock(),
+            is_closed: self.close_reason().is_some(),
+        }
     }
 
     /// Adds bytes of another connection and rings, if there is room for them.
@@ -172,7 +194,9 @@ impl Mailbox {
         if self.close_reason().is_some() {
             return false;
         }
-        let Some(published) = publication.admit(inner.posted_bytes) else { return false };
+        let Some(published) = publication.admit(inner.posted_bytes) else {
+            return false;
+        };
         let weight = published.weight();
         // Only the engine's events may overflow a mailbox, never publications of other connections.
         if inner.bytes.saturating_add(weight) > self.bytes_max {
@@ -180,7 +204,11 @@ impl Mailbox {
         }
         inner.bytes += weight;
         inner.posted_bytes += weight;
-        inner.mail.push_back(Letter { gate: 0, mail: Mail::Posted(published), hold: None });
+        inner.mail.push_back(Letter {
+            gate: 0,
+            mail: Mail::Posted(published),
+            hold: None,
+        });
         self.count(&inner);
         drop(inner);
         self.ring();
@@ -192,7 +220,13 @@ impl Mailbox {
     ///
     /// It stops when there is no `room` left, in bytes; the last mail may be larger than the room. Parcels need more
     /// room than other mail. Returns the weight of the rest, without parcels, if it stopped for lack of room.
-    pub fn take(&self, durable: u64, failed: bool, mut room: usize, into: &mut Vec<Mail>) -> Option<usize> {
+    pub fn take(
+        &self,
+        durable: u64,
+        failed: bool,
+        mut room: usize,
+        into: &mut Vec<Mail>,
+    ) -> Option<usize> {
         if self.len() == 0 {
             return None;
         }
@@ -206,7 +240,9 @@ impl Mailbox {
                 break;
             }
             // A lease is good when the store responds again.
-            if held && (!failed || matches!(mail, Mail::Event(event) if event.grants_lasting_lease())) {
+            if held
+                && (!failed || matches!(mail, Mail::Event(event) if event.grants_lasting_lease()))
+            {
                 break;
             }
             let (weight, posted) = (mail.weight(), matches!(mail, Mail::Posted(_)));
@@ -216,7 +252,9 @@ impl Mailbox {
                 break;
             }
             room = room.saturating_sub(weight);
-            let Some(letter) = inner.mail.pop_front() else { break };
+            let Some(letter) = inner.mail.pop_front() else {
+                break;
+            };
             inner.bytes -= weight;
             inner.held_bytes -= letter.held_bytes();
             inner.job_bytes -= letter.job_bytes();
@@ -241,7 +279,11 @@ impl Mailbox {
     /// client reads it.
     pub fn take_early(&self, into: &mut Vec<Letter>) {
         let mut inner = self.lock();
-        let complete = inner.mail.iter().take_while(|letter| !letter.waits_for_body()).count();
+        let complete = inner
+            .mail
+            .iter()
+            .take_while(|letter| !letter.waits_for_body())
+            .count();
         into.extend(inner.mail.drain(..complete));
         inner.weigh();
         inner.urgent &= complete == 0;
@@ -251,7 +293,8 @@ impl Mailbox {
     /// Publishes the counts and reports the bytes to the budget.
     fn count(&self, inner: &Inner) {
         self.len.store(inner.mail.len(), Ordering::Release);
-        self.weight.store(inner.bytes - inner.job_bytes, Ordering::Release);
+        self.weight
+            .store(inner.bytes - inner.job_bytes, Ordering::Release);
         let own = inner.own_bytes();
         // A share is 0 or at least `SMALL_BYTES`: that of an empty mailbox ends, too.
         if own.abs_diff(self.share.bytes()) >= SMALL_BYTES {
@@ -279,8 +322,15 @@ impl Mailbox {
         let mut inner = self.lock();
         let _ = self.close_reason.set(why);
         let gone = std::mem::take(&mut inner.mail);
-        inner.unsent_jobs.extend(gone.iter().filter_map(Letter::job));
-        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes) = (0, 0, 0, 0);
+        inner
+            .unsent_jobs
+            .extend(gone.iter().filter_map(Letter::job));
+        (
+            inner.bytes,
+            inner.posted_bytes,
+            inner.held_bytes,
+            inner.job_bytes,
+        ) = (0, 0, 0, 0);
         self.count(&inner);
         drop(inner);
         drop(gone);
@@ -296,8 +346,15 @@ impl Mailbox {
     pub fn take_unsent_jobs(&self, most: usize) -> Vec<(JobId, Token)> {
         let mut inner = self.lock();
         let letters = std::mem::take(&mut inner.mail);
-        inner.unsent_jobs.extend(letters.iter().filter_map(Letter::job));
-        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes) = (0, 0, 0, 0);
+        inner
+            .unsent_jobs
+            .extend(letters.iter().filter_map(Letter::job));
+        (
+            inner.bytes,
+            inner.posted_bytes,
+            inner.held_bytes,
+            inner.job_bytes,
+        ) = (0, 0, 0, 0);
         self.count(&inner);
         let rest = most.min(inner.unsent_jobs.len());
         let rest = inner.unsent_jobs.split_off(rest);
@@ -327,7 +384,9 @@ impl Mailbox {
     /// The owner has taken this many bytes. Returns all bytes since the last time, if they are at least a step.
     pub fn made_room(&self, bytes: usize, step: usize) -> Option<usize> {
         let is_step = bytes > 0 && self.taken.fetch_add(bytes, Ordering::AcqRel) + bytes >= step;
-        is_step.then(|| self.taken.swap(0, Ordering::AcqRel)).filter(|bytes| *bytes != 0)
+        is_step
+            .then(|| self.taken.swap(0, Ordering::AcqRel))
+            .filter(|bytes| *bytes != 0)
     }
 
     /// The owner's number.
@@ -352,7 +411,8 @@ impl Mailbox {
 
     /// Makes the owner's thread look here.
     pub fn ring(&self) {
-        self.owner.ring(|(waker, connection)| waker.wake_for(*connection));
+        self.owner
+            .ring(|(waker, connection)| waker.wake_for(*connection));
     }
 
     /// Whether the owner was rung, and whether it will look here by itself.
@@ -362,7 +422,8 @@ impl Mailbox {
 
     /// Whether the owner is on this thread.
     pub fn is_on(&self, waker: &Arc<dyn Waker>) -> bool {
-        self.owner.is_at(|(at, _)| std::ptr::addr_eq(Arc::as_ptr(at), Arc::as_ptr(waker)))
+        self.owner
+            .is_at(|(at, _)| std::ptr::addr_eq(Arc::as_ptr(at), Arc::as_ptr(waker)))
     }
 
     /// The owner has moved to this thread, and will look here next: a ring before that may have gone to the old one.
@@ -437,20 +498,37 @@ impl Publication {
     /// Puts the bytes into these mailboxes, as far as there is room, and rings them.
     pub fn post(self: &Arc<Self>, mailboxes: &[Arc<Mailbox>]) {
         let all = mailboxes.len();
-        let posted = mailboxes.iter().filter(|mailbox| mailbox.post(self)).count();
+        let posted = mailboxes
+            .iter()
+            .filter(|mailbox| mailbox.post(self))
+            .count();
         if posted < all {
             self.miss(all - posted);
-            tracing::debug!(missed = all - posted, "a publication misses connections: their mailboxes are full");
+            tracing::debug!(
+                missed = all - posted,
+                "a publication misses connections: their mailboxes are full"
+            );
         }
     }
 }
 
 impl Member for Mailbox {
     fn blame(&self, now: Timestamp) -> usize {
-        let jobs = if self.has_stalled(now) { self.sending.load(Ordering::Relaxed) } else { 0 };
+        let jobs = if self.has_stalled(now) {
+            self.sending.load(Ordering::Relaxed)
+        } else {
+            0
+        };
         let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
-        let blame = self.holds().saturating_add(3 * not_taken).saturating_add(4 * jobs);
-        if self.close_reason().is_none() { blame } else { 0 }
+        let blame = self
+            .holds()
+            .saturating_add(3 * not_taken)
+            .saturating_add(4 * jobs);
+        if self.close_reason().is_none() {
+            blame
+        } else {
+            0
+        }
     }
 
     fn doubt(&self, now: Timestamp) {

@@ -14,11 +14,17 @@ impl ProtocolNames {
 
     /// The name of a protocol's section.
     pub fn name(&self, protocol: Protocol) -> &'static str {
-        self.0.iter().find(|(id, ..)| *id == protocol).map_or("?", |(_, name, _)| name)
+        self.0
+            .iter()
+            .find(|(id, ..)| *id == protocol)
+            .map_or("?", |(_, name, _)| name)
     }
 
     /// A protocol's common name.
     pub fn title(&self, protocol: Protocol) -> &'static str {
-        self.0.iter().find(|(id, ..)| *id == protocol).map_or("other", |(.., title)| title)
+        self.0
+            .iter()
+            .find(|(id, ..)| *id == protocol)
+            .map_or("other", |(.., title)| title)
     }
 }

@@ -46,7 +46,11 @@ pub struct Published {
 impl SharedBudget {
     /// Room for this many bytes.
     pub const fn new(bytes_max: usize) -> Self {
-        Self { held: AtomicUsize::new(0), bytes_max: AtomicUsize::new(bytes_max), missed: AtomicU64::new(0) }
+        Self {
+            held: AtomicUsize::new(0),
+            bytes_max: AtomicUsize::new(bytes_max),
+            missed: AtomicU64::new(0),
+        }
     }
 
     /// Sets the room.
@@ -67,7 +71,11 @@ impl SharedBudget {
 impl Publication {
     /// Bytes that a connection publishes.
     pub fn new(data: Bytes, budget: &Arc<Budget>) -> Arc<Self> {
-        Arc::new(Self { data, budget: Arc::clone(budget), counted: AtomicBool::new(false) })
+        Arc::new(Self {
+            data,
+            budget: Arc::clone(budget),
+            counted: AtomicBool::new(false),
+        })
     }
 
     /// The bytes for a mailbox that already `holds` published bytes of this weight, if there is room for them.
@@ -76,22 +84,38 @@ impl Publication {
         let will_hold = holds.saturating_add(self.weight());
         let counted = will_hold > SMALL_BYTES;
         if counted {
-            let more = if self.counted.load(Ordering::Relaxed) { PLACE_BYTES } else { self.weight() };
+            let more = if self.counted.load(Ordering::Relaxed) {
+                PLACE_BYTES
+            } else {
+                self.weight()
+            };
             let admit = |held: usize| {
-                let free = shared.bytes_max.load(Ordering::Relaxed).saturating_sub(held);
+                let free = shared
+                    .bytes_max
+                    .load(Ordering::Relaxed)
+                    .saturating_sub(held);
                 // Otherwise a large message could not reach any mailbox.
                 let share = if holds == 0 { free } else { free / PART };
                 (will_hold <= share).then_some(held + more)
             };
-            shared.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, admit).ok()?;
+            shared
+                .held
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, admit)
+                .ok()?;
             self.counted.store(true, Ordering::Relaxed);
         }
-        Some(Published { publication: Arc::clone(self), counted })
+        Some(Published {
+            publication: Arc::clone(self),
+            counted,
+        })
     }
 
     /// So many mailboxes have no room for it.
     pub(crate) fn miss(&self, mailboxes: usize) {
-        self.budget.published.missed.fetch_add(mailboxes as u64, Ordering::Relaxed);
+        self.budget
+            .published
+            .missed
+            .fetch_add(mailboxes as u64, Ordering::Relaxed);
     }
 
     fn weight(&self) -> usize {
@@ -189,21 +213,32 @@ mod tests {
         let hoards: Vec<Vec<Published>> = (0..100).map(|_| hoard(&budget)).collect();
         let weight = 1024 + PLACE_BYTES;
         let (first, last) = (hoards[0].len() * weight, hoards[99].len() * weight);
-        assert!((SMALL_BYTES + 1..=(1 << 20) / PART).contains(&first), "{first}");
-        assert!((SMALL_BYTES - weight..=SMALL_BYTES).contains(&last), "{last}");
+        assert!(
+            (SMALL_BYTES + 1..=(1 << 20) / PART).contains(&first),
+            "{first}"
+        );
+        assert!(
+            (SMALL_BYTES - weight..=SMALL_BYTES).contains(&last),
+            "{last}"
+        );
         assert!(held(&budget) <= 1 << 20);
         drop(hoards);
         assert_eq!(held(&budget), 0);
         let all = (1 << 20) - PLACE_BYTES;
         assert!(publication(all + 1, &budget).admit(0).is_none());
-        assert!(publication(all, &budget).admit(0).is_some(), "an empty mailbox may use all");
+        assert!(
+            publication(all, &budget).admit(0).is_some(),
+            "an empty mailbox may use all"
+        );
     }
 
     #[test]
     fn publications_beyond_the_allowance_count_in_the_budget() {
         let budget = budget(1 << 20);
         let counted = |weight: usize, holds: usize| {
-            let _published = publication(weight - PLACE_BYTES, &budget).admit(holds).unwrap();
+            let _published = publication(weight - PLACE_BYTES, &budget)
+                .admit(holds)
+                .unwrap();
             held(&budget)
         };
         assert_eq!(counted(SMALL_BYTES, 0), 0);
@@ -214,9 +249,16 @@ mod tests {
     #[test]
     fn a_full_mailbox_misses_a_publication_and_others_do_not() {
         let budget = budget(1 << 20);
-        let mailboxes = [1 << 20, 10, 1 << 20]
-            .map(|bytes_max| Arc::new(Mailbox::new(bytes_max, Arc::clone(&budget), crate::testing::nowhere())));
-        let logged = |to: &[Arc<Mailbox>]| captured_from(tracing::Level::DEBUG, || publication(100, &budget).post(to));
+        let mailboxes = [1 << 20, 10, 1 << 20].map(|bytes_max| {
+            Arc::new(Mailbox::new(
+                bytes_max,
+                Arc::clone(&budget),
+                crate::testing::nowhere(),
+            ))
+        });
+        let logged = |to: &[Arc<Mailbox>]| {
+            captured_from(tracing::Level::DEBUG, || publication(100, &budget).post(to))
+        };
         assert!(logged(&mailboxes).contains("missed=1"));
         assert_eq!(budget.published.missed(), 1);
         assert_eq!(logged(&mailboxes[..1]), "", "no connection misses it");

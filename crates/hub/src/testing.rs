@@ -12,7 +12,13 @@ use crate::waker::{ConnectionId, Waker, WithMail};
 
 /// The owner of a mailbox on no thread.
 pub fn nowhere() -> (Arc<dyn Waker>, ConnectionId) {
-    (Arc::new(WithMail::default()), ConnectionId { index: 0, client: ClientId(1) })
+    (
+        Arc::new(WithMail::default()),
+        ConnectionId {
+            index: 0,
+            client: ClientId(1),
+        },
+    )
 }
 
 /// A job under a lease that outlives its connection.
@@ -48,7 +54,9 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().map_or(Ok(bytes.len()), |mut lines| lines.write(bytes))
+        self.0
+            .lock()
+            .map_or(Ok(bytes.len()), |mut lines| lines.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -67,9 +75,16 @@ pub fn captured_from(level: Level, run: impl FnOnce()) -> String {
     crate::limited::own::begin();
     let written = Lines::default();
     let to = written.clone();
-    let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).without_time();
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(false)
+        .without_time();
     let subscriber = lines.with_writer(move || to.clone()).finish();
     tracing::subscriber::with_default(subscriber, run);
-    let bytes = written.0.lock().map(|lines| lines.clone()).unwrap_or_default();
+    let bytes = written
+        .0
+        .lock()
+        .map(|lines| lines.clone())
+        .unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }

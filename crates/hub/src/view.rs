@@ -102,9 +102,21 @@ pub struct View {
 impl View {
     /// The view of a daemon that is alone.
     pub fn alone() -> Self {
-        let own = About { version: env!("CARGO_PKG_VERSION").to_owned(), ..About::default() };
-        let reasons = Reasons { own, ..Reasons::default() }.into();
-        Self { role: Mutex::new(Role::Alone), edges: Mutex::default(), reasons, changes: AtomicU64::new(0) }
+        let own = About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..About::default()
+        };
+        let reasons = Reasons {
+            own,
+            ..Reasons::default()
+        }
+        .into();
+        Self {
+            role: Mutex::new(Role::Alone),
+            edges: Mutex::default(),
+            reasons,
+            changes: AtomicU64::new(0),
+        }
     }
 
     /// Versions, and why daemons do not lead or are not linked.
@@ -137,7 +149,11 @@ impl View {
         if refused.len() == REFUSED_MAX {
             refused.remove(0);
         }
-        refused.push(Refused { from: from.to_owned(), why: why.to_owned(), at: clock::read().wall() });
+        refused.push(Refused {
+            from: from.to_owned(),
+            why: why.to_owned(),
+            at: clock::read().wall(),
+        });
     }
 
     /// What a linked daemon is.
@@ -155,13 +171,20 @@ impl View {
         self.known().leader = abouts.next().unwrap_or_default();
         let role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*role, Role::Following { .. }) {
-            self.linked().values_mut().zip(abouts).for_each(|(edge, about)| edge.about = about);
+            self.linked()
+                .values_mut()
+                .zip(abouts)
+                .for_each(|(edge, about)| edge.about = about);
         }
     }
 
     /// The role, with the linked daemons.
     pub fn read(&self) -> Role {
-        let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut role = self
+            .role
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Role::Leading { edges, .. } | Role::Following { edges, .. } = &mut role {
             *edges = self.edges();
         }
@@ -192,33 +215,59 @@ impl View {
 
     /// The daemon looks for a leader: it has just started, or it leads no more.
     pub fn seeks(&self) {
-        self.set(Role::Seeking { since: clock::read().wall() });
+        self.set(Role::Seeking {
+            since: clock::read().wall(),
+        });
     }
 
     /// The daemon leads from now on.
     pub fn leads(&self, epoch: u64) {
-        self.set(Role::Leading { epoch, since: clock::read().wall(), edges: Vec::new() });
-        let own = About { cannot_lead: String::new(), ..self.reasons().own };
-        *self.known() = Reasons { own, ..Reasons::default() };
+        self.set(Role::Leading {
+            epoch,
+            since: clock::read().wall(),
+            edges: Vec::new(),
+        });
+        let own = About {
+            cannot_lead: String::new(),
+            ..self.reasons().own
+        };
+        *self.known() = Reasons {
+            own,
+            ..Reasons::default()
+        };
         self.linked().clear();
     }
 
     /// The link to the leader is open. The link's thread may learn a moment late that this daemon leads by now.
     pub fn follows(&self, leader: &Holder) {
-        let Holder { name, link, epoch, .. } = leader.clone();
+        let Holder {
+            name, link, epoch, ..
+        } = leader.clone();
         let since = clock::read().wall();
         self.known().cannot_follow.clear();
-        self.set_unless_leading(Role::Following { leader: name, link, epoch, since, edges: Vec::new() });
+        self.set_unless_leading(Role::Following {
+            leader: name,
+            link,
+            epoch,
+            since,
+            edges: Vec::new(),
+        });
     }
 
     /// The link to the leader has ended, with the same reservation.
     pub fn lost_link(&self) {
-        self.set_unless_leading(Role::Seeking { since: clock::read().wall() });
+        self.set_unless_leading(Role::Seeking {
+            since: clock::read().wall(),
+        });
     }
 
     /// Another daemon is linked to this one.
     pub fn has_edge(&self, number: u32, link: &str) {
-        let edge = Edge { link: link.to_owned(), since: clock::read().wall(), about: About::default() };
+        let edge = Edge {
+            link: link.to_owned(),
+            since: clock::read().wall(),
+            about: About::default(),
+        };
         self.linked().insert(number, edge);
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -252,12 +301,23 @@ mod tests {
 
     #[test]
     fn a_link_that_ends_late_does_not_hide_that_the_daemon_leads() {
-        let (view, leader) =
-            (View::alone(), Holder { name: "one".into(), link: "one:1".into(), epoch: 1, speaks: None });
+        let (view, leader) = (
+            View::alone(),
+            Holder {
+                name: "one".into(),
+                link: "one:1".into(),
+                epoch: 1,
+                speaks: None,
+            },
+        );
         view.seeks();
         view.follows(&leader);
         assert!(matches!(view.read(), Role::Following { .. }));
-        let edge = |link: &str| Edge { link: link.to_owned(), since: Timestamp(1), about: About::default() };
+        let edge = |link: &str| Edge {
+            link: link.to_owned(),
+            since: Timestamp(1),
+            about: About::default(),
+        };
         let edges = |view: &View| match view.read() {
             Role::Leading { edges, .. } | Role::Following { edges, .. } => edges,
             Role::Alone | Role::Seeking { .. } => panic!("it has a leader"),
@@ -268,7 +328,11 @@ mod tests {
         view.lost_link();
         view.follows(&leader);
         view.leader_has([edge("two:1")].into_iter());
-        assert!(matches!(view.read(), Role::Leading { epoch: 2, .. }), "{:?}", view.read());
+        assert!(
+            matches!(view.read(), Role::Leading { epoch: 2, .. }),
+            "{:?}",
+            view.read()
+        );
         assert_eq!(edges(&view), []);
         view.seeks();
         view.follows(&leader);
@@ -278,17 +342,40 @@ mod tests {
 
     #[test]
     fn what_daemons_are_is_shown_in_the_order_in_which_the_leader_has_sent_them() {
-        let (view, leader) =
-            (View::alone(), Holder { name: "one".into(), link: "one:1".into(), epoch: 1, speaks: None });
-        let about = |version: &str| About { version: version.into(), cannot_lead: String::new() };
+        let (view, leader) = (
+            View::alone(),
+            Holder {
+                name: "one".into(),
+                link: "one:1".into(),
+                epoch: 1,
+                speaks: None,
+            },
+        );
+        let about = |version: &str| About {
+            version: version.into(),
+            cannot_lead: String::new(),
+        };
         view.cannot_follow("refused");
         assert_eq!(view.reasons().cannot_follow, "refused");
         view.follows(&leader);
-        let edge = |link: &str| Edge { link: link.to_owned(), since: Timestamp(1), about: About::default() };
+        let edge = |link: &str| Edge {
+            link: link.to_owned(),
+            since: Timestamp(1),
+            about: About::default(),
+        };
         view.leader_has([edge("two:1"), edge("three:1")].into_iter());
         view.leader_knows(["1", "2", "3"].map(about));
-        assert_eq!(view.edges().into_iter().map(|it| it.about.version).collect::<Vec<_>>(), ["2", "3"]);
-        assert_eq!((view.reasons().leader, view.reasons().cannot_follow), (about("1"), String::new()));
+        assert_eq!(
+            view.edges()
+                .into_iter()
+                .map(|it| it.about.version)
+                .collect::<Vec<_>>(),
+            ["2", "3"]
+        );
+        assert_eq!(
+            (view.reasons().leader, view.reasons().cannot_follow),
+            (about("1"), String::new())
+        );
         view.leads(2);
         assert_eq!(view.reasons().leader, About::default());
     }
@@ -302,13 +389,17 @@ mod tests {
         }
         let refused = view.reasons().refused;
         assert_eq!(refused.len(), REFUSED_MAX);
-        assert_eq!(refused.last().map(|it| (&*it.from, &*it.why)), Some(("10.0.0.99", "19")));
+        assert_eq!(
+            refused.last().map(|it| (&*it.from, &*it.why)),
+            Some(("10.0.0.99", "19"))
+        );
     }
 
     #[test]
     fn a_reason_that_stays_is_no_change() {
         let view = View::alone();
-        let changes = ["", "no table", "no table", ""].map(|why| (view.cannot_lead(why), view.changes()).1);
+        let changes =
+            ["", "no table", "no table", ""].map(|why| (view.cannot_lead(why), view.changes()).1);
         assert_eq!(changes, [0, 1, 1, 2]);
     }
 }

@@ -41,7 +41,10 @@ pub struct WithMail {
 impl WithMail {
     /// The task waits for `notify`, and takes the clients then.
     pub fn new(notify: Arc<Notify>) -> Self {
-        Self { clients: Mutex::default(), notify }
+        Self {
+            clients: Mutex::default(),
+            notify,
+        }
     }
 
     /// Takes out all clients.
@@ -53,7 +56,10 @@ impl WithMail {
 
 impl Waker for WithMail {
     fn wake_for(&self, connection: ConnectionId) {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        self.clients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(connection);
         self.notify.notify_one();
     }
 }
@@ -66,9 +72,14 @@ mod tests {
     fn a_task_is_notified_of_its_mail() {
         let is_notified = |notify: &Notify| {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            std::pin::pin!(notify.notified()).poll(&mut context).is_ready()
+            std::pin::pin!(notify.notified())
+                .poll(&mut context)
+                .is_ready()
         };
-        let connection = ConnectionId { index: 1, client: ClientId(7) };
+        let connection = ConnectionId {
+            index: 1,
+            client: ClientId(7),
+        };
         let notify = Arc::new(Notify::new());
         let many = WithMail::new(Arc::clone(&notify));
         let wakers: [&dyn Waker; 2] = [&*notify, &many];

@@ -8,10 +8,21 @@ use crate::warn_limited;
 
 /// Logs a warning for each notice. Do not call it with the hub's lock held.
 pub(crate) fn log(warnings: Vec<Warning>, names: &ProtocolNames) {
-    warnings.into_iter().for_each(|notice| log_one(&notice, names));
+    warnings
+        .into_iter()
+        .for_each(|notice| log_one(&notice, names));
 }
 
-fn log_one(Warning { kind, times, queue, name, why }: &Warning, names: &ProtocolNames) {
+fn log_one(
+    Warning {
+        kind,
+        times,
+        queue,
+        name,
+        why,
+    }: &Warning,
+    names: &ProtocolNames,
+) {
     let [queue, name, why] = [queue, name, why].map(|text| shown(text));
     match kind {
         WarningKind::Buried => {
@@ -26,7 +37,14 @@ fn log_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protocol
         }
         WarningKind::WorkerLost => {
             let what = "a worker was lost with a job in hand: the job is handed out again";
-            warn_limited!("worker lost", times = *times, queue, job = name, worker = why, "{what}");
+            warn_limited!(
+                "worker lost",
+                times = *times,
+                queue,
+                job = name,
+                worker = why,
+                "{what}"
+            );
         }
         WarningKind::LostForGood => {
             warn_limited!(
@@ -43,10 +61,20 @@ fn log_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protocol
         }
         WarningKind::Unfit { is_dead: true } => {
             let what = "a job cannot be converted for its worker or any other: it is in the dead-letter queue";
-            warn_limited!("unfit and dead", times = *times, queue, job = name, why, "{what}");
+            warn_limited!(
+                "unfit and dead",
+                times = *times,
+                queue,
+                job = name,
+                why,
+                "{what}"
+            );
         }
         WarningKind::Unserved { jobs, workers } => {
-            let workers: Vec<&str> = workers.iter().map(|workers| names.title(*workers)).collect();
+            let workers: Vec<&str> = workers
+                .iter()
+                .map(|workers| names.title(*workers))
+                .collect();
             let (jobs, workers) = (names.title(*jobs), workers.join(" and "));
             warn_limited!(
                 format!("unserved: {queue}"),
@@ -85,8 +113,15 @@ fn log_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protocol
             warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");
         }
         WarningKind::Keyless => {
-            let what = "no key can be read in a job: it shares the empty key with all others like it";
-            warn_limited!(format!("keyless: {queue}"), times = *times, queue, job = name, "{what}");
+            let what =
+                "no key can be read in a job: it shares the empty key with all others like it";
+            warn_limited!(
+                format!("keyless: {queue}"),
+                times = *times,
+                queue,
+                job = name,
+                "{what}"
+            );
         }
         WarningKind::OnDeadRefused(refusal) => {
             let reason = format!("on_dead refused: {}", name_of(*refusal));
@@ -142,8 +177,15 @@ mod tests {
     use crate::testing::captured;
 
     fn warn(kind: WarningKind, times: u64) -> Warning {
-        let [queue, name, why] = ["mail", "first", "IOError: gone"].map(|text| Bytes::from_static(text.as_bytes()));
-        Warning { kind, times, queue, name, why }
+        let [queue, name, why] =
+            ["mail", "first", "IOError: gone"].map(|text| Bytes::from_static(text.as_bytes()));
+        Warning {
+            kind,
+            times,
+            queue,
+            name,
+            why,
+        }
     }
 
     #[test]
@@ -152,34 +194,83 @@ mod tests {
         let refused = |refusal| warn(WarningKind::Refused(refusal), 1);
         let said = captured(|| {
             let full = [7, 8].map(|limit: u32| refused(Capacity::QueueJobs.exceeded(limit, limit)));
-            log(full.into_iter().chain([refused(Refusal::NotUnique)]).collect(), &names);
+            log(
+                full.into_iter()
+                    .chain([refused(Refusal::NotUnique)])
+                    .collect(),
+                &names,
+            );
         });
         assert_eq!(said.lines().count(), 2, "the figures do not matter: {said}");
     }
 
     #[test]
     fn every_notice_has_its_line() {
-        let unserved = WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
+        let unserved = WarningKind::Unserved {
+            jobs: Protocol::FAKTORY,
+            workers: vec![Protocol::GEARMAN],
+        };
         let full = Capacity::QueueJobs.exceeded(7_u32, 7_u32);
         let table = [
             (WarningKind::Buried, 1, "why=\"IOError: gone\""),
-            (WarningKind::WorkerLost, 1, "a worker was lost with a job in hand"),
-            (WarningKind::LostForGood, 1, "its workers were lost too often"),
-            (WarningKind::Unfit { is_dead: false }, 1, "it waits for a worker of another"),
-            (WarningKind::Unfit { is_dead: true }, 1, "it is in the dead-letter queue"),
-            (unserved, 1, "FWP jobs wait in `mail`, which only Gearman workers serve: see bridge.queues"),
+            (
+                WarningKind::WorkerLost,
+                1,
+                "a worker was lost with a job in hand",
+            ),
+            (
+                WarningKind::LostForGood,
+                1,
+                "its workers were lost too often",
+            ),
+            (
+                WarningKind::Unfit { is_dead: false },
+                1,
+                "it waits for a worker of another",
+            ),
+            (
+                WarningKind::Unfit { is_dead: true },
+                1,
+                "it is in the dead-letter queue",
+            ),
+            (
+                unserved,
+                1,
+                "FWP jobs wait in `mail`, which only Gearman workers serve: see bridge.queues",
+            ),
             (WarningKind::Expired, 38, "more_like_it=37"),
-            (WarningKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue is full: jobs 7, limit 7"),
-            (WarningKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
-            (WarningKind::Forgotten, 2, "the end of a job was forgotten before its time"),
+            (
+                WarningKind::Refused(full),
+                1,
+                "a job was refused queue=\"mail\" why=queue is full: jobs 7, limit 7",
+            ),
+            (
+                WarningKind::RunRefused(Refusal::NotUnique),
+                1,
+                "schedule=\"first\" why=job not unique",
+            ),
+            (
+                WarningKind::Forgotten,
+                2,
+                "the end of a job was forgotten before its time",
+            ),
             (WarningKind::Keyless, 1, "no key can be read in a job"),
-            (WarningKind::OnDeadRefused(full), 1, "dead=\"first\" why=queue is full: jobs 7, limit 7"),
+            (
+                WarningKind::OnDeadRefused(full),
+                1,
+                "dead=\"first\" why=queue is full: jobs 7, limit 7",
+            ),
         ];
-        let names =
-            ProtocolNames::new(vec![(Protocol::FAKTORY, "faktory", "FWP"), (Protocol::GEARMAN, "gearman", "Gearman")]);
+        let names = ProtocolNames::new(vec![
+            (Protocol::FAKTORY, "faktory", "FWP"),
+            (Protocol::GEARMAN, "gearman", "Gearman"),
+        ]);
         for (kind, times, expected) in table {
             let said = captured(|| log(vec![warn(kind.clone(), times)], &names));
-            assert!(said.contains("WARN") && said.contains(expected) && said.contains("mail"), "{kind:?}: {said}");
+            assert!(
+                said.contains("WARN") && said.contains(expected) && said.contains("mail"),
+                "{kind:?}: {said}"
+            );
         }
     }
 }

@@ -77,7 +77,13 @@ pub struct Encoder<T> {
 impl<T: Serialize> Encoder<T> {
     /// An empty stream whose frames are at most this long.
     pub const fn new(bytes_max: usize) -> Self {
-        Self { out: Vec::new(), begun: None, bytes_max, version: VERSION, items: PhantomData }
+        Self {
+            out: Vec::new(),
+            begun: None,
+            bytes_max,
+            version: VERSION,
+            items: PhantomData,
+        }
     }
 
     /// From the next frame on, writes a version that the reader knows: from [`OLDEST`] to [`VERSION`].
@@ -96,7 +102,10 @@ impl<T: Serialize> Encoder<T> {
     ///
     /// The item alone is longer than a frame may be.
     pub fn push(&mut self, item: &T) -> Result<(), TooLong> {
-        if self.begun.is_some_and(|begun| self.out.len() - begun >= FRAME_BYTES_USUAL) {
+        if self
+            .begun
+            .is_some_and(|begun| self.out.len() - begun >= FRAME_BYTES_USUAL)
+        {
             self.end_frame();
         }
         let before = self.out.len();
@@ -117,20 +126,36 @@ impl<T: Serialize> Encoder<T> {
                 self.end_frame();
                 self.push(item)
             }
-            None => Err(TooLong { bytes_max: self.bytes_max }),
+            None => Err(TooLong {
+                bytes_max: self.bytes_max,
+            }),
         }
     }
 
     /// Writes an item into the frame that begins there, and returns whether it fits.
     fn write(&mut self, item: &T, begun: usize) -> bool {
-        let end = begun.saturating_add(LENGTH).saturating_add(self.bytes_max.min(u32::MAX as usize));
-        postcard::serialize_with_flavor(item, Sink { out: &mut self.out, end }).is_ok()
+        let end = begun
+            .saturating_add(LENGTH)
+            .saturating_add(self.bytes_max.min(u32::MAX as usize));
+        postcard::serialize_with_flavor(
+            item,
+            Sink {
+                out: &mut self.out,
+                end,
+            },
+        )
+        .is_ok()
     }
 
     fn end_frame(&mut self) {
-        let Some(begun) = self.begun.take() else { return };
+        let Some(begun) = self.begun.take() else {
+            return;
+        };
         let bytes = self.out.len() - begun - LENGTH;
-        if let (Ok(bytes), Some(head)) = (u32::try_from(bytes), self.out.get_mut(begun..begun + LENGTH)) {
+        if let (Ok(bytes), Some(head)) = (
+            u32::try_from(bytes),
+            self.out.get_mut(begun..begun + LENGTH),
+        ) {
             head.copy_from_slice(&bytes.to_le_bytes());
         }
     }
@@ -210,7 +235,14 @@ pub struct Decoder<T> {
 impl<T: DeserializeOwned> Decoder<T> {
     /// A stream whose frames are at most this long.
     pub fn new(bytes_max: usize) -> Self {
-        Self { input: BytesMut::new(), left: 0, bytes_max, version: None, failed: None, items: PhantomData }
+        Self {
+            input: BytesMut::new(),
+            left: 0,
+            bytes_max,
+            version: None,
+            failed: None,
+            items: PhantomData,
+        }
     }
 
     /// Bytes that have arrived and are not read: append those that arrive here. It holds at most a frame, beside what
@@ -229,12 +261,16 @@ impl<T: DeserializeOwned> Decoder<T> {
     /// # Errors
     ///
     /// The bytes are no stream of frames. Every later call returns the same error.
-    #[expect(clippy::should_implement_trait, reason = "None is not the end: more may arrive")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "None is not the end: more may arrive"
+    )]
     pub fn next(&mut self) -> Result<Option<T>, FrameError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.read().inspect_err(|error| self.failed = Some(error.clone()))
+        self.read()
+            .inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     fn read(&mut self) -> Result<Option<T>, FrameError> {
@@ -249,21 +285,36 @@ impl<T: DeserializeOwned> Decoder<T> {
         self.left -= read;
         self.input.advance(read);
         // A kind of item without bytes would never end.
-        if read == 0 { Err(FrameError::Item(postcard::Error::SerdeDeCustom)) } else { Ok(Some(item)) }
+        if read == 0 {
+            Err(FrameError::Item(postcard::Error::SerdeDeCustom))
+        } else {
+            Ok(Some(item))
+        }
     }
 
     /// Goes to the items of the next frame. Returns whether all of them have arrived.
     fn begin_frame(&mut self) -> Result<bool, FrameError> {
-        let Some(length) = self.input.first_chunk::<LENGTH>() else { return Ok(false) };
+        let Some(length) = self.input.first_chunk::<LENGTH>() else {
+            return Ok(false);
+        };
         let bytes = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
         if bytes == 0 {
             return Err(FrameError::Empty);
         }
         if bytes > self.bytes_max {
-            return Err(FrameError::TooLong { bytes, bytes_max: self.bytes_max });
+            return Err(FrameError::TooLong {
+                bytes,
+                bytes_max: self.bytes_max,
+            });
         }
-        let Some(&version) = self.input.get(LENGTH) else { return Ok(false) };
-        let is_known = self.version.map_or((OLDEST..=VERSION).contains(&version), |known| known == version);
+        let Some(&version) = self.input.get(LENGTH) else {
+            return Ok(false);
+        };
+        let is_known = self
+            .version
+            .map_or((OLDEST..=VERSION).contains(&version), |known| {
+                known == version
+            });
         if !is_known {
             return Err(FrameError::Version(version));
         }
@@ -315,15 +366,26 @@ mod tests {
         ];
         for (versions, expected) in table {
             let mut decoder = Decoder::<String>::new(100);
-            versions.iter().for_each(|version| decoder.input().extend_from_slice(&frame(*version)));
+            versions
+                .iter()
+                .for_each(|version| decoder.input().extend_from_slice(&frame(*version)));
             let read = decoder.next().map(|_| decoder.version().unwrap());
             assert_eq!(read, expected.map_err(FrameError::Version), "{versions:?}");
         }
         let mut encoder = Texts::new(100);
-        for (spoken, written) in [(OLDEST, OLDEST), (VERSION, VERSION), (0, OLDEST), (u8::MAX, VERSION)] {
+        for (spoken, written) in [
+            (OLDEST, OLDEST),
+            (VERSION, VERSION),
+            (0, OLDEST),
+            (u8::MAX, VERSION),
+        ] {
             encoder.speak(spoken);
             encoder.push(&String::new()).unwrap();
-            assert_eq!((encoder.version(), encoder.take()), (written, vec![2, 0, 0, 0, written, 0]), "{spoken}");
+            assert_eq!(
+                (encoder.version(), encoder.take()),
+                (written, vec![2, 0, 0, 0, written, 0]),
+                "{spoken}"
+            );
         }
     }
 
@@ -350,10 +412,16 @@ mod tests {
     #[test]
     fn a_frame_is_bounded() {
         let mut encoder = Texts::new(10);
-        assert_eq!(encoder.push(&"nine char".to_owned()), Err(TooLong { bytes_max: 10 }));
+        assert_eq!(
+            encoder.push(&"nine char".to_owned()),
+            Err(TooLong { bytes_max: 10 })
+        );
         assert!(encoder.is_empty());
         encoder.push(&"abcd".to_owned()).unwrap();
-        assert_eq!(encoder.push(&"nine char".to_owned()), Err(TooLong { bytes_max: 10 }));
+        assert_eq!(
+            encoder.push(&"nine char".to_owned()),
+            Err(TooLong { bytes_max: 10 })
+        );
         encoder.push(&"efgh8888".to_owned()).unwrap();
         let bytes = encoder.take();
         let mut decoder = Decoder::new(10);
@@ -362,7 +430,10 @@ mod tests {
         let mut strict = Decoder::<String>::new(9);
         strict.input().extend_from_slice(&bytes);
         assert_eq!(strict.next(), Ok(Some("abcd".to_owned())));
-        let error = Err(FrameError::TooLong { bytes: 10, bytes_max: 9 });
+        let error = Err(FrameError::TooLong {
+            bytes: 10,
+            bytes_max: 9,
+        });
         assert_eq!((strict.next(), strict.next()), (error.clone(), error));
     }
 
@@ -371,9 +442,20 @@ mod tests {
         let table: [(&str, &[u8], Result<(), FrameError>); 8] = [
             ("nothing", b"", Ok(())),
             ("a part of a length", b"\xff\xff\xff", Ok(())),
-            ("too long", b"\xff\xff\xff\xff", Err(FrameError::TooLong { bytes: 0xffff_ffff, bytes_max: 100 })),
+            (
+                "too long",
+                b"\xff\xff\xff\xff",
+                Err(FrameError::TooLong {
+                    bytes: 0xffff_ffff,
+                    bytes_max: 100,
+                }),
+            ),
             ("empty", b"\0\0\0\0", Err(FrameError::Empty)),
-            ("another version, before the frame is there", b"\x09\0\0\0\x07", Err(FrameError::Version(7))),
+            (
+                "another version, before the frame is there",
+                b"\x09\0\0\0\x07",
+                Err(FrameError::Version(7)),
+            ),
             (
                 "an item that is cut",
                 b"\x02\0\0\0\x05\x05",
@@ -389,7 +471,11 @@ mod tests {
         for (name, bytes, expected) in table {
             let mut decoder = Decoder::<String>::new(100);
             decoder.input().extend_from_slice(bytes);
-            assert_eq!(decoder.next().map(|item| assert_eq!(item, None)), expected, "{name}");
+            assert_eq!(
+                decoder.next().map(|item| assert_eq!(item, None)),
+                expected,
+                "{name}"
+            );
         }
     }
 }

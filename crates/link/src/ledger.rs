@@ -59,15 +59,25 @@ enum Entry {
 impl Ledger {
     /// Nothing yet.
     pub const fn new(bounds: Bounds) -> Self {
-        Self { bounds, clients: BTreeMap::new(), bytes: 0, turn: 0, durable: 0 }
+        Self {
+            bounds,
+            clients: BTreeMap::new(),
+            bytes: 0,
+            turn: 0,
+            durable: 0,
+        }
     }
 
     /// Makes a report of a client, which the edge is about to send, one about the lease that the client knows: it gets
     /// that lease's token. Otherwise it would count for any lease that the client has when it arrives, also for one
     /// that the client does not know. Clients that are lost report as they did.
     pub fn prove(&self, client: ClientId, command: &mut Command) {
-        let Command::Lease(report) = command else { return };
-        let Some(Entry::Kept(client)) = self.clients.get(&client) else { return };
+        let Command::Lease(report) = command else {
+            return;
+        };
+        let Some(Entry::Kept(client)) = self.clients.get(&client) else {
+            return;
+        };
         let (job, proof) = report.proof_mut();
         if *proof == Proof::Connection {
             *proof = Proof::Token(client.token_of(job).unwrap_or(NO_LEASE));
@@ -85,10 +95,20 @@ impl Ledger {
                 self.change(*client, |_, _| {});
             }
             ToLeader::Close { client } => self.forget(*client),
-            ToLeader::Command { client, tag, command } => self.change(*client, |entry, _| entry.asked(*tag, command)),
-            ToLeader::Forbidden { client, tag } => self.change(*client, |entry, _| entry.forbidden(*tag)),
-            ToLeader::Room { client, bytes } => self.change(*client, |entry, _| entry.add_room(*bytes)),
-            ToLeader::Claim { client, claim } => self.change(*client, |entry, _| entry.claim(claim)),
+            ToLeader::Command {
+                client,
+                tag,
+                command,
+            } => self.change(*client, |entry, _| entry.asked(*tag, command)),
+            ToLeader::Forbidden { client, tag } => {
+                self.change(*client, |entry, _| entry.forbidden(*tag))
+            }
+            ToLeader::Room { client, bytes } => {
+                self.change(*client, |entry, _| entry.add_room(*bytes))
+            }
+            ToLeader::Claim { client, claim } => {
+                self.change(*client, |entry, _| entry.claim(claim))
+            }
             ToLeader::Hello(_)
             | ToLeader::OwnBytes { .. }
             | ToLeader::Publish { .. }
@@ -103,8 +123,15 @@ impl Ledger {
     pub fn received(&mut self, item: &ToEdge) {
         let durable = self.durable;
         if let ToEdge::Applied { client, count } = item {
-            self.change(*client, |entry, turn| entry.applied(*count, (turn, durable)));
-        } else if let ToEdge::Event { client, gate, event } = item {
+            self.change(*client, |entry, turn| {
+                entry.applied(*count, (turn, durable))
+            });
+        } else if let ToEdge::Event {
+            client,
+            gate,
+            event,
+        } = item
+        {
             let gate = if *gate > durable { *gate } else { 0 };
             self.change(*client, |entry, turn| entry.event(event, gate, turn));
         } else if let ToEdge::Durable { commit } = item {
@@ -121,18 +148,28 @@ impl Ledger {
     /// are not among them, because the claims repeat them.
     #[must_use]
     pub fn unanswered(&mut self) -> Vec<(ClientId, Tag)> {
-        let kept = self.clients.iter_mut().filter_map(|(id, entry)| Some((*id, entry.kept()?)));
-        kept.flat_map(|(id, client)| client.take_unanswered().map(move |tag| (id, tag))).collect()
+        let kept = self
+            .clients
+            .iter_mut()
+            .filter_map(|(id, entry)| Some((*id, entry.kept()?)));
+        kept.flat_map(|(id, client)| client.take_unanswered().map(move |tag| (id, tag)))
+            .collect()
     }
 
     /// The clients that had more than the ledger may hold. A new leader cannot know them: their connections must end.
     pub fn lost(&self) -> impl Iterator<Item = ClientId> {
-        self.clients.iter().filter(|(_, entry)| matches!(entry, Entry::Lost)).map(|(id, _)| *id)
+        self.clients
+            .iter()
+            .filter(|(_, entry)| matches!(entry, Entry::Lost))
+            .map(|(id, _)| *id)
     }
 
     /// The clients in the ledger, without those that are lost.
     pub fn clients(&self) -> impl Iterator<Item = ClientId> {
-        self.clients.iter().filter(|(_, entry)| matches!(entry, Entry::Kept(_))).map(|(id, _)| *id)
+        self.clients
+            .iter()
+            .filter(|(_, entry)| matches!(entry, Entry::Kept(_)))
+            .map(|(id, _)| *id)
     }
 
     /// Bytes that the ledger counts.
@@ -165,7 +202,10 @@ impl Ledger {
         to_leader.push(ToLeader::Claimed);
         (self.bytes, self.turn) = (0, 0);
         to_leader.iter().for_each(|item| self.sent(item));
-        for (id, granted) in granted.into_iter().filter(|(_, granted)| !granted.is_empty()) {
+        for (id, granted) in granted
+            .into_iter()
+            .filter(|(_, granted)| !granted.is_empty())
+        {
             self.change(id, |client, _| client.keep_grants(granted));
         }
         to_leader
@@ -176,12 +216,17 @@ impl Ledger {
         let own = |client: ClientId| ClientId(client.0 & ((1 << ClientId::OWN_BITS) - 1));
         let renumbered = |client| ClientId(edge.first_client().0 | own(client).0);
         let clients = std::mem::take(&mut self.clients);
-        self.clients = clients.into_iter().map(|(client, entry)| (renumbered(client), entry)).collect();
+        self.clients = clients
+            .into_iter()
+            .map(|(client, entry)| (renumbered(client), entry))
+            .collect();
     }
 
     /// Changes a client's entry, and keeps the bounds.
     fn change(&mut self, id: ClientId, change: impl FnOnce(&mut Client, &mut u64)) {
-        let Some(entry) = self.clients.get_mut(&id) else { return };
+        let Some(entry) = self.clients.get_mut(&id) else {
+            return;
+        };
         let Some(client) = entry.kept() else { return };
         let before = client.bytes();
         change(client, &mut self.turn);

@@ -7,7 +7,19 @@ use windlass_engine::ClientId;
 
 /// The number of an edge: the leader gives one to each run of a daemon, and never gives it again. It is in the high
 /// bits of the numbers of the edge's clients.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, derive_more::Into, Deserialize, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    derive_more::Into,
+    Deserialize,
+    Serialize,
+)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Edge(u32);
 
@@ -23,7 +35,11 @@ impl Edge {
 
     /// The edge with this number, which is from 1 to [`Edge::MAX`].
     pub const fn new(number: u32) -> Option<Self> {
-        if number == 0 || number > Self::MAX { None } else { Some(Self(number)) }
+        if number == 0 || number > Self::MAX {
+            None
+        } else {
+            Some(Self(number))
+        }
     }
 
     /// The number.
@@ -68,7 +84,11 @@ mod tests {
 
     #[test]
     fn a_client_belongs_to_one_edge() {
-        let (one, two, last) = (Edge::new(1).unwrap(), Edge::new(2).unwrap(), Edge::new(Edge::MAX).unwrap());
+        let (one, two, last) = (
+            Edge::new(1).unwrap(),
+            Edge::new(2).unwrap(),
+            Edge::new(Edge::MAX).unwrap(),
+        );
         assert_eq!((Edge::new(0), Edge::new(Edge::MAX + 1)), (None, None));
         let end = ClientId(two.first_client().0 - 1);
         let table = [
@@ -82,7 +102,11 @@ mod tests {
         for (client, edge) in table {
             assert_eq!(Edge::of(client), edge, "{client:?}");
             for other in [one, two, last] {
-                assert_eq!(other.owns(client), edge == Some(other), "{client:?} {other}");
+                assert_eq!(
+                    other.owns(client),
+                    edge == Some(other),
+                    "{client:?} {other}"
+                );
             }
         }
     }

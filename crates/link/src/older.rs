@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 use windlass_engine::{
-    BatchCommand, BulkCommand, Capacity, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen,
-    Mutation, NewJob, Query, QueueCommand, Refusal, Reply, ScheduleCommand, Turn, Why,
+    BatchCommand, BulkCommand, Capacity, Claim, Command, Condition, Event, Expiry, JobCommand,
+    JobView, Listen, Mutation, NewJob, Query, QueueCommand, Refusal, Reply, ScheduleCommand, Turn,
+    Why,
 };
 
 use crate::to_edge::ToEdge;
@@ -17,10 +18,19 @@ pub trait Item: Serialize + Clone {
 
 impl Item for ToLeader {
     fn make_older(&mut self, skew_ms: i64) {
-        if let Self::Command { client, tag, command: Command::Job(JobCommand::Collect { .. }) } = *self {
+        if let Self::Command {
+            client,
+            tag,
+            command: Command::Job(JobCommand::Collect { .. }),
+        } = *self
+        {
             // It is answered by a refusal.
             *self = Self::Forbidden { client, tag };
-        } else if let Self::Command { client, tag, ref command } = *self
+        } else if let Self::Command {
+            client,
+            tag,
+            ref command,
+        } = *self
             && is_new(command)
         {
             *self = Self::Forbidden { client, tag };
@@ -34,14 +44,25 @@ impl Item for ToLeader {
 
 impl Item for ToEdge {
     fn make_older(&mut self, skew_ms: i64) {
-        let Self::Event { event: Event::Reply(_, reply), .. } = self else { return };
+        let Self::Event {
+            event: Event::Reply(_, reply),
+            ..
+        } = self
+        else {
+            return;
+        };
         if let Reply::Looked { job, schedule } = reply {
-            job.iter_mut().for_each(|view| make_view_older(view, skew_ms));
-            schedule.iter_mut().for_each(|schedule| make_job_older(&mut schedule.job, 0));
+            job.iter_mut()
+                .for_each(|view| make_view_older(view, skew_ms));
+            schedule
+                .iter_mut()
+                .for_each(|schedule| make_job_older(&mut schedule.job, 0));
         } else if let Reply::Jobs { rows, .. } = reply {
-            rows.iter_mut().for_each(|view| make_view_older(view, skew_ms));
+            rows.iter_mut()
+                .for_each(|view| make_view_older(view, skew_ms));
         } else if let Reply::Schedules { rows, .. } = reply {
-            rows.iter_mut().for_each(|row| make_job_older(&mut row.job, 0));
+            rows.iter_mut()
+                .for_each(|row| make_job_older(&mut row.job, 0));
         } else if let Reply::Why(Why::Turn(turn)) = reply {
             let Turn { jobs, more, .. } = **turn;
             *reply = Reply::Why(Why::Behind { jobs, more });
@@ -49,7 +70,11 @@ impl Item for ToEdge {
             *why = Refusal::Unavailable;
         } else if let Reply::Why(why @ Why::Coalesced { .. }) = reply {
             *why = Why::NotReady;
-        } else if let Reply::Refused(Refusal::Limit { what: what @ Capacity::KeyJobs, .. }) = reply {
+        } else if let Reply::Refused(Refusal::Limit {
+            what: what @ Capacity::KeyJobs,
+            ..
+        }) = reply
+        {
             *what = Capacity::QueueJobs;
         }
     }
@@ -57,16 +82,26 @@ impl Item for ToEdge {
 
 /// Whether a query, a filter or a change asks what only version 5 knows.
 fn is_new(command: &Command) -> bool {
-    if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. } | Query::Kinds { .. })
+    if let Command::Query(
+        Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. } | Query::Kinds { .. },
+    )
     | Command::Queue(
-        QueueCommand::SetPatterns(_) | QueueCommand::SetPolicy { .. } | QueueCommand::PauseKey { .. },
+        QueueCommand::SetPatterns(_)
+        | QueueCommand::SetPolicy { .. }
+        | QueueCommand::PauseKey { .. },
     )
     | Command::Bulk(
         BulkCommand::ReadKeys { .. }
         | BulkCommand::Redrive { .. }
-        | BulkCommand::Mutate { action: Mutation::Redrive { .. }, .. },
+        | BulkCommand::Mutate {
+            action: Mutation::Redrive { .. },
+            ..
+        },
     )
-    | Command::Query(Query::Preview { action: Mutation::Redrive { .. }, .. }) = command
+    | Command::Query(Query::Preview {
+        action: Mutation::Redrive { .. },
+        ..
+    }) = command
     {
         return true;
     }
@@ -118,5 +153,9 @@ fn make_view_older(view: &mut JobView, skew_ms: i64) {
 
 /// The same moment by the wall clock alone.
 const fn by_wall(expires: Expiry, skew_ms: i64) -> Expiry {
-    if let Expiry::By(at) = expires { Expiry::At(at.shifted(skew_ms)) } else { expires }
+    if let Expiry::By(at) = expires {
+        Expiry::At(at.shifted(skew_ms))
+    } else {
+        expires
+    }
 }

@@ -139,7 +139,9 @@ impl ToLeader {
             | Self::Close { client }
             | Self::Claim { client, .. }
             | Self::Sent { client, .. } => Some(*client),
-            Self::Hello(_) | Self::Publish { .. } | Self::Claimed | Self::Bye | Self::About(_) => None,
+            Self::Hello(_) | Self::Publish { .. } | Self::Claimed | Self::Bye | Self::About(_) => {
+                None
+            }
         }
     }
 

@@ -24,6 +24,15 @@ pub(crate) fn configured(data_dir: &Path) -> Configured {
         std::sync::Arc::new(spiderq.clone()),
         std::sync::Arc::new(eventmq),
     ];
-    let server = Config { data_dir: data_dir.to_owned(), protocols, ..Config::default() };
-    Configured { server, faktory, gearman, spiderq }
+    let server = Config {
+        data_dir: data_dir.to_owned(),
+        protocols,
+        ..Config::default()
+    };
+    Configured {
+        server,
+        faktory,
+        gearman,
+        spiderq,
+    }
 }

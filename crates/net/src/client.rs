@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Event, Notice, Reading, Refusal, Reply, Tag, Watched,
+    ClientCommand, ClientId, ClientInfo, Command, Event, Notice, Reading, Refusal, Reply, Tag,
+    Watched,
 };
 use windlass_session::Item;
 
@@ -74,21 +75,45 @@ pub struct Client {
 impl Clients {
     /// `next` gives out the numbers of clients. `closed` is cancelled when the daemon accepts no more connections.
     pub const fn new(shared: Shared, next: Arc<AtomicU64>, closed: CancellationToken) -> Self {
-        Self { shared, next, closed }
+        Self {
+            shared,
+            next,
+            closed,
+        }
     }
 
     /// A new client.
     pub fn open(&self, info: ClientInfo) -> Client {
         let id = ClientId(self.next.fetch_add(1, Ordering::Relaxed));
         let shared = self.shared.renewed();
-        let Shared { broker, budget, bounds, .. } = &shared;
+        let Shared {
+            broker,
+            budget,
+            bounds,
+            ..
+        } = &shared;
         let rung = Arc::new(Notify::new());
-        let owner = (Arc::clone(&rung) as Arc<dyn Waker>, ConnectionId { index: 0, client: id });
+        let owner = (
+            Arc::clone(&rung) as Arc<dyn Waker>,
+            ConnectionId {
+                index: 0,
+                client: id,
+            },
+        );
         let bytes_max = bounds.outbound_bytes_max;
         let mailbox = Arc::new(Mailbox::new(bytes_max, Arc::clone(budget), owner));
         budget.enter(id, Arc::<Mailbox>::clone(&mailbox));
         broker.open(id, Arc::clone(&mailbox));
-        Client { id, shared, mailbox, rung, opening: Some(info), last_tag: 0, patience: PATIENCE, is_under_way: false }
+        Client {
+            id,
+            shared,
+            mailbox,
+            rung,
+            opening: Some(info),
+            last_tag: 0,
+            patience: PATIENCE,
+            is_under_way: false,
+        }
     }
 
     /// Reads the clocks.
@@ -130,7 +155,9 @@ impl Client {
         let late = {
             let mut asked = pin!(self.ask_in_any_time(command));
             match timeout(patience, asked.as_mut()).await {
-                Err(_) if changes && matches!(broker.health(), Health::Serving | Health::DiskFull) => {
+                Err(_)
+                    if changes && matches!(broker.health(), Health::Serving | Health::DiskFull) =>
+                {
                     timeout(COMMIT_PATIENCE, asked).await
                 }
                 answered => answered,
@@ -149,7 +176,10 @@ impl Client {
         self.last_tag += 1;
         let tag = Tag(self.last_tag);
         let mut items = VecDeque::with_capacity(2);
-        let opening = self.opening.take().map(|info| Item::Command(Tag::NONE, ClientCommand::Open(info).into()));
+        let opening = self
+            .opening
+            .take()
+            .map(|info| Item::Command(Tag::NONE, ClientCommand::Open(info).into()));
         items.extend(opening);
         items.push_back(Item::Command(tag, command));
         loop {
@@ -172,10 +202,18 @@ impl Client {
 
     /// Watches jobs change their states, those of one queue or all. The first call begins it; each gives `room` for
     /// more notices, and returns those that have come. `None` if the daemon stops, or closes the client.
-    pub async fn watch(&mut self, (queue, text): (Option<Bytes>, Bytes), room: u32) -> Option<Vec<Watched>> {
+    pub async fn watch(
+        &mut self,
+        (queue, text): (Option<Bytes>, Bytes),
+        room: u32,
+    ) -> Option<Vec<Watched>> {
         let opening = self.opening.take().map(ClientCommand::Open);
-        let commands = opening.into_iter().chain([ClientCommand::Watch { queue, text, room }]);
-        let mut items: VecDeque<Item> = commands.map(|command| Item::Command(Tag::NONE, command.into())).collect();
+        let commands = opening
+            .into_iter()
+            .chain([ClientCommand::Watch { queue, text, room }]);
+        let mut items: VecDeque<Item> = commands
+            .map(|command| Item::Command(Tag::NONE, command.into()))
+            .collect();
         loop {
             let visited = self.visit(&mut items);
             let mut mail = Vec::new();
@@ -205,8 +243,17 @@ impl Client {
         let mut visited = Visited::All;
         if !items.is_empty() {
             let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);
-            let batch = Batch { client, items, room, visited: &mut visited };
-            return self.shared.broker.visit_apart(&clock::read(), batch).then_some(visited);
+            let batch = Batch {
+                client,
+                items,
+                room,
+                visited: &mut visited,
+            };
+            return self
+                .shared
+                .broker
+                .visit_apart(&clock::read(), batch)
+                .then_some(visited);
         }
         Some(visited)
     }
@@ -242,8 +289,8 @@ impl Drop for Client {
 #[cfg(test)]
 mod tests {
     use windlass_engine::{
-        Engine, From, JobCommand, JobState, LeaseTerms, Limits, NewJob, OnExpiry, Protocol, Query, Select, Take,
-        TakeCommand, Wait,
+        Engine, From, JobCommand, JobState, LeaseTerms, Limits, NewJob, OnExpiry, Protocol, Query,
+        Select, Take, TakeCommand, Wait,
     };
     use windlass_store::{Error, Journal, Tenure};
 
@@ -254,8 +301,17 @@ mod tests {
     use windlass_hub::{Durability, Hub};
 
     fn client() -> (Arc<Hub>, Client) {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
-        let clients = Clients::new(shared(&hub), Arc::new(AtomicU64::new(1)), CancellationToken::new());
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
+        let clients = Clients::new(
+            shared(&hub),
+            Arc::new(AtomicU64::new(1)),
+            CancellationToken::new(),
+        );
         let client = clients.open(ClientInfo::default());
         (hub, client)
     }
@@ -265,16 +321,30 @@ mod tests {
         let job = NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::new());
         let open = ClientCommand::Open(ClientInfo::default()).into();
         let commands: [Command; 2] = [open, JobCommand::Push(Box::new(job)).into()];
-        let mut items = commands.map(|command| Item::Command(Tag(1), command)).into();
+        let mut items = commands
+            .map(|command| Item::Command(Tag(1), command))
+            .into();
         assert!(hub.visit_all(ClientId(99), &clock::read(), &mut items));
     }
 
     /// Waits for a job of `q`, under a lease that outlives the client.
     fn take() -> TakeCommand {
-        let lease =
-            LeaseTerms { connection_bound: false, lease_ms: Some(3_600_000), on_expiry: OnExpiry::Fail, wish: None };
-        let from = From::Listed { queues: vec![Bytes::from_static(b"q")], lease };
-        TakeCommand::Take(Take { from, select: Select::BestPriority, wait: Wait::Forever, worker: Bytes::new() })
+        let lease = LeaseTerms {
+            connection_bound: false,
+            lease_ms: Some(3_600_000),
+            on_expiry: OnExpiry::Fail,
+            wish: None,
+        };
+        let from = From::Listed {
+            queues: vec![Bytes::from_static(b"q")],
+            lease,
+        };
+        TakeCommand::Take(Take {
+            from,
+            select: Select::BestPriority,
+            wait: Wait::Forever,
+            worker: Bytes::new(),
+        })
     }
 
     #[test]
@@ -282,17 +352,29 @@ mod tests {
         let done = |tag| Mail::Event(Event::Reply(Tag(tag), Reply::Done));
         let refused = |tag| Mail::Event(Event::Reply(Tag(tag), Reply::Refused(Refusal::InUse)));
         assert!(reply_to(Tag(3), vec![done(1), refused(2)]).is_none());
-        assert!(matches!(reply_to(Tag(3), vec![refused(1), done(3)]), Some(Ok(Reply::Done))));
-        assert!(matches!(reply_to(Tag(5), vec![done(4), refused(5)]), Some(Err(Refusal::InUse))));
+        assert!(matches!(
+            reply_to(Tag(3), vec![refused(1), done(3)]),
+            Some(Ok(Reply::Done))
+        ));
+        assert!(matches!(
+            reply_to(Tag(5), vec![done(4), refused(5)]),
+            Some(Err(Refusal::InUse))
+        ));
         let closed = vec![Mail::Event(Event::Notice(Notice::Close))];
-        assert!(matches!(reply_to(Tag(6), closed), Some(Err(Refusal::Unavailable))), "an operator closed it");
+        assert!(
+            matches!(reply_to(Tag(6), closed), Some(Err(Refusal::Unavailable))),
+            "an operator closed it"
+        );
     }
 
     #[tokio::test]
     async fn a_client_asks_and_is_gone_when_it_is_dropped() {
         let (hub, mut client) = client();
         for _ in 0..2 {
-            assert!(matches!(client.ask(Query::Stats).await, Ok(Reply::Stats(_))));
+            assert!(matches!(
+                client.ask(Query::Stats).await,
+                Ok(Reply::Stats(_))
+            ));
         }
         drop(client);
         assert!(hub.mailboxes().is_empty());
@@ -300,7 +382,12 @@ mod tests {
 
     #[test]
     fn the_store_that_fails_and_the_stop_come_before_draining() {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
         let closed = CancellationToken::new();
         let clients = Clients::new(shared(&hub), Arc::default(), closed.clone());
         assert_eq!(clients.readiness(), Readiness::Ready);
@@ -341,7 +428,12 @@ mod tests {
     #[tokio::test]
     async fn while_the_store_may_not_be_its_own_a_daemon_answers_in_time_and_blocks_no_thread() {
         let right = Arc::new(Right::default());
-        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7);
+        let hub = Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Durable,
+            7,
+        );
         let hub = Arc::new(hub.under(Some(Arc::clone(&right) as Arc<dyn Tenure>)));
         let clients = Clients::new(shared(&hub), Arc::default(), CancellationToken::new());
         let client = || {
@@ -349,23 +441,48 @@ mod tests {
             client.patience = LOOK_EVERY / 2;
             client
         };
-        let push = || JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, "q".into(), Bytes::new())));
+        let push = || {
+            JobCommand::Push(Box::new(NewJob::new(
+                Protocol::GEARMAN,
+                "q".into(),
+                Bytes::new(),
+            )))
+        };
         let jobs = || hub.with_journal(|engine, _| engine.job_count());
         assert_eq!(clients.readiness(), Readiness::StoreFailed);
-        assert!(matches!(client().ask(Query::Stats).await, Err(Refusal::Unavailable)));
-        assert!(matches!(client().ask(push()).await, Err(Refusal::Unavailable)));
+        assert!(matches!(
+            client().ask(Query::Stats).await,
+            Err(Refusal::Unavailable)
+        ));
+        assert!(matches!(
+            client().ask(push()).await,
+            Err(Refusal::Unavailable)
+        ));
         assert_eq!(jobs(), 0);
         let mut patient = client().waiting(Duration::ZERO);
         let holds = async { right.0.store(true, Ordering::Release) };
-        assert!(matches!(tokio::join!(patient.ask(Query::Stats), holds).0, Ok(Reply::Stats(_))), "it looks again");
+        assert!(
+            matches!(
+                tokio::join!(patient.ask(Query::Stats), holds).0,
+                Ok(Reply::Stats(_))
+            ),
+            "it looks again"
+        );
         assert_eq!(clients.readiness(), Readiness::Ready);
         // The engine has the job, and no commit ever has.
         let lapses = async { right.0.store(false, Ordering::Release) };
         let mut client = client();
-        assert!(matches!(tokio::join!(client.ask(push()), lapses).0, Err(Refusal::Unknown)));
+        assert!(matches!(
+            tokio::join!(client.ask(push()), lapses).0,
+            Err(Refusal::Unknown)
+        ));
         assert_eq!(jobs(), 1);
         let stop = async { windlass_hub::Broker::stop(&*hub) };
-        assert!(tokio::join!(client.watch((None, Bytes::new()), 9), stop).0.is_none());
+        assert!(
+            tokio::join!(client.watch((None, Bytes::new()), 9), stop)
+                .0
+                .is_none()
+        );
     }
 
     #[tokio::test]
@@ -373,7 +490,9 @@ mod tests {
         let (hub, mut client) = client();
         let (given, ()) = tokio::join!(client.ask(take()), async { push(&hub, "q") });
         assert!(matches!(given, Ok(Reply::Taken(_))), "{given:?}");
-        let (given, ()) = tokio::join!(client.ask(take()), async { windlass_hub::Broker::stop(&*hub) });
+        let (given, ()) = tokio::join!(client.ask(take()), async {
+            windlass_hub::Broker::stop(&*hub)
+        });
         assert!(matches!(given, Err(Refusal::Unavailable)), "{given:?}");
     }
 
@@ -385,7 +504,8 @@ mod tests {
             given = client.ask(take()) => panic!("{given:?}"),
             () = async {} => push(&hub, "q"),
         }
-        let is_ready = || hub.with_journal(|engine, _| engine.jobs().all(|job| job.state == JobState::Ready));
+        let is_ready =
+            || hub.with_journal(|engine, _| engine.jobs().all(|job| job.state == JobState::Ready));
         assert!(!is_ready(), "the client has got it");
         drop(client);
         while !is_ready() {
@@ -398,10 +518,14 @@ mod tests {
         let (hub, mut client) = client();
         let what = || (Some(Bytes::from_static(b"q")), Bytes::new());
         let (watched, ()) = tokio::join!(client.watch(what(), 9), async {
-            ["other", "q"].into_iter().for_each(|queue| push(&hub, queue));
+            ["other", "q"]
+                .into_iter()
+                .for_each(|queue| push(&hub, queue));
         });
         assert_eq!(watched.unwrap().len(), 1);
-        let (watched, ()) = tokio::join!(client.watch(what(), 9), async { windlass_hub::Broker::stop(&*hub) });
+        let (watched, ()) = tokio::join!(client.watch(what(), 9), async {
+            windlass_hub::Broker::stop(&*hub)
+        });
         assert!(watched.is_none());
         // An operator closes it.
         let (hub, mut client) = self::client();

@@ -164,7 +164,11 @@ impl Turn {
     /// A turn of this many connections.
     pub(crate) fn of(connections: usize, reading: Reading, stopping: bool) -> Self {
         let share_bytes = Self::BYTES / connections.max(1);
-        Self { reading, stopping, share_bytes: share_bytes.clamp(Self::SHARE_BYTES_MIN, Self::SHARE_BYTES_MAX) }
+        Self {
+            reading,
+            stopping,
+            share_bytes: share_bytes.clamp(Self::SHARE_BYTES_MIN, Self::SHARE_BYTES_MAX),
+        }
     }
 }
 
@@ -191,7 +195,12 @@ impl Connection {
         now: Timestamp,
     ) -> Self {
         let shared = shared.renewed();
-        let Shared { broker, budget, bounds, .. } = &shared;
+        let Shared {
+            broker,
+            budget,
+            bounds,
+            ..
+        } = &shared;
         let place = (waker, id);
         let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(budget), place);
         let mailbox = Arc::new(mailbox);
@@ -221,7 +230,11 @@ impl Connection {
             active_at: now,
             incoming: Incoming::default(),
             outbox: Outbox::new(id.client).with_rights(rights),
-            work: Work { items: VecDeque::new(), is_new: false, visited: Visited::All },
+            work: Work {
+                items: VecDeque::new(),
+                is_new: false,
+                visited: Visited::All,
+            },
             mailbox,
             mail: Vec::new(),
             outgoing: Outgoing::default(),
@@ -290,7 +303,10 @@ impl Connection {
         if turn.stopping {
             self.prepare_to_stop();
         }
-        let is_due = self.session.next_deadline().is_some_and(|at| at <= self.now);
+        let is_due = self
+            .session
+            .next_deadline()
+            .is_some_and(|at| at <= self.now);
         self.read_socket(is_due);
         // Bytes that waited in the socket count before a deadline does.
         if !self.io.was_read
@@ -332,7 +348,9 @@ impl Connection {
             // The kernel reports when it takes the rest of our part.
             Ok(false) => self.io.writable &= !self.io.stream.has_unwritten(),
             // A load balancer asks whether the port is open, or a client has changed its mind.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => self.end(Reason::PeerClosed),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                self.end(Reason::PeerClosed)
+            }
             Err(error) => self.phase = Phase::Over(End::NoHandshake(error)),
         }
         false
@@ -390,7 +408,11 @@ impl Connection {
     /// failed because of it.
     pub(crate) fn give_back(&mut self, end: &End) {
         let is_ours = matches!(end, End::Closed(Reason::Limit(_)));
-        self.mailbox.give_back(self.outgoing.hand_outs.unsent(self.outgoing.written, is_ours));
+        self.mailbox.give_back(
+            self.outgoing
+                .hand_outs
+                .unsent(self.outgoing.written, is_ours),
+        );
     }
 
     /// The connection has ended.
@@ -414,16 +436,24 @@ impl Connection {
         if self.io.was_read && self.is_answered_with_nothing() {
             self.io.stream.acknowledge();
         }
-        let is_quiet = self.work.items.is_empty() && self.mailbox.is_settled() && self.outgoing.output.is_empty();
+        let is_quiet = self.work.items.is_empty()
+            && self.mailbox.is_settled()
+            && self.outgoing.output.is_empty();
         if is_quiet && self.is_ending() {
             return Next::Over(self.phase.end());
         }
         let reading = self.begin_reading();
         let may_write = self.io.writable && !self.outgoing.output.is_empty();
-        if (reading && self.io.readable) || may_write || self.may_visit() || self.has_got_room() || self.is_to_part() {
+        if (reading && self.io.readable)
+            || may_write
+            || self.may_visit()
+            || self.has_got_room()
+            || self.is_to_part()
+        {
             return Next::Turn;
         }
-        let is_stuck = self.incoming.paused && self.io.readable && !self.io.writable && self.room() == 0;
+        let is_stuck =
+            self.incoming.paused && self.io.readable && !self.io.writable && self.room() == 0;
         self.outgoing.ahead.end_turn(is_stuck, self.now);
         self.begin_watch();
         Next::Wait(self.deadline(reading))
@@ -441,7 +471,9 @@ impl Connection {
     /// Ends the connection if it holds more than it may, or if another part of the daemon requires it. Reports the
     /// memory that it holds, if it has changed much.
     fn check_limits(&mut self) {
-        let Bounds { outbound_bytes_max, .. } = self.shared.bounds;
+        let Bounds {
+            outbound_bytes_max, ..
+        } = self.shared.bounds;
         if self.mailbox.overflowed() || self.outgoing.output.len() > outbound_bytes_max {
             return self.end(Reason::Limit("outbound_bytes_max"));
         }

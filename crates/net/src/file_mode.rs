@@ -21,8 +21,12 @@ impl TryFrom<String> for FileMode {
             4 => text.strip_prefix('0'),
             _ => Some(&*text),
         };
-        let is_octal = |digits: &&str| digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
-        let mode = digits.filter(is_octal).and_then(|digits| u32::from_str_radix(digits, 8).ok());
+        let is_octal = |digits: &&str| {
+            digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit))
+        };
+        let mode = digits
+            .filter(is_octal)
+            .and_then(|digits| u32::from_str_radix(digits, 8).ok());
         mode.map_or(Err(FileModeError(text)), |mode| Ok(Self(Some(mode))))
     }
 }
@@ -39,12 +43,30 @@ mod tests {
 
     #[test]
     fn modes_read_and_written() {
-        let table = [("", Some("")), ("0660", Some("0660")), ("777", Some("0777")), ("000", Some("0000"))];
-        let wrong = ["0", "66", "1660", "00660", "0688", "+66", "rw-rw----", " 660", "0x1"];
+        let table = [
+            ("", Some("")),
+            ("0660", Some("0660")),
+            ("777", Some("0777")),
+            ("000", Some("0000")),
+        ];
+        let wrong = [
+            "0",
+            "66",
+            "1660",
+            "00660",
+            "0688",
+            "+66",
+            "rw-rw----",
+            " 660",
+            "0x1",
+        ];
         for (text, expected) in table.into_iter().chain(wrong.map(|text| (text, None))) {
             let parsed = FileMode::try_from(text.to_owned());
             assert_eq!(parsed.ok().map(String::from).as_deref(), expected, "{text}");
         }
-        assert_eq!(FileMode::try_from("0640".to_owned()), Ok(FileMode(Some(0o640))));
+        assert_eq!(
+            FileMode::try_from("0640".to_owned()),
+            Ok(FileMode(Some(0o640)))
+        );
     }
 }

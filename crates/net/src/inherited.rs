@@ -54,7 +54,10 @@ fn take(sockets: &mut ListenFd, index: usize, server: &Server) -> io::Result<(Ad
     let listener = sockets.take_tcp_listener(index)?.ok_or_else(gone)?;
     listener.set_nonblocking(true)?;
     listen::keep_alive(&listener, server)?;
-    Ok((Address::Tcp(listener.local_addr()?), Bound::Tcp(TcpListener::from_std(listener)?)))
+    Ok((
+        Address::Tcp(listener.local_addr()?),
+        Bound::Tcp(TcpListener::from_std(listener)?),
+    ))
 }
 
 #[cfg(test)]
@@ -70,9 +73,15 @@ mod tests {
             addresses.push(address.clone());
             inherited.0.push((address, Bound::Tcp(listener)));
         }
-        assert!(inherited.take(&Address::Unix("/run/windlass/none".into())).is_none());
+        assert!(
+            inherited
+                .take(&Address::Unix("/run/windlass/none".into()))
+                .is_none()
+        );
         let found = inherited.take(&addresses[1]);
-        assert!(matches!(found, Some(Bound::Tcp(it)) if Address::Tcp(it.local_addr().unwrap()) == addresses[1]));
+        assert!(
+            matches!(found, Some(Bound::Tcp(it)) if Address::Tcp(it.local_addr().unwrap()) == addresses[1])
+        );
         assert!(inherited.take(&addresses[1]).is_none());
         assert_eq!(inherited.0.len(), 1);
     }

@@ -86,7 +86,12 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts connections for these threads.
-    pub fn new(names: ProtocolNames, thread_slots: ThreadSlots, shared: Shared, places: PlaceLimits) -> Self {
+    pub fn new(
+        names: ProtocolNames,
+        thread_slots: ThreadSlots,
+        shared: Shared,
+        places: PlaceLimits,
+    ) -> Self {
         Self {
             hub: ArcSwapOption::empty(),
             names,
@@ -127,7 +132,11 @@ impl Acceptor {
 
     /// Clients within the daemon.
     pub fn clients(&self) -> Clients {
-        Clients::new(self.shared.clone(), Arc::clone(&self.next_client), self.closed.clone())
+        Clients::new(
+            self.shared.clone(),
+            Arc::clone(&self.next_client),
+            self.closed.clone(),
+        )
     }
 
     /// What connections have done.
@@ -152,18 +161,38 @@ impl Acceptor {
     }
 
     /// Waits for a place for a connection. `None`: the connection must be closed.
-    async fn place(&self, info: &ClientInfo, endpoint: &Endpoint, counts: &Counts) -> Option<Admission> {
+    async fn place(
+        &self,
+        info: &ClientInfo,
+        endpoint: &Endpoint,
+        counts: &Counts,
+    ) -> Option<Admission> {
         let (protocol, peer) = (endpoint.name, &*info.address);
         loop {
             match self.places.take(protocol, peer, endpoint.is_admin) {
                 Ok(admission) => return Some(admission),
                 Err(Full::Yet) => {
-                    warn_limited!("wait", protocol, peer, "too many connections: new ones wait");
+                    warn_limited!(
+                        "wait",
+                        protocol,
+                        peer,
+                        "too many connections: new ones wait"
+                    );
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
                 Err(Full::Limit(limit)) => {
-                    let what = if limit == FAILED_LOGINS { "failed logins" } else { "connections" };
-                    warn_limited!(limit, protocol, peer, limit, "too many {what}: closed the new connection");
+                    let what = if limit == FAILED_LOGINS {
+                        "failed logins"
+                    } else {
+                        "connections"
+                    };
+                    warn_limited!(
+                        limit,
+                        protocol,
+                        peer,
+                        limit,
+                        "too many {what}: closed the new connection"
+                    );
                     counts.opened();
                     counts.closed(NO_PLACE);
                     return None;
@@ -176,15 +205,22 @@ impl Acceptor {
     fn enter(
         &self,
         (socket, info): (Accepted, ClientInfo),
-        Served { endpoint, sessions, tls }: &Served,
+        Served {
+            endpoint,
+            sessions,
+            tls,
+        }: &Served,
         admission: Admission,
         rights: Rights,
     ) -> io::Result<()> {
         let (stream, handshake_max): (Box<dyn Stream>, _) = match (socket, tls) {
-            (Accepted::Tcp(socket), None) => (Box::new(TcpStream::from_std(socket)), Duration::ZERO),
-            (Accepted::Tcp(socket), Some(tls)) => {
-                (Box::new(tls.wrap(TcpStream::from_std(socket))?), tls.handshake_max())
+            (Accepted::Tcp(socket), None) => {
+                (Box::new(TcpStream::from_std(socket)), Duration::ZERO)
             }
+            (Accepted::Tcp(socket), Some(tls)) => (
+                Box::new(tls.wrap(TcpStream::from_std(socket))?),
+                tls.handshake_max(),
+            ),
             (Accepted::Unix(socket), _) => (Box::new(UnixStream::from_std(socket)), Duration::ZERO),
         };
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
@@ -198,7 +234,11 @@ impl Acceptor {
             client,
             admission,
             rights,
-            label: Label { span, protocol, peer },
+            label: Label {
+                span,
+                protocol,
+                peer,
+            },
             token: self.tasks.token(),
         });
         Ok(())
@@ -208,7 +248,11 @@ impl Acceptor {
 /// Binds every socket address that `listen` stands for and that was not handed over. Skips addresses that this machine
 /// does not have, unless that leaves none. Of `localhost`, the first address suffices: there may be no IPv6, and another
 /// process may have the port there.
-pub fn bind(listen: &ListenAddress, server: &Server, inherited: &mut Inherited) -> io::Result<Vec<Bound>> {
+pub fn bind(
+    listen: &ListenAddress,
+    server: &Server,
+    inherited: &mut Inherited,
+) -> io::Result<Vec<Bound>> {
     bind_all(listen, listen.resolve()?, server, inherited)
 }
 
@@ -222,10 +266,18 @@ fn bind_all(
     let tries_once = server.in_use_timeout.is_zero();
     for address in addresses {
         let address = with_port_of(bound.first(), address);
-        match inherited.take(&address).map_or_else(|| bind_one(&address, server), Ok) {
+        match inherited
+            .take(&address)
+            .map_or_else(|| bind_one(&address, server), Ok)
+        {
             Ok(listener) => bound.push(listener),
             Err(error) if is_not_ours(&error) && listen.is_localhost() => missing = Some(error),
-            Err(error) if is_in_use(&error) && listen.is_localhost() && !bound.is_empty() && tries_once => {
+            Err(error)
+                if is_in_use(&error)
+                    && listen.is_localhost()
+                    && !bound.is_empty()
+                    && tries_once =>
+            {
                 tracing::warn!(%listen, %address, %error, "clients that use this address of localhost reach another process");
             }
             Err(error) if is_not_ours(&error) => {
@@ -241,7 +293,9 @@ fn bind_all(
 /// If the system chooses the port, the addresses of one name have the same.
 fn with_port_of(first: Option<&Bound>, address: Address) -> Address {
     match (first.and_then(|first| first.address().ok()), address) {
-        (Some(Address::Tcp(first)), Address::Tcp(mut address)) if address.port() == 0 && first.ip() != address.ip() => {
+        (Some(Address::Tcp(first)), Address::Tcp(mut address))
+            if address.port() == 0 && first.ip() != address.ip() =>
+        {
             address.set_port(first.port());
             Address::Tcp(address)
         }
@@ -262,7 +316,11 @@ fn is_not_ours(error: &io::Error) -> bool {
 fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
     match address {
         Address::Tcp(address) => {
-            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            let socket = if address.is_ipv4() {
+                TcpSocket::new_v4()
+            } else {
+                TcpSocket::new_v6()
+            }?;
             socket.set_reuseaddr(true)?;
             keep_alive(&socket, server)?;
             socket.bind(*address)?;
@@ -285,7 +343,10 @@ pub fn bind_private(path: &Path, server: &Server) -> io::Result<Bound> {
 fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let file = SocketFile { path: path.to_owned(), is_ours: true };
+    let file = SocketFile {
+        path: path.to_owned(),
+        is_ours: true,
+    };
     if let Some(mode) = mode {
         std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     }
@@ -297,19 +358,27 @@ fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> 
 /// Sets keep-alive for a listener; accepted sockets inherit it. A peer that vanished without closing must be noticed in
 /// the end.
 pub fn keep_alive<'a>(socket: impl Into<SockRef<'a>>, server: &Server) -> io::Result<()> {
-    watch(&socket.into(), &with_configured(TcpKeepalive::new(), server), is_configured(server))
+    watch(
+        &socket.into(),
+        &with_configured(TcpKeepalive::new(), server),
+        is_configured(server),
+    )
 }
 
 /// Keep-alive asks nothing while the peer has not acknowledged what was sent: then the same time holds for that.
 fn watch(socket: &SockRef<'_>, keepalive: &TcpKeepalive, is_configured: bool) -> io::Result<()> {
     socket.set_tcp_keepalive(keepalive)?;
-    let probes = socket.tcp_keepalive_interval()?.saturating_mul(socket.tcp_keepalive_retries()?);
+    let probes = socket
+        .tcp_keepalive_interval()?
+        .saturating_mul(socket.tcp_keepalive_retries()?);
     let patience = socket.tcp_keepalive_time()?.saturating_add(probes);
     socket.set_tcp_user_timeout(is_configured.then_some(patience))
 }
 
 const fn is_configured(server: &Server) -> bool {
-    !server.keepalive_idle.is_zero() || !server.keepalive_interval.is_zero() || server.keepalive_count > 0
+    !server.keepalive_idle.is_zero()
+        || !server.keepalive_interval.is_zero()
+        || server.keepalive_count > 0
 }
 
 fn with_configured(mut keepalive: TcpKeepalive, server: &Server) -> TcpKeepalive {
@@ -334,7 +403,9 @@ impl KeepAlive {
     /// Changes it.
     pub fn renew(&self, server: &Server) {
         match complete(server) {
-            Ok(keepalive) => self.0.store(Some(Arc::new((keepalive, is_configured(server))))),
+            Ok(keepalive) => self
+                .0
+                .store(Some(Arc::new((keepalive, is_configured(server))))),
             Err(error) => tracing::warn!(%error, "server.keepalive: the old values stay in use"),
         }
     }
@@ -373,7 +444,9 @@ fn clear_stale(path: &Path) -> io::Result<()> {
     // The listening process may have a full backlog: do not wait for it.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
     }
@@ -382,7 +455,13 @@ fn clear_stale(path: &Path) -> io::Result<()> {
 impl Bound {
     /// A Unix socket that another process holds, too.
     pub const fn handed_over(listener: UnixListener, path: PathBuf) -> Self {
-        Self::Unix(listener, SocketFile { path, is_ours: false })
+        Self::Unix(
+            listener,
+            SocketFile {
+                path,
+                is_ours: false,
+            },
+        )
     }
 
     /// The bound address: the kernel chooses the port if the configured one is 0.
@@ -395,7 +474,9 @@ impl Bound {
 
     /// The address, if other machines can reach it and clients need neither a password nor a certificate.
     pub fn open_to_all(&self, protocol: &Endpoint) -> Option<Address> {
-        self.address().ok().filter(|address| !protocol.guarded && !address.is_local())
+        self.address()
+            .ok()
+            .filter(|address| !protocol.guarded && !address.is_local())
     }
 
     /// Accepts until the daemon stops. The protocol has its counts before the first connection.
@@ -455,5 +536,9 @@ enum Accepted {
 }
 
 fn client_info(fd: i32, address: String) -> ClientInfo {
-    ClientInfo { address: address.into(), protocol: None, number: u32::try_from(fd).unwrap_or_default() }
+    ClientInfo {
+        address: address.into(),
+        protocol: None,
+        number: u32::try_from(fd).unwrap_or_default(),
+    }
 }

@@ -59,9 +59,10 @@ impl Output {
     pub(crate) fn copy(&mut self, data: &[u8]) {
         self.len += data.len();
         match self.chunks.back_mut() {
-            Some(Chunk { data: Data::Own(last), allocated })
-                if !self.parted && last.len() + data.len() <= LARGE_BYTES =>
-            {
+            Some(Chunk {
+                data: Data::Own(last),
+                allocated,
+            }) if !self.parted && last.len() + data.len() <= LARGE_BYTES => {
                 last.extend_from_slice(data);
                 self.allocated -= *allocated;
                 *allocated = last.capacity().max(*allocated);
@@ -99,13 +100,21 @@ impl Output {
         self.parted = false;
         self.allocated += allocated;
         let chunk = Chunk { data, allocated };
-        let Some(kept) = self.chunks.front_mut().filter(|chunk| chunk.data.bytes().is_empty()) else {
+        let Some(kept) = self
+            .chunks
+            .front_mut()
+            .filter(|chunk| chunk.data.bytes().is_empty())
+        else {
             self.chunks.push_back(chunk);
             return None;
         };
         let kept = std::mem::replace(kept, chunk);
         self.allocated -= kept.allocated;
-        if let Data::Own(kept) = kept.data { Some(kept) } else { None }
+        if let Data::Own(kept) = kept.data {
+            Some(kept)
+        } else {
+            None
+        }
     }
 
     /// The next bytes to write: a part of the output, empty only if the output is empty.
@@ -116,7 +125,9 @@ impl Output {
     /// Removes this many bytes of [`Output::next`], which have been written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         let is_last = self.chunks.len() == 1;
-        let Some(chunk) = self.chunks.front_mut() else { return };
+        let Some(chunk) = self.chunks.front_mut() else {
+            return;
+        };
         match &mut chunk.data {
             Data::Own(data) => data.advance(bytes),
             Data::Shared(data) => data.advance(bytes),
@@ -160,7 +171,18 @@ mod tests {
     #[test]
     fn bytes_leave_in_order_across_chunks() {
         let mut output = Output::default();
-        let (mut expected, sizes) = (Vec::new(), [10, 3 * LARGE_BYTES, 20, LARGE_BYTES - 10, 700, LARGE_BYTES, 5]);
+        let (mut expected, sizes) = (
+            Vec::new(),
+            [
+                10,
+                3 * LARGE_BYTES,
+                20,
+                LARGE_BYTES - 10,
+                700,
+                LARGE_BYTES,
+                5,
+            ],
+        );
         for round in 0..3 {
             for (n, size) in (0u8..).zip(sizes) {
                 let data = vec![n + round; size];
@@ -203,7 +225,10 @@ mod tests {
         output.append_shared(shared.clone());
         assert_eq!(output.next().as_ptr(), shared.as_ptr());
         output.copy(b"small");
-        assert_eq!((output.len(), output.next().len()), ((1 << 20) + 5, 1 << 20));
+        assert_eq!(
+            (output.len(), output.next().len()),
+            ((1 << 20) + 5, 1 << 20)
+        );
     }
 
     #[test]
@@ -237,12 +262,23 @@ mod tests {
 
     #[test]
     fn pieces_from_a_size_on_are_not_copied() {
-        for (bytes, is_copied) in [(LARGE_BYTES - 1, true), (LARGE_BYTES, false), (LARGE_BYTES + 1, false)] {
-            let (own, shared) = (BytesMut::from(&vec![7; bytes][..]), Bytes::from(vec![7; bytes]));
+        for (bytes, is_copied) in [
+            (LARGE_BYTES - 1, true),
+            (LARGE_BYTES, false),
+            (LARGE_BYTES + 1, false),
+        ] {
+            let (own, shared) = (
+                BytesMut::from(&vec![7; bytes][..]),
+                Bytes::from(vec![7; bytes]),
+            );
             let places = [own.as_ptr(), shared.as_ptr()];
             let mut outputs = [Output::default(), Output::default()];
             outputs.iter_mut().for_each(|output| output.copy(b"x"));
-            assert_eq!(outputs[0].append(own).is_some(), is_copied, "its buffer comes back");
+            assert_eq!(
+                outputs[0].append(own).is_some(),
+                is_copied,
+                "its buffer comes back"
+            );
             outputs[1].append_shared(shared.clone());
             for (output, place) in outputs.iter().zip(places) {
                 let last = output.chunks.back().unwrap();
@@ -257,13 +293,19 @@ mod tests {
         let data = BytesMut::from("first");
         let place = data.as_ptr();
         assert_eq!(output.append(data), None);
-        assert_eq!((output.next(), output.next().as_ptr()), (&b"first"[..], place));
+        assert_eq!(
+            (output.next(), output.next().as_ptr()),
+            (&b"first"[..], place)
+        );
         output.part();
         output.advance(5);
         let kept = output.append(BytesMut::from("second")).unwrap();
         assert_eq!((kept.len(), output.len(), output.chunks.len()), (0, 6, 1));
         assert_eq!(output.append(BytesMut::from(" third")).unwrap(), " third");
-        assert_eq!((output.next(), output.chunks.len()), (&b"second third"[..], 1));
+        assert_eq!(
+            (output.next(), output.chunks.len()),
+            (&b"second third"[..], 1)
+        );
     }
 
     #[test]

@@ -58,7 +58,11 @@ impl Pending {
     /// When the message must be finished.
     pub(crate) fn deadline(&self, patience: Patience) -> Option<Timestamp> {
         let since = self.since.filter(|_| patience.timeout_ms > 0)?;
-        let more_ms = self.bytes.saturating_mul(1000).checked_div(patience.bytes_per_s).unwrap_or_default();
+        let more_ms = self
+            .bytes
+            .saturating_mul(1000)
+            .checked_div(patience.bytes_per_s)
+            .unwrap_or_default();
         Some(since.after_ms(patience.timeout_ms.saturating_add(more_ms)))
     }
 }
@@ -67,7 +71,10 @@ impl Pending {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience { timeout_ms: 30_000, bytes_per_s: 1000 };
+    const PATIENCE: Patience = Patience {
+        timeout_ms: 30_000,
+        bytes_per_s: 1000,
+    };
 
     fn deadline_s(pending: &Pending) -> Option<u64> {
         pending.deadline(PATIENCE).map(|at| at.0 / 1000)
@@ -87,7 +94,11 @@ mod tests {
             pending.came(100);
             pending.look(true, 0, at(second));
         }
-        assert_eq!(deadline_s(&pending), Some(130), "900 bytes are less than a second");
+        assert_eq!(
+            deadline_s(&pending),
+            Some(130),
+            "900 bytes are less than a second"
+        );
         pending.came(60_000);
         assert_eq!(deadline_s(&pending), Some(190));
         pending.look(false, 1, at(120));
@@ -100,7 +111,11 @@ mod tests {
         pending.look(true, 0, at(100));
         pending.came(5000);
         pending.look(true, 1, at(110));
-        assert_eq!(deadline_s(&pending), Some(140), "the end of one and the beginning of another came together");
+        assert_eq!(
+            deadline_s(&pending),
+            Some(140),
+            "the end of one and the beginning of another came together"
+        );
         pending.look(true, 1, at(120));
         assert_eq!(deadline_s(&pending), Some(140));
     }
@@ -121,7 +136,19 @@ mod tests {
         let mut pending = Pending::default();
         pending.look(true, 0, at(100));
         pending.came(1_000_000);
-        assert_eq!(pending.deadline(Patience { timeout_ms: 0, ..PATIENCE }), None);
-        assert_eq!(pending.deadline(Patience { bytes_per_s: 0, ..PATIENCE }), Some(at(130)));
+        assert_eq!(
+            pending.deadline(Patience {
+                timeout_ms: 0,
+                ..PATIENCE
+            }),
+            None
+        );
+        assert_eq!(
+            pending.deadline(Patience {
+                bytes_per_s: 0,
+                ..PATIENCE
+            }),
+            Some(at(130))
+        );
     }
 }

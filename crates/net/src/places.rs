@@ -140,7 +140,10 @@ impl Drop for Admitted {
 impl Places {
     /// All places are free.
     pub fn new(limits: PlaceLimits) -> Arc<Self> {
-        Arc::new(Self { limits: ArcSwap::from_pointee(limits), inner: Mutex::default() })
+        Arc::new(Self {
+            limits: ArcSwap::from_pointee(limits),
+            inner: Mutex::default(),
+        })
     }
 
     /// Sets the limits for new connections. Open ones keep their places.
@@ -164,11 +167,18 @@ impl Places {
     }
 
     /// Takes a place for a connection.
-    pub fn take(self: &Arc<Self>, protocol: &'static str, address: &str, is_admin: IsAdmin) -> Result<Admission, Full> {
+    pub fn take(
+        self: &Arc<Self>,
+        protocol: &'static str,
+        address: &str,
+        is_admin: IsAdmin,
+    ) -> Result<Admission, Full> {
         let (mut inner, now) = (self.lock(), Instant::now());
         // An administrator never begins with NUL.
         let grant = self.grant(&inner, protocol, is_admin(b'\n') && !is_admin(0), now)?;
-        inner.admit(address, &self.limits.load()).map_err(Full::Limit)?;
+        inner
+            .admit(address, &self.limits.load())
+            .map_err(Full::Limit)?;
         let (is_extra, evicted) = match grant {
             Grant::Free => (false, None),
             Grant::InPlaceOf(number) => (false, inner.let_go(number)),
@@ -188,7 +198,13 @@ impl Places {
         if let Some(entry) = evicted {
             entry.evict();
         }
-        Ok(Admission { places: Arc::clone(self), number, entry, is_admin, has_spoken: false })
+        Ok(Admission {
+            places: Arc::clone(self),
+            number,
+            entry,
+            is_admin,
+            has_spoken: false,
+        })
     }
 
     /// Counts a connection that needs no place here, because it is a port's, among those of its address. `None`: the
@@ -202,7 +218,10 @@ impl Places {
             CONNECTS
         } else {
             inner.count_address(&address);
-            return Some(Admitted { places: Arc::clone(self), address: address.into() });
+            return Some(Admitted {
+                places: Arc::clone(self),
+                address: address.into(),
+            });
         };
         drop(inner);
         warn_limited!(limit, peer = %address, limit, "too many connections: closed the new connection");
@@ -212,7 +231,10 @@ impl Places {
     /// Whether a protocol may have one more place without using places reserved for others.
     fn has_room(&self, inner: &Inner, protocol: &str) -> bool {
         let reserved = self.reserved(inner);
-        let others = inner.protocols.iter().filter(|(name, _)| **name != protocol);
+        let others = inner
+            .protocols
+            .iter()
+            .filter(|(name, _)| **name != protocol);
         let kept: usize = others.map(|(_, open)| reserved.saturating_sub(*open)).sum();
         inner.open + kept < self.limits.load().connections_max
     }
@@ -224,23 +246,37 @@ impl Places {
     }
 
     /// How one more connection of a protocol can have a place.
-    fn grant(&self, inner: &Inner, protocol: &str, has_administrators: bool, now: Instant) -> Result<Grant, Full> {
+    fn grant(
+        &self,
+        inner: &Inner,
+        protocol: &str,
+        has_administrators: bool,
+        now: Instant,
+    ) -> Result<Grant, Full> {
         if self.has_room(inner, protocol) {
             return Ok(Grant::Free);
         }
         let silence_min = self.limits.load().silence_min;
         let may_go = |since: Instant| now.saturating_duration_since(since) >= silence_min;
-        let mut silent = self.longest_silent(inner, protocol).into_iter().flatten().peekable();
+        let mut silent = self
+            .longest_silent(inner, protocol)
+            .into_iter()
+            .flatten()
+            .peekable();
         let is_any = silent.peek().is_some();
         match silent.find(|(_, since)| may_go(*since)) {
             Some((number, _)) => return Ok(Grant::InPlaceOf(number)),
             None if is_any => return Err(Full::Yet),
-            None if !has_administrators => return Err(Full::Limit(self.limits.load().connections_limit)),
+            None if !has_administrators => {
+                return Err(Full::Limit(self.limits.load().connections_limit));
+            }
             None if inner.administrators < ADMINISTRATORS_MAX => return Ok(Grant::Extra(None)),
             None => {}
         }
         match inner.silent.iter().find(|(_, (_, entry))| entry.is_extra) {
-            Some((number, (since, _))) => may_go(*since).then_some(Grant::Extra(Some(*number))).ok_or(Full::Yet),
+            Some((number, (since, _))) => may_go(*since)
+                .then_some(Grant::Extra(Some(*number)))
+                .ok_or(Full::Yet),
             None => Err(Full::Limit(self.limits.load().connections_limit)),
         }
     }
@@ -250,8 +286,13 @@ impl Places {
     fn longest_silent(&self, inner: &Inner, protocol: &str) -> [Option<(u64, Instant)>; 2] {
         let reserved = self.reserved(inner);
         let open = |name: &str| inner.protocols.get(name).copied().unwrap_or_default();
-        let mut silent = inner.silent.iter().filter(|(_, (_, entry))| !entry.is_extra);
-        let own = silent.clone().find(|(_, (_, entry))| entry.protocol == protocol);
+        let mut silent = inner
+            .silent
+            .iter()
+            .filter(|(_, (_, entry))| !entry.is_extra);
+        let own = silent
+            .clone()
+            .find(|(_, (_, entry))| entry.protocol == protocol);
         let other = silent.find(|(_, (_, entry))| open(entry.protocol) > reserved);
         [own, other].map(|found| found.map(|(number, (since, _))| (*number, *since)))
     }
@@ -268,12 +309,21 @@ impl Inner {
         if !self.has_room_for(address, limits) {
             return Err(PER_ADDRESS);
         }
-        let Ok(source) = address.parse().map(rates::source) else { return Ok(()) };
+        let Ok(source) = address.parse().map(rates::source) else {
+            return Ok(());
+        };
         let now = Instant::now();
-        if limits.failures.is_some_and(|allowance| !self.failures.admit(source, now, allowance)) {
+        if limits
+            .failures
+            .is_some_and(|allowance| !self.failures.admit(source, now, allowance))
+        {
             return Err(FAILED_LOGINS);
         }
-        if self.admit_rate(source, now, limits) { Ok(()) } else { Err(CONNECTS) }
+        if self.admit_rate(source, now, limits) {
+            Ok(())
+        } else {
+            Err(CONNECTS)
+        }
     }
 
     /// Whether an address may have one more connection.
@@ -284,7 +334,9 @@ impl Inner {
 
     /// Checks how often an address connects, and counts that it does.
     fn admit_rate(&mut self, source: u128, now: Instant, limits: &PlaceLimits) -> bool {
-        let Some(allowance) = limits.rate else { return true };
+        let Some(allowance) = limits.rate else {
+            return true;
+        };
         let is_admitted = self.connects.admit(source, now, allowance);
         if is_admitted {
             self.connects.count(source, now, allowance);
@@ -367,8 +419,14 @@ impl Admission {
 
     /// The peer has failed to log in.
     pub fn failed_to_log_in(&self) {
-        if let (Some(allowance), Ok(address)) = (self.places.limits.load().failures, self.entry.address.parse()) {
-            self.places.lock().failures.count(rates::source(address), Instant::now(), allowance);
+        if let (Some(allowance), Ok(address)) = (
+            self.places.limits.load().failures,
+            self.entry.address.parse(),
+        ) {
+            self.places
+                .lock()
+                .failures
+                .count(rates::source(address), Instant::now(), allowance);
         }
     }
 

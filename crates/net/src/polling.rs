@@ -22,14 +22,19 @@ pub enum Polling {
 
 /// A text that is not a way to wait.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a way to wait, expected \"auto\", \"off\" or a time from \"1us\" to \"{US_MAX}us\"")]
+#[error(
+    "`{0}` is not a way to wait, expected \"auto\", \"off\" or a time from \"1us\" to \"{US_MAX}us\""
+)]
 pub struct PollingError(String);
 
 impl TryFrom<String> for Polling {
     type Error = PollingError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        let time = || text.strip_suffix("us").and_then(|us| us.trim_end().parse().ok());
+        let time = || {
+            text.strip_suffix("us")
+                .and_then(|us| us.trim_end().parse().ok())
+        };
         match &*text {
             "auto" => Ok(Self::Auto),
             "off" => Ok(Self::Off),
@@ -61,10 +66,27 @@ mod tests {
     fn ways_to_wait_read_and_written() {
         for text in ["auto", "off", "1us", "50us", "1000us"] {
             let value = serde_json::Value::from(text);
-            assert_eq!(serde_json::to_value(Polling::deserialize(&value).unwrap()).unwrap(), value);
+            assert_eq!(
+                serde_json::to_value(Polling::deserialize(&value).unwrap()).unwrap(),
+                value
+            );
         }
-        for text in ["", "on", "Auto", "0us", "1001us", "50", "50ms", "-1us", "1e2us", "99999999999999999999us"] {
-            assert_eq!(Polling::try_from(text.to_owned()), Err(PollingError(text.to_owned())));
+        for text in [
+            "",
+            "on",
+            "Auto",
+            "0us",
+            "1001us",
+            "50",
+            "50ms",
+            "-1us",
+            "1e2us",
+            "99999999999999999999us",
+        ] {
+            assert_eq!(
+                Polling::try_from(text.to_owned()),
+                Err(PollingError(text.to_owned()))
+            );
         }
     }
 }

@@ -18,7 +18,10 @@ impl Allowance {
     /// This many at once, and as many in each minute after that; `None` if that is 0.
     pub fn per_minute(times: u32) -> Option<Self> {
         let every = Duration::from_secs(60).checked_div(times)?;
-        Some(Self { at_once: times, every })
+        Some(Self {
+            at_once: times,
+            every,
+        })
     }
 }
 
@@ -40,7 +43,9 @@ impl Rates {
     #[must_use]
     pub fn admit(&self, source: u128, now: Instant, allowance: Allowance) -> bool {
         let most = allowance.every * allowance.at_once.saturating_sub(1);
-        self.0.get(&source).is_none_or(|forgiven_at| forgiven_at.saturating_duration_since(now) <= most)
+        self.0
+            .get(&source)
+            .is_none_or(|forgiven_at| forgiven_at.saturating_duration_since(now) <= most)
     }
 
     /// Counts it.
@@ -48,7 +53,11 @@ impl Rates {
         if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&source) {
             self.0.retain(|_, forgiven_at| *forgiven_at > now);
             if self.0.len() >= ADDRESSES_MAX
-                && let Some(soonest) = self.0.iter().min_by_key(|(_, at)| **at).map(|(source, _)| *source)
+                && let Some(soonest) = self
+                    .0
+                    .iter()
+                    .min_by_key(|(_, at)| **at)
+                    .map(|(source, _)| *source)
             {
                 self.0.remove(&soonest);
             }
@@ -69,24 +78,47 @@ mod tests {
         let mut tries = |source, after_s| {
             let now = begun + Duration::from_secs(after_s);
             (0..100)
-                .take_while(|_| rates.admit(source, now, ten).then(|| rates.count(source, now, ten)).is_some())
+                .take_while(|_| {
+                    rates
+                        .admit(source, now, ten)
+                        .then(|| rates.count(source, now, ten))
+                        .is_some()
+                })
                 .count()
         };
-        assert_eq!((tries(1, 0), tries(1, 1), tries(1, 7), tries(2, 7)), (10, 0, 1, 10));
+        assert_eq!(
+            (tries(1, 0), tries(1, 1), tries(1, 7), tries(2, 7)),
+            (10, 0, 1, 10)
+        );
         assert_eq!(tries(1, 3_600), 10, "forgiven");
         assert_eq!(Allowance::per_minute(0), None);
     }
 
     #[test]
     fn the_table_is_bounded() {
-        let (mut rates, now, ten) = (Rates::default(), Instant::now(), Allowance::per_minute(10).unwrap());
+        let (mut rates, now, ten) = (
+            Rates::default(),
+            Instant::now(),
+            Allowance::per_minute(10).unwrap(),
+        );
         (0..10).for_each(|_| rates.count(u128::MAX, now, ten));
         (0..10_000).for_each(|source| rates.count(source, now, ten));
         assert_eq!(rates.0.len(), ADDRESSES_MAX);
-        assert!(!rates.admit(u128::MAX, now, ten), "the one that does most stays");
-        let is_there = |rates: &Rates| (0..10_000).filter(|source| rates.0.contains_key(source)).count();
+        assert!(
+            !rates.admit(u128::MAX, now, ten),
+            "the one that does most stays"
+        );
+        let is_there = |rates: &Rates| {
+            (0..10_000)
+                .filter(|source| rates.0.contains_key(source))
+                .count()
+        };
         rates.count(u128::MAX, now, ten);
-        assert_eq!(is_there(&rates), ADDRESSES_MAX - 1, "one that is there needs no room");
+        assert_eq!(
+            is_there(&rates),
+            ADDRESSES_MAX - 1,
+            "one that is there needs no room"
+        );
     }
 
     #[test]

@@ -78,7 +78,11 @@ impl Server {
     /// The number of threads that help them when turns are deep. Not if replies wait for the disk: two threads commit
     /// more often, and less at a time.
     pub fn helpers(&self, waits_for_disk: bool) -> usize {
-        if self.threads == 0 && !waits_for_disk { cores() / 2 } else { 0 }
+        if self.threads == 0 && !waits_for_disk {
+            cores() / 2
+        } else {
+            0
+        }
     }
 }
 
@@ -93,10 +97,16 @@ mod tests {
     #[test]
     fn a_serving_thread_and_a_helper_share_two_cores_unless_threads_are_set() {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let server = |threads| Server { threads, ..Server::default() };
+        let server = |threads| Server {
+            threads,
+            ..Server::default()
+        };
         assert_eq!(server(0).threads_or_default(), cores.div_ceil(2));
         assert_eq!(server(0).helpers(false), cores / 2);
         assert_eq!(server(0).helpers(true), 0);
-        assert_eq!((server(7).threads_or_default(), server(7).helpers(false)), (7, 0));
+        assert_eq!(
+            (server(7).threads_or_default(), server(7).helpers(false)),
+            (7, 0)
+        );
     }
 }

@@ -103,8 +103,8 @@ mod tests {
     use bytes::BytesMut;
     use mio::net::{TcpStream, UnixStream};
     use windlass_engine::{
-        ClientCommand, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Query, Reply, Tag, TakeCommand,
-        Timestamp,
+        ClientCommand, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Query,
+        Reply, Tag, TakeCommand, Timestamp,
     };
     use windlass_session::{Outbox, Session};
     use windlass_store::Journal;
@@ -127,9 +127,15 @@ mod tests {
     fn exchange(mut stream: impl Stream, mut peer: impl Read + Write) {
         let (mut some, mut behind) = ([0; 5], Vec::with_capacity(8));
         behind.extend_from_slice(b"> ");
-        assert_eq!(stream.read(&mut some).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(
+            stream.read(&mut some).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
         peer.write_all(b"hello").unwrap();
-        assert_eq!((when_there(|| stream.read(&mut some)), &some), (5, b"hello"));
+        assert_eq!(
+            (when_there(|| stream.read(&mut some)), &some),
+            (5, b"hello")
+        );
         peer.write_all(b"world").unwrap();
         assert_eq!(when_there(|| stream.read_behind(&mut behind)), 5);
         assert_eq!(behind, b"> world");
@@ -225,11 +231,19 @@ mod tests {
 
     #[test]
     fn only_reads_without_an_answer_are_acknowledged_at_once() {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Durable,
+            7,
+        ));
         let mut thread = ByHand::new(shared(&hub));
         let asked = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&asked);
-        let mut peer = thread.connect_as(|socket| Box::new(Counting(socket, counter)), |_| Box::new(Terse));
+        let mut peer = thread.connect_as(
+            |socket| Box::new(Counting(socket, counter)),
+            |_| Box::new(Terse),
+        );
         let asked = || asked.load(Ordering::Relaxed);
 
         peer.write_all(b"?").unwrap();
@@ -249,7 +263,15 @@ mod tests {
             assert_eq!(asked(), silent, "once for each read without an answer");
         }
         peer.write_all(b"z").unwrap();
-        let list = || hub.ask(Query::Clients { after: windlass_engine::Cursor::default(), limit: 9 }.into());
+        let list = || {
+            hub.ask(
+                Query::Clients {
+                    after: windlass_engine::Cursor::default(),
+                    limit: 9,
+                }
+                .into(),
+            )
+        };
         thread.until(|| matches!(list(), Ok(Reply::Clients { rows, .. }) if rows.iter().any(|row| row.waits)));
         peer.write_all(b"?").unwrap();
         assert_eq!(thread.read(&mut peer, 1), *b".");

@@ -23,7 +23,10 @@ pub const BOUNDS: Bounds = Bounds {
     outbound_bytes_max: 1 << 20,
     unacknowledged_max: 9,
     idle_max: None,
-    patience: Patience { timeout_ms: 0, bytes_per_s: 0 },
+    patience: Patience {
+        timeout_ms: 0,
+        bytes_per_s: 0,
+    },
 };
 
 /// The shared state of connections on this hub.
@@ -43,7 +46,12 @@ pub fn acceptor(hub: &Arc<Hub>) -> Arc<Acceptor> {
         failures: None,
         silence_min: Duration::ZERO,
     };
-    Arc::new(Acceptor::new(ProtocolNames::default(), thread_slots, shared, places))
+    Arc::new(Acceptor::new(
+        ProtocolNames::default(),
+        thread_slots,
+        shared,
+        places,
+    ))
 }
 
 /// A certificate that ends in this year, and its key, both PEM, in a directory.
@@ -67,13 +75,25 @@ impl Files {
             fs::write(&path, pem).unwrap();
             path
         };
-        let (certificate, key) = (write("certificate", certificate.pem()), write("key", key.serialize_pem()));
-        Self { _dir: dir, tls: Tls { certificate, key, client_ca: PathBuf::new() } }
+        let (certificate, key) = (
+            write("certificate", certificate.pem()),
+            write("key", key.serialize_pem()),
+        );
+        Self {
+            _dir: dir,
+            tls: Tls {
+                certificate,
+                key,
+                client_ca: PathBuf::new(),
+            },
+        }
     }
 
     /// The lines of a section of TLS.
     pub fn toml(&self) -> String {
-        let Tls { certificate, key, .. } = &self.tls;
+        let Tls {
+            certificate, key, ..
+        } = &self.tls;
         format!("certificate = {certificate:?}\nkey = {key:?}\n")
     }
 }

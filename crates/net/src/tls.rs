@@ -53,7 +53,10 @@ impl Handshaker {
         if !files.is_on() {
             return Ok(None);
         }
-        Ok(Some(Self(ArcSwap::from_pointee(Terms::new(files, handshake_max)?))))
+        Ok(Some(Self(ArcSwap::from_pointee(Terms::new(
+            files,
+            handshake_max,
+        )?))))
     }
 
     /// Sets the terms for new connections.
@@ -67,8 +70,14 @@ impl Handshaker {
     ///
     /// The certificates in force cannot be used.
     pub fn wrap(&self, socket: TcpStream) -> io::Result<TlsStream> {
-        let session = ServerConnection::new(Arc::clone(&self.0.load().config)).map_err(io::Error::other)?;
-        Ok(TlsStream { socket, session, is_silent: true, unconfirmed: 0 })
+        let session =
+            ServerConnection::new(Arc::clone(&self.0.load().config)).map_err(io::Error::other)?;
+        Ok(TlsStream {
+            socket,
+            session,
+            is_silent: true,
+            unconfirmed: 0,
+        })
     }
 
     /// When the first certificate of the chain ends, in seconds since 1970.
@@ -92,7 +101,11 @@ impl Terms {
         let chain = certificates("certificate", &files.certificate);
         let certificate_ends_at = chain.ok().and_then(|chain| first_end(&chain));
         warn_of_invalid(files);
-        Ok(Self { config: Arc::new(load(files)?), handshake_max, certificate_ends_at })
+        Ok(Self {
+            config: Arc::new(load(files)?),
+            handshake_max,
+            certificate_ends_at,
+        })
     }
 }
 
@@ -100,9 +113,15 @@ impl Terms {
 /// machine may be wrong, so they are used.
 fn warn_of_invalid(files: &Tls) {
     let now = clock::wall().0 / 1_000;
-    for (key, path) in [("certificate", &files.certificate), ("client_ca", &files.client_ca)] {
+    for (key, path) in [
+        ("certificate", &files.certificate),
+        ("client_ca", &files.client_ca),
+    ] {
         let found = certificates(key, path).unwrap_or_default();
-        if let Some(why) = found.iter().find_map(|der| validity::validity(der)?.objection(now)) {
+        if let Some(why) = found
+            .iter()
+            .find_map(|der| validity::validity(der)?.objection(now))
+        {
             let path = path.display();
             tracing::warn!(key, %path, "a certificate {why}: TLS clients will be refused, or refuse to connect");
         }
@@ -111,7 +130,10 @@ fn warn_of_invalid(files: &Tls) {
 
 /// When the first of these certificates ends, in seconds since 1970.
 fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
-    chain.iter().filter_map(|der| validity::validity(der)?.not_after).min()
+    chain
+        .iter()
+        .filter_map(|der| validity::validity(der)?.not_after)
+        .min()
 }
 
 // ---- files ----------------------------------------------------------------------------------------------------------
@@ -122,7 +144,11 @@ fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
 ///
 /// They cannot.
 pub fn check(files: &Tls) -> Result<(), TlsError> {
-    if files.is_on() { load(files).map(drop) } else { Ok(()) }
+    if files.is_on() {
+        load(files).map(drop)
+    } else {
+        Ok(())
+    }
 }
 
 /// Reads the files of a listener.
@@ -134,9 +160,24 @@ pub fn load(files: &Tls) -> Result<ServerConfig, TlsError> {
     let given = |path: &Path| !path.as_os_str().is_empty();
     match (given(&files.certificate), given(&files.key)) {
         (true, true) => {}
-        (true, false) => return Err(TlsError::Missing { key: "key", with: "certificate" }),
-        (false, true) => return Err(TlsError::Missing { key: "certificate", with: "key" }),
-        (false, false) => return Err(TlsError::Missing { key: "certificate", with: "client_ca" }),
+        (true, false) => {
+            return Err(TlsError::Missing {
+                key: "key",
+                with: "certificate",
+            });
+        }
+        (false, true) => {
+            return Err(TlsError::Missing {
+                key: "certificate",
+                with: "key",
+            });
+        }
+        (false, false) => {
+            return Err(TlsError::Missing {
+                key: "certificate",
+                with: "client_ca",
+            });
+        }
     }
     let provider = Arc::new(ring::default_provider());
     let certified = certified_key(files, &provider)?;
@@ -159,16 +200,24 @@ pub fn load(files: &Tls) -> Result<ServerConfig, TlsError> {
 pub fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let chain = certificates("certificate", &files.certificate)?;
     let bad_key = |reason: &dyn std::fmt::Display| unusable("key", &files.key, reason);
-    let key = PrivateKeyDer::from_pem_slice(&read("key", &files.key)?)
-        .map_err(|error| bad_key(&malformed(&error, "no private key in it (PEM, not encrypted)")))?;
-    let key = provider.key_provider.load_private_key(key).map_err(|error| bad_key(&error))?;
+    let key = PrivateKeyDer::from_pem_slice(&read("key", &files.key)?).map_err(|error| {
+        bad_key(&malformed(
+            &error,
+            "no private key in it (PEM, not encrypted)",
+        ))
+    })?;
+    let key = provider
+        .key_provider
+        .load_private_key(key)
+        .map_err(|error| bad_key(&error))?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         // Unknown: rustls cannot derive the public key of this kind of key.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
-        Err(rustls::Error::InconsistentKeys(_)) => {
-            Err(bad_key(&format_args!("not the key of the certificate in {}", files.certificate.display())))
-        }
+        Err(rustls::Error::InconsistentKeys(_)) => Err(bad_key(&format_args!(
+            "not the key of the certificate in {}",
+            files.certificate.display()
+        ))),
         Err(error) => Err(unusable("certificate", &files.certificate, error)),
     }
 }
@@ -177,37 +226,59 @@ pub fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<Certified
 pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("client_ca", path)? {
-        roots.add(certificate).map_err(|error| unusable("client_ca", path, error))?;
+        roots
+            .add(certificate)
+            .map_err(|error| unusable("client_ca", path, error))?;
     }
     Ok(roots)
 }
 
-fn client_verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider).build();
+fn client_verifier(
+    path: &Path,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider).build();
     verifier.map_err(|error| unusable("client_ca", path, error))
 }
 
 /// The certificates in a file; at least one.
-pub fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub fn certificates(
+    key: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(key, path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
         Ok(found) if found.is_empty() => Err(unusable(key, path, "no certificate in it (PEM)")),
-        found => found.map_err(|error| unusable(key, path, malformed(&error, "no certificate in it (PEM)"))),
+        found => found
+            .map_err(|error| unusable(key, path, malformed(&error, "no certificate in it (PEM)"))),
     }
 }
 
 fn malformed(error: &pem::Error, nothing: &'static str) -> &'static str {
-    if matches!(error, pem::Error::NoItemsFound) { nothing } else { "a section of it is cut off or malformed (PEM)" }
+    if matches!(error, pem::Error::NoItemsFound) {
+        nothing
+    } else {
+        "a section of it is cut off or malformed (PEM)"
+    }
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|reason| TlsError::Unreadable { key, path: path.to_owned(), reason })
+    fs::read(path).map_err(|reason| TlsError::Unreadable {
+        key,
+        path: path.to_owned(),
+        reason,
+    })
 }
 
 /// An error in the file of a key.
 pub fn unusable(key: &'static str, path: &Path, reason: impl ToString) -> TlsError {
-    TlsError::Unusable { key, path: path.to_owned(), reason: reason.to_string() }
+    TlsError::Unusable {
+        key,
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
 }
 
 // ---- the stream -----------------------------------------------------------------------------------------------------
@@ -247,9 +318,15 @@ impl TlsStream {
         if let Err(error) = self.session.process_new_packets() {
             // The alert names the reason to the peer, which may be gone.
             let _ = self.flush();
-            let is_stranger =
-                matches!(error, rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_));
-            let kind = if is_stranger { io::ErrorKind::PermissionDenied } else { io::ErrorKind::InvalidData };
+            let is_stranger = matches!(
+                error,
+                rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_)
+            );
+            let kind = if is_stranger {
+                io::ErrorKind::PermissionDenied
+            } else {
+                io::ErrorKind::InvalidData
+            };
             return Err(io::Error::new(kind, error));
         }
         Ok(true)
@@ -269,8 +346,15 @@ impl Stream for TlsStream {
             match self.receive() {
                 Ok(true) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Ok(false) | Err(_) if self.is_silent => return Err(io::ErrorKind::ConnectionAborted.into()),
-                Ok(false) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof")),
+                Ok(false) | Err(_) if self.is_silent => {
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
+                Ok(false) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "tls handshake eof",
+                    ));
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -105,7 +105,10 @@ struct Count(AtomicU64);
 impl Count {
     /// Cheaper than an addition that other writers could interrupt.
     fn add(&self, many: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(many), Ordering::Relaxed);
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(many),
+            Ordering::Relaxed,
+        );
     }
 
     fn read(&self) -> u64 {
@@ -138,7 +141,10 @@ impl Traffic {
 impl ThreadTraffic {
     /// The counts of one thread.
     pub(crate) const fn new(all: Arc<Traffic>) -> Self {
-        Self { all, own: Vec::new() }
+        Self {
+            all,
+            own: Vec::new(),
+        }
     }
 
     /// The thread's counts of a protocol.
@@ -214,7 +220,10 @@ impl Counts {
 }
 
 fn count_in<const N: usize>(counts: &[Count; N], names: [&str; N], name: &str) {
-    let index = names.iter().position(|other| *other == name).unwrap_or(N - 1);
+    let index = names
+        .iter()
+        .position(|other| *other == name)
+        .unwrap_or(N - 1);
     counts.get(index).into_iter().for_each(|count| count.add(1));
 }
 
@@ -227,7 +236,10 @@ mod tests {
     #[test]
     fn threads_are_added_up_by_protocol() {
         let all = Arc::<Traffic>::default();
-        let mut threads = [ThreadTraffic::new(Arc::clone(&all)), ThreadTraffic::new(Arc::clone(&all))];
+        let mut threads = [
+            ThreadTraffic::new(Arc::clone(&all)),
+            ThreadTraffic::new(Arc::clone(&all)),
+        ];
         for thread in &mut threads {
             let counts = thread.of("gearman");
             counts.opened();
@@ -239,15 +251,39 @@ mod tests {
         }
         let read = all.read();
         let [faktory, gearman] = ["faktory", "gearman"].map(|name| &read[name]);
-        assert_eq!((gearman.opened, gearman.received_bytes, gearman.commands, gearman.auth_failures), (2, 20, 6, 2));
+        assert_eq!(
+            (
+                gearman.opened,
+                gearman.received_bytes,
+                gearman.commands,
+                gearman.auth_failures
+            ),
+            (2, 20, 6, 2)
+        );
         assert_eq!(gearman.sent_bytes, 10);
-        assert_eq!((gearman.closed["wrong_password"], gearman.closed["peer_closed"]), (2, 0));
-        assert_eq!((faktory.refused["other"], faktory.refused.values().sum::<u64>()), (2, 2));
+        assert_eq!(
+            (
+                gearman.closed["wrong_password"],
+                gearman.closed["peer_closed"]
+            ),
+            (2, 0)
+        );
+        assert_eq!(
+            (
+                faktory.refused["other"],
+                faktory.refused.values().sum::<u64>()
+            ),
+            (2, 2)
+        );
     }
 
     #[test]
     fn every_reason_has_its_place() {
-        let limit = |what| Refusal::Limit { what, held: 1, limit: 1 };
+        let limit = |what| Refusal::Limit {
+            what,
+            held: 1,
+            limit: 1,
+        };
         let refusals = [
             limit(Capacity::Jobs),
             limit(Capacity::NameBytes),

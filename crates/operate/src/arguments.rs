@@ -59,9 +59,18 @@ impl Subcommand for Operate {
     fn augment_subcommands(grammar: clap::Command) -> clap::Command {
         // Their places are those in the whole grammar.
         let empty = || clap::Command::new("").next_display_order(None);
-        let (commands, options) = (Command::augment_subcommands(empty()), Ask::augment_args(empty()));
-        let options = OF_SERVE.iter().fold(options, |options, name| options.mut_arg(name, |option| option.hide(true)));
-        grammar.subcommands(commands.get_subcommands().map(|command| command.clone().args(options.get_arguments())))
+        let (commands, options) = (
+            Command::augment_subcommands(empty()),
+            Ask::augment_args(empty()),
+        );
+        let options = OF_SERVE.iter().fold(options, |options, name| {
+            options.mut_arg(name, |option| option.hide(true))
+        });
+        grammar.subcommands(
+            commands
+                .get_subcommands()
+                .map(|command| command.clone().args(options.get_arguments())),
+        )
     }
 
     fn augment_subcommands_for_update(grammar: clap::Command) -> clap::Command {
@@ -75,8 +84,13 @@ impl Subcommand for Operate {
 
 impl FromArgMatches for Operate {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let (_, own) = matches.subcommand().ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
-        Ok(Self { command: Command::from_arg_matches(matches)?, ask: Ask::from_arg_matches(own)? })
+        let (_, own) = matches
+            .subcommand()
+            .ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
+        Ok(Self {
+            command: Command::from_arg_matches(matches)?,
+            ask: Ask::from_arg_matches(own)?,
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -49,8 +49,19 @@ type Parameters = Vec<(String, Option<String>)>;
 impl Throttle {
     /// Whether no value is given: the throttle in force is asked for.
     pub(super) const fn is_question(&self) -> bool {
-        let Self { throttle, concurrency, per_worker, timeout, off, .. } = self;
-        throttle.is_none() && concurrency.is_none() && per_worker.is_none() && timeout.is_none() && !*off
+        let Self {
+            throttle,
+            concurrency,
+            per_worker,
+            timeout,
+            off,
+            ..
+        } = self;
+        throttle.is_none()
+            && concurrency.is_none()
+            && per_worker.is_none()
+            && timeout.is_none()
+            && !*off
     }
 
     pub(super) fn parameters(&self) -> Result<Parameters, Failure> {
@@ -63,8 +74,17 @@ impl Throttle {
             ]);
         };
         // The API has one name for what the file calls `worker`.
-        let named = |key: String| if key == "worker" { "per_worker".to_owned() } else { key };
-        Ok(parsed(throttle)?.into_iter().map(|(key, value)| (named(key), value)).collect())
+        let named = |key: String| {
+            if key == "worker" {
+                "per_worker".to_owned()
+            } else {
+                key
+            }
+        };
+        Ok(parsed(throttle)?
+            .into_iter()
+            .map(|(key, value)| (named(key), value))
+            .collect())
     }
 }
 
@@ -83,16 +103,35 @@ impl Limit {
 /// The throttle of a queue as it can be given back; `None`: it has none.
 pub(super) fn throttle_of(queue: &Value) -> Option<Value> {
     let throttle = queue.get("throttle")?.as_object()?;
-    let timeout = throttle.get("timeout_ms").and_then(Value::as_u64).map(|ms| Period::from_ms(ms).to_string().into());
+    let timeout = throttle
+        .get("timeout_ms")
+        .and_then(Value::as_u64)
+        .map(|ms| Period::from_ms(ms).to_string().into());
     let part = |name: &str| throttle.get(name).cloned().filter(|value| !value.is_null());
-    let parts = [("concurrency", part("concurrency")), ("worker", part("per_worker")), ("timeout", timeout)];
-    Some(Value::Object(parts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()))
+    let parts = [
+        ("concurrency", part("concurrency")),
+        ("worker", part("per_worker")),
+        ("timeout", timeout),
+    ];
+    Some(Value::Object(
+        parts
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+            .collect(),
+    ))
 }
 
 /// The limit of a queue as it can be given back; `None`: it has none.
 pub(super) fn limit_of(queue: &Value) -> Option<Value> {
-    let least = queue.get("jobs_max")?.as_object()?.values().filter_map(Value::as_u64).min()?;
-    Some(Value::Object([("jobs".to_owned(), least.into())].into_iter().collect()))
+    let least = queue
+        .get("jobs_max")?
+        .as_object()?
+        .values()
+        .filter_map(Value::as_u64)
+        .min()?;
+    Some(Value::Object(
+        [("jobs".to_owned(), least.into())].into_iter().collect(),
+    ))
 }
 
 /// The keys of an object of JSON.

@@ -94,12 +94,20 @@ impl Ask {
         match &self.url {
             Some(url) => {
                 let identity = self.client_certificate.clone().zip(self.client_key.clone());
-                Daemon::at(url, Files { ca: self.ca.clone(), identity })
+                Daemon::at(
+                    url,
+                    Files {
+                        ca: self.ca.clone(),
+                        identity,
+                    },
+                )
             }
-            None => data_dir(&self.settings).map(|named| match named == Config::default().data_dir {
-                true => Daemon::find(named),
-                false => Daemon::Directory(named),
-            }),
+            None => {
+                data_dir(&self.settings).map(|named| match named == Config::default().data_dir {
+                    true => Daemon::find(named),
+                    false => Daemon::Directory(named),
+                })
+            }
         }
     }
 
@@ -131,44 +139,76 @@ impl Daemon {
             }
         }
         let url = format!("http://{LOOPBACK}");
-        match (std::net::TcpStream::connect_timeout(&LOOPBACK, CONNECT_MAX), Self::at(&url, Files::default())) {
+        match (
+            std::net::TcpStream::connect_timeout(&LOOPBACK, CONNECT_MAX),
+            Self::at(&url, Files::default()),
+        ) {
             (Ok(_), Ok(daemon)) => return daemon,
             (Err(why), _) => tried.push(format!("{url} ({})", plain(&why))),
             (Ok(_), Err(_)) => {}
         }
-        Self::Nowhere { here, tried: tried.join(", "), is_denied }
+        Self::Nowhere {
+            here,
+            tried: tried.join(", "),
+            is_denied,
+        }
     }
 
     /// Reads an address: `http://localhost:7420`, `https://queue.example/windlass`.
     pub(crate) fn at(url: &str, files: Files) -> Result<Self, Failure> {
-        let wrong = || failure(format!("--url {url}: http://HOST:PORT or https://HOST/PATH expected"));
+        let wrong = || {
+            failure(format!(
+                "--url {url}: http://HOST:PORT or https://HOST/PATH expected"
+            ))
+        };
         let uri: Uri = url.parse().map_err(|_| wrong())?;
         let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
         if !is_known || uri.host().is_none() || uri.query().is_some() {
             return Err(wrong());
         }
         if files != Files::default() && uri.scheme_str() == Some("http") {
-            return Err(failure(format!("--url {url} is without TLS: --ca and --client-certificate have no effect")));
+            return Err(failure(format!(
+                "--url {url} is without TLS: --ca and --client-certificate have no effect"
+            )));
         }
         Ok(Self::Url(uri, files))
     }
 
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         match self {
-            Self::Nowhere { tried, is_denied, .. } => Err(nowhere(tried, *is_denied)),
+            Self::Nowhere {
+                tried, is_denied, ..
+            } => Err(nowhere(tried, *is_denied)),
             Self::Directory(directory) => {
                 let path = directory.join(SOCKET);
-                let stream = UnixStream::connect(&path).await.map_err(|error| no_daemon(&path, &error))?;
+                let stream = UnixStream::connect(&path)
+                    .await
+                    .map_err(|error| no_daemon(&path, &error))?;
                 Client::over(stream, "localhost".to_owned(), String::new()).await
             }
             Self::Url(uri, files) => {
                 let is_tls = uri.scheme_str() == Some("https");
                 let usual = if is_tls { 443 } else { 80 };
-                let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(usual));
-                let (name, prefix) = (host.trim_matches(['[', ']']), uri.path().trim_end_matches('/').to_owned());
+                let (host, port) = (
+                    uri.host().unwrap_or_default(),
+                    uri.port_u16().unwrap_or(usual),
+                );
+                let (name, prefix) = (
+                    host.trim_matches(['[', ']']),
+                    uri.path().trim_end_matches('/').to_owned(),
+                );
                 // A proxy may know the name alone.
-                let header = if port == usual { host.to_owned() } else { format!("{host}:{port}") };
-                let silent = |error| failure(format!("no daemon answers at {uri}: {}", tls::plain(&error)));
+                let header = if port == usual {
+                    host.to_owned()
+                } else {
+                    format!("{host}:{port}")
+                };
+                let silent = |error| {
+                    failure(format!(
+                        "no daemon answers at {uri}: {}",
+                        tls::plain(&error)
+                    ))
+                };
                 let stream = TcpStream::connect((name, port)).await.map_err(silent)?;
                 if is_tls {
                     let stream = files.tls()?.connect(name, stream).await.map_err(silent)?;
@@ -182,25 +222,42 @@ impl Daemon {
 
 impl Files {
     fn tls(&self) -> Result<Tls, Failure> {
-        let identity = self.identity.as_ref().map(|(certificate, key)| Identity { certificate, key });
+        let identity = self
+            .identity
+            .as_ref()
+            .map(|(certificate, key)| Identity { certificate, key });
         Tls::new(self.ca.as_deref(), identity)
     }
 }
 
 /// Who may use a daemon's socket.
-const WHO_MAY: &str = "Only the daemon's user and its group may use this socket; --url and --login are for others";
+const WHO_MAY: &str =
+    "Only the daemon's user and its group may use this socket; --url and --login are for others";
 
 fn nowhere(tried: &str, is_denied: bool) -> Failure {
-    let advice =
-        if is_denied { WHO_MAY } else { "Name its data directory with --data-dir or -c, or its address with --url" };
+    let advice = if is_denied {
+        WHO_MAY
+    } else {
+        "Name its data directory with --data-dir or -c, or its address with --url"
+    };
     let reason = format!("no daemon answers at {tried}. {advice}");
-    if is_denied { Failure::Source { file: PACKAGED.into(), reason } } else { failure(reason) }
+    if is_denied {
+        Failure::Source {
+            file: PACKAGED.into(),
+            reason,
+        }
+    } else {
+        failure(reason)
+    }
 }
 
 fn no_daemon(path: &Path, error: &std::io::Error) -> Failure {
     if error.kind() == ErrorKind::PermissionDenied {
         let reason = format!("{}. {WHO_MAY}", plain(error));
-        return Failure::Source { file: path.to_owned(), reason };
+        return Failure::Source {
+            file: path.to_owned(),
+            reason,
+        };
     }
     failure(format!(
         "no daemon answers at {}: {}. Name its data directory with --data-dir or -c, or its address with --url",
@@ -215,10 +272,18 @@ impl Client {
         host: String,
         prefix: String,
     ) -> Result<Self, Failure> {
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(failure)?;
         // Its end shows in the answers.
         tokio::spawn(connection);
-        Ok(Self { sender, host, prefix, login: None, refusal: None })
+        Ok(Self {
+            sender,
+            host,
+            prefix,
+            login: None,
+            refusal: None,
+        })
     }
 
     /// Logs in with what a file contains: a token, or `NAME:PASSWORD`.
@@ -227,8 +292,10 @@ impl Client {
     ///
     /// The file cannot be read, or contains neither.
     pub(crate) fn log_in(&mut self, file: &Path) -> Result<(), Failure> {
-        let named =
-            |error: &dyn Display| Failure::Source { file: file.to_owned(), reason: format!("--login: {error}") };
+        let named = |error: &dyn Display| Failure::Source {
+            file: file.to_owned(),
+            reason: format!("--login: {error}"),
+        };
         let text = std::fs::read_to_string(file).map_err(|error| named(&error))?;
         let value = match text.trim() {
             pair if pair.contains(':') => format!("Basic {}", STANDARD.encode(pair)),
@@ -245,10 +312,23 @@ impl Client {
     /// # Errors
     ///
     /// There is no answer, or the daemon refuses. Its reason is the text.
-    pub(crate) async fn send(&mut self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<Answer, Failure> {
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Answer, Failure> {
         let response = self.ask(method, path, body.into()).await?;
         let is_new = response.status() == StatusCode::CREATED;
-        Ok(Answer { is_new, body: response.into_body().collect().await.map_err(failure)?.to_bytes() })
+        Ok(Answer {
+            is_new,
+            body: response
+                .into_body()
+                .collect()
+                .await
+                .map_err(failure)?
+                .to_bytes(),
+        })
     }
 
     /// The same, for an answer that is too long to be kept.
@@ -260,9 +340,17 @@ impl Client {
         Ok(self.ask(method, path, Bytes::new()).await?.into_body())
     }
 
-    async fn ask(&mut self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
+    async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, Failure> {
         let uri = format!("{}/api/v1{path}", self.prefix);
-        let mut request = Request::builder().method(method).uri(uri).header(header::HOST, &self.host);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(header::HOST, &self.host);
         if let Some(login) = &self.login {
             request = request.header(header::AUTHORIZATION, login);
         }
@@ -274,7 +362,12 @@ impl Client {
             return Ok(response);
         }
         self.refusal = Some(status);
-        let body = response.into_body().collect().await.map_err(failure)?.to_bytes();
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(failure)?
+            .to_bytes();
         Err(refused(status, path, &body))
     }
 
@@ -292,11 +385,18 @@ impl Client {
     }
 
     /// Sends one of several changes: an error names the thing that it is about.
-    pub(crate) async fn change(&mut self, thing: &str, method: Method, path: &str) -> Result<Answer, Failure> {
-        self.send(method, path, Bytes::new()).await.map_err(|why| match why.to_string() {
-            why if why.contains(thing) => failure(why),
-            why => failure(format!("{thing}: {why}")),
-        })
+    pub(crate) async fn change(
+        &mut self,
+        thing: &str,
+        method: Method,
+        path: &str,
+    ) -> Result<Answer, Failure> {
+        self.send(method, path, Bytes::new())
+            .await
+            .map_err(|why| match why.to_string() {
+                why if why.contains(thing) => failure(why),
+                why => failure(format!("{thing}: {why}")),
+            })
     }
 
     /// The number of a job that has this number, or is known by this name. A name that is given twice is refused.
@@ -305,31 +405,46 @@ impl Client {
             return Ok(number);
         }
         let found = self.get(&format!("/search?q={}", encoded(name))).await?;
-        let jobs: Vec<u64> =
-            found.get("jobs").and_then(|it| serde_json::from_value(it.clone()).ok()).unwrap_or_default();
+        let jobs: Vec<u64> = found
+            .get("jobs")
+            .and_then(|it| serde_json::from_value(it.clone()).ok())
+            .unwrap_or_default();
         match jobs.as_slice() {
-            [] => Err(failure(format!("there is no job {name}: a job that has ended is forgotten"))),
+            [] => Err(failure(format!(
+                "there is no job {name}: a job that has ended is forgotten"
+            ))),
             [one] => Ok(*one),
             many => {
                 let many: Vec<String> = many.iter().map(u64::to_string).collect();
-                Err(failure(format!("several jobs are called {name}: {}", many.join(", "))))
+                Err(failure(format!(
+                    "several jobs are called {name}: {}",
+                    many.join(", ")
+                )))
             }
         }
     }
 
     /// All rows of a listing, as far as `rows_max`. The answers have the listing's name for them.
-    pub(crate) async fn rows(&mut self, path: &str, rows_max: usize) -> Result<Vec<Value>, Failure> {
+    pub(crate) async fn rows(
+        &mut self,
+        path: &str,
+        rows_max: usize,
+    ) -> Result<Vec<Value>, Failure> {
         const PAGE_MAX: usize = 1_000;
         let name = path.split('?').next().unwrap_or_default();
         let (mut all, mut cursor) = (Vec::new(), String::new());
         while all.len() < rows_max {
             let limit = PAGE_MAX.min(rows_max - all.len());
             let joint = if path.contains('?') { '&' } else { '?' };
-            let mut page = self.get(&format!("{path}{joint}limit={limit}{cursor}")).await?;
+            let mut page = self
+                .get(&format!("{path}{joint}limit={limit}{cursor}"))
+                .await?;
             if let Some(Value::Array(found)) = page.pointer_mut(name).map(Value::take) {
                 all.extend(found);
             }
-            let Some(next) = page.get("next").and_then(Value::as_str) else { break };
+            let Some(next) = page.get("next").and_then(Value::as_str) else {
+                break;
+            };
             cursor = format!("&cursor={next}");
         }
         Ok(all)
@@ -339,7 +454,10 @@ impl Client {
 impl Answer {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_slice(&self.body).map_err(|error| {
-            failure(format!("the daemon's answer cannot be read: {}", Words::JSON.of(&error.to_string())))
+            failure(format!(
+                "the daemon's answer cannot be read: {}",
+                Words::JSON.of(&error.to_string())
+            ))
         })
     }
 }
@@ -347,7 +465,9 @@ impl Answer {
 /// A request without an answer.
 fn unheard(why: hyper::Error) -> Failure {
     match why.is_parse() {
-        true => failure("what answers does not speak HTTP: another port, or https:// if it speaks TLS"),
+        true => {
+            failure("what answers does not speak HTTP: another port, or https:// if it speaks TLS")
+        }
         false => failure(format!("the connection ended without an answer: {why}")),
     }
 }
@@ -371,14 +491,23 @@ pub(crate) fn failure(reason: impl ToString) -> Failure {
 
 /// What runs a command's requests.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failure)
 }
 
 /// A path with the parameters that are given.
 pub(crate) fn with_query(path: &str, parameters: &[(impl Display, Option<String>)]) -> String {
-    let given = parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?))));
+    let given = parameters
+        .iter()
+        .filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?))));
     let given: Vec<String> = given.collect();
-    if given.is_empty() { path.to_owned() } else { format!("{path}?{}", given.join("&")) }
+    if given.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{}", given.join("&"))
+    }
 }
 
 /// A name within a path or a query.
@@ -393,7 +522,13 @@ mod tests {
 
     #[test]
     fn names_in_paths() {
-        let table = [("mails", "mails"), ("a/b?c", "a%2Fb%3Fc"), ("..", "%2E%2E"), ("ü", "%C3%BC"), ("a b", "a%20b")];
+        let table = [
+            ("mails", "mails"),
+            ("a/b?c", "a%2Fb%3Fc"),
+            ("..", "%2E%2E"),
+            ("ü", "%C3%BC"),
+            ("a b", "a%20b"),
+        ];
         for (name, text) in table {
             assert_eq!(encoded(name), text);
         }
@@ -401,16 +536,32 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let urls =
-            ["http://localhost:7420", "http://[::1]:7420/", "http://localhost", "https://queue.example/windlass"];
+        let urls = [
+            "http://localhost:7420",
+            "http://[::1]:7420/",
+            "http://localhost",
+            "https://queue.example/windlass",
+        ];
         for url in urls {
             assert!(Daemon::at(url, Files::default()).is_ok(), "{url}");
         }
-        for url in ["localhost:7420", "ftp://localhost:7420", "http://", "unix:/x", "http://h/?a"] {
+        for url in [
+            "localhost:7420",
+            "ftp://localhost:7420",
+            "http://",
+            "unix:/x",
+            "http://h/?a",
+        ] {
             assert!(Daemon::at(url, Files::default()).is_err(), "{url}");
         }
         let (ca, file) = (Some("ca.pem".into()), || "own.pem".into());
-        for files in [Files { ca, identity: None }, Files { ca: None, identity: Some((file(), file())) }] {
+        for files in [
+            Files { ca, identity: None },
+            Files {
+                ca: None,
+                identity: Some((file(), file())),
+            },
+        ] {
             assert!(Daemon::at("https://h", files.clone()).is_ok());
             assert!(Daemon::at("http://h", files).is_err());
         }

@@ -35,17 +35,35 @@ fn source(command: &str, argument: &str) -> Option<Source> {
 
 /// The names for an argument of a command, each with an explanation; none if the daemon that `asker` asks does not answer
 /// soon.
-pub fn names(asker: &Operate, command: &str, argument: &str, data_dir: DataDir) -> Vec<(String, String)> {
-    let Some((path, name, about)) = source(command, argument) else { return Vec::new() };
+pub fn names(
+    asker: &Operate,
+    command: &str,
+    argument: &str,
+    data_dir: DataDir,
+) -> Vec<(String, String)> {
+    let Some((path, name, about)) = source(command, argument) else {
+        return Vec::new();
+    };
     let found = runtime().map(|runtime| {
-        runtime.block_on(async { tokio::time::timeout(WAIT_MAX, rows(&asker.ask, path, data_dir)).await })
+        runtime.block_on(async {
+            tokio::time::timeout(WAIT_MAX, rows(&asker.ask, path, data_dir)).await
+        })
     });
     let rows = found.ok().and_then(Result::ok).unwrap_or_default();
     let named = |row: &Value| {
         let about = about.iter().map(|place| printable(&text(at(row, place))));
-        (text(at(row, name)), about.filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" "))
+        (
+            text(at(row, name)),
+            about
+                .filter(|it| !it.is_empty())
+                .collect::<Vec<_>>()
+                .join(" "),
+        )
     };
-    rows.iter().map(named).filter(|(name, _)| is_plain(name)).collect()
+    rows.iter()
+        .map(named)
+        .filter(|(name, _)| is_plain(name))
+        .collect()
 }
 
 async fn rows(ask: &Ask, path: &str, data_dir: DataDir) -> Vec<Value> {
@@ -70,7 +88,10 @@ mod tests {
         for name in ["mails", "app:mails", "a/b.c", "worker-05@host", "7"] {
             assert!(is_plain(name), "{name}");
         }
-        for name in ["", "a b", "$(id)", "`id`", "-x", "a;b", "a\nb", "~root", "*", "a'b", "ü", "a\tb", "{a,b}"] {
+        for name in [
+            "", "a b", "$(id)", "`id`", "-x", "a;b", "a\nb", "~root", "*", "a'b", "ü", "a\tb",
+            "{a,b}",
+        ] {
             assert!(!is_plain(name), "{name}");
         }
     }

@@ -48,12 +48,23 @@ impl Export {
     pub fn run(&self, data_dir: DataDir) -> Result<(), Failure> {
         let daemon = self.ask.daemon(data_dir)?;
         let output = self.output.as_deref();
-        let named =
-            |why: io::Error| failure(format!("{}: {}", output.unwrap_or(Path::new("-")).display(), plain(&why)));
+        let named = |why: io::Error| {
+            failure(format!(
+                "{}: {}",
+                output.unwrap_or(Path::new("-")).display(),
+                plain(&why)
+            ))
+        };
         let mut lines = Lines::open(output).map_err(named)?;
         match &daemon {
-            Daemon::Directory(directory) | Daemon::Nowhere { here: directory, .. } if !is_served(directory) => {
-                let config = Config { data_dir: directory.clone(), ..Config::default() };
+            Daemon::Directory(directory)
+            | Daemon::Nowhere {
+                here: directory, ..
+            } if !is_served(directory) => {
+                let config = Config {
+                    data_dir: directory.clone(),
+                    ..Config::default()
+                };
                 windlass_daemon::export::export(&config, &mut lines)?;
             }
             Daemon::Directory(_) | Daemon::Url(..) | Daemon::Nowhere { .. } => {
@@ -71,15 +82,23 @@ impl Export {
 fn is_served(directory: &Path) -> bool {
     match UnixStream::connect(directory.join(SOCKET)) {
         Ok(_) => true,
-        Err(why) => !matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused),
+        Err(why) => !matches!(
+            why.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+        ),
     }
 }
 
 /// Writes the lines of a daemon that runs.
 async fn fetch(ask: &Ask, daemon: &Daemon, lines: &mut Lines) -> Result<(), Failure> {
-    let mut body = ask.connect_to(daemon).await?.stream(Method::GET, "/export").await?;
+    let mut body = ask
+        .connect_to(daemon)
+        .await?
+        .stream(Method::GET, "/export")
+        .await?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|why| Failure::Incomplete(format!("the export was cut short: {why}")))?;
+        let frame =
+            frame.map_err(|why| Failure::Incomplete(format!("the export was cut short: {why}")))?;
         if let Ok(chunk) = frame.into_data() {
             lines.write_all(&chunk).map_err(|why| cannot_write(&why))?;
         }
@@ -112,16 +131,35 @@ impl Lines {
                 (Box::new(File::options().write(true).open(path)?), None)
             }
             Some(path) => {
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                let folder = path
+                    .parent()
+                    .filter(|folder| !folder.as_os_str().is_empty())
+                    .unwrap_or(Path::new("."));
                 folder.metadata()?;
-                let (prefix, mut builder) = (path.file_name().unwrap_or_default(), tempfile::Builder::new());
+                let (prefix, mut builder) = (
+                    path.file_name().unwrap_or_default(),
+                    tempfile::Builder::new(),
+                );
                 // Its error has a path that the user has not typed.
-                let file = builder.prefix(prefix).suffix(".part").tempfile_in(folder).map_err(|why| why.kind())?;
-                (Box::new(file.as_file().try_clone()?), Some((file, path.to_owned())))
+                let file = builder
+                    .prefix(prefix)
+                    .suffix(".part")
+                    .tempfile_in(folder)
+                    .map_err(|why| why.kind())?;
+                (
+                    Box::new(file.as_file().try_clone()?),
+                    Some((file, path.to_owned())),
+                )
             }
         };
         let (first, last) = (Vec::new(), Vec::new());
-        Ok(Self { to: io::BufWriter::new(to), file, first, last, counter: Counter::of("lines exported") })
+        Ok(Self {
+            to: io::BufWriter::new(to),
+            file,
+            first,
+            last,
+            counter: Counter::of("lines exported"),
+        })
     }
 
     fn complete(&mut self) -> io::Result<()> {
@@ -135,17 +173,31 @@ impl Lines {
 
     /// Completes the output. Returns a summary.
     fn finish(mut self) -> Result<String, Failure> {
-        let line =
-            |bytes: Option<&[u8]>| serde_json::from_slice::<Value>(bytes.unwrap_or_default()).unwrap_or_default();
+        let line = |bytes: Option<&[u8]>| {
+            serde_json::from_slice::<Value>(bytes.unwrap_or_default()).unwrap_or_default()
+        };
         let heading = line(self.first.split(|byte| *byte == b'\n').next());
-        let ending = line(self.last.strip_suffix(b"\n").and_then(|last| last.rsplit(|byte| *byte == b'\n').next()));
+        let ending = line(
+            self.last
+                .strip_suffix(b"\n")
+                .and_then(|last| last.rsplit(|byte| *byte == b'\n').next()),
+        );
         if ending.get("export_end").is_none() {
-            return Err(Failure::Incomplete("the export was cut short: its last line is missing".to_owned()));
+            return Err(Failure::Incomplete(
+                "the export was cut short: its last line is missing".to_owned(),
+            ));
         }
         self.complete().map_err(|why| cannot_write(&why))?;
         drop(self.counter);
-        let things = [("/jobs", "job"), ("/queues", "queue"), ("/schedules", "schedule"), ("/batches", "batch")];
-        let things = things.map(|(place, thing)| many(at(&ending, place), thing)).join(", ");
+        let things = [
+            ("/jobs", "job"),
+            ("/queues", "queue"),
+            ("/schedules", "schedule"),
+            ("/batches", "batch"),
+        ];
+        let things = things
+            .map(|(place, thing)| many(at(&ending, place), thing))
+            .join(", ");
         Ok(format!("{things} as of commit {}", at(&heading, "/commit")))
     }
 }
@@ -156,9 +208,15 @@ impl Write for Lines {
         if !self.first.contains(&b'\n') {
             self.first.extend_from_slice(bytes);
         }
-        self.last.extend_from_slice(bytes.get(bytes.len().saturating_sub(LAST_BYTES)..).unwrap_or_default());
-        self.last.drain(..self.last.len().saturating_sub(LAST_BYTES));
-        self.counter.add(bytes.iter().filter(|byte| **byte == b'\n').count() as u64);
+        self.last.extend_from_slice(
+            bytes
+                .get(bytes.len().saturating_sub(LAST_BYTES)..)
+                .unwrap_or_default(),
+        );
+        self.last
+            .drain(..self.last.len().saturating_sub(LAST_BYTES));
+        self.counter
+            .add(bytes.iter().filter(|byte| **byte == b'\n').count() as u64);
         Ok(bytes.len())
     }
 
@@ -176,7 +234,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let folders = [(dir.path().join("missing"), "no such file or directory"), (file, "not a directory")];
+        let folders = [
+            (dir.path().join("missing"), "no such file or directory"),
+            (file, "not a directory"),
+        ];
         for (folder, expected) in folders {
             let error = Lines::open(Some(&folder.join("e.jsonl"))).err().unwrap();
             assert_eq!(plain(&error), expected);

@@ -26,8 +26,14 @@ const IDS_MAX: usize = 500;
 impl Conditions {
     /// Shows dead or retrying jobs by error and kind.
     pub(super) async fn failures(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        let found = operator.client.get(&with_query("/dead", &self.parameters())).await?;
-        let groups = at(&found, "/groups").as_array().cloned().unwrap_or_default();
+        let found = operator
+            .client
+            .get(&with_query("/dead", &self.parameters()))
+            .await?;
+        let groups = at(&found, "/groups")
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         if groups.is_empty() {
             self.check_queue(&mut operator.client).await?;
         }
@@ -37,18 +43,32 @@ impl Conditions {
         };
         operator.rows(columns, &groups)?;
         if *at(&found, "/is_complete") == false {
-            let _ = writeln!(io::stderr(), "there are more: these are the errors of the jobs that {which}");
+            let _ = writeln!(
+                io::stderr(),
+                "there are more: these are the errors of the jobs that {which}"
+            );
         }
         if let Some(others @ 1..) = at(&found, "/other_jobs").as_u64() {
-            let _ = writeln!(io::stderr(), "of further errors and kinds: {}", counted(others, "job"));
+            let _ = writeln!(
+                io::stderr(),
+                "of further errors and kinds: {}",
+                counted(others, "job")
+            );
         }
         Ok(())
     }
 
     /// Refuses a queue that does not exist: nothing was found, and its name may be a mistake.
     async fn check_queue(&self, client: &mut Client) -> Result<(), Failure> {
-        match self.parameters().into_iter().find(|(name, _)| *name == "queue") {
-            Some((_, Some(queue))) => client.get(&format!("/queues/{}", encoded(&queue))).await.map(drop),
+        match self
+            .parameters()
+            .into_iter()
+            .find(|(name, _)| *name == "queue")
+        {
+            Some((_, Some(queue))) => client
+                .get(&format!("/queues/{}", encoded(&queue)))
+                .await
+                .map(drop),
             _ => Ok(()),
         }
     }
@@ -60,15 +80,30 @@ impl Conditions {
 
 impl Jobs {
     pub(super) async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        let parameters = [self.conditions.parameters(), vec![("order", self.order.clone())]].concat();
+        let parameters = [
+            self.conditions.parameters(),
+            vec![("order", self.order.clone())],
+        ]
+        .concat();
         let path = with_query("/jobs", &parameters);
-        let rows_max = if self.limit == 0 { usize::MAX } else { self.limit };
-        let looked_at = if self.by.sort.is_some() { rows_max.max(SORTED_MAX) } else { rows_max };
+        let rows_max = if self.limit == 0 {
+            usize::MAX
+        } else {
+            self.limit
+        };
+        let looked_at = if self.by.sort.is_some() {
+            rows_max.max(SORTED_MAX)
+        } else {
+            rows_max
+        };
         let mut rows = operator.client.rows(&path, looked_at).await?;
         if rows.is_empty() {
             self.conditions.check_queue(&mut operator.client).await?;
         }
-        self.by.sort.iter().try_for_each(|column| sort(JOBS, &mut rows, column))?;
+        self.by
+            .sort
+            .iter()
+            .try_for_each(|column| sort(JOBS, &mut rows, column))?;
         rows.truncate(rows_max);
         operator.rows(JOBS, &rows)
     }
@@ -84,14 +119,22 @@ impl SomeJobs {
     ) -> Result<(), Failure> {
         let anew = anew.filter(|it| it.rate.is_some() || it.to.is_some());
         if !self.is_list() || anew.is_some() {
-            let changed = self.change_many(&mut operator.client, (action, anew), self.dry_run).await?;
+            let changed = self
+                .change_many(&mut operator.client, (action, anew), self.dry_run)
+                .await?;
             let shown = json!({"changed": changed, "dry_run": self.dry_run});
             return operator.show(&shown, shown_change);
         }
         let mut rows = Vec::new();
         for id in &self.ids {
             let path = format!("/jobs/{id}/{action}");
-            rows.push(operator.client.change(&format!("job {id}"), Method::POST, &path).await?.json()?);
+            rows.push(
+                operator
+                    .client
+                    .change(&format!("job {id}"), Method::POST, &path)
+                    .await?
+                    .json()?,
+            );
         }
         operator.rows(JOBS, &rows)
     }
@@ -109,17 +152,34 @@ impl SomeJobs {
         dry_run: bool,
     ) -> Result<u64, Failure> {
         if self.ids.is_empty() && self.conditions.is_empty() && !self.all {
-            return Err(failure("which jobs? Give their numbers, conditions, or --all"));
+            return Err(failure(
+                "which jobs? Give their numbers, conditions, or --all",
+            ));
         }
-        let (mut changed, counter) = (0, Counter::of(if dry_run { "jobs counted" } else { "jobs changed" }));
-        let numbers = |ids: &[u64]| Some(ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
-        let lists = if self.ids.is_empty() { vec![None] } else { self.ids.chunks(IDS_MAX).map(numbers).collect() };
+        let (mut changed, counter) = (
+            0,
+            Counter::of(if dry_run {
+                "jobs counted"
+            } else {
+                "jobs changed"
+            }),
+        );
+        let numbers =
+            |ids: &[u64]| Some(ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
+        let lists = if self.ids.is_empty() {
+            vec![None]
+        } else {
+            self.ids.chunks(IDS_MAX).map(numbers).collect()
+        };
         let rate = anew.and_then(|it| it.rate);
         let mut delay_ms = rate.map(|_| 0);
         for ids in lists {
             let mut cursor = None;
             loop {
-                let step = STEP.min(self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(changed)));
+                let step = STEP.min(
+                    self.limit
+                        .map_or(u64::MAX, |limit| limit.saturating_sub(changed)),
+                );
                 if step == 0 {
                     return Ok(changed);
                 }
@@ -134,12 +194,17 @@ impl SomeJobs {
                     ("delay_ms", delay_ms.map(|ms| ms.to_string())),
                     ("to", anew.and_then(|it| it.to.clone())),
                 ]);
-                let answer: Value = client.post(&with_query(&format!("/jobs/{action}"), &parameters)).await?.json()?;
+                let answer: Value = client
+                    .post(&with_query(&format!("/jobs/{action}"), &parameters))
+                    .await?
+                    .json()?;
                 let more = at(&answer, "/changed").as_u64().unwrap_or_default();
                 changed += more;
                 counter.add(more);
                 delay_ms = at(&answer, "/delay_ms").as_u64();
-                let Some(next) = at(&answer, "/next").as_str() else { break };
+                let Some(next) = at(&answer, "/next").as_str() else {
+                    break;
+                };
                 cursor = Some(next.to_owned());
             }
         }
@@ -148,7 +213,11 @@ impl SomeJobs {
 }
 
 fn shown_change(answer: &Value) -> String {
-    let done = if *at(answer, "/dry_run") == true { "would change" } else { "changed" };
+    let done = if *at(answer, "/dry_run") == true {
+        "would change"
+    } else {
+        "changed"
+    };
     format!("{} {done}\n", many(at(answer, "/changed"), "job"))
 }
 
@@ -161,7 +230,11 @@ impl RetriedJobs {
 
 impl LosingJobs {
     /// Removes jobs: asks first, with their number.
-    pub(super) async fn change(&self, operator: &mut Operator<'_>, action: &str) -> Result<(), Failure> {
+    pub(super) async fn change(
+        &self,
+        operator: &mut Operator<'_>,
+        action: &str,
+    ) -> Result<(), Failure> {
         let jobs = &self.jobs;
         if jobs.dry_run {
             return jobs.change(operator, action, None).await;
@@ -169,7 +242,10 @@ impl LosingJobs {
         let many = match (jobs.is_list(), self.yes) {
             (true, _) => jobs.ids.len() as u64,
             (false, true) => 0,
-            (false, false) => jobs.change_many(&mut operator.client, (action, None), true).await?,
+            (false, false) => {
+                jobs.change_many(&mut operator.client, (action, None), true)
+                    .await?
+            }
         };
         confirm(self.yes, &format!("Remove {}?", counted(many, "job")))?;
         if !jobs.is_list() {
@@ -180,7 +256,10 @@ impl LosingJobs {
                 "delete" => (Method::DELETE, format!("/jobs/{id}")),
                 action => (Method::POST, format!("/jobs/{id}/{action}")),
             };
-            operator.client.change(&format!("job {id}"), method, &path).await?;
+            operator
+                .client
+                .change(&format!("job {id}"), method, &path)
+                .await?;
         }
         Ok(())
     }

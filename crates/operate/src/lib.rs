@@ -30,7 +30,9 @@ use windlass_config::counted;
 use windlass_daemon::Failure;
 
 pub use self::arguments::{Ask, Check, Operate};
-use self::arguments::{ClusterAction, Command, LosingQueue, Push, ScheduleAction, SomeQueues, Take, Worker};
+use self::arguments::{
+    ClusterAction, Command, LosingQueue, Push, ScheduleAction, SomeQueues, Take, Worker,
+};
 pub use self::client::DataDir;
 use self::client::{Answer, encoded, failure, runtime, with_query};
 pub use self::complete::names;
@@ -50,12 +52,20 @@ use self::terminal::{confirm, print_bytes};
 pub fn run(command: &Operate, data_dir: DataDir) -> Result<(), Failure> {
     runtime()?.block_on(async {
         let client = command.ask.connect(data_dir).await?;
-        Operator { ask: &command.ask, client }.run(&command.command, data_dir).await
+        Operator {
+            ask: &command.ask,
+            client,
+        }
+        .run(&command.command, data_dir)
+        .await
     })
 }
 
 impl Operator<'_> {
-    #[cfg_attr(not(feature = "top"), expect(unused_variables, reason = "only top connects again"))]
+    #[cfg_attr(
+        not(feature = "top"),
+        expect(unused_variables, reason = "only top connects again")
+    )]
     async fn run(&mut self, command: &Command, data_dir: DataDir) -> Result<(), Failure> {
         match command {
             #[cfg(feature = "top")]
@@ -65,14 +75,22 @@ impl Operator<'_> {
             Command::Workers(by) => self.list(WORKERS, "/workers", by).await,
             Command::Jobs(jobs) => jobs.run(self).await,
             Command::Dead(conditions) => conditions.failures(self).await,
-            Command::Kinds { span, by } => self.list(KINDS, &format!("/kinds?span={span}"), by).await,
+            Command::Kinds { span, by } => {
+                self.list(KINDS, &format!("/kinds?span={span}"), by).await
+            }
             Command::Job { id, body: false } => {
                 let id = self.client.job(id).await?;
                 self.object(&format!("/jobs/{id}"), show::job).await
             }
             Command::Job { id, body: true } => {
                 let id = self.client.job(id).await?;
-                print_bytes(&self.client.send(Method::GET, &format!("/jobs/{id}/body"), Bytes::new()).await?.body)
+                print_bytes(
+                    &self
+                        .client
+                        .send(Method::GET, &format!("/jobs/{id}/body"), Bytes::new())
+                        .await?
+                        .body,
+                )
             }
             Command::Retry(jobs) => jobs.change(self).await,
             Command::Kill(jobs) => jobs.change(self, "kill", None).await,
@@ -83,24 +101,54 @@ impl Operator<'_> {
             Command::Remove(queue) => queue.remove(self).await,
             Command::Pause(queues) => queues.change(self, "pause").await,
             Command::Resume(queues) => queues.change(self, "resume").await,
-            Command::Throttle(it) if it.is_question() => self.rule(&it.queue, "throttle", bounds::throttle_of).await,
-            Command::Limit(it) if it.is_question() => self.rule(&it.queue, "limit", bounds::limit_of).await,
-            Command::Policy { queue, policy: None, off: false } => {
-                let policy = self.client.get(&format!("/queues/{}/policy", encoded(queue))).await?;
+            Command::Throttle(it) if it.is_question() => {
+                self.rule(&it.queue, "throttle", bounds::throttle_of).await
+            }
+            Command::Limit(it) if it.is_question() => {
+                self.rule(&it.queue, "limit", bounds::limit_of).await
+            }
+            Command::Policy {
+                queue,
+                policy: None,
+                off: false,
+            } => {
+                let policy = self
+                    .client
+                    .get(&format!("/queues/{}/policy", encoded(queue)))
+                    .await?;
                 self.show(&policy, |policy| show::policy(queue, policy))
             }
-            Command::Throttle(it) => self.set(&it.queue, "throttle", it.off, (&it.parameters()?, Vec::new())).await,
-            Command::Keys { queue } => self.object(&format!("/queues/{}/keys", encoded(queue)), show::keys).await,
+            Command::Throttle(it) => {
+                self.set(
+                    &it.queue,
+                    "throttle",
+                    it.off,
+                    (&it.parameters()?, Vec::new()),
+                )
+                .await
+            }
+            Command::Keys { queue } => {
+                self.object(&format!("/queues/{}/keys", encoded(queue)), show::keys)
+                    .await
+            }
             Command::Policy { queue, policy, off } => {
                 let body = policy.clone().unwrap_or_default().into_bytes();
                 self.set(queue, "policy", *off, (&[], body)).await
             }
-            Command::Limit(it) => self.set(&it.queue, "limit", it.off, (&it.parameters()?, Vec::new())).await,
+            Command::Limit(it) => {
+                self.set(&it.queue, "limit", it.off, (&it.parameters()?, Vec::new()))
+                    .await
+            }
             Command::Schedules(by) => self.list(SCHEDULES, "/schedules", by).await,
-            Command::Schedule { action, ids, yes } => self.change_schedules(*action, ids, *yes).await,
+            Command::Schedule { action, ids, yes } => {
+                self.change_schedules(*action, ids, *yes).await
+            }
             Command::Batches(by) => self.list(BATCHES, "/batches", by).await,
             Command::Batch { batch } => {
-                let batch = self.client.get(&format!("/batches/{}", encoded(batch))).await?;
+                let batch = self
+                    .client
+                    .get(&format!("/batches/{}", encoded(batch)))
+                    .await?;
                 self.rows(BATCHES, &[batch])
             }
             Command::Connections(by) => self.list(CONNECTIONS, "/connections", by).await,
@@ -112,21 +160,37 @@ impl Operator<'_> {
                 let changes = self.client.post("/reload").await?.json()?;
                 self.show(&changes, show::reloaded)
             }
-            Command::Cluster { what: ClusterAction::Status } => self.object("/cluster", show::cluster).await,
-            Command::Cluster { what: ClusterAction::Yield } => self.client.post("/cluster/yield").await.map(drop),
+            Command::Cluster {
+                what: ClusterAction::Status,
+            } => self.object("/cluster", show::cluster).await,
+            Command::Cluster {
+                what: ClusterAction::Yield,
+            } => self.client.post("/cluster/yield").await.map(drop),
             Command::Push(push) => push.run(self).await,
             Command::Take(take) => take.run(self).await,
-            Command::Done { lease, result } => self.report(lease, "done", result.as_ref()).await.map(drop),
+            Command::Done { lease, result } => {
+                self.report(lease, "done", result.as_ref()).await.map(drop)
+            }
             Command::Fail { lease, message } => {
                 let outcome = self.report(lease, "fail", message.as_ref()).await?.json()?;
-                self.show(&outcome, |it| format!("{}\n", at(it, "/state").as_str().unwrap_or_default()))
+                self.show(&outcome, |it| {
+                    format!("{}\n", at(it, "/state").as_str().unwrap_or_default())
+                })
             }
         }
     }
 
     /// Prints a rule of a queue as it can be given back.
-    async fn rule(&mut self, name: &str, what: &str, of: fn(&Value) -> Option<Value>) -> Result<(), Failure> {
-        let queue = self.client.get(&format!("/queues/{}", encoded(name))).await?;
+    async fn rule(
+        &mut self,
+        name: &str,
+        what: &str,
+        of: fn(&Value) -> Option<Value>,
+    ) -> Result<(), Failure> {
+        let queue = self
+            .client
+            .get(&format!("/queues/{}", encoded(name)))
+            .await?;
         self.show(&queue, |queue| show::rule(name, what, of(queue)))
     }
 
@@ -144,19 +208,30 @@ impl Operator<'_> {
         self.rows(QUEUES, &[row])
     }
 
-    async fn change_schedules(&mut self, action: ScheduleAction, ids: &[u64], yes: bool) -> Result<(), Failure> {
+    async fn change_schedules(
+        &mut self,
+        action: ScheduleAction,
+        ids: &[u64],
+        yes: bool,
+    ) -> Result<(), Failure> {
         let (method, action) = match action {
             ScheduleAction::Run => (Method::POST, "/run"),
             ScheduleAction::Pause => (Method::POST, "/pause"),
             ScheduleAction::Resume => (Method::POST, "/resume"),
             ScheduleAction::Remove => {
-                confirm(yes, &format!("Remove {}?", counted(ids.len() as u64, "schedule")))?;
+                confirm(
+                    yes,
+                    &format!("Remove {}?", counted(ids.len() as u64, "schedule")),
+                )?;
                 (Method::DELETE, "")
             }
         };
         for id in ids {
             let path = format!("/schedules/{id}{action}");
-            let answer = self.client.change(&format!("schedule {id}"), method.clone(), &path).await?;
+            let answer = self
+                .client
+                .change(&format!("schedule {id}"), method.clone(), &path)
+                .await?;
             match action {
                 "/run" => self.show(&answer.json()?, |it| format!("{}\n", at(it, "/id")))?,
                 "" => {}
@@ -167,10 +242,15 @@ impl Operator<'_> {
     }
 
     async fn disconnect(&mut self, ids: &[u64], yes: bool) -> Result<(), Failure> {
-        confirm(yes, &format!("Close {}?", counted(ids.len() as u64, "connection")))?;
+        confirm(
+            yes,
+            &format!("Close {}?", counted(ids.len() as u64, "connection")),
+        )?;
         for id in ids {
             let path = format!("/connections/{id}/close");
-            self.client.change(&format!("connection {id}"), Method::POST, &path).await?;
+            self.client
+                .change(&format!("connection {id}"), Method::POST, &path)
+                .await?;
         }
         Ok(())
     }
@@ -185,7 +265,9 @@ impl Operator<'_> {
         }
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let Ok(status) = self.client.get("/status").await else { return Ok(()) };
+            let Ok(status) = self.client.get("/status").await else {
+                return Ok(());
+            };
             let now = at(&status, "/drain");
             if *now != draining {
                 self.show(now, show::drain)?;
@@ -194,14 +276,25 @@ impl Operator<'_> {
         }
     }
 
-    async fn report(&mut self, lease: &str, what: &str, text: Option<&String>) -> Result<Answer, Failure> {
+    async fn report(
+        &mut self,
+        lease: &str,
+        what: &str,
+        text: Option<&String>,
+    ) -> Result<Answer, Failure> {
         let path = format!("/leases/{}/{what}", encoded(lease).replace("%2E", "."));
-        self.client.send(Method::POST, &path, text.cloned().unwrap_or_default()).await
+        self.client
+            .send(Method::POST, &path, text.cloned().unwrap_or_default())
+            .await
     }
 }
 
 impl LosingQueue {
-    async fn clear(&self, key: Option<&String>, operator: &mut Operator<'_>) -> Result<(), Failure> {
+    async fn clear(
+        &self,
+        key: Option<&String>,
+        operator: &mut Operator<'_>,
+    ) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = operator.client.get(&path).await?;
         let jobs = match key {
@@ -211,15 +304,27 @@ impl LosingQueue {
         confirm(self.yes, &format!("Remove {jobs} of {}?", self.queue))?;
         let path = with_query(&format!("{path}/clear"), &[("key", key.cloned())]);
         let changed: Value = operator.client.post(&path).await?.json()?;
-        operator.show(&changed, |it| format!("{} removed\n", many(at(it, "/changed"), "job")))
+        operator.show(&changed, |it| {
+            format!("{} removed\n", many(at(it, "/changed"), "job"))
+        })
     }
 
     async fn remove(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = operator.client.get(&path).await?;
         let dead = number(at(&row, "/states/dead"));
-        confirm(self.yes, &format!("Remove the queue {}? Its dead jobs stay: {dead}.", self.queue))?;
-        operator.client.send(Method::DELETE, &path, Bytes::new()).await.map(drop)
+        confirm(
+            self.yes,
+            &format!(
+                "Remove the queue {}? Its dead jobs stay: {dead}.",
+                self.queue
+            ),
+        )?;
+        operator
+            .client
+            .send(Method::DELETE, &path, Bytes::new())
+            .await
+            .map(drop)
     }
 }
 
@@ -227,8 +332,17 @@ impl SomeQueues {
     async fn change(&self, operator: &mut Operator<'_>, action: &str) -> Result<(), Failure> {
         let mut rows = Vec::new();
         for queue in &self.queues {
-            let path = with_query(&format!("/queues/{}/{action}", encoded(queue)), &[("key", self.key.clone())]);
-            rows.push(changed(queue, &operator.client.change(&format!("queue {queue}"), Method::POST, &path).await?)?);
+            let path = with_query(
+                &format!("/queues/{}/{action}", encoded(queue)),
+                &[("key", self.key.clone())],
+            );
+            rows.push(changed(
+                queue,
+                &operator
+                    .client
+                    .change(&format!("queue {queue}"), Method::POST, &path)
+                    .await?,
+            )?);
         }
         operator.rows(QUEUES, &rows)
     }
@@ -237,7 +351,11 @@ impl SomeQueues {
 /// The row of a queue with a changed setting. A note names a new queue, because its name may be a mistake.
 fn changed(queue: &str, answer: &Answer) -> Result<Value, Failure> {
     if answer.is_new {
-        let _ = writeln!(io::stderr(), "{} is new: no client has used this queue yet", show::printable(queue));
+        let _ = writeln!(
+            io::stderr(),
+            "{} is new: no client has used this queue yet",
+            show::printable(queue)
+        );
     }
     answer.json()
 }
@@ -258,8 +376,15 @@ impl Push {
         if self.body.is_none() {
             io::stdin().lock().read_to_end(&mut body).map_err(failure)?;
         }
-        let path = with_query(&format!("/queues/{}/jobs", encoded(&self.queue)), &self.terms.parameters());
-        let pushed: Value = operator.client.send(Method::POST, &path, body).await?.json()?;
+        let path = with_query(
+            &format!("/queues/{}/jobs", encoded(&self.queue)),
+            &self.terms.parameters(),
+        );
+        let pushed: Value = operator
+            .client
+            .send(Method::POST, &path, body)
+            .await?
+            .json()?;
         operator.show(&pushed, |it| format!("{}\n", at(it, "/id")))
     }
 }
@@ -267,10 +392,16 @@ impl Push {
 impl Take {
     /// Without a job, prints nothing.
     async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        let path = with_query(&format!("/queues/{}/take", encoded(&self.queue)), &self.terms.parameters());
+        let path = with_query(
+            &format!("/queues/{}/take", encoded(&self.queue)),
+            &self.terms.parameters(),
+        );
         let answer = operator.client.post(&path).await?;
         if answer.body.is_empty() {
-            return Err(failure(format!("the queue {} has no job for this worker", self.queue)));
+            return Err(failure(format!(
+                "the queue {} has no job for this worker",
+                self.queue
+            )));
         }
         operator.show(&answer.json()?, show::taken)
     }

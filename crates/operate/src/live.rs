@@ -22,7 +22,9 @@ const UNKNOWN: u8 = 3;
 #[must_use]
 pub fn check(check: &Check, data_dir: DataDir) -> u8 {
     let unknown = |why| (UNKNOWN, why);
-    let seen = runtime().map_err(unknown).and_then(|runtime| runtime.block_on(check.look(data_dir)));
+    let seen = runtime()
+        .map_err(unknown)
+        .and_then(|runtime| runtime.block_on(check.look(data_dir)));
     let (code, text) = match seen {
         Ok((status, oldest)) => check.judge(&status, oldest),
         Err((code, why)) => (code, why.to_string()),
@@ -51,7 +53,16 @@ impl Check {
     /// The status, and the age of the oldest ready job of the queues that are not paused; or the exit code and the
     /// reason without them.
     async fn look(&self, data_dir: DataDir) -> Result<(Value, f64), (u8, Failure)> {
-        let unseen = |why| (if matches!(why, Failure::Source { .. }) { UNKNOWN } else { CRITICAL }, why);
+        let unseen = |why| {
+            (
+                if matches!(why, Failure::Source { .. }) {
+                    UNKNOWN
+                } else {
+                    CRITICAL
+                },
+                why,
+            )
+        };
         let daemon = self.ask.daemon(data_dir).map_err(|why| (UNKNOWN, why))?;
         let mut client = self.ask.connect_to(&daemon).await.map_err(unseen)?;
         let asked = async {
@@ -60,13 +71,17 @@ impl Check {
         };
         let (status, queues) = asked.await.map_err(|why: Failure| match client.refusal() {
             Some(StatusCode::UNAUTHORIZED) => {
-                let reason = format!("the daemon requires a valid login ({why}): --login names its file");
+                let reason =
+                    format!("the daemon requires a valid login ({why}): --login names its file");
                 (UNKNOWN, failure(reason))
             }
-            Some(StatusCode::FORBIDDEN) => (UNKNOWN, failure(format!("the login may not ask: {why}"))),
-            Some(status) if status.is_client_error() => {
-                (UNKNOWN, failure(format!("the daemon refuses the check: {why}")))
+            Some(StatusCode::FORBIDDEN) => {
+                (UNKNOWN, failure(format!("the login may not ask: {why}")))
             }
+            Some(status) if status.is_client_error() => (
+                UNKNOWN,
+                failure(format!("the daemon refuses the check: {why}")),
+            ),
             _ => (CRITICAL, why),
         })?;
         let ages = queues.iter().filter(|queue| *at(queue, "/paused") == false);
@@ -77,9 +92,17 @@ impl Check {
     fn judge(&self, status: &Value, oldest: f64) -> (u8, String) {
         let state = at(status, "/state").as_str().unwrap_or_default();
         let count = |path: &str| at(status, path).as_u64().unwrap_or_default();
-        let (ready, leased, dead) = (count("/states/ready"), count("/states/leased"), count("/states/dead"));
-        let is_over = |limit: Option<Period>| limit.is_some_and(|limit| oldest * 1_000.0 > limit.as_ms() as f64);
-        let warnings = list(status, "/warnings", |it| it.as_str().unwrap_or_default().to_owned());
+        let (ready, leased, dead) = (
+            count("/states/ready"),
+            count("/states/leased"),
+            count("/states/dead"),
+        );
+        let is_over = |limit: Option<Period>| {
+            limit.is_some_and(|limit| oldest * 1_000.0 > limit.as_ms() as f64)
+        };
+        let warnings = list(status, "/warnings", |it| {
+            it.as_str().unwrap_or_default().to_owned()
+        });
         let by_state = match state {
             "ready" if warnings.is_empty() => OK,
             "ready" | "draining" | "stopping" => WARNING,
@@ -91,17 +114,37 @@ impl Check {
             (false, false) => OK,
         };
         let many_dead = self.dead_warning.is_some_and(|most| dead > most);
-        let verdict = by_state.max(too_old).max(if many_dead { WARNING } else { OK });
-        let limit = |limit: Option<Period>| limit.map(|it| (it.as_ms() / 1_000).to_string()).unwrap_or_default();
+        let verdict = by_state
+            .max(too_old)
+            .max(if many_dead { WARNING } else { OK });
+        let limit = |limit: Option<Period>| {
+            limit
+                .map(|it| (it.as_ms() / 1_000).to_string())
+                .unwrap_or_default()
+        };
         let (warning, critical) = (limit(self.age_warning), limit(self.age_critical));
-        let most_dead = self.dead_warning.map(|most| most.to_string()).unwrap_or_default();
+        let most_dead = self
+            .dead_warning
+            .map(|most| most.to_string())
+            .unwrap_or_default();
         let jobs = counted(ready, "job");
         // What is refused, and what is about to be, in the daemon's own words.
-        let refusing = list(status, "/refusing", |it| at(it, "/text").as_str().unwrap_or_default().to_owned());
+        let refusing = list(status, "/refusing", |it| {
+            at(it, "/text").as_str().unwrap_or_default().to_owned()
+        });
         let is_wanted = matches!(state, "ready" | "draining" | "stopping");
-        let state = if is_wanted { state.to_owned() } else { refusing.join("; ") };
-        let state = std::iter::once(state).chain(warnings).collect::<Vec<_>>().join("; ");
-        let words = format!("{state}, {jobs} ready, {leased} leased, {dead} dead, the oldest ready for {oldest:.0}s");
+        let state = if is_wanted {
+            state.to_owned()
+        } else {
+            refusing.join("; ")
+        };
+        let state = std::iter::once(state)
+            .chain(warnings)
+            .collect::<Vec<_>>()
+            .join("; ");
+        let words = format!(
+            "{state}, {jobs} ready, {leased} leased, {dead} dead, the oldest ready for {oldest:.0}s"
+        );
         let figures = format!(
             "oldest={oldest:.0}s;{warning};{critical};0 ready={ready} leased={leased} dead={dead};{most_dead};;0"
         );

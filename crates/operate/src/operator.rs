@@ -17,8 +17,16 @@ pub(crate) struct Operator<'a> {
 
 impl Operator<'_> {
     /// Prints one object, for people in the form that `form` gives it.
-    pub(crate) fn show(&self, value: &Value, form: impl Fn(&Value) -> String) -> Result<(), Failure> {
-        print(&if self.ask.json { format!("{value}\n") } else { form(value) })
+    pub(crate) fn show(
+        &self,
+        value: &Value,
+        form: impl Fn(&Value) -> String,
+    ) -> Result<(), Failure> {
+        print(&if self.ask.json {
+            format!("{value}\n")
+        } else {
+            form(value)
+        })
     }
 
     pub(crate) fn rows(&self, columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
@@ -26,20 +34,35 @@ impl Operator<'_> {
         print(&if self.ask.json {
             lines()
         } else {
-            table(columns, rows, if self.ask.wide { usize::MAX } else { width() })
+            table(
+                columns,
+                rows,
+                if self.ask.wide { usize::MAX } else { width() },
+            )
         })
     }
 
     /// Asks for one object and prints it.
-    pub(crate) async fn object(&mut self, path: &str, form: fn(&Value) -> String) -> Result<(), Failure> {
+    pub(crate) async fn object(
+        &mut self,
+        path: &str,
+        form: fn(&Value) -> String,
+    ) -> Result<(), Failure> {
         let value = self.client.get(path).await?;
         self.show(&value, form)
     }
 
     /// Asks for all rows of a listing and prints them.
-    pub(crate) async fn list(&mut self, columns: &[Column], path: &str, by: &Sort) -> Result<(), Failure> {
+    pub(crate) async fn list(
+        &mut self,
+        columns: &[Column],
+        path: &str,
+        by: &Sort,
+    ) -> Result<(), Failure> {
         let mut rows = self.client.rows(path, usize::MAX).await?;
-        by.sort.iter().try_for_each(|column| sort(columns, &mut rows, column))?;
+        by.sort
+            .iter()
+            .try_for_each(|column| sort(columns, &mut rows, column))?;
         self.rows(columns, &rows)
     }
 }

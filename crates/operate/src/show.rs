@@ -14,7 +14,11 @@ use crate::terminal::now;
 pub(crate) mod layout;
 
 /// A column: its title, the value in it, and the value's place in the row (RFC 6901). Numbers stand on the right.
-pub(super) struct Column(pub(super) &'static str, pub(super) fn(&Value) -> String, pub(super) &'static str);
+pub(super) struct Column(
+    pub(super) &'static str,
+    pub(super) fn(&Value) -> String,
+    pub(super) &'static str,
+);
 
 /// Columns: the title, the form of the value, and its place in the row (RFC 6901).
 macro_rules! columns {
@@ -78,31 +82,64 @@ pub(super) const CONNECTIONS: &[Column] = columns![
 
 /// What is special of a queue.
 fn notes(row: &Value) -> String {
-    let since = at(row, "/paused_at").as_str().map_or_else(String::new, |at| format!(" since {at}"));
+    let since = at(row, "/paused_at")
+        .as_str()
+        .map_or_else(String::new, |at| format!(" since {at}"));
     let parts = at(row, "/ready_by_protocol").as_object();
-    let parts: Vec<String> = parts.into_iter().flatten().map(|(name, ready)| format!("{name} {ready}")).collect();
+    let parts: Vec<String> = parts
+        .into_iter()
+        .flatten()
+        .map(|(name, ready)| format!("{name} {ready}"))
+        .collect();
     let notes = [
-        (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(row))),
+        (
+            *at(row, "/paused") == true,
+            format!("paused{}{since}", of_protocols(row)),
+        ),
         (*at(row, "/bridged") == true, "bridged".to_owned()),
         (!at(row, "/throttle").is_null(), "throttled".to_owned()),
-        (!at(row, "/policy").is_null(), format!("policy: {}", text(at(row, "/policy/in_words")))),
-        (at(row, "/jobs_max").as_object().is_some_and(|it| !it.is_empty()), "limited".to_owned()),
+        (
+            !at(row, "/policy").is_null(),
+            format!("policy: {}", text(at(row, "/policy/in_words"))),
+        ),
+        (
+            at(row, "/jobs_max")
+                .as_object()
+                .is_some_and(|it| !it.is_empty()),
+            "limited".to_owned(),
+        ),
         (*at(row, "/kind") == "cycle", "cycle".to_owned()),
-        (parts.len() > 1, format!("ready by protocol: {}", parts.join(", "))),
+        (
+            parts.len() > 1,
+            format!("ready by protocol: {}", parts.join(", ")),
+        ),
     ];
-    notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect::<Vec<_>>().join(", ")
+    notes
+        .into_iter()
+        .filter_map(|(is_so, note)| is_so.then_some(note))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// How many earlier runs of a schedule wait; nothing if none does.
 fn earlier(row: &Value) -> String {
-    let least = if *at(row, "/more_waiting") == true { "at least " } else { "" };
-    at(row, "/earlier_waiting").as_u64().filter(|it| *it > 0).map_or_else(String::new, |it| format!("{least}{it}"))
+    let least = if *at(row, "/more_waiting") == true {
+        "at least "
+    } else {
+        ""
+    };
+    at(row, "/earlier_waiting")
+        .as_u64()
+        .filter(|it| *it > 0)
+        .map_or_else(String::new, |it| format!("{least}{it}"))
 }
 
 /// The queue of jobs that have failed, and how many more there are.
 fn queues(row: &Value) -> String {
-    let more =
-        at(row, "/queues").as_u64().filter(|queues| *queues > 1).map(|queues| format!(" and {} more", queues - 1));
+    let more = at(row, "/queues")
+        .as_u64()
+        .filter(|queues| *queues > 1)
+        .map(|queues| format!(" and {} more", queues - 1));
     text(at(row, "/queue")) + &more.unwrap_or_default()
 }
 
@@ -127,11 +164,18 @@ fn milliseconds(value: &Value) -> String {
 
 /// The jobs that a worker has.
 fn doing(row: &Value) -> String {
-    list(row, "/doing", |it| format!("{} in {}", text(at(it, "/job")), text(at(it, "/queue")))).join(", ")
+    list(row, "/doing", |it| {
+        format!("{} in {}", text(at(it, "/job")), text(at(it, "/queue")))
+    })
+    .join(", ")
 }
 
 fn next_run(row: &Value) -> String {
-    if *at(row, "/paused") == true { "paused".to_owned() } else { text(at(row, "/next_at")) }
+    if *at(row, "/paused") == true {
+        "paused".to_owned()
+    } else {
+        text(at(row, "/next_at"))
+    }
 }
 
 fn words(value: &Value) -> String {
@@ -149,20 +193,39 @@ fn bytes(value: &Value) -> String {
 /// ` for` and the names of the paused protocols; nothing if there are none.
 fn of_protocols(row: &Value) -> String {
     let names = list(row, "/paused_protocols", text);
-    if names.is_empty() { String::new() } else { format!(" for {}", names.join(", ")) }
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(" for {}", names.join(", "))
+    }
 }
 
 /// The texts of a list's values.
 pub(crate) fn list(value: &Value, path: &str, form: impl Fn(&Value) -> String) -> Vec<String> {
-    at(value, path).as_array().into_iter().flatten().map(form).collect()
+    at(value, path)
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(form)
+        .collect()
 }
 
 /// A table with a title for each column, without lines, as wide as the terminal at most ([`Layout::fitting`]).
 pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> String {
-    let titles = columns.iter().map(|Column(title, ..)| (*title).to_owned()).collect();
-    let cells = |row| columns.iter().map(|Column(_, value, _)| printable(&value(row))).collect();
+    let titles = columns
+        .iter()
+        .map(|Column(title, ..)| (*title).to_owned())
+        .collect();
+    let cells = |row| {
+        columns
+            .iter()
+            .map(|Column(_, value, _)| printable(&value(row)))
+            .collect()
+    };
     let layout = Layout::new(titles, rows.iter().map(cells).collect());
-    let layout = layout.without_void(width_max, now()).fitting(width_max, now());
+    let layout = layout
+        .without_void(width_max, now())
+        .fitting(width_max, now());
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(&layout.titles);
@@ -175,17 +238,38 @@ pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> Str
             }
         }
     }
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    table
+        .lines()
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
 }
 
 /// Sorts rows by a column: the largest number, or the first text of the alphabet, comes first. Rows without a value are the last.
 pub(super) fn sort(columns: &[Column], rows: &mut [Value], title: &str) -> Result<(), Failure> {
-    let titles = || columns.iter().map(|it| it.0.to_lowercase()).collect::<Vec<_>>().join(", ");
-    let unknown = || client::failure(format!("there is no column {title}; there are {}", titles()));
-    let Column(.., place) = columns.iter().find(|it| it.0.eq_ignore_ascii_case(title)).ok_or_else(unknown)?;
+    let titles = || {
+        columns
+            .iter()
+            .map(|it| it.0.to_lowercase())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let unknown = || {
+        client::failure(format!(
+            "there is no column {title}; there are {}",
+            titles()
+        ))
+    };
+    let Column(.., place) = columns
+        .iter()
+        .find(|it| it.0.eq_ignore_ascii_case(title))
+        .ok_or_else(unknown)?;
     let key = |row: &Value| {
         let value = at(row, place);
-        (value.is_null(), -value.as_f64().unwrap_or_default(), text(value).to_lowercase())
+        (
+            value.is_null(),
+            -value.as_f64().unwrap_or_default(),
+            text(value).to_lowercase(),
+        )
     };
     rows.sort_by(|one, other| key(one).partial_cmp(&key(other)).unwrap_or(Ordering::Equal));
     Ok(())
@@ -193,18 +277,41 @@ pub(super) fn sort(columns: &[Column], rows: &mut [Value], title: &str) -> Resul
 
 /// The daemon as a whole.
 pub(super) fn status(status: &Value) -> String {
-    let things = |all: [(&str, &str); 2]| all.map(|(path, thing)| many(at(status, path), thing)).join(", ");
+    let things = |all: [(&str, &str); 2]| {
+        all.map(|(path, thing)| many(at(status, path), thing))
+            .join(", ")
+    };
     let mut lines = vec![
-        ("windlass", format!("{}, {}", text(at(status, "/version")), text(at(status, "/state")))),
+        (
+            "windlass",
+            format!(
+                "{}, {}",
+                text(at(status, "/version")),
+                text(at(status, "/state"))
+            ),
+        ),
         ("refuses", list(status, "/refusing", refusing).join("\n")),
         ("look at", list(status, "/attention", text).join("\n")),
-        ("drain", if at(status, "/drain").is_null() { String::new() } else { drain(at(status, "/drain")) }),
+        (
+            "drain",
+            if at(status, "/drain").is_null() {
+                String::new()
+            } else {
+                drain(at(status, "/drain"))
+            },
+        ),
         ("started", text(at(status, "/started_at"))),
         ("jobs", counts(at(status, "/states"))),
         ("memory", memory(at(status, "/memory"))),
         ("queues", number(at(status, "/queues"))),
-        ("clients", things([("/connections", "connection"), ("/workers", "named worker")])),
-        ("kept", things([("/schedules", "schedule"), ("/batches", "batch")])),
+        (
+            "clients",
+            things([("/connections", "connection"), ("/workers", "named worker")]),
+        ),
+        (
+            "kept",
+            things([("/schedules", "schedule"), ("/batches", "batch")]),
+        ),
         ("so far", counts(at(status, "/totals"))),
     ];
     let names = list(status, "/protocols", |it| text(at(it, "/protocol")));
@@ -219,33 +326,67 @@ fn memory(memory: &Value) -> String {
     if memory.is_null() {
         return String::new();
     }
-    let here = format!("{} of {} that limits.memory leaves for jobs", bytes("/used_bytes"), bytes("/limit_bytes"));
+    let here = format!(
+        "{} of {} that limits.memory leaves for jobs",
+        bytes("/used_bytes"),
+        bytes("/limit_bytes")
+    );
     match at(memory, "/stored_jobs").as_u64() {
-        Some(jobs @ 1..) => format!("{here}; {} of {} on the disk only", bytes("/stored_bytes"), counted(jobs, "body")),
+        Some(jobs @ 1..) => format!(
+            "{here}; {} of {} on the disk only",
+            bytes("/stored_bytes"),
+            counted(jobs, "body")
+        ),
         _ => here,
     }
 }
 
 /// Something that is refused, and since when.
 fn refusing(it: &Value) -> String {
-    let since = at(it, "/since").as_str().map_or_else(String::new, |since| format!(", since {since}"));
+    let since = at(it, "/since")
+        .as_str()
+        .map_or_else(String::new, |since| format!(", since {since}"));
     text(at(it, "/text")) + &since
 }
 
 /// Counts that are not 0.
 pub(super) fn counts(part: &Value) -> String {
-    let counts = part.as_object().into_iter().flatten().filter(|(_, count)| **count != 0);
-    let counts: Vec<String> = counts.map(|(name, count)| format!("{} {name}", number(count))).collect();
-    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+    let counts = part
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, count)| **count != 0);
+    let counts: Vec<String> = counts
+        .map(|(name, count)| format!("{} {name}", number(count)))
+        .collect();
+    if counts.is_empty() {
+        "none".to_owned()
+    } else {
+        counts.join(", ")
+    }
 }
 
 /// What a drain waits for.
 pub(super) fn drain(drain: &Value) -> String {
     let until = text(at(drain, "/until"));
-    let until = if until.is_empty() { until } else { format!(" until {until}") };
-    let held = |it: &Value| format!("{} of {} workers", many(at(it, "/jobs"), "job"), text(at(it, "/protocol")));
+    let until = if until.is_empty() {
+        until
+    } else {
+        format!(" until {until}")
+    };
+    let held = |it: &Value| {
+        format!(
+            "{} of {} workers",
+            many(at(it, "/jobs"), "job"),
+            text(at(it, "/protocol"))
+        )
+    };
     let held = list(drain, "/held", held);
-    if held.is_empty() { "stopping\n".to_owned() } else { format!("waiting{until} for {}\n", held.join(", ")) }
+    if held.is_empty() {
+        "stopping\n".to_owned()
+    } else {
+        format!("waiting{until} for {}\n", held.join(", "))
+    }
 }
 
 /// What one of several daemons is.
@@ -254,19 +395,40 @@ pub(super) fn cluster(cluster: &Value) -> String {
     let ahead = ahead.map_or_else(String::new, |ms| format!("{ms} ms ahead of the database's"));
     let noted = |note: &str, it: &Value, path: &str| {
         let text = text(at(it, path));
-        if text.is_empty() { text } else { format!("{note}{text}") }
+        if text.is_empty() {
+            text
+        } else {
+            format!("{note}{text}")
+        }
     };
     let edge = |it: &Value| {
-        let notes = [noted(", version ", it, "/version"), noted(", cannot lead: ", it, "/cannot_lead")].concat();
-        format!("{} since {}{notes}", text(at(it, "/link")), text(at(it, "/since")))
+        let notes = [
+            noted(", version ", it, "/version"),
+            noted(", cannot lead: ", it, "/cannot_lead"),
+        ]
+        .concat();
+        format!(
+            "{} since {}{notes}",
+            text(at(it, "/link")),
+            text(at(it, "/since"))
+        )
     };
-    let refused =
-        |it: &Value| format!("{} at {}: {}", text(at(it, "/from")), text(at(it, "/at")), text(at(it, "/reason")));
+    let refused = |it: &Value| {
+        format!(
+            "{} at {}: {}",
+            text(at(it, "/from")),
+            text(at(it, "/at")),
+            text(at(it, "/reason"))
+        )
+    };
     fields(&[
         ("this daemon", text(at(cluster, "/role"))),
         ("since", text(at(cluster, "/since"))),
         ("epoch", text(at(cluster, "/epoch"))),
-        ("leader", text(at(cluster, "/leader")) + &noted(", version ", cluster, "/leader_version")),
+        (
+            "leader",
+            text(at(cluster, "/leader")) + &noted(", version ", cluster, "/leader_version"),
+        ),
         ("version", text(at(cluster, "/version"))),
         ("cannot lead", text(at(cluster, "/cannot_lead"))),
         ("no link", text(at(cluster, "/cannot_follow"))),
@@ -278,16 +440,27 @@ pub(super) fn cluster(cluster: &Value) -> String {
 
 /// The keys that a reload has changed.
 pub(super) fn reloaded(changes: &Value) -> String {
-    let keys = |which: &str, what: &str| list(changes, which, |key| format!("{}: {what}\n", text(key)));
-    let all =
-        [keys("/applied", "applied"), keys("/needs_restart", "needs a restart"), keys("/taken_back", "taken back")];
+    let keys =
+        |which: &str, what: &str| list(changes, which, |key| format!("{}: {what}\n", text(key)));
+    let all = [
+        keys("/applied", "applied"),
+        keys("/needs_restart", "needs a restart"),
+        keys("/taken_back", "taken back"),
+    ];
     let lines = all.concat();
-    if lines.is_empty() { "nothing has changed\n".to_owned() } else { lines.concat() }
+    if lines.is_empty() {
+        "nothing has changed\n".to_owned()
+    } else {
+        lines.concat()
+    }
 }
 
 /// A rule of a queue as it can be given back, if it has one.
 pub(super) fn rule(queue: &str, what: &str, rule: Option<Value>) -> String {
-    rule.map_or_else(|| format!("{queue} has no {what}\n"), |rule| format!("{rule}\n"))
+    rule.map_or_else(
+        || format!("{queue} has no {what}\n"),
+        |rule| format!("{rule}\n"),
+    )
 }
 
 /// The policy of a queue as it can be given back. Its origin goes to standard error, so that the output can be set again.
@@ -299,11 +472,21 @@ pub(super) fn policy(queue: &str, policy: &Value) -> String {
 
 /// The policy of a queue, and a line for each of its first keys.
 pub(super) fn keys(policy: &Value) -> String {
-    let mut lines = vec![("policy", text(at(policy, "/in_words"))), ("keys", text(at(policy, "/count")))];
+    let mut lines = vec![
+        ("policy", text(at(policy, "/in_words"))),
+        ("keys", text(at(policy, "/count"))),
+    ];
     let key = |row: &Value| {
         let (waiting, running) = (text(at(row, "/waiting")), text(at(row, "/running")));
-        let paused = if *at(row, "/paused") == true { ", paused" } else { "" };
-        format!("{:?}: {waiting} waiting, {running} running{paused}", text(at(row, "/key")))
+        let paused = if *at(row, "/paused") == true {
+            ", paused"
+        } else {
+            ""
+        };
+        format!(
+            "{:?}: {waiting} waiting, {running} running{paused}",
+            text(at(row, "/key"))
+        )
     };
     lines.push(("longest", list(policy, "/keys", key).join("\n")));
     fields(&lines)
@@ -313,16 +496,29 @@ pub(super) fn keys(policy: &Value) -> String {
 pub(super) fn job(job: &Value) -> String {
     let lease = at(job, "/lease");
     let mut lines = vec![
-        ("job", format!("{} in {}", text(at(job, "/id")), text(at(job, "/queue")))),
+        (
+            "job",
+            format!("{} in {}", text(at(job, "/id")), text(at(job, "/queue"))),
+        ),
         ("state", text(at(job, "/state"))),
         ("why", text(at(job, "/why/text"))),
-        ("held by", list(job, "/why/held_by", |id| format!("job {}", text(id))).join(", ")),
+        (
+            "held by",
+            list(job, "/why/held_by", |id| format!("job {}", text(id))).join(", "),
+        ),
         ("protocol", text(at(job, "/protocol"))),
         ("kind", text(at(job, "/kind"))),
         ("name", text(at(job, "/name"))),
         ("key", text(at(job, "/key"))),
         ("priority", text(at(job, "/priority"))),
-        (if *at(job, "/state") == "scheduled" { "created at" } else { "ready at" }, text(at(job, "/ready_at"))),
+        (
+            if *at(job, "/state") == "scheduled" {
+                "created at"
+            } else {
+                "ready at"
+            },
+            text(at(job, "/ready_at")),
+        ),
         ("until", text(at(job, "/until"))),
         (
             "attempts",
@@ -381,7 +577,12 @@ fn progress(progress: &Value) -> String {
     if progress.is_null() {
         return String::new();
     }
-    format!("{} of {} {}", at(progress, "/done"), at(progress, "/of"), text(at(progress, "/text")))
+    format!(
+        "{} of {} {}",
+        at(progress, "/done"),
+        at(progress, "/of"),
+        text(at(progress, "/text"))
+    )
 }
 
 fn failure(failure: &Value) -> String {
@@ -389,7 +590,9 @@ fn failure(failure: &Value) -> String {
         return String::new();
     }
     let head = text(at(failure, "/at")) + &error(failure);
-    [vec![head], list(failure, "/backtrace", text)].concat().join("\n")
+    [vec![head], list(failure, "/backtrace", text)]
+        .concat()
+        .join("\n")
 }
 
 /// A delivery that did not succeed, in one line.
@@ -397,14 +600,20 @@ fn attempt(attempt: &Value) -> String {
     let [number, began, ended, worker, end] =
         ["/number", "/began_at", "/ended_at", "/worker", "/end"].map(|it| text(at(attempt, it)));
     let error = error(attempt).lines().next().unwrap_or_default().to_owned();
-    let parts = [number, began, "to".to_owned(), ended, worker, end].into_iter().filter(|part| !part.is_empty());
+    let parts = [number, began, "to".to_owned(), ended, worker, end]
+        .into_iter()
+        .filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join(" ") + &error
 }
 
 /// The class and the message of an error, each behind a colon, as far as they are known.
 fn error(of: &Value) -> String {
     let parts = ["/kind", "/message"].map(|it| text(at(of, it)));
-    parts.iter().filter(|it| !it.is_empty()).map(|it| format!(": {it}")).collect()
+    parts
+        .iter()
+        .filter(|it| !it.is_empty())
+        .map(|it| format!(": {it}"))
+        .collect()
 }
 
 /// How often a job is tried again; FWP's numbers for not at all are words.
@@ -418,10 +627,21 @@ fn retries(retries: &Value) -> String {
 
 /// One line for each field that has a value; further lines of a value are indented.
 fn fields(lines: &[(&str, String)]) -> String {
-    let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let width = lines
+        .iter()
+        .map(|(name, _)| name.chars().count())
+        .max()
+        .unwrap_or(0);
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
     let indent = format!("\n{}", " ".repeat(width + 2));
-    shown.map(|(name, value)| format!("{name:width$}  {}\n", multi_line(value).replace('\n', &indent))).collect()
+    shown
+        .map(|(name, value)| {
+            format!(
+                "{name:width$}  {}\n",
+                multi_line(value).replace('\n', &indent)
+            )
+        })
+        .collect()
 }
 
 /// The value at a path (RFC 6901); null if there is none.
@@ -450,7 +670,12 @@ pub(super) fn many(count: &Value, thing: &str) -> String {
 
 /// Bytes in the largest unit that fits.
 pub(super) fn size(bytes: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    const UNITS: [(&str, u64); 4] = [
+        ("TiB", 1 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+    ];
     let unit = UNITS.into_iter().find(|(_, unit)| bytes >= *unit);
     unit.map_or_else(
         || counted(bytes, "byte"),
@@ -463,7 +688,9 @@ pub(super) fn size(bytes: u64) -> String {
 
 /// A rate with one digit behind the point.
 fn rate(value: &Value) -> String {
-    value.as_f64().map_or_else(String::new, |rate| format!("{rate:.1}"))
+    value
+        .as_f64()
+        .map_or_else(String::new, |rate| format!("{rate:.1}"))
 }
 
 fn first_line(value: &Value) -> String {
@@ -484,12 +711,17 @@ fn age(seconds: &Value) -> String {
         return String::new();
     }
     let unit = UNITS.iter().find(|(_, unit)| seconds >= *unit);
-    unit.map_or_else(|| "<1s".to_owned(), |(name, unit)| format!("{:.0}{name}", (seconds / unit).floor()))
+    unit.map_or_else(
+        || "<1s".to_owned(),
+        |(name, unit)| format!("{:.0}{name}", (seconds / unit).floor()),
+    )
 }
 
 /// Text that is safe for a terminal: a name or a body must not command it.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+    text.chars()
+        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .collect()
 }
 
 fn multi_line(text: &str) -> String {

@@ -14,12 +14,18 @@ pub(crate) fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(failure("something would be lost: --yes is required where there is no terminal"));
+        return Err(failure(
+            "something would be lost: --yes is required where there is no terminal",
+        ));
     }
     let mut answer = String::new();
     let _ = write!(io::stderr(), "{question} [y/N] ");
     io::stdin().read_line(&mut answer).map_err(failure)?;
-    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(failure("nothing is changed")) }
+    if answer.trim().eq_ignore_ascii_case("y") {
+        Ok(())
+    } else {
+        Err(failure("nothing is changed"))
+    }
 }
 
 /// The characters of a line: no limit where there is no terminal.
@@ -32,8 +38,13 @@ pub(crate) fn width() -> usize {
 
 /// The time, for ages.
 pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).ok().and_then(|at| Timestamp::from_second(at).ok()).unwrap_or_default()
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_secs())
+        .ok()
+        .and_then(|at| Timestamp::from_second(at).ok())
+        .unwrap_or_default()
 }
 
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -41,7 +52,10 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 }
 
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    match io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
+    match io::stdout()
+        .write_all(bytes)
+        .and_then(|()| io::stdout().flush())
+    {
         // A reader such as `head` closed the pipe; that is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(|error| failure(format!("cannot write: {error}"))),

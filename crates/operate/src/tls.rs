@@ -16,8 +16,11 @@ use windlass_config::system;
 use windlass_daemon::Failure;
 
 /// Where systems keep the authorities that they trust.
-const SYSTEM_FILES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+const SYSTEM_FILES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
 
 /// Makes connections of TLS.
 #[derive(Clone)]
@@ -43,11 +46,23 @@ impl Tls {
     ///
     /// [`Failure::Source`] for a file without certificates, or without a key that belongs to them.
     pub fn new(ca: Option<&Path>, identity: Option<Identity<'_>>) -> Result<Self, Failure> {
-        let of_system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.is_file());
-        let no_file = || Failure::unusable(Path::new("authorities"), "this system has no list of them: name a file");
+        let of_system = || {
+            SYSTEM_FILES
+                .iter()
+                .map(Path::new)
+                .find(|path| path.is_file())
+        };
+        let no_file = || {
+            Failure::unusable(
+                Path::new("authorities"),
+                "this system has no list of them: name a file",
+            )
+        };
         let file = ca.or_else(of_system).ok_or_else(no_file)?;
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(file).map_err(|why| Failure::unusable(file, why))? {
+        for certificate in
+            CertificateDer::pem_file_iter(file).map_err(|why| Failure::unusable(file, why))?
+        {
             // A list of a system may have some that are of no use.
             let _ = roots.add(certificate.map_err(|why| Failure::unusable(file, why))?);
         }
@@ -55,14 +70,21 @@ impl Tls {
             return Err(Failure::unusable(file, "no certificate of an authority"));
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = versions.map_err(|why| Failure::unusable(file, why))?.with_root_certificates(roots);
+        let versions =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = versions
+            .map_err(|why| Failure::unusable(file, why))?
+            .with_root_certificates(roots);
         let config = match identity {
             Some(Identity { certificate, key }) => {
-                let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+                let chain: Result<Vec<_>, _> =
+                    CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
                 let chain = chain.map_err(|why| Failure::unusable(certificate, why))?;
-                let secret = PrivateKeyDer::from_pem_file(key).map_err(|why| Failure::unusable(key, why))?;
-                config.with_client_auth_cert(chain, secret).map_err(|why| Failure::unusable(key, why))?
+                let secret =
+                    PrivateKeyDer::from_pem_file(key).map_err(|why| Failure::unusable(key, why))?;
+                config
+                    .with_client_auth_cert(chain, secret)
+                    .map_err(|why| Failure::unusable(key, why))?
             }
             None => config.with_no_client_auth(),
         };
@@ -82,14 +104,20 @@ impl Tls {
 
 /// Whether an error is one of TLS: another try would end the same way.
 pub fn is_refusal(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<InvalidDnsNameError>())
+    error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<InvalidDnsNameError>())
 }
 
 /// Whether a peer has refused our certificate, or misses one.
 pub fn is_unwelcome(error: &io::Error) -> bool {
     use rustls::AlertDescription as Alert;
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let Some(rustls::Error::AlertReceived(alert)) = inner else { return false };
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::AlertReceived(alert)) = inner else {
+        return false;
+    };
     [
         Alert::CertificateRequired,
         Alert::BadCertificate,
@@ -106,7 +134,9 @@ pub fn is_unwelcome(error: &io::Error) -> bool {
 /// Why there is no connection, in words for people: without the system's numbers and the names of a library.
 pub(crate) fn plain(why: &io::Error) -> String {
     use rustls::CertificateError as Wrong;
-    let inner = why.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let inner = why
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let reason = match inner {
         Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS: use http://",
         Some(rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature)) => {
@@ -115,9 +145,9 @@ pub(crate) fn plain(why: &io::Error) -> String {
         Some(rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. })) => {
             "its certificate has expired"
         }
-        Some(rustls::Error::InvalidCertificate(Wrong::NotValidForName | Wrong::NotValidForNameContext { .. })) => {
-            "its certificate is for another name"
-        }
+        Some(rustls::Error::InvalidCertificate(
+            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. },
+        )) => "its certificate is for another name",
         Some(rustls::Error::InvalidCertificate(_)) => "its certificate cannot be trusted",
         _ => return system(why),
     };
@@ -134,11 +164,19 @@ mod tests {
         let table = [
             (io::Error::from_raw_os_error(111), "connection refused"),
             (
-                io::Error::other(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)),
+                io::Error::other(rustls::Error::InvalidMessage(
+                    rustls::InvalidMessage::InvalidContentType,
+                )),
                 "it does not speak TLS: use http://",
             ),
-            (io::Error::other(wrong(rustls::CertificateError::Expired)), "its certificate has expired"),
-            (io::Error::other(wrong(rustls::CertificateError::Revoked)), "its certificate cannot be trusted"),
+            (
+                io::Error::other(wrong(rustls::CertificateError::Expired)),
+                "its certificate has expired",
+            ),
+            (
+                io::Error::other(wrong(rustls::CertificateError::Revoked)),
+                "its certificate cannot be trusted",
+            ),
         ];
         for (why, expected) in table {
             assert_eq!(plain(&why), expected);
@@ -151,7 +189,10 @@ mod tests {
         let file = dir.path().join("ca.pem");
         assert!(Tls::new(Some(&file), None).is_err(), "no file");
         std::fs::write(&file, "").unwrap();
-        assert!(Tls::new(Some(&file), None).is_err_and(|why| why.to_string().contains("no certificate")));
+        assert!(
+            Tls::new(Some(&file), None)
+                .is_err_and(|why| why.to_string().contains("no certificate"))
+        );
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let pair = rcgen::KeyPair::generate().unwrap();
@@ -164,6 +205,9 @@ mod tests {
         let with = |certificate, key| Tls::new(Some(&file), Some(Identity { certificate, key }));
         assert!(with(&file, &key).is_ok());
         assert!(with(&file, &other).is_err(), "of another certificate");
-        assert!(with(&key, &key).is_err() && with(&file, &file).is_err(), "the wrong way round");
+        assert!(
+            with(&key, &key).is_err() && with(&file, &file).is_err(),
+            "the wrong way round"
+        );
     }
 }

@@ -84,7 +84,9 @@ pub(crate) struct Target {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Target")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
     }
 }
 
@@ -106,25 +108,45 @@ impl Address {
             config.password(password);
         }
         let tls = if self.wants_tls(&config) {
-            Some(tls::client_config(&self.ca_file).map_err(|why| AddressError::of("ca_file", why))?)
+            Some(
+                tls::client_config(&self.ca_file)
+                    .map_err(|why| AddressError::of("ca_file", why))?,
+            )
         } else {
             None
         };
         config
-            .ssl_mode(if tls.is_some() { LinkSslMode::Require } else { LinkSslMode::Disable })
+            .ssl_mode(if tls.is_some() {
+                LinkSslMode::Require
+            } else {
+                LinkSslMode::Disable
+            })
             .application_name("windlass")
             .connect_timeout(self.connect_timeout)
             .tcp_user_timeout(SILENCE_MAX)
             .keepalives_idle(KEEPALIVE)
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
-        let (schema, link, cluster) = (self.schema.clone(), self.link.clone(), self.cluster.clone());
-        Ok(Target { config, tls, schema, lease: self.lease, place, link, cluster, speaks: self.speaks })
+        let (schema, link, cluster) =
+            (self.schema.clone(), self.link.clone(), self.cluster.clone());
+        Ok(Target {
+            config,
+            tls,
+            schema,
+            lease: self.lease,
+            place,
+            link,
+            cluster,
+            speaks: self.speaks,
+        })
     }
 
     fn check_schema(&self) -> Result<(), AddressError> {
-        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         let (first, len) = (self.schema.bytes().next(), self.schema.len());
-        let fits = first.is_some_and(|byte| !byte.is_ascii_digit()) && len <= 48 && !self.schema.starts_with("pg_");
+        let fits = first.is_some_and(|byte| !byte.is_ascii_digit())
+            && len <= 48
+            && !self.schema.starts_with("pg_");
         if fits && self.schema.bytes().all(is_plain) {
             return Ok(());
         }
@@ -136,7 +158,10 @@ impl Address {
         if (Duration::from_millis(400)..=Duration::from_secs(600)).contains(&self.lease) {
             return Ok(());
         }
-        Err(AddressError::of("lease", "must be from 400ms to 10m".to_owned()))
+        Err(AddressError::of(
+            "lease",
+            "must be from 400ms to 10m".to_owned(),
+        ))
     }
 
     fn password(&self) -> Result<Option<String>, AddressError> {
@@ -144,13 +169,19 @@ impl Address {
         if file.as_os_str().is_empty() {
             return Ok(None);
         }
-        let failed = |why: &dyn fmt::Display| AddressError::of("password_file", format!("{}: {why}", file.display()));
+        let failed = |why: &dyn fmt::Display| {
+            AddressError::of("password_file", format!("{}: {why}", file.display()))
+        };
         if std::fs::metadata(file).map_err(|why| failed(&why))?.len() > PASSWORD_BYTES_MAX {
             return Err(failed(&"is too large for a password"));
         }
         let text = std::fs::read_to_string(file).map_err(|why| failed(&why))?;
         let password = text.lines().next().unwrap_or_default();
-        if password.is_empty() { Err(failed(&"is empty")) } else { Ok(Some(password.to_owned())) }
+        if password.is_empty() {
+            Err(failed(&"is empty"))
+        } else {
+            Ok(Some(password.to_owned()))
+        }
     }
 
     fn wants_tls(&self, config: &Config) -> bool {
@@ -164,19 +195,35 @@ impl Address {
     /// Hosts with their ports, database and schema.
     fn place(&self, config: &Config) -> String {
         let ports = config.get_ports();
-        let port =
-            |at: usize| ports.get(at).or_else(|| ports.first()).map(|port| format!(":{port}")).unwrap_or_default();
+        let port = |at: usize| {
+            ports
+                .get(at)
+                .or_else(|| ports.first())
+                .map(|port| format!(":{port}"))
+                .unwrap_or_default()
+        };
         let hosts = config.get_hosts().iter().enumerate();
-        let hosts: Vec<String> = hosts.map(|(at, host)| host_name(host) + &port(at)).collect();
-        let name = config.get_dbname().or(config.get_user()).unwrap_or_default();
-        format!("postgres://{}/{name} (schema {})", hosts.join(","), self.schema)
+        let hosts: Vec<String> = hosts
+            .map(|(at, host)| host_name(host) + &port(at))
+            .collect();
+        let name = config
+            .get_dbname()
+            .or(config.get_user())
+            .unwrap_or_default();
+        format!(
+            "postgres://{}/{name} (schema {})",
+            hosts.join(","),
+            self.schema
+        )
     }
 }
 
 /// The library's error has the reason in its source, which quotes no values of passwords.
 fn url_error(error: &tokio_postgres::Error) -> AddressError {
     use std::error::Error as _;
-    let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    let why = error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string);
     AddressError::of("url", format!("is no address of a database: {why}"))
 }
 
@@ -192,7 +239,9 @@ fn is_this_machine(host: &Host) -> bool {
     match host {
         Host::Unix(_) => true,
         Host::Tcp(name) if name == "localhost" => true,
-        Host::Tcp(name) => name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()),
+        Host::Tcp(name) => name
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback()),
     }
 }
 
@@ -220,19 +269,41 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let password_file = dir.path().join("password");
         std::fs::write(&password_file, "s3cret\n").unwrap();
-        let target = Address { password_file, ..address("postgres://jobs@localhost:5433/queue") }.target().unwrap();
+        let target = Address {
+            password_file,
+            ..address("postgres://jobs@localhost:5433/queue")
+        }
+        .target()
+        .unwrap();
         assert_eq!(target.config.get_password(), Some(&b"s3cret"[..]));
-        assert_eq!(target.place, "postgres://localhost:5433/queue (schema windlass)");
+        assert_eq!(
+            target.place,
+            "postgres://localhost:5433/queue (schema windlass)"
+        );
         assert!(!format!("{target:?}").contains("s3cret"));
     }
 
     #[test]
     fn several_hosts_are_tried_until_one_accepts_writes() {
-        let target = address("postgres://u@127.0.0.1:5433,127.0.0.1:5434/d?target_session_attrs=any").target().unwrap();
-        assert_eq!(target.place, "postgres://127.0.0.1:5433,127.0.0.1:5434/d (schema windlass)");
-        assert_eq!(target.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
-        let target = address("host=/run/one,/run/two port=5433 dbname=d").target().unwrap();
-        assert_eq!(target.place, "postgres:///run/one:5433,/run/two:5433/d (schema windlass)");
+        let target =
+            address("postgres://u@127.0.0.1:5433,127.0.0.1:5434/d?target_session_attrs=any")
+                .target()
+                .unwrap();
+        assert_eq!(
+            target.place,
+            "postgres://127.0.0.1:5433,127.0.0.1:5434/d (schema windlass)"
+        );
+        assert_eq!(
+            target.config.get_target_session_attrs(),
+            TargetSessionAttrs::ReadWrite
+        );
+        let target = address("host=/run/one,/run/two port=5433 dbname=d")
+            .target()
+            .unwrap();
+        assert_eq!(
+            target.place,
+            "postgres:///run/one:5433,/run/two:5433/d (schema windlass)"
+        );
     }
 
     #[test]
@@ -244,24 +315,43 @@ mod tests {
         assert!(said(address("postgres://h/d?colour=red")).contains("no address"));
         for schema in ["", "1a", "A", "a b", "a\"b", "pg_x"] {
             assert!(
-                said(Address { schema: schema.to_owned(), ..address("postgres://h/d") }).contains("a-z"),
+                said(Address {
+                    schema: schema.to_owned(),
+                    ..address("postgres://h/d")
+                })
+                .contains("a-z"),
                 "{schema}"
             );
         }
-        assert!(said(Address { lease: Duration::from_millis(10), ..address("postgres://h/d") }).contains("400ms"));
-        let nowhere = Address { password_file: "/nowhere/at/all".into(), ..address("postgres://h/d") };
+        assert!(
+            said(Address {
+                lease: Duration::from_millis(10),
+                ..address("postgres://h/d")
+            })
+            .contains("400ms")
+        );
+        let nowhere = Address {
+            password_file: "/nowhere/at/all".into(),
+            ..address("postgres://h/d")
+        };
         assert!(said(nowhere).starts_with("/nowhere/at/all: "));
     }
 
     #[test]
     fn this_machine_is_reached_without_tls_unless_it_is_wanted() {
         let has_tls = |url: &str, ssl_mode: SslMode| {
-            let address = Address { ssl_mode, ..address(url) };
+            let address = Address {
+                ssl_mode,
+                ..address(url)
+            };
             address.wants_tls(&url.parse().unwrap())
         };
-        for url in
-            ["postgres://127.0.0.1/d", "postgres://localhost/d", "host=/run/postgresql user=u", "postgres://[::1]/d"]
-        {
+        for url in [
+            "postgres://127.0.0.1/d",
+            "postgres://localhost/d",
+            "host=/run/postgresql user=u",
+            "postgres://[::1]/d",
+        ] {
             assert!(!has_tls(url, SslMode::Auto), "{url}");
             assert!(has_tls(url, SslMode::VerifyFull), "{url}");
         }

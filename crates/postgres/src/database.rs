@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use windlass_engine::Limits;
 use windlass_store::{
-    BodyFile, Contents, Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Overflow, Remote, Report,
-    Salvage, State, StoreLimits, Table as _, Tenure, open_found, verify_parts,
+    BodyFile, Contents, Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened,
+    Overflow, Remote, Report, Salvage, State, StoreLimits, Table as _, Tenure, open_found,
+    verify_parts,
 };
 
 use crate::address::{Address, AddressError, Target};
@@ -53,7 +54,9 @@ impl Database {
 
 impl Remote for Database {
     fn name(&self) -> String {
-        self.address.target().map_or_else(|_| "the database".to_owned(), |target| target.place)
+        self.address
+            .target()
+            .map_or_else(|_| "the database".to_owned(), |target| target.place)
     }
 
     fn look(&self) -> Result<State, Error> {
@@ -62,7 +65,9 @@ impl Remote for Database {
         if let Some(why) = schema::permission(&link)? {
             return Err(refused(&target.place, why));
         }
-        let Some(version) = schema::version(&link)? else { return Ok(State::New) };
+        let Some(version) = schema::version(&link)? else {
+            return Ok(State::New);
+        };
         check(&link, target)?;
         compare(&link, target)?;
         if version == 0 {
@@ -77,14 +82,20 @@ impl Remote for Database {
         if let Some(why) = schema::permission(&link)? {
             return Err(refused(&target.place, why));
         }
-        if schema::version(&link)?.is_some() { admit(&link, target) } else { Ok(()) }
+        if schema::version(&link)?.is_some() {
+            admit(&link, target)
+        } else {
+            Ok(())
+        }
     }
 
     fn wall_ahead_ms(&self) -> Result<Option<i64>, Error> {
         let link = Link::open(&self.target()?)?;
         let sent = since_boot_ms();
         let rows = link.query("reading the clock of", &format!("SELECT {NOW_MS}"), &[])?;
-        Ok(rows.first().map(|row| DatabaseTime::answered(sent, row.get(0)).ahead_ms(None)))
+        Ok(rows
+            .first()
+            .map(|row| DatabaseTime::answered(sent, row.get(0)).ahead_ms(None)))
     }
 
     fn holder(&self) -> Result<Option<Holder>, Error> {
@@ -96,40 +107,86 @@ impl Remote for Database {
         }
     }
 
-    fn open(&self, checkpoints: &StoreLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
-        let Taken { target, link, lease, keeper, early } = self.take(checkpoints.overflow.as_ref())?;
+    fn open(
+        &self,
+        checkpoints: &StoreLimits,
+        limits: Limits,
+        seed: u64,
+    ) -> Result<Opened, OpenError> {
+        let Taken {
+            target,
+            link,
+            lease,
+            keeper,
+            early,
+        } = self.take(checkpoints.overflow.as_ref())?;
         schema::migrate(&link, &lease)?;
         let checkpoints = &in_database(checkpoints);
         let tail = Tail::open(&target, Some(&lease), &link, table_bytes(checkpoints))?;
-        let found = early.map(|early| early.finish(&link)).transpose()?.flatten();
+        let found = early
+            .map(|early| early.finish(&link))
+            .transpose()?
+            .flatten();
         if found.is_some() {
             tracing::info!("the store was read before its lease was free");
         }
         let table = Box::new(PostgresTable::new(&target, &lease, Storage::of(&link)));
         let log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), link);
-        let found = found.map_or_else(|| Found::of_table(&*table.scan()?, checkpoints.overflow.as_ref()), Ok)?;
+        let found = found.map_or_else(
+            || Found::of_table(&*table.scan()?, checkpoints.overflow.as_ref()),
+            Ok,
+        )?;
         let (checkpointer, recovered) = open_found(found, &log, table, checkpoints, limits, seed)?;
         let tenure: Arc<dyn Tenure> = lease;
         // The log keeps the lease.
-        Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard::new((), Some(tenure)) })
+        Ok(Opened {
+            log: Box::new(log),
+            checkpointer,
+            recovered,
+            guard: Guard::new((), Some(tenure)),
+        })
     }
 
     fn fill(&self, (engine, bodies): Contents<'_>) -> Result<(), OpenError> {
-        let Taken { target, link, lease, keeper, .. } = self.take(None)?;
+        let Taken {
+            target,
+            link,
+            lease,
+            keeper,
+            ..
+        } = self.take(None)?;
         if schema::version(&link)?.is_some_and(|version| version != 0) {
-            return Err(Error::NotEmpty { place: target.place }.into());
+            return Err(Error::NotEmpty {
+                place: target.place,
+            }
+            .into());
         }
         schema::migrate(&link, &lease)?;
         schema::set_version(&link, &lease, schema::FILLING)?;
-        let tail = Tail::open(&target, Some(&lease), &link, table_bytes(&StoreLimits::default()))?;
-        let mut log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), Link::open(&target)?);
+        let tail = Tail::open(
+            &target,
+            Some(&lease),
+            &link,
+            table_bytes(&StoreLimits::default()),
+        )?;
+        let mut log = PostgresLog::new(
+            &target,
+            tail,
+            (Arc::clone(&lease), keeper),
+            Link::open(&target)?,
+        );
         Journal::new().store_all(engine, bodies.map(BodyFile::reader).as_ref(), &mut log)?;
         schema::set_version(&link, &lease, schema::VERSION)?;
         Ok(log.close()?)
     }
 
     fn retire(&self) -> Result<(), OpenError> {
-        let Taken { link, lease, keeper, .. } = self.take(None)?;
+        let Taken {
+            link,
+            lease,
+            keeper,
+            ..
+        } = self.take(None)?;
         schema::set_version(&link, &lease, schema::RETIRED)?;
         drop(keeper);
         Ok(())
@@ -145,10 +202,15 @@ impl Remote for Database {
     fn salvage(&self, overflow: Option<&Overflow>) -> Result<Salvage, Error> {
         let (target, link) = self.at_rest()?;
         Salvage::of_parts(&PostgresScan::new(&target), overflow, |after, show| {
-            read_rows(&link, after, i64::MAX.unsigned_abs(), &mut |_, _, seq, records| {
-                show(seq, records);
-                ControlFlow::Continue(())
-            })
+            read_rows(
+                &link,
+                after,
+                i64::MAX.unsigned_abs(),
+                &mut |_, _, seq, records| {
+                    show(seq, records);
+                    ControlFlow::Continue(())
+                },
+            )
         })
     }
 }
@@ -175,8 +237,15 @@ impl Database {
         }
         made?;
         let (lease, early) = take(&link, (&target, overflow), begun)?;
-        let keeper = Keeper::start(&lease, Link::open(&target)?, &target).map_err(|why| failed(&target, why))?;
-        Ok(Taken { target, link, lease, keeper, early })
+        let keeper = Keeper::start(&lease, Link::open(&target)?, &target)
+            .map_err(|why| failed(&target, why))?;
+        Ok(Taken {
+            target,
+            link,
+            lease,
+            keeper,
+            early,
+        })
     }
 
     /// A store that can be read and that no daemon has.
@@ -184,7 +253,8 @@ impl Database {
         let target = self.target()?;
         let link = Link::open(&target)?;
         let version = schema::version(&link)?.filter(|version| *version != 0);
-        let version = version.ok_or_else(|| Error::damaged(&target.place, "there is no Windlass data in it"))?;
+        let version = version
+            .ok_or_else(|| Error::damaged(&target.place, "there is no Windlass data in it"))?;
         schema::check(version, &target.place)?;
         match present_holder(&link)? {
             Some(holder) => Err(in_use(&target.place, &holder.name)),
@@ -198,7 +268,11 @@ impl Database {
 fn in_database(checkpoints: &StoreLimits) -> StoreLimits {
     let part = |bytes: u64| bytes / 3 * 2;
     let (log_bytes, keep_bytes) = (part(checkpoints.log_bytes), part(checkpoints.keep_bytes));
-    StoreLimits { log_bytes, keep_bytes, ..checkpoints.clone() }
+    StoreLimits {
+        log_bytes,
+        keep_bytes,
+        ..checkpoints.clone()
+    }
 }
 
 /// A table of the log is full with this many bytes. When a checkpoint is due, all but the last one are.
@@ -207,5 +281,9 @@ const fn table_bytes(checkpoints: &StoreLimits) -> u64 {
 }
 
 fn failed(target: &Target, why: std::io::Error) -> Error {
-    Error::Io { doing: "keeping the lease of", place: target.place.clone(), why }
+    Error::Io {
+        doing: "keeping the lease of",
+        place: target.place.clone(),
+        why,
+    }
 }

@@ -43,7 +43,10 @@ impl Progress {
     /// It changes while the reading goes on. The log is bounded, and so is the time that it counts for.
     fn read(&self) -> i64 {
         const LOG_MAX_S: u64 = 120;
-        let log_s = self.log.get().map_or(0, |begun| begun.elapsed().as_secs().min(LOG_MAX_S));
+        let log_s = self
+            .log
+            .get()
+            .map_or(0, |begun| begun.elapsed().as_secs().min(LOG_MAX_S));
         i64::try_from(self.pages.load(Ordering::Relaxed) / STEP_PAGES + log_s).unwrap_or(i64::MAX)
     }
 }
@@ -56,16 +59,31 @@ impl EarlyRead {
     pub(crate) fn begin(target: &Target, overflow: Option<&Overflow>) -> Self {
         let (stop, progress) = (Arc::<AtomicBool>::default(), Arc::<Progress>::default());
         let table = PostgresScan::new(target);
-        let scan = Stoppable { table, stop: Arc::clone(&stop), progress: Arc::clone(&progress) };
+        let scan = Stoppable {
+            table,
+            stop: Arc::clone(&stop),
+            progress: Arc::clone(&progress),
+        };
         let (target, overflow) = (target.clone(), overflow.cloned());
         let read = move || {
             let mut found = Found::of_table(&scan, overflow.as_ref())?;
             scan.progress.log.get_or_init(Instant::now);
-            found.follow(&*Tail::open(&target, None, &Link::open(&target)?, u64::MAX)?)?;
+            found.follow(&*Tail::open(
+                &target,
+                None,
+                &Link::open(&target)?,
+                u64::MAX,
+            )?)?;
             Ok(found)
         };
         let thread = thread::Builder::new().name("early-read".into()).spawn(read);
-        Self { stop, progress, thread: thread.inspect_err(|why| tracing::debug!(%why, "no early reading")).ok() }
+        Self {
+            stop,
+            progress,
+            thread: thread
+                .inspect_err(|why| tracing::debug!(%why, "no early reading"))
+                .ok(),
+        }
     }
 
     /// Whether all is read, or nothing more will be.
@@ -80,10 +98,15 @@ impl EarlyRead {
 
     /// Waits for the end of the reading. The caller has the lease. `None`: the store must be read again.
     pub(crate) fn finish(mut self, link: &Link) -> Result<Option<Found>, Error> {
-        let Some(Ok(Ok(found))) = self.thread.take().map(JoinHandle::join) else { return Ok(None) };
+        let Some(Ok(Ok(found))) = self.thread.take().map(JoinHandle::join) else {
+            return Ok(None);
+        };
         let look = format!("SELECT value FROM {} WHERE key = $1", link.pages());
         let rows = link.query("reading the table in", &look, &[&point_key()])?;
-        Ok(rows.first().is_some_and(|row| found.is_of(row.get(0))).then_some(found))
+        Ok(rows
+            .first()
+            .is_some_and(|row| found.is_of(row.get(0)))
+            .then_some(found))
     }
 }
 
@@ -99,7 +122,11 @@ impl Scan for Stoppable {
         let read = self.table.each(candidate, &mut |key, value, at| {
             stopped = self.stop.load(Ordering::Acquire);
             self.progress.pages.fetch_add(1, Ordering::Relaxed);
-            if stopped { std::ops::ControlFlow::Break(()) } else { each(key, value, at) }
+            if stopped {
+                std::ops::ControlFlow::Break(())
+            } else {
+                each(key, value, at)
+            }
         });
         if stopped { Err(Error::Closed) } else { read }
     }

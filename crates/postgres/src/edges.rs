@@ -5,7 +5,9 @@
 
 /// The edges of this epoch as text; empty for edges that are unknown.
 pub(crate) fn text(edges: Option<&[u32]>, epoch: i64) -> String {
-    let Some(edges) = edges else { return String::new() };
+    let Some(edges) = edges else {
+        return String::new();
+    };
     let numbers = edges.iter().map(|edge| format!(" {edge}"));
     epoch.to_string() + &numbers.collect::<String>()
 }
@@ -14,7 +16,11 @@ pub(crate) fn text(edges: Option<&[u32]>, epoch: i64) -> String {
 pub(crate) fn read(text: &str, epoch: i64) -> Option<Vec<u32>> {
     let mut words = text.split(' ');
     let of: i64 = words.next()?.parse().ok()?;
-    if of == epoch { words.map(|word| word.parse().ok()).collect() } else { None }
+    if of == epoch {
+        words.map(|word| word.parse().ok()).collect()
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

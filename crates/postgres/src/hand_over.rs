@@ -47,13 +47,21 @@ impl Stage {
 /// as long as the reading goes on: until then it serves.
 pub(crate) fn offer(link: &Link, epoch: i64, is_over: impl Fn() -> bool) -> Result<(), Error> {
     const DOING: &str = "offering";
-    let set = format!("UPDATE {} SET hand_over = $2, progress = 0 WHERE id = 1 AND epoch = $1", link.lease());
+    let set = format!(
+        "UPDATE {} SET hand_over = $2, progress = 0 WHERE id = 1 AND epoch = $1",
+        link.lease()
+    );
     link.execute(DOING, &set, &[&epoch, &(Stage::Offered as i16)])?;
     let mut patience = Patience::new(Instant::now());
-    let look = format!("SELECT hand_over, progress FROM {} WHERE id = 1", link.lease());
+    let look = format!(
+        "SELECT hand_over, progress FROM {} WHERE id = 1",
+        link.lease()
+    );
     while !is_over() {
         let rows = link.query(DOING, &look, &[])?;
-        let found = rows.first().map_or((Stage::None, 0), |row| (Stage::of(row.get(0)), row.get(1)));
+        let found = rows
+            .first()
+            .map_or((Stage::None, 0), |row| (Stage::of(row.get(0)), row.get(1)));
         if patience.is_over(found, Instant::now()) {
             break;
         }
@@ -70,7 +78,10 @@ struct Patience {
 
 impl Patience {
     const fn new(since: Instant) -> Self {
-        Self { seen: (Stage::Offered, 0), since }
+        Self {
+            seen: (Stage::Offered, 0),
+            since,
+        }
     }
 
     /// Whether the holder waits no longer. An earlier program answers with its stage alone.
@@ -93,7 +104,8 @@ pub(crate) fn answer(link: &Link, stage: Stage, progress: i64) -> Result<(), Err
         "UPDATE {} SET hand_over = $1, progress = $2 WHERE id = 1 AND hand_over BETWEEN 1 AND $1",
         link.lease()
     );
-    link.execute("answering an offer of", &set, &[&(stage as i16), &progress]).map(drop)
+    link.execute("answering an offer of", &set, &[&(stage as i16), &progress])
+        .map(drop)
 }
 
 #[cfg(test)]
@@ -106,13 +118,26 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
         let mut patience = Patience::new(begun);
-        let goes_on =
-            (0..60).all(|step| !patience.is_over((Stage::Reading, step), at(10 * u64::try_from(step).unwrap())));
+        let goes_on = (0..60).all(|step| {
+            !patience.is_over(
+                (Stage::Reading, step),
+                at(10 * u64::try_from(step).unwrap()),
+            )
+        });
         assert!(goes_on);
-        assert!(!patience.is_over((Stage::Reading, 59), at(605)) && patience.is_over((Stage::Reading, 59), at(606)));
-        assert!(patience.is_over((Stage::Ready, 60), at(606)), "it has read everything");
+        assert!(
+            !patience.is_over((Stage::Reading, 59), at(605))
+                && patience.is_over((Stage::Reading, 59), at(606))
+        );
+        assert!(
+            patience.is_over((Stage::Ready, 60), at(606)),
+            "it has read everything"
+        );
         let mut unanswered = Patience::new(begun);
-        assert!(!unanswered.is_over((Stage::Offered, 0), begun) && unanswered.is_over((Stage::Offered, 0), at(1)));
+        assert!(
+            !unanswered.is_over((Stage::Offered, 0), begun)
+                && unanswered.is_over((Stage::Offered, 0), at(1))
+        );
     }
 
     #[test]

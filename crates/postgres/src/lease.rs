@@ -78,7 +78,10 @@ pub(crate) struct Keeper {
 /// Milliseconds since boot, sleep included.
 pub(crate) fn since_boot_ms() -> u64 {
     let at = clock_gettime(ClockId::Boottime);
-    let (seconds, ns) = (u64::try_from(at.tv_sec).unwrap_or(0), u64::try_from(at.tv_nsec).unwrap_or(0));
+    let (seconds, ns) = (
+        u64::try_from(at.tv_sec).unwrap_or(0),
+        u64::try_from(at.tv_nsec).unwrap_or(0),
+    );
     seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
 }
 
@@ -91,7 +94,10 @@ impl Lease {
     pub(crate) fn new(Begun { epoch, now, edges }: Begun, target: Target, until: u64) -> Self {
         let edges_before = edges::read(&edges, epoch.saturating_sub(1));
         // Until the daemon knows better, its own successor waits for the same.
-        let record = Mutex::new(Record { number: 0, edges: edges_before.clone() });
+        let record = Mutex::new(Record {
+            number: 0,
+            edges: edges_before.clone(),
+        });
         Self {
             epoch,
             target,
@@ -132,11 +138,16 @@ impl Lease {
     /// The epoch has changed: reads the name of the daemon that has the store now. Returns the error for the caller.
     pub(crate) fn find_successor(&self, link: &Link) -> Error {
         let found = Row::read(link).ok().flatten().map(|row| row.holder);
-        let named = found.filter(|holder| !holder.is_empty()).unwrap_or_else(|| "another daemon".to_owned());
+        let named = found
+            .filter(|holder| !holder.is_empty())
+            .unwrap_or_else(|| "another daemon".to_owned());
         let holder = self.successor.get_or_init(|| named).clone();
         self.until.store(0, Ordering::Release);
         self.notify();
-        Error::Deposed { place: self.target.place.clone(), holder }
+        Error::Deposed {
+            place: self.target.place.clone(),
+            holder,
+        }
     }
 
     /// Waits until no other statement of this process or of an earlier one holds the lease's row: one whose answer was
@@ -159,9 +170,12 @@ impl Lease {
 
     fn lock_row(&self, link: &Link, doing: &'static str, strength: &str) -> Result<Stage, Error> {
         let lease = link.lease();
-        let lock = format!("SELECT hand_over FROM {lease} WHERE id = 1 AND epoch = $1 FOR {strength}");
+        let lock =
+            format!("SELECT hand_over FROM {lease} WHERE id = 1 AND epoch = $1 FOR {strength}");
         let rows = link.query(doing, &lock, &[&self.epoch])?;
-        rows.first().map(|row| Stage::of(row.get(0))).ok_or_else(|| self.find_successor(link))
+        rows.first()
+            .map(|row| Stage::of(row.get(0)))
+            .ok_or_else(|| self.find_successor(link))
     }
 
     fn renew(&self, link: &Link, lease: Duration) -> Result<(), Error> {
@@ -175,11 +189,17 @@ impl Lease {
         let Record { number, edges } = self.record().clone();
         let edges = edges::text(edges.as_deref(), self.epoch);
         let renewed = link.query("renewing the lease of", &set, &[&self.epoch, &ms, &edges])?;
-        let Some(row) = renewed.first() else { return Err(self.find_successor(link)) };
+        let Some(row) = renewed.first() else {
+            return Err(self.find_successor(link));
+        };
         self.recorded.store(number, Ordering::Release);
         let now = DatabaseTime::answered(sent, row.get(0));
-        self.wall_ahead.store(now.ahead_ms(Some(self.wall_ahead.load(Ordering::Acquire))), Ordering::Release);
-        self.until.store(sent.saturating_add(own_part(lease)), Ordering::Release);
+        self.wall_ahead.store(
+            now.ahead_ms(Some(self.wall_ahead.load(Ordering::Acquire))),
+            Ordering::Release,
+        );
+        self.until
+            .store(sent.saturating_add(own_part(lease)), Ordering::Release);
         self.notify();
         Ok(())
     }
@@ -190,7 +210,8 @@ impl Lease {
             "UPDATE {} SET until = '2000-01-01 00:00:00Z', holder = '', link = '' WHERE id = 1 AND epoch = $1",
             link.lease()
         );
-        link.execute("giving back the lease of", &set, &[&self.epoch]).map(drop)
+        link.execute("giving back the lease of", &set, &[&self.epoch])
+            .map(drop)
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -198,7 +219,10 @@ impl Lease {
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.changed.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changed
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn notify(&self) {
@@ -225,14 +249,21 @@ pub(crate) struct DatabaseTime {
 impl DatabaseTime {
     /// The answer to a statement that was sent then, in milliseconds since boot.
     pub(crate) fn answered(sent: u64, now_ms: i64) -> Self {
-        Self { now_ms, sent, received: since_boot_ms() }
+        Self {
+            now_ms,
+            sent,
+            received: since_boot_ms(),
+        }
     }
 
     /// How far the database's clock is ahead of the time since boot, in milliseconds. A value that was `known` changes
     /// only as far as this reading contradicts it: so slow answers do not move it, and drift does not add up.
     pub(crate) fn ahead_ms(self, known: Option<i64>) -> i64 {
         let ahead_of = |since_boot: u64| self.now_ms.saturating_sub_unsigned(since_boot);
-        let (least, most) = (ahead_of(self.received), ahead_of(self.sent.min(self.received)));
+        let (least, most) = (
+            ahead_of(self.received),
+            ahead_of(self.sent.min(self.received)),
+        );
         known.map_or_else(|| least.midpoint(most), |known| known.clamp(least, most))
     }
 }
@@ -259,8 +290,14 @@ impl Row {
         );
         let rows = link.query("reading the lease of", &look, &[])?;
         let of = |row: &tokio_postgres::Row| {
-            let (holder, until, stage, now) = (row.get(0), row.get(1), Stage::of(row.get(2)), row.get(3));
-            Self { holder, until, stage, now }
+            let (holder, until, stage, now) =
+                (row.get(0), row.get(1), Stage::of(row.get(2)), row.get(3));
+            Self {
+                holder,
+                until,
+                stage,
+                now,
+            }
         };
         Ok(rows.first().map(of))
     }
@@ -274,13 +311,21 @@ impl Tenure for Lease {
     fn wait(&self, most: Duration) {
         let guard = self.lock();
         if !self.holds() {
-            drop(self.changed.1.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner));
+            drop(
+                self.changed
+                    .1
+                    .wait_timeout(guard, most)
+                    .unwrap_or_else(PoisonError::into_inner),
+            );
         }
     }
 
     fn lost(&self) -> Option<Error> {
         let holder = self.successor.get()?.clone();
-        Some(Error::Deposed { place: self.target.place.clone(), holder })
+        Some(Error::Deposed {
+            place: self.target.place.clone(),
+            holder,
+        })
     }
 
     fn epoch(&self) -> u64 {
@@ -301,7 +346,10 @@ impl Tenure for Lease {
 
     fn record(&self, edges: Vec<u32>) -> u64 {
         let mut record = self.record();
-        *record = Record { number: record.number + 1, edges: Some(edges) };
+        *record = Record {
+            number: record.number + 1,
+            edges: Some(edges),
+        };
         self.thread.get().into_iter().for_each(Thread::unpark);
         record.number
     }
@@ -311,8 +359,9 @@ impl Tenure for Lease {
     }
 
     fn hand_over(&self) {
-        let offered = Link::open(&self.target)
-            .and_then(|link| hand_over::offer(&link, self.epoch, || self.is_over() || !self.holds()));
+        let offered = Link::open(&self.target).and_then(|link| {
+            hand_over::offer(&link, self.epoch, || self.is_over() || !self.holds())
+        });
         if let Err(error) = offered {
             tracing::warn!(%error, "the store was not offered to others: they read it when it is free");
         }
@@ -323,8 +372,13 @@ impl Keeper {
     /// Begins to renew a lease, over this link.
     pub(crate) fn start(lease: &Arc<Lease>, link: Link, target: &Target) -> std::io::Result<Self> {
         let (for_thread, target) = (Arc::clone(lease), target.clone());
-        let thread = thread::Builder::new().name("lease".into()).spawn(move || keep(&for_thread, link, &target))?;
-        Ok(Self { lease: Arc::clone(lease), thread: Some(thread) })
+        let thread = thread::Builder::new()
+            .name("lease".into())
+            .spawn(move || keep(&for_thread, link, &target))?;
+        Ok(Self {
+            lease: Arc::clone(lease),
+            thread: Some(thread),
+        })
     }
 }
 
@@ -340,11 +394,19 @@ fn keep(lease: &Lease, link: Link, target: &Target) {
         if lease.is_over() {
             break;
         }
-        let renewed = match link.take().filter(|link| !link.is_closed()).map_or_else(|| Link::open(target), Ok) {
+        let renewed = match link
+            .take()
+            .filter(|link| !link.is_closed())
+            .map_or_else(|| Link::open(target), Ok)
+        {
             Ok(open) => lease.renew(&open, target.lease).map(|()| link = Some(open)),
             Err(why) => Err(why),
         };
-        pause = if renewed.is_ok() { target.lease / PARTS } else { RETRY };
+        pause = if renewed.is_ok() {
+            target.lease / PARTS
+        } else {
+            RETRY
+        };
         log_change(renewed, &mut has_failed);
     }
     if lease.lost().is_none()
@@ -360,7 +422,9 @@ fn log_change(renewed: Result<(), Error>, has_failed: &mut bool) {
     match renewed {
         Ok(()) if std::mem::take(has_failed) => tracing::warn!("the lease is renewed again"),
         Ok(()) => {}
-        Err(error) if error.is_deposed() => tracing::error!(%error, "this daemon no longer has its store"),
+        Err(error) if error.is_deposed() => {
+            tracing::error!(%error, "this daemon no longer has its store")
+        }
         Err(error) if std::mem::replace(has_failed, true) => {
             tracing::debug!(%error, "the lease was still not renewed");
         }
@@ -371,7 +435,9 @@ fn log_change(renewed: Result<(), Error>, has_failed: &mut bool) {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.lease.stop.store(true, Ordering::Release);
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         thread.thread().unpark();
         // A database that does not answer must not keep the process from ending.
         let end = Instant::now() + GIVE_BACK;
@@ -387,13 +453,25 @@ mod tests {
 
     #[test]
     fn the_database_s_clock_is_known_as_well_as_its_answers_allow() {
-        let read = |now_ms, sent, received| DatabaseTime { now_ms, sent, received };
+        let read = |now_ms, sent, received| DatabaseTime {
+            now_ms,
+            sent,
+            received,
+        };
         let first = read(10_100, 100, 300).ahead_ms(None);
         assert_eq!(first, 9_900, "in the middle of the way");
         for (name, reading, expected) in [
-            ("a slow answer moves nothing", read(15_000, 4_000, 6_000), 9_900),
+            (
+                "a slow answer moves nothing",
+                read(15_000, 4_000, 6_000),
+                9_900,
+            ),
             ("a quick one narrows it", read(15_000, 5_000, 5_010), 9_990),
-            ("the database's clock was set", read(3_615_000, 5_000, 5_010), 3_609_990),
+            (
+                "the database's clock was set",
+                read(3_615_000, 5_000, 5_010),
+                3_609_990,
+            ),
             ("and back", read(1_000, 5_000, 5_010), -4_000),
         ] {
             assert_eq!(reading.ahead_ms(Some(first)), expected, "{name}");

@@ -47,8 +47,15 @@ impl Link {
     /// Connects.
     pub(crate) fn open(target: &Target) -> Result<Self, Error> {
         let place = target.place.clone();
-        let failed = |why: io::Error| Error::Io { doing: "connecting to", place: place.clone(), why };
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let failed = |why: io::Error| Error::Io {
+            doing: "connecting to",
+            place: place.clone(),
+            why,
+        };
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed)?;
         let opened = runtime.block_on(async {
             Ok(match &target.tls {
                 Some(tls) => {
@@ -70,7 +77,12 @@ impl Link {
                 return Err(failed(in_words(&why)));
             }
         };
-        let link = Self { runtime: Some(runtime), client, place, schema: target.schema.clone() };
+        let link = Self {
+            runtime: Some(runtime),
+            client,
+            place,
+            schema: target.schema.clone(),
+        };
         link.batch("connecting to", SESSION)?;
         Ok(link)
     }
@@ -96,7 +108,12 @@ impl Link {
     }
 
     /// Runs a statement and returns how many rows it changed.
-    pub(crate) fn execute(&self, doing: &'static str, sql: &str, with: Parameters<'_>) -> Result<u64, Error> {
+    pub(crate) fn execute(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        with: Parameters<'_>,
+    ) -> Result<u64, Error> {
         self.wait(doing, self.client.execute(sql, with))
     }
 
@@ -110,25 +127,46 @@ impl Link {
     }
 
     /// The rows of a query, all at once.
-    pub(crate) fn query(&self, doing: &'static str, sql: &str, with: Parameters<'_>) -> Result<Vec<Row>, Error> {
+    pub(crate) fn query(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        with: Parameters<'_>,
+    ) -> Result<Vec<Row>, Error> {
         self.wait(doing, self.client.query(sql, with))
     }
 
     /// The rows of a query, all at once, with the database's own error.
-    pub(crate) fn try_query(&self, sql: &str, with: Parameters<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+    pub(crate) fn try_query(
+        &self,
+        sql: &str,
+        with: Parameters<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
         self.run(self.client.query(sql, with))
     }
 
     /// The rows of a query, one after the other.
-    pub(crate) fn rows(&self, doing: &'static str, sql: &str, with: Parameters<'_>) -> Result<Rows<'_>, Error> {
+    pub(crate) fn rows(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        with: Parameters<'_>,
+    ) -> Result<Rows<'_>, Error> {
         let with = with.iter().copied();
         let stream = self.wait(doing, self.client.query_raw(sql, with))?;
-        Ok(Rows { link: self, stream: Box::pin(stream) })
+        Ok(Rows {
+            link: self,
+            stream: Box::pin(stream),
+        })
     }
 
     /// An error of this connection, for the operator.
     pub(crate) fn error(&self, doing: &'static str, why: &tokio_postgres::Error) -> Error {
-        Error::Io { doing, place: self.place.clone(), why: in_words(why) }
+        Error::Io {
+            doing,
+            place: self.place.clone(),
+            why: in_words(why),
+        }
     }
 
     fn wait<T>(
@@ -174,7 +212,8 @@ pub(crate) fn has_code(why: &tokio_postgres::Error, code: &SqlState) -> bool {
 
 /// Whether the same statement may succeed at once: the database has put other transactions first.
 pub(crate) fn is_conflict(why: &tokio_postgres::Error) -> bool {
-    has_code(why, &SqlState::T_R_SERIALIZATION_FAILURE) || has_code(why, &SqlState::T_R_DEADLOCK_DETECTED)
+    has_code(why, &SqlState::T_R_SERIALIZATION_FAILURE)
+        || has_code(why, &SqlState::T_R_DEADLOCK_DETECTED)
 }
 
 /// The database's own words, which the library keeps in the source of its error.
@@ -185,6 +224,10 @@ fn in_words(why: &tokio_postgres::Error) -> io::Error {
         (None, None) => why.to_string(),
     };
     let has_no_tls = text.contains("server does not support TLS");
-    let advice = if has_no_tls { " (postgres.sslmode = \"disable\" goes without)" } else { "" };
+    let advice = if has_no_tls {
+        " (postgres.sslmode = \"disable\" goes without)"
+    } else {
+        ""
+    };
     io::Error::other(text + advice)
 }

@@ -30,7 +30,12 @@ pub(crate) struct PostgresLog {
 }
 
 impl PostgresLog {
-    pub(crate) fn new(target: &Target, tail: Arc<Tail>, (lease, keeper): (Arc<Lease>, Keeper), link: Link) -> Self {
+    pub(crate) fn new(
+        target: &Target,
+        tail: Arc<Tail>,
+        (lease, keeper): (Arc<Lease>, Keeper),
+        link: Link,
+    ) -> Self {
         Self {
             target: target.clone(),
             lease,
@@ -53,11 +58,17 @@ impl PostgresLog {
             let insert = self.insert_into(slot.table)?;
             let link = self.link.as_ref().ok_or(Error::Closed)?;
             let epoch = self.lease.epoch();
-            match link.try_execute(&insert, &[&epoch, &signed(seq), &signed(slot.place), &sum, &records]) {
+            match link.try_execute(
+                &insert,
+                &[&epoch, &signed(seq), &signed(slot.place), &sum, &records],
+            ) {
                 Ok(0) => return Err(self.lease.find_successor(link)),
                 Ok(_) => return Ok(()),
                 // An earlier try has ended meanwhile.
-                Err(why) if has_code(&why, &SqlState::UNIQUE_VIOLATION) && self.is_there(seq, slot.table, sum)? => {
+                Err(why)
+                    if has_code(&why, &SqlState::UNIQUE_VIOLATION)
+                        && self.is_there(seq, slot.table, sum)? =>
+                {
                     return Ok(());
                 }
                 Err(why) if is_conflict(&why) => {}
@@ -75,8 +86,13 @@ impl PostgresLog {
     fn is_there(&self, seq: u64, table: usize, sum: i64) -> Result<bool, Error> {
         let link = self.link.as_ref().ok_or(Error::Closed)?;
         self.lease.settle(link, WRITING)?;
-        let look = format!("SELECT 1 FROM {} WHERE seq = $1 AND epoch = $2 AND checksum = $3", link.log(table));
-        Ok(!link.query(WRITING, &look, &[&signed(seq), &self.lease.epoch(), &sum])?.is_empty())
+        let look = format!(
+            "SELECT 1 FROM {} WHERE seq = $1 AND epoch = $2 AND checksum = $3",
+            link.log(table)
+        );
+        Ok(!link
+            .query(WRITING, &look, &[&signed(seq), &self.lease.epoch(), &sum])?
+            .is_empty())
     }
 
     /// All or nothing: the lease's row is locked, its epoch compared, and the commit inserted.

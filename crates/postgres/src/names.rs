@@ -31,5 +31,8 @@ impl Link {
 
 /// The store is not for this process.
 pub(crate) fn refused(place: &str, why: String) -> Error {
-    Error::Refused { place: place.to_owned(), why }
+    Error::Refused {
+        place: place.to_owned(),
+        why,
+    }
 }

@@ -27,9 +27,15 @@ pub(crate) const LOG_TABLES: usize = 8;
 /// The version of the tables; `None`: there is not even a lease.
 pub(crate) fn version(link: &Link) -> Result<Option<i32>, Error> {
     const DOING: &str = "reading the version of";
-    match link.try_query(&format!("SELECT version FROM {} WHERE id = 1", link.lease()), &[]) {
+    match link.try_query(
+        &format!("SELECT version FROM {} WHERE id = 1", link.lease()),
+        &[],
+    ) {
         Ok(rows) => Ok(rows.first().map(|row| row.get(0))),
-        Err(why) if has_code(&why, &SqlState::UNDEFINED_TABLE) || has_code(&why, &SqlState::INVALID_SCHEMA_NAME) => {
+        Err(why)
+            if has_code(&why, &SqlState::UNDEFINED_TABLE)
+                || has_code(&why, &SqlState::INVALID_SCHEMA_NAME) =>
+        {
             Ok(None)
         }
         Err(why) => Err(link.error(DOING, &why)),
@@ -67,13 +73,24 @@ const ADDED: &str = "link text NOT NULL DEFAULT '', hand_over smallint NOT NULL 
 /// Adds the columns that the lease of an earlier version does not have.
 fn add_columns(link: &Link) -> Result<(), Error> {
     let lease = link.lease();
-    let names: Vec<&str> = ADDED.split(", ").filter_map(|column| column.split(' ').next()).collect();
-    match link.try_query(&format!("SELECT {} FROM {lease} WHERE id = 1", names.join(", ")), &[]) {
+    let names: Vec<&str> = ADDED
+        .split(", ")
+        .filter_map(|column| column.split(' ').next())
+        .collect();
+    match link.try_query(
+        &format!("SELECT {} FROM {lease} WHERE id = 1", names.join(", ")),
+        &[],
+    ) {
         Ok(_) => Ok(()),
         Err(why) if has_code(&why, &SqlState::UNDEFINED_COLUMN) => {
-            let add = ADDED.split(", ").map(|column| format!("ADD COLUMN IF NOT EXISTS {column}"));
+            let add = ADDED
+                .split(", ")
+                .map(|column| format!("ADD COLUMN IF NOT EXISTS {column}"));
             let add = add.collect::<Vec<_>>().join(", ");
-            link.batch("adding columns to the lease of", &format!("ALTER TABLE {lease} {add}"))
+            link.batch(
+                "adding columns to the lease of",
+                &format!("ALTER TABLE {lease} {add}"),
+            )
         }
         Err(why) => Err(link.error("reading the lease of", &why)),
     }
@@ -93,7 +110,9 @@ pub(crate) fn permission(link: &Link) -> Result<Option<String>, Error> {
                                   AND (relname IN ('lease', 'pages') OR relname ~ '^log_[0-9]+$')),
                              true)";
     let rows = link.query(DOING, look, &[&schema])?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
     let (user, database): (String, String) = (row.get(0), row.get(1));
     let (is_there, may_make, may_use, owns): (bool, bool, bool, bool) =
         (row.get(2), row.get(3), row.get(4), row.get(5));
@@ -103,9 +122,13 @@ pub(crate) fn permission(link: &Link) -> Result<Option<String>, Error> {
              SCHEMA {schema} AUTHORIZATION {user}"
         ))
     } else if !may_use {
-        Some(format!("the user {user} may not make tables: GRANT USAGE, CREATE ON SCHEMA {schema} TO {user}"))
+        Some(format!(
+            "the user {user} may not make tables: GRANT USAGE, CREATE ON SCHEMA {schema} TO {user}"
+        ))
     } else if !owns {
-        Some(format!("the tables in schema {schema} do not belong to the user {user}, who must change them"))
+        Some(format!(
+            "the tables in schema {schema} do not belong to the user {user}, who must change them"
+        ))
     } else {
         None
     })
@@ -125,7 +148,11 @@ pub(crate) fn migrate(link: &Link, lease: &Lease) -> Result<(), Error> {
     }
     link.batch(DOING, &pages_table(&link.pages(), storage))?;
     let (key, value) = new_table();
-    link.execute(DOING, &format!("INSERT INTO {} VALUES ($1, $2)", link.pages()), &[&key, &value])?;
+    link.execute(
+        DOING,
+        &format!("INSERT INTO {} VALUES ($1, $2)", link.pages()),
+        &[&key, &value],
+    )?;
     set_version(link, lease, VERSION)?;
     link.batch(DOING, "COMMIT")
 }
@@ -135,15 +162,22 @@ pub(crate) fn check(version: i32, place: &str) -> Result<(), Error> {
     let what = match version {
         VERSION => return Ok(()),
         FILLING => "a move into it was interrupted: drop the schema and repeat the move".to_owned(),
-        RETIRED => "its contents were moved to another store; drop the schema to use it anew".to_owned(),
-        other => format!("its tables have version {other}; this program knows versions up to {VERSION}"),
+        RETIRED => {
+            "its contents were moved to another store; drop the schema to use it anew".to_owned()
+        }
+        other => {
+            format!("its tables have version {other}; this program knows versions up to {VERSION}")
+        }
     };
     Err(Error::damaged(place, what))
 }
 
 /// Records what the tables are: of this version, being filled, or retired.
 pub(crate) fn set_version(link: &Link, lease: &Lease, version: i32) -> Result<(), Error> {
-    let set = format!("UPDATE {} SET version = $2 WHERE id = 1 AND epoch = $1", link.lease());
+    let set = format!(
+        "UPDATE {} SET version = $2 WHERE id = 1 AND epoch = $1",
+        link.lease()
+    );
     match link.execute("making the tables of", &set, &[&lease.epoch(), &version])? {
         1 => Ok(()),
         _ => Err(lease.find_successor(link)),
@@ -164,7 +198,11 @@ impl Storage {
     /// What this database has.
     pub(crate) fn of(link: &Link) -> Self {
         let look = "SELECT 1 FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY(enumvals)";
-        if link.try_query(look, &[]).is_ok_and(|rows| !rows.is_empty()) { Self::Lz4 } else { Self::Plain }
+        if link.try_query(look, &[]).is_ok_and(|rows| !rows.is_empty()) {
+            Self::Lz4
+        } else {
+            Self::Plain
+        }
     }
 
     fn set(self, table: &str, column: &str) -> String {
@@ -191,9 +229,11 @@ fn log_table(name: &str, storage: Storage) -> String {
 /// Pages are replaced by each checkpoint, and what they replace is vacuumed soon and without pauses.
 pub(crate) fn pages_table(name: &str, storage: Storage) -> String {
     let storage = storage.set(name, "value");
-    const OFTEN: &str =
-        "autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0";
-    let of_bodies: Vec<String> = OFTEN.split(", ").map(|parameter| format!("toast.{parameter}")).collect();
+    const OFTEN: &str = "autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0";
+    let of_bodies: Vec<String> = OFTEN
+        .split(", ")
+        .map(|parameter| format!("toast.{parameter}"))
+        .collect();
     let of_bodies = of_bodies.join(", ");
     format!(
         "CREATE TABLE {name} (key bytea PRIMARY KEY, value bytea NOT NULL) WITH ({OFTEN}, {of_bodies});

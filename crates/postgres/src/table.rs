@@ -68,7 +68,14 @@ impl PostgresTable {
             self.link = Some(link);
         }
         let link = self.link.as_ref().ok_or(Error::Closed)?;
-        Ok((link, if self.building { link.building() } else { link.pages() }))
+        Ok((
+            link,
+            if self.building {
+                link.building()
+            } else {
+                link.pages()
+            },
+        ))
     }
 
     /// Writes the waiting values.
@@ -90,7 +97,11 @@ impl PostgresTable {
         }
         let (link, name) = self.begin()?;
         if !gone.is_empty() {
-            link.execute(WRITING, &format!("DELETE FROM {name} WHERE key = ANY($1)"), &[&gone])?;
+            link.execute(
+                WRITING,
+                &format!("DELETE FROM {name} WHERE key = ANY($1)"),
+                &[&gone],
+            )?;
         }
         if !keys.is_empty() {
             let put = format!(
@@ -105,13 +116,21 @@ impl PostgresTable {
     /// Ends the transaction under the lease. When the answer is lost, the point in the table shows whether it was
     /// committed.
     fn commit(&mut self) -> Result<(), Error> {
-        let Some(link) = self.link.take() else { return Ok(()) };
+        let Some(link) = self.link.take() else {
+            return Ok(());
+        };
         let point = self.point.take();
         self.lease.fence(&link, WRITING)?;
-        let Err(why) = link.batch(WRITING, "COMMIT") else { return Ok(()) };
+        let Err(why) = link.batch(WRITING, "COMMIT") else {
+            return Ok(());
+        };
         drop(link);
         let Some(point) = point else { return Err(why) };
-        if self.look_for(&point)? { Ok(()) } else { Err(why) }
+        if self.look_for(&point)? {
+            Ok(())
+        } else {
+            Err(why)
+        }
     }
 
     /// Whether the table has this point, as soon as the database answers.
@@ -131,14 +150,20 @@ impl PostgresTable {
         let link = Link::open(&self.target)?;
         self.lease.settle(&link, READING)?;
         let look = format!("SELECT value FROM {} WHERE key = $1", link.pages());
-        Ok(link.query(READING, &look, &[&point_key()])?.first().map(|row| row.get(0)))
+        Ok(link
+            .query(READING, &look, &[&point_key()])?
+            .first()
+            .map(|row| row.get(0)))
     }
 
     /// Learns how large the table is. A database that does not answer leaves it as it was.
     fn measure(&mut self) {
         let measured = Link::open(&self.target).and_then(|link| {
             let look = "SELECT pg_total_relation_size($1::text::regclass)";
-            Ok(link.query(READING, look, &[&link.pages()])?.first().map(|row| row.get::<_, i64>(0)))
+            Ok(link
+                .query(READING, look, &[&link.pages()])?
+                .first()
+                .map(|row| row.get::<_, i64>(0)))
         });
         if let Ok(Some(bytes)) = measured {
             self.disk_bytes = u64::try_from(bytes).unwrap_or_default();
@@ -195,7 +220,10 @@ impl Table for PostgresTable {
         }
         let (link, name) = self.begin()?;
         let look = format!("SELECT value FROM {name} WHERE key = $1");
-        Ok(link.query(READING, &look, &[&key])?.first().map(|row| row.get(0)))
+        Ok(link
+            .query(READING, &look, &[&key])?
+            .first()
+            .map(|row| row.get(0)))
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -204,7 +232,11 @@ impl Table for PostgresTable {
         }
         self.waiting_bytes += key.len() + value.len();
         self.waiting.insert(key.to_vec(), Some(value.to_vec()));
-        if self.waiting_bytes > WAITING_BYTES_MAX { self.flush() } else { Ok(()) }
+        if self.waiting_bytes > WAITING_BYTES_MAX {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<(), Error> {

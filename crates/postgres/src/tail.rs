@@ -102,10 +102,20 @@ impl Tail {
         table_bytes: u64,
     ) -> Result<Arc<Self>, Error> {
         let mut index = Index::default();
-        let place = link.query(READING, &format!("SELECT place FROM {} WHERE id = 1", link.lease()), &[])?;
-        index.place = place.first().map(|row| unsigned(row.get(0))).unwrap_or_default();
+        let place = link.query(
+            READING,
+            &format!("SELECT place FROM {} WHERE id = 1", link.lease()),
+            &[],
+        )?;
+        index.place = place
+            .first()
+            .map(|row| unsigned(row.get(0)))
+            .unwrap_or_default();
         for (_, table) in in_order(link)? {
-            let list = format!("SELECT seq, place, octet_length(records) FROM {} ORDER BY seq", link.log(table));
+            let list = format!(
+                "SELECT seq, place, octet_length(records) FROM {} ORDER BY seq",
+                link.log(table)
+            );
             let mut rows = link.rows(READING, &list, &[])?;
             while let Some(row) = rows.next(READING)? {
                 let (seq, place, len): (i64, i64, i32) = (row.get(0), row.get(1), row.get(2));
@@ -114,7 +124,14 @@ impl Tail {
             index.current = table;
         }
         let (index, rows, reader) = (Mutex::new(index), Mutex::default(), Mutex::default());
-        Ok(Arc::new(Self { target: target.clone(), lease: lease.cloned(), table_bytes, index, rows, reader }))
+        Ok(Arc::new(Self {
+            target: target.clone(),
+            lease: lease.cloned(),
+            table_bytes,
+            index,
+            rows,
+            reader,
+        }))
     }
 
     /// Where a commit of this many bytes goes. It stays there until [`Tail::appended`], however often it is tried.
@@ -128,7 +145,10 @@ impl Tail {
             }
         };
         index.on_its_way = Some(table);
-        Slot { table, place: index.place }
+        Slot {
+            table,
+            place: index.place,
+        }
     }
 
     /// A commit is durable.
@@ -146,7 +166,9 @@ impl Tail {
         stretches: &[Stretch],
         show: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
-        let Some(&Stretch { table, .. }) = stretches.first() else { return Ok(()) };
+        let Some(&Stretch { table, .. }) = stretches.first() else {
+            return Ok(());
+        };
         let (mut seqs, mut offsets, mut lens) = (Vec::new(), Vec::new(), Vec::new());
         for Stretch { seq, bytes, .. } in stretches {
             seqs.push(signed(*seq));
@@ -162,9 +184,13 @@ impl Tail {
         let mut rows = link.rows(READING, &select, &[&seqs, &offsets, &lens])?;
         while let Some(row) = rows.next(READING)? {
             let (number, bytes): (i64, &[u8]) = (row.get(0), row.get(1));
-            let found = usize::try_from(number - 1).ok().and_then(|at| stretches.get(at));
+            let found = usize::try_from(number - 1)
+                .ok()
+                .and_then(|at| stretches.get(at));
             for (index, begin) in found.into_iter().flat_map(|found| &found.spans) {
-                let bytes = usize::try_from(*begin).ok().and_then(|begin| bytes.get(begin..));
+                let bytes = usize::try_from(*begin)
+                    .ok()
+                    .and_then(|begin| bytes.get(begin..));
                 show(*index, bytes.unwrap_or_default());
             }
         }
@@ -174,16 +200,28 @@ impl Tail {
     /// Truncates a table whose commits are all up to this one.
     fn truncate(&self, link: &Link, table: usize, upto: u64, place: u64) -> Result<(), Error> {
         let (lease, name) = (self.lease.as_ref().ok_or(Error::Closed)?, link.log(table));
-        link.batch(TRIMMING, &format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))?;
-        link.batch(TRIMMING, &format!("LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))?;
+        link.batch(
+            TRIMMING,
+            &format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"),
+        )?;
+        link.batch(
+            TRIMMING,
+            &format!("LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"),
+        )?;
         let last = link.query(TRIMMING, &format!("SELECT max(seq) FROM {name}"), &[])?;
         let last: Option<i64> = last.first().and_then(|row| row.get(0));
         if last.is_some_and(|last| unsigned(last) > upto) {
-            return Err(Error::damaged(lease.place(), format!("{name} has commits that are needed")));
+            return Err(Error::damaged(
+                lease.place(),
+                format!("{name} has commits that are needed"),
+            ));
         }
         link.batch(TRIMMING, &format!("TRUNCATE {name}"))?;
         // Last, so that renewals of the lease wait for nothing of the above. Places are never used again.
-        let set = format!("UPDATE {} SET place = GREATEST(place, $2) WHERE id = 1 AND epoch = $1", link.lease());
+        let set = format!(
+            "UPDATE {} SET place = GREATEST(place, $2) WHERE id = 1 AND epoch = $1",
+            link.lease()
+        );
         if link.execute(TRIMMING, &set, &[&lease.epoch(), &signed(place)])? != 1 {
             return Err(lease.find_successor(link));
         }
@@ -199,7 +237,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn in_order(link: &Link) -> Result<Vec<(u64, usize)>, Error> {
     let mut tables = Vec::new();
     for table in 0..LOG_TABLES {
-        let first = link.query(READING, &format!("SELECT min(seq) FROM {}", link.log(table)), &[])?;
+        let first = link.query(
+            READING,
+            &format!("SELECT min(seq) FROM {}", link.log(table)),
+            &[],
+        )?;
         let first: Option<i64> = first.first().and_then(|row| row.get(0));
         tables.extend(first.map(|first| (unsigned(first), table)));
     }
@@ -215,7 +257,11 @@ impl Index {
         self.newest = seq;
         self.place = self.place.max(place + bytes + 1);
         self.total += bytes;
-        if self.marks.back().is_none_or(|(_, total)| self.total - total >= MARK_BYTES) {
+        if self
+            .marks
+            .back()
+            .is_none_or(|(_, total)| self.total - total >= MARK_BYTES)
+        {
             self.marks.push_back((seq, self.total));
         }
     }
@@ -223,7 +269,10 @@ impl Index {
     /// Begins the next table, if the present one has enough and the next one is empty.
     fn turn_if_full(&mut self, bytes: u64) {
         let next = (self.current + 1) % LOG_TABLES;
-        let is_full = self.tables.get(self.current).is_some_and(|held| held.bytes >= bytes);
+        let is_full = self
+            .tables
+            .get(self.current)
+            .is_some_and(|held| held.bytes >= bytes);
         if is_full && self.tables.get(next).is_some_and(|held| held.last == 0) {
             self.current = next;
         }
@@ -236,15 +285,26 @@ impl Index {
             self.turn_if_full(0);
         }
         let (current, on_its_way) = (self.current, self.on_its_way);
-        let tables = self.tables.iter().enumerate().filter(|(_, held)| is_old(held)).map(|(table, _)| table);
-        tables.filter(|table| *table != current && Some(*table) != on_its_way).collect()
+        let tables = self
+            .tables
+            .iter()
+            .enumerate()
+            .filter(|(_, held)| is_old(held))
+            .map(|(table, _)| table);
+        tables
+            .filter(|table| *table != current && Some(*table) != on_its_way)
+            .collect()
     }
 
     /// Bytes up to a commit, as far as known.
     fn total_at(&self, seq: u64) -> u64 {
         let behind = self.marks.partition_point(|(mark, _)| *mark <= seq);
         let before = behind.checked_sub(1).and_then(|at| self.marks.get(at));
-        if seq >= self.newest { self.total } else { before.map_or(0, |(_, total)| *total) }
+        if seq >= self.newest {
+            self.total
+        } else {
+            before.map_or(0, |(_, total)| *total)
+        }
     }
 
     fn begins_at(&self) -> u64 {
@@ -266,24 +326,44 @@ impl LogTail for Tail {
     fn behind_bytes(&self, bytes: u64) -> u64 {
         let index = lock(&self.index);
         let marks = index.marks.iter().rev();
-        marks.map(|(seq, total)| (*seq, index.total - total)).find(|(_, behind)| *behind >= bytes).map_or(0, |at| at.0)
+        marks
+            .map(|(seq, total)| (*seq, index.total - total))
+            .find(|(_, behind)| *behind >= bytes)
+            .map_or(0, |at| at.0)
     }
 
-    fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
+    fn read(
+        &self,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         let newest = self.newest();
         let link = Link::open(&self.target)?;
         let mut found = Vec::new();
         let mut damaged = None;
-        let flow = read_rows(&link, after, newest, &mut |table, place, seq, records| match records {
-            Ok(records) => {
-                found.push(Place { place: place.0, seq, table });
-                each(&Entry { seq, place, records })
-            }
-            Err(why) => {
-                damaged = Some(Error::damaged(&self.target.place, why));
-                ControlFlow::Break(())
-            }
-        });
+        let flow = read_rows(
+            &link,
+            after,
+            newest,
+            &mut |table, place, seq, records| match records {
+                Ok(records) => {
+                    found.push(Place {
+                        place: place.0,
+                        seq,
+                        table,
+                    });
+                    each(&Entry {
+                        seq,
+                        place,
+                        records,
+                    })
+                }
+                Err(why) => {
+                    damaged = Some(Error::damaged(&self.target.place, why));
+                    ControlFlow::Break(())
+                }
+            },
+        );
         *lock(&self.rows) = found;
         damaged.map_or(flow, Err)
     }
@@ -304,7 +384,12 @@ impl LogTail for Tail {
         for part in parts {
             match part {
                 Some(part) => into.extend_from_slice(&part),
-                None => return Err(Error::damaged(&self.target.place, "a record of the log is missing")),
+                None => {
+                    return Err(Error::damaged(
+                        &self.target.place,
+                        "a record of the log is missing",
+                    ));
+                }
             }
         }
         Ok(())
@@ -338,21 +423,29 @@ impl LogTail for Tail {
 }
 
 /// Receives a commit: its table, its place, its number, and its records or what is wrong with them.
-pub(crate) type ShowRow<'a> = dyn FnMut(usize, Position, u64, Result<&[u8], String>) -> ControlFlow<()> + 'a;
+pub(crate) type ShowRow<'a> =
+    dyn FnMut(usize, Position, u64, Result<&[u8], String>) -> ControlFlow<()> + 'a;
 
 /// Shows the commits after `after` up to `newest` in order, until `each` breaks.
-pub(crate) fn read_rows(link: &Link, after: u64, newest: u64, each: &mut ShowRow<'_>) -> Result<(), Error> {
+pub(crate) fn read_rows(
+    link: &Link,
+    after: u64,
+    newest: u64,
+    each: &mut ShowRow<'_>,
+) -> Result<(), Error> {
     for (_, table) in in_order(link)? {
         let name = link.log(table);
-        let select =
-            format!("SELECT seq, place, checksum, records FROM {name} WHERE seq > $1 AND seq <= $2 ORDER BY seq");
+        let select = format!(
+            "SELECT seq, place, checksum, records FROM {name} WHERE seq > $1 AND seq <= $2 ORDER BY seq"
+        );
         let mut rows = link.rows(READING, &select, &[&signed(after), &signed(newest)])?;
         while let Some(row) = rows.next(READING)? {
             let (seq, place, sum): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
             let (seq, records): (u64, &[u8]) = (unsigned(seq), row.get(3));
             let is_whole = checksum(seq, records) == sum;
             let records = is_whole.then_some(records);
-            let records = records.ok_or_else(|| format!("the checksum of commit {seq} in {name} does not match"));
+            let records = records
+                .ok_or_else(|| format!("the checksum of commit {seq} in {name} does not match"));
             if each(table, Position(unsigned(place)), seq, records).is_break() {
                 return Ok(());
             }
@@ -380,14 +473,22 @@ fn stretches(rows: &[Place], spans: &[Span]) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
     for (index, span) in order {
         let behind = rows.partition_point(|row| row.place <= span.place.0);
-        let Some(&Place { place, seq, table }) = behind.checked_sub(1).and_then(|at| rows.get(at)) else { continue };
+        let Some(&Place { place, seq, table }) = behind.checked_sub(1).and_then(|at| rows.get(at))
+        else {
+            continue;
+        };
         let (begin, end) = (span.place.0 - place, span.place.0 - place + span.len as u64);
         match stretches.last_mut() {
             Some(last) if last.seq == seq && begin <= last.bytes.end + GAP_BYTES => {
                 last.spans.push((index, begin - last.bytes.start));
                 last.bytes.end = last.bytes.end.max(end);
             }
-            _ => stretches.push(Stretch { table, seq, bytes: begin..end, spans: vec![(index, 0)] }),
+            _ => stretches.push(Stretch {
+                table,
+                seq,
+                bytes: begin..end,
+                spans: vec![(index, 0)],
+            }),
         }
     }
     stretches
@@ -411,8 +512,15 @@ mod tests {
     fn tables_are_used_in_turn_and_never_before_they_are_empty() {
         let full = index(100, 1_000, 10_000);
         assert!(full.tables.iter().all(|held| held.last > 0), "{full:?}");
-        assert_eq!(full.current, LOG_TABLES - 1, "the last one takes what the first one cannot");
-        assert_eq!(full.tables.map(|held| held.bytes).iter().sum::<u64>(), 100_000);
+        assert_eq!(
+            full.current,
+            LOG_TABLES - 1,
+            "the last one takes what the first one cannot"
+        );
+        assert_eq!(
+            full.tables.map(|held| held.bytes).iter().sum::<u64>(),
+            100_000
+        );
         assert_eq!(full.place, 100 * 1_001, "places are never used twice");
     }
 
@@ -423,7 +531,11 @@ mod tests {
         assert_eq!(three.superfluous(19), [0]);
         assert_eq!(three.superfluous(20), [0, 1]);
         three.on_its_way = Some(2);
-        assert_eq!(three.superfluous(25), [0, 1], "a commit is on its way to the last one");
+        assert_eq!(
+            three.superfluous(25),
+            [0, 1],
+            "a commit is on its way to the last one"
+        );
         three.on_its_way = None;
         assert_eq!(three.superfluous(25), [0, 1, 2]);
         assert_eq!(three.current, 3, "later commits go elsewhere");
@@ -432,10 +544,21 @@ mod tests {
     #[test]
     fn bytes_are_known_to_the_next_mark() {
         let mut index = index(1_000, 1_000, u64::MAX);
-        let behind = |index: &Index, seq: u64| index.total - index.total_at(seq).max(index.begins_at());
-        assert_eq!((behind(&index, 0), behind(&index, 1_000), behind(&index, 2_000)), (1_000_000, 0, 0));
+        let behind =
+            |index: &Index, seq: u64| index.total - index.total_at(seq).max(index.begins_at());
+        assert_eq!(
+            (
+                behind(&index, 0),
+                behind(&index, 1_000),
+                behind(&index, 2_000)
+            ),
+            (1_000_000, 0, 0)
+        );
         let about = behind(&index, 600);
-        assert!((400_000..400_000 + MARK_BYTES + 1_000).contains(&about), "{about}");
+        assert!(
+            (400_000..400_000 + MARK_BYTES + 1_000).contains(&about),
+            "{about}"
+        );
         // After a trim only what is left counts.
         index.tables[0].bytes = 300_000;
         assert_eq!(behind(&index, 0), 300_000);
@@ -443,12 +566,36 @@ mod tests {
 
     #[test]
     fn records_are_found_by_their_places() {
-        let rows = [Place { place: 0, seq: 1, table: 0 }, Place { place: 101, seq: 2, table: 1 }];
-        let span = |place: u64, len: usize| Span { place: Position(place), len };
+        let rows = [
+            Place {
+                place: 0,
+                seq: 1,
+                table: 0,
+            },
+            Place {
+                place: 101,
+                seq: 2,
+                table: 1,
+            },
+        ];
+        let span = |place: u64, len: usize| Span {
+            place: Position(place),
+            len,
+        };
         let spans = [span(150, 3), span(5, 10), span(101, 7)];
         let expected = [
-            Stretch { table: 0, seq: 1, bytes: 5..15, spans: vec![(1, 0)] },
-            Stretch { table: 1, seq: 2, bytes: 0..52, spans: vec![(2, 0), (0, 49)] },
+            Stretch {
+                table: 0,
+                seq: 1,
+                bytes: 5..15,
+                spans: vec![(1, 0)],
+            },
+            Stretch {
+                table: 1,
+                seq: 2,
+                bytes: 0..52,
+                spans: vec![(2, 0), (0, 49)],
+            },
         ];
         assert_eq!(stretches(&rows, &spans), expected);
         assert_eq!(stretches(&[], &spans), []);
@@ -456,10 +603,20 @@ mod tests {
 
     #[test]
     fn records_far_apart_are_read_one_by_one() {
-        let rows = [Place { place: 10, seq: 7, table: 0 }];
-        let near = Span { place: Position(10), len: 100 };
+        let rows = [Place {
+            place: 10,
+            seq: 7,
+            table: 0,
+        }];
+        let near = Span {
+            place: Position(10),
+            len: 100,
+        };
         for (gap, expected) in [(GAP_BYTES, 1), (GAP_BYTES + 1, 2)] {
-            let far = Span { place: Position(110 + gap), len: 5 };
+            let far = Span {
+                place: Position(110 + gap),
+                len: 5,
+            };
             let found = stretches(&rows, &[near, far]);
             assert_eq!(found.len(), expected, "{gap}");
             assert_eq!(found.last().map(|last| last.bytes.end), Some(100 + gap + 5));

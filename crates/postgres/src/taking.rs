@@ -9,7 +9,9 @@ use windlass_store::{Error, Holder, Overflow};
 use crate::address::Target;
 use crate::early::EarlyRead;
 use crate::hand_over::{self, Stage};
-use crate::lease::{Begun, DatabaseTime, Lease, NOW_MS, PARTS, Row, as_ms, own_part, since_boot_ms};
+use crate::lease::{
+    Begun, DatabaseTime, Lease, NOW_MS, PARTS, Row, as_ms, own_part, since_boot_ms,
+};
 use crate::link::Link;
 use crate::names::refused;
 
@@ -38,30 +40,56 @@ pub(crate) fn take(
     check(link, target)?;
     // The database may have stood still: its holder gets the time to renew the lease.
     let is_slow = begun.elapsed() > target.lease / STALE;
-    let head_start = if is_slow { target.lease } else { Duration::ZERO };
+    let head_start = if is_slow {
+        target.lease
+    } else {
+        Duration::ZERO
+    };
     loop {
         let sent = since_boot_ms();
         let found = Row::read(link)?;
-        let Row { holder, until, stage, now } =
-            found.ok_or_else(|| Error::damaged(&target.place, "the row of its lease is missing"))?;
+        let Row {
+            holder,
+            until,
+            stage,
+            now,
+        } = found
+            .ok_or_else(|| Error::damaged(&target.place, "the row of its lease is missing"))?;
         let is_late = || since_boot_ms().saturating_sub(sent) > as_ms(target.lease / STALE);
-        let taken = if is_late() || began.elapsed() < head_start { None } else { take_if_free(link, target, &now)? };
+        let taken = if is_late() || began.elapsed() < head_start {
+            None
+        } else {
+            take_if_free(link, target, &now)?
+        };
         if let Some(taken) = taken {
             let until = sent.saturating_add(own_part(target.lease));
             return Ok((Arc::new(Lease::new(taken, target.clone(), until)), early));
         }
         if is_late() {
             let (doing, place) = ("taking the lease of", target.place.clone());
-            return Err(Error::Io { doing, place, why: std::io::Error::other("the database has answered late") });
+            return Err(Error::Io {
+                doing,
+                place,
+                why: std::io::Error::other("the database has answered late"),
+            });
         }
         let is_renewed = first.get_or_insert_with(|| until.clone()) != &until;
         // The holder may have another time in its settings.
-        if stage == Stage::None && (is_renewed || began.elapsed() > target.lease.saturating_mul(PARTS)) {
+        if stage == Stage::None
+            && (is_renewed || began.elapsed() > target.lease.saturating_mul(PARTS))
+        {
             return Err(in_use(&target.place, &holder));
         }
         if stage != Stage::None || began.elapsed() > target.lease / PARTS * MISSED {
             let early = early.get_or_insert_with(|| EarlyRead::begin(target, overflow));
-            let (at, progress) = (if early.is_finished() { Stage::Ready } else { Stage::Reading }, early.progress());
+            let (at, progress) = (
+                if early.is_finished() {
+                    Stage::Ready
+                } else {
+                    Stage::Reading
+                },
+                early.progress(),
+            );
             let is_news = stage < at || progress != told;
             if (Stage::Offered..=at).contains(&stage) && is_news {
                 told = progress;
@@ -95,20 +123,34 @@ pub(crate) fn present_holder(link: &Link) -> Result<Option<Holder>, Error> {
     let rows = link.query("reading the lease of", &look, &[])?;
     Ok(rows.first().map(|row| {
         let epoch: i64 = row.get(2);
-        let speaks = row.get::<_, Option<i64>>(3).and_then(|number| speaks(number, epoch));
-        Holder { name: row.get(0), link: row.get(1), epoch: epoch.unsigned_abs(), speaks }
+        let speaks = row
+            .get::<_, Option<i64>>(3)
+            .and_then(|number| speaks(number, epoch));
+        Holder {
+            name: row.get(0),
+            link: row.get(1),
+            epoch: epoch.unsigned_abs(),
+            speaks,
+        }
     }))
 }
 
 /// The version of the links that the holder of this epoch has recorded, together with the epoch: an earlier program
 /// that takes the lease leaves the number as it was.
 fn speaks(number: i64, epoch: i64) -> Option<u8> {
-    if number / VERSIONS == epoch { u8::try_from(number % VERSIONS).ok() } else { None }
+    if number / VERSIONS == epoch {
+        u8::try_from(number % VERSIONS).ok()
+    } else {
+        None
+    }
 }
 
 /// The name of the cluster that the store belongs to; empty if it belongs to none.
 fn owner(link: &Link) -> Result<String, Error> {
-    let look = format!("SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1", link.lease());
+    let look = format!(
+        "SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1",
+        link.lease()
+    );
     let rows = link.query("reading the lease of", &look, &[])?;
     Ok(rows.first().and_then(|row| row.get(0)).unwrap_or_default())
 }
@@ -136,9 +178,14 @@ pub(crate) fn compare(link: &Link, target: &Target) -> Result<(), Error> {
         link.lease()
     );
     let rows = link.query("reading the lease of", &look, &[])?;
-    let Some(row) = rows.first().filter(|_| !target.cluster.is_empty()) else { return Ok(()) };
+    let Some(row) = rows.first().filter(|_| !target.cluster.is_empty()) else {
+        return Ok(());
+    };
     let (name, address): (String, String) = (row.get(0), row.get(1));
-    let lease_ms = row.get::<_, Option<i64>>(2).and_then(|ms| u64::try_from(ms).ok()).unwrap_or_default();
+    let lease_ms = row
+        .get::<_, Option<i64>>(2)
+        .and_then(|ms| u64::try_from(ms).ok())
+        .unwrap_or_default();
     if lease_ms != 0 && lease_ms != as_ms(target.lease) {
         let own_ms = as_ms(target.lease);
         let why = format!(
@@ -147,9 +194,12 @@ pub(crate) fn compare(link: &Link, target: &Target) -> Result<(), Error> {
         return Err(refused(&target.place, why));
     }
     let uname = rustix::system::uname();
-    if address == target.link && !name.starts_with(&format!("{} (", uname.nodename().to_string_lossy())) {
-        let why =
-            format!("{name} leads under this daemon's address, {address} (cluster.address): each daemon needs its own");
+    if address == target.link
+        && !name.starts_with(&format!("{} (", uname.nodename().to_string_lossy()))
+    {
+        let why = format!(
+            "{name} leads under this daemon's address, {address} (cluster.address): each daemon needs its own"
+        );
         return Err(refused(&target.place, why));
     }
     Ok(())
@@ -173,7 +223,14 @@ pub(crate) fn check(link: &Link, target: &Target) -> Result<(), Error> {
             ),
         ));
     }
-    let Some(Holder { name, speaks: Some(speaks), .. }) = present_holder(link)? else { return Ok(()) };
+    let Some(Holder {
+        name,
+        speaks: Some(speaks),
+        ..
+    }) = present_holder(link)?
+    else {
+        return Ok(());
+    };
     if speaks.abs_diff(target.speaks) <= 1 {
         return Ok(());
     }
@@ -188,7 +245,10 @@ pub(crate) fn check(link: &Link, target: &Target) -> Result<(), Error> {
 
 /// The error for a store that a daemon has.
 pub(crate) fn in_use(place: &str, holder: &str) -> Error {
-    Error::InUse { place: place.to_owned(), holder: format!(": {holder}") }
+    Error::InUse {
+        place: place.to_owned(),
+        holder: format!(": {holder}"),
+    }
 }
 
 /// Takes a lease that is free, unless the look at it, at the database's time `seen`, is too old. Returns what it
@@ -206,14 +266,30 @@ fn take_if_free(link: &Link, target: &Target, seen: &str) -> Result<Option<Begun
         link.lease()
     );
     let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
-    let Target { link: address, cluster, speaks, .. } = target;
+    let Target {
+        link: address,
+        cluster,
+        speaks,
+        ..
+    } = target;
     let taken = link.query(
         "taking the lease of",
         &take,
-        &[&holder(address), &ms, address, cluster, &i64::from(*speaks), &seen],
+        &[
+            &holder(address),
+            &ms,
+            address,
+            cluster,
+            &i64::from(*speaks),
+            &seen,
+        ],
     )?;
     let begun = |row: &tokio_postgres::Row| {
-        let (epoch, now, edges) = (row.get(0), DatabaseTime::answered(sent, row.get(1)), row.get(2));
+        let (epoch, now, edges) = (
+            row.get(0),
+            DatabaseTime::answered(sent, row.get(1)),
+            row.get(2),
+        );
         Begun { epoch, now, edges }
     };
     Ok(taken.first().map(begun))

@@ -15,28 +15,40 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_rustls::TlsConnector;
 
 /// Where systems keep the certificates that they trust.
-const SYSTEM_FILES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+const SYSTEM_FILES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
 
 /// Trusts the authorities in this file, or the system's if it is empty. Fails with what is wrong with the file.
 pub(crate) fn client_config(ca_file: &Path) -> Result<Arc<ClientConfig>, String> {
     let file = if ca_file.as_os_str().is_empty() {
-        let found = SYSTEM_FILES.iter().map(Path::new).find(|path| path.is_file());
+        let found = SYSTEM_FILES
+            .iter()
+            .map(Path::new)
+            .find(|path| path.is_file());
         found.ok_or("is empty, and this system has no list of authorities")?
     } else {
         ca_file
     };
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let certificates = CertificateDer::pem_file_iter(file).map_err(|why| failed(&why))?;
-    let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|why| failed(&why))?;
+    let certificates = certificates
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|why| failed(&why))?;
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(certificates);
     if added == 0 {
         return Err(failed(&"has no certificate"));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = versions.map_err(|why| failed(&why))?.with_root_certificates(roots).with_no_client_auth();
+    let versions =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = versions
+        .map_err(|why| failed(&why))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     Ok(Arc::new(config))
 }
 
@@ -60,7 +72,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for M
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Tls, InvalidDnsNameError> {
         let name = ServerName::try_from(host)?.to_owned();
-        Ok(Tls { connector: TlsConnector::from(Arc::clone(&self.0)), name })
+        Ok(Tls {
+            connector: TlsConnector::from(Arc::clone(&self.0)),
+            name,
+        })
     }
 }
 
@@ -82,13 +97,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, into)
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
     }
 

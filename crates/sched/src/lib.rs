@@ -43,7 +43,11 @@ pub fn shorten_slices(slice: Duration) -> io::Result<()> {
     // SAFETY: the kernel reads `size` bytes behind the pointer, all of them in the structure, and keeps no reference to
     // it. Thread 0 is the calling thread.
     let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// The calling thread's niceness, which setting its slices must not change.
@@ -95,10 +99,19 @@ mod tests {
         let Ok(expected) = std::env::var(AT_NICENESS) else {
             let niceness = (nice() + 3).min(19).to_string();
             let mut command = std::process::Command::new("nice");
-            command.args(["-n", "3"]).arg(std::env::current_exe().unwrap()).env(AT_NICENESS, niceness);
-            let output = command.args(["--exact", "tests::a_slice_changes_no_niceness"]).output().unwrap();
+            command
+                .args(["-n", "3"])
+                .arg(std::env::current_exe().unwrap())
+                .env(AT_NICENESS, niceness);
+            let output = command
+                .args(["--exact", "tests::a_slice_changes_no_niceness"])
+                .output()
+                .unwrap();
             let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            assert!(
+                output.status.success() && said.contains("1 passed"),
+                "{said}"
+            );
             return;
         };
         assert_eq!(nice().to_string(), expected);

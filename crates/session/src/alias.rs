@@ -62,8 +62,8 @@ mod tests {
 
     use bytes::BytesMut;
     use windlass_engine::{
-        ClientInfo, JobCommand, JobRef, NewJob, Notice, Protocol, Query, QueueCommand, QueueKind, Reply,
-        ScheduleCommand, Tag, Timestamp,
+        ClientInfo, JobCommand, JobRef, NewJob, Notice, Protocol, Query, QueueCommand, QueueKind,
+        Reply, ScheduleCommand, Tag, Timestamp,
     };
 
     use super::*;
@@ -82,7 +82,10 @@ mod tests {
 
     /// A command about the queue that has an alias.
     fn pause(talk: &mut Talk<'_, Asked>) {
-        talk.send(QueueCommand::Pause { queue: "image-resize".into(), paused: true });
+        talk.send(QueueCommand::Pause {
+            queue: "image-resize".into(),
+            paused: true,
+        });
     }
 
     impl Speaker for Parrot {
@@ -94,20 +97,35 @@ mod tests {
             pause(talk);
         }
 
-        fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_, Asked>) -> Result<Read, Reason> {
+        fn read(
+            &mut self,
+            input: &mut BytesMut,
+            talk: &mut Talk<'_, Asked>,
+        ) -> Result<Read, Reason> {
             if input.is_empty() {
                 return Ok(Read::Needs(0));
             }
             let queue = input.split().freeze();
-            talk.send(QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work });
-            talk.send(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.clone(), Bytes::new()))));
+            talk.send(QueueCommand::Create {
+                queue: queue.clone(),
+                kind: QueueKind::Work,
+            });
+            talk.send(JobCommand::Push(Box::new(NewJob::new(
+                Protocol::GEARMAN,
+                queue.clone(),
+                Bytes::new(),
+            ))));
             let key = JobRef::key(queue, Protocol::GEARMAN, "k".into());
             talk.ask(Asked, Query::Job(key));
             Ok(Read::Message)
         }
 
         fn reply(&mut self, _: Asked, reply: Reply, talk: &mut Talk<'_, Asked>) {
-            if let Reply::Looked { schedule: Some(schedule), .. } = reply {
+            if let Reply::Looked {
+                schedule: Some(schedule),
+                ..
+            } = reply
+            {
                 talk.bytes().extend_from_slice(&schedule.job.queue);
             }
         }
@@ -131,8 +149,14 @@ mod tests {
         let mut aliases = Aliases::default();
         assert!(aliases.insert("image-resize".into(), "image resize!".into()));
         assert!(aliases.insert("b".into(), "image-resize".into()));
-        assert!(!aliases.insert("b".into(), "c".into()), "one name cannot stand for two queues");
-        assert!(!aliases.insert("other".into(), "image resize!".into()), "one queue cannot have two names");
+        assert!(
+            !aliases.insert("b".into(), "c".into()),
+            "one name cannot stand for two queues"
+        );
+        assert!(
+            !aliases.insert("other".into(), "image resize!".into()),
+            "one queue cannot have two names"
+        );
         assert!(!aliases.is_empty());
         Conversation::new(Parrot, ClientInfo::default()).under(&Arc::new(aliases))
     }
@@ -141,11 +165,19 @@ mod tests {
     fn commands_are_translated_to_the_queues_own_names_once() {
         let mut session = aliased();
         let mut out = Outbox::default();
-        for (theirs, ours) in [("image-resize", "image resize!"), ("b", "image-resize"), ("plain", "plain")] {
+        for (theirs, ours) in [
+            ("image-resize", "image resize!"),
+            ("b", "image-resize"),
+            ("plain", "plain"),
+        ] {
             session.on_bytes(Timestamp(0), &mut theirs.into(), &mut out);
             // Again, with the first commands still in the same outbox.
             session.on_bytes(Timestamp(0), &mut "x".into(), &mut out);
-            assert_eq!(names(&mut out), [ours, ours, ours, "x", "x", "x"], "{theirs}");
+            assert_eq!(
+                names(&mut out),
+                [ours, ours, ours, "x", "x", "x"],
+                "{theirs}"
+            );
         }
     }
 
@@ -183,7 +215,11 @@ mod tests {
     fn events_are_translated_to_the_protocols_names() {
         let mut session = aliased();
         let mut out = Outbox::default();
-        for (ours, theirs) in [("image resize!", "image-resize"), ("image-resize", "b"), ("plain", "plain")] {
+        for (ours, theirs) in [
+            ("image resize!", "image-resize"),
+            ("image-resize", "b"),
+            ("plain", "plain"),
+        ] {
             let mut engine = windlass_engine::Engine::new(windlass_engine::Limits::default(), 7);
             let mut context = windlass_engine::Context::new(Timestamp(0), 7);
             let client = windlass_engine::ClientId(1);
@@ -201,10 +237,19 @@ mod tests {
                 keep_grid: false,
                 runs: None,
             };
-            engine.apply(client, Tag::NONE, ScheduleCommand::Set(Box::new(schedule)), &mut context);
+            engine.apply(
+                client,
+                Tag::NONE,
+                ScheduleCommand::Set(Box::new(schedule)),
+                &mut context,
+            );
             session.on_bytes(Timestamp(0), &mut "x".into(), &mut out);
             let asked = out.drain().find_map(|item| {
-                if let Item::Command(tag, _) = item { Some(tag).filter(|tag| tag.wants_answer()) } else { None }
+                if let Item::Command(tag, _) = item {
+                    Some(tag).filter(|tag| tag.wants_answer())
+                } else {
+                    None
+                }
             });
             let query = Query::Job(JobRef::Id(windlass_engine::JobId(1)));
             engine.apply(client, asked.expect("a question"), query, &mut context);

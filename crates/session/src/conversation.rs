@@ -33,8 +33,16 @@ pub struct Conversation<S: Speaker> {
 impl<S: Speaker> Conversation<S> {
     /// A connection that has just been accepted.
     pub fn new(speaker: S, info: ClientInfo) -> Self {
-        let info = ClientInfo { protocol: Some(S::PROTOCOL), ..info };
-        Self { speaker, state: State::default(), info, aliases: None }
+        let info = ClientInfo {
+            protocol: Some(S::PROTOCOL),
+            ..info
+        };
+        Self {
+            speaker,
+            state: State::default(),
+            info,
+            aliases: None,
+        }
     }
 
     /// The same under aliases of queues.
@@ -46,11 +54,20 @@ impl<S: Speaker> Conversation<S> {
 
     /// Lets the speaker act. Then ends the connection if the peer has closed its side and every message before that is
     /// answered or soon will be.
-    fn run(&mut self, now: Timestamp, out: &mut Outbox, act: impl FnOnce(&mut S, &mut Talk<'_, S::Question>)) {
+    fn run(
+        &mut self,
+        now: Timestamp,
+        out: &mut Outbox,
+        act: impl FnOnce(&mut S, &mut Talk<'_, S::Question>),
+    ) {
         let was_over = self.state.over;
         // Items from earlier calls are translated already.
         let before = out.items.len();
-        let mut talk = Talk { now, out, state: &mut self.state };
+        let mut talk = Talk {
+            now,
+            out,
+            state: &mut self.state,
+        };
         act(&mut self.speaker, &mut talk);
         if talk.state.eof && !talk.state.unread && !talk.must_wait() {
             self.speaker.leave(&mut talk);
@@ -138,7 +155,9 @@ impl<S: Speaker> Session for Conversation<S> {
             self.reset_liveness(now);
         }
         self.run(now, out, |speaker, talk| {
-            let ticked = speaker.transport_mut().map_or(Ok(()), |transport| transport.tick(now, talk.bytes()));
+            let ticked = speaker
+                .transport_mut()
+                .map_or(Ok(()), |transport| transport.tick(now, talk.bytes()));
             match ticked {
                 Ok(()) => speaker.tick(talk),
                 Err(reason) => talk.end(reason),
@@ -151,7 +170,10 @@ impl<S: Speaker> Session for Conversation<S> {
             return None;
         }
         let transport = self.speaker.transport().and_then(Transport::next_deadline);
-        transport.into_iter().chain(self.speaker.next_deadline()).min()
+        transport
+            .into_iter()
+            .chain(self.speaker.next_deadline())
+            .min()
     }
 
     fn needs_bytes(&self) -> usize {
@@ -159,7 +181,9 @@ impl<S: Speaker> Session for Conversation<S> {
     }
 
     fn messages(&self) -> u64 {
-        self.speaker.transport().map_or(self.state.messages, Transport::messages)
+        self.speaker
+            .transport()
+            .map_or(self.state.messages, Transport::messages)
     }
 
     fn held_bytes(&self) -> usize {

@@ -62,7 +62,10 @@ pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
 /// # Errors
 ///
 /// The first invalid field.
-pub fn compile([minute, hour, day, month, weekday]: [&[u8]; 5], week: Week) -> Result<Cron, CronError> {
+pub fn compile(
+    [minute, hour, day, month, weekday]: [&[u8]; 5],
+    week: Week,
+) -> Result<Cron, CronError> {
     let (minute, hour, month) = (MINUTE.read(minute)?, HOUR.read(hour)?, MONTH.read(month)?);
     let (days, weekdays) = (DAY.read(day)?, Weekdays(week).read(weekday)?);
     let low = |bits: u64| u32::try_from(bits).unwrap_or_default();
@@ -78,12 +81,16 @@ pub fn compile([minute, hour, day, month, weekday]: [&[u8]; 5], week: Week) -> R
 }
 
 fn fields(text: &[u8]) -> Vec<&[u8]> {
-    text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).collect()
+    text.split(u8::is_ascii_whitespace)
+        .filter(|field| !field.is_empty())
+        .collect()
 }
 
 fn wrong_number(fields: &[&[u8]]) -> CronError {
     let found = fields.len();
-    CronError(format!("{found} fields, but minute, hour, day of month, month and day of week are needed"))
+    CronError(format!(
+        "{found} fields, but minute, hour, day of month, month and day of week are needed"
+    ))
 }
 
 fn of_word(word: &[u8]) -> Result<Cron, CronError> {
@@ -94,7 +101,10 @@ fn of_word(word: &[u8]) -> Result<Cron, CronError> {
         b"@daily" | b"@midnight" => b"0 0 * * *",
         b"@hourly" => b"0 * * * *",
         _ => {
-            let text = format!("`{}` is not @yearly, @monthly, @weekly, @daily or @hourly", shown(word));
+            let text = format!(
+                "`{}` is not @yearly, @monthly, @weekly, @daily or @hourly",
+                shown(word)
+            );
             return Err(CronError(text));
         }
     };
@@ -111,16 +121,39 @@ struct Field {
     named_from: u16,
 }
 
-const SECOND: Field = Field { name: "second", ..MINUTE };
-const MINUTE: Field = Field { name: "minute", low: 0, high: 59, names: &[], named_from: 0 };
-const HOUR: Field = Field { name: "hour", low: 0, high: 23, names: &[], named_from: 0 };
+const SECOND: Field = Field {
+    name: "second",
+    ..MINUTE
+};
+const MINUTE: Field = Field {
+    name: "minute",
+    low: 0,
+    high: 59,
+    names: &[],
+    named_from: 0,
+};
+const HOUR: Field = Field {
+    name: "hour",
+    low: 0,
+    high: 23,
+    names: &[],
+    named_from: 0,
+};
 /// `L` counts as 0, which no other day uses.
-const DAY: Field = Field { name: "day of month", low: 1, high: 31, names: &["l"], named_from: 0 };
+const DAY: Field = Field {
+    name: "day of month",
+    low: 1,
+    high: 31,
+    names: &["l"],
+    named_from: 0,
+};
 const MONTH: Field = Field {
     name: "month",
     low: 1,
     high: 12,
-    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    names: &[
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ],
     named_from: 1,
 };
 const WEEKDAY_FROM_SUNDAY: Field = Field {
@@ -130,8 +163,11 @@ const WEEKDAY_FROM_SUNDAY: Field = Field {
     names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
     named_from: 0,
 };
-const WEEKDAY_FROM_MONDAY: Field =
-    Field { high: 6, names: &["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ..WEEKDAY_FROM_SUNDAY };
+const WEEKDAY_FROM_MONDAY: Field = Field {
+    high: 6,
+    names: &["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
+    ..WEEKDAY_FROM_SUNDAY
+};
 
 /// The values of a field, or of an item of its list.
 #[derive(Clone, Copy, Default)]
@@ -142,12 +178,20 @@ struct Read {
 }
 
 /// The union of a list's items. An empty field is open.
-fn read_list(field: &[u8], item: impl Fn(&[u8]) -> Result<Read, CronError>) -> Result<Read, CronError> {
+fn read_list(
+    field: &[u8],
+    item: impl Fn(&[u8]) -> Result<Read, CronError>,
+) -> Result<Read, CronError> {
     let field = if field.is_empty() { b"*" } else { field };
-    field.split(|byte| *byte == b',').try_fold(Read::default(), |all, text| {
-        let one = item(text)?;
-        Ok(Read { bits: all.bits | one.bits, is_open: all.is_open || one.is_open })
-    })
+    field
+        .split(|byte| *byte == b',')
+        .try_fold(Read::default(), |all, text| {
+            let one = item(text)?;
+            Ok(Read {
+                bits: all.bits | one.bits,
+                is_open: all.is_open || one.is_open,
+            })
+        })
 }
 
 impl Field {
@@ -182,7 +226,11 @@ impl Field {
     fn range(&self, from: &[u8], to: &[u8], text: &[u8]) -> Result<RangeInclusive<u16>, CronError> {
         let (from, to) = (self.value(from)?, self.value(to)?);
         // Saturday to Sunday, where Sunday is both the first and the last day.
-        let to = if to == 0 && from > 0 && self.high == 7 { 7 } else { to };
+        let to = if to == 0 && from > 0 && self.high == 7 {
+            7
+        } else {
+            to
+        };
         if from > to || from < self.low {
             return Err(self.backwards(text));
         }
@@ -190,7 +238,10 @@ impl Field {
     }
 
     fn value(&self, text: &[u8]) -> Result<u16, CronError> {
-        let named = self.names.iter().position(|name| name.as_bytes().eq_ignore_ascii_case(text));
+        let named = self
+            .names
+            .iter()
+            .position(|name| name.as_bytes().eq_ignore_ascii_case(text));
         if let Some(index) = named.and_then(|index| u16::try_from(index).ok()) {
             return Ok(self.named_from + index);
         }
@@ -207,8 +258,17 @@ impl Field {
 
     fn number(&self, text: &[u8]) -> Result<u16, CronError> {
         let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-        let number = std::str::from_utf8(text).ok().filter(|_| digits).and_then(|text| text.parse().ok());
-        number.ok_or_else(|| CronError(format!("{}: `{}` is not understood", self.name, shown(text))))
+        let number = std::str::from_utf8(text)
+            .ok()
+            .filter(|_| digits)
+            .and_then(|text| text.parse().ok());
+        number.ok_or_else(|| {
+            CronError(format!(
+                "{}: `{}` is not understood",
+                self.name,
+                shown(text)
+            ))
+        })
     }
 
     fn within(&self, value: u16, range: RangeInclusive<u16>) -> Result<u16, CronError> {
@@ -216,7 +276,10 @@ impl Field {
             return Ok(value);
         }
         let (low, high) = range.into_inner();
-        Err(CronError(format!("{}: {value} is not between {low} and {high}", self.name)))
+        Err(CronError(format!(
+            "{}: {value} is not between {low} and {high}",
+            self.name
+        )))
     }
 
     fn backwards(&self, range: &[u8]) -> CronError {
@@ -235,10 +298,15 @@ impl Weekdays {
         };
         read_list(text, |item| {
             if let Some(bits) = self.nth(&field, item)? {
-                return Ok(Read { bits, is_open: false });
+                return Ok(Read {
+                    bits,
+                    is_open: false,
+                });
             }
             let (days, step, is_open) = field.item(item)?;
-            let bits = days.step_by(step).fold(0, |bits, day| bits | Cron::weekday(self.sunday_first(day)));
+            let bits = days
+                .step_by(step)
+                .fold(0, |bits, day| bits | Cron::weekday(self.sunday_first(day)));
             Ok(Read { bits, is_open })
         })
     }
@@ -272,7 +340,10 @@ fn split_at(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
 /// Shortens a text for an error message.
 fn shown(text: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 32;
-    text.get(..SHOWN_BYTES_MAX).unwrap_or(text).escape_ascii().to_string()
+    text.get(..SHOWN_BYTES_MAX)
+        .unwrap_or(text)
+        .escape_ascii()
+        .to_string()
 }
 
 #[cfg(test)]
@@ -302,7 +373,10 @@ mod tests {
             ("0 0 * * 1-7", "0 0 * * *"),
             ("0 0 13 * 5", "0 0 13 * 5"),
             ("0 0 13 * *", "0 0 13 * *"),
-            ("0 0 */2 * 1", "0 0 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31 * 1"),
+            (
+                "0 0 */2 * 1",
+                "0 0 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31 * 1",
+            ),
             ("0 0 */1 * 1", "0 0 * * 1"),
             ("0 0 1/1 * 1", "0 0 1-31 * 1"),
             ("0 0 13 * 1/1", "0 0 13 * 0-6"),
@@ -320,7 +394,11 @@ mod tests {
         ];
         for (text, compiled) in table {
             let cron = parse(text.as_bytes());
-            assert_eq!(cron.clone().map(|cron| cron.to_string()).as_deref(), Ok(compiled), "{text}");
+            assert_eq!(
+                cron.clone().map(|cron| cron.to_string()).as_deref(),
+                Ok(compiled),
+                "{text}"
+            );
             assert_eq!(parse(compiled.as_bytes()), cron, "{text}: {compiled}");
         }
     }
@@ -340,23 +418,42 @@ mod tests {
             ("0 0 13 * *,5", false),
         ];
         for (text, either) in table {
-            assert_eq!(parse(text.as_bytes()).map(|cron| cron.either_day), Ok(either), "{text}");
+            assert_eq!(
+                parse(text.as_bytes()).map(|cron| cron.either_day),
+                Ok(either),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn invalid_expressions_are_refused() {
         let table = [
-            ("", "0 fields, but minute, hour, day of month, month and day of week are needed"),
-            ("* * * *", "4 fields, but minute, hour, day of month, month and day of week are needed"),
-            ("0 * * * * *", "6 fields, but minute, hour, day of month, month and day of week are needed"),
-            ("@reboot", "`@reboot` is not @yearly, @monthly, @weekly, @daily or @hourly"),
+            (
+                "",
+                "0 fields, but minute, hour, day of month, month and day of week are needed",
+            ),
+            (
+                "* * * *",
+                "4 fields, but minute, hour, day of month, month and day of week are needed",
+            ),
+            (
+                "0 * * * * *",
+                "6 fields, but minute, hour, day of month, month and day of week are needed",
+            ),
+            (
+                "@reboot",
+                "`@reboot` is not @yearly, @monthly, @weekly, @daily or @hourly",
+            ),
             ("60 * * * *", "minute: 60 is not between 0 and 59"),
             ("* 24 * * *", "hour: 24 is not between 0 and 23"),
             ("* * 0 * *", "day of month: 0 is not between 1 and 31"),
             ("* * * 13 *", "month: 13 is not between 1 and 12"),
             ("* * * * 8", "day of week: 8 is not between 0 and 7"),
-            ("99999999999999999999 * * * *", "minute: `99999999999999999999` is not understood"),
+            (
+                "99999999999999999999 * * * *",
+                "minute: `99999999999999999999` is not understood",
+            ),
             ("-1 * * * *", "minute: `` is not understood"),
             ("+1 * * * *", "minute: `+1` is not understood"),
             ("1, * * * *", "minute: `` is not understood"),
@@ -378,21 +475,40 @@ mod tests {
             ("\x01 * * * *", "minute: `\\x01` is not understood"),
         ];
         for (text, error) in table {
-            assert_eq!(parse(text.as_bytes()).map_err(|error| error.to_string()), Err(error.into()), "{text}");
+            assert_eq!(
+                parse(text.as_bytes()).map_err(|error| error.to_string()),
+                Err(error.into()),
+                "{text}"
+            );
         }
         let long = [b'x'; 1_000];
-        assert_eq!(parse(&[&long[..], b" * * * *"].concat()).map_err(|error| error.to_string().len()), Err(60));
+        assert_eq!(
+            parse(&[&long[..], b" * * * *"].concat()).map_err(|error| error.to_string().len()),
+            Err(60)
+        );
     }
 
     #[test]
     fn the_week_from_monday() {
         let compiled = |weekday: &str| {
-            compile([b"0", b"", b"", b"", weekday.as_bytes()], Week::FromMonday).map(|cron| cron.to_string())
+            compile([b"0", b"", b"", b"", weekday.as_bytes()], Week::FromMonday)
+                .map(|cron| cron.to_string())
         };
-        let table =
-            [("", "*"), ("*", "*"), ("0", "1"), ("6", "0"), ("4-6", "0,5,6"), ("sun", "0"), ("mon-fri", "1,2,3,4,5")];
+        let table = [
+            ("", "*"),
+            ("*", "*"),
+            ("0", "1"),
+            ("6", "0"),
+            ("4-6", "0,5,6"),
+            ("sun", "0"),
+            ("mon-fri", "1,2,3,4,5"),
+        ];
         for (weekday, days) in table {
-            assert_eq!(compiled(weekday), Ok(format!("0 * * * {days}")), "{weekday}");
+            assert_eq!(
+                compiled(weekday),
+                Ok(format!("0 * * * {days}")),
+                "{weekday}"
+            );
         }
         assert_eq!(
             compiled("7").map_err(|error| error.to_string()),

@@ -12,13 +12,17 @@ const DIGITS_COUNT: usize = 13;
 /// The name of the job with this number.
 pub fn jid_of(number: u64) -> String {
     let digit = |n: usize| usize::try_from(number >> (5 * n) & 31).unwrap_or_default();
-    let digits = (0..DIGITS_COUNT).rev().filter_map(|n| DIGITS.get(digit(n)).map(|digit| char::from(*digit)));
+    let digits = (0..DIGITS_COUNT)
+        .rev()
+        .filter_map(|n| DIGITS.get(digit(n)).map(|digit| char::from(*digit)));
     PREFIX.chars().chain(digits).collect()
 }
 
 /// The job number in a name, if the name is one of ours.
 pub fn number_of(jid: &str) -> Option<u64> {
-    let digits = jid.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS_COUNT)?;
+    let digits = jid
+        .strip_prefix(PREFIX)
+        .filter(|digits| digits.len() == DIGITS_COUNT)?;
     digits.bytes().try_fold(0_u64, |number, byte| {
         let digit = DIGITS.iter().position(|digit| *digit == byte)?;
         number.checked_mul(32)?.checked_add(digit as u64)
@@ -38,7 +42,10 @@ mod tests {
             (u64::MAX, "01W1ND1ASSJ0BFZZZZZZZZZZZZ"),
         ];
         for (number, jid) in table {
-            assert_eq!((jid_of(number).as_str(), number_of(jid)), (jid, Some(number)));
+            assert_eq!(
+                (jid_of(number).as_str(), number_of(jid)),
+                (jid, Some(number))
+            );
         }
     }
 

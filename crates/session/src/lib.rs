@@ -204,7 +204,10 @@ impl Outbox {
 
     /// An outbox for the session of this client.
     pub fn new(client: ClientId) -> Self {
-        Self { client, ..Self::default() }
+        Self {
+            client,
+            ..Self::default()
+        }
     }
 
     /// The outbox of a client with these rights only.
@@ -252,7 +255,11 @@ impl Outbox {
             let command = command.into();
             self.flush_bytes();
             let is_allowed = self.rights.allow(&command);
-            self.items.push_back(if is_allowed { Item::Command(tag, command) } else { Item::Forbidden(tag) });
+            self.items.push_back(if is_allowed {
+                Item::Command(tag, command)
+            } else {
+                Item::Forbidden(tag)
+            });
         }
     }
 
@@ -351,7 +358,9 @@ impl Outbox {
 
     /// Uses the buffer of earlier bytes for the next ones, unless it is large.
     pub fn reuse(&mut self, mut buffer: BytesMut) {
-        if self.bytes.is_empty() && (self.bytes.capacity()..=Self::KEPT_BYTES_MAX).contains(&buffer.capacity()) {
+        if self.bytes.is_empty()
+            && (self.bytes.capacity()..=Self::KEPT_BYTES_MAX).contains(&buffer.capacity())
+        {
             buffer.clear();
             self.bytes = buffer;
         }
@@ -363,7 +372,11 @@ impl Outbox {
             return self.take_bytes().map(BytesMut::freeze);
         }
         let is_bytes = matches!(self.items.front(), Some(Item::Bytes(_)));
-        if is_bytes && let Some(Item::Bytes(bytes)) = self.items.pop_front() { Some(bytes) } else { None }
+        if is_bytes && let Some(Item::Bytes(bytes)) = self.items.pop_front() {
+            Some(bytes)
+        } else {
+            None
+        }
     }
 
     /// Makes the bytes an item. Bytes behind a reason to hang up are not sent.
@@ -373,7 +386,11 @@ impl Outbox {
         }
         if !self.bytes.is_empty() {
             let is_large = self.bytes.capacity() > Self::KEPT_BYTES_MAX;
-            let bytes = if is_large { std::mem::take(&mut self.bytes) } else { self.bytes.split() };
+            let bytes = if is_large {
+                std::mem::take(&mut self.bytes)
+            } else {
+                self.bytes.split()
+            };
             self.items.push_back(Item::Bytes(bytes.freeze()));
         }
     }

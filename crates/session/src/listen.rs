@@ -50,13 +50,20 @@ impl Name {
 impl Listen {
     /// A port of this machine, for all clients.
     pub fn local(port: u16) -> Self {
-        ListenAddress::Tcp { host: "localhost".to_owned(), port }.into()
+        ListenAddress::Tcp {
+            host: "localhost".to_owned(),
+            port,
+        }
+        .into()
     }
 }
 
 impl From<ListenAddress> for Listen {
     fn from(address: ListenAddress) -> Self {
-        Self { address, rights: Rights::ALL }
+        Self {
+            address,
+            rights: Rights::ALL,
+        }
     }
 }
 
@@ -73,8 +80,15 @@ impl Serialize for Listen {
         if self.rights == Rights::ALL {
             return self.address.serialize(serializer);
         }
-        let rights = Name::ALL.into_iter().filter(|name| self.rights.include(name.right())).collect();
-        Restricted { address: self.address.clone(), rights }.serialize(serializer)
+        let rights = Name::ALL
+            .into_iter()
+            .filter(|name| self.rights.include(name.right()))
+            .collect();
+        Restricted {
+            address: self.address.clone(),
+            rights,
+        }
+        .serialize(serializer)
     }
 }
 
@@ -99,11 +113,17 @@ impl<'de> Visitor<'de> for Form {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Listen, A::Error> {
-        let Restricted { address, rights } = Restricted::deserialize(MapAccessDeserializer::new(map))?;
+        let Restricted { address, rights } =
+            Restricted::deserialize(MapAccessDeserializer::new(map))?;
         if rights.is_empty() {
-            return Err(A::Error::custom("rights must name one of `submit`, `work` and `administer` at least"));
+            return Err(A::Error::custom(
+                "rights must name one of `submit`, `work` and `administer` at least",
+            ));
         }
-        Ok(Listen { address, rights: rights.into_iter().map(Name::right).collect() })
+        Ok(Listen {
+            address,
+            rights: rights.into_iter().map(Name::right).collect(),
+        })
     }
 }
 
@@ -120,26 +140,58 @@ mod tests {
     fn addresses_are_read_and_written_with_their_rights() {
         let text = r#"listen = ["127.0.0.1:1", { address = "unix:/s", rights = ["work", "submit", "work"] }, { address = "[::1]:2", rights = ["administer"] }]"#;
         let section: Section = toml::from_str(text).unwrap();
-        let found = section.listen.iter().map(|it| format!("{} {}", it.address, it.rights)).collect::<Vec<_>>();
-        assert_eq!(found, ["127.0.0.1:1 submit, work, administer", "unix:/s submit, work", "[::1]:2 administer"]);
+        let found = section
+            .listen
+            .iter()
+            .map(|it| format!("{} {}", it.address, it.rights))
+            .collect::<Vec<_>>();
+        assert_eq!(
+            found,
+            [
+                "127.0.0.1:1 submit, work, administer",
+                "unix:/s submit, work",
+                "[::1]:2 administer"
+            ]
+        );
         let written = toml::to_string(&section).unwrap();
-        assert_eq!(toml::from_str::<Section>(&written).unwrap().listen, section.listen, "{written}");
+        assert_eq!(
+            toml::from_str::<Section>(&written).unwrap().listen,
+            section.listen,
+            "{written}"
+        );
         assert!(written.contains("\"127.0.0.1:1\""), "{written}");
     }
 
     #[test]
     fn mistakes_are_named() {
         let table = [
-            ("7", "expected an address, or a table with address and rights"),
-            ("\"4730\"", "no port; host:port, [ipv6]:port or unix:/path expected"),
+            (
+                "7",
+                "expected an address, or a table with address and rights",
+            ),
+            (
+                "\"4730\"",
+                "no port; host:port, [ipv6]:port or unix:/path expected",
+            ),
             ("{ address = \"127.0.0.1:1\" }", "missing field `rights`"),
             ("{ rights = [\"work\"] }", "missing field `address`"),
-            ("{ address = \"127.0.0.1:1\", rights = [] }", "rights must name one of"),
-            ("{ address = \"127.0.0.1:1\", rights = [\"admin\"] }", "unknown variant `admin`"),
-            ("{ address = \"127.0.0.1:1\", rights = [\"work\"], tls = true }", "unknown field `tls`"),
+            (
+                "{ address = \"127.0.0.1:1\", rights = [] }",
+                "rights must name one of",
+            ),
+            (
+                "{ address = \"127.0.0.1:1\", rights = [\"admin\"] }",
+                "unknown variant `admin`",
+            ),
+            (
+                "{ address = \"127.0.0.1:1\", rights = [\"work\"], tls = true }",
+                "unknown field `tls`",
+            ),
         ];
         for (value, expected) in table {
-            let said = toml::from_str::<Section>(&format!("listen = [{value}]")).unwrap_err().to_string();
+            let said = toml::from_str::<Section>(&format!("listen = [{value}]"))
+                .unwrap_err()
+                .to_string();
             assert!(said.contains(expected), "{value}: {said}");
         }
     }

@@ -37,7 +37,11 @@ pub(crate) struct Pending<Q> {
 
 impl<Q> Default for Pending<Q> {
     fn default() -> Self {
-        Self { open: VecDeque::new(), count: 0, weight: 0 }
+        Self {
+            open: VecDeque::new(),
+            count: 0,
+            weight: 0,
+        }
     }
 }
 
@@ -59,7 +63,10 @@ impl<Q: Question> Pending<Q> {
         let (_, question) = if *first == tag.0 {
             self.open.pop_front()?
         } else {
-            let at = self.open.binary_search_by_key(&tag.0, |(number, _)| *number).ok()?;
+            let at = self
+                .open
+                .binary_search_by_key(&tag.0, |(number, _)| *number)
+                .ok()?;
             self.open.remove(at)?
         };
         self.weight -= question.weight();
@@ -72,7 +79,10 @@ impl<Q: Question> Pending<Q> {
     /// Removes the last question if it is such a one, and returns whether it was. Its reply, if it still comes, is
     /// ignored.
     pub(crate) fn withdraw_last_if(&mut self, is_such: impl FnOnce(&Q) -> bool) -> bool {
-        let is_last = self.open.back().is_some_and(|(_, question)| is_such(question));
+        let is_last = self
+            .open
+            .back()
+            .is_some_and(|(_, question)| is_such(question));
         if is_last && let Some((_, question)) = self.open.pop_back() {
             self.weight -= question.weight();
         }
@@ -118,12 +128,25 @@ mod tests {
         let tags = [1, 0, 0, 1, 0, 1].map(|weight| pending.push(weight));
         assert!(tags.iter().all(|tag| tag.wants_answer()));
         assert!(pending.is_full());
-        let table =
-            [(0, Some(1), false), (3, Some(1), false), (2, Some(0), false), (2, None, false), (5, Some(1), false)];
+        let table = [
+            (0, Some(1), false),
+            (3, Some(1), false),
+            (2, Some(0), false),
+            (2, None, false),
+            (5, Some(1), false),
+        ];
         for (index, found, full) in table {
-            assert_eq!((pending.take(tags[index]), pending.is_full()), (found, full), "question {index}");
+            assert_eq!(
+                (pending.take(tags[index]), pending.is_full()),
+                (found, full),
+                "question {index}"
+            );
         }
-        assert_eq!([1, 4].map(|index| pending.take(tags[index])), [Some(0), Some(0)], "the ones passed by");
+        assert_eq!(
+            [1, 4].map(|index| pending.take(tags[index])),
+            [Some(0), Some(0)],
+            "the ones passed by"
+        );
         assert_eq!(pending.take(Tag(9)), None, "no such question");
         assert_eq!(pending.weight, 0);
     }
@@ -133,7 +156,10 @@ mod tests {
         let mut pending = Pending::default();
         let (first, last) = (pending.push(2), pending.push(1));
         assert!(pending.is_full());
-        assert!(!pending.withdraw_last_if(|weight| *weight == 2), "the last one is another");
+        assert!(
+            !pending.withdraw_last_if(|weight| *weight == 2),
+            "the last one is another"
+        );
         assert!(pending.withdraw_last_if(|weight| *weight == 1));
         assert!(!pending.is_full());
         assert_eq!((pending.take(last), pending.take(first)), (None, Some(2)));
@@ -141,8 +167,14 @@ mod tests {
 
     #[test]
     fn room_for_many_questions_is_freed() {
-        for (capacity, kept) in [(Pending::<usize>::KEPT_MAX, true), (2 * Pending::<usize>::KEPT_MAX, false)] {
-            let mut pending = Pending { open: VecDeque::with_capacity(capacity), ..Pending::default() };
+        for (capacity, kept) in [
+            (Pending::<usize>::KEPT_MAX, true),
+            (2 * Pending::<usize>::KEPT_MAX, false),
+        ] {
+            let mut pending = Pending {
+                open: VecDeque::with_capacity(capacity),
+                ..Pending::default()
+            };
             assert_eq!(pending.open.capacity(), capacity);
             let tag = pending.push(0);
             assert_eq!(pending.take(tag), Some(0));

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use windlass_bridge::{Bridge, Origin};
 use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls};
 use windlass_engine::{
-    Clash, ClientId, ClientInfo, Limits, NewJob, NewSchedule, Patterns, QueueKind, QueueRow, Rights, Stats, Timestamp,
+    Clash, ClientId, ClientInfo, Limits, NewJob, NewSchedule, Patterns, QueueKind, QueueRow,
+    Rights, Stats, Timestamp,
 };
 
 use crate::alias::Aliases;
@@ -94,7 +95,12 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// Why no client could push it, whatever the argument is.
-    fn call(&self, _queue: &str, _jobtype: &str, _argument: &str) -> Option<Result<NewJob, String>> {
+    fn call(
+        &self,
+        _queue: &str,
+        _jobtype: &str,
+        _argument: &str,
+    ) -> Option<Result<NewJob, String>> {
         None
     }
 
@@ -104,7 +110,13 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// Why it would be refused.
-    fn unit(&self, _queue: &str, _name: &str, _text: &str, _at: (Timestamp, i64)) -> Option<Result<NewJob, String>> {
+    fn unit(
+        &self,
+        _queue: &str,
+        _name: &str,
+        _text: &str,
+        _at: (Timestamp, i64),
+    ) -> Option<Result<NewJob, String>> {
         None
     }
 
@@ -129,7 +141,11 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// As [`Protocol::endpoints`].
-    fn renewed(&self, _daemon: &Daemon, _running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
+    fn renewed(
+        &self,
+        _daemon: &Daemon,
+        _running: &Endpoint,
+    ) -> Result<Option<SessionFactory>, Error> {
         Ok(None)
     }
 }
@@ -179,7 +195,8 @@ pub struct Listener<'a> {
 }
 
 /// Makes the session of a new connection. Other parts of the daemon can end it with the [`Closer`].
-pub type SessionFactory = Arc<dyn Fn(ClientInfo, Arc<dyn Closer>) -> Box<dyn Session> + Send + Sync>;
+pub type SessionFactory =
+    Arc<dyn Fn(ClientInfo, Arc<dyn Closer>) -> Box<dyn Session> + Send + Sync>;
 
 /// Whether a peer that begins with this byte is an administrator.
 pub type IsAdmin = fn(u8) -> bool;
@@ -310,13 +327,25 @@ impl Endpoint {
         shared: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         let is_admin = |_| false;
-        Self { name, listen, sessions, guarded: false, is_admin, pages: Vec::new(), publications: None, shared }
+        Self {
+            name,
+            listen,
+            sessions,
+            guarded: false,
+            is_admin,
+            pages: Vec::new(),
+            publications: None,
+            shared,
+        }
     }
 }
 
 impl Daemon {
     /// The session, under the protocol's aliases of queues.
-    pub fn under_aliases<S: Speaker + 'static>(&self, session: Conversation<S>) -> Box<dyn Session> {
+    pub fn under_aliases<S: Speaker + 'static>(
+        &self,
+        session: Conversation<S>,
+    ) -> Box<dyn Session> {
         Box::new(session.under(&self.aliases))
     }
 }
@@ -334,7 +363,11 @@ mod tests {
         }
 
         fn import_terms(&self) -> ImportTerms {
-            ImportTerms { kind: QueueKind::Work, clash: Clash::Refuse, key_is_identity: false }
+            ImportTerms {
+                kind: QueueKind::Work,
+                clash: Clash::Refuse,
+                key_is_identity: false,
+            }
         }
 
         fn check(&self, _: &Daemon) -> Result<(), Error> {
@@ -369,17 +402,34 @@ mod tests {
     #[test]
     fn a_protocol_has_no_extras_by_default() {
         assert!(Plain.origin().is_none() && Plain.tls().is_none() && Plain.alias_rule().is_none());
-        assert!(Plain.queues().is_empty() && Plain.schedules().unwrap().is_none() && Plain.throttles().is_none());
-        assert!(Plain.check_text("").is_ok() && Plain.announce().is_none() && Plain.call("q", "T", "{}").is_none());
+        assert!(
+            Plain.queues().is_empty()
+                && Plain.schedules().unwrap().is_none()
+                && Plain.throttles().is_none()
+        );
+        assert!(
+            Plain.check_text("").is_ok()
+                && Plain.announce().is_none()
+                && Plain.call("q", "T", "{}").is_none()
+        );
         assert!(Plain.unit("q", "name", "{}", (Timestamp(0), 0)).is_none());
     }
 
     #[test]
     fn tls_is_for_tcp_addresses() {
         let addresses = ["127.0.0.1:1", "unix:/s"].map(|at| at.parse::<Listen>().unwrap());
-        let tls = Tls { certificate: "cert.pem".into(), ..Tls::default() };
-        for (tls, expected) in [(Some(&tls), [true, false]), (Some(&Tls::default()), [false; 2]), (None, [false; 2])] {
-            let found: Vec<_> = Listener::each("plain", "plain.listen", &addresses, tls).map(|it| it.tls).collect();
+        let tls = Tls {
+            certificate: "cert.pem".into(),
+            ..Tls::default()
+        };
+        for (tls, expected) in [
+            (Some(&tls), [true, false]),
+            (Some(&Tls::default()), [false; 2]),
+            (None, [false; 2]),
+        ] {
+            let found: Vec<_> = Listener::each("plain", "plain.listen", &addresses, tls)
+                .map(|it| it.tls)
+                .collect();
             assert_eq!(found, expected, "{tls:?}");
         }
     }

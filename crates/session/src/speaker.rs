@@ -24,13 +24,22 @@ pub trait Speaker: Send + fmt::Debug {
     /// # Errors
     ///
     /// The connection ends for this reason, after what the message has put out.
-    fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_, Self::Question>) -> Result<Read, Reason>;
+    fn read(
+        &mut self,
+        input: &mut BytesMut,
+        talk: &mut Talk<'_, Self::Question>,
+    ) -> Result<Read, Reason>;
 
     /// Reading pauses, for whatever reason. `took`: bytes were taken from the input since it began.
     fn has_read(&mut self, _took: bool, _talk: &mut Talk<'_, Self::Question>) {}
 
     /// The engine's reply to a question.
-    fn reply(&mut self, question: Self::Question, reply: Reply, talk: &mut Talk<'_, Self::Question>);
+    fn reply(
+        &mut self,
+        question: Self::Question,
+        reply: Reply,
+        talk: &mut Talk<'_, Self::Question>,
+    );
 
     /// The engine has refused a command without a question. `code` is that of [`Talk::send_as`], 0 for [`Talk::send`].
     fn refused(&mut self, _code: u64, _why: Refusal, _talk: &mut Talk<'_, Self::Question>) {}

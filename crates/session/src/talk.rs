@@ -129,7 +129,11 @@ impl<Q: Question> Talk<'_, Q> {
     /// Bytes of the current message that outlive the input buffer: without a copy if the buffer was allocated for them.
     pub fn keep(&self, bytes: &Bytes) -> Bytes {
         let own = self.state.dedicated && bytes.len() >= LARGE_BYTES;
-        if own { bytes.clone() } else { Bytes::copy_from_slice(bytes) }
+        if own {
+            bytes.clone()
+        } else {
+            Bytes::copy_from_slice(bytes)
+        }
     }
 
     /// See [`Outbox::stop_daemon`].
@@ -176,33 +180,73 @@ mod tests {
     fn a_talk_has_the_outboxes_times_and_number() {
         let (mut out, mut state) = (Outbox::new(ClientId(3)), State::<usize>::default());
         out.set_skew_ms(7);
-        let talk = Talk { now: Timestamp(5), out: &mut out, state: &mut state };
-        let times = (talk.wall(Timestamp(5)), talk.by_engine(Timestamp(12)), talk.skew_ms());
-        assert_eq!((talk.now(), talk.client(), times), (Timestamp(5), ClientId(3), (Timestamp(12), Timestamp(5), 7)));
+        let talk = Talk {
+            now: Timestamp(5),
+            out: &mut out,
+            state: &mut state,
+        };
+        let times = (
+            talk.wall(Timestamp(5)),
+            talk.by_engine(Timestamp(12)),
+            talk.skew_ms(),
+        );
+        assert_eq!(
+            (talk.now(), talk.client(), times),
+            (Timestamp(5), ClientId(3), (Timestamp(12), Timestamp(5), 7))
+        );
     }
 
     #[test]
     fn commands_and_stops_reach_the_outbox() {
         let (mut out, mut state) = (Outbox::default(), State::<usize>::default());
-        let mut talk = Talk { now: Timestamp(5), out: &mut out, state: &mut state };
+        let mut talk = Talk {
+            now: Timestamp(5),
+            out: &mut out,
+            state: &mut state,
+        };
         talk.ask(1, Query::Stats);
         let withdrawn = [2, 1].map(|weight| talk.withdraw_last_if(|question| *question == weight));
         talk.send(Query::Stats);
         talk.stop_daemon(Stop::Gracefully);
-        assert_eq!((withdrawn, out.take_stop()), ([false, true], Some(Stop::Gracefully)));
+        assert_eq!(
+            (withdrawn, out.take_stop()),
+            ([false, true], Some(Stop::Gracefully))
+        );
         let items: Vec<_> = out.drain().collect();
-        assert!(matches!(items.as_slice(), [Item::Command(Tag(1), _), Item::Command(Tag::NONE, _)]), "{items:?}");
+        assert!(
+            matches!(
+                items.as_slice(),
+                [Item::Command(Tag(1), _), Item::Command(Tag::NONE, _)]
+            ),
+            "{items:?}"
+        );
     }
 
     #[test]
     fn only_large_bytes_in_their_own_buffer_are_kept_without_a_copy() {
-        for (bytes, dedicated, own) in
-            [(LARGE_BYTES, true, true), (LARGE_BYTES, false, false), (LARGE_BYTES - 1, true, false)]
-        {
-            let (mut out, mut state) = (Outbox::default(), State::<usize> { dedicated, ..State::default() });
-            let talk = Talk { now: Timestamp(5), out: &mut out, state: &mut state };
+        for (bytes, dedicated, own) in [
+            (LARGE_BYTES, true, true),
+            (LARGE_BYTES, false, false),
+            (LARGE_BYTES - 1, true, false),
+        ] {
+            let (mut out, mut state) = (
+                Outbox::default(),
+                State::<usize> {
+                    dedicated,
+                    ..State::default()
+                },
+            );
+            let talk = Talk {
+                now: Timestamp(5),
+                out: &mut out,
+                state: &mut state,
+            };
             let body = Bytes::from(vec![7; bytes]);
-            assert_eq!(talk.keep(&body).as_ptr() == body.as_ptr(), own, "{bytes} bytes, dedicated: {dedicated}");
+            assert_eq!(
+                talk.keep(&body).as_ptr() == body.as_ptr(),
+                own,
+                "{bytes} bytes, dedicated: {dedicated}"
+            );
         }
     }
 }

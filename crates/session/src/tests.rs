@@ -16,7 +16,12 @@ impl Session for Mute {
 #[test]
 fn a_session_needs_nothing_by_default_and_ends_with_its_peer() {
     let (mut session, mut out) = (Mute, Outbox::new(ClientId(3)));
-    let needs = (session.next_deadline(), session.needs_bytes(), session.messages(), session.held_bytes());
+    let needs = (
+        session.next_deadline(),
+        session.needs_bytes(),
+        session.messages(),
+        session.held_bytes(),
+    );
     assert_eq!((needs, out.client()), ((None, 0, 0, 0), ClientId(3)));
     session.on_eof(Timestamp(0), &mut out);
     assert_eq!(out.take_reason(), Some(Reason::PeerClosed));
@@ -34,13 +39,29 @@ fn times_are_converted_by_the_skew() {
 fn what_the_client_may_not_do_is_refused_in_its_place() {
     let mut out = Outbox::new(ClientId(3)).with_rights(Rights::from_iter([Right::Work]));
     out.command(Tag(1), TakeCommand::WaitForWork);
-    out.command(Tag(2), Query::Clients { after: windlass_engine::Cursor::default(), limit: 1 });
+    out.command(
+        Tag(2),
+        Query::Clients {
+            after: windlass_engine::Cursor::default(),
+            limit: 1,
+        },
+    );
     out.bytes().extend_from_slice(b"behind");
     out.publish(&[ClientId(1)], Bytes::new());
     out.stop_daemon(Stop::Now);
     assert_eq!(out.take_stop(), None);
     let items: Vec<_> = out.drain().collect();
-    assert!(matches!(&items[..], [Item::Command(Tag(1), _), Item::Forbidden(Tag(2)), Item::Bytes(_)]), "{items:?}");
+    assert!(
+        matches!(
+            &items[..],
+            [
+                Item::Command(Tag(1), _),
+                Item::Forbidden(Tag(2)),
+                Item::Bytes(_)
+            ]
+        ),
+        "{items:?}"
+    );
     let mut out = Outbox::new(ClientId(3)).with_rights(Rights::from_iter([Right::Submit]));
     out.publish(&[ClientId(1)], Bytes::new());
     assert!(matches!(out.drain().next(), Some(Item::Publish(..))));
@@ -71,8 +92,14 @@ fn bytes_are_taken_alone() {
 
 #[test]
 fn buffers_are_kept_up_to_their_limits() {
-    for (capacity, kept) in [(Outbox::KEPT_BYTES_MAX, true), (Outbox::KEPT_BYTES_MAX + 1, false)] {
-        let mut out = Outbox { bytes: BytesMut::with_capacity(capacity), ..Outbox::default() };
+    for (capacity, kept) in [
+        (Outbox::KEPT_BYTES_MAX, true),
+        (Outbox::KEPT_BYTES_MAX + 1, false),
+    ] {
+        let mut out = Outbox {
+            bytes: BytesMut::with_capacity(capacity),
+            ..Outbox::default()
+        };
         out.bytes().extend_from_slice(b"some");
         let taken = out.take_bytes().unwrap();
         assert_eq!((&taken[..], out.bytes().capacity()), (&b"some"[..], 0));
@@ -80,8 +107,14 @@ fn buffers_are_kept_up_to_their_limits() {
         assert_eq!(out.bytes().capacity() > 0, kept, "{capacity} bytes");
         assert!(out.is_empty(), "the buffer comes back empty");
     }
-    for (capacity, kept) in [(Outbox::KEPT_ITEMS_MAX, true), (2 * Outbox::KEPT_ITEMS_MAX, false)] {
-        let mut out = Outbox { items: VecDeque::with_capacity(capacity), ..Outbox::default() };
+    for (capacity, kept) in [
+        (Outbox::KEPT_ITEMS_MAX, true),
+        (2 * Outbox::KEPT_ITEMS_MAX, false),
+    ] {
+        let mut out = Outbox {
+            items: VecDeque::with_capacity(capacity),
+            ..Outbox::default()
+        };
         assert_eq!(out.items.capacity(), capacity);
         out.command(Tag(1), Query::Stats);
         out.move_behind(&mut VecDeque::from([Item::Forbidden(Tag(1))]));
@@ -124,7 +157,10 @@ fn moving_items_keeps_their_order_and_frees_large_buffers() {
     };
     assert_eq!(items.len(), 4 + Outbox::KEPT_ITEMS_MAX);
     let first: Vec<_> = items.drain(..4).map(name).collect();
-    assert_eq!(first, ["5 bytes", "command 1", "1048576 bytes", "command 2"]);
+    assert_eq!(
+        first,
+        ["5 bytes", "command 1", "1048576 bytes", "command 2"]
+    );
 }
 
 #[test]
@@ -133,7 +169,10 @@ fn items_behind_nothing_are_not_copied() {
     out.command(Tag(1), Query::Stats);
     let (place, mut items) = (out.items.as_slices().0.as_ptr(), VecDeque::new());
     out.move_behind(&mut items);
-    assert_eq!((items.as_slices().0.as_ptr(), items.len(), out.is_empty()), (place, 1, true));
+    assert_eq!(
+        (items.as_slices().0.as_ptr(), items.len(), out.is_empty()),
+        (place, 1, true)
+    );
 }
 
 #[test]
@@ -165,6 +204,9 @@ fn bytes_keep_their_place_among_commands() {
 /// They move from the socket to the engine and back, several times each: beyond this size each move is a call.
 #[test]
 fn what_moves_with_every_command_is_small() {
-    let sizes = [size_of::<crate::Item>(), size_of::<windlass_engine::Event>()];
+    let sizes = [
+        size_of::<crate::Item>(),
+        size_of::<windlass_engine::Event>(),
+    ];
     assert!(sizes[0] <= 120 && sizes[1] <= 64, "{sizes:?}");
 }

@@ -9,7 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use windlass_config::{ByteSize, Error, Secret, Tls, credential, positive, senseless};
 use windlass_engine::{Clash, QueueKind};
 use windlass_session::Listen;
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue, SessionFactory};
+use windlass_session::protocol::{
+    Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue, SessionFactory,
+};
 use windlass_zmtp::curve::CurvePublicKey;
 use windlass_zmtp::{Access, ConnectionRegistry, Mechanism, Role, Zmtp};
 
@@ -135,10 +137,16 @@ impl SpiderqMore {
             queue: more.queue,
             dialect: more.dialect.unwrap_or(first.dialect),
             terminate: more.terminate.unwrap_or(first.terminate),
-            release_on_disconnect: more.release_on_disconnect.unwrap_or(first.release_on_disconnect),
+            release_on_disconnect: more
+                .release_on_disconnect
+                .unwrap_or(first.release_on_disconnect),
             ..first.clone()
         };
-        let is_own = [self.password_file.is_some(), self.curve_secret_key_file.is_some(), self.curve_clients.is_some()];
+        let is_own = [
+            self.password_file.is_some(),
+            self.curve_secret_key_file.is_some(),
+            self.curve_clients.is_some(),
+        ];
         if self.user.is_none() && self.password.is_none() && !is_own.contains(&true) {
             return named;
         }
@@ -165,9 +173,14 @@ impl Spiderq {
     /// Every served cycle queue with its own section, inherited values filled in, and the section's number: see
     /// `key`.
     pub fn cycles(&self) -> impl Iterator<Item = (usize, Self)> {
-        let first = Self { more: Vec::new(), ..self.clone() };
+        let first = Self {
+            more: Vec::new(),
+            ..self.clone()
+        };
         let more: Vec<_> = self.more.iter().map(|more| more.over(&first)).collect();
-        (0..).zip(std::iter::once(first).chain(more)).filter(|(_, cycle)| !cycle.listen.is_empty())
+        (0..)
+            .zip(std::iter::once(first).chain(more))
+            .filter(|(_, cycle)| !cycle.listen.is_empty())
     }
 
     /// The settings of the connections to one cycle queue: to the one of this name, or to the first one.
@@ -176,9 +189,14 @@ impl Spiderq {
     ///
     /// [`Error::Senseless`]: there is no such cycle queue, or the password's file cannot be read.
     pub fn settings(&self, queue: Option<&str>, daemon: &Daemon) -> Result<Settings, Error> {
-        let cycle = self.cycles().find(|(_, cycle)| queue.is_none_or(|queue| queue == cycle.queue));
+        let cycle = self
+            .cycles()
+            .find(|(_, cycle)| queue.is_none_or(|queue| queue == cycle.queue));
         let (_, cycle) = cycle.ok_or_else(|| {
-            let named = queue.map_or_else(|| "no cycle".to_owned(), |queue| format!("no queue {queue}"));
+            let named = queue.map_or_else(
+                || "no cycle".to_owned(),
+                |queue| format!("no queue {queue}"),
+            );
             Error::senseless("spiderq.queue", format!("{named} is served"))
         })?;
         cycle.own_settings(daemon)
@@ -187,31 +205,66 @@ impl Spiderq {
     /// The settings of the connections to the queue of this very section.
     fn own_settings(self, daemon: &Daemon) -> Result<Settings, Error> {
         let transport = self.zmtp.settings(Role::Router, daemon.outbound_bytes_max);
-        let zmtp = Arc::new(windlass_zmtp::Settings { mechanism: self.mechanism(daemon)?, ..transport });
-        Ok(Settings { zmtp, ..Settings::new(self) })
+        let zmtp = Arc::new(windlass_zmtp::Settings {
+            mechanism: self.mechanism(daemon)?,
+            ..transport
+        });
+        Ok(Settings {
+            zmtp,
+            ..Settings::new(self)
+        })
     }
 
     fn mechanism(&self, daemon: &Daemon) -> Result<Mechanism, Error> {
-        let Self { user, password, password_file, curve_secret_key_file, curve_clients, .. } = self;
-        let access = Access { section: NAME, user, password, password_file, curve_secret_key_file, curve_clients };
+        let Self {
+            user,
+            password,
+            password_file,
+            curve_secret_key_file,
+            curve_clients,
+            ..
+        } = self;
+        let access = Access {
+            section: NAME,
+            user,
+            password,
+            password_file,
+            curve_secret_key_file,
+            curve_clients,
+        };
         access.mechanism(daemon.random)
     }
 
     /// The endpoint of the queue of this very section.
     fn endpoint(self, daemon: &Daemon) -> Result<Endpoint, Error> {
-        let (listen, queue, registry) = (self.listen.clone(), self.queue.clone(), Arc::<ConnectionRegistry>::default());
+        let (listen, queue, registry) = (
+            self.listen.clone(),
+            self.queue.clone(),
+            Arc::<ConnectionRegistry>::default(),
+        );
         let settings = self.own_settings(daemon)?;
         let guarded = settings.zmtp.mechanism.is_guarded();
-        let shared = Shared { queue, counters: Arc::clone(&settings.counters), registry };
+        let shared = Shared {
+            queue,
+            counters: Arc::clone(&settings.counters),
+            registry,
+        };
         let sessions = sessions(&shared, settings);
-        Ok(Endpoint { guarded, ..Endpoint::new(NAME, listen, sessions, Arc::new(shared)) })
+        Ok(Endpoint {
+            guarded,
+            ..Endpoint::new(NAME, listen, sessions, Arc::new(shared))
+        })
     }
 }
 
 fn sessions(shared: &Shared, settings: Settings) -> SessionFactory {
     let settings = Arc::new(settings);
     Arc::clone(&shared.registry).sessions(move |info, registration| {
-        Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registration))
+        Box::new(SpiderqSpeaker::session(
+            Arc::clone(&settings),
+            info,
+            registration,
+        ))
     })
 }
 
@@ -221,7 +274,11 @@ impl Protocol for Spiderq {
     }
 
     fn import_terms(&self) -> ImportTerms {
-        ImportTerms { kind: QueueKind::Cycle, clash: Clash::Keep, key_is_identity: true }
+        ImportTerms {
+            kind: QueueKind::Cycle,
+            clash: Clash::Keep,
+            key_is_identity: true,
+        }
     }
 
     fn check(&self, daemon: &Daemon) -> Result<(), Error> {
@@ -233,7 +290,10 @@ impl Protocol for Spiderq {
                 return senseless(key(section, "queue"), "must not be empty");
             }
             if bytes > most.0 {
-                return senseless(key(section, "queue"), format!("{bytes} bytes, limits.name_bytes_max is {most}"));
+                return senseless(
+                    key(section, "queue"),
+                    format!("{bytes} bytes, limits.name_bytes_max is {most}"),
+                );
             }
             cycle.mechanism(daemon).map(drop)
         })
@@ -241,10 +301,14 @@ impl Protocol for Spiderq {
 
     fn listeners(&self) -> Vec<Listener<'_>> {
         let first = std::iter::once((&self.listen, &self.queue));
-        let lists = (0..).zip(first.chain(self.more.iter().map(|more| (&more.listen, &more.queue))));
+        let lists =
+            (0..).zip(first.chain(self.more.iter().map(|more| (&more.listen, &more.queue))));
         let listeners = lists.flat_map(|(section, (listen, queue))| {
             let listeners = Listener::each(NAME, key(section, "listen"), listen, self.tls());
-            listeners.map(move |listener| Listener { queue: Some(queue), ..listener })
+            listeners.map(move |listener| Listener {
+                queue: Some(queue),
+                ..listener
+            })
         });
         listeners.collect()
     }
@@ -267,16 +331,38 @@ impl Protocol for Spiderq {
     }
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        self.cycles().map(|(_, cycle)| cycle.endpoint(daemon)).collect()
+        self.cycles()
+            .map(|(_, cycle)| cycle.endpoint(daemon))
+            .collect()
     }
 
-    fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
-        let Some(shared) = running.shared.downcast_ref::<Shared>() else { return Ok(None) };
+    fn renewed(
+        &self,
+        daemon: &Daemon,
+        running: &Endpoint,
+    ) -> Result<Option<SessionFactory>, Error> {
+        let Some(shared) = running.shared.downcast_ref::<Shared>() else {
+            return Ok(None);
+        };
         // Several may have the same addresses, with ports of the system's choice.
-        let there = self.cycles().filter(|(_, cycle)| cycle.listen == running.listen);
-        let Some((_, cycle)) = there.min_by_key(|(_, cycle)| cycle.queue != shared.queue) else { return Ok(None) };
-        let settings = Self { queue: shared.queue.clone(), ..cycle }.own_settings(daemon)?;
-        Ok(Some(sessions(shared, Settings { counters: Arc::clone(&shared.counters), ..settings })))
+        let there = self
+            .cycles()
+            .filter(|(_, cycle)| cycle.listen == running.listen);
+        let Some((_, cycle)) = there.min_by_key(|(_, cycle)| cycle.queue != shared.queue) else {
+            return Ok(None);
+        };
+        let settings = Self {
+            queue: shared.queue.clone(),
+            ..cycle
+        }
+        .own_settings(daemon)?;
+        Ok(Some(sessions(
+            shared,
+            Settings {
+                counters: Arc::clone(&shared.counters),
+                ..settings
+            },
+        )))
     }
 }
 
@@ -297,10 +383,17 @@ mod tests {
         let spiderq: Spiderq = toml::from_str(text).unwrap();
         let cycles: Vec<_> = spiderq.cycles().collect();
         let (_, first) = &cycles[0];
-        assert_eq!((&*first.queue, first.dialect, &*first.user), ("spiderq", Dialect::V1_4, "u"));
+        assert_eq!(
+            (&*first.queue, first.dialect, &*first.user),
+            ("spiderq", Dialect::V1_4, "u")
+        );
         assert_eq!((first.password.expose(), first.more.len()), ("p", 0));
         let listen = |index: usize| spiderq.more[index].listen.clone();
-        let b = Spiderq { listen: listen(0), queue: "b".to_owned(), ..first.clone() };
+        let b = Spiderq {
+            listen: listen(0),
+            queue: "b".to_owned(),
+            ..first.clone()
+        };
         let c = Spiderq {
             listen: listen(1),
             queue: "c".to_owned(),
@@ -312,7 +405,10 @@ mod tests {
             ..Spiderq::default()
         };
         assert_eq!(cycles[1..], [(1, b), (2, c)]);
-        let off = Spiderq { listen: Vec::new(), ..Spiderq::default() };
+        let off = Spiderq {
+            listen: Vec::new(),
+            ..Spiderq::default()
+        };
         assert_eq!(off.cycles().count(), 0);
     }
 
@@ -327,7 +423,10 @@ mod tests {
     fn cycles(text: &str, daemon: &Daemon) -> Vec<Settings> {
         let File { spiderq, zmtp } = toml::from_str(text).unwrap();
         let spiderq = Spiderq { zmtp, ..spiderq };
-        spiderq.cycles().map(|(_, cycle)| cycle.own_settings(daemon).unwrap()).collect()
+        spiderq
+            .cycles()
+            .map(|(_, cycle)| cycle.own_settings(daemon).unwrap())
+            .collect()
     }
 
     #[test]
@@ -337,7 +436,10 @@ mod tests {
                     more = [{listen = [\"ipc:///b\"], queue = \"b\"}]\n\
                     [zmtp]\nmessage_bytes_max = \"1MiB\"\nparts_max = 3\nhandshake_timeout = \"4ms\"\nping_idle = \"5ms\"\n\
                     ping_timeout = \"6ms\"\n";
-        let daemon = Daemon { outbound_bytes_max: 7_654_321, ..daemon() };
+        let daemon = Daemon {
+            outbound_bytes_max: 7_654_321,
+            ..daemon()
+        };
         let limits = Limits {
             frame_bytes_max: 1 << 20,
             message_bytes_max: 1 << 20,
@@ -347,7 +449,10 @@ mod tests {
         };
         let zmtp = windlass_zmtp::Settings {
             role: Role::Router,
-            mechanism: Mechanism::Plain(vec![Login { user: "u".into(), password: "p".into() }]),
+            mechanism: Mechanism::Plain(vec![Login {
+                user: "u".into(),
+                password: "p".into(),
+            }]),
             limits,
             handshake_ms: 4,
             ping_idle_ms: 5,
@@ -355,11 +460,22 @@ mod tests {
         };
         for (settings, queue) in cycles(text, &daemon).iter().zip(["a", "b"]) {
             assert_eq!(
-                (&*settings.queue, settings.section.dialect.fixed(), &*settings.zmtp),
+                (
+                    &*settings.queue,
+                    settings.section.dialect.fixed(),
+                    &*settings.zmtp
+                ),
                 (queue.as_bytes(), Some(wire::Dialect::V1_4), &zmtp)
             );
             let section = &settings.section;
-            assert_eq!((section.terminate, section.release_on_disconnect, section.lends_max), (true, true, 7));
+            assert_eq!(
+                (
+                    section.terminate,
+                    section.release_on_disconnect,
+                    section.lends_max
+                ),
+                (true, true, 7)
+            );
             assert_eq!(settings.frame_bytes_max(), 1 << 20);
         }
     }
@@ -367,6 +483,9 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_a_spiderq_session() {
         let settings = cycles("", &daemon()).remove(0);
-        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new(Spiderq::default())));
+        assert_eq!(
+            format!("{settings:?}"),
+            format!("{:?}", Settings::new(Spiderq::default()))
+        );
     }
 }

@@ -63,13 +63,20 @@ struct Extents {
 
 impl Extents {
     fn uses_of(&self, extent: u64) -> u32 {
-        usize::try_from(extent).ok().and_then(|extent| self.uses.get(extent)).copied().unwrap_or_default()
+        usize::try_from(extent)
+            .ok()
+            .and_then(|extent| self.uses.get(extent))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Counts a body at its extents, and returns them.
     fn count(&mut self, at: u64, bytes: u64, by: i32) -> Range<u64> {
         let extents = at / EXTENT..(at + bytes.max(1)).div_ceil(EXTENT);
-        for extent in extents.clone().filter_map(|extent| usize::try_from(extent).ok()) {
+        for extent in extents
+            .clone()
+            .filter_map(|extent| usize::try_from(extent).ok())
+        {
             if self.uses.len() <= extent {
                 self.uses.resize(extent + 1, 0);
             }
@@ -108,15 +115,27 @@ impl BodyReader {
     /// It cannot be read, or is not the one that was written. The error names the file.
     pub fn read(&self, stored: Stored) -> io::Result<Bytes> {
         let (number, at) = split(stored.at);
-        let Kept { path, file } = self.files().get(number).cloned().ok_or(io::ErrorKind::NotFound)?;
+        let Kept { path, file } = self
+            .files()
+            .get(number)
+            .cloned()
+            .ok_or(io::ErrorKind::NotFound)?;
         let mut body = vec![0; stored.len as usize];
-        let read = file.ok_or(io::ErrorKind::NotFound.into()).and_then(|file| file.read_exact_at(&mut body, at));
+        let read = file
+            .ok_or(io::ErrorKind::NotFound.into())
+            .and_then(|file| file.read_exact_at(&mut body, at));
         let read = match read {
             Ok(()) if stored.is(&body) => return Ok(body.into()),
-            Ok(()) => io::Error::new(io::ErrorKind::InvalidData, "it is not the body that was written"),
+            Ok(()) => io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is not the body that was written",
+            ),
             Err(why) => why,
         };
-        Err(io::Error::new(read.kind(), format!("{}: {read}", path.display())))
+        Err(io::Error::new(
+            read.kind(),
+            format!("{}: {read}", path.display()),
+        ))
     }
 
     fn files(&self) -> MutexGuard<'_, Vec<Kept>> {
@@ -126,7 +145,10 @@ impl BodyReader {
 
 /// The number of a file, and the place in it.
 fn split(at: u64) -> (usize, u64) {
-    (usize::try_from(at >> OFFSET_BITS).unwrap_or(usize::MAX), at & ((1 << OFFSET_BITS) - 1))
+    (
+        usize::try_from(at >> OFFSET_BITS).unwrap_or(usize::MAX),
+        at & ((1 << OFFSET_BITS) - 1),
+    )
 }
 
 impl BodyFile {
@@ -145,9 +167,14 @@ impl BodyFile {
             rustix::fs::unlink(&path).map(|()| made)
         })?;
         let own = Arc::new(File::from(made));
-        let kept = Kept { path: path.into(), file: Some(Arc::clone(&own)) };
+        let kept = Kept {
+            path: path.into(),
+            file: Some(Arc::clone(&own)),
+        };
         Ok(Self {
-            reader: BodyReader { files: Arc::new(vec![kept].into()) },
+            reader: BodyReader {
+                files: Arc::new(vec![kept].into()),
+            },
             own,
             extents: Extents::default(),
             free: BTreeSet::new(),
@@ -161,10 +188,21 @@ impl BodyFile {
     /// The place of a body that is here in a file of the store. `None`: that cannot be opened.
     pub(crate) fn refer(&mut self, path: &Path, at: u64, bytes: usize) -> Option<u64> {
         let mut files = self.reader.files();
-        if files.last().is_some_and(|last| *last.path != *path || last.file.is_none()) {
+        if files
+            .last()
+            .is_some_and(|last| *last.path != *path || last.file.is_none())
+        {
             // Free extents are given back to the disk, where that may be written.
-            let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path)).ok()?;
-            files.push(Kept { path: path.into(), file: Some(file.into()) });
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .open(path)
+                .or_else(|_| File::open(path))
+                .ok()?;
+            files.push(Kept {
+                path: path.into(),
+                file: Some(file.into()),
+            });
             self.others.push(Default::default());
         }
         self.others.last_mut()?.0.count(at, bytes as u64, 1);
@@ -175,7 +213,9 @@ impl BodyFile {
     /// Whether bodies are in this file of the store, which is open elsewhere, too.
     pub(crate) fn shares(&self, path: &Path, file: &Arc<File>) -> bool {
         let mut files = self.reader.files();
-        let here = files.iter_mut().filter(|kept| kept.file.is_some() && *kept.path == *path);
+        let here = files
+            .iter_mut()
+            .filter(|kept| kept.file.is_some() && *kept.path == *path);
         here.map(|kept| kept.file = Some(Arc::clone(file))).count() > 0
     }
 
@@ -186,7 +226,11 @@ impl BodyFile {
 
     /// Bytes on the disk, about. Those in files that the store has count as the store's.
     pub fn disk_bytes(&self) -> u64 {
-        let own = self.extents.uses.len().saturating_sub(self.free.len().saturating_sub(KEPT));
+        let own = self
+            .extents
+            .uses
+            .len()
+            .saturating_sub(self.free.len().saturating_sub(KEPT));
         let files = self.reader.files();
         let others = files.iter().skip(1).zip(&self.others);
         let removed = others.filter(|(kept, _)| kept.file.as_deref().is_some_and(is_removed));
@@ -218,7 +262,10 @@ impl BodyFile {
     }
 
     /// Writes bodies, and returns their places as far as they could be written.
-    pub fn write_all<'a>(&mut self, bodies: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u64>, io::Result<()>) {
+    pub fn write_all<'a>(
+        &mut self,
+        bodies: impl IntoIterator<Item = &'a [u8]>,
+    ) -> (Vec<u64>, io::Result<()>) {
         let mut places = Vec::new();
         for body in bodies {
             match self.write(body) {
@@ -245,14 +292,26 @@ impl BodyFile {
 
     fn free_elsewhere(&mut self, number: usize, at: u64, bytes: u64) {
         let mut files = self.reader.files();
-        let Some((kept, (extents, free))) = files.get_mut(number).zip(self.others.get_mut(number - 1)) else { return };
+        let Some((kept, (extents, free))) =
+            files.get_mut(number).zip(self.others.get_mut(number - 1))
+        else {
+            return;
+        };
         let freed = free.len();
-        free.extend(extents.count(at, bytes, -1).filter(|extent| extents.uses_of(*extent) == 0));
+        free.extend(
+            extents
+                .count(at, bytes, -1)
+                .filter(|extent| extents.uses_of(*extent) == 0),
+        );
         if extents.used == 0 {
             // A file that was removed ends with the last one who has it open.
             kept.file = None;
         // What the store still has must stay as it is.
-        } else if let Some(file) = kept.file.as_deref().filter(|file| free.len() > freed && is_removed(file)) {
+        } else if let Some(file) = kept
+            .file
+            .as_deref()
+            .filter(|file| free.len() > freed && is_removed(file))
+        {
             free.drain(..).for_each(|extent| punch(file, extent));
         }
     }
@@ -277,7 +336,9 @@ impl BodyFile {
             begin..begin + least.max(RUN)
         });
         let end = usize::try_from(run.end).unwrap_or(usize::MAX);
-        self.extents.uses.resize(self.extents.uses.len().max(end), 0);
+        self.extents
+            .uses
+            .resize(self.extents.uses.len().max(end), 0);
         self.free.retain(|extent| !run.contains(extent));
         self.at = run.start * EXTENT;
         self.run = run;
@@ -328,8 +389,14 @@ mod tests {
     #[test]
     fn bodies_of_all_sizes_come_back() {
         let mut file = file();
-        let sizes = [0, 1, 100, 4_096, 100_000, 262_143, 262_144, 262_145, 5_000_000, 3];
-        let bodies: Vec<Vec<u8>> = sizes.iter().zip(1..).map(|(bytes, fill)| vec![fill; *bytes]).collect();
+        let sizes = [
+            0, 1, 100, 4_096, 100_000, 262_143, 262_144, 262_145, 5_000_000, 3,
+        ];
+        let bodies: Vec<Vec<u8>> = sizes
+            .iter()
+            .zip(1..)
+            .map(|(bytes, fill)| vec![fill; *bytes])
+            .collect();
         let places: Vec<Stored> = bodies.iter().map(|body| put(&mut file, body)).collect();
         for (body, stored) in bodies.iter().zip(&places) {
             assert_eq!(file.reader().read(*stored).unwrap(), body);
@@ -352,19 +419,32 @@ mod tests {
             }
         }
         let extents = 1_000 * 10_000 / EXTENT + 2 * RUN;
-        assert!(file.extents.uses.len() as u64 <= extents, "{} extents", file.extents.uses.len());
-        living.iter().for_each(|stored| drop(file.reader().read(*stored).unwrap()));
+        assert!(
+            file.extents.uses.len() as u64 <= extents,
+            "{} extents",
+            file.extents.uses.len()
+        );
+        living
+            .iter()
+            .for_each(|stored| drop(file.reader().read(*stored).unwrap()));
     }
 
     #[test]
     fn the_disk_gets_back_what_has_gone() {
         let mut file = file();
-        let places: Vec<Stored> = (0..1_000).map(|_| put(&mut file, &vec![7; 50_000])).collect();
+        let places: Vec<Stored> = (0..1_000)
+            .map(|_| put(&mut file, &vec![7; 50_000]))
+            .collect();
         let on_disk = |file: &BodyFile| file.own.metadata().unwrap().blocks() * 512;
         assert!(on_disk(&file) >= 50_000_000 && file.disk_bytes() >= 50_000_000);
         places.into_iter().for_each(|stored| file.free(stored));
         let left = (KEPT as u64 + 2 * RUN) * EXTENT;
-        assert!(on_disk(&file) <= left && file.disk_bytes() <= left, "{} {}", on_disk(&file), file.disk_bytes());
+        assert!(
+            on_disk(&file) <= left && file.disk_bytes() <= left,
+            "{} {}",
+            on_disk(&file),
+            file.disk_bytes()
+        );
     }
 
     #[test]
@@ -385,7 +465,15 @@ mod tests {
         let reader = file.reader();
         file.own.write_all_at(b"dog.png", first.at).unwrap();
         assert!(reader.read(first).is_err());
-        assert!(reader.read(Stored { at: 1 << 40, ..first }).is_err(), "behind the end");
+        assert!(
+            reader
+                .read(Stored {
+                    at: 1 << 40,
+                    ..first
+                })
+                .is_err(),
+            "behind the end"
+        );
     }
 
     /// A file of the store with this body at byte 100.
@@ -411,32 +499,62 @@ mod tests {
         std::fs::write(&path, [7; 106]).unwrap();
         assert_eq!(failed(&file, here, &path), io::ErrorKind::UnexpectedEof);
         std::fs::write(&path, [&[0; 100], body].concat()).unwrap();
-        assert_eq!(file.reader().read(here).unwrap(), body, "the place is still known");
+        assert_eq!(
+            file.reader().read(here).unwrap(),
+            body,
+            "the place is still known"
+        );
         // A process cannot read what it has no memory for: the system reports an I/O error.
         let memory = Path::new("/proc/self/mem");
-        let bad = Stored { at: file.refer(memory, 0, body.len()).unwrap(), ..here };
+        let bad = Stored {
+            at: file.refer(memory, 0, body.len()).unwrap(),
+            ..here
+        };
         let why = file.reader().read(bad).unwrap_err();
-        assert!(why.to_string().contains("/proc/self/mem: ") && why.to_string().contains("os error 5"), "{why}");
+        assert!(
+            why.to_string().contains("/proc/self/mem: ") && why.to_string().contains("os error 5"),
+            "{why}"
+        );
         file.free(bad);
-        assert_eq!(failed(&file, bad, memory), io::ErrorKind::NotFound, "nothing is left there");
+        assert_eq!(
+            failed(&file, bad, memory),
+            io::ErrorKind::NotFound,
+            "nothing is left there"
+        );
         assert_eq!(file.refer(&dir.path().join("gone"), 0, 7), None);
-        assert_eq!((file.bytes(), file.reader().read(here).unwrap().to_vec()), (7, body.to_vec()));
+        assert_eq!(
+            (file.bytes(), file.reader().read(here).unwrap().to_vec()),
+            (7, body.to_vec())
+        );
     }
 
     #[test]
     fn each_file_of_the_store_keeps_its_bodies_apart() {
         let (dir, mut file) = (tempfile::tempdir().unwrap(), file());
-        let bodies = ["one".repeat(100_000), "two".repeat(100_000), "again".repeat(100_000)].map(String::into_bytes);
-        let [first, second, third] = [0, 1, 2].map(|n| of_store(dir.path(), &n.to_string(), &bodies[n]));
+        let bodies = [
+            "one".repeat(100_000),
+            "two".repeat(100_000),
+            "again".repeat(100_000),
+        ]
+        .map(String::into_bytes);
+        let [first, second, third] =
+            [0, 1, 2].map(|n| of_store(dir.path(), &n.to_string(), &bodies[n]));
         let refer = |file: &mut BodyFile, path: &Path, body: &[u8]| {
             Stored::new(file.refer(path, 100, body.len()).unwrap(), body).unwrap()
         };
         let own = put(&mut file, b"own");
         let one = refer(&mut file, &first, &bodies[0]);
         file.free(one);
-        let places = [(&first, &bodies[0]), (&second, &bodies[1]), (&third, &bodies[2])]
-            .map(|(path, body)| refer(&mut file, path, body));
-        assert_eq!(file.bytes(), 3 + bodies.iter().map(Vec::len).sum::<usize>() as u64);
+        let places = [
+            (&first, &bodies[0]),
+            (&second, &bodies[1]),
+            (&third, &bodies[2]),
+        ]
+        .map(|(path, body)| refer(&mut file, path, body));
+        assert_eq!(
+            file.bytes(),
+            3 + bodies.iter().map(Vec::len).sum::<usize>() as u64
+        );
         let shared = Arc::new(File::open(&third).unwrap());
         assert!(file.shares(&third, &shared) && !file.shares(&dir.path().join("3"), &shared));
         assert_eq!(Arc::strong_count(&shared), 2);
@@ -447,7 +565,10 @@ mod tests {
             assert_eq!(file.reader().read(*place).unwrap(), body);
         }
         places.into_iter().for_each(|place| file.free(place));
-        assert_eq!((file.bytes(), file.disk_bytes(), Arc::strong_count(&shared)), (3, disk, 1));
+        assert_eq!(
+            (file.bytes(), file.disk_bytes(), Arc::strong_count(&shared)),
+            (3, disk, 1)
+        );
         assert!(!file.shares(&third, &shared), "it has no body any more");
         assert_eq!(file.reader().read(own).unwrap(), b"own".as_slice());
     }
@@ -455,10 +576,14 @@ mod tests {
     #[test]
     fn a_file_that_was_removed_gives_back_what_is_free_and_keeps_the_rest() {
         let (dir, mut file) = (tempfile::tempdir().unwrap(), file());
-        let (path, body) = (dir.path().join("db"), vec![7; usize::try_from(2 * EXTENT).unwrap()]);
+        let (path, body) = (
+            dir.path().join("db"),
+            vec![7; usize::try_from(2 * EXTENT).unwrap()],
+        );
         std::fs::write(&path, body.repeat(3)).unwrap();
-        let [first, second, third] =
-            [0, 2, 4].map(|at| Stored::new(file.refer(&path, at * EXTENT, body.len()).unwrap(), &body).unwrap());
+        let [first, second, third] = [0, 2, 4].map(|at| {
+            Stored::new(file.refer(&path, at * EXTENT, body.len()).unwrap(), &body).unwrap()
+        });
         let opened = File::open(&path).unwrap();
         let on_disk = || opened.metadata().unwrap().blocks() * 512 / EXTENT;
         file.free(first);
@@ -473,7 +598,9 @@ mod tests {
     fn no_body_is_written_over_another_one_in_whatever_order_they_go() {
         let (mut file, mut living, mut random) = (file(), Vec::new(), 7_u64);
         for fill in (0..=250).cycle().take(1_000) {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             let bytes = usize::try_from(random >> 45).unwrap();
             living.push(put(&mut file, &vec![fill; bytes]));
             if living.len() > 100 {
@@ -482,6 +609,8 @@ mod tests {
                 file.free(gone);
             }
         }
-        living.iter().for_each(|stored| drop(file.reader().read(*stored).unwrap()));
+        living
+            .iter()
+            .for_each(|stored| drop(file.reader().read(*stored).unwrap()));
     }
 }

@@ -128,7 +128,10 @@ impl Checkpointer {
         figures: Arc<StoreFigures>,
     ) -> Self {
         let Start { point, candidate } = start;
-        let held = Held { records: point.records, bytes: point.bytes };
+        let held = Held {
+            records: point.records,
+            bytes: point.bytes,
+        };
         let (garbage, garbage_next) = (Vec::new(), Vec::new());
         let made = Self {
             table,
@@ -152,7 +155,10 @@ impl Checkpointer {
     /// Has this estimate what a new table would have: bytes of living jobs, about. Otherwise it is what the old one has.
     #[must_use]
     pub fn estimated_by(self, living: impl Fn() -> u64 + Send + 'static) -> Self {
-        Self { living: Box::new(living), ..self }
+        Self {
+            living: Box::new(living),
+            ..self
+        }
     }
 
     /// The log, for reading.
@@ -170,7 +176,8 @@ impl Checkpointer {
         let behind = self.tail.bytes_behind(self.point.seq);
         let is_worth_it = || self.table.is_writable() || behind >= self.rebuild_worth();
         let is_much = || behind >= self.limits.log_bytes && is_worth_it();
-        self.wants_rebuild || is_much() && self.tail.behind_bytes(self.limits.keep_bytes) > self.point.seq
+        self.wants_rebuild
+            || is_much() && self.tail.behind_bytes(self.limits.keep_bytes) > self.point.seq
     }
 
     /// Bytes of log that are worth the writing of a new table: as many as that has, or a gigabyte of them, or a fourth.
@@ -184,7 +191,8 @@ impl Checkpointer {
     pub fn is_worth_while(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
         // Rebuilding a table for very few changes only costs.
-        behind > 0 && (self.table.is_writable() && !self.is_pinned() || behind >= self.rebuild_worth())
+        behind > 0
+            && (self.table.is_writable() && !self.is_pinned() || behind >= self.rebuild_worth())
     }
 
     /// Whether the log still keeps commits that the last checkpoint put into the table. One more checkpoint lets the
@@ -205,9 +213,17 @@ impl Checkpointer {
     ///
     /// The table or the log cannot be read or written. Nothing is lost, and the next checkpoint tries again.
     pub fn run(&mut self, all: bool) -> Result<bool, Error> {
-        let newest = if all { self.tail.newest() } else { self.tail.behind_bytes(self.limits.keep_bytes) };
+        let newest = if all {
+            self.tail.newest()
+        } else {
+            self.tail.behind_bytes(self.limits.keep_bytes)
+        };
         let newest = newest.min(self.most_at_once());
-        let upto = if self.wants_rebuild { newest.max(self.point.seq) } else { newest };
+        let upto = if self.wants_rebuild {
+            newest.max(self.point.seq)
+        } else {
+            newest
+        };
         let forgets = all && self.holds_back();
         if upto <= self.point.seq && !self.wants_rebuild && !forgets {
             return Ok(false);
@@ -223,8 +239,16 @@ impl Checkpointer {
     fn most_at_once(&self) -> u64 {
         let most = AT_ONCE_BYTES.max(2 * self.limits.log_bytes);
         let rest = self.tail.bytes_behind(self.point.seq).saturating_sub(most);
-        let upto = if rest > 0 { self.tail.behind_bytes(rest) } else { 0 };
-        if upto > self.point.seq { upto } else { u64::MAX }
+        let upto = if rest > 0 {
+            self.tail.behind_bytes(rest)
+        } else {
+            0
+        };
+        if upto > self.point.seq {
+            upto
+        } else {
+            u64::MAX
+        }
     }
 
     /// Makes a checkpoint of everything durable, and returns the contents of the store at that commit. Later
@@ -240,7 +264,11 @@ impl Checkpointer {
         while (self.point.seq < newest || self.wants_rebuild) && self.run(true)? {}
         let pin = self.pin.upgrade().unwrap_or_default();
         self.pin = Arc::downgrade(&pin);
-        Ok(Picture { scan: self.table.scan()?, point: self.point, _pin: pin })
+        Ok(Picture {
+            scan: self.table.scan()?,
+            point: self.point,
+            _pin: pin,
+        })
     }
 
     /// Whether a picture of the present table is read.
@@ -250,8 +278,15 @@ impl Checkpointer {
 
     fn make(&mut self, upto: u64) -> Result<(), Error> {
         let digest = Digest::read(&*self.tail, self.point.seq, upto, self.point.next_job)?;
-        let rebuild = self.wants_rebuild || self.is_pinned() || !self.table.is_writable() || self.is_bloated();
-        let point = if rebuild { self.rebuild(&digest)? } else { self.update(&digest)? };
+        let rebuild = self.wants_rebuild
+            || self.is_pinned()
+            || !self.table.is_writable()
+            || self.is_bloated();
+        let point = if rebuild {
+            self.rebuild(&digest)?
+        } else {
+            self.update(&digest)?
+        };
         let before = std::mem::replace(&mut self.point, point);
         (self.candidate, self.wants_rebuild) = (0, false);
         if rebuild {
@@ -259,8 +294,14 @@ impl Checkpointer {
         }
         self.garbage = std::mem::take(&mut self.garbage_next);
         self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.figures.rebuilds.fetch_add(rebuild.into(), Ordering::Relaxed);
-        let needless = if self.table.is_atomic() { self.point.seq } else { before.seq };
+        self.figures
+            .rebuilds
+            .fetch_add(rebuild.into(), Ordering::Relaxed);
+        let needless = if self.table.is_atomic() {
+            self.point.seq
+        } else {
+            before.seq
+        };
         self.tail.forget(needless)?;
         self.forgotten = needless;
         self.publish_figures();
@@ -269,7 +310,8 @@ impl Checkpointer {
 
     fn is_bloated(&self) -> bool {
         let (bytes, limits) = (self.table.disk_bytes(), &self.limits);
-        bytes > limits.table_floor_bytes && bytes > limits.table_multiple.saturating_mul(self.held.bytes)
+        bytes > limits.table_floor_bytes
+            && bytes > limits.table_multiple.saturating_mul(self.held.bytes)
     }
 
     fn publish_figures(&self) {
@@ -280,7 +322,11 @@ impl Checkpointer {
         set(&figures.live_bytes, self.point.bytes);
         set(&figures.table_bytes, self.table.disk_bytes());
         set(&figures.log_bytes, self.tail.disk_bytes());
-        let worth = if self.table.is_writable() { 0 } else { self.rebuild_worth() };
+        let worth = if self.table.is_writable() {
+            0
+        } else {
+            self.rebuild_worth()
+        };
         set(&figures.due_bytes, self.limits.log_bytes.max(worth));
     }
 
@@ -298,17 +344,28 @@ impl Checkpointer {
                 Some(value) => Page::open(&key, value).map_err(|why| damaged(&key, &why))?,
                 None => Page::NONE,
             };
-            let mut fetch = Fetch { records: &mut records, table: &mut *self.table };
+            let mut fetch = Fetch {
+                records: &mut records,
+                table: &mut *self.table,
+            };
             let merged = merge(&key, old_page.items, &updates, &mut fetch)?;
-            self.garbage_next.extend(merged.dropped.into_iter().flat_map(Large::keys));
+            self.garbage_next
+                .extend(merged.dropped.into_iter().flat_map(Large::keys));
             if merged.items == old_page.items {
                 continue;
             }
             let replaced = old_page.weight_at(self.point.generation);
-            let (value, weight) = seal_page(&key, self.point.generation + 1, replaced, &merged.items);
+            let (value, weight) =
+                seal_page(&key, self.point.generation + 1, replaced, &merged.items);
             self.table.set(&key, &value)?;
-            self.held.records = self.held.records.wrapping_add(merged.records.wrapping_sub(merged.records_before));
-            self.held.bytes = self.held.bytes.wrapping_add(merged.bytes.wrapping_sub(merged.bytes_before));
+            self.held.records = self
+                .held
+                .records
+                .wrapping_add(merged.records.wrapping_sub(merged.records_before));
+            self.held.bytes = self
+                .held
+                .bytes
+                .wrapping_add(merged.bytes.wrapping_sub(merged.bytes_before));
             if merged.items.is_empty() {
                 self.garbage_next.push(key);
             }
@@ -344,7 +401,10 @@ impl Checkpointer {
             let mut records = Records::of(&*self.tail, digest);
             let pages: Pages<'_> = Box::new(digest.pages());
             let mut build = Build {
-                fetch: Fetch { records: &mut records, table: &mut *self.table },
+                fetch: Fetch {
+                    records: &mut records,
+                    table: &mut *self.table,
+                },
                 updates: pages.peekable(),
                 generation: self.point.generation + 1,
                 old: self.point,
@@ -381,7 +441,10 @@ impl Checkpointer {
 
 impl std::fmt::Debug for Checkpointer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Checkpointer").field("point", &self.point).field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("Checkpointer")
+            .field("point", &self.point)
+            .field("held", &self.held)
+            .finish_non_exhaustive()
     }
 }
 
@@ -405,13 +468,16 @@ impl Build<'_, '_> {
     /// Returns whether this candidate exists.
     fn from(&mut self, scan: &dyn Scan, candidate: usize) -> Result<bool, Error> {
         let mut failed = Ok(());
-        let there = scan.each(candidate, &mut |key, value, _| match self.take(key, value) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(why) => {
-                failed = Err(why);
-                ControlFlow::Break(())
-            }
-        })?;
+        let there = scan.each(
+            candidate,
+            &mut |key, value, _| match self.take(key, value) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(why) => {
+                    failed = Err(why);
+                    ControlFlow::Break(())
+                }
+            },
+        )?;
         failed?;
         self.new_pages(None)?;
         Ok(there)
@@ -422,16 +488,31 @@ impl Build<'_, '_> {
             Key::Page => {
                 self.new_pages(Some(key))?;
                 let page = Page::open(key, value).map_err(|why| damaged(key, &why))?;
-                self.old_census = self.old_census.wrapping_add(page.weight_at(self.old.generation));
+                self.old_census = self
+                    .old_census
+                    .wrapping_add(page.weight_at(self.old.generation));
                 let is_unfinished = page.generation > self.old.generation;
-                let older = if is_unfinished { Some(older(key, page.items, self.old.next_job)?) } else { None };
-                let updates =
-                    self.updates.next_if(|(first, _)| first == key).map_or_else(Vec::new, |(_, updates)| updates);
+                let older = if is_unfinished {
+                    Some(older(key, page.items, self.old.next_job)?)
+                } else {
+                    None
+                };
+                let updates = self
+                    .updates
+                    .next_if(|(first, _)| first == key)
+                    .map_or_else(Vec::new, |(_, updates)| updates);
                 self.page(key, older.as_deref().unwrap_or(page.items), &updates)
             }
             Key::Piece { number, place, .. } => {
-                let stays = self.keep.iter().any(|large| (large.number, large.place) == (number, place));
-                if stays { self.fetch.table.set(key, value) } else { Ok(()) }
+                let stays = self
+                    .keep
+                    .iter()
+                    .any(|large| (large.number, large.place) == (number, place));
+                if stays {
+                    self.fetch.table.set(key, value)
+                } else {
+                    Ok(())
+                }
             }
             Key::Point | Key::Unknown => Ok(()),
         }

@@ -58,11 +58,18 @@ impl Number {
     #[inline]
     pub(crate) fn of(value: u64) -> Self {
         let len = (u64::BITS - (value | 1).leading_zeros()).div_ceil(7);
-        let more = MORE & 1_u64.checked_shl(8 * (len - 1)).unwrap_or_default().wrapping_sub(1);
+        let more = MORE
+            & 1_u64
+                .checked_shl(8 * (len - 1))
+                .unwrap_or_default()
+                .wrapping_sub(1);
         let [a, b, c, d, e, f, g, h] = (spread(value) | more).to_le_bytes();
         let [y, z] = [value >> 56, value >> 63].map(|rest| low_byte(rest) & 0x7f);
         let y = y | if len == 10 { 0x80 } else { 0 };
-        Self { bytes: [a, b, c, d, e, f, g, h, y, z], len: len as usize }
+        Self {
+            bytes: [a, b, c, d, e, f, g, h, y, z],
+            len: len as usize,
+        }
     }
 }
 
@@ -89,7 +96,10 @@ pub(crate) fn put_u32(out: &mut Vec<u8>, value: u32) {
 }
 
 pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
-    put_u64(out, (value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned());
+    put_u64(
+        out,
+        (value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned(),
+    );
 }
 
 pub(crate) fn put_time(out: &mut Vec<u8>, value: Timestamp) {
@@ -103,7 +113,10 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// The code of a value: its place in this table.
 pub(crate) fn code<T: PartialEq>(table: &[T], value: T) -> u8 {
-    (0..).zip(table).find(|(_, other)| **other == value).map_or(0, |(code, _)| code)
+    (0..)
+        .zip(table)
+        .find(|(_, other)| **other == value)
+        .map_or(0, |(code, _)| code)
 }
 
 const fn low_byte(value: u64) -> u8 {
@@ -137,20 +150,30 @@ impl<'a> Reader<'a> {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7f);
             if shift == 63 && bits > 1 {
-                return Err(DecodeError::Range { field: "a number's tenth byte", value: bits });
+                return Err(DecodeError::Range {
+                    field: "a number's tenth byte",
+                    value: bits,
+                });
             }
             value |= bits << shift;
             if byte < 0x80 {
                 return Ok(value);
             }
         }
-        Err(DecodeError::Range { field: "a number's length", value: 11 })
+        Err(DecodeError::Range {
+            field: "a number's length",
+            value: 11,
+        })
     }
 
     /// A number that must be below `limit`.
     pub(crate) fn below(&mut self, field: &'static str, limit: u64) -> Result<u64, DecodeError> {
         let value = self.u64()?;
-        if value < limit { Ok(value) } else { Err(DecodeError::Range { field, value }) }
+        if value < limit {
+            Ok(value)
+        } else {
+            Err(DecodeError::Range { field, value })
+        }
     }
 
     pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
@@ -180,9 +203,19 @@ impl<'a> Reader<'a> {
     }
 
     /// A value by its code: its place in this table.
-    pub(crate) fn one_of<T: Copy>(&mut self, table: &[T], field: &'static str) -> Result<T, DecodeError> {
+    pub(crate) fn one_of<T: Copy>(
+        &mut self,
+        table: &[T],
+        field: &'static str,
+    ) -> Result<T, DecodeError> {
         let code = self.u8()?;
-        table.get(usize::from(code)).copied().ok_or(DecodeError::Range { field, value: code.into() })
+        table
+            .get(usize::from(code))
+            .copied()
+            .ok_or(DecodeError::Range {
+                field,
+                value: code.into(),
+            })
     }
 
     /// Everything that is left, read one after the other, until something cannot be read.
@@ -218,7 +251,10 @@ mod tests {
             (127, &[127]),
             (128, &[128, 1]),
             (300, &[0xac, 2]),
-            (u64::MAX >> 1, &[255, 255, 255, 255, 255, 255, 255, 255, 127]),
+            (
+                u64::MAX >> 1,
+                &[255, 255, 255, 255, 255, 255, 255, 255, 127],
+            ),
             (u64::MAX, &[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
         ];
         for (value, bytes) in table {
@@ -231,7 +267,11 @@ mod tests {
             let mut out = Vec::new();
             put_u64(&mut out, value);
             let groups = (u64::BITS - value.leading_zeros()).div_ceil(7).max(1);
-            assert_eq!((Reader::new(&out).u64(), out.len()), (Ok(value), groups as usize), "{value:#x}");
+            assert_eq!(
+                (Reader::new(&out).u64(), out.len()),
+                (Ok(value), groups as usize),
+                "{value:#x}"
+            );
         }
     }
 
@@ -240,14 +280,33 @@ mod tests {
         let too_long = [0x80; 11];
         let too_big = [255, 255, 255, 255, 255, 255, 255, 255, 255, 2];
         for bytes in [&too_long[..], &too_big[..]] {
-            assert!(matches!(Reader::new(bytes).u64(), Err(DecodeError::Range { .. })), "{bytes:?}");
+            assert!(
+                matches!(Reader::new(bytes).u64(), Err(DecodeError::Range { .. })),
+                "{bytes:?}"
+            );
         }
         assert_eq!(Reader::new(&[0x80]).u64(), Err(DecodeError::Short));
-        assert_eq!(Reader::new(&[200, 1, 7]).bytes(), Err(DecodeError::Short), "a length beyond the end");
+        assert_eq!(
+            Reader::new(&[200, 1, 7]).bytes(),
+            Err(DecodeError::Short),
+            "a length beyond the end"
+        );
         assert_eq!(Reader::new(&[6]).below("it", 7), Ok(6));
-        assert_eq!(Reader::new(&[7]).below("it", 7), Err(DecodeError::Range { field: "it", value: 7 }));
+        assert_eq!(
+            Reader::new(&[7]).below("it", 7),
+            Err(DecodeError::Range {
+                field: "it",
+                value: 7
+            })
+        );
         let beyond = [0x80, 0x80, 0x80, 0x80, 0x10];
-        assert_eq!(Reader::new(&beyond).u32("it"), Err(DecodeError::Range { field: "it", value: 1 << 32 }));
+        assert_eq!(
+            Reader::new(&beyond).u32("it"),
+            Err(DecodeError::Range {
+                field: "it",
+                value: 1 << 32
+            })
+        );
     }
 
     proptest! {

@@ -33,12 +33,25 @@ pub(crate) struct Cold {
 impl Cold {
     pub(crate) fn new(overflow: &Overflow) -> Self {
         let (overflow, changed) = (overflow.clone(), VecDeque::new());
-        Self { overflow, base: None, file: None, bytes: 0, saved: 0, has_failed: false, changed }
+        Self {
+            overflow,
+            base: None,
+            file: None,
+            bytes: 0,
+            saved: 0,
+            has_failed: false,
+            changed,
+        }
     }
 
     /// A job has changed. If memory is full, a page is packed that has not changed for long.
     pub(crate) fn changed(&mut self, slot: Slot, jobs: &mut Slab) {
-        if self.changed.iter().rev().any(|known| Slab::share_page(*known, slot)) {
+        if self
+            .changed
+            .iter()
+            .rev()
+            .any(|known| Slab::share_page(*known, slot))
+        {
             return;
         }
         self.changed.push_back(slot);
@@ -49,7 +62,10 @@ impl Cold {
     pub(crate) fn pack_but(&mut self, open: usize, jobs: &mut Slab) {
         let is_full = self.bytes > self.overflow.memory;
         let done = self.changed.len().saturating_sub(open);
-        self.changed.drain(..done).filter(|_| is_full).for_each(|page| jobs.pack(page));
+        self.changed
+            .drain(..done)
+            .filter(|_| is_full)
+            .for_each(|page| jobs.pack(page));
         self.saved = jobs.saved_bytes();
     }
 
@@ -84,7 +100,8 @@ impl Cold {
             Some(at) => at,
             None => file.write(job.body())?,
         };
-        let payload = Stored::new(at, job.body()).and_then(|stored| job.payload.with_stored(stored));
+        let payload =
+            Stored::new(at, job.body()).and_then(|stored| job.payload.with_stored(stored));
         job.payload = payload.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(())
     }
@@ -97,7 +114,10 @@ impl Cold {
                 engine.set_loaded(*job, *stored, &body);
             }
         }
-        engine.take_freed().into_iter().for_each(|stored| file.free(stored));
+        engine
+            .take_freed()
+            .into_iter()
+            .for_each(|stored| file.free(stored));
     }
 }
 
@@ -105,7 +125,11 @@ impl Cold {
 fn bytes_of(job: &Job) -> u64 {
     const FIXED: u64 = 300;
     let result = job.extra.as_deref().and_then(|extra| extra.result.as_ref());
-    let body = if job.payload.stored().is_some() { 0 } else { job.body().len() };
+    let body = if job.payload.stored().is_some() {
+        0
+    } else {
+        job.body().len()
+    };
     FIXED + body as u64 + result.map_or(0, |result| result.len() as u64)
 }
 
@@ -117,7 +141,10 @@ mod tests {
     use crate::record::plain_job;
 
     fn cold(memory: u64) -> Cold {
-        Cold::new(&Overflow { folder: std::env::temp_dir(), memory })
+        Cold::new(&Overflow {
+            folder: std::env::temp_dir(),
+            memory,
+        })
     }
 
     #[test]
@@ -127,7 +154,10 @@ mod tests {
         for id in 1.. {
             let slot = jobs.insert(plain_job(id));
             jobs.at_mut(slot).unwrap().payload = Payload::copy(None, b"", b"small");
-            if !pages.last().is_some_and(|last| Slab::share_page(*last, slot)) {
+            if !pages
+                .last()
+                .is_some_and(|last| Slab::share_page(*last, slot))
+            {
                 pages.push(slot);
             }
             if pages.len() > PAGES_OPEN {
@@ -137,12 +167,20 @@ mod tests {
         let (last, first) = (pages.pop().unwrap(), pages[0]);
         // The first ones were packed when the others became full.
         assert!(jobs.saved_bytes() > 0);
-        pages.iter().for_each(|page| assert!(jobs.at_mut(*page).is_some()));
+        pages
+            .iter()
+            .for_each(|page| assert!(jobs.at_mut(*page).is_some()));
         let mut cold = cold(0);
         cold.replace(None, Some((&mut plain_job(1), None)));
-        pages.into_iter().for_each(|page| cold.changed(page, &mut jobs));
+        pages
+            .into_iter()
+            .for_each(|page| cold.changed(page, &mut jobs));
         cold.changed(first, &mut jobs);
-        assert_eq!((jobs.saved_bytes(), cold.saved), (0, 0), "those that changed last are open");
+        assert_eq!(
+            (jobs.saved_bytes(), cold.saved),
+            (0, 0),
+            "those that changed last are open"
+        );
         cold.changed(last, &mut jobs);
         assert!(jobs.is_packed(first) && !jobs.is_packed(last));
         assert!(jobs.saved_bytes() > 0);
@@ -154,9 +192,19 @@ mod tests {
         let (mut first, mut second) = (plain_job(1), plain_job(2));
         let mut cold = cold(400);
         cold.replace(None, Some((&mut first, None)));
-        assert_eq!((first.payload.stored(), cold.bytes), (None, 400), "exactly what fits");
+        assert_eq!(
+            (first.payload.stored(), cold.bytes),
+            (None, 400),
+            "exactly what fits"
+        );
         cold.replace(None, Some((&mut second, None)));
-        assert_eq!((second.payload.stored().map(|Stored { len, .. }| len), cold.bytes), (Some(100), 700));
+        assert_eq!(
+            (
+                second.payload.stored().map(|Stored { len, .. }| len),
+                cold.bytes
+            ),
+            (Some(100), 700)
+        );
         cold.replace(Some(&second), None);
         assert_eq!((cold.bytes, cold.file.as_ref().unwrap().bytes()), (400, 0));
         first.extra.get_or_insert_default().result = Some(vec![0; 50].into());

@@ -53,7 +53,9 @@ impl Commit {
     pub fn load<E>(&mut self, mut read: impl FnMut(Stored) -> Result<Bytes, E>) -> Result<(), E> {
         let mut moved = Vec::new();
         for run in &mut self.runs {
-            let Some(tail) = run.tail.as_deref_mut() else { continue };
+            let Some(tail) = run.tail.as_deref_mut() else {
+                continue;
+            };
             let Some(stored) = tail.stored else { continue };
             match read(stored) {
                 Ok(body) => (tail.body, tail.stored) = (body, None),
@@ -69,14 +71,20 @@ impl Commit {
             let begin = self.arena.len();
             self.arena.append(&mut moved);
             self.bytes += (self.arena.len() - begin) as u64;
-            self.runs.push(Run { range: begin..self.arena.len(), tail: None });
+            self.runs.push(Run {
+                range: begin..self.arena.len(),
+                tail: None,
+            });
         }
         Ok(())
     }
 
     /// What it has on a queue.
     pub(crate) fn settings_of(&self, queue: QueueId) -> Option<&(QueueId, Option<Box<[u8]>>)> {
-        let at = self.settings.binary_search_by_key(&queue, |(queue, _)| *queue).ok()?;
+        let at = self
+            .settings
+            .binary_search_by_key(&queue, |(queue, _)| *queue)
+            .ok()?;
         self.settings.get(at)
     }
 
@@ -84,8 +92,13 @@ impl Commit {
     pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.runs.iter().flat_map(|Run { range, tail }| {
             let inline = self.arena.get(range.clone()).unwrap_or_default();
-            let shared = tail.as_deref().map_or([&[][..]; 2], |tail| [&tail.result, &tail.body].map(Bytes::as_ref));
-            [inline].into_iter().chain(shared).filter(|part| !part.is_empty())
+            let shared = tail.as_deref().map_or([&[][..]; 2], |tail| {
+                [&tail.result, &tail.body].map(Bytes::as_ref)
+            });
+            [inline]
+                .into_iter()
+                .chain(shared)
+                .filter(|part| !part.is_empty())
         })
     }
 

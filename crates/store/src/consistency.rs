@@ -20,15 +20,23 @@ pub(crate) fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<()
     if at.success != Stage::Waiting && !at.complete.is_over() {
         return Err(format!("{id:?} succeeded before it was complete"));
     }
-    let misplaced =
-        |job: &windlass_engine::NewJob| job.kind != QueueKind::Work || !job.durable || job.listen.is_wanted();
-    if [&batch.complete, &batch.success].into_iter().flatten().any(|job| misplaced(job)) {
+    let misplaced = |job: &windlass_engine::NewJob| {
+        job.kind != QueueKind::Work || !job.durable || job.listen.is_wanted()
+    };
+    if [&batch.complete, &batch.success]
+        .into_iter()
+        .flatten()
+        .any(|job| misplaced(job))
+    {
         return Err(format!("{id:?} has an invalid callback"));
     }
     Ok(())
 }
 
-pub(crate) fn check_queues(queues: &BTreeMap<QueueId, QueueImage>, queues_max: u32) -> Result<(), String> {
+pub(crate) fn check_queues(
+    queues: &BTreeMap<QueueId, QueueImage>,
+    queues_max: u32,
+) -> Result<(), String> {
     let mut names = BTreeMap::new();
     for (id, image) in queues {
         if id.0 >= queues_max {

@@ -37,7 +37,11 @@ pub struct Loss {
 
 impl Damage {
     pub(crate) fn of(place: impl fmt::Display, what: impl Into<String>) -> Self {
-        Self { place: place.to_string(), what: what.into(), loss: None }
+        Self {
+            place: place.to_string(),
+            what: what.into(),
+            loss: None,
+        }
     }
 }
 
@@ -49,7 +53,9 @@ impl fmt::Display for Damage {
         f.write_str(&self.what)?;
         match self.loss {
             None => Ok(()),
-            Some(Loss { first, last }) if first == last => write!(f, " (commit {first} is missing)"),
+            Some(Loss { first, last }) if first == last => {
+                write!(f, " (commit {first} is missing)")
+            }
             Some(Loss { first, last }) => write!(f, " (commits {first} to {last} are missing)"),
         }
     }

@@ -55,9 +55,16 @@ struct Seen {
 impl Digest {
     /// Reads the commits after `after` up to `upto`, or fewer if they hold many records. A number of at least
     /// `born_from` was assigned after commit `after`.
-    pub(crate) fn read(tail: &dyn LogTail, after: u64, upto: u64, born_from: JobId) -> Result<Self, Error> {
-        let room = usize::try_from(tail.bytes_behind(after) / RECORD_BYTES).map_or(RECORDS_MAX, |n| n.min(RECORDS_MAX));
-        let (mut seen, mut seq, mut meta, mut damage) = (Vec::with_capacity(room), after, None, None);
+    pub(crate) fn read(
+        tail: &dyn LogTail,
+        after: u64,
+        upto: u64,
+        born_from: JobId,
+    ) -> Result<Self, Error> {
+        let room = usize::try_from(tail.bytes_behind(after) / RECORD_BYTES)
+            .map_or(RECORDS_MAX, |n| n.min(RECORDS_MAX));
+        let (mut seen, mut seq, mut meta, mut damage) =
+            (Vec::with_capacity(room), after, None, None);
         tail.read(after, &mut |entry| {
             if entry.seq > upto || seen.len() >= RECORDS_MAX {
                 return ControlFlow::Break(());
@@ -68,9 +75,17 @@ impl Digest {
                     if tag.subject == Subject::Meta {
                         meta = Some(record.to_vec());
                     }
-                    let (place, len) =
-                        (Position(entry.place.0 + at as u64), u32::try_from(record.len()).unwrap_or(u32::MAX));
-                    seen.push(Seen { number: tag.number, place, len, subject: tag.subject, effect: tag.effect });
+                    let (place, len) = (
+                        Position(entry.place.0 + at as u64),
+                        u32::try_from(record.len()).unwrap_or(u32::MAX),
+                    );
+                    seen.push(Seen {
+                        number: tag.number,
+                        place,
+                        len,
+                        subject: tag.subject,
+                        effect: tag.effect,
+                    });
                     Ok(())
                 });
                 if let Err(why) = taken {
@@ -86,7 +101,12 @@ impl Digest {
         }
         // Most of them are in order: this sort makes use of that, and keeps the order of places.
         seen.sort_by_key(|seen: &Seen| (seen.subject, seen.number));
-        Ok(Self { seen, born_from, seq, next_job: meta.as_deref().and_then(next_job) })
+        Ok(Self {
+            seen,
+            born_from,
+            seq,
+            next_job: meta.as_deref().and_then(next_job),
+        })
     }
 
     /// The updates, ordered by subject and number. They are worked out anew each time: kept, they would take several
@@ -108,7 +128,8 @@ impl Digest {
 
 fn updates(seen: &[Seen], born_from: JobId) -> impl Iterator<Item = Update> {
     let same = |one: &Seen, two: &Seen| (one.subject, one.number) == (two.subject, two.number);
-    seen.chunk_by(same).filter_map(move |records| fold(records, born_from))
+    seen.chunk_by(same)
+        .filter_map(move |records| fold(records, born_from))
 }
 
 const fn page_of(seen: &Seen) -> (Subject, u64) {
@@ -118,9 +139,18 @@ const fn page_of(seen: &Seen) -> (Subject, u64) {
 /// The net effect of all records of one subject; `None`: it was created and deleted among them.
 fn fold(records: &[Seen], born_from: JobId) -> Option<Update> {
     let first = records.first()?;
-    let mut update = Update { subject: first.subject, number: first.number, gone: false, whole: None, part: None };
+    let mut update = Update {
+        subject: first.subject,
+        number: first.number,
+        gone: false,
+        whole: None,
+        part: None,
+    };
     for record in records {
-        let span = Span { place: record.place, len: record.len as usize };
+        let span = Span {
+            place: record.place,
+            len: record.len as usize,
+        };
         match record.effect {
             Effect::Whole => (update.whole, update.part) = (Some(span), None),
             // A deleted subject has no parts.
@@ -161,7 +191,14 @@ mod tests {
         };
         let seen: Vec<Seen> = (1..).zip(records).map(seen).collect();
         let place = |span: Option<Span>| span.map(|span| span.place.0);
-        let shown = |update: Update| (update.number, update.gone, place(update.whole), place(update.part));
+        let shown = |update: Update| {
+            (
+                update.number,
+                update.gone,
+                place(update.whole),
+                place(update.part),
+            )
+        };
         updates(&seen, JobId(born_from)).map(shown).collect()
     }
 
@@ -181,7 +218,11 @@ mod tests {
         ];
         for (effects, (gone, whole, part)) in table {
             let records: Vec<_> = effects.iter().map(|effect| (5, *effect)).collect();
-            assert_eq!(folded(Subject::Entity, 9, &records), [(5, gone, whole, part)], "{effects:?}");
+            assert_eq!(
+                folded(Subject::Entity, 9, &records),
+                [(5, gone, whole, part)],
+                "{effects:?}"
+            );
         }
     }
 
@@ -204,7 +245,12 @@ mod tests {
     fn a_day_replaces_the_one_that_is_no_longer_kept() {
         let tag = |number: u64| {
             let mut bytes = Vec::new();
-            Record::Day(DayBegin { number, day: 20_000, totals: Totals::default() }).encode(&mut bytes);
+            Record::Day(DayBegin {
+                number,
+                day: 20_000,
+                totals: Totals::default(),
+            })
+            .encode(&mut bytes);
             Tag::of(&bytes).unwrap()
         };
         assert_eq!(tag(3), tag(3 + DAYS_KEPT));

@@ -88,8 +88,14 @@ impl<T: fmt::Debug + Send + Sync> Hold for T {}
 
 impl Guard {
     /// Holds this until it is dropped. `tenure`: the store belongs to this process only as long as that holds.
-    pub fn new(held: impl fmt::Debug + Send + Sync + 'static, tenure: Option<Arc<dyn Tenure>>) -> Self {
-        Self { _held: Box::new(held), tenure }
+    pub fn new(
+        held: impl fmt::Debug + Send + Sync + 'static,
+        tenure: Option<Arc<dyn Tenure>>,
+    ) -> Self {
+        Self {
+            _held: Box::new(held),
+            tenure,
+        }
     }
 
     /// The right to the store, if it is limited in time.
@@ -174,7 +180,12 @@ pub trait Remote: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// If another process holds the store, if it cannot be reached, and if required data is missing.
-    fn open(&self, checkpoints: &StoreLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError>;
+    fn open(
+        &self,
+        checkpoints: &StoreLimits,
+        limits: Limits,
+        seed: u64,
+    ) -> Result<Opened, OpenError>;
 
     /// Creates a store with the contents of an engine, where there is none.
     ///
@@ -221,9 +232,15 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         put_in_place(config)?;
     }
     lock.has_store()?;
-    let Read { table, found, mut scanned } = read(config, &store)?;
+    let Read {
+        table,
+        found,
+        mut scanned,
+    } = read(config, &store)?;
     // A process that was killed may have left names that are not durable.
-    [&config.path, &store, &store.join(LOG)].into_iter().try_for_each(|folder| sync_entry(folder))?;
+    [&config.path, &store, &store.join(LOG)]
+        .into_iter()
+        .try_for_each(|folder| sync_entry(folder))?;
     let (torn, last_seq) = (scanned.torn, scanned.last.0);
     let harmless = std::mem::take(&mut scanned.harmless);
     for damage in &harmless {
@@ -240,11 +257,19 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         );
     }
     table.tidy()?;
-    log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "cannot allocate disk space for the log"));
-    let (checkpointer, mut recovered) = found.open(table, log.tail(), &config.checkpoints, limits, seed)?;
+    log.tail()
+        .make_room()
+        .unwrap_or_else(|error| tracing::warn!(%error, "cannot allocate disk space for the log"));
+    let (checkpointer, mut recovered) =
+        found.open(table, log.tail(), &config.checkpoints, limits, seed)?;
     log.know(queue_records(&recovered.engine));
     (recovered.report.torn, recovered.report.harmless) = (torn, harmless);
-    Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard::new(lock, None) })
+    Ok(Opened {
+        log: Box::new(log),
+        checkpointer,
+        recovered,
+        guard: Guard::new(lock, None),
+    })
 }
 
 /// A store that has been read and is in order.
@@ -264,25 +289,42 @@ pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError
         return Err(missing(store.join("table").display()));
     };
     let overflow = config.checkpoints.overflow.as_ref();
-    let (found, scanned) = Found::read(&*scan_of(&*table)?, table.place(), overflow, |point, show| {
-        scan(&log, point.seq, point.before, show)
-    })?;
+    let (found, scanned) = Found::read(
+        &*scan_of(&*table)?,
+        table.place(),
+        overflow,
+        |point, show| scan(&log, point.seq, point.before, show),
+    )?;
     if found.point.log != scanned.id.0 {
-        return Err(Damage::of(table.place(), "the table and the log belong to different stores").into());
+        return Err(Damage::of(
+            table.place(),
+            "the table and the log belong to different stores",
+        )
+        .into());
     }
-    Ok(Read { table, found, scanned })
+    Ok(Read {
+        table,
+        found,
+        scanned,
+    })
 }
 
 /// Opens a table for reading. A missing file is damage.
 fn scan_of(table: &dyn Table) -> Result<Box<dyn Scan>, OpenError> {
     match table.scan() {
-        Err(Error::Io { place, why, .. }) if why.kind() == io::ErrorKind::NotFound => Err(missing(place)),
+        Err(Error::Io { place, why, .. }) if why.kind() == io::ErrorKind::NotFound => {
+            Err(missing(place))
+        }
         scan => Ok(scan?),
     }
 }
 
 fn missing(place: impl Display) -> OpenError {
-    Damage::of(place, "it is missing: a start without it would lose everything").into()
+    Damage::of(
+        place,
+        "it is missing: a start without it would lose everything",
+    )
+    .into()
 }
 
 /// Creates a store with the contents of an engine, and renames it to its final place. Calls `ready` before that.
@@ -304,14 +346,20 @@ fn put_in_place(config: &StoreConfig) -> Result<(), OpenError> {
 }
 
 /// Creates a store with the contents of an engine, and makes it durable.
-fn make_new(config: &StoreConfig, contents: Option<Contents<'_>>, seed: u64) -> Result<(), OpenError> {
+fn make_new(
+    config: &StoreConfig,
+    contents: Option<Contents<'_>>,
+    seed: u64,
+) -> Result<(), OpenError> {
     let new = config.path.join(NEW_STORE);
     remove_folder(&new)?;
     let folder = new.join(LOG);
     make_folder(&folder)?;
     let id = LogId(random(seed));
     FileLog::create(&folder, id, config.segment_bytes)?;
-    config.tables.create(&new, POINT_KEY, &Point::start(id.0).encode())?;
+    config
+        .tables
+        .create(&new, POINT_KEY, &Point::start(id.0).encode())?;
     if let Some((engine, bodies)) = contents {
         let scanned = scan(&folder, 0, 0, &mut |_, _| Ok(()))?;
         let mut log = FileLog::resume(&folder, scanned, config.segment_bytes)?;
@@ -334,7 +382,11 @@ fn random(seed: u64) -> u64 {
 ///
 /// One of the two exists at all times. Otherwise a start in between would report that everything is missing, or begin
 /// empty.
-pub(crate) fn replace(config: &StoreConfig, contents: Contents<'_>, seed: u64) -> Result<PathBuf, OpenError> {
+pub(crate) fn replace(
+    config: &StoreConfig,
+    contents: Contents<'_>,
+    seed: u64,
+) -> Result<PathBuf, OpenError> {
     let (new, store) = (config.path.join(NEW_STORE), config.path.join(STORE));
     make_new(config, Some(contents), seed)?;
     let aside = free_name(config, &format!("{STORE}.damaged"));
@@ -360,7 +412,10 @@ pub fn fill(config: &StoreConfig, contents: Contents<'_>, seed: u64) -> Result<(
     let mut lock = Lock::take(&config.path)?;
     let store = config.path.join(STORE);
     if store.exists() {
-        return Err(Error::NotEmpty { place: store.display().to_string() }.into());
+        return Err(Error::NotEmpty {
+            place: store.display().to_string(),
+        }
+        .into());
     }
     make_with(config, contents, seed, || Ok(()))?;
     Ok(lock.has_store()?)
@@ -380,7 +435,10 @@ pub fn retire(config: &StoreConfig) -> Result<PathBuf, Error> {
 
 fn free_name(config: &StoreConfig, name: &str) -> PathBuf {
     let name = |n: u32| config.path.join(format!("{name}-{n}"));
-    (1..=u32::MAX).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
+    (1..=u32::MAX)
+        .map(name)
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| name(0))
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use windlass_engine::{
-    Batch, DayBegin, Job, JobState, NewJob, Payload, QueueId, QueueImage, QueueKind, Recurrence, Schedule, Timestamp,
-    Totals,
+    Batch, DayBegin, Job, JobState, NewJob, Payload, QueueId, QueueImage, QueueKind, Recurrence,
+    Schedule, Timestamp, Totals,
 };
 
 use self::line::Line;
@@ -94,17 +94,44 @@ impl Salvage {
     /// An error of the writer.
     pub fn export(&mut self, about: About<'_>, to: &mut dyn Write) -> io::Result<Exported> {
         // Of two queues with the same name the younger counts: the other was deleted.
-        let queues: BTreeMap<_, _> = self.queues.values().map(|image| (&image.name, image)).collect();
-        let counts = [queues.len(), self.jobs.len(), self.schedules.len(), self.batches.len(), self.days.len()];
+        let queues: BTreeMap<_, _> = self
+            .queues
+            .values()
+            .map(|image| (&image.name, image))
+            .collect();
+        let counts = [
+            queues.len(),
+            self.jobs.len(),
+            self.schedules.len(),
+            self.batches.len(),
+            self.days.len(),
+        ];
         let records = counts.iter().sum::<usize>() as u64 + u64::from(self.meta().is_some());
-        let mut lines = Lines::begin(to, about, Shown { commit: self.commit, records, whole: self.is_whole() })?;
-        self.meta().map_or(Ok(()), |meta| lines.put(Record::Meta(meta.clone())))?;
+        let mut lines = Lines::begin(
+            to,
+            about,
+            Shown {
+                commit: self.commit,
+                records,
+                whole: self.is_whole(),
+            },
+        )?;
+        self.meta()
+            .map_or(Ok(()), |meta| lines.put(Record::Meta(meta.clone())))?;
         for image in self.queues.values() {
             lines.name(image);
         }
-        queues.into_values().try_for_each(|image| lines.put(Record::QueueSet(image.clone())))?;
-        let schedules = self.schedules.iter().map(|(id, schedule)| (id, Thing::Schedule(schedule)));
-        let batches = self.batches.iter().map(|(id, batch)| (id, Thing::Batch(batch)));
+        queues
+            .into_values()
+            .try_for_each(|image| lines.put(Record::QueueSet(image.clone())))?;
+        let schedules = self
+            .schedules
+            .iter()
+            .map(|(id, schedule)| (id, Thing::Schedule(schedule)));
+        let batches = self
+            .batches
+            .iter()
+            .map(|(id, batch)| (id, Thing::Batch(batch)));
         let others: BTreeMap<_, _> = schedules.chain(batches).collect();
         let mut others = others.into_iter().peekable();
         let (bodies, unreadable) = (self.jobs.file().map(BodyFile::reader), &mut self.unreadable);
@@ -121,7 +148,9 @@ impl Salvage {
             }
         })?;
         others.try_for_each(|(_, other)| lines.put(other.record()))?;
-        self.days.values().try_for_each(|begin| lines.put(Record::Day(*begin)))?;
+        self.days
+            .values()
+            .try_for_each(|begin| lines.put(Record::Day(*begin)))?;
         lines.end()
     }
 }
@@ -157,7 +186,15 @@ pub(crate) struct Lines<'a> {
 impl<'a> Lines<'a> {
     pub(crate) fn begin(to: &'a mut dyn Write, about: About<'_>, shown: Shown) -> io::Result<Self> {
         let (sum, exported, names) = (Sha256::new(), Exported::default(), BTreeMap::new());
-        let mut lines = Self { to, sum, written: 0, exported, names, skew_ms: 0, next_number: None };
+        let mut lines = Self {
+            to,
+            sum,
+            written: 0,
+            exported,
+            names,
+            skew_ms: 0,
+            next_number: None,
+        };
         let line = Line::default()
             .number("windlass_export", EXPORT_VERSION)
             .text("daemon", about.daemon.as_bytes())
@@ -210,7 +247,11 @@ impl<'a> Lines<'a> {
                 exported.days += 1;
                 day_line(&begin)
             }
-            Record::Moved(_) | Record::Gone(_) | Record::QueueGone(_) | Record::NextRun(_) | Record::BatchMoved(_) => {
+            Record::Moved(_)
+            | Record::Gone(_)
+            | Record::QueueGone(_)
+            | Record::NextRun(_)
+            | Record::BatchMoved(_) => {
                 return Ok(());
             }
         };
@@ -222,11 +263,24 @@ impl<'a> Lines<'a> {
         if let Some(next) = self.next_number {
             self.write(&Line::default().number("next_number", next).finish())?;
         }
-        let Exported { jobs, queues, schedules, batches, days } = self.exported;
-        let counts =
-            [("jobs", jobs), ("queues", queues), ("schedules", schedules), ("batches", batches), ("days", days)];
+        let Exported {
+            jobs,
+            queues,
+            schedules,
+            batches,
+            days,
+        } = self.exported;
+        let counts = [
+            ("jobs", jobs),
+            ("queues", queues),
+            ("schedules", schedules),
+            ("batches", batches),
+            ("days", days),
+        ];
         let line = Line::default().number("export_end", self.written);
-        let line = counts.into_iter().fold(line, |line, (name, count)| line.number(name, count));
+        let line = counts
+            .into_iter()
+            .fold(line, |line, (name, count)| line.number(name, count));
         let line = line.text("sha256", hex::encode(self.sum.finalize()).as_bytes());
         self.to.write_all(line.finish().as_bytes())?;
         self.to.flush()?;
@@ -246,12 +300,16 @@ fn engine_line(meta: MetaRecord) -> String {
 }
 
 fn day_line(begin: &DayBegin) -> String {
-    let line = Line::default().number("day", begin.day).number("number", begin.number);
+    let line = Line::default()
+        .number("day", begin.day)
+        .number("number", begin.number);
     with_totals(line, &begin.totals).record(&Record::Day(*begin))
 }
 
 fn with_totals(line: Line, totals: &Totals) -> Line {
-    line.number("pushed", totals.pushed).number("succeeded", totals.succeeded).number("failed", totals.failed)
+    line.number("pushed", totals.pushed)
+        .number("succeeded", totals.succeeded)
+        .number("failed", totals.failed)
 }
 
 fn queue_line(image: &QueueImage) -> String {
@@ -276,22 +334,41 @@ fn given(bytes: &[u8]) -> Option<&[u8]> {
 fn job_line(job: &Job, queue: Option<&Bytes>) -> String {
     let (place, due_at) = place(&job.state);
     let extra = job.extra.as_deref();
-    let bare = Job { payload: Payload::copy(job.key(), job.name(), &[]), ..job.clone() };
+    let bare = Job {
+        payload: Payload::copy(job.key(), job.name(), &[]),
+        ..job.clone()
+    };
     Line::default()
         .number("job", job.id.0)
         .text("queue", queue.map(|name| &**name))
-        .number("queue_number", queue.is_none().then_some(job.queue.0.into()))
+        .number(
+            "queue_number",
+            queue.is_none().then_some(job.queue.0.into()),
+        )
         .number("origin", u64::from(job.protocol.0))
         .number("priority", u64::from(job.priority.value()))
         .text("place", place.as_bytes())
         .number("ready_at_ms", job.ready_at.0)
-        .number("due_at_ms", due_at.filter(|at| *at < Timestamp::NEVER).map(|at| at.0))
+        .number(
+            "due_at_ms",
+            due_at.filter(|at| *at < Timestamp::NEVER).map(|at| at.0),
+        )
         .number("attempts", u64::from(job.attempts))
         .number("failures", u64::from(job.failures))
         .text("key", job.key())
         .text("name", given(job.name()))
-        .text("failure", extra.and_then(|extra| extra.failure.as_deref()).map(|failure| &*failure.message))
-        .number("in_batch", extra.and_then(|extra| extra.member).map(|member| member.batch.0))
+        .text(
+            "failure",
+            extra
+                .and_then(|extra| extra.failure.as_deref())
+                .map(|failure| &*failure.message),
+        )
+        .number(
+            "in_batch",
+            extra
+                .and_then(|extra| extra.member)
+                .map(|member| member.batch.0),
+        )
         .base64("meta_base64", given(&job.meta()))
         .base64("body_base64", job.body())
         .record(&Record::Put(bare))
@@ -322,7 +399,13 @@ fn schedule_line(schedule: &Schedule) -> String {
         Recurrence::Zoned(cron, zone) => (Some(cron.to_string()), Some(zone.name()), None),
         Recurrence::Every { interval_ms } => (None, None, Some(*interval_ms)),
     };
-    let bare = Schedule { job: NewJob { body: Bytes::new(), ..job.clone() }, ..schedule.clone() };
+    let bare = Schedule {
+        job: NewJob {
+            body: Bytes::new(),
+            ..job.clone()
+        },
+        ..schedule.clone()
+    };
     Line::default()
         .number("schedule", schedule.id.0)
         .text("queue", &*job.queue)

@@ -59,14 +59,18 @@ fn show(step: Step, path: &Path) -> io::Result<()> {
 
 /// Makes a file, or the list of names in a folder, durable.
 pub(crate) fn sync(file: &File, path: &Path) -> Result<(), Error> {
-    show(Step::Syncing, path).and_then(|()| file.sync_all()).map_err(at("syncing", path))?;
+    show(Step::Syncing, path)
+        .and_then(|()| file.sync_all())
+        .map_err(at("syncing", path))?;
     step(Step::Synced, path);
     Ok(())
 }
 
 /// Makes a file's contents durable, with the metadata needed to read them.
 pub fn sync_data(file: &File, path: &Path) -> Result<(), Error> {
-    show(Step::Syncing, path).and_then(|()| file.sync_data()).map_err(at("syncing", path))?;
+    show(Step::Syncing, path)
+        .and_then(|()| file.sync_data())
+        .map_err(at("syncing", path))?;
     step(Step::Synced, path);
     Ok(())
 }
@@ -92,7 +96,11 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> Result<bool, Error> {
 
 /// Adds the attempted operation and the path to an I/O error.
 pub fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    move |why| Error::Io { doing, place: path.display().to_string(), why }
+    move |why| Error::Io {
+        doing,
+        place: path.display().to_string(),
+        why,
+    }
 }
 
 /// The data directory, held by one process: the directory itself, which cannot be removed like the lock file, and the
@@ -119,16 +127,28 @@ impl Lock {
         if !path.exists() {
             make_folder(path)?;
             // The creator of the parent makes the parent's own entry durable.
-            path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(Ok(()), sync_entry)?;
+            path.parent()
+                .filter(|parent| !parent.as_os_str().is_empty())
+                .map_or(Ok(()), sync_entry)?;
         }
         let name = path.join(LOCK);
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE);
         let mut file = options.open(&name).map_err(at("opening", &name))?;
         let text = lock(&mut file, path, &name)?;
         let had_store = text.lines().any(|line| line == HAD_STORE);
         let folder = lock_folder(path)?;
-        let mut lock = Self { file, name, had_store, _folder: folder };
+        let mut lock = Self {
+            file,
+            name,
+            had_store,
+            _folder: folder,
+        };
         lock.write(had_store)?;
         Ok(lock)
     }
@@ -141,12 +161,18 @@ impl Lock {
         let name = path.join(LOCK);
         match File::open(&name) {
             Ok(mut file) => {
-                let had_store = lock(&mut file, path, &name)?.lines().any(|line| line == HAD_STORE);
-                Ok(Look { had_store, _held: vec![file, lock_folder(path)?] })
+                let had_store = lock(&mut file, path, &name)?
+                    .lines()
+                    .any(|line| line == HAD_STORE);
+                Ok(Look {
+                    had_store,
+                    _held: vec![file, lock_folder(path)?],
+                })
             }
-            Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                Ok(Look { had_store: false, _held: vec![lock_folder(path)?] })
-            }
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Look {
+                had_store: false,
+                _held: vec![lock_folder(path)?],
+            }),
             Err(why) => Err(at("opening", &name)(why)),
         }
     }
@@ -168,10 +194,19 @@ impl Lock {
 
     fn write(&mut self, has_store: bool) -> Result<(), Error> {
         // The line that must survive comes first: it is intact however much of the others is written.
-        let store = if has_store { format!("{HAD_STORE}\n") } else { String::new() };
+        let store = if has_store {
+            format!("{HAD_STORE}\n")
+        } else {
+            String::new()
+        };
         let text = format!("{store}{PROCESS}{}\n", std::process::id());
-        let written = self.file.rewind().and_then(|()| self.file.write_all(text.as_bytes()));
-        written.and_then(|()| self.file.set_len(text.len() as u64)).map_err(at("writing", &self.name))
+        let written = self
+            .file
+            .rewind()
+            .and_then(|()| self.file.write_all(text.as_bytes()));
+        written
+            .and_then(|()| self.file.set_len(text.len() as u64))
+            .map_err(at("writing", &self.name))
     }
 }
 
@@ -186,7 +221,10 @@ fn lock(file: &mut File, path: &Path, name: &Path) -> Result<String, Error> {
         Err(Errno::WOULDBLOCK) => {
             let holder = text.lines().find(|line| known && line.starts_with(PROCESS));
             let holder = holder.map(|line| format!(" ({line})")).unwrap_or_default();
-            Err(Error::InUse { place: path.display().to_string(), holder })
+            Err(Error::InUse {
+                place: path.display().to_string(),
+                holder,
+            })
         }
         Err(why) => Err(at("locking", name)(why.into())),
     }
@@ -196,7 +234,10 @@ fn lock(file: &mut File, path: &Path, name: &Path) -> Result<String, Error> {
 fn lock_folder(path: &Path) -> Result<File, Error> {
     let folder = File::open(path).map_err(at("opening", path))?;
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Err(Error::InUse { place: path.display().to_string(), holder: String::new() }),
+        Err(Errno::WOULDBLOCK) => Err(Error::InUse {
+            place: path.display().to_string(),
+            holder: String::new(),
+        }),
         Ok(()) | Err(_) => Ok(folder),
     }
 }
@@ -216,14 +257,19 @@ impl Identity {
         if Self::of(folder)? == self {
             return Ok(());
         }
-        let why = io::Error::other("another directory has taken its place under the running daemon");
+        let why =
+            io::Error::other("another directory has taken its place under the running daemon");
         Err(at("looking for", folder)(why))
     }
 }
 
 /// Creates a folder and its parents, for the owner alone.
 pub fn make_folder(path: &Path) -> Result<(), Error> {
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(at("making", path))
+    DirBuilder::new()
+        .recursive(true)
+        .mode(FOLDER_MODE)
+        .create(path)
+        .map_err(at("making", path))
 }
 
 /// Makes a folder, the folders in it, and every file in them durable.
@@ -257,11 +303,13 @@ pub fn remove_folder(path: &Path) -> Result<(), Error> {
 /// Bytes of the files in a folder and its subfolders.
 pub fn bytes(folder: &Path) -> u64 {
     let Ok(paths) = entries(folder) else { return 0 };
-    let sizes = paths.into_iter().map(|path| match fs::symlink_metadata(&path) {
-        Ok(about) if about.is_dir() => bytes(&path),
-        Ok(about) => about.len(),
-        Err(_) => 0,
-    });
+    let sizes = paths
+        .into_iter()
+        .map(|path| match fs::symlink_metadata(&path) {
+            Ok(about) if about.is_dir() => bytes(&path),
+            Ok(about) => about.len(),
+            Err(_) => 0,
+        });
     sizes.sum()
 }
 
@@ -272,7 +320,13 @@ pub fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(why) => return Err(at("reading", folder)(why)),
     };
-    entries.map(|entry| entry.map(|entry| entry.path()).map_err(at("reading", folder))).collect()
+    entries
+        .map(|entry| {
+            entry
+                .map(|entry| entry.path())
+                .map_err(at("reading", folder))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -284,7 +338,8 @@ mod tests {
     #[test]
     fn a_folder_that_does_not_exist_is_empty() {
         let home = tempfile::tempdir().unwrap();
-        let [none, folder, file] = ["none", "folder", "folder/file"].map(|name| home.path().join(name));
+        let [none, folder, file] =
+            ["none", "folder", "folder/file"].map(|name| home.path().join(name));
         assert_eq!((entries(&none).unwrap(), bytes(&none)), (Vec::new(), 0));
         remove_folder(&none).unwrap();
         make_folder(&folder).unwrap();
@@ -305,7 +360,8 @@ mod tests {
             let synced = Rc::new(RefCell::new(Vec::new()));
             let seen = Rc::clone(&synced);
             watch_steps(Some(Box::new(move |step, path| {
-                seen.borrow_mut().extend((step == Step::Synced).then(|| path.to_owned()));
+                seen.borrow_mut()
+                    .extend((step == Step::Synced).then(|| path.to_owned()));
                 Ok(())
             })));
             Lock::take(path).unwrap();
@@ -330,7 +386,10 @@ mod tests {
         }
         drop(held);
         let looking = Lock::look(home.path()).unwrap();
-        assert!(in_use(Lock::take(home.path()).map(drop)), "while another process reads it");
+        assert!(
+            in_use(Lock::take(home.path()).map(drop)),
+            "while another process reads it"
+        );
         drop(looking);
         Lock::take(home.path()).unwrap();
     }

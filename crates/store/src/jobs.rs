@@ -27,17 +27,25 @@ impl Default for Jobs {
 impl Jobs {
     /// With `overflow`, bodies that exceed its memory are kept in a file.
     pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
-        Self { slab: Slab::default(), index: Numbered::new(Slot::NONE), cold: overflow.map(Cold::new) }
+        Self {
+            slab: Slab::default(),
+            index: Numbered::new(Slot::NONE),
+            cold: overflow.map(Cold::new),
+        }
     }
 
     /// Records from now on are in this file, if it stays as it is.
     pub(crate) fn read_from(&mut self, file: Option<PathBuf>) {
-        self.cold.iter_mut().for_each(|cold| cold.base.clone_from(&file));
+        self.cold
+            .iter_mut()
+            .for_each(|cold| cold.base.clone_from(&file));
     }
 
     /// All jobs, packed where they can be, with the index of their numbers.
     pub(crate) fn into_parts(mut self) -> ((Slab, Numbered<Slot>), Option<Cold>) {
-        self.cold.iter_mut().for_each(|cold| cold.pack_but(0, &mut self.slab));
+        self.cold
+            .iter_mut()
+            .for_each(|cold| cold.pack_but(0, &mut self.slab));
         ((self.slab, self.index), self.cold)
     }
 
@@ -50,12 +58,17 @@ impl Jobs {
         let (id, known) = (job.id, self.index.get(job.id));
         let old = known.and_then(|slot| self.slab.at(slot));
         let at = end.and_then(|end| end.checked_sub(job.payload.body_len() as u64));
-        self.cold.iter_mut().for_each(|cold| cold.replace(old, Some((&mut job, at))));
+        self.cold
+            .iter_mut()
+            .for_each(|cold| cold.replace(old, Some((&mut job, at))));
         match known.and_then(|slot| self.slab.at_mut(slot)) {
             Some(place) => *place = job,
             None => drop(self.index.set(id, self.slab.insert(job))),
         }
-        self.index.get(id).into_iter().for_each(|slot| self.changed(slot));
+        self.index
+            .get(id)
+            .into_iter()
+            .for_each(|slot| self.changed(slot));
     }
 
     pub(crate) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
@@ -67,14 +80,18 @@ impl Jobs {
     pub(crate) fn remove(&mut self, id: JobId) {
         if let Some(slot) = self.index.remove(id) {
             let old = self.slab.remove(slot);
-            self.cold.iter_mut().for_each(|cold| cold.replace(old.as_ref(), None));
+            self.cold
+                .iter_mut()
+                .for_each(|cold| cold.replace(old.as_ref(), None));
             self.changed(slot);
         }
     }
 
     /// A job has changed, or is about to, or was looked at.
     fn changed(&mut self, slot: Slot) {
-        self.cold.iter_mut().for_each(|cold| cold.changed(slot, &mut self.slab));
+        self.cold
+            .iter_mut()
+            .for_each(|cold| cold.changed(slot, &mut self.slab));
     }
 
     /// Shows all jobs in the order of their numbers, without the bodies that are not in memory, until `show` fails.
@@ -101,7 +118,10 @@ impl Jobs {
                 rank = rank.wrapping_add(1);
             }
             // A batch counts its jobs, and it is unknown which were deleted. The jobs continue without it.
-            let is_member = job.extra.as_deref().is_some_and(|extra| extra.member.is_some());
+            let is_member = job
+                .extra
+                .as_deref()
+                .is_some_and(|extra| extra.member.is_some());
             // No connection holds a job any more.
             let is_held = job.lease().is_some_and(Lease::connection_bound);
             amiss.extend((rank != job.rank || is_member || is_held).then_some((job.id, rank)));
@@ -109,7 +129,9 @@ impl Jobs {
         });
         shown.unwrap_or_default();
         for (id, rank) in amiss {
-            let Some(job) = self.get_mut(id) else { continue };
+            let Some(job) = self.get_mut(id) else {
+                continue;
+            };
             job.rank = rank;
             job.extra.iter_mut().for_each(|extra| extra.member = None);
             if job.lease().is_some_and(Lease::connection_bound) {
@@ -128,7 +150,12 @@ impl Jobs {
 
 /// A job with its body, which may have to be read.
 pub(crate) fn with_body(job: &Job, bodies: Option<&BodyReader>) -> io::Result<Job> {
-    let Some(stored) = job.payload.stored() else { return Ok(job.clone()) };
+    let Some(stored) = job.payload.stored() else {
+        return Ok(job.clone());
+    };
     let body = bodies.ok_or(io::ErrorKind::NotFound)?.read(stored)?;
-    Ok(Job { payload: job.payload.with_body(&body), ..job.clone() })
+    Ok(Job {
+        payload: job.payload.with_body(&body),
+        ..job.clone()
+    })
 }

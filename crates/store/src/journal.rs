@@ -14,14 +14,16 @@ use std::io;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use windlass_engine::{Batch, Change, Engine, Job, JobId, JobStateKind, Queue, QueueId, QueueImage, Schedule};
+use windlass_engine::{
+    Batch, Change, Engine, Job, JobId, JobStateKind, Queue, QueueId, QueueImage, Schedule,
+};
 
 use crate::body_file::BodyReader;
 use crate::commit::Commit;
 use crate::pending::{INLINE_BYTES_MAX, Pending};
 use crate::record::{
-    MetaRecord, Tail, encode_batch, encode_batch_moved, encode_day, encode_meta, encode_moved, encode_next_run,
-    encode_put, encode_queue, encode_queue_gone, encode_schedule,
+    MetaRecord, Tail, encode_batch, encode_batch_moved, encode_day, encode_meta, encode_moved,
+    encode_next_run, encode_put, encode_queue, encode_queue_gone, encode_schedule,
 };
 use crate::store::{Error, Log};
 
@@ -53,13 +55,25 @@ impl Journal {
 
     /// A journal that continues after commit `next_seq - 1`, when these queues existed and the next job was `next_job`.
     /// It has a commit to write at once: it records that the daemon runs.
-    pub(crate) fn resume(next_seq: u64, next_job: u64, queues: impl Iterator<Item = QueueId>) -> Self {
+    pub(crate) fn resume(
+        next_seq: u64,
+        next_job: u64,
+        queues: impl Iterator<Item = QueueId>,
+    ) -> Self {
         let mut pending = Pending::new(next_seq, JobId(next_job));
         pending.touched = true;
         let mut known = HashSet::with_hasher(FixedState::default());
         known.extend(queues);
         let used = HashSet::with_hasher(FixedState::default());
-        Self { pending, full: VecDeque::new(), full_bytes: 0, in_flight: None, queues: known, used, clean: false }
+        Self {
+            pending,
+            full: VecDeque::new(),
+            full_bytes: 0,
+            in_flight: None,
+            queues: known,
+            used,
+            clean: false,
+        }
     }
 
     /// Records the changes of a visit to the engine. Call it before the next visit begins.
@@ -75,17 +89,33 @@ impl Journal {
                     engine.job(id).into_iter().for_each(|job| self.put_job(job));
                 }
                 Change::JobMoved(id) => engine.job(id).into_iter().for_each(|job| self.moved(job)),
-                Change::SchedulePut(id) => engine.schedule(id).into_iter().for_each(|schedule| self.put(schedule)),
-                Change::ScheduleMoved(id) => engine.schedule(id).into_iter().for_each(|schedule| self.moved(schedule)),
-                Change::BatchPut(id) => engine.batch(id).into_iter().for_each(|batch| self.put(batch)),
-                Change::BatchMoved(id) => engine.batch(id).into_iter().for_each(|batch| self.moved(batch)),
-                Change::JobGone(id) | Change::ScheduleGone(id) | Change::BatchGone(id) => self.pending.gone(id),
+                Change::SchedulePut(id) => engine
+                    .schedule(id)
+                    .into_iter()
+                    .for_each(|schedule| self.put(schedule)),
+                Change::ScheduleMoved(id) => engine
+                    .schedule(id)
+                    .into_iter()
+                    .for_each(|schedule| self.moved(schedule)),
+                Change::BatchPut(id) => engine
+                    .batch(id)
+                    .into_iter()
+                    .for_each(|batch| self.put(batch)),
+                Change::BatchMoved(id) => engine
+                    .batch(id)
+                    .into_iter()
+                    .for_each(|batch| self.moved(batch)),
+                Change::JobGone(id) | Change::ScheduleGone(id) | Change::BatchGone(id) => {
+                    self.pending.gone(id)
+                }
                 Change::QueueSet(id) | Change::QueueGone(id) => {
                     self.pending.queues.insert(id);
                 }
                 Change::DayBegan(number) => {
                     let begun = engine.days().find(|begin| begin.number == number);
-                    begun.into_iter().for_each(|begin| self.pending.append(|out| encode_day(begin, out)));
+                    begun
+                        .into_iter()
+                        .for_each(|begin| self.pending.append(|out| encode_day(begin, out)));
                 }
                 Change::Meta => {}
             }
@@ -128,8 +158,12 @@ impl Journal {
         engine: &mut Engine,
         mut write: impl FnMut(Commit) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.pending.queues.extend(engine.queues().map(|queue| queue.image().id));
-        engine.days().for_each(|begin| self.pending.append(|out| encode_day(begin, out)));
+        self.pending
+            .queues
+            .extend(engine.queues().map(|queue| queue.image().id));
+        engine
+            .days()
+            .for_each(|begin| self.pending.append(|out| encode_day(begin, out)));
         engine.batches().for_each(|batch| self.put(batch));
         engine.schedules().for_each(|schedule| self.put(schedule));
         for page in engine.job_pages() {
@@ -156,7 +190,11 @@ impl Journal {
         log: &mut dyn Log,
     ) -> Result<(), Error> {
         let read = |stored| bodies.ok_or(io::ErrorKind::NotFound)?.read(stored);
-        let failed = |why| Error::Io { doing: "reading", place: "the body of a job".to_owned(), why };
+        let failed = |why| Error::Io {
+            doing: "reading",
+            place: "the body of a job".to_owned(),
+            why,
+        };
         self.append_all(engine, |mut commit| {
             commit.load(read).map_err(failed)?;
             log.append(&commit)
@@ -222,7 +260,11 @@ impl Journal {
 
     /// Records that a commit is on the disk.
     pub fn committed(&mut self, seq: u64) {
-        debug_assert_eq!(self.in_flight.map(|(seq, _)| seq), Some(seq), "another commit is in flight");
+        debug_assert_eq!(
+            self.in_flight.map(|(seq, _)| seq),
+            Some(seq),
+            "another commit is in flight"
+        );
         self.in_flight = None;
     }
 
@@ -250,8 +292,11 @@ impl Journal {
         let is_known = self.pending.is_known(what.id());
         self.pending.put(what.id(), |out| {
             let mut tail = what.encode_whole(INLINE_BYTES_MAX, out);
-            let cold = tail.as_deref_mut().filter(|tail| tail.stored.is_some() && is_known);
-            cold.into_iter().for_each(|tail| what.encode_standing(&mut tail.moved));
+            let cold = tail
+                .as_deref_mut()
+                .filter(|tail| tail.stored.is_some() && is_known);
+            cold.into_iter()
+                .for_each(|tail| what.encode_standing(&mut tail.moved));
             tail
         });
     }
@@ -285,10 +330,17 @@ impl Journal {
                 None => {}
             }
         }
-        let meta = MetaRecord { meta: engine.meta().clone(), clean: self.clean };
+        let meta = MetaRecord {
+            meta: engine.meta().clone(),
+            clean: self.clean,
+        };
         self.pending.append(|out| encode_meta(&meta, out));
         let queues = self.used.drain().collect();
-        Commit { queues, settings, ..self.pending.close(JobId(engine.meta().next_job)) }
+        Commit {
+            queues,
+            settings,
+            ..self.pending.close(JobId(engine.meta().next_job))
+        }
     }
 }
 
@@ -357,15 +409,27 @@ fn queue_record(queue: &Queue) -> Vec<u8> {
 
 /// The records of all queues that are stored.
 pub(crate) fn queue_records(engine: &Engine) -> impl Iterator<Item = (QueueId, Vec<u8>)> {
-    engine.queues().filter(|queue| is_worth_remembering(queue)).map(|queue| (queue.image().id, queue_record(queue)))
+    engine
+        .queues()
+        .filter(|queue| is_worth_remembering(queue))
+        .map(|queue| (queue.image().id, queue_record(queue)))
 }
 
 /// A queue that only waiting clients use is not worth storing, nor what the configuration sets.
 pub(crate) fn is_worth_remembering(queue: &Queue) -> bool {
-    let QueueImage { policy, paused_keys, saved, throttle, .. } = queue.image();
+    let QueueImage {
+        policy,
+        paused_keys,
+        saved,
+        throttle,
+        ..
+    } = queue.image();
     let is_set = policy.is_some() || !paused_keys.is_empty() || saved.is_some();
     let is_throttled = throttle.is_some_and(|throttle| !throttle.configured);
-    is_set || is_throttled || queue.image().is_known() || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
+    is_set
+        || is_throttled
+        || queue.image().is_known()
+        || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
 }
 
 #[cfg(test)]
@@ -388,10 +452,18 @@ mod tests {
 
     #[test]
     fn a_body_is_copied_up_to_a_size_and_shared_beyond() {
-        let table = [(0, None), (INLINE_BYTES_MAX, None), (INLINE_BYTES_MAX + 1, Some(INLINE_BYTES_MAX + 1))];
+        let table = [
+            (0, None),
+            (INLINE_BYTES_MAX, None),
+            (INLINE_BYTES_MAX + 1, Some(INLINE_BYTES_MAX + 1)),
+        ];
         for (bytes, shared) in table {
             let tail = job(bytes).encode_whole(INLINE_BYTES_MAX, &mut Vec::new());
-            assert_eq!(tail.map(|tail| tail.len()), shared, "a body of {bytes} bytes");
+            assert_eq!(
+                tail.map(|tail| tail.len()),
+                shared,
+                "a body of {bytes} bytes"
+            );
         }
     }
 

@@ -85,7 +85,9 @@ pub use checkpoint::{Checkpointer, StoreFigures, StoreLimits};
 pub use codec::DecodeError;
 pub use commit::Commit;
 pub use damage::{Damage, Loss, OpenError};
-pub use directory::{Contents, Guard, Holder, Opened, Remote, State, StoreConfig, fill, open, retire};
+pub use directory::{
+    Contents, Guard, Holder, Opened, Remote, State, StoreConfig, fill, open, retire,
+};
 pub use export::{About, EXPORT_VERSION, Exported};
 pub use files::{Step, Watch, watch_steps};
 pub use journal::Journal;
@@ -100,4 +102,6 @@ pub use restore::Restore;
 pub use salvage::Salvage;
 pub use salvage::files::{accept_loss, queues, salvage, verify};
 pub use salvage::unnamed::unnamed;
-pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tables, Tenure, UNVERIFIED};
+pub use store::{
+    Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tables, Tenure, UNVERIFIED,
+};

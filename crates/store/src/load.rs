@@ -26,16 +26,30 @@ pub(crate) type ShowRecord<'a> = dyn FnMut(&[u8], Option<u64>) -> Result<(), Dec
 /// # Errors
 ///
 /// If the table cannot be read. A record that `show` rejects is damage.
-pub(crate) fn load(scan: &dyn Scan, candidate: usize, show: &mut ShowRecord<'_>) -> Result<Loaded, Error> {
-    let mut loader = Loader { show, point: None, meta: None, census: 0, pages: 0, waiting: VecDeque::new() };
+pub(crate) fn load(
+    scan: &dyn Scan,
+    candidate: usize,
+    show: &mut ShowRecord<'_>,
+) -> Result<Loaded, Error> {
+    let mut loader = Loader {
+        show,
+        point: None,
+        meta: None,
+        census: 0,
+        pages: 0,
+        waiting: VecDeque::new(),
+    };
     let mut damage = None;
-    let there = scan.each(candidate, &mut |key, value, at| match loader.take(key, value, at) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(why) => {
-            damage = Some(why);
-            ControlFlow::Break(())
-        }
-    })?;
+    let there = scan.each(
+        candidate,
+        &mut |key, value, at| match loader.take(key, value, at) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(why) => {
+                damage = Some(why);
+                ControlFlow::Break(())
+            }
+        },
+    )?;
     if !there {
         return Ok(Loaded::None);
     }
@@ -72,7 +86,10 @@ impl Loader<'_> {
         match Key::of(key) {
             Key::Page if self.point.is_none() => self.meta = Some((key.to_vec(), value.to_vec())),
             Key::Point => {
-                self.point = Some(Point::decode(value).map_err(|why| format!("its point cannot be read: {why}"))?);
+                self.point = Some(
+                    Point::decode(value)
+                        .map_err(|why| format!("its point cannot be read: {why}"))?,
+                );
                 if let Some((key, value)) = self.meta.take() {
                     self.page(&key, &value, None)?;
                 }
@@ -90,7 +107,10 @@ impl Loader<'_> {
         let unreadable = |why: PageError| format!("page {key:02x?} cannot be read: {why}");
         let page = Page::open(key, value).map_err(unreadable)?;
         if page.generation > generation + 1 {
-            return Err(format!("page {key:02x?} is of checkpoint {}, the table of {generation}", page.generation));
+            return Err(format!(
+                "page {key:02x?} is of checkpoint {}, the table of {generation}",
+                page.generation
+            ));
         }
         self.census = self.census.wrapping_add(page.weight_at(generation));
         self.pages += 1;
@@ -101,24 +121,42 @@ impl Loader<'_> {
                 Item::Record(record) if self.waiting.is_empty() => {
                     (self.show)(record, place(record)).map_err(|why| unreadable(why.into()))?;
                 }
-                Item::Record(record) => self.waiting.push_back(Waiting::Record(record.to_vec(), place(record))),
+                Item::Record(record) => self
+                    .waiting
+                    .push_back(Waiting::Record(record.to_vec(), place(record))),
                 Item::Large(large) => {
-                    self.waiting.push_back(Waiting::Large { large, bytes: Vec::new(), pieces: 0, at: None });
+                    self.waiting.push_back(Waiting::Large {
+                        large,
+                        bytes: Vec::new(),
+                        pieces: 0,
+                        at: None,
+                    });
                 }
             }
         }
         Ok(())
     }
 
-    fn piece(&mut self, (number, place, n): (u64, u64, u32), value: &[u8], found: Option<u64>) -> Result<(), String> {
+    fn piece(
+        &mut self,
+        (number, place, n): (u64, u64, u32),
+        value: &[u8],
+        found: Option<u64>,
+    ) -> Result<(), String> {
         let here = self.waiting.iter_mut().find_map(|waiting| match waiting {
-            Waiting::Large { large, bytes, pieces, at } => {
-                ((large.number, large.place, *pieces) == (number, place, n)).then_some((bytes, pieces, at))
-            }
+            Waiting::Large {
+                large,
+                bytes,
+                pieces,
+                at,
+            } => ((large.number, large.place, *pieces) == (number, place, n))
+                .then_some((bytes, pieces, at)),
             Waiting::Record(..) => None,
         });
         // A piece that no page names was left by an earlier checkpoint. The next one removes it.
-        let Some((bytes, pieces, at)) = here else { return Ok(()) };
+        let Some((bytes, pieces, at)) = here else {
+            return Ok(());
+        };
         bytes.extend_from_slice(value);
         *pieces += 1;
         *at = found.filter(|_| *pieces == 1);
@@ -130,9 +168,14 @@ impl Loader<'_> {
         while let Some(waiting) = self.waiting.front() {
             let (record, at) = match waiting {
                 Waiting::Record(record, at) => (record, *at),
-                Waiting::Large { large, bytes, at, .. } if bytes.len() >= large.bytes => {
+                Waiting::Large {
+                    large, bytes, at, ..
+                } if bytes.len() >= large.bytes => {
                     if !large.is(bytes) {
-                        return Err(format!("the large record of number {} is damaged", large.number));
+                        return Err(format!(
+                            "the large record of number {} is damaged",
+                            large.number
+                        ));
                     }
                     (bytes, *at)
                 }
@@ -149,17 +192,26 @@ impl Loader<'_> {
             Waiting::Large { large, .. } => Some(large.number),
             Waiting::Record(..) => None,
         });
-        missing.map_or(Ok(()), |number| Err(format!("a piece of the record of number {number} is missing")))
+        missing.map_or(Ok(()), |number| {
+            Err(format!(
+                "a piece of the record of number {number} is missing"
+            ))
+        })
     }
 
     fn end(&mut self) -> Result<Point, String> {
-        let Some(point) = self.point else { return Err("it has no point".to_owned()) };
+        let Some(point) = self.point else {
+            return Err("it has no point".to_owned());
+        };
         self.nothing_waits()?;
         if self.census == point.census {
             return Ok(point);
         }
         let pages = self.pages;
-        Err(format!("some of its {} records are missing or outdated ({pages} pages can be read)", point.records))
+        Err(format!(
+            "some of its {} records are missing or outdated ({pages} pages can be read)",
+            point.records
+        ))
     }
 }
 
@@ -191,7 +243,11 @@ mod tests {
             let (mut items, key) = (Vec::new(), page_key(Subject::Entity, number));
             if number == 40 {
                 put_large(&mut items, large_of);
-                values.extend(large_of.keys().zip(large.chunks(PIECE_BYTES).map(<[u8]>::to_vec)));
+                values.extend(
+                    large_of
+                        .keys()
+                        .zip(large.chunks(PIECE_BYTES).map(<[u8]>::to_vec)),
+                );
             }
             let mut record = Vec::new();
             encode_gone(JobId(number + 1), &mut record);
@@ -201,7 +257,12 @@ mod tests {
             census = census.wrapping_add(weight);
             records += 1;
         }
-        let point = Point { generation: 3, census, records, ..Point::start(9) };
+        let point = Point {
+            generation: 3,
+            census,
+            records,
+            ..Point::start(9)
+        };
         values.insert(POINT_KEY.to_vec(), point.encode());
         (values, large_of)
     }
@@ -213,7 +274,10 @@ mod tests {
             sizes.push(record.len());
             Ok(())
         });
-        assert!(matches!(load(&*scan, 1, &mut |_, _| Ok(())), Ok(Loaded::None)), "there is one candidate");
+        assert!(
+            matches!(load(&*scan, 1, &mut |_, _| Ok(())), Ok(Loaded::None)),
+            "there is one candidate"
+        );
         match loaded.unwrap() {
             Loaded::Whole(point) => (Ok(point.generation), sizes),
             Loaded::Damaged(why) => (Err(why), sizes),
@@ -232,23 +296,42 @@ mod tests {
         type Change = fn(&mut BTreeMap<Vec<u8>, Vec<u8>>, Large);
         const LAST: fn() -> Vec<u8> = || page_key(Subject::Entity, 70);
         let table: [(&str, Change); 7] = [
-            ("it has no point", |values, _| drop(values.remove(POINT_KEY))),
-            ("some of its 3 records are missing or outdated (2 pages can be read)", |values, _| {
-                values.remove(&LAST());
+            ("it has no point", |values, _| {
+                drop(values.remove(POINT_KEY))
             }),
-            ("a piece of the record of number 40 is missing", |values, large| {
-                values.remove(&large.keys().nth(1).unwrap());
+            (
+                "some of its 3 records are missing or outdated (2 pages can be read)",
+                |values, _| {
+                    values.remove(&LAST());
+                },
+            ),
+            (
+                "a piece of the record of number 40 is missing",
+                |values, large| {
+                    values.remove(&large.keys().nth(1).unwrap());
+                },
+            ),
+            (
+                "a piece of the record of number 40 is missing",
+                |values, large| {
+                    values.remove(&large.keys().nth(2).unwrap());
+                },
+            ),
+            (
+                "the large record of number 40 is damaged",
+                |values, large| {
+                    values.get_mut(&large.keys().nth(2).unwrap()).unwrap()[0] ^= 1;
+                },
+            ),
+            ("a value has the unknown key [09]", |values, _| {
+                drop(values.insert(vec![9], Vec::new()))
             }),
-            ("a piece of the record of number 40 is missing", |values, large| {
-                values.remove(&large.keys().nth(2).unwrap());
-            }),
-            ("the large record of number 40 is damaged", |values, large| {
-                values.get_mut(&large.keys().nth(2).unwrap()).unwrap()[0] ^= 1;
-            }),
-            ("a value has the unknown key [09]", |values, _| drop(values.insert(vec![9], Vec::new()))),
-            ("page [02, 00, 00, 00, 00, 00, 00, 00, 02, 00] is of checkpoint 5, the table of 3", |values, _| {
-                values.insert(LAST(), seal_page(&LAST(), 5, 0, &[]).0);
-            }),
+            (
+                "page [02, 00, 00, 00, 00, 00, 00, 00, 02, 00] is of checkpoint 5, the table of 3",
+                |values, _| {
+                    values.insert(LAST(), seal_page(&LAST(), 5, 0, &[]).0);
+                },
+            ),
         ];
         for (expected, change) in table {
             let (mut values, large) = values();

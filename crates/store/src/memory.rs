@@ -43,7 +43,11 @@ impl Log for MemoryLog {
         let mut entries = locked(&self.0);
         let (seq, place, records) = (commit.seq(), entries.place, commit.records());
         (entries.newest, entries.place) = (seq, place + records.len() as u64 + 1);
-        entries.all.push_back(Written { seq, place, records });
+        entries.all.push_back(Written {
+            seq,
+            place,
+            records,
+        });
         Ok(())
     }
 
@@ -66,7 +70,12 @@ impl LogTail for Mutex<Entries> {
     }
 
     fn bytes_behind(&self, seq: u64) -> u64 {
-        locked(self).all.iter().filter(|entry| entry.seq > seq).map(|entry| entry.records.len() as u64).sum()
+        locked(self)
+            .all
+            .iter()
+            .filter(|entry| entry.seq > seq)
+            .map(|entry| entry.records.len() as u64)
+            .sum()
     }
 
     fn behind_bytes(&self, bytes: u64) -> u64 {
@@ -78,11 +87,30 @@ impl LogTail for Mutex<Entries> {
         last.map_or(0, |entry| entry.seq - 1)
     }
 
-    fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
-        let entries: Vec<Written> = locked(self).all.iter().filter(|entry| entry.seq > after).cloned().collect();
-        let _ = entries.iter().try_for_each(|Written { seq, place, records }| {
-            each(&Entry { seq: *seq, place: Position(*place), records })
-        });
+    fn read(
+        &self,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let entries: Vec<Written> = locked(self)
+            .all
+            .iter()
+            .filter(|entry| entry.seq > after)
+            .cloned()
+            .collect();
+        let _ = entries.iter().try_for_each(
+            |Written {
+                 seq,
+                 place,
+                 records,
+             }| {
+                each(&Entry {
+                    seq: *seq,
+                    place: Position(*place),
+                    records,
+                })
+            },
+        );
         Ok(())
     }
 
@@ -93,7 +121,9 @@ impl LogTail for Mutex<Entries> {
                 let from = usize::try_from(span.place.0.checked_sub(entry.place)?).ok()?;
                 entry.records.get(from..from.checked_add(span.len)?)
             });
-            bytes.map(|bytes| into.extend_from_slice(bytes)).ok_or(Error::Closed)
+            bytes
+                .map(|bytes| into.extend_from_slice(bytes))
+                .ok_or(Error::Closed)
         })
     }
 
@@ -114,7 +144,10 @@ pub struct MemoryTable(Arc<Mutex<(Values, Option<Values>)>>);
 impl MemoryTable {
     /// A table of an empty store.
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new((Values::from([(POINT_KEY.to_vec(), Point::start(0).encode())]), None))))
+        Self(Arc::new(Mutex::new((
+            Values::from([(POINT_KEY.to_vec(), Point::start(0).encode())]),
+            None,
+        ))))
     }
 
     /// Calls with the table that is read and written at present.
@@ -173,7 +206,11 @@ impl Table for MemoryTable {
     }
 
     fn disk_bytes(&self) -> u64 {
-        locked(&self.0).0.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
+        locked(&self.0)
+            .0
+            .iter()
+            .map(|(key, value)| (key.len() + value.len()) as u64)
+            .sum()
     }
 }
 
@@ -182,7 +219,10 @@ struct MemoryScan(Values);
 impl Scan for MemoryScan {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
         if candidate == 0 {
-            let _ = self.0.iter().try_for_each(|(key, value)| each(key, value, None));
+            let _ = self
+                .0
+                .iter()
+                .try_for_each(|(key, value)| each(key, value, None));
         }
         Ok(candidate == 0)
     }
@@ -201,7 +241,11 @@ impl MemoryLog {
             let mut entries = locked(&log.0);
             let place = entries.place;
             (entries.newest, entries.place) = (seq, place + records.len() as u64 + 1);
-            entries.all.push_back(Written { seq, place, records });
+            entries.all.push_back(Written {
+                seq,
+                place,
+                records,
+            });
         }
         log
     }

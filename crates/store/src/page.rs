@@ -103,7 +103,9 @@ impl Key {
         match key {
             POINT_KEY => Self::Point,
             HEAD_KEY | [1..=3, _, _, _, _, _, _, _, _, 0] => Self::Page,
-            [1..=3, _, _, _, _, _, _, _, _, 1, rest @ ..] => piece_of(rest).unwrap_or(Self::Unknown),
+            [1..=3, _, _, _, _, _, _, _, _, 1, rest @ ..] => {
+                piece_of(rest).unwrap_or(Self::Unknown)
+            }
             _ => Self::Unknown,
         }
     }
@@ -114,7 +116,11 @@ fn piece_of(rest: &[u8]) -> Option<Key> {
     let (place, rest) = rest.split_first_chunk()?;
     let (n, rest) = rest.split_first_chunk()?;
     let [number, place] = [number, place].map(|bytes| u64::from_be_bytes(*bytes));
-    rest.is_empty().then_some(Key::Piece { number, place, n: u32::from_be_bytes(*n) })
+    rest.is_empty().then_some(Key::Piece {
+        number,
+        place,
+        n: u32::from_be_bytes(*n),
+    })
 }
 
 /// A decoded page.
@@ -128,24 +134,51 @@ pub(crate) struct Page<'a> {
 
 impl<'a> Page<'a> {
     /// Stands for a missing page.
-    pub(crate) const NONE: Page<'static> = Page { generation: 0, replaced: 0, weight: 0, items: &[] };
+    pub(crate) const NONE: Page<'static> = Page {
+        generation: 0,
+        replaced: 0,
+        weight: 0,
+        items: &[],
+    };
 
     pub(crate) fn open(key: &[u8], value: &'a [u8]) -> Result<Self, PageError> {
-        let (header, items) = value.split_first_chunk::<HEADER_BYTES>().ok_or(PageError::Torn)?;
+        let (header, items) = value
+            .split_first_chunk::<HEADER_BYTES>()
+            .ok_or(PageError::Torn)?;
         check(key, value)?;
-        let number = |at: usize| header.get(at..)?.first_chunk().copied().map(u64::from_le_bytes);
+        let number = |at: usize| {
+            header
+                .get(at..)?
+                .first_chunk()
+                .copied()
+                .map(u64::from_le_bytes)
+        };
         let (generation, replaced) = number(5).zip(number(13)).ok_or(PageError::Torn)?;
-        Ok(Self { generation, replaced, weight: weight(key, value, items), items })
+        Ok(Self {
+            generation,
+            replaced,
+            weight: weight(key, value, items),
+            items,
+        })
     }
 
     /// Its share of the census of a point.
     pub(crate) const fn weight_at(&self, generation: u64) -> u64 {
-        if self.generation <= generation { self.weight } else { self.replaced }
+        if self.generation <= generation {
+            self.weight
+        } else {
+            self.replaced
+        }
     }
 }
 
 /// Encodes a page. Returns it and its weight.
-pub(crate) fn seal_page(key: &[u8], generation: u64, replaced: u64, items: &[u8]) -> (Vec<u8>, u64) {
+pub(crate) fn seal_page(
+    key: &[u8],
+    generation: u64,
+    replaced: u64,
+    items: &[u8],
+) -> (Vec<u8>, u64) {
     let mut value = vec![0, 0, 0, 0, VERSION];
     value.extend(generation.to_le_bytes());
     value.extend(replaced.to_le_bytes());
@@ -158,11 +191,18 @@ pub(crate) fn seal_page(key: &[u8], generation: u64, replaced: u64, items: &[u8]
 /// Fills in the checksum.
 fn seal(key: &[u8], value: &mut [u8]) {
     let sum = checksum(key, value);
-    value.iter_mut().zip(sum.to_le_bytes()).for_each(|(to, from)| *to = from);
+    value
+        .iter_mut()
+        .zip(sum.to_le_bytes())
+        .for_each(|(to, from)| *to = from);
 }
 
 fn check(key: &[u8], value: &[u8]) -> Result<(), PageError> {
-    let sum = value.first_chunk().copied().map(u32::from_le_bytes).ok_or(PageError::Torn)?;
+    let sum = value
+        .first_chunk()
+        .copied()
+        .map(u32::from_le_bytes)
+        .ok_or(PageError::Torn)?;
     if sum != checksum(key, value) {
         return Err(PageError::Torn);
     }
@@ -231,7 +271,13 @@ impl Large {
     /// The reference to such a record.
     pub(crate) fn of(record: &[u8], tag: Tag, place: u64) -> Self {
         let kind = record.first().copied().unwrap_or_default();
-        Self { kind, number: tag.number, place, bytes: record.len(), checksum: crc32fast::hash(record) }
+        Self {
+            kind,
+            number: tag.number,
+            place,
+            bytes: record.len(),
+            checksum: crc32fast::hash(record),
+        }
     }
 
     /// Whether these are its bytes.
@@ -263,11 +309,19 @@ impl Large {
 }
 
 /// The items of a page, each with its tag and its encoded bytes.
-pub(crate) fn items(bytes: &[u8]) -> impl Iterator<Item = Result<(Tag, Item<'_>, &[u8]), DecodeError>> {
+pub(crate) fn items(
+    bytes: &[u8],
+) -> impl Iterator<Item = Result<(Tag, Item<'_>, &[u8]), DecodeError>> {
     Reader::new(bytes).each(move |reader| {
         let start = bytes.len() - reader.left();
         let (tag, item) = read_item(reader)?;
-        Ok((tag, item, bytes.get(start..bytes.len() - reader.left()).unwrap_or_default()))
+        Ok((
+            tag,
+            item,
+            bytes
+                .get(start..bytes.len() - reader.left())
+                .unwrap_or_default(),
+        ))
     })
 }
 
@@ -279,10 +333,24 @@ fn read_item<'a>(reader: &mut Reader<'a>) -> Result<(Tag, Item<'a>), DecodeError
     }
     let kind = reader.u8()?;
     let number = reader.below("a number", COUNT_MAX)?;
-    let place = reader.slice(8)?.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    let place = reader
+        .slice(8)?
+        .first_chunk()
+        .copied()
+        .map_or(0, u64::from_le_bytes);
     let bytes = usize::try_from(reader.u64()?).map_err(|_| DecodeError::Short)?;
-    let checksum = reader.slice(4)?.first_chunk().copied().map_or(0, u32::from_le_bytes);
-    let large = Large { kind, number, place, bytes, checksum };
+    let checksum = reader
+        .slice(4)?
+        .first_chunk()
+        .copied()
+        .map_or(0, u32::from_le_bytes);
+    let large = Large {
+        kind,
+        number,
+        place,
+        bytes,
+        checksum,
+    };
     Ok((large.tag()?, Item::Large(large)))
 }
 
@@ -326,15 +394,35 @@ pub(crate) struct Point {
 impl Point {
     /// The point of an empty table.
     pub(crate) const fn start(log: u64) -> Self {
-        Self { generation: 0, seq: 0, log, census: 0, next_job: JobId(0), records: 0, bytes: 0, before: 0 }
+        Self {
+            generation: 0,
+            seq: 0,
+            log,
+            census: 0,
+            next_job: JobId(0),
+            records: 0,
+            bytes: 0,
+            before: 0,
+        }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = vec![0, 0, 0, 0, VERSION];
-        let Self { generation, seq, log, census, next_job, records, bytes, before } = *self;
-        [generation, seq, log, census, next_job.0, records, bytes, before]
-            .into_iter()
-            .for_each(|n| put_u64(&mut value, n));
+        let Self {
+            generation,
+            seq,
+            log,
+            census,
+            next_job,
+            records,
+            bytes,
+            before,
+        } = *self;
+        [
+            generation, seq, log, census, next_job.0, records, bytes, before,
+        ]
+        .into_iter()
+        .for_each(|n| put_u64(&mut value, n));
         seal(POINT_KEY, &mut value);
         value
     }
@@ -352,7 +440,11 @@ impl Point {
             bytes: from.u64()?,
             before: 0,
         };
-        point.before = if from.left() > 0 { from.below("a commit's number", COUNT_MAX)? } else { point.seq };
+        point.before = if from.left() > 0 {
+            from.below("a commit's number", COUNT_MAX)?
+        } else {
+            point.seq
+        };
         Ok(point)
     }
 }
@@ -366,9 +458,24 @@ mod tests {
 
     #[test]
     fn keys_are_in_order_and_decode_to_their_meaning() {
-        let job = Large { kind: 1, number: 0x1234, place: 7, bytes: PIECE_BYTES + 1, checksum: 0 };
-        let queue = Large { kind: 4, number: 900, bytes: PIECE_BYTES, ..job };
-        let mut keys = vec![HEAD_KEY.to_vec(), POINT_KEY.to_vec(), page_key(Subject::Queue, 900)];
+        let job = Large {
+            kind: 1,
+            number: 0x1234,
+            place: 7,
+            bytes: PIECE_BYTES + 1,
+            checksum: 0,
+        };
+        let queue = Large {
+            kind: 4,
+            number: 900,
+            bytes: PIECE_BYTES,
+            ..job
+        };
+        let mut keys = vec![
+            HEAD_KEY.to_vec(),
+            POINT_KEY.to_vec(),
+            page_key(Subject::Queue, 900),
+        ];
         keys.extend(queue.keys());
         keys.push(page_key(Subject::Queue, 960));
         keys.push(page_key(Subject::Entity, 0x1234));
@@ -376,31 +483,89 @@ mod tests {
         keys.push(page_key(Subject::Entity, 0x1240));
         assert!(keys.is_sorted());
         let kinds: Vec<_> = keys.iter().map(|key| Key::of(key)).collect();
-        let (of_queue, of_job) =
-            (Key::Piece { number: 900, place: 7, n: 0 }, |n| Key::Piece { number: 0x1234, place: 7, n });
+        let (of_queue, of_job) = (
+            Key::Piece {
+                number: 900,
+                place: 7,
+                n: 0,
+            },
+            |n| Key::Piece {
+                number: 0x1234,
+                place: 7,
+                n,
+            },
+        );
         let page = Key::Page;
-        assert_eq!(kinds, [page, Key::Point, page, of_queue, page, page, of_job(0), of_job(1), page]);
-        assert_eq!([Key::of(b""), Key::of(&[2, 0]), Key::of(&[9; 10])], [Key::Unknown; 3]);
+        assert_eq!(
+            kinds,
+            [
+                page,
+                Key::Point,
+                page,
+                of_queue,
+                page,
+                page,
+                of_job(0),
+                of_job(1),
+                page
+            ]
+        );
+        assert_eq!(
+            [Key::of(b""), Key::of(&[2, 0]), Key::of(&[9; 10])],
+            [Key::Unknown; 3]
+        );
     }
 
     #[test]
     fn the_bytes_of_a_page_and_of_a_point() {
         let mut items = Vec::new();
         put_record(&mut items, &[3, 9]);
-        put_large(&mut items, Large { kind: 1, number: 300, place: 5, bytes: 70_000, checksum: 0x0a0b_0c0d });
+        put_large(
+            &mut items,
+            Large {
+                kind: 1,
+                number: 300,
+                place: 5,
+                bytes: 70_000,
+                checksum: 0x0a0b_0c0d,
+            },
+        );
         let (value, weight) = seal_page(HEAD_KEY, 0x0102, 0x0304, &items);
-        assert_eq!(weight, 0xe325_0d38_79bd_002e, "the tables that exist have it in their census");
-        let hex: String = value[4..].iter().map(|byte| format!("{byte:02x}")).collect();
-        let expected = "01020100000000000004030000000000000403090101ac020500000000000000f0a2040d0c0b0a";
+        assert_eq!(
+            weight, 0xe325_0d38_79bd_002e,
+            "the tables that exist have it in their census"
+        );
+        let hex: String = value[4..]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let expected =
+            "01020100000000000004030000000000000403090101ac020500000000000000f0a2040d0c0b0a";
         assert_eq!(hex, expected);
-        let point = Point { records: 300, before: 6, ..Point { generation: 2, seq: 9, census: 5, ..Point::start(7) } };
+        let point = Point {
+            records: 300,
+            before: 6,
+            ..Point {
+                generation: 2,
+                seq: 9,
+                census: 5,
+                ..Point::start(7)
+            }
+        };
         let mut value = point.encode();
-        let hex: String = value[4..].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = value[4..]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         assert_eq!(hex, "010209070500ac020006");
         assert_eq!(Point::decode(&value), Ok(point));
         value.pop();
         seal(POINT_KEY, &mut value);
-        assert_eq!(Point::decode(&value), Ok(Point { before: 9, ..point }), "an older point lacks it");
+        assert_eq!(
+            Point::decode(&value),
+            Ok(Point { before: 9, ..point }),
+            "an older point lacks it"
+        );
     }
 
     #[test]
@@ -412,16 +577,33 @@ mod tests {
             (Subject::Meta, Effect::Whole, usize::MAX),
         ];
         for (subject, effect, longest) in table {
-            let tag = Tag { subject, number: 7, effect };
-            for len in [LARGE_PART_BYTES, LARGE_PART_BYTES + 1, LARGE_BYTES, LARGE_BYTES + 1] {
-                assert_eq!(Large::applies(&vec![1; len], tag), len > longest, "{subject:?}, {effect:?}, {len}");
+            let tag = Tag {
+                subject,
+                number: 7,
+                effect,
+            };
+            for len in [
+                LARGE_PART_BYTES,
+                LARGE_PART_BYTES + 1,
+                LARGE_BYTES,
+                LARGE_BYTES + 1,
+            ] {
+                assert_eq!(
+                    Large::applies(&vec![1; len], tag),
+                    len > longest,
+                    "{subject:?}, {effect:?}, {len}"
+                );
             }
         }
     }
 
     #[test]
     fn a_record_in_pieces_is_recognized() {
-        let tag = Tag { subject: Subject::Entity, number: 7, effect: Effect::Whole };
+        let tag = Tag {
+            subject: Subject::Entity,
+            number: 7,
+            effect: Effect::Whole,
+        };
         let large = Large::of(b"record", tag, 9);
         assert!(large.is(b"record"));
         assert!(!large.is(b"Record") && !large.is(b"records"));
@@ -437,8 +619,15 @@ mod tests {
         let (new, new_weight) = seal_page(HEAD_KEY, 5, old_weight, &[]);
         let [old, new] = [&old, &new].map(|value| Page::open(HEAD_KEY, value).unwrap());
         assert_ne!(old_weight, 0);
-        assert_eq!((old.weight_at(4), new.weight_at(4)), (old_weight, old_weight));
-        assert_eq!((new_weight, new.weight_at(5)), (0, 0), "without items it weighs nothing");
+        assert_eq!(
+            (old.weight_at(4), new.weight_at(4)),
+            (old_weight, old_weight)
+        );
+        assert_eq!(
+            (new_weight, new.weight_at(5)),
+            (0, 0),
+            "without items it weighs nothing"
+        );
     }
 
     proptest! {

@@ -38,9 +38,18 @@ impl Found {
         Self::of_table_at(table, "table", overflow)
     }
 
-    fn of_table_at(table: &dyn Scan, place: impl Display, overflow: Option<&Overflow>) -> Result<Self, OpenError> {
+    fn of_table_at(
+        table: &dyn Scan,
+        place: impl Display,
+        overflow: Option<&Overflow>,
+    ) -> Result<Self, OpenError> {
         let (replay, point, candidate) = load_table(table, place, overflow)?;
-        Ok(Self { replay, last: point.seq, point, candidate })
+        Ok(Self {
+            replay,
+            last: point.seq,
+            point,
+            candidate,
+        })
     }
 
     /// Whether a table with this value of its [point](point_key) has the same records.
@@ -55,7 +64,11 @@ impl Found {
     /// The log cannot be read, and if one of its commits is missing.
     pub fn follow(&mut self, tail: &dyn LogTail) -> Result<(), OpenError> {
         let Self { replay, last, .. } = self;
-        *last = show_behind(tail, *last, &mut |entry, file| Ok(replay.take(entry, file)?))?;
+        *last = show_behind(
+            tail,
+            *last,
+            &mut |entry, file| Ok(replay.take(entry, file)?),
+        )?;
         Ok(())
     }
 
@@ -82,11 +95,22 @@ impl Found {
         limits: Limits,
         seed: u64,
     ) -> Result<(Checkpointer, Recovered), OpenError> {
-        let Self { replay, point, candidate, .. } = self;
+        let Self {
+            replay,
+            point,
+            candidate,
+            ..
+        } = self;
         let mut recovered = replay.build(limits, seed, tail.newest())?;
         recovered.report.table_seq = point.seq;
-        let (start, figures) = (Start { point, candidate }, Arc::new(StoreFigures::default()));
-        Ok((Checkpointer::new(table, tail, checkpoints.clone(), start, figures), recovered))
+        let (start, figures) = (
+            Start { point, candidate },
+            Arc::new(StoreFigures::default()),
+        );
+        Ok((
+            Checkpointer::new(table, tail, checkpoints.clone(), start, figures),
+            recovered,
+        ))
     }
 }
 
@@ -147,7 +171,10 @@ pub fn verify_parts(
 ) -> Result<Report, OpenError> {
     let mut found = Found::of_table(table, overflow)?;
     found.follow(tail)?;
-    let mut report = found.replay.build(limits, 0, tail.newest().max(found.point.seq))?.report;
+    let mut report = found
+        .replay
+        .build(limits, 0, tail.newest().max(found.point.seq))?
+        .report;
     report.table_seq = found.point.seq;
     Ok(report)
 }
@@ -158,14 +185,31 @@ fn show_behind(tail: &dyn LogTail, after: u64, show: &mut ShowEntry<'_>) -> Resu
     let newest = tail.newest().max(after);
     let (mut last, mut shown) = (after, Ok(()));
     tail.read(after, &mut |entry| {
-        shown = if entry.seq == last + 1 { show(entry, None) } else { Err(missing(last + 1, entry.seq - 1)) };
+        shown = if entry.seq == last + 1 {
+            show(entry, None)
+        } else {
+            Err(missing(last + 1, entry.seq - 1))
+        };
         last = entry.seq;
-        if shown.is_ok() { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) }
+        if shown.is_ok() {
+            std::ops::ControlFlow::Continue(())
+        } else {
+            std::ops::ControlFlow::Break(())
+        }
     })?;
     shown?;
-    if last >= newest { Ok(last) } else { Err(missing(last + 1, newest)) }
+    if last >= newest {
+        Ok(last)
+    } else {
+        Err(missing(last + 1, newest))
+    }
 }
 
 fn missing(first: u64, last: u64) -> OpenError {
-    Damage { place: "log".to_owned(), what: "commits are missing".to_owned(), loss: Some(Loss { first, last }) }.into()
+    Damage {
+        place: "log".to_owned(),
+        what: "commits are missing".to_owned(),
+        loss: Some(Loss { first, last }),
+    }
+    .into()
 }

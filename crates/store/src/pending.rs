@@ -126,11 +126,19 @@ impl Pending {
 
     /// Whether no other commit has it.
     pub(crate) fn is_new(&self, id: JobId) -> bool {
-        self.is_born(id) || self.index.get(id).is_some_and(|index| self.kind(index) == Kind::Put)
+        self.is_born(id)
+            || self
+                .index
+                .get(id)
+                .is_some_and(|index| self.kind(index) == Kind::Put)
     }
 
     /// Writes it whole.
-    pub(crate) fn put(&mut self, id: JobId, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) {
+    pub(crate) fn put(
+        &mut self,
+        id: JobId,
+        encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>,
+    ) {
         self.write(id, Kind::Put, encode);
     }
 
@@ -180,7 +188,13 @@ impl Pending {
         (self.seq, self.touched, self.first_new) = (seq + 1, false, first_new);
         (self.bytes, self.holes, self.voids) = (0, 0, 0);
         self.kept.clear();
-        Commit { seq, arena, runs, bytes, ..Commit::default() }
+        Commit {
+            seq,
+            arena,
+            runs,
+            bytes,
+            ..Commit::default()
+        }
     }
 
     /// Removes all records. Returns the parts of the arena that are valid.
@@ -190,14 +204,20 @@ impl Pending {
             if record.kind != Kind::Other {
                 self.index.remove(record.id);
             }
-            record.tail.iter_mut().for_each(|tail| tail.inline = record.len);
+            record
+                .tail
+                .iter_mut()
+                .for_each(|tail| tail.inline = record.len);
             let range = record.at..record.at + record.len;
             match runs.last_mut() {
                 _ if record.kind == Kind::Void => {}
                 Some(last) if last.tail.is_none() && last.range.end == range.start => {
                     (last.range.end, last.tail) = (range.end, record.tail);
                 }
-                _ => runs.push(Run { range, tail: record.tail }),
+                _ => runs.push(Run {
+                    range,
+                    tail: record.tail,
+                }),
             }
         }
         if self.records.capacity() > ROOM_RECORDS_MAX.max(SPARE_PART * taken) {
@@ -220,10 +240,17 @@ impl Pending {
     // ---- one record -------------------------------------------------------------------------------------------------
 
     fn kind(&self, index: u32) -> Kind {
-        self.records.get(index as usize).map_or(Kind::Void, |record| record.kind)
+        self.records
+            .get(index as usize)
+            .map_or(Kind::Void, |record| record.kind)
     }
 
-    fn write(&mut self, id: JobId, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) {
+    fn write(
+        &mut self,
+        id: JobId,
+        kind: Kind,
+        encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>,
+    ) {
         match self.index.get(id) {
             Some(index) => self.rewrite(index, kind, encode),
             None => {
@@ -234,21 +261,39 @@ impl Pending {
     }
 
     /// Adds a record. Returns its index.
-    fn add(&mut self, id: JobId, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) -> u32 {
+    fn add(
+        &mut self,
+        id: JobId,
+        kind: Kind,
+        encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>,
+    ) -> u32 {
         let at = self.arena.len();
         let tail = self.encode(encode);
-        let record = Written { id, kind, at, len: self.arena.len() - at, tail };
+        let record = Written {
+            id,
+            kind,
+            at,
+            len: self.arena.len() - at,
+            tail,
+        };
         self.bytes += record.bytes() as u64;
         self.records.push(record);
         u32::try_from(self.records.len() - 1).unwrap_or(NO_RECORD)
     }
 
     /// Rewrites a record, in place if it fits.
-    fn rewrite(&mut self, index: u32, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) {
+    fn rewrite(
+        &mut self,
+        index: u32,
+        kind: Kind,
+        encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>,
+    ) {
         let at = self.arena.len();
         let tail = self.encode(encode);
         let len = self.arena.len() - at;
-        let Some(record) = self.records.get_mut(index as usize) else { return };
+        let Some(record) = self.records.get_mut(index as usize) else {
+            return;
+        };
         self.bytes -= record.bytes() as u64;
         (record.kind, record.tail) = (kind, tail);
         if len <= record.len {
@@ -264,7 +309,10 @@ impl Pending {
     }
 
     /// Appends a record's bytes to the arena, with the length of the whole record in front. Returns its tail.
-    fn encode(&mut self, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) -> Option<Box<Tail>> {
+    fn encode(
+        &mut self,
+        encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>,
+    ) -> Option<Box<Tail>> {
         let at = self.arena.len();
         let begin = at + self.length_bytes;
         self.arena.resize(begin, 0);
@@ -283,7 +331,9 @@ impl Pending {
 
     /// Cancels a record.
     fn void(&mut self, index: u32) {
-        let Some(record) = self.records.get_mut(index as usize) else { return };
+        let Some(record) = self.records.get_mut(index as usize) else {
+            return;
+        };
         self.bytes -= record.bytes() as u64;
         self.holes += record.len;
         self.voids += 1;
@@ -296,7 +346,10 @@ impl Pending {
         arena.reserve(self.arena.len() - self.holes);
         self.records.retain(|record| record.kind != Kind::Void);
         for (index, record) in (0..).zip(&mut self.records) {
-            let bytes = self.arena.get(record.at..record.at + record.len).unwrap_or_default();
+            let bytes = self
+                .arena
+                .get(record.at..record.at + record.len)
+                .unwrap_or_default();
             record.at = arena.len();
             arena.extend_from_slice(bytes);
             if record.kind != Kind::Other {
@@ -336,24 +389,45 @@ mod tests {
 
     fn read(commit: &Commit) -> Vec<Vec<u8>> {
         let bytes = commit.records();
-        records(&bytes).map(|record| record.unwrap().1.to_vec()).collect()
+        records(&bytes)
+            .map(|record| record.unwrap().1.to_vec())
+            .collect()
     }
 
     #[test]
     fn lengths_of_one_to_three_bytes_stand_before_their_records() {
         let mut pending = Pending::new(1, JobId(1));
-        let sizes = [(5, 0), (300, 0), (127, 0), (128, 2_000), (7, 9_000), (20_000, 0), (1, 1), (100, 100), (1, 0)];
-        let expected: Vec<_> =
-            (1..).zip(sizes).map(|(id, (inline, tail))| put(&mut pending, id, inline, tail)).collect();
+        let sizes = [
+            (5, 0),
+            (300, 0),
+            (127, 0),
+            (128, 2_000),
+            (7, 9_000),
+            (20_000, 0),
+            (1, 1),
+            (100, 100),
+            (1, 0),
+        ];
+        let expected: Vec<_> = (1..)
+            .zip(sizes)
+            .map(|(id, (inline, tail))| put(&mut pending, id, inline, tail))
+            .collect();
         let commit = pending.close(JobId(100));
         assert_eq!(read(&commit), expected);
-        assert_eq!(commit.runs.len(), 5, "a run ends with a tail, or with the commit");
+        assert_eq!(
+            commit.runs.len(),
+            5,
+            "a run ends with a tail, or with the commit"
+        );
     }
 
     #[test]
     fn records_without_tails_are_one_run() {
         let mut pending = Pending::new(1, JobId(1));
-        let expected: Vec<_> = (1..50).zip(90..).map(|(id, inline)| put(&mut pending, id, inline, 0)).collect();
+        let expected: Vec<_> = (1..50)
+            .zip(90..)
+            .map(|(id, inline)| put(&mut pending, id, inline, 0))
+            .collect();
         let commit = pending.close(JobId(50));
         assert_eq!((read(&commit), commit.runs.len()), (expected, 1));
     }
@@ -383,18 +457,31 @@ mod tests {
                 expected.insert(id, put(&mut pending, id, inline, tail));
             }
         }
-        let used = |pending: &Pending| pending.records.iter().map(|record| record.len).sum::<usize>();
+        let used = |pending: &Pending| {
+            pending
+                .records
+                .iter()
+                .map(|record| record.len)
+                .sum::<usize>()
+        };
         assert_eq!((pending.records.len(), pending.voids), (5, 2));
         assert_eq!(pending.arena.len() - pending.holes, used(&pending));
         pending.tidy();
-        assert_eq!((pending.records.len(), pending.arena.len()), (3, used(&pending)));
+        assert_eq!(
+            (pending.records.len(), pending.arena.len()),
+            (3, used(&pending))
+        );
         expected.insert(2, put(&mut pending, 2, 700, 0));
         put(&mut pending, 9, 40, 0);
         pending.gone(JobId(9));
         let commit = pending.close(JobId(10));
         assert_eq!(read(&commit), expected.into_values().collect::<Vec<_>>());
         assert_eq!(commit.bytes, commit.records().len() as u64);
-        assert_eq!(read(&pending.close(JobId(10))), Vec::<Vec<u8>>::new(), "the next commit begins empty");
+        assert_eq!(
+            read(&pending.close(JobId(10))),
+            Vec::<Vec<u8>>::new(),
+            "the next commit begins empty"
+        );
     }
 
     #[test]
@@ -442,7 +529,11 @@ mod tests {
         pending.reuse(commit.arena);
         assert_eq!(pending.spares.len(), 1);
         pending.reuse(empty.arena);
-        assert_eq!(pending.spares.len(), 0, "a commit that needs no buffer gives one back");
+        assert_eq!(
+            pending.spares.len(),
+            0,
+            "a commit that needs no buffer gives one back"
+        );
     }
 
     #[test]
@@ -463,11 +554,20 @@ mod tests {
         for (holes, bytes, voids, records, is_compacted) in table {
             let mut pending = Pending::new(1, JobId(1));
             (0..records).for_each(|_| {
-                pending.records.push(Written { id: JobId(0), kind: Kind::Other, at: 0, len: 0, tail: None })
+                pending.records.push(Written {
+                    id: JobId(0),
+                    kind: Kind::Other,
+                    at: 0,
+                    len: 0,
+                    tail: None,
+                })
             });
             (pending.holes, pending.voids, pending.arena) = (holes, voids, vec![0; bytes]);
             pending.tidy_if_cluttered();
-            let left = (if is_compacted { 0 } else { bytes }, if is_compacted { 0 } else { holes + voids });
+            let left = (
+                if is_compacted { 0 } else { bytes },
+                if is_compacted { 0 } else { holes + voids },
+            );
             assert_eq!(
                 (pending.arena.len(), pending.holes + pending.voids),
                 left,

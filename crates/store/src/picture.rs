@@ -45,7 +45,11 @@ impl Picture {
     ///
     /// The table is damaged or cannot be read, or the lines cannot be written. The last line is missing then.
     pub fn export(&self, about: About<'_>, to: &mut dyn Write) -> Result<Exported, ExportError> {
-        let shown = Shown { commit: self.point.seq, records: self.point.records, whole: true };
+        let shown = Shown {
+            commit: self.point.seq,
+            records: self.point.records,
+            whole: true,
+        };
         let lines = Lines::begin(to, about, shown).map_err(ExportError::Writer)?;
         let mut entities = Entities { lines, open: None };
         let mut failed = None;
@@ -61,7 +65,9 @@ impl Picture {
             return Err(ExportError::Writer(why));
         }
         match loaded {
-            Loaded::Whole(point) if point.seq == self.point.seq => entities.end().map_err(ExportError::Writer),
+            Loaded::Whole(point) if point.seq == self.point.seq => {
+                entities.end().map_err(ExportError::Writer)
+            }
             Loaded::Whole(point) => Err(damaged(format!("it is at commit {} now", point.seq))),
             Loaded::Damaged(what) => Err(damaged(what)),
             Loaded::None => Err(damaged("it is missing".to_owned())),
@@ -82,8 +88,12 @@ struct Entities<'a> {
 impl Entities<'_> {
     fn take(&mut self, record: Record) -> io::Result<()> {
         match (record, &mut self.open) {
-            (Record::Moved(moved), Some(Record::Put(job))) if moved.job == job.id => moved.apply(job),
-            (Record::NextRun(next), Some(Record::Schedule(schedule))) if next.schedule == schedule.id => {
+            (Record::Moved(moved), Some(Record::Put(job))) if moved.job == job.id => {
+                moved.apply(job)
+            }
+            (Record::NextRun(next), Some(Record::Schedule(schedule)))
+                if next.schedule == schedule.id =>
+            {
                 next.apply(schedule);
             }
             (Record::BatchMoved(moved), Some(Record::Batch(batch))) if moved.batch == batch.id => {
@@ -99,7 +109,9 @@ impl Entities<'_> {
     }
 
     fn end(mut self) -> io::Result<Exported> {
-        self.open.take().map_or(Ok(()), |last| self.lines.put(last))?;
+        self.open
+            .take()
+            .map_or(Ok(()), |last| self.lines.put(last))?;
         self.lines.end()
     }
 }
@@ -115,25 +127,63 @@ mod tests {
 
     #[test]
     fn a_picture_is_written_only_of_its_own_commit() {
-        let about = About { daemon: "0.1.0", written_at: Timestamp(1) };
-        for (seq, expected) in [(5, None), (6, Some("table is damaged: it is at commit 6 now"))] {
-            let point = Point { seq, ..Point::start(1) };
-            let scan = MemoryTable::with([(POINT_KEY.to_vec(), point.encode())].into()).scan().unwrap();
-            let picture = Picture { scan, point: Point { seq: 5, ..point }, _pin: Arc::default() };
+        let about = About {
+            daemon: "0.1.0",
+            written_at: Timestamp(1),
+        };
+        for (seq, expected) in [
+            (5, None),
+            (6, Some("table is damaged: it is at commit 6 now")),
+        ] {
+            let point = Point {
+                seq,
+                ..Point::start(1)
+            };
+            let scan = MemoryTable::with([(POINT_KEY.to_vec(), point.encode())].into())
+                .scan()
+                .unwrap();
+            let picture = Picture {
+                scan,
+                point: Point { seq: 5, ..point },
+                _pin: Arc::default(),
+            };
             let mut out = Vec::new();
-            let why = picture.export(about, &mut out).map_err(|why| why.to_string()).err();
+            let why = picture
+                .export(about, &mut out)
+                .map_err(|why| why.to_string())
+                .err();
             assert_eq!((picture.commit(), why.as_deref()), (5, expected));
-            assert_eq!(String::from_utf8(out).unwrap().contains("export_end"), expected.is_none());
+            assert_eq!(
+                String::from_utf8(out).unwrap().contains("export_end"),
+                expected.is_none()
+            );
         }
     }
 
     /// The lines of these records, in the order of the table.
     fn lines(records: &[Vec<u8>]) -> String {
-        let (about, mut out) = (About { daemon: "0.1.0", written_at: Timestamp(1) }, Vec::new());
-        let lines = Lines::begin(&mut out, about, Shown { commit: 1, records: 1, whole: true }).unwrap();
+        let (about, mut out) = (
+            About {
+                daemon: "0.1.0",
+                written_at: Timestamp(1),
+            },
+            Vec::new(),
+        );
+        let lines = Lines::begin(
+            &mut out,
+            about,
+            Shown {
+                commit: 1,
+                records: 1,
+                whole: true,
+            },
+        )
+        .unwrap();
         let mut entities = Entities { lines, open: None };
         for bytes in records {
-            entities.take(Record::decode(&mut Reader::new(bytes)).unwrap()).unwrap();
+            entities
+                .take(Record::decode(&mut Reader::new(bytes)).unwrap())
+                .unwrap();
         }
         entities.end().unwrap();
         String::from_utf8(out).unwrap()
@@ -143,9 +193,18 @@ mod tests {
     fn a_changed_part_is_that_of_the_entity_with_its_number() {
         type Encoded = fn(u8) -> Vec<u8>;
         let table: [(Encoded, Encoded); 3] = [
-            (|id| vec![1, id, 0, 0, 2, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0], |id| vec![2, id, 0, 0, 0, 1, 9, 0]),
-            (|id| vec![7, id, 0, 2, 5, 1, b'q', 0, 0, 0, 0, 60, 1, 1, 0, 0], |id| vec![8, id, 50, 0]),
-            (|id| vec![9, id, 0, 2, 0, 1, b'b', 0, 0, 1, 0, 1, 0, 0, 0, 0, 0], |id| vec![10, id, 0, 1, 3, 2, 1, 0, 0]),
+            (
+                |id| vec![1, id, 0, 0, 2, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+                |id| vec![2, id, 0, 0, 0, 1, 9, 0],
+            ),
+            (
+                |id| vec![7, id, 0, 2, 5, 1, b'q', 0, 0, 0, 0, 60, 1, 1, 0, 0],
+                |id| vec![8, id, 50, 0],
+            ),
+            (
+                |id| vec![9, id, 0, 2, 0, 1, b'b', 0, 0, 1, 0, 1, 0, 0, 0, 0, 0],
+                |id| vec![10, id, 0, 1, 3, 2, 1, 0, 0],
+            ),
         ];
         for (whole, part) in table {
             let alone = lines(&[whole(5)]);

@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, Clock, Coalesce, Codec, DAYS_KEPT, DayBegin, EngineMeta, Job, JobId, Priority, Protocol, Protocols, QueueId,
-    QueueImage, QueueKind, QueueRules, Schedule, Throttle, Totals,
+    Batch, Clock, Coalesce, Codec, DAYS_KEPT, DayBegin, EngineMeta, Job, JobId, Priority, Protocol,
+    Protocols, QueueId, QueueImage, QueueKind, QueueRules, Schedule, Throttle, Totals,
 };
 
 use crate::codec::{DecodeError, Reader, code, put_bytes, put_i64, put_time, put_u32, put_u64};
@@ -132,12 +132,26 @@ impl Tag {
             QUEUE_SET => (Subject::Queue, Effect::Whole),
             QUEUE_GONE => (Subject::Queue, Effect::Gone),
             DAY => (Subject::Day, Effect::Whole),
-            HEAD => return Ok(Self { subject: Subject::Meta, number: 0, effect: Effect::Whole }),
+            HEAD => {
+                return Ok(Self {
+                    subject: Subject::Meta,
+                    number: 0,
+                    effect: Effect::Whole,
+                });
+            }
             kind => return Err(DecodeError::Kind(kind)),
         };
         let number = from.below("a number", COUNT_MAX)?;
-        let number = if subject == Subject::Day { number % DAYS_KEPT } else { number };
-        Ok(Self { subject, number, effect })
+        let number = if subject == Subject::Day {
+            number % DAYS_KEPT
+        } else {
+            number
+        };
+        Ok(Self {
+            subject,
+            number,
+            effect,
+        })
     }
 }
 
@@ -161,9 +175,23 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     let paused_at = image.paused_at.filter(|_| is_paused);
     let parts = Parts::of(image);
     let has_policy = image.policy.is_some() || !image.paused_keys.is_empty();
-    let flags = [image.is_known(), is_paused, throttled, ruled, paused_at.is_some(), parts != Parts::ALL, has_policy];
+    let flags = [
+        image.is_known(),
+        is_paused,
+        throttled,
+        ruled,
+        paused_at.is_some(),
+        parts != Parts::ALL,
+        has_policy,
+    ];
     let flags = flags.into_iter().chain([image.saved.is_some()]);
-    put_u64(out, (0..).zip(flags).map(|(bit, flag)| u64::from(flag) << bit).sum());
+    put_u64(
+        out,
+        (0..)
+            .zip(flags)
+            .map(|(bit, flag)| u64::from(flag) << bit)
+            .sum(),
+    );
     for limit in image.jobs_max {
         put_u64(out, limit.map_or(0, |limit| u64::from(limit) + 1));
     }
@@ -177,7 +205,12 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     paused_at.into_iter().for_each(|at| put_time(out, at));
     if parts != Parts::ALL {
         out.extend([parts.known.bits(), parts.paused.bits()]);
-        put_u64(out, parts.jobs_max_of.map_or(0, |protocol| u64::from(protocol.0) + 1));
+        put_u64(
+            out,
+            parts
+                .jobs_max_of
+                .map_or(0, |protocol| u64::from(protocol.0) + 1),
+        );
     }
     if has_policy {
         policy::encode(image.policy.as_deref(), &image.paused_keys, out);
@@ -196,44 +229,123 @@ struct Parts {
 }
 
 impl Parts {
-    const ALL: Self = Self { known: Protocols::ALL, paused: Protocols::ALL, jobs_max_of: None };
+    const ALL: Self = Self {
+        known: Protocols::ALL,
+        paused: Protocols::ALL,
+        jobs_max_of: None,
+    };
 
     /// An empty set is written as all: a flag distinguishes them.
     fn of(image: &QueueImage) -> Self {
-        let part = |protocols: Protocols| if protocols.is_empty() { Protocols::ALL } else { protocols };
-        Self { known: part(image.known), paused: part(image.paused), jobs_max_of: image.jobs_max_of }
+        let part = |protocols: Protocols| {
+            if protocols.is_empty() {
+                Protocols::ALL
+            } else {
+                protocols
+            }
+        };
+        Self {
+            known: part(image.known),
+            paused: part(image.paused),
+            jobs_max_of: image.jobs_max_of,
+        }
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (known, paused) = (Protocols::from_bits(from.u8()?), Protocols::from_bits(from.u8()?));
+        let (known, paused) = (
+            Protocols::from_bits(from.u8()?),
+            Protocols::from_bits(from.u8()?),
+        );
         let coded = from.below("the protocol of a queue's limit", 1 << 8 | 1)?;
-        let jobs_max_of = coded.checked_sub(1).and_then(|number| u8::try_from(number).ok()).map(Protocol);
-        Ok(Self { known, paused, jobs_max_of })
+        let jobs_max_of = coded
+            .checked_sub(1)
+            .and_then(|number| u8::try_from(number).ok())
+            .map(Protocol);
+        Ok(Self {
+            known,
+            paused,
+            jobs_max_of,
+        })
     }
 }
 
 /// Flags for the parts that exist, then these parts.
 fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
-    let Throttle { leased_max, per_worker_max, timeout_ms, configured } = *throttle;
-    let parts = [leased_max.map(u64::from), per_worker_max.map(u64::from), timeout_ms];
+    let Throttle {
+        leased_max,
+        per_worker_max,
+        timeout_ms,
+        configured,
+    } = *throttle;
+    let parts = [
+        leased_max.map(u64::from),
+        per_worker_max.map(u64::from),
+        timeout_ms,
+    ];
     let flags = parts.iter().map(Option::is_some).chain([configured]);
-    out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
-    parts.into_iter().flatten().for_each(|part| put_u64(out, part));
+    out.push(
+        (0..)
+            .zip(flags)
+            .map(|(bit, flag)| u8::from(flag) << bit)
+            .sum(),
+    );
+    parts
+        .into_iter()
+        .flatten()
+        .for_each(|part| put_u64(out, part));
 }
 
 /// The codec, flags for the rules that exist, then these rules.
 fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
-    let QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max, dedup_ms, coalesce } = *rules;
-    let numbers = [body_bytes_max.map(u64::from), ttl_ms, dead_ms, dead_max.map(u64::from), dedup_ms];
+    let QueueRules {
+        codec,
+        retry,
+        body_bytes_max,
+        ttl_ms,
+        dead_ms,
+        dead_max,
+        dedup_ms,
+        coalesce,
+    } = *rules;
+    let numbers = [
+        body_bytes_max.map(u64::from),
+        ttl_ms,
+        dead_ms,
+        dead_max.map(u64::from),
+        dedup_ms,
+    ];
     out.push(code(&CODECS, codec));
     let flags = std::iter::once(retry.is_some()).chain(numbers.iter().map(Option::is_some));
     let flags = flags.chain([coalesce.is_some()]);
-    put_u64(out, (1..).zip(flags).map(|(bit, flag)| u64::from(flag) << bit).sum());
-    retry.into_iter().for_each(|retry| job::put_retry(retry, out));
-    numbers.into_iter().flatten().for_each(|number| put_u64(out, number));
-    if let Some(Coalesce { by_key, latest, quiet_ms, at_most_ms, once_more }) = coalesce {
+    put_u64(
+        out,
+        (1..)
+            .zip(flags)
+            .map(|(bit, flag)| u64::from(flag) << bit)
+            .sum(),
+    );
+    retry
+        .into_iter()
+        .for_each(|retry| job::put_retry(retry, out));
+    numbers
+        .into_iter()
+        .flatten()
+        .for_each(|number| put_u64(out, number));
+    if let Some(Coalesce {
+        by_key,
+        latest,
+        quiet_ms,
+        at_most_ms,
+        once_more,
+    }) = coalesce
+    {
         let flags = [by_key, latest, once_more, at_most_ms.is_some()];
-        out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
+        out.push(
+            (0..)
+                .zip(flags)
+                .map(|(bit, flag)| u8::from(flag) << bit)
+                .sum(),
+        );
         put_u64(out, quiet_ms);
         at_most_ms.into_iter().for_each(|ms| put_u64(out, ms));
     }
@@ -244,14 +356,17 @@ pub(crate) fn encode_meta(record: &MetaRecord, out: &mut Vec<u8>) {
     out.push(HEAD);
     let boot_count = Some(meta.boot_count).filter(|boot_count| *boot_count > 0);
     let clock = Some(meta.clock).filter(|clock| *clock != Clock::default());
-    let misfits = meta.totals.misfits > 0 || meta.protocols.iter().any(|(_, totals)| totals.misfits > 0);
+    let misfits =
+        meta.totals.misfits > 0 || meta.protocols.iter().any(|(_, totals)| totals.misfits > 0);
     out.push(
         u8::from(*clean)
             | u8::from(boot_count.is_some()) << 1
             | u8::from(misfits) << 2
             | u8::from(clock.is_some()) << 3,
     );
-    boot_count.into_iter().for_each(|boot_count| put_u64(out, boot_count));
+    boot_count
+        .into_iter()
+        .for_each(|boot_count| put_u64(out, boot_count));
     put_u64(out, meta.next_job);
     put_u64(out, meta.reserved);
     put_totals(&meta.totals, misfits, out);
@@ -260,7 +375,13 @@ pub(crate) fn encode_meta(record: &MetaRecord, out: &mut Vec<u8>) {
         out.push(protocol.0);
         put_totals(totals, misfits, out);
     }
-    if let Some(Clock { skew_ms, boot, ahead_ms, at }) = clock {
+    if let Some(Clock {
+        skew_ms,
+        boot,
+        ahead_ms,
+        at,
+    }) = clock
+    {
         put_i64(out, skew_ms);
         out.extend_from_slice(&boot.to_le_bytes());
         put_i64(out, ahead_ms);
@@ -269,7 +390,11 @@ pub(crate) fn encode_meta(record: &MetaRecord, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn encode_day(begin: &DayBegin, out: &mut Vec<u8>) {
-    let DayBegin { number, day, totals } = begin;
+    let DayBegin {
+        number,
+        day,
+        totals,
+    } = begin;
     out.push(DAY);
     put_u64(out, *number);
     put_u64(out, *day);
@@ -289,11 +414,17 @@ impl Record {
         match from.u8()? {
             PUT => job::decode_put(from).map(Self::Put),
             MOVED => moved::decode_moved(from).map(Self::Moved),
-            GONE => from.below("a job's number", COUNT_MAX).map(|id| Self::Gone(JobId(id))),
+            GONE => from
+                .below("a job's number", COUNT_MAX)
+                .map(|id| Self::Gone(JobId(id))),
             QUEUE_SET => decode_queue(from).map(Self::QueueSet),
-            QUEUE_GONE => from.u32("a queue's number").map(|id| Self::QueueGone(QueueId(id))),
+            QUEUE_GONE => from
+                .u32("a queue's number")
+                .map(|id| Self::QueueGone(QueueId(id))),
             HEAD => decode_meta(from).map(Self::Meta),
-            SCHEDULE => schedule::decode_schedule(from).map(|schedule| Self::Schedule(Box::new(schedule))),
+            SCHEDULE => {
+                schedule::decode_schedule(from).map(|schedule| Self::Schedule(Box::new(schedule)))
+            }
             NEXT_RUN => schedule::decode_next_run(from).map(Self::NextRun),
             BATCH => batch::decode_batch(from).map(|batch| Self::Batch(Box::new(batch))),
             BATCH_MOVED => batch::decode_batch_moved(from).map(Self::BatchMoved),
@@ -315,7 +446,9 @@ impl Record {
             Self::Gone(id) => encode_gone(*id, out),
             Self::QueueSet(image) => encode_queue(image, out),
             Self::QueueGone(id) => encode_queue_gone(*id, out),
-            Self::Schedule(schedule) => append_tail(encode_schedule(schedule, usize::MAX, out), out),
+            Self::Schedule(schedule) => {
+                append_tail(encode_schedule(schedule, usize::MAX, out), out)
+            }
             Self::NextRun(next) => next.encode(out),
             Self::Batch(batch) => encode_batch(batch, out),
             Self::BatchMoved(moved) => moved.encode(out),
@@ -336,16 +469,50 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
         *limit = coded.checked_sub(1).and_then(|n| u32::try_from(n).ok());
     }
     let serial = from.below("a queue's serial", COUNT_MAX)?;
-    let throttle = if flags & 4 != 0 { Some(decode_throttle(from)?) } else { None };
-    let rules = if flags & 8 != 0 { Some(decode_rules(from)?) } else { None };
-    let rules = rules.filter(|rules| *rules != QueueRules::default()).map(Box::new);
-    let paused_at = if flags & 16 != 0 { Some(from.time()?).filter(|_| flags & 2 != 0) } else { None };
-    let parts = if flags & 32 != 0 { Parts::decode(from)? } else { Parts::ALL };
-    let known = if flags & 1 != 0 { parts.known } else { Protocols::NONE };
-    let paused = if flags & 2 != 0 { parts.paused } else { Protocols::NONE };
+    let throttle = if flags & 4 != 0 {
+        Some(decode_throttle(from)?)
+    } else {
+        None
+    };
+    let rules = if flags & 8 != 0 {
+        Some(decode_rules(from)?)
+    } else {
+        None
+    };
+    let rules = rules
+        .filter(|rules| *rules != QueueRules::default())
+        .map(Box::new);
+    let paused_at = if flags & 16 != 0 {
+        Some(from.time()?).filter(|_| flags & 2 != 0)
+    } else {
+        None
+    };
+    let parts = if flags & 32 != 0 {
+        Parts::decode(from)?
+    } else {
+        Parts::ALL
+    };
+    let known = if flags & 1 != 0 {
+        parts.known
+    } else {
+        Protocols::NONE
+    };
+    let paused = if flags & 2 != 0 {
+        parts.paused
+    } else {
+        Protocols::NONE
+    };
     let jobs_max_of = parts.jobs_max_of;
-    let (policy, paused_keys) = if flags & 64 != 0 { policy::decode(from)? } else { (None, BTreeSet::new()) };
-    let saved = if flags & 128 != 0 { Some(Box::new(policy::decode_saved(from)?)) } else { None };
+    let (policy, paused_keys) = if flags & 64 != 0 {
+        policy::decode(from)?
+    } else {
+        (None, BTreeSet::new())
+    };
+    let saved = if flags & 128 != 0 {
+        Some(Box::new(policy::decode_saved(from)?))
+    } else {
+        None
+    };
     Ok(QueueImage {
         id,
         name,
@@ -368,36 +535,104 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
 fn decode_rules(from: &mut Reader<'_>) -> Result<QueueRules, DecodeError> {
     let codec = from.one_of(&CODECS, "a queue's codec")?;
     let flags = from.below("a rule's flags", 1 << 8)?;
-    let retry = if flags & 2 != 0 { Some(job::read_retry(from)?) } else { None };
-    let body_bytes_max = if flags & 4 != 0 { Some(from.u32("a limit of bodies")?) } else { None };
-    let ttl_ms = if flags & 8 != 0 { Some(from.u64()?) } else { None };
-    let dead_ms = if flags & 16 != 0 { Some(from.u64()?) } else { None };
-    let dead_max = if flags & 32 != 0 { Some(from.u32("a limit of dead jobs")?) } else { None };
-    let dedup_ms = if flags & 64 != 0 { Some(from.u64()?) } else { None };
-    let coalesce = if flags & 128 != 0 { Some(decode_coalesce(from)?) } else { None };
-    Ok(QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max, dedup_ms, coalesce })
+    let retry = if flags & 2 != 0 {
+        Some(job::read_retry(from)?)
+    } else {
+        None
+    };
+    let body_bytes_max = if flags & 4 != 0 {
+        Some(from.u32("a limit of bodies")?)
+    } else {
+        None
+    };
+    let ttl_ms = if flags & 8 != 0 {
+        Some(from.u64()?)
+    } else {
+        None
+    };
+    let dead_ms = if flags & 16 != 0 {
+        Some(from.u64()?)
+    } else {
+        None
+    };
+    let dead_max = if flags & 32 != 0 {
+        Some(from.u32("a limit of dead jobs")?)
+    } else {
+        None
+    };
+    let dedup_ms = if flags & 64 != 0 {
+        Some(from.u64()?)
+    } else {
+        None
+    };
+    let coalesce = if flags & 128 != 0 {
+        Some(decode_coalesce(from)?)
+    } else {
+        None
+    };
+    Ok(QueueRules {
+        codec,
+        retry,
+        body_bytes_max,
+        ttl_ms,
+        dead_ms,
+        dead_max,
+        dedup_ms,
+        coalesce,
+    })
 }
 
 fn decode_coalesce(from: &mut Reader<'_>) -> Result<Coalesce, DecodeError> {
     let flags = from.below("flags of coalescing", 16)?;
     let [by_key, latest, once_more] = [1, 2, 4].map(|bit| flags & bit != 0);
     let quiet_ms = from.u64()?;
-    let at_most_ms = if flags & 8 != 0 { Some(from.u64()?) } else { None };
-    Ok(Coalesce { by_key, latest, quiet_ms, at_most_ms, once_more })
+    let at_most_ms = if flags & 8 != 0 {
+        Some(from.u64()?)
+    } else {
+        None
+    };
+    Ok(Coalesce {
+        by_key,
+        latest,
+        quiet_ms,
+        at_most_ms,
+        once_more,
+    })
 }
 
 fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
     let flags = from.below("a throttle's flags", 16)?;
-    let leased_max = if flags & 1 != 0 { Some(from.u32("a throttle's limit")?) } else { None };
-    let per_worker_max = if flags & 2 != 0 { Some(from.u32("a throttle's limit for a worker")?) } else { None };
-    let timeout_ms = if flags & 4 != 0 { Some(from.u64()?) } else { None };
-    Ok(Throttle { leased_max, per_worker_max, timeout_ms, configured: flags & 8 != 0 })
+    let leased_max = if flags & 1 != 0 {
+        Some(from.u32("a throttle's limit")?)
+    } else {
+        None
+    };
+    let per_worker_max = if flags & 2 != 0 {
+        Some(from.u32("a throttle's limit for a worker")?)
+    } else {
+        None
+    };
+    let timeout_ms = if flags & 4 != 0 {
+        Some(from.u64()?)
+    } else {
+        None
+    };
+    Ok(Throttle {
+        leased_max,
+        per_worker_max,
+        timeout_ms,
+        configured: flags & 8 != 0,
+    })
 }
 
 fn decode_meta(from: &mut Reader<'_>) -> Result<MetaRecord, DecodeError> {
     let flags = from.below("the engine meta's flags", 16)?;
     let misfits = flags & 4 != 0;
-    let boot_count = if flags & 2 != 0 { from.below("the boot count", COUNT_MAX)? } else { 0 };
+    let boot_count = if flags & 2 != 0 {
+        from.below("the boot count", COUNT_MAX)?
+    } else {
+        0
+    };
     let next_job = from.below("the next job's number", COUNT_MAX)?;
     let reserved = from.below("the reserved numbers", COUNT_MAX)?;
     let totals = read_totals(from, misfits)?;
@@ -405,38 +640,75 @@ fn decode_meta(from: &mut Reader<'_>) -> Result<MetaRecord, DecodeError> {
     for _ in 0..from.below("a count of protocols", 257)? {
         let protocol = Protocol(from.u8()?);
         if protocols.last().is_some_and(|(last, _)| *last >= protocol) {
-            return Err(DecodeError::Range { field: "a protocol", value: protocol.0.into() });
+            return Err(DecodeError::Range {
+                field: "a protocol",
+                value: protocol.0.into(),
+            });
         }
         protocols.push((protocol, read_totals(from, misfits)?));
     }
-    let clock = if flags & 8 != 0 { read_clock(from)? } else { Clock::default() };
-    let meta = EngineMeta { next_job, reserved, boot_count, clock, totals, protocols };
-    Ok(MetaRecord { meta, clean: flags & 1 != 0 })
+    let clock = if flags & 8 != 0 {
+        read_clock(from)?
+    } else {
+        Clock::default()
+    };
+    let meta = EngineMeta {
+        next_job,
+        reserved,
+        boot_count,
+        clock,
+        totals,
+        protocols,
+    };
+    Ok(MetaRecord {
+        meta,
+        clean: flags & 1 != 0,
+    })
 }
 
 fn decode_day(from: &mut Reader<'_>) -> Result<DayBegin, DecodeError> {
     let number = from.below("a day's number", COUNT_MAX)?;
     if number == 0 {
-        return Err(DecodeError::Range { field: "a day's number", value: number });
+        return Err(DecodeError::Range {
+            field: "a day's number",
+            value: number,
+        });
     }
     let day = from.below("a day", COUNT_MAX)?;
-    Ok(DayBegin { number, day, totals: read_totals(from, true)? })
+    Ok(DayBegin {
+        number,
+        day,
+        totals: read_totals(from, true)?,
+    })
 }
 
 fn read_clock(from: &mut Reader<'_>) -> Result<Clock, DecodeError> {
     let skew_ms = from.i64()?;
     let boot = read_le(from)?;
-    Ok(Clock { skew_ms, boot, ahead_ms: from.i64()?, at: from.time()? })
+    Ok(Clock {
+        skew_ms,
+        boot,
+        ahead_ms: from.i64()?,
+        at: from.time()?,
+    })
 }
 
 /// Eight bytes, the low one first.
 fn read_le(from: &mut Reader<'_>) -> Result<u64, DecodeError> {
-    Ok(from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+    Ok(from
+        .slice(8)?
+        .iter()
+        .rev()
+        .fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
 fn read_totals(from: &mut Reader<'_>, misfits: bool) -> Result<Totals, DecodeError> {
     let mut values = Totals::default().values();
-    let told = if misfits { values.len() } else { values.len() - 1 };
+    let told = if misfits {
+        values.len()
+    } else {
+        values.len() - 1
+    };
     for total in values.iter_mut().take(told) {
         *total = from.below("a total", COUNT_MAX)?;
     }
@@ -445,7 +717,11 @@ fn read_totals(from: &mut Reader<'_>, misfits: bool) -> Result<Totals, DecodeErr
 
 /// Reads an optional byte string; `there` is the caller's flag bit.
 pub(crate) fn owned_if(from: &mut Reader<'_>, there: bool) -> Result<Option<Bytes>, DecodeError> {
-    if there { from.owned().map(Some) } else { Ok(None) }
+    if there {
+        from.owned().map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 fn append_tail(tail: Option<Box<Tail>>, out: &mut Vec<u8>) {

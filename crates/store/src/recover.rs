@@ -7,8 +7,8 @@ use std::fmt::Display;
 use std::path::Path;
 
 use windlass_engine::{
-    Batch, DAYS_KEPT, DayBegin, Engine, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role,
-    Schedule, Slab, Slot, Stored,
+    Batch, DAYS_KEPT, DayBegin, Engine, JobId, JobState, Limits, Numbered, QueueId, QueueImage,
+    QueueKind, Role, Schedule, Slab, Slot, Stored,
 };
 
 use crate::body_file::{BodyFile, Overflow};
@@ -86,7 +86,11 @@ pub(crate) fn load_table(
         }
     }
     let what = first_damage.unwrap_or_else(|| "nothing in it can be read".to_owned());
-    Err(Damage::of(place, format!("the table of living jobs is damaged: {what}")).into())
+    Err(Damage::of(
+        place,
+        format!("the table of living jobs is damaged: {what}"),
+    )
+    .into())
 }
 
 /// The net effect of all records so far.
@@ -161,8 +165,9 @@ impl Replay {
     /// A changed part without the entity it belongs to: the old part of a deleted one, unless its number is something
     /// else. A checkpoint keeps one changed part of a number, so it could keep the wrong one.
     fn without_owner(&mut self, id: JobId) {
-        let is_other =
-            self.schedules.contains_key(&id) || self.batches.contains_key(&id) || self.jobs.get_mut(id).is_some();
+        let is_other = self.schedules.contains_key(&id)
+            || self.batches.contains_key(&id)
+            || self.jobs.get_mut(id).is_some();
         self.misplaced = self.misplaced.or(is_other.then_some(id));
     }
 
@@ -173,32 +178,53 @@ impl Replay {
 
     /// Passes everything to a new engine, after checking that the state is consistent. The journal continues after
     /// commit `last_seq`.
-    pub(crate) fn build(self, limits: Limits, seed: u64, last_seq: u64) -> Result<Recovered, Damage> {
+    pub(crate) fn build(
+        self,
+        limits: Limits,
+        seed: u64,
+        last_seq: u64,
+    ) -> Result<Recovered, Damage> {
         let queues_max = limits.queues_max.max(QUEUES_MIN);
         let nonsense = |what: String| Damage::of("", format!("the store is inconsistent: {what}"));
         if let Some(id) = self.misplaced {
-            return Err(nonsense(format!("{id:?} changed as something else than it is")));
+            return Err(nonsense(format!(
+                "{id:?} changed as something else than it is"
+            )));
         }
         check_queues(&self.queues, queues_max).map_err(nonsense)?;
         let taken = |id: JobId, is_new: bool| {
-            is_new.then_some(()).ok_or_else(|| nonsense(format!("something else has the number or the name of {id:?}")))
+            is_new.then_some(()).ok_or_else(|| {
+                nonsense(format!(
+                    "something else has the number or the name of {id:?}"
+                ))
+            })
         };
         let mut engine = Engine::new(limits, seed);
         let clean = self.meta.as_ref().is_some_and(|meta| meta.clean);
         if let Some(meta) = self.meta {
             engine.recall_meta(meta.meta, meta.clean);
         }
-        self.days.into_values().for_each(|begin| engine.recall_day(begin));
-        let kinds: BTreeMap<QueueId, QueueKind> = self.queues.iter().map(|(id, queue)| (*id, queue.kind)).collect();
-        self.queues.into_values().for_each(|image| engine.recall_queue(image));
+        self.days
+            .into_values()
+            .for_each(|begin| engine.recall_day(begin));
+        let kinds: BTreeMap<QueueId, QueueKind> = self
+            .queues
+            .iter()
+            .map(|(id, queue)| (*id, queue.kind))
+            .collect();
+        self.queues
+            .into_values()
+            .for_each(|image| engine.recall_queue(image));
         for batch in self.batches.into_values() {
             taken(batch.id, engine.recall_batch(batch))?;
         }
         let (jobs, mut cold) = self.jobs.into_parts();
         let (open, leased) = recall_jobs(&mut engine, jobs, &kinds).map_err(nonsense)?;
-        cold.iter_mut().for_each(|cold| cold.warm(&mut engine, &leased));
+        cold.iter_mut()
+            .for_each(|cold| cold.warm(&mut engine, &leased));
         for batch in engine.batches() {
-            check_batch(batch, open.get(&batch.id).copied().unwrap_or_default()).map_err(nonsense)?;
+            check_batch(batch, open.get(&batch.id).copied().unwrap_or_default())
+                .map_err(nonsense)?;
         }
         for schedule in self.schedules.into_values() {
             taken(schedule.id, engine.recall_schedule(schedule))?;
@@ -215,7 +241,12 @@ impl Replay {
         };
         let journal = Journal::resume(last_seq + 1, engine.meta().next_job, kinds.into_keys());
         let bodies = cold.and_then(|cold| cold.file);
-        Ok(Recovered { engine, journal, bodies, report })
+        Ok(Recovered {
+            engine,
+            journal,
+            bodies,
+            report,
+        })
     }
 }
 
@@ -225,18 +256,37 @@ fn recall_jobs(
     jobs: (Slab, Numbered<Slot>),
     kinds: &BTreeMap<QueueId, QueueKind>,
 ) -> Result<(Open, Vec<(JobId, Stored)>), String> {
-    let (mut ranks, mut open, mut leased) = (Vec::with_capacity(jobs.1.len()), Open::new(), Vec::new());
+    let (mut ranks, mut open, mut leased) =
+        (Vec::with_capacity(jobs.1.len()), Open::new(), Vec::new());
     let recalled = engine.recall_jobs(jobs, |job| {
-        if let Some(member) = job.extra.as_deref().and_then(|extra| extra.member).filter(|of| of.role == Role::Job) {
+        if let Some(member) = job
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.member)
+            .filter(|of| of.role == Role::Job)
+        {
             let counts = open.entry(member.batch).or_default();
             counts.0 += u64::from(!member.ran);
             counts.1 += u64::from(!matches!(job.state, JobState::Done(_)));
         }
-        leased.extend(job.lease().and(job.payload.stored()).map(|stored| (job.id, stored)));
+        leased.extend(
+            job.lease()
+                .and(job.payload.stored())
+                .map(|stored| (job.id, stored)),
+        );
         ranks.push(job.rank);
-        match kinds.get(&job.queue).map(|kind| job.cycle().is_some() == (*kind == QueueKind::Cycle)) {
-            None => Err(format!("{:?} is in {:?}, which does not exist", job.id, job.queue)),
-            Some(false) => Err(format!("{:?} does not fit the kind of {:?}", job.id, job.queue)),
+        match kinds
+            .get(&job.queue)
+            .map(|kind| job.cycle().is_some() == (*kind == QueueKind::Cycle))
+        {
+            None => Err(format!(
+                "{:?} is in {:?}, which does not exist",
+                job.id, job.queue
+            )),
+            Some(false) => Err(format!(
+                "{:?} does not fit the kind of {:?}",
+                job.id, job.queue
+            )),
             Some(true) => Ok(()),
         }
     });
@@ -250,7 +300,11 @@ fn recall_jobs(
 
 /// An engine with the salvaged contents, which leave the salvage, and what reads the bodies that are not in memory.
 /// Contradictory parts are left out.
-pub(crate) fn repaired(found: &mut Salvage, limits: Limits, seed: u64) -> Result<(Engine, Option<BodyFile>), Damage> {
+pub(crate) fn repaired(
+    found: &mut Salvage,
+    limits: Limits,
+    seed: u64,
+) -> Result<(Engine, Option<BodyFile>), Damage> {
     let (engine, bodies, left_out) = rebuilt(found, limits, seed)?;
     if left_out > 0 || !found.batches.is_empty() {
         tracing::warn!(
@@ -263,33 +317,59 @@ pub(crate) fn repaired(found: &mut Salvage, limits: Limits, seed: u64) -> Result
 }
 
 /// Also returns the number of jobs and schedules that are left out.
-fn rebuilt(found: &mut Salvage, limits: Limits, seed: u64) -> Result<(Engine, Option<BodyFile>, u64), Damage> {
+fn rebuilt(
+    found: &mut Salvage,
+    limits: Limits,
+    seed: u64,
+) -> Result<(Engine, Option<BodyFile>, u64), Damage> {
     let mut engine = Engine::new(limits, seed);
     if let Some(meta) = found.meta() {
         engine.recall_meta(meta.meta.clone(), false);
     }
-    found.days.values().for_each(|begin| engine.recall_day(*begin));
+    found
+        .days
+        .values()
+        .for_each(|begin| engine.recall_day(*begin));
     let mut names = BTreeMap::new();
     for (id, image) in &found.queues {
         // Of two queues with the same name the younger counts: the other was deleted.
         names.insert(&image.name, *id);
     }
-    let is_there = |id: QueueId| found.queues.get(&id).filter(|image| names.get(&image.name) == Some(&id));
-    found.queues.keys().filter_map(|id| is_there(*id)).for_each(|image| engine.recall_queue(image.clone()));
+    let is_there = |id: QueueId| {
+        found
+            .queues
+            .get(&id)
+            .filter(|image| names.get(&image.name) == Some(&id))
+    };
+    found
+        .queues
+        .keys()
+        .filter_map(|id| is_there(*id))
+        .for_each(|image| engine.recall_queue(image.clone()));
     let mut jobs = std::mem::take(&mut found.jobs);
     let mut left_out = jobs.repair(|job| {
-        is_there(job.queue).is_some_and(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle))
+        is_there(job.queue)
+            .is_some_and(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle))
     });
     let (jobs, mut cold) = jobs.into_parts();
     let mut leased = Vec::new();
     let recalled = engine.recall_jobs(jobs, |job| {
-        leased.extend(job.lease().and(job.payload.stored()).map(|stored| (job.id, stored)));
+        leased.extend(
+            job.lease()
+                .and(job.payload.stored())
+                .map(|stored| (job.id, stored)),
+        );
         Ok(())
     });
     recalled.map_err(|what| Damage::of("", what))?;
-    cold.iter_mut().for_each(|cold| cold.warm(&mut engine, &leased));
+    cold.iter_mut()
+        .for_each(|cold| cold.warm(&mut engine, &leased));
     // The engine refuses a number or a key that is used.
-    left_out += found.schedules.values().filter(|schedule| !engine.recall_schedule((*schedule).clone())).count() as u64;
+    left_out += found
+        .schedules
+        .values()
+        .filter(|schedule| !engine.recall_schedule((*schedule).clone()))
+        .count() as u64;
     engine.wake_up();
     Ok((engine, cold.and_then(|cold| cold.file), left_out))
 }
@@ -327,29 +407,57 @@ mod tests {
 
     /// A job with this rank, above the middle one, and with optional fields.
     fn job(id: u8, queue: u8, rank: u8, bits: &[u8], extra: &[u8]) -> Vec<u8> {
-        [&[1, id, queue], bits, &[2, 5, 0, 2 * rank, 1, 0, 0, 0, 0, 0], extra, &[0]].concat()
+        [
+            &[1, id, queue],
+            bits,
+            &[2, 5, 0, 2 * rank, 1, 0, 0, 0, 0, 0],
+            extra,
+            &[0],
+        ]
+        .concat()
     }
 
     fn schedule(id: u8, key: Option<u8>) -> Vec<u8> {
         let key = key.map_or(vec![], |key| vec![1, key]);
-        [&[7, id, u8::from(!key.is_empty()), 2, 5, 1, b'a', 0, 0, 0][..], &key, &[0, 60, 1, 1, 0, 0]].concat()
+        [
+            &[7, id, u8::from(!key.is_empty()), 2, 5, 1, b'a', 0, 0, 0][..],
+            &key,
+            &[0, 60, 1, 1, 0, 0],
+        ]
+        .concat()
     }
 
     #[test]
     fn a_deletion_finds_its_job() {
         let (job, last) = (plain_job(1), 2_049);
         let mut replay = Replay::new(None);
-        (1..=last).for_each(|id| replay.apply(Record::Put(Job { id: JobId(id), ..job.clone() }), None));
-        (2..=last).step_by(2).for_each(|id| replay.apply(Record::Gone(JobId(id)), None));
+        (1..=last).for_each(|id| {
+            replay.apply(
+                Record::Put(Job {
+                    id: JobId(id),
+                    ..job.clone()
+                }),
+                None,
+            )
+        });
+        (2..=last)
+            .step_by(2)
+            .for_each(|id| replay.apply(Record::Gone(JobId(id)), None));
         let left: Vec<u64> = replay.jobs.slab.iter().map(|(_, job)| job.id.0).collect();
         assert_eq!(left, (1..=last).step_by(2).collect::<Vec<_>>());
     }
 
     #[test]
     fn jobs_that_exceed_memory_are_packed_while_others_are_read() {
-        let mut replay = Replay::new(Some(&Overflow { folder: std::env::temp_dir(), memory: 0 }));
+        let mut replay = Replay::new(Some(&Overflow {
+            folder: std::env::temp_dir(),
+            memory: 0,
+        }));
         for id in 1..=20_000 {
-            let job = Job { payload: Payload::copy(None, b"", b"small"), ..plain_job(id) };
+            let job = Job {
+                payload: Payload::copy(None, b"", b"small"),
+                ..plain_job(id)
+            };
             replay.apply(Record::Put(job), None);
         }
         assert!(replay.jobs.slab.saved_bytes() > 0);
@@ -379,17 +487,37 @@ mod tests {
         ]);
         let (engine, _, left_out) = rebuilt(&mut found, Limits::default(), 1).unwrap();
         engine.check();
-        assert_eq!(left_out, 6, "two of a cycle that is none or the reverse, of a queue that is none, schedules");
-        let mut jobs: Vec<_> = engine.jobs().map(|job| (job.id.0, job.rank - (1 << 62))).collect();
+        assert_eq!(
+            left_out, 6,
+            "two of a cycle that is none or the reverse, of a queue that is none, schedules"
+        );
+        let mut jobs: Vec<_> = engine
+            .jobs()
+            .map(|job| (job.id.0, job.rank - (1 << 62)))
+            .collect();
         jobs.sort_unstable();
-        assert_eq!(jobs, [(1, 5), (2, 6), (4, 2), (7, 7)], "with ranks of their own");
-        assert!(engine.jobs().all(|job| job.extra.as_deref().is_none_or(|extra| extra.member.is_none())));
+        assert_eq!(
+            jobs,
+            [(1, 5), (2, 6), (4, 2), (7, 7)],
+            "with ranks of their own"
+        );
+        assert!(engine.jobs().all(|job| {
+            job.extra
+                .as_deref()
+                .is_none_or(|extra| extra.member.is_none())
+        }));
         let mut queues: Vec<_> = engine.queues().map(|queue| queue.image().id.0).collect();
         queues.sort_unstable();
         assert_eq!(queues, [1, 2], "of two queues with a name the younger");
         let mut schedules: Vec<_> = engine.schedules().map(|schedule| schedule.id.0).collect();
         schedules.sort_unstable();
         assert_eq!(schedules, [10, 12, 13]);
-        assert_eq!(engine.days().map(|day| day.totals.pushed).collect::<Vec<_>>(), [9]);
+        assert_eq!(
+            engine
+                .days()
+                .map(|day| day.totals.pushed)
+                .collect::<Vec<_>>(),
+            [9]
+        );
     }
 }

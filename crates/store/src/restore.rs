@@ -29,7 +29,11 @@ impl Restore {
         if config.path.join(STORE).exists() || lock.had_store() {
             return Ok(None);
         }
-        Ok(Some(Self { config: config.clone(), lock, replay: Replay::new(config.checkpoints.overflow.as_ref()) }))
+        Ok(Some(Self {
+            config: config.clone(),
+            lock,
+            replay: Replay::new(config.checkpoints.overflow.as_ref()),
+        }))
     }
 
     /// Takes a record. A later one about the same subject replaces it.
@@ -48,8 +52,17 @@ impl Restore {
         seed: u64,
         ready: impl FnOnce() -> std::io::Result<()>,
     ) -> Result<Report, OpenError> {
-        let Self { config, mut lock, replay } = self;
-        let Recovered { mut engine, bodies, report, .. } = replay.build(limits, seed, 0)?;
+        let Self {
+            config,
+            mut lock,
+            replay,
+        } = self;
+        let Recovered {
+            mut engine,
+            bodies,
+            report,
+            ..
+        } = replay.build(limits, seed, 0)?;
         directory::make_with(&config, (&mut engine, bodies.as_ref()), seed, ready)?;
         lock.has_store()?;
         Ok(report)

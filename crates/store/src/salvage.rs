@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use windlass_engine::{Batch, DAYS_KEPT, DayBegin, Job, JobId, Protocols, QueueId, QueueImage, Schedule};
+use windlass_engine::{
+    Batch, DAYS_KEPT, DayBegin, Job, JobId, Protocols, QueueId, QueueImage, Schedule,
+};
 
 use self::pages::Pages;
 use self::unnamed::{UNNAMED, unnamed_queue};
@@ -55,7 +57,9 @@ pub struct Salvage {
 
 /// The records of a commit, as far as they can be read, and where they end in it.
 fn records_of(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    records(bytes).map_while(Result::ok).map(|(at, record)| (at + record.len(), record))
+    records(bytes)
+        .map_while(Result::ok)
+        .map(|(at, record)| (at + record.len(), record))
 }
 
 impl Salvage {
@@ -68,7 +72,11 @@ impl Salvage {
     #[doc(hidden)]
     pub fn jobs(&self) -> BTreeMap<JobId, Job> {
         let bodies = self.jobs.file().map(BodyFile::reader);
-        let jobs = self.jobs.slab.iter().filter_map(|(_, job)| with_body(job, bodies.as_ref()).ok());
+        let jobs = self
+            .jobs
+            .slab
+            .iter()
+            .filter_map(|(_, job)| with_body(job, bodies.as_ref()).ok());
         jobs.map(|job| (job.id, job)).collect()
     }
 
@@ -84,7 +92,10 @@ impl Salvage {
 
     /// Nothing yet. With `overflow`, bodies that exceed its memory are kept in a file.
     pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
-        Self { jobs: Jobs::new(overflow), ..Self::default() }
+        Self {
+            jobs: Jobs::new(overflow),
+            ..Self::default()
+        }
     }
 
     /// Takes the records of pages.
@@ -141,7 +152,9 @@ impl Salvage {
         found.jobs.read_from(None);
         found.commit = after;
         let mut last = after;
-        log(after, &mut |seq, records| found.take_commit(&mut last, seq, records))?;
+        log(after, &mut |seq, records| {
+            found.take_commit(&mut last, seq, records)
+        })?;
         found.settle();
         Ok(found)
     }
@@ -151,7 +164,11 @@ impl Salvage {
         let missing = seq.saturating_sub(*last + 1);
         if missing > 0 {
             self.commits_missing += missing;
-            self.unreadable.push(format!("commits {} to {} of the log are missing", *last + 1, seq - 1));
+            self.unreadable.push(format!(
+                "commits {} to {} of the log are missing",
+                *last + 1,
+                seq - 1
+            ));
         }
         *last = seq;
         match records {
@@ -171,7 +188,10 @@ impl Salvage {
         if large.is(record) {
             self.take_bytes(record, None);
         } else {
-            self.unreadable.push(format!("a piece of the record of number {} is missing", large.number));
+            self.unreadable.push(format!(
+                "a piece of the record of number {} is missing",
+                large.number
+            ));
         }
     }
 
@@ -185,7 +205,10 @@ impl Salvage {
 
     /// Takes a record of a table. `at`: where it begins in the file that is read.
     fn take_at(&mut self, record: &[u8], at: Option<u64>) -> Result<(), DecodeError> {
-        self.take(Record::decode(&mut Reader::new(record))?, at.map(|at| at + record.len() as u64));
+        self.take(
+            Record::decode(&mut Reader::new(record))?,
+            at.map(|at| at + record.len() as u64),
+        );
         Ok(())
     }
 
@@ -196,16 +219,24 @@ impl Salvage {
         let shown: Result<(), ()> = self.jobs.each(|job| {
             used.insert(job.queue);
             if !queues.contains_key(&job.queue) {
-                let image = unnamed.entry(job.queue).or_insert_with(|| unnamed_queue(job));
+                let image = unnamed
+                    .entry(job.queue)
+                    .or_insert_with(|| unnamed_queue(job));
                 image.known = image.known.and(Protocols::of(Some(job.protocol)));
-                image.serial = image.serial.max(job.cycle().map_or(0, |cycle| cycle.priority));
+                image.serial = image
+                    .serial
+                    .max(job.cycle().map_or(0, |cycle| cycle.priority));
             }
             Ok(())
         });
         shown.unwrap_or_default();
-        self.queues.retain(|id, _| used.contains(id) || !gone.contains(id));
+        self.queues
+            .retain(|id, _| used.contains(id) || !gone.contains(id));
         if !unnamed.is_empty() {
-            self.unreadable.push(format!("the names of queues ({}): they are called {UNNAMED}NUMBER", unnamed.len()));
+            self.unreadable.push(format!(
+                "the names of queues ({}): they are called {UNNAMED}NUMBER",
+                unnamed.len()
+            ));
         }
         self.queues.extend(unnamed);
         self.job_count = self.jobs.len() as u64;

@@ -84,7 +84,11 @@ pub trait LogTail: Send + Sync {
     /// # Errors
     ///
     /// If a commit cannot be read, or its checksum is wrong.
-    fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error>;
+    fn read(
+        &self,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error>;
 
     /// Appends these records to `into`, one after the other. Ascending places take few reads.
     ///
@@ -390,7 +394,10 @@ impl Error {
     /// Damage of a part of a store.
     #[must_use]
     pub fn damaged(place: impl Display, what: impl Into<String>) -> Self {
-        Self::Damaged { place: place.to_string(), what: what.into() }
+        Self::Damaged {
+            place: place.to_string(),
+            what: what.into(),
+        }
     }
 }
 
@@ -402,8 +409,20 @@ mod tests {
     #[test]
     fn a_process_is_deposed_once_another_has_taken_the_store_over() {
         let place = || "a store".to_owned();
-        assert!(Error::Deposed { place: place(), holder: "another".to_owned() }.is_deposed());
-        let others = [Error::InUse { place: place(), holder: String::new() }, Error::Closed];
+        assert!(
+            Error::Deposed {
+                place: place(),
+                holder: "another".to_owned()
+            }
+            .is_deposed()
+        );
+        let others = [
+            Error::InUse {
+                place: place(),
+                holder: String::new(),
+            },
+            Error::Closed,
+        ];
         assert!(!others.iter().any(Error::is_deposed));
     }
 

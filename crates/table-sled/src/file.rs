@@ -94,7 +94,11 @@ impl SledFile {
             return Err(Error::damaged(path.display(), what));
         }
         match File::open(&path) {
-            Ok(file) => Ok(Self { file, path, segment_bytes }),
+            Ok(file) => Ok(Self {
+                file,
+                path,
+                segment_bytes,
+            }),
             Err(why) => Err(at("opening", &path)(why)),
         }
     }
@@ -126,13 +130,20 @@ impl SledFile {
             let mut header = [0; SEGMENT_HEADER_BYTES];
             // A header on a bad block counts as damaged. A failed disk is detected when messages are read.
             let read = self.read(offset, &mut header).is_ok();
-            headers.push((offset, Segment::read(&header, offset, self.segment_bytes).filter(|_| read)));
+            headers.push((
+                offset,
+                Segment::read(&header, offset, self.segment_bytes).filter(|_| read),
+            ));
         }
         Ok(headers)
     }
 
     /// The contents of a message. Contents in a file of their own are read into `buffer`.
-    fn contents<'a>(&self, message: &Message<'a>, buffer: &'a mut Vec<u8>) -> Result<Result<&'a [u8], Flaw>, Error> {
+    fn contents<'a>(
+        &self,
+        message: &Message<'a>,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<Result<&'a [u8], Flaw>, Error> {
         match message.blob() {
             None => Ok(Ok(message.body)),
             Some(Ok(id)) => self.blob(id, message.tag, buffer),
@@ -141,7 +152,12 @@ impl SledFile {
     }
 
     /// The contents of a file of its own.
-    fn blob<'a>(&self, id: u64, tag: u8, buffer: &'a mut Vec<u8>) -> Result<Result<&'a [u8], Flaw>, Error> {
+    fn blob<'a>(
+        &self,
+        id: u64,
+        tag: u8,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<Result<&'a [u8], Flaw>, Error> {
         let path = self.path.with_file_name(BLOBS).join(id.to_string());
         let read = File::open(&path).and_then(|file| {
             let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
@@ -155,7 +171,12 @@ impl SledFile {
             Ok(true) => Ok(blob(tag, buffer).ok_or(Flaw::Blob)),
             Ok(false) => Ok(Err(Flaw::Large)),
             // The file may be deleted or incomplete while sled is open.
-            Err(why) if matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
                 Ok(Err(Flaw::Blob))
             }
             Err(why) => Err(at("reading", &path)(why)),

@@ -28,7 +28,8 @@ use std::thread;
 
 use rustix::fs::FallocateFlags;
 use windlass_store::files::{
-    FILE_MODE, FOLDER_MODE, at, bytes, entries, make_folder, remove_folder, rename, sync_data, sync_entry, sync_folder,
+    FILE_MODE, FOLDER_MODE, at, bytes, entries, make_folder, remove_folder, rename, sync_data,
+    sync_entry, sync_folder,
 };
 use windlass_store::{Error, Scan, ShowPair, Table, Tables, UNVERIFIED};
 
@@ -66,7 +67,10 @@ pub struct SledTables {
 
 impl Default for SledTables {
     fn default() -> Self {
-        Self { cache_bytes: 16 << 20, segment_bytes: SEGMENT_BYTES }
+        Self {
+            cache_bytes: 16 << 20,
+            segment_bytes: SEGMENT_BYTES,
+        }
     }
 }
 
@@ -115,7 +119,13 @@ impl SledTable {
     }
 
     fn at(config: &SledTables, home: &Path, number: u64) -> Self {
-        Self { config: config.clone(), home: home.to_owned(), number, writer: None, building: false }
+        Self {
+            config: config.clone(),
+            home: home.to_owned(),
+            number,
+            writer: None,
+            building: false,
+        }
     }
 
     /// The table's folder.
@@ -127,10 +137,20 @@ impl SledTable {
         self.home.join(format!("{TABLE}{number}"))
     }
 
-    fn change(&mut self, cost: usize, change: impl FnOnce(&sled::Tree) -> sled::Result<()>) -> Result<(), Error> {
+    fn change(
+        &mut self,
+        cost: usize,
+        change: impl FnOnce(&sled::Tree) -> sled::Result<()>,
+    ) -> Result<(), Error> {
         let budget = self.config.segment_bytes;
-        let cost = cost.saturating_mul(LOG_PER_BYTE).saturating_add(LOG_PER_VALUE);
-        if self.writer.as_ref().is_some_and(|writer| writer.cost > 0 && writer.cost + cost > budget) {
+        let cost = cost
+            .saturating_mul(LOG_PER_BYTE)
+            .saturating_add(LOG_PER_VALUE);
+        if self
+            .writer
+            .as_ref()
+            .is_some_and(|writer| writer.cost > 0 && writer.cost + cost > budget)
+        {
             self.flush()?;
         }
         let writer = self.writer.as_mut().ok_or(Error::Closed)?;
@@ -140,7 +160,9 @@ impl SledTable {
 
     /// Sets the waiting values, after inserting their new keys.
     fn set_waiting(&mut self) -> Result<(), Error> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
         let waiting = std::mem::take(&mut writer.waiting);
         writer.waiting_bytes = 0;
         for key in waiting.keys() {
@@ -152,7 +174,9 @@ impl SledTable {
         // The last key first: the pieces of a large record follow the page that names them in order of keys. They must
         // be written before it, wherever a power cut ends the row.
         for (key, value) in waiting.iter().rev() {
-            self.change(key.len() + value.len(), |tree| tree.insert(key.as_slice(), value.as_slice()).map(drop))?;
+            self.change(key.len() + value.len(), |tree| {
+                tree.insert(key.as_slice(), value.as_slice()).map(drop)
+            })?;
         }
         Ok(())
     }
@@ -165,7 +189,12 @@ impl SledTable {
         writer.cost = 0;
         // Allocate beyond the file's end, unnoticed by sled: a table must grow a little before it can shrink.
         if let Ok(about) = writer.file.metadata() {
-            let _ = rustix::fs::fallocate(&writer.file, FallocateFlags::KEEP_SIZE, about.len(), RESERVE_BYTES);
+            let _ = rustix::fs::fallocate(
+                &writer.file,
+                FallocateFlags::KEEP_SIZE,
+                about.len(),
+                RESERVE_BYTES,
+            );
         }
         Ok(())
     }
@@ -181,7 +210,13 @@ impl SledTable {
 }
 
 fn numbers(folder: &Path) -> Result<Vec<u64>, Error> {
-    let number = |path: PathBuf| path.file_name()?.to_str()?.strip_prefix(TABLE)?.parse().ok();
+    let number = |path: PathBuf| {
+        path.file_name()?
+            .to_str()?
+            .strip_prefix(TABLE)?
+            .parse()
+            .ok()
+    };
     Ok(entries(folder)?.into_iter().filter_map(number).collect())
 }
 
@@ -227,8 +262,20 @@ impl Table for SledTable {
         })?;
         make_private(&folder)?;
         let path = folder.join(DB);
-        let file = File::options().read(true).write(true).open(&path).map_err(at("opening", &path))?;
-        self.writer = Some(Writer { tree, db, folder, file, cost: 0, waiting: BTreeMap::new(), waiting_bytes: 0 });
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(at("opening", &path))?;
+        self.writer = Some(Writer {
+            tree,
+            db,
+            folder,
+            file,
+            cost: 0,
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+        });
         self.building = true;
         Ok(())
     }
@@ -258,7 +305,9 @@ impl Table for SledTable {
     fn abandon(&mut self) {
         if let Some(writer) = self.writer.take() {
             // After an error sled may block for ever on a failed write. Close it on a thread that is not joined.
-            let closing = thread::Builder::new().name("table-close".to_owned()).spawn(|| drop(writer));
+            let closing = thread::Builder::new()
+                .name("table-close".to_owned())
+                .spawn(|| drop(writer));
             if let Err(error) = closing {
                 tracing::warn!(%error, "cannot close a failed table properly");
             }
@@ -274,14 +323,20 @@ impl Table for SledTable {
             return Ok(Some(value.clone()));
         }
         let value = guarded("reading", &writer.folder, || writer.tree.get(key))?;
-        Ok(value.filter(|value| !value.is_empty()).map(|value| value.to_vec()))
+        Ok(value
+            .filter(|value| !value.is_empty())
+            .map(|value| value.to_vec()))
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let writer = self.writer.as_mut().ok_or(Error::Closed)?;
         writer.waiting_bytes += value.len();
         writer.waiting.insert(key.to_vec(), value.to_vec());
-        if writer.waiting_bytes > WAITING_BYTES_MAX { self.set_waiting() } else { Ok(()) }
+        if writer.waiting_bytes > WAITING_BYTES_MAX {
+            self.set_waiting()
+        } else {
+            Ok(())
+        }
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<(), Error> {
@@ -308,8 +363,13 @@ impl Drop for SledTable {
 /// sled creates its files with the process's umask.
 fn make_private(folder: &Path) -> Result<(), Error> {
     for path in entries(folder)? {
-        let mode = if path.is_dir() { FOLDER_MODE } else { FILE_MODE };
-        fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(at("protecting", &path))?;
+        let mode = if path.is_dir() {
+            FOLDER_MODE
+        } else {
+            FILE_MODE
+        };
+        fs::set_permissions(&path, Permissions::from_mode(mode))
+            .map_err(at("protecting", &path))?;
     }
     Ok(())
 }
@@ -321,14 +381,24 @@ struct SledScan {
 
 impl Scan for SledScan {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
-        let mut index = if candidate == UNVERIFIED { self.file.outline()? } else { self.file.index(None)? };
+        let mut index = if candidate == UNVERIFIED {
+            self.file.outline()?
+        } else {
+            self.file.index(None)?
+        };
         if (1..UNVERIFIED).contains(&candidate) {
             // Without the messages after a tear.
-            let Some(tear) = index.tears().get(candidate - 1).copied() else { return Ok(false) };
+            let Some(tear) = index.tears().get(candidate - 1).copied() else {
+                return Ok(false);
+            };
             index = self.file.index(Some(tear))?;
         }
         self.file.for_each(&index, TREE, &mut |key, value, at| {
-            if value.is_empty() { ControlFlow::Continue(()) } else { each(key, value, at) }
+            if value.is_empty() {
+                ControlFlow::Continue(())
+            } else {
+                each(key, value, at)
+            }
         })?;
         Ok(true)
     }
@@ -338,23 +408,38 @@ impl Scan for SledScan {
     }
 
     fn each_readable(&self, each: &mut ShowPair<'_>) -> Result<(), Error> {
-        self.file.for_each_leaf_entry(&mut |key, value, _| each(key, value, None)).map(drop)
+        self.file
+            .for_each_leaf_entry(&mut |key, value, _| each(key, value, None))
+            .map(drop)
     }
 }
 
 /// Calls sled, which may panic instead of returning an error.
-fn guarded<T>(doing: &'static str, folder: &Path, call: impl FnOnce() -> sled::Result<T>) -> Result<T, Error> {
+fn guarded<T>(
+    doing: &'static str,
+    folder: &Path,
+    call: impl FnOnce() -> sled::Result<T>,
+) -> Result<T, Error> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(sled::Error::Io(why))) => Err(at(doing, folder)(why)),
-        Ok(Err(why @ sled::Error::Corruption { .. })) => Err(Error::damaged(folder.display(), why.to_string())),
+        Ok(Err(why @ sled::Error::Corruption { .. })) => {
+            Err(Error::damaged(folder.display(), why.to_string()))
+        }
         Ok(Err(
-            why @ (sled::Error::CollectionNotFound(_) | sled::Error::Unsupported(_) | sled::Error::ReportableBug(_)),
+            why @ (sled::Error::CollectionNotFound(_)
+            | sled::Error::Unsupported(_)
+            | sled::Error::ReportableBug(_)),
         )) => Err(at(doing, folder)(io::Error::other(why))),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-            Err(Error::damaged(folder.display(), format!("sled panicked while {doing}: {text}")))
+            let text = text
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no reason given");
+            Err(Error::damaged(
+                folder.display(),
+                format!("sled panicked while {doing}: {text}"),
+            ))
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Which replies answer which command. Every command may be refused.
 
 use windlass_engine::{
-    ClientCommand, Command, JobCommand, LeaseCommand, Query, QueueCommand, Reply, ScheduleCommand, TakeCommand,
-    WorkerCommand,
+    ClientCommand, Command, JobCommand, LeaseCommand, Query, QueueCommand, Reply, ScheduleCommand,
+    TakeCommand, WorkerCommand,
 };
 
 /// Whether this reply answers the command.
@@ -15,12 +15,18 @@ pub fn is_answered_by(command: &Command, reply: &Reply) -> bool {
             |reply| matches!(reply, Reply::Pushed { .. })
         }
         Command::Job(JobCommand::Collect { .. }) => |reply| matches!(reply, Reply::Counted { .. }),
-        Command::Take(TakeCommand::Take(_)) => |reply| matches!(reply, Reply::Taken(_) | Reply::Empty),
+        Command::Take(TakeCommand::Take(_)) => {
+            |reply| matches!(reply, Reply::Taken(_) | Reply::Empty)
+        }
         Command::Client(_) | Command::Claim(_) | Command::Take(_) => |_| false,
         Command::Lease(LeaseCommand::Finish { .. }) => |reply| matches!(reply, Reply::Finished(_)),
         Command::Lease(LeaseCommand::Fail { .. }) => |reply| matches!(reply, Reply::Failed { .. }),
-        Command::Queue(QueueCommand::Remove { .. }) => |reply| matches!(reply, Reply::Done | Reply::Mutated { .. }),
-        Command::Schedule(ScheduleCommand::Set(_)) => |reply| matches!(reply, Reply::ScheduleSet { .. }),
+        Command::Queue(QueueCommand::Remove { .. }) => {
+            |reply| matches!(reply, Reply::Done | Reply::Mutated { .. })
+        }
+        Command::Schedule(ScheduleCommand::Set(_)) => {
+            |reply| matches!(reply, Reply::ScheduleSet { .. })
+        }
         Command::Worker(WorkerCommand::Beat { .. }) => |reply| matches!(reply, Reply::Beaten(_)),
         Command::Bulk(_) => |reply| matches!(reply, Reply::Mutated { .. }),
         Command::Query(query) => answer(query),

@@ -28,15 +28,29 @@ struct Day {
 }
 
 impl Day {
-    const FIRST: Self = Self { number: 0, year: 1970, month: 1, day: 1, weekday: 4 };
+    const FIRST: Self = Self {
+        number: 0,
+        year: 1970,
+        month: 1,
+        day: 1,
+        weekday: 4,
+    };
 
     /// The day with this number.
     const fn numbered(number: u64) -> Self {
         let cycles = number / CYCLE_DAYS;
-        let mut day = Self { number: cycles * CYCLE_DAYS, year: 1970 + cycles * CYCLE_YEARS, ..Self::FIRST };
+        let mut day = Self {
+            number: cycles * CYCLE_DAYS,
+            year: 1970 + cycles * CYCLE_YEARS,
+            ..Self::FIRST
+        };
         while day.number < number {
             let left = number - day.number;
-            day = if left >= 31 { day.next_month() } else { day.tomorrow() };
+            day = if left >= 31 {
+                day.next_month()
+            } else {
+                day.tomorrow()
+            };
         }
         day
     }
@@ -54,7 +68,8 @@ impl Day {
     }
 
     const fn month_days(self) -> u32 {
-        let leap = self.year.is_multiple_of(4) && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
+        let leap = self.year.is_multiple_of(4)
+            && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
         match self.month {
             4 | 6 | 9 | 11 => 30,
             2 if leap => 29,
@@ -71,17 +86,31 @@ impl Day {
         if month > 12 {
             (year, month) = (year + 1, 1);
         }
-        Self { number: self.number + 1, year, month, day, weekday: (self.weekday + 1) % 7 }
+        Self {
+            number: self.number + 1,
+            year,
+            month,
+            day,
+            weekday: (self.weekday + 1) % 7,
+        }
     }
 
     fn fits(self, cron: &Cron) -> bool {
         let last = self.day == self.month_days();
         let by_day = cron.days >> self.day & 1 == 1 || (last && cron.days & 1 == 1);
-        let earlier = (1..self.day).filter(|day| (self.day - day).is_multiple_of(7)).count();
-        let later = (self.day + 1..=self.month_days()).filter(|day| (day - self.day).is_multiple_of(7)).count();
+        let earlier = (1..self.day)
+            .filter(|day| (self.day - day).is_multiple_of(7))
+            .count();
+        let later = (self.day + 1..=self.month_days())
+            .filter(|day| (day - self.day).is_multiple_of(7))
+            .count();
         let is_nth = |nth: usize| cron.weekdays >> (7 * nth) >> self.weekday & 1 == 1;
         let by_weekday = is_nth(earlier) || (later == 0 && is_nth(5));
-        let fits = if cron.either_day { by_day || by_weekday } else { by_day && by_weekday };
+        let fits = if cron.either_day {
+            by_day || by_weekday
+        } else {
+            by_day && by_weekday
+        };
         fits && cron.months >> self.month & 1 == 1
     }
 }
@@ -106,8 +135,11 @@ pub fn next_after(cron: &Cron, time: Timestamp, years: u64) -> Option<Timestamp>
                 cron.hours >> hour & 1 == 1 && cron.minutes >> minute & 1 == 1
             });
             let begins = minutes.map(|minute| (day.number * DAY_MINUTES + minute) * MINUTE_MS);
-            let seconds: Vec<u64> = (0..60).filter(|second| cron.seconds >> second & 1 == 1).collect();
-            let mut moments = begins.flat_map(|begin| seconds.iter().map(move |s| Timestamp(begin + s * 1_000)));
+            let seconds: Vec<u64> = (0..60)
+                .filter(|second| cron.seconds >> second & 1 == 1)
+                .collect();
+            let mut moments =
+                begins.flat_map(|begin| seconds.iter().map(move |s| Timestamp(begin + s * 1_000)));
             if let Some(at) = moments.find(|at| *at > time) {
                 return Some(at);
             }
@@ -128,7 +160,8 @@ struct Clocks<'a> {
 
 impl Clocks<'_> {
     fn offset(&self, time: i64) -> i64 {
-        jiff::Timestamp::from_second(time).map_or(0, |time| self.rules.to_offset(time).seconds().into())
+        jiff::Timestamp::from_second(time)
+            .map_or(0, |time| self.rules.to_offset(time).seconds().into())
     }
 
     fn shown(&self, time: i64) -> i64 {
@@ -141,9 +174,17 @@ impl Clocks<'_> {
 
     /// Whether a local minute matches.
     fn fits(&self, shown: i64) -> bool {
-        let (day, minute) = (shown.div_euclid(86_400) - self.first_day, shown.rem_euclid(86_400) / MINUTE_S);
-        let day = usize::try_from(day).ok().and_then(|day| self.days.get(day)).copied().unwrap_or_default();
-        day && self.cron.hours >> (minute / 60) & 1 == 1 && self.cron.minutes >> (minute % 60) & 1 == 1
+        let (day, minute) = (
+            shown.div_euclid(86_400) - self.first_day,
+            shown.rem_euclid(86_400) / MINUTE_S,
+        );
+        let day = usize::try_from(day)
+            .ok()
+            .and_then(|day| self.days.get(day))
+            .copied()
+            .unwrap_or_default();
+        day && self.cron.hours >> (minute / 60) & 1 == 1
+            && self.cron.minutes >> (minute % 60) & 1 == 1
     }
 
     /// Whether the local time at `time` has occurred before.
@@ -154,7 +195,9 @@ impl Clocks<'_> {
     /// Whether clocks skip a matching minute at `time`.
     fn leaves_out(&self, time: i64) -> bool {
         let from = self.shown(time - MINUTE_S) + MINUTE_S;
-        (from..self.shown(time)).step_by(60).any(|shown| self.fits(shown))
+        (from..self.shown(time))
+            .step_by(60)
+            .any(|shown| self.fits(shown))
     }
 }
 
@@ -174,15 +217,23 @@ pub fn next_in_zone(cron: &Cron, zone: Zone, time: Timestamp) -> Option<Timestam
         days.push(day.fits(cron));
         day = day.tomorrow();
     }
-    let clocks = Clocks { cron, rules, first_day, days };
+    let clocks = Clocks {
+        cron,
+        rules,
+        first_day,
+        days,
+    };
     let now = i64::try_from(time.0 / 1_000).ok()?;
     let begin = now - now % MINUTE_S;
     let minutes = (0..).map(|n| begin + n * MINUTE_S).take(ZONE_DAYS * 1_440);
     let mut moments = minutes.flat_map(|minute| {
         let left_out = !clocks.is_hourly() && clocks.leaves_out(minute);
-        let fits = clocks.fits(clocks.shown(minute)) && (clocks.is_hourly() || !clocks.shows_again(minute));
+        let fits = clocks.fits(clocks.shown(minute))
+            && (clocks.is_hourly() || !clocks.shows_again(minute));
         (0..MINUTE_S)
-            .filter(move |second| (left_out && *second == 0) || (fits && cron.seconds >> second & 1 == 1))
+            .filter(move |second| {
+                (left_out && *second == 0) || (fits && cron.seconds >> second & 1 == 1)
+            })
             .map(move |second| minute + second)
     });
     let found = moments.find(|moment| *moment > now)?;

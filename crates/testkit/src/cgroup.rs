@@ -26,7 +26,12 @@ impl MemoryGroup {
         let root = Path::new("/sys/fs/cgroup");
         let name = format!("{name}-{}", std::process::id());
         if root.join("memory/memory.limit_in_bytes").exists() {
-            return Self::make(root.join("memory").join(name), Version::One, "memory.limit_in_bytes", bytes);
+            return Self::make(
+                root.join("memory").join(name),
+                Version::One,
+                "memory.limit_in_bytes",
+                bytes,
+            );
         }
         // Children get the controller only on request.
         let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
@@ -38,7 +43,11 @@ impl MemoryGroup {
         let group = Self { path, version };
         fs::write(group.path.join(limit), bytes.to_string()).ok()?;
         // Memory beyond the limit must not go to swap. Without swap, these files may be missing.
-        let swap = if version == Version::One { "memory.swappiness" } else { "memory.swap.max" };
+        let swap = if version == Version::One {
+            "memory.swappiness"
+        } else {
+            "memory.swap.max"
+        };
         let _ = fs::write(group.path.join(swap), "0");
         Some(group)
     }
@@ -46,23 +55,40 @@ impl MemoryGroup {
     /// The command line that runs another program in the group, in the same process.
     pub(crate) fn enter(&self) -> Vec<String> {
         let script = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
-        ["sh", "-c", script].map(str::to_owned).into_iter().chain([self.path.display().to_string()]).collect()
+        ["sh", "-c", script]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([self.path.display().to_string()])
+            .collect()
     }
 
     /// How many of its processes the kernel has killed for exceeding the limit.
     #[must_use]
     pub fn kills(&self) -> u64 {
-        let file = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };
+        let file = if self.version == Version::One {
+            "memory.oom_control"
+        } else {
+            "memory.events"
+        };
         let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
         let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        kills.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
+        kills
+            .and_then(|count| count.trim().parse().ok())
+            .unwrap_or_default()
     }
 
     /// The group's peak memory use, page cache included; 0 if the system does not report it.
     #[must_use]
     pub fn peak(&self) -> u64 {
-        let file = if self.version == Version::One { "memory.max_usage_in_bytes" } else { "memory.peak" };
-        fs::read_to_string(self.path.join(file)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
+        let file = if self.version == Version::One {
+            "memory.max_usage_in_bytes"
+        } else {
+            "memory.peak"
+        };
+        fs::read_to_string(self.path.join(file))
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or_default()
     }
 }
 

@@ -22,7 +22,13 @@ impl Machine {
         const LONG_MS: u64 = 1_000_000_000;
         let keeper = Timekeeper::start(&Clock::default(), 1, LONG_MS, wall);
         let wall_ms = wall.0.cast_signed().saturating_sub_unsigned(LONG_MS);
-        Self { passed_ms: LONG_MS, boot: 1, booted_at_ms: 0, wall_ms, keeper }
+        Self {
+            passed_ms: LONG_MS,
+            boot: 1,
+            booted_at_ms: 0,
+            wall_ms,
+            keeper,
+        }
     }
 
     /// Physical time since an arbitrary moment long ago, in milliseconds.

@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const START_PATIENCE: Duration = Duration::from_secs(240);
 
 /// The section of a configuration that turns EventMQ off.
-pub const EVENTMQ_OFF: &str = "[eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
+pub const EVENTMQ_OFF: &str =
+    "[eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
 
 /// The section of a configuration that serves each of EventMQ's roles on a free loopback port.
 const EVENTMQ_ON: &str = "[eventmq]\nlisten = [\"127.0.0.1:0\"]\nadmin_listen = [\"127.0.0.1:0\"]\n\
@@ -78,7 +79,13 @@ impl Plan {
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>, dir: &Path) -> Self {
         let config = format!("data_dir = {:?}\n", dir.join("data"));
-        Self { binary: binary.into(), dir: dir.to_owned(), config, has_http: true, way: Way::default() }
+        Self {
+            binary: binary.into(),
+            dir: dir.to_owned(),
+            config,
+            has_http: true,
+            way: Way::default(),
+        }
     }
 
     /// Adds top-level keys, as TOML.
@@ -164,13 +171,17 @@ impl Plan {
             .filter(|name| *name != "eventmq")
             .filter(is_unset)
             .filter(known);
-        let mut defaults: String = unset.map(|it| format!("[{it}]\nlisten = [\"127.0.0.1:0\"]\n")).collect();
+        let mut defaults: String = unset
+            .map(|it| format!("[{it}]\nlisten = [\"127.0.0.1:0\"]\n"))
+            .collect();
         if is_unset(&"eventmq") {
             defaults.push_str(EVENTMQ_OFF);
         }
         let config = format!("{}{defaults}", self.config);
         match std::env::var(THROUGH_EDGE) {
-            Ok(url) if is_unset(&"postgres") && self.way.options.is_empty() => self.start_through_edge(&config, &url),
+            Ok(url) if is_unset(&"postgres") && self.way.options.is_empty() => {
+                self.start_through_edge(&config, &url)
+            }
             Ok(_) | Err(_) => Daemon::start_with(self.binary, path, &config, self.way),
         }
     }
@@ -178,7 +189,11 @@ impl Plan {
     /// Starts a daemon that leads, whose addresses no client knows, and then the planned one.
     fn start_through_edge(self, config: &str, url: &str) -> Daemon {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let schema = format!("t{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let schema = format!(
+            "t{}_{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
         let one_of_two = || {
             let port = free_port();
             format!(
@@ -189,13 +204,29 @@ impl Plan {
         let leaders = one_of_two().replacen(&data, &format!("{:?}", self.dir.join("leader")), 1);
         let mut way = self.way.clone();
         let off = ["http.listen", "eventmq.listen"];
-        let more = ["eventmq.admin_listen", "eventmq.publish_listen", "eventmq.subscribe_listen"];
+        let more = [
+            "eventmq.admin_listen",
+            "eventmq.publish_listen",
+            "eventmq.subscribe_listen",
+        ];
         let off = off.into_iter().chain(more).map(|key| format!("{key}=[]"));
-        let others = ["gearman", "faktory", "spiderq"].map(|it| format!("{it}.listen=[\"127.0.0.1:0\"]"));
-        way.options.extend(off.chain(others).flat_map(|it| ["--set".to_owned(), it]));
-        let leader = Daemon::start_with(self.binary.clone(), self.dir.join("leader.toml"), &leaders, way);
+        let others =
+            ["gearman", "faktory", "spiderq"].map(|it| format!("{it}.listen=[\"127.0.0.1:0\"]"));
+        way.options
+            .extend(off.chain(others).flat_map(|it| ["--set".to_owned(), it]));
+        let leader = Daemon::start_with(
+            self.binary.clone(),
+            self.dir.join("leader.toml"),
+            &leaders,
+            way,
+        );
         leader.wait_for("this daemon leads");
-        let mut edge = Daemon::start_with(self.binary, self.dir.join("windlass.toml"), &one_of_two(), self.way);
+        let mut edge = Daemon::start_with(
+            self.binary,
+            self.dir.join("windlass.toml"),
+            &one_of_two(),
+            self.way,
+        );
         edge.wait_for("linked to the leader");
         edge.leader = Some(Box::new(leader));
         edge
@@ -213,7 +244,9 @@ pub fn free_port() -> u16 {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 20_000;
     for _ in 0..COUNT {
-        let number = std::process::id().wrapping_mul(97).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let number = std::process::id()
+            .wrapping_mul(97)
+            .wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(FIRST + number % COUNT).unwrap_or_default();
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
@@ -222,7 +255,11 @@ pub fn free_port() -> u16 {
     panic!("no free port");
 }
 
-#[expect(clippy::expect_used, clippy::panic, reason = "this is a test's tool: a panic is how it reports")]
+#[expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "this is a test's tool: a panic is how it reports"
+)]
 impl Daemon {
     fn start_with(binary: PathBuf, path: PathBuf, config: &str, way: Way) -> Self {
         std::fs::write(&path, config).expect("write the configuration");
@@ -232,27 +269,53 @@ impl Daemon {
     fn wait_for(&self, text: &str) {
         let end = Instant::now() + PATIENCE;
         while !self.log_text().contains(text) {
-            assert!(Instant::now() < end, "not logged: {text}\n{}", self.log_text());
+            assert!(
+                Instant::now() < end,
+                "not logged: {text}\n{}",
+                self.log_text()
+            );
             thread::sleep(Duration::from_millis(5));
         }
     }
 
     fn start(binary: PathBuf, config: PathBuf, way: Way) -> Self {
         let mut command = way.command(&binary);
-        command.arg("serve").arg("-c").arg(&config).args(["--log-format", "json"]).args(&way.options);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|e| panic!("cannot start {}: {e}", binary.display()));
+        command
+            .arg("serve")
+            .arg("-c")
+            .arg(&config)
+            .args(["--log-format", "json"])
+            .args(&way.options);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {}: {e}", binary.display()));
         let log = Arc::new(Mutex::new(Vec::new()));
         let (sender, receiver) = channel();
         let stderr = child.stderr.take().expect("stderr is piped");
         let lines = Arc::clone(&log);
         let reader = thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
+                lines
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(line.clone());
                 let _ = sender.send(line);
             }
         });
-        let mut daemon = Self { leader: None, child, config, binary, way, listening: Vec::new(), log, reader };
+        let mut daemon = Self {
+            leader: None,
+            child,
+            config,
+            binary,
+            way,
+            listening: Vec::new(),
+            log,
+            reader,
+        };
         daemon.wait_until_it_listens(&receiver);
         daemon
     }
@@ -267,8 +330,12 @@ impl Daemon {
                         self.listening.push(found);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => panic!("the daemon does not listen:\n{}", self.log_text()),
-                Err(RecvTimeoutError::Disconnected) => panic!("the daemon stopped:\n{}", self.log_text()),
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("the daemon does not listen:\n{}", self.log_text())
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("the daemon stopped:\n{}", self.log_text())
+                }
             }
         }
     }
@@ -281,14 +348,18 @@ impl Daemon {
     pub fn address(&self, protocol: &str) -> SocketAddr {
         let found = self.listening.iter().find(|(name, _)| name == protocol);
         let (_, address) = found.unwrap_or_else(|| panic!("{protocol} is not served"));
-        address.parse().unwrap_or_else(|_| panic!("{protocol} is served at {address}"))
+        address
+            .parse()
+            .unwrap_or_else(|_| panic!("{protocol} is served at {address}"))
     }
 
     /// All TCP addresses of a protocol, in the order of its listeners.
     #[must_use]
     pub fn addresses(&self, protocol: &str) -> Vec<SocketAddr> {
         let served = self.listening.iter().filter(|(name, _)| name == protocol);
-        served.filter_map(|(_, address)| address.parse().ok()).collect()
+        served
+            .filter_map(|(_, address)| address.parse().ok())
+            .collect()
     }
 
     /// `kill -9` without a warning.
@@ -327,7 +398,10 @@ impl Daemon {
     /// # Panics
     /// If it cannot be sent.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        let sent = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.child.id().to_string())
+            .status();
         assert!(sent.expect("run kill").success(), "kill -{name}");
     }
 
@@ -350,8 +424,15 @@ impl Daemon {
     /// The log so far, behind that of the daemon that leads.
     #[must_use]
     pub fn log_text(&self) -> String {
-        let own = self.log.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-        self.leader.as_ref().map_or_else(|| own.clone(), |leader| format!("{}\n{own}", leader.log_text()))
+        let own = self
+            .log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .join("\n");
+        self.leader.as_ref().map_or_else(
+            || own.clone(),
+            |leader| format!("{}\n{own}", leader.log_text()),
+        )
     }
 
     /// The daemon's peak memory in bytes, without page cache.
@@ -360,9 +441,14 @@ impl Daemon {
     /// If it does not run any more.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("look at the daemon");
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-        kib.and_then(|kib| kib.trim().parse::<u64>().ok()).expect("its memory") * 1024
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .expect("look at the daemon");
+        let kib = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        kib.and_then(|kib| kib.trim().parse::<u64>().ok())
+            .expect("its memory")
+            * 1024
     }
 
     /// Its process id.

@@ -20,7 +20,11 @@ pub struct SmallDisk {
     is_root: bool,
 }
 
-#[expect(clippy::expect_used, clippy::panic, reason = "this is a test's tool: a panic is how it reports")]
+#[expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "this is a test's tool: a panic is how it reports"
+)]
 impl SmallDisk {
     /// A disk of `size_mib` MiB in a new, empty directory at `path`.
     ///
@@ -30,31 +34,60 @@ impl SmallDisk {
     pub fn new(path: &Path, size_mib: u32) -> Self {
         const SCRIPT: &str = r#"mount -t tmpfs -o "size=$1m,mode=700" disk "$0" && echo there && exec sleep infinity"#;
         fs::create_dir_all(path).expect("make a folder for the disk");
-        let is_root = fs::metadata("/proc/self").expect("look at this process").uid() == 0;
+        let is_root = fs::metadata("/proc/self")
+            .expect("look at this process")
+            .uid()
+            == 0;
         let mut command = Command::new("unshare");
-        command.arg(if is_root { "-m" } else { "-rm" }).args(["sh", "-c", SCRIPT]).arg(path).arg(size_mib.to_string());
-        let mut holder = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("run unshare");
+        command
+            .arg(if is_root { "-m" } else { "-rm" })
+            .args(["sh", "-c", SCRIPT])
+            .arg(path)
+            .arg(size_mib.to_string());
+        let mut holder = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("run unshare");
         let mut line = String::new();
-        let said = BufReader::new(holder.stdout.take().expect("its output is piped")).read_line(&mut line);
+        let said =
+            BufReader::new(holder.stdout.take().expect("its output is piped")).read_line(&mut line);
         if said.is_err() || line.trim() != "there" {
             let _ = holder.kill();
-            panic!("a file system cannot be mounted in a namespace here: these tests need that (see `man unshare`)");
+            panic!(
+                "a file system cannot be mounted in a namespace here: these tests need that (see `man unshare`)"
+            );
         }
-        Self { holder, path: path.to_owned(), is_root }
+        Self {
+            holder,
+            path: path.to_owned(),
+            is_root,
+        }
     }
 
     /// The command line that runs another program in the disk's namespace.
     pub(crate) fn enter(&self) -> Vec<String> {
         let pid = self.holder.id().to_string();
-        let users: &[&str] = if self.is_root { &[] } else { &["-U", "--preserve-credentials"] };
-        ["nsenter", "-t", &pid, "-m"].iter().chain(users).map(|word| (*word).to_owned()).collect()
+        let users: &[&str] = if self.is_root {
+            &[]
+        } else {
+            &["-U", "--preserve-credentials"]
+        };
+        ["nsenter", "-t", &pid, "-m"]
+            .iter()
+            .chain(users)
+            .map(|word| (*word).to_owned())
+            .collect()
     }
 
     /// The path of the disk from outside its namespace.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         let inside = self.path.strip_prefix("/").unwrap_or(&self.path);
-        Path::new("/proc").join(self.holder.id().to_string()).join("root").join(inside)
+        Path::new("/proc")
+            .join(self.holder.id().to_string())
+            .join("root")
+            .join(inside)
     }
 
     /// Fills it to the last block.
@@ -85,7 +118,11 @@ impl SmallDisk {
 
     fn ballast(&self) -> File {
         let mut options = OpenOptions::new();
-        options.append(true).create(true).open(self.path().join(BALLAST)).expect("open the ballast")
+        options
+            .append(true)
+            .create(true)
+            .open(self.path().join(BALLAST))
+            .expect("open the ballast")
     }
 }
 

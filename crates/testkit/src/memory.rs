@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobReader, Limits, Refusal, Reply, Rights,
-    Tag, Timestamp,
+    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobReader, Limits,
+    Refusal, Reply, Rights, Tag, Timestamp,
 };
 use windlass_session::{Item, Outbox, Reason, Session, Stop};
 
@@ -94,12 +94,20 @@ impl MemoryHub {
     }
 
     /// Opens a connection that may do no more than this.
-    pub fn open_with(&mut self, rights: Rights, greet: impl FnOnce(ClientInfo) -> Box<dyn Session>) -> ClientId {
+    pub fn open_with(
+        &mut self,
+        rights: Rights,
+        greet: impl FnOnce(ClientInfo) -> Box<dyn Session>,
+    ) -> ClientId {
         let client = ClientId(self.next_client);
         let number = u32::try_from(self.next_client).unwrap_or(u32::MAX);
         self.next_client += 1;
         let mut peer = Peer {
-            session: greet(ClientInfo { address: "127.0.0.1".into(), protocol: None, number }),
+            session: greet(ClientInfo {
+                address: "127.0.0.1".into(),
+                protocol: None,
+                number,
+            }),
             input: BytesMut::new(),
             output: BytesMut::new(),
             outbox: Outbox::new(client).with_rights(rights),
@@ -116,15 +124,19 @@ impl MemoryHub {
     /// Delivers bytes from a peer and processes all their consequences, for all connections.
     pub fn send(&mut self, client: ClientId, bytes: &[u8]) {
         let now = self.context.now;
-        let Some(peer) = self.open_peer(client) else { return };
+        let Some(peer) = self.open_peer(client) else {
+            return;
+        };
         peer.input.extend_from_slice(bytes);
-        peer.session.on_bytes(now, &mut peer.input, &mut peer.outbox);
+        peer.session
+            .on_bytes(now, &mut peer.input, &mut peer.outbox);
         self.settle(client);
     }
 
     /// Applies a command of no connection and processes all its consequences.
     pub fn command(&mut self, command: impl Into<Command>) {
-        self.engine.apply(NOBODY, Tag::NONE, command, &mut self.context);
+        self.engine
+            .apply(NOBODY, Tag::NONE, command, &mut self.context);
         self.post(NOBODY, VecDeque::new());
         self.settle_all();
     }
@@ -132,7 +144,9 @@ impl MemoryHub {
     /// A peer closes its sending side and continues to receive.
     pub fn half_close(&mut self, client: ClientId) {
         let now = self.context.now;
-        let Some(peer) = self.open_peer(client) else { return };
+        let Some(peer) = self.open_peer(client) else {
+            return;
+        };
         peer.session.on_eof(now, &mut peer.outbox);
         self.settle(client);
     }
@@ -145,7 +159,10 @@ impl MemoryHub {
 
     /// Takes the output for a peer.
     pub fn take_output(&mut self, client: ClientId) -> BytesMut {
-        self.peers.get_mut(&client).map(|peer| peer.output.split()).unwrap_or_default()
+        self.peers
+            .get_mut(&client)
+            .map(|peer| peer.output.split())
+            .unwrap_or_default()
     }
 
     /// Why a connection is no longer open.
@@ -167,7 +184,10 @@ impl MemoryHub {
             self.context.now = self.context.now.max(due);
             self.tick();
             let now = self.context.now;
-            assert!(self.next_deadline().is_none_or(|next| next > now), "due at {due:?} and still due after that");
+            assert!(
+                self.next_deadline().is_none_or(|next| next > now),
+                "due at {due:?} and still due after that"
+            );
         }
         self.context.now = target;
     }
@@ -181,15 +201,24 @@ impl MemoryHub {
     // ---- time ------------------------------------------------------------------------------------------------------
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let open = self.peers.values().filter(|peer| peer.ended.is_none() && peer.ending.is_none());
-        open.filter_map(|peer| peer.session.next_deadline()).chain(self.engine.next_deadline()).min()
+        let open = self
+            .peers
+            .values()
+            .filter(|peer| peer.ended.is_none() && peer.ending.is_none());
+        open.filter_map(|peer| peer.session.next_deadline())
+            .chain(self.engine.next_deadline())
+            .min()
     }
 
     fn tick(&mut self) {
         let now = self.context.now;
         self.engine.tick(&mut self.context);
         self.post(NOBODY, VecDeque::new());
-        for peer in self.peers.values_mut().filter(|peer| peer.ended.is_none() && peer.ending.is_none()) {
+        for peer in self
+            .peers
+            .values_mut()
+            .filter(|peer| peer.ended.is_none() && peer.ending.is_none())
+        {
             if peer.session.next_deadline().is_some_and(|due| due <= now) {
                 peer.session.on_tick(now, &mut peer.outbox);
             }
@@ -200,7 +229,9 @@ impl MemoryHub {
     // ---- the driver ------------------------------------------------------------------------------------------------
 
     fn open_peer(&mut self, client: ClientId) -> Option<&mut Peer> {
-        self.peers.get_mut(&client).filter(|peer| peer.ended.is_none() && peer.ending.is_none())
+        self.peers
+            .get_mut(&client)
+            .filter(|peer| peer.ended.is_none() && peer.ending.is_none())
     }
 
     /// Processes one connection completely, then all connections with new mail.
@@ -210,12 +241,22 @@ impl MemoryHub {
     }
 
     fn settle_all(&mut self) {
-        let busy = |peer: &Peer| peer.ended.is_none() && !(peer.mail.is_empty() && peer.outbox.is_empty());
-        while let Some(client) = self.peers.iter().find(|(_, peer)| busy(peer)).map(|(client, _)| *client) {
+        let busy =
+            |peer: &Peer| peer.ended.is_none() && !(peer.mail.is_empty() && peer.outbox.is_empty());
+        while let Some(client) = self
+            .peers
+            .iter()
+            .find(|(_, peer)| busy(peer))
+            .map(|(client, _)| *client)
+        {
             self.settle_one(client);
         }
         let stops = self.stop == Some(Stop::Now)
-            || self.stop.is_some() && self.engine.work_left(ClientId::default().daemon()).is_at_rest;
+            || self.stop.is_some()
+                && self
+                    .engine
+                    .work_left(ClientId::default().daemon())
+                    .is_at_rest;
         if stops && let Some(client) = self.first_open() {
             self.shut_down(client);
             self.settle(client);
@@ -223,13 +264,18 @@ impl MemoryHub {
     }
 
     fn first_open(&self) -> Option<ClientId> {
-        self.peers.iter().find(|(_, peer)| peer.ended.is_none() && peer.ending.is_none()).map(|(client, _)| *client)
+        self.peers
+            .iter()
+            .find(|(_, peer)| peer.ended.is_none() && peer.ending.is_none())
+            .map(|(client, _)| *client)
     }
 
     /// Final processing of one connection when the daemon stops.
     fn shut_down(&mut self, client: ClientId) {
         let now = self.context.now;
-        let Some(peer) = self.open_peer(client) else { return };
+        let Some(peer) = self.open_peer(client) else {
+            return;
+        };
         peer.session.on_shutdown(now, &mut peer.outbox);
         peer.outbox.hang_up(Reason::Shutdown);
     }
@@ -241,7 +287,9 @@ impl MemoryHub {
                 break;
             }
         }
-        let Some(peer) = self.peers.get_mut(&client) else { return };
+        let Some(peer) = self.peers.get_mut(&client) else {
+            return;
+        };
         if let Some(reason) = peer.ending.take() {
             self.finish(client, reason);
         }
@@ -249,13 +297,17 @@ impl MemoryHub {
 
     /// Applies everything in a connection's outbox, in order.
     fn visit(&mut self, client: ClientId) {
-        let Some(peer) = self.peers.get_mut(&client) else { return };
+        let Some(peer) = self.peers.get_mut(&client) else {
+            return;
+        };
         peer.heed();
         self.stop = self.stop.max(peer.outbox.take_stop());
         let (mut words, mut published) = (VecDeque::new(), Vec::new());
         for item in peer.outbox.drain() {
             match item {
-                Item::Command(tag, command) => self.engine.apply(client, tag, command, &mut self.context),
+                Item::Command(tag, command) => {
+                    self.engine.apply(client, tag, command, &mut self.context)
+                }
                 Item::Forbidden(tag) => {
                     let refused = Event::Reply(tag, Reply::Refused(Refusal::NotPermitted));
                     self.context.events.push((client, refused));
@@ -265,7 +317,8 @@ impl MemoryHub {
             }
         }
         for (to, bytes) in published {
-            to.into_iter().for_each(|client| deliver(&mut self.peers, client, Mail::Bytes(bytes.clone())));
+            to.into_iter()
+                .for_each(|client| deliver(&mut self.peers, client, Mail::Bytes(bytes.clone())));
         }
         self.post(client, words);
     }
@@ -276,21 +329,28 @@ impl MemoryHub {
         for (index, (client, event)) in self.context.events.drain(..).enumerate() {
             while words.front().is_some_and(|(place, _)| *place <= index) {
                 let said = words.pop_front();
-                said.into_iter().for_each(|(_, bytes)| deliver(&mut self.peers, speaker, Mail::Bytes(bytes)));
+                said.into_iter()
+                    .for_each(|(_, bytes)| deliver(&mut self.peers, speaker, Mail::Bytes(bytes)));
             }
             deliver(&mut self.peers, client, Mail::Event(event));
         }
-        words.into_iter().for_each(|(_, bytes)| deliver(&mut self.peers, speaker, Mail::Bytes(bytes)));
+        words
+            .into_iter()
+            .for_each(|(_, bytes)| deliver(&mut self.peers, speaker, Mail::Bytes(bytes)));
     }
 
     /// Passes its mail to the session. Returns whether there was any.
     fn read_mail(&mut self, client: ClientId) -> bool {
         let now = self.context.now;
-        let Some(peer) = self.peers.get_mut(&client) else { return false };
+        let Some(peer) = self.peers.get_mut(&client) else {
+            return false;
+        };
         let mail = std::mem::take(&mut peer.mail);
         let any = !mail.is_empty();
         for mail in mail {
-            let Some(peer) = self.peers.get_mut(&client) else { return any };
+            let Some(peer) = self.peers.get_mut(&client) else {
+                return any;
+            };
             match mail {
                 Mail::Bytes(bytes) => peer.say(&bytes),
                 Mail::Event(event) => {
@@ -309,19 +369,29 @@ impl MemoryHub {
     /// Resumes a session that left input unprocessed. Returns whether it did anything.
     fn reread(&mut self, client: ClientId) -> bool {
         let now = self.context.now;
-        let Some(peer) = self.open_peer(client).filter(|peer| !peer.input.is_empty()) else { return false };
+        let Some(peer) = self.open_peer(client).filter(|peer| !peer.input.is_empty()) else {
+            return false;
+        };
         let before = peer.input.len();
-        peer.session.on_bytes(now, &mut peer.input, &mut peer.outbox);
+        peer.session
+            .on_bytes(now, &mut peer.input, &mut peer.outbox);
         let read = before != peer.input.len() || !peer.outbox.is_empty();
         peer.heed();
         read || peer.ending.is_some()
     }
 
     fn finish(&mut self, client: ClientId, reason: Reason) {
-        let Some(peer) = self.peers.get_mut(&client).filter(|peer| peer.ended.is_none()) else { return };
+        let Some(peer) = self
+            .peers
+            .get_mut(&client)
+            .filter(|peer| peer.ended.is_none())
+        else {
+            return;
+        };
         peer.ended = Some(reason);
         peer.mail.clear();
-        self.engine.apply(client, Tag::NONE, ClientCommand::Close, &mut self.context);
+        self.engine
+            .apply(client, Tag::NONE, ClientCommand::Close, &mut self.context);
         self.post(client, VecDeque::new());
     }
 }

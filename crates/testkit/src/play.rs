@@ -35,7 +35,10 @@ impl fmt::Debug for Move {
 #[must_use]
 pub fn single_bytes(moves: &[Move]) -> Vec<Move> {
     let bytes = |next: &Move| match next {
-        Move::Send(peer, bytes) => bytes.iter().map(|byte| Move::Send(*peer, vec![*byte])).collect(),
+        Move::Send(peer, bytes) => bytes
+            .iter()
+            .map(|byte| Move::Send(*peer, vec![*byte]))
+            .collect(),
         other @ (Move::Replace(_) | Move::HalfClose(_) | Move::Wait(_)) => vec![other.clone()],
     };
     moves.iter().flat_map(bytes).collect()
@@ -46,7 +49,9 @@ pub fn pieces(bytes: &[u8], mut ends: Vec<usize>) -> impl Iterator<Item = &[u8]>
     ends.push(bytes.len());
     ends.sort_unstable();
     let starts = std::iter::once(0).chain(ends.clone());
-    starts.zip(ends).map(|(start, end)| bytes.get(start..end).unwrap_or_default())
+    starts
+        .zip(ends)
+        .map(|(start, end)| bytes.get(start..end).unwrap_or_default())
 }
 
 /// A server, its peers, and the bytes that peers have received, disconnected ones included.
@@ -61,8 +66,15 @@ pub struct World<G> {
 impl<G: FnMut(&mut MemoryHub, usize) -> ClientId> World<G> {
     /// A server with this number of peers. `greet` connects one.
     pub fn new(mut hub: MemoryHub, peers: usize, mut greet: G) -> Self {
-        let peers = (0..peers).map(|peer| (peer, greet(&mut hub, peer))).collect();
-        Self { hub, greet, peers, received: Vec::new() }
+        let peers = (0..peers)
+            .map(|peer| (peer, greet(&mut hub, peer)))
+            .collect();
+        Self {
+            hub,
+            greet,
+            peers,
+            received: Vec::new(),
+        }
     }
 
     /// Plays the moves in order. `cuts` returns where to split a number of bytes. Returns what each peer has received,
@@ -88,14 +100,19 @@ impl<G: FnMut(&mut MemoryHub, usize) -> ClientId> World<G> {
                 Move::Wait(ms) => self.hub.advance_ms(*ms),
             }
         }
-        self.peers.clone().into_values().for_each(|peer| self.receive(peer));
+        self.peers
+            .clone()
+            .into_values()
+            .for_each(|peer| self.receive(peer));
         self.hub.engine().check();
         self.received
     }
 
     /// A peer that a move names for the first time connects then.
     fn peer(&mut self, peer: usize) -> ClientId {
-        let Self { hub, greet, peers, .. } = self;
+        let Self {
+            hub, greet, peers, ..
+        } = self;
         *peers.entry(peer).or_insert_with(|| greet(hub, peer))
     }
 

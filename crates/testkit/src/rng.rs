@@ -47,7 +47,9 @@ impl Rng {
     /// A random element of a non-empty array.
     pub fn one_of<T: Copy, const N: usize>(&mut self, from: [T; N]) -> T {
         const { assert!(N > 0) };
-        let [first, ..] = from.as_slice() else { unreachable!("there is at least one") };
+        let [first, ..] = from.as_slice() else {
+            unreachable!("there is at least one")
+        };
         self.pick(&from).copied().unwrap_or(*first)
     }
 }
@@ -60,7 +62,9 @@ mod tests {
     fn the_same_seed_throws_the_same() {
         let throws = |seed| {
             let mut rng = Rng::new(seed);
-            std::iter::repeat_with(|| rng.throw()).take(8).collect::<Vec<_>>()
+            std::iter::repeat_with(|| rng.throw())
+                .take(8)
+                .collect::<Vec<_>>()
         };
         assert_eq!(throws(7), throws(7));
         assert_ne!(throws(7), throws(8));

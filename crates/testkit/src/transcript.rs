@@ -125,7 +125,9 @@ impl Scene {
     /// Whether the clock jumps, which only memory supports.
     #[must_use]
     pub fn moves_the_clock(&self) -> bool {
-        self.steps.iter().any(|(_, step)| matches!(step, Step::Advance(_)))
+        self.steps
+            .iter()
+            .any(|(_, step)| matches!(step, Step::Advance(_)))
     }
 
     /// Plays the scene to its end.
@@ -135,7 +137,11 @@ impl Scene {
     pub fn play(&self, wire: &mut dyn Wire, speech: &dyn Speech) -> Result<(), Failure> {
         let mut player = play::Player::new(wire, speech);
         let mut last = 0;
-        let fail = |line, text| Failure { file: self.file.clone(), line, text };
+        let fail = |line, text| Failure {
+            file: self.file.clone(),
+            line,
+            text,
+        };
         for (line, step) in &self.steps {
             last = *line;
             player.step(step).map_err(|text| fail(last, text))?;

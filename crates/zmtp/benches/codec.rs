@@ -26,7 +26,10 @@ impl Server {
         let (mut input, mut out) = (BytesMut::new(), BytesMut::new());
         dealer.open(NOW, &mut input);
         peer.open(NOW, &mut out);
-        while peer.read(NOW, &mut input, &mut out).is_ok_and(|event| event.is_some()) {}
+        while peer
+            .read(NOW, &mut input, &mut out)
+            .is_ok_and(|event| event.is_some())
+        {}
         out.clear();
         Self { peer, input, out }
     }
@@ -34,10 +37,16 @@ impl Server {
     fn read(&mut self, batch: &[u8], answers: bool) {
         self.input.extend_from_slice(batch);
         while let Ok(Some(event)) = self.peer.read(NOW, &mut self.input, &mut self.out) {
-            let Event::Message(message) = &event else { continue };
+            let Event::Message(message) = &event else {
+                continue;
+            };
             black_box(message.parts().map(<[u8]>::len).sum::<usize>());
             if answers {
-                let _ = self.peer.reply(&message.envelope(), 1, &mut self.out, |out| out.extend_from_slice(b"\x11"));
+                let _ = self
+                    .peer
+                    .reply(&message.envelope(), 1, &mut self.out, |out| {
+                        out.extend_from_slice(b"\x11")
+                    });
             }
         }
         let written = self.out.len();
@@ -52,7 +61,9 @@ fn codec(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(BATCH.into()));
     for (name, answers) in [("read", false), ("read and answer", true)] {
         let mut server = Server::new();
-        group.bench_function(name, |bencher| bencher.iter(|| server.read(&batch, answers)));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| server.read(&batch, answers))
+        });
     }
     group.finish();
 }

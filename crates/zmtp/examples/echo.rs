@@ -11,15 +11,29 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use windlass_engine::Timestamp;
-use windlass_zmtp::{Close, ConnectionRegistry, Event, HangUp, Login, Mechanism, Peer, Role, Settings, Subscriptions};
+use windlass_zmtp::{
+    Close, ConnectionRegistry, Event, HangUp, Login, Mechanism, Peer, Role, Settings, Subscriptions,
+};
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let argument = |index: usize| arguments.get(index).map(String::as_str).filter(|text| !text.is_empty());
-    let role = if argument(1) == Some("pub") { Role::Pub } else { Role::Router };
+    let argument = |index: usize| {
+        arguments
+            .get(index)
+            .map(String::as_str)
+            .filter(|text| !text.is_empty())
+    };
+    let role = if argument(1) == Some("pub") {
+        Role::Pub
+    } else {
+        Role::Router
+    };
     let mut settings = Settings::new(role);
     if let Some((user, password)) = argument(2).and_then(|text| text.split_once(':')) {
-        let login = Login { user: user.to_owned().into(), password: password.to_owned().into() };
+        let login = Login {
+            user: user.to_owned().into(),
+            password: password.to_owned().into(),
+        };
         settings.mechanism = Mechanism::Plain(vec![login]);
     }
     if let Some(ms) = argument(3).and_then(|text| text.parse().ok()) {
@@ -38,7 +52,11 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-fn serve(mut stream: TcpStream, settings: Arc<Settings>, registry: &Arc<ConnectionRegistry>) -> Result<(), Close> {
+fn serve(
+    mut stream: TcpStream,
+    settings: Arc<Settings>,
+    registry: &Arc<ConnectionRegistry>,
+) -> Result<(), Close> {
     let begin = Instant::now();
     let now = || Timestamp(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX));
     let hang_up: HangUp = match stream.try_clone() {
@@ -59,7 +77,9 @@ fn serve(mut stream: TcpStream, settings: Arc<Settings>, registry: &Arc<Connecti
             return Ok(());
         }
         out.clear();
-        let wait = peer.next_deadline().map(|at| Duration::from_millis(at.ms_since(now()).max(1)));
+        let wait = peer
+            .next_deadline()
+            .map(|at| Duration::from_millis(at.ms_since(now()).max(1)));
         let _ = stream.set_read_timeout(wait);
         let read = match stream.read(&mut buffer) {
             Ok(0) => return Ok(()),
@@ -86,7 +106,9 @@ fn serve(mut stream: TcpStream, settings: Arc<Settings>, registry: &Arc<Connecti
                 }
                 Event::Message(message) => {
                     let (envelope, last) = (message.envelope(), message.last());
-                    let _ = peer.reply(&envelope, last.len(), &mut out, |out| out.extend_from_slice(last));
+                    let _ = peer.reply(&envelope, last.len(), &mut out, |out| {
+                        out.extend_from_slice(last)
+                    });
                 }
                 Event::Subscribe(topic) => {
                     println!("subscribe {topic:?}");

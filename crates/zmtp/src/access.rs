@@ -39,7 +39,10 @@ impl Access<'_> {
         match (self.plain()?, self.curve(random)?) {
             (plain, None) => Ok(plain),
             (Mechanism::Null, Some(server)) => Ok(Mechanism::Curve(Arc::new(server))),
-            _ => Err(self.senseless("curve_secret_key_file", "must not be given with user: one or the other")),
+            _ => Err(self.senseless(
+                "curve_secret_key_file",
+                "must not be given with user: one or the other",
+            )),
         }
     }
 
@@ -58,12 +61,22 @@ impl Access<'_> {
         }
         let read = |error| self.senseless(key, format!("{}: {error}", file.display()));
         let secret: CurveSecretKey = secret.expose().parse().map_err(read)?;
-        Ok(Some(CurveServer::new(secret, self.curve_clients.to_vec(), random)))
+        Ok(Some(CurveServer::new(
+            secret,
+            self.curve_clients.to_vec(),
+            random,
+        )))
     }
 
     fn plain(&self) -> Result<Mechanism, Error> {
         let files = ["password", "password_file"];
-        let secret = check_secret(self.section, files, "password_file", self.password, self.password_file)?;
+        let secret = check_secret(
+            self.section,
+            files,
+            "password_file",
+            self.password,
+            self.password_file,
+        )?;
         match (self.user.len(), secret.expose().len()) {
             (0, 0) => Ok(Mechanism::Null),
             (0, _) => Err(self.senseless("user", "must be given with a password")),
@@ -71,7 +84,10 @@ impl Access<'_> {
             (BYTES_MAX.., _) => Err(self.senseless("user", "must be shorter than 255 bytes")),
             (_, BYTES_MAX..) => Err(self.senseless("password", "must be shorter than 255 bytes")),
             _ => {
-                let login = Login { user: self.user.to_owned().into(), password: secret.expose().to_owned().into() };
+                let login = Login {
+                    user: self.user.to_owned().into(),
+                    password: secret.expose().to_owned().into(),
+                };
                 Ok(Mechanism::Plain(vec![login]))
             }
         }

@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Period, positive, senseless, within};
+use windlass_config::{
+    ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Period, positive, senseless, within,
+};
 use windlass_engine::ClientInfo;
 use windlass_session::protocol::SessionFactory;
 use windlass_session::{Closer, Session};
@@ -40,12 +42,20 @@ impl Zmtp {
             ("zmtp.handshake_timeout", self.handshake_timeout.as_ms()),
             ("zmtp.ping_timeout", self.ping_timeout.as_ms()),
         ])?;
-        within("zmtp.message_bytes_max", self.message_bytes_max, FRAME_BYTES_MIN, FRAME_BYTES_CEILING)?;
+        within(
+            "zmtp.message_bytes_max",
+            self.message_bytes_max,
+            FRAME_BYTES_MIN,
+            FRAME_BYTES_CEILING,
+        )?;
         if PARTS_RANGE.contains(&self.parts_max) {
             return Ok(());
         }
         let (least, most) = (PARTS_RANGE.start(), PARTS_RANGE.end());
-        senseless("zmtp.parts_max", format!("{} is not between {least} and {most}", self.parts_max))
+        senseless(
+            "zmtp.parts_max",
+            format!("{} is not between {least} and {most}", self.parts_max),
+        )
     }
 
     /// The settings without security, for one side of a pattern. `outbound_bytes_max`: bytes that may wait for a peer.

@@ -18,7 +18,10 @@ pub struct Link {
 impl Link {
     /// A connection that has just been accepted.
     pub fn new(settings: Arc<Settings>, registration: Registration) -> Self {
-        Self { peer: Peer::new(settings), registration }
+        Self {
+            peer: Peer::new(settings),
+            registration,
+        }
     }
 
     /// See [`Peer::open`].
@@ -31,7 +34,12 @@ impl Link {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
+    pub fn read(
+        &mut self,
+        now: Timestamp,
+        input: &mut BytesMut,
+        out: &mut BytesMut,
+    ) -> Result<Option<Event>, Close> {
         let found = self.peer.read(now, input, out);
         if let Ok(Some(Event::Ready(ready))) = &found {
             self.registration.settle(ready.identity.clone(), now);

@@ -28,20 +28,38 @@ pub struct Envelope(Bytes);
 
 impl Message {
     /// `frames` must hold exactly one message.
-    pub(crate) const fn of_frames(frames: Bytes, last_at: usize, parts: usize, owned: bool) -> Self {
-        Self { frames, last_at, parts, owned }
+    pub(crate) const fn of_frames(
+        frames: Bytes,
+        last_at: usize,
+        parts: usize,
+        owned: bool,
+    ) -> Self {
+        Self {
+            frames,
+            last_at,
+            parts,
+            owned,
+        }
     }
 
     /// A message for many receivers, encoded once. Without parts it has one empty part.
     pub fn new<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut frames = BytesMut::new();
         let (last_at, parts) = write_parts(parts, &mut frames);
-        Self { frames: frames.freeze(), last_at, parts, owned: true }
+        Self {
+            frames: frames.freeze(),
+            last_at,
+            parts,
+            owned: true,
+        }
     }
 
     /// All parts, in order.
     pub fn parts(&self) -> Parts<'_> {
-        Parts { frames: &self.frames, left: self.parts }
+        Parts {
+            frames: &self.frames,
+            left: self.parts,
+        }
     }
 
     /// The last part: the payload, for protocols that put an envelope in front of it.
@@ -75,14 +93,20 @@ impl Message {
     /// A part, or a piece of one, that may be kept: a view if it is large and the buffer holds little else, otherwise a
     /// copy.
     pub fn keep(&self, piece: &[u8]) -> Bytes {
-        if self.owned && piece.len() >= LARGE_BYTES { self.view(piece) } else { Bytes::copy_from_slice(piece) }
+        if self.owned && piece.len() >= LARGE_BYTES {
+            self.view(piece)
+        } else {
+            Bytes::copy_from_slice(piece)
+        }
     }
 
     /// A view for the duration of the visit: it keeps the whole read buffer alive. Bytes outside this message are
     /// copied.
     pub fn view(&self, piece: &[u8]) -> Bytes {
         if let Some(at) = (piece.as_ptr() as usize).checked_sub(self.frames.as_ptr() as usize)
-            && at.checked_add(piece.len()).is_some_and(|end| end <= self.frames.len())
+            && at
+                .checked_add(piece.len())
+                .is_some_and(|end| end <= self.frames.len())
         {
             return self.frames.slice(at..at + piece.len());
         }
@@ -130,7 +154,10 @@ pub fn first_part(frames: &[u8]) -> Option<&[u8]> {
 }
 
 /// Appends a message. Returns the offset of its last frame from the message's start, and the number of frames.
-pub(crate) fn write_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>, out: &mut BytesMut) -> (usize, usize) {
+pub(crate) fn write_parts<'a>(
+    parts: impl IntoIterator<Item = &'a [u8]>,
+    out: &mut BytesMut,
+) -> (usize, usize) {
     let begin = out.len();
     let mut parts = parts.into_iter();
     let (mut part, mut count) = (parts.next().unwrap_or_default(), 1);
@@ -160,18 +187,28 @@ mod tests {
             (&[b""], "0000"),
             (&[b"", b"\x0b"], "010000010b"),
             (&[b"id", b"", b"abc"], "010269640100 0003616263"),
-            (&[&long, b"x"], &format!("03000000000000012c{}000178", "07".repeat(300))),
+            (
+                &[&long, b"x"],
+                &format!("03000000000000012c{}000178", "07".repeat(300)),
+            ),
         ];
         for (parts, frames) in table {
             let message = Message::new(parts.iter().copied());
             assert_eq!(hex::encode(message.frames()), frames.replace(' ', ""));
-            let expected = if parts.is_empty() { vec![&b""[..]] } else { parts.to_vec() };
+            let expected = if parts.is_empty() {
+                vec![&b""[..]]
+            } else {
+                parts.to_vec()
+            };
             assert_eq!(message.parts().len(), expected.len());
             assert_eq!(message.parts().collect::<Vec<_>>(), expected);
             assert_eq!(Some(&message.last()), expected.last());
             assert_eq!(first_part(message.frames()), expected.first().copied());
             let envelope = Message::of_frames(message.envelope().0, 0, expected.len() - 1, false);
-            assert_eq!(envelope.parts().collect::<Vec<_>>(), &expected[..expected.len() - 1]);
+            assert_eq!(
+                envelope.parts().collect::<Vec<_>>(),
+                &expected[..expected.len() - 1]
+            );
         }
     }
 
@@ -185,8 +222,15 @@ mod tests {
         assert_ne!(message.keep(&piece[..100]).as_ptr(), piece.as_ptr());
         assert_eq!(message.keep(&body), body, "bytes of another buffer");
         assert_eq!(message.view(&piece[..100]).as_ptr(), piece.as_ptr());
-        assert_eq!(message.view(&body[..100]), &body[..100], "bytes of another buffer");
-        let shared = Message { owned: false, ..message.clone() };
+        assert_eq!(
+            message.view(&body[..100]),
+            &body[..100],
+            "bytes of another buffer"
+        );
+        let shared = Message {
+            owned: false,
+            ..message.clone()
+        };
         assert_ne!(shared.keep(piece).as_ptr(), piece.as_ptr());
     }
 }

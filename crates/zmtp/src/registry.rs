@@ -69,7 +69,12 @@ impl ConnectionRegistry {
         let mut inner = self.lock();
         let number = inner.next;
         inner.next += 1;
-        Registration { registry: Arc::clone(self), number, hang_up, identity: None }
+        Registration {
+            registry: Arc::clone(self),
+            number,
+            hang_up,
+            identity: None,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -83,7 +88,11 @@ impl Registration {
     pub fn settle(&mut self, wanted: Option<Bytes>, now: Timestamp) -> Bytes {
         let mut inner = self.registry.lock();
         let (identity, takeovers) = inner.claim(wanted, now);
-        let holder = Holder { number: self.number, hang_up: Arc::clone(&self.hang_up), takeovers };
+        let holder = Holder {
+            number: self.number,
+            hang_up: Arc::clone(&self.hang_up),
+            takeovers,
+        };
         let displaced = inner.named.insert(identity.clone(), holder);
         drop(inner);
         if let Some(older) = displaced {
@@ -104,7 +113,12 @@ impl Drop for Registration {
         let mut inner = self.registry.lock();
         let hang_up = match &self.identity {
             // Another connection may have taken the identity over.
-            Some(identity) if inner.named.get(identity).is_some_and(|holder| holder.number == self.number) => {
+            Some(identity)
+                if inner
+                    .named
+                    .get(identity)
+                    .is_some_and(|holder| holder.number == self.number) =>
+            {
                 inner.named.remove(identity).map(|holder| holder.hang_up)
             }
             Some(_) | None => None,
@@ -118,13 +132,29 @@ impl Drop for Registration {
 impl Inner {
     /// The identity for a connection that asks for `wanted`, with its recent takeovers, this one included.
     fn claim(&mut self, wanted: Option<Bytes>, now: Timestamp) -> (Bytes, Takeovers) {
-        let Some(wanted) = wanted else { return (self.make_up(), Takeovers::default()) };
-        let Some(holder) = self.named.get(&wanted) else { return (wanted, Takeovers::default()) };
+        let Some(wanted) = wanted else {
+            return (self.make_up(), Takeovers::default());
+        };
+        let Some(holder) = self.named.get(&wanted) else {
+            return (wanted, Takeovers::default());
+        };
         let before = holder.takeovers;
         if before.count == 0 || now >= before.since.after_ms(TAKEOVERS_WINDOW_MS) {
-            (wanted, Takeovers { since: now, count: 1 })
+            (
+                wanted,
+                Takeovers {
+                    since: now,
+                    count: 1,
+                },
+            )
         } else if before.count < TAKEOVERS_MAX {
-            (wanted, Takeovers { count: before.count + 1, ..before })
+            (
+                wanted,
+                Takeovers {
+                    count: before.count + 1,
+                    ..before
+                },
+            )
         } else {
             (self.make_up(), Takeovers::default())
         }
@@ -156,7 +186,9 @@ impl fmt::Debug for Registration {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner").field("named", &self.named.keys()).finish_non_exhaustive()
+        f.debug_struct("Inner")
+            .field("named", &self.named.keys())
+            .finish_non_exhaustive()
     }
 }
 
@@ -192,7 +224,11 @@ mod tests {
         assert_eq!(Some(new.settle(id(), NOW)), id());
         assert_eq!(log.take(), [("old", Close::Displaced)]);
         drop(old);
-        assert_eq!(registry.lock().named.len(), 1, "dropping the displaced connection keeps the identity");
+        assert_eq!(
+            registry.lock().named.len(),
+            1,
+            "dropping the displaced connection keeps the identity"
+        );
         assert_eq!(new.identity(), id().as_ref());
         drop(new);
         assert_eq!(registry.lock().named.len(), 0);
@@ -212,14 +248,23 @@ mod tests {
         let mut registrations = vec![settle("peer", NOW).0];
         for _ in 0..TAKEOVERS_MAX {
             let (registration, identity) = settle("peer", NOW);
-            assert_eq!((identity, log.take()), (id(), vec![("peer", Close::Displaced)]));
+            assert_eq!(
+                (identity, log.take()),
+                (id(), vec![("peer", Close::Displaced)])
+            );
             registrations.push(registration);
         }
         let (beside, identity) = settle("beside", NOW.after_ms(TAKEOVERS_WINDOW_MS - 1));
-        assert_eq!((identity.as_deref(), log.take()), (Some(&[0, 0, 0, 0, 1][..]), vec![]));
+        assert_eq!(
+            (identity.as_deref(), log.take()),
+            (Some(&[0, 0, 0, 0, 1][..]), vec![])
+        );
         // After the window the holder may be dead.
         let (_late, identity) = settle("late", NOW.after_ms(TAKEOVERS_WINDOW_MS));
-        assert_eq!((identity, log.take()), (id(), vec![("peer", Close::Displaced)]));
+        assert_eq!(
+            (identity, log.take()),
+            (id(), vec![("peer", Close::Displaced)])
+        );
         drop((registrations, beside));
         assert_eq!(registry.lock().named.len(), 1);
     }
@@ -249,6 +294,9 @@ mod tests {
         let mut first = registry.enter(Arc::new(move |_| assert_eq!(again.lock().named.len(), 1)));
         let mut second = registry.enter(Arc::new(|_| ()));
         let id = || Some(Bytes::from_static(b"w1"));
-        assert_eq!([first.settle(id(), NOW), second.settle(id(), NOW)], [&b"w1"[..]; 2]);
+        assert_eq!(
+            [first.settle(id(), NOW), second.settle(id(), NOW)],
+            [&b"w1"[..]; 2]
+        );
     }
 }

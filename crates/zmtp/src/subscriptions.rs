@@ -30,7 +30,12 @@ pub struct TooMany {
 impl Subscriptions {
     /// No topics yet. At most `topics_max` topics, with at most `bytes_max` bytes together.
     pub const fn new(topics_max: usize, bytes_max: usize) -> Self {
-        Self { topics: BTreeMap::new(), bytes: 0, topics_max, bytes_max }
+        Self {
+            topics: BTreeMap::new(),
+            bytes: 0,
+            topics_max,
+            bytes_max,
+        }
     }
 
     /// Adds one subscription.
@@ -42,10 +47,16 @@ impl Subscriptions {
         match self.topics.entry(topic) {
             Entry::Occupied(mut entry) => *entry.get_mut() += 1,
             Entry::Vacant(_) if topics >= self.topics_max => {
-                return Err(TooMany { what: "topics_max", allowed: self.topics_max });
+                return Err(TooMany {
+                    what: "topics_max",
+                    allowed: self.topics_max,
+                });
             }
             Entry::Vacant(_) if bytes > self.bytes_max => {
-                return Err(TooMany { what: "topic_bytes_max", allowed: self.bytes_max });
+                return Err(TooMany {
+                    what: "topic_bytes_max",
+                    allowed: self.bytes_max,
+                });
             }
             Entry::Vacant(entry) => {
                 entry.insert(1);
@@ -57,7 +68,9 @@ impl Subscriptions {
 
     /// Removes one subscription. A topic that was never subscribed to is not an error.
     pub fn cancel(&mut self, topic: &[u8]) {
-        let Some(count) = self.topics.get_mut(topic) else { return };
+        let Some(count) = self.topics.get_mut(topic) else {
+            return;
+        };
         *count -= 1;
         if *count == 0 {
             self.topics.remove(topic);
@@ -73,7 +86,9 @@ impl Subscriptions {
         let mut text = first_part;
         loop {
             let range = (Bound::Unbounded, Bound::Included(text));
-            let Some((topic, _)) = self.topics.range::<[u8], _>(range).next_back() else { return false };
+            let Some((topic, _)) = self.topics.range::<[u8], _>(range).next_back() else {
+                return false;
+            };
             let common = topic.iter().zip(text).take_while(|(a, b)| a == b).count();
             if common == topic.len() {
                 return true;
@@ -92,7 +107,11 @@ mod tests {
 
     fn of(topics: &[&'static str]) -> Subscriptions {
         let mut subscriptions = Subscriptions::new(100, 1_000);
-        topics.iter().for_each(|topic| subscriptions.add(Bytes::from_static(topic.as_bytes())).unwrap());
+        topics.iter().for_each(|topic| {
+            subscriptions
+                .add(Bytes::from_static(topic.as_bytes()))
+                .unwrap()
+        });
         subscriptions
     }
 
@@ -110,7 +129,11 @@ mod tests {
             (&["b", "abb"], "abca", false),
         ];
         for (topics, text, wanted) in table {
-            assert_eq!(of(topics).wants(text.as_bytes()), wanted, "{topics:?} {text}");
+            assert_eq!(
+                of(topics).wants(text.as_bytes()),
+                wanted,
+                "{topics:?} {text}"
+            );
         }
     }
 
@@ -131,9 +154,21 @@ mod tests {
     fn topics_are_limited() {
         let mut subscriptions = Subscriptions::new(2, 10);
         subscriptions.add("1234".into()).unwrap();
-        assert_eq!(subscriptions.add("1234567".into()), Err(TooMany { what: "topic_bytes_max", allowed: 10 }));
+        assert_eq!(
+            subscriptions.add("1234567".into()),
+            Err(TooMany {
+                what: "topic_bytes_max",
+                allowed: 10
+            })
+        );
         subscriptions.add("123456".into()).unwrap();
-        assert_eq!(subscriptions.add("".into()), Err(TooMany { what: "topics_max", allowed: 2 }));
+        assert_eq!(
+            subscriptions.add("".into()),
+            Err(TooMany {
+                what: "topics_max",
+                allowed: 2
+            })
+        );
         subscriptions.add("1234".into()).unwrap();
         subscriptions.cancel(b"123456");
         subscriptions.add("654321".into()).unwrap();

@@ -1,5 +1,8 @@
 //! Data directories with a log and a table, and damage to their files.
-#![allow(dead_code, reason = "each target that includes this needs a part of it")]
+#![allow(
+    dead_code,
+    reason = "each target that includes this needs a part of it"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -12,8 +15,8 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use tempfile::TempDir;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Tag,
-    Timestamp,
+    ClientCommand, ClientId, ClientInfo, Command, Context, JobCommand, JobId, JobRef, Limits,
+    NewJob, Protocol, Tag, Timestamp,
 };
 use windlass_store::{Opened, Recovered, StoreConfig, StoreLimits, open};
 use windlass_table_sled::SledTables;
@@ -86,20 +89,39 @@ pub struct Directory {
 }
 
 pub fn limits() -> Limits {
-    Limits { queues_max: 1_000, ..Limits::default() }
+    Limits {
+        queues_max: 1_000,
+        ..Limits::default()
+    }
 }
 
 pub fn config(path: PathBuf) -> StoreConfig {
-    let mut config = StoreConfig::new(path, SledTables { segment_bytes: 2 << 20, ..SledTables::default() });
+    let mut config = StoreConfig::new(
+        path,
+        SledTables {
+            segment_bytes: 2 << 20,
+            ..SledTables::default()
+        },
+    );
     config.segment_bytes = 4 << 10;
-    config.checkpoints =
-        StoreLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2, overflow: None };
+    config.checkpoints = StoreLimits {
+        log_bytes: 1,
+        keep_bytes: 500,
+        table_floor_bytes: 10_000,
+        table_multiple: 2,
+        overflow: None,
+    };
     config
 }
 
 fn home() -> TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder")
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    }
+    .expect("a folder")
 }
 
 /// One of a few directories, each with another history, with some damage. An input's changes fit its directory alone.
@@ -117,7 +139,9 @@ pub fn damaged(input: &Input) -> (&'static Directory, TempDir, StoreConfig) {
     }
     for (name, contents) in &files {
         let file = File::create(config.path.join(name)).expect("a file");
-        file.set_len(contents.len).and_then(|()| file.write_all_at(&contents.used, 0)).expect("room");
+        file.set_len(contents.len)
+            .and_then(|()| file.write_all_at(&contents.used, 0))
+            .expect("room");
     }
     (directory, home, config)
 }
@@ -128,10 +152,24 @@ impl Directory {
         let home = home();
         let config = config(home.path().join("data"));
         let opened = open(&config, limits(), 1).expect("an empty store");
-        let Opened { mut log, mut checkpointer, recovered, guard } = opened;
-        let Recovered { mut engine, mut journal, .. } = recovered;
+        let Opened {
+            mut log,
+            mut checkpointer,
+            recovered,
+            guard,
+        } = opened;
+        let Recovered {
+            mut engine,
+            mut journal,
+            ..
+        } = recovered;
         let mut context = Context::new(Timestamp(1_000), 1);
-        engine.apply(ClientId(1), Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
+        engine.apply(
+            ClientId(1),
+            Tag::NONE,
+            ClientCommand::Open(ClientInfo::default()),
+            &mut context,
+        );
         let mut bodies: BTreeMap<JobId, Vec<Vec<u8>>> = BTreeMap::new();
         for n in 0..12 + 8 * kind {
             context.changes.clear();
@@ -139,13 +177,23 @@ impl Directory {
             let old = JobId(1 + n * 5 % 17);
             let command = match n % 4 {
                 0 | 1 => {
-                    bodies.entry(JobId(engine.meta().next_job)).or_default().push(body.clone());
-                    let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from(body));
+                    bodies
+                        .entry(JobId(engine.meta().next_job))
+                        .or_default()
+                        .push(body.clone());
+                    let job = NewJob::new(
+                        Protocol::GEARMAN,
+                        Bytes::from_static(b"q"),
+                        Bytes::from(body),
+                    );
                     Command::Job(JobCommand::Push(Box::new(job)))
                 }
                 2 => {
                     bodies.entry(old).or_default().push(body.clone());
-                    Command::Job(JobCommand::Replace { job: JobRef::Id(old), body: Bytes::from(body) })
+                    Command::Job(JobCommand::Replace {
+                        job: JobRef::Id(old),
+                        body: Bytes::from(body),
+                    })
                 }
                 _ => Command::Job(JobCommand::Cancel(JobRef::Id(old))),
             };
@@ -169,13 +217,26 @@ impl Directory {
         drop((log, checkpointer, guard));
         let (mut folders, mut files) = (Vec::new(), BTreeMap::new());
         read(&config.path, &config.path, &mut folders, &mut files);
-        Self { folders, files, acknowledged, bodies }
+        Self {
+            folders,
+            files,
+            acknowledged,
+            bodies,
+        }
     }
 }
 
 /// Reads the contents of a directory.
-fn read(root: &Path, folder: &Path, folders: &mut Vec<PathBuf>, files: &mut BTreeMap<PathBuf, Contents>) {
-    for path in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a name").path()) {
+fn read(
+    root: &Path,
+    folder: &Path,
+    folders: &mut Vec<PathBuf>,
+    files: &mut BTreeMap<PathBuf, Contents>,
+) {
+    for path in fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("a name").path())
+    {
         let name = path.strip_prefix(root).expect("it is below").to_owned();
         if path.is_dir() {
             folders.push(name);
@@ -183,7 +244,11 @@ fn read(root: &Path, folder: &Path, folders: &mut Vec<PathBuf>, files: &mut BTre
         } else {
             let mut used = fs::read(&path).expect("a file");
             let len = used.len() as u64;
-            used.truncate(used.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+            used.truncate(
+                used.iter()
+                    .rposition(|byte| *byte != 0)
+                    .map_or(0, |last| last + 1),
+            );
             files.insert(name, Contents { len, used });
         }
     }
@@ -198,7 +263,11 @@ pub fn contents(config: &StoreConfig) -> impl PartialEq {
 
 fn damage(change: &Change, files: &mut BTreeMap<PathBuf, Contents>) {
     // The lock holds no jobs, and is lost only with the whole directory.
-    let names: Vec<PathBuf> = files.keys().filter(|name| name.starts_with("store")).cloned().collect();
+    let names: Vec<PathBuf> = files
+        .keys()
+        .filter(|name| name.starts_with("store"))
+        .cloned()
+        .collect();
     let name = |file: u8| names.get(usize::from(file) % names.len().max(1));
     let (Change::Byte { file, .. }
     | Change::Put { file, .. }
@@ -214,7 +283,9 @@ fn damage(change: &Change, files: &mut BTreeMap<PathBuf, Contents>) {
         files.extend([(first.clone(), two), (second.clone(), one)]);
         return;
     }
-    let Some(Contents { len, used }) = files.get_mut(first) else { return };
+    let Some(Contents { len, used }) = files.get_mut(first) else {
+        return;
+    };
     let place = |at: u32| at as usize % used.len().max(1);
     match change {
         Change::Byte { at, bits, .. } => {
@@ -223,11 +294,17 @@ fn damage(change: &Change, files: &mut BTreeMap<PathBuf, Contents>) {
         }
         Change::Put { at, bytes, .. } => {
             let at = place(*at);
-            used.iter_mut().skip(at).zip(bytes).for_each(|(byte, new)| *byte = *new);
+            used.iter_mut()
+                .skip(at)
+                .zip(bytes)
+                .for_each(|(byte, new)| *byte = *new);
         }
         Change::Blank { at, len, .. } => {
             let at = place(*at);
-            used.iter_mut().skip(at).take(usize::from(*len)).for_each(|byte| *byte = 0);
+            used.iter_mut()
+                .skip(at)
+                .take(usize::from(*len))
+                .for_each(|byte| *byte = 0);
         }
         Change::Copy { from, to, len, .. } => {
             let (from, to) = (place(*from), place(*to));

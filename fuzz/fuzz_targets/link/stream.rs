@@ -29,7 +29,10 @@ impl Input {
                     let mut items = hex::decode(frame.trim()).ok()?.split_off(5);
                     for (place, bits) in changes {
                         let many = items.len().max(1);
-                        items.get_mut(usize::from(*place) % many).into_iter().for_each(|byte| *byte ^= bits);
+                        items
+                            .get_mut(usize::from(*place) % many)
+                            .into_iter()
+                            .for_each(|byte| *byte ^= bits);
                     }
                     Some(framed(&items))
                 };
@@ -48,7 +51,9 @@ fn framed(items: &[u8]) -> Vec<u8> {
 pub fn items<T: Serialize + DeserializeOwned + Debug>(stream: &[u8]) -> Vec<T> {
     let items = read::<T>(stream);
     let mut encoder = Encoder::new(FRAME_BYTES_MAX);
-    items.iter().for_each(|item| encoder.push(item).expect("as long as before"));
+    items
+        .iter()
+        .for_each(|item| encoder.push(item).expect("as long as before"));
     let again = read::<T>(&encoder.take());
     assert_eq!(format!("{items:?}"), format!("{again:?}"));
     items

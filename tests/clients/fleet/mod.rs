@@ -36,8 +36,14 @@ fn stage<'a>(fleet: &'a Fleet, row: &Row) -> Stage<'a> {
 #[test]
 fn every_producer_and_worker_in_every_condition() {
     let rows = rows();
-    let combinations: BTreeSet<_> = rows.iter().map(|row| (row.from, row.to, row.condition)).collect();
-    assert_eq!(combinations.len(), Protocol::ALL.len() * Protocol::ALL.len() * Condition::ALL.len());
+    let combinations: BTreeSet<_> = rows
+        .iter()
+        .map(|row| (row.from, row.to, row.condition))
+        .collect();
+    assert_eq!(
+        combinations.len(),
+        Protocol::ALL.len() * Protocol::ALL.len() * Condition::ALL.len()
+    );
     let fleet = Fleet::start();
     let next = Mutex::new(rows.iter());
     let failures = Mutex::new(Vec::new());
@@ -45,8 +51,12 @@ fn every_producer_and_worker_in_every_condition() {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
-                    let Some(row) = next.lock().unwrap().next() else { return };
-                    if let Err(why) = catch_unwind(AssertUnwindSafe(|| scenes::play(row, &stage(&fleet, row)))) {
+                    let Some(row) = next.lock().unwrap().next() else {
+                        return;
+                    };
+                    if let Err(why) =
+                        catch_unwind(AssertUnwindSafe(|| scenes::play(row, &stage(&fleet, row))))
+                    {
                         failures.lock().unwrap().push(format!(
                             "{} to {}, {:?}: {}",
                             row.from.name(),
@@ -61,11 +71,22 @@ fn every_producer_and_worker_in_every_condition() {
     });
     for row in &rows {
         if let Cell::None(why) = row.cell {
-            println!("no row: {} to {}, {:?}: {why}", row.from.name(), row.to.name(), row.condition);
+            println!(
+                "no row: {} to {}, {:?}: {why}",
+                row.from.name(),
+                row.to.name(),
+                row.condition
+            );
         }
     }
     let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{} rows:\n{}\n{}", failures.len(), failures.join("\n"), fleet.log_text());
+    assert!(
+        failures.is_empty(),
+        "{} rows:\n{}\n{}",
+        failures.len(),
+        failures.join("\n"),
+        fleet.log_text()
+    );
 }
 
 #[test]
@@ -85,5 +106,6 @@ fn cases_outside_the_table() {
 
 fn said(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
+    text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+        .unwrap_or_default()
 }

@@ -29,7 +29,10 @@ impl Payload {
     pub fn is_seen(&self, word: &Word, queue: &str, id: &str) {
         match self.seen {
             Seen::Bytes(bytes) => {
-                assert_eq!(word.bytes().escape_ascii().to_string(), bytes.escape_ascii().to_string());
+                assert_eq!(
+                    word.bytes().escape_ascii().to_string(),
+                    bytes.escape_ascii().to_string()
+                );
             }
             Seen::Unit(parts) => {
                 let unit = word.text();
@@ -94,7 +97,11 @@ pub const fn another(from: Protocol, to: Protocol) -> Payload {
         (Faktory, Gearman) => (br#"["an egg"]"#.as_slice(), Bytes(b"an egg")),
         (Faktory, Eventmq) => (br#"["an egg"]"#.as_slice(), Bytes(RUN_EGG)),
         (Faktory | Eventmq, Faktory) => (
-            if matches!(from, Faktory) { br#"["an egg"]"#.as_slice() } else { RUN_EGG },
+            if matches!(from, Faktory) {
+                br#"["an egg"]"#.as_slice()
+            } else {
+                RUN_EGG
+            },
             Unit(&[r#""args":["an egg"]"#]),
         ),
     };

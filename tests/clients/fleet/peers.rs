@@ -52,13 +52,21 @@ pub struct Word {
 impl Word {
     fn read(line: &Value) -> Self {
         let text = line["text"].as_str().unwrap();
-        let text = text.chars().map(|octet| u8::try_from(u32::from(octet)).unwrap()).collect();
-        Self { what: line["say"].as_str().unwrap().to_owned(), text, more: line.clone() }
+        let text = text
+            .chars()
+            .map(|octet| u8::try_from(u32::from(octet)).unwrap())
+            .collect();
+        Self {
+            what: line["say"].as_str().unwrap().to_owned(),
+            text,
+            more: line.clone(),
+        }
     }
 
     /// The text of the message; bytes that are not UTF-8 are escaped.
     pub fn text(&self) -> String {
-        String::from_utf8(self.text.clone()).unwrap_or_else(|error| error.as_bytes().escape_ascii().to_string())
+        String::from_utf8(self.text.clone())
+            .unwrap_or_else(|error| error.as_bytes().escape_ascii().to_string())
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -67,7 +75,9 @@ impl Word {
 
     /// A further field of the message.
     pub fn more(&self, key: &str) -> &str {
-        self.more[key].as_str().unwrap_or_else(|| panic!("no {key} in {self}"))
+        self.more[key]
+            .as_str()
+            .unwrap_or_else(|| panic!("no {key} in {self}"))
     }
 }
 
@@ -80,7 +90,11 @@ impl fmt::Display for Word {
 
 /// Encodes bytes for an order.
 pub fn octets(bytes: impl AsRef<[u8]>) -> String {
-    bytes.as_ref().iter().map(|byte| char::from(*byte)).collect()
+    bytes
+        .as_ref()
+        .iter()
+        .map(|byte| char::from(*byte))
+        .collect()
 }
 
 /// A running program, killed when dropped.
@@ -98,12 +112,22 @@ impl Program {
         let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut command = Command::new(top.join("target/clients/python/bin/python"));
         command.env("PYTHONDONTWRITEBYTECODE", "1");
-        command.arg(top.join(format!("tests/clients/fleet/{}_peer.py", protocol.name()))).arg(role);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg(top.join(format!("tests/clients/fleet/{}_peer.py", protocol.name())))
+            .arg(role);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let child = command.spawn();
-        let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}; tests/install-clients installs it"));
+        let mut child = child.unwrap_or_else(|error| {
+            panic!("{command:?}: {error}; tests/install-clients installs it")
+        });
         let voices: Arc<Mutex<HashMap<u64, Sender<Word>>>> = Arc::default();
-        let (said, heard) = (BufReader::new(child.stdout.take().unwrap()), Arc::clone(&voices));
+        let (said, heard) = (
+            BufReader::new(child.stdout.take().unwrap()),
+            Arc::clone(&voices),
+        );
         thread::spawn(move || {
             for line in said.lines().map_while(Result::ok) {
                 let line: Value = serde_json::from_str(&line).unwrap();
@@ -120,11 +144,20 @@ impl Program {
         thread::spawn(move || {
             let mut chunk = [0; 4096];
             while let Ok(read @ 1..) = stderr.read(&mut chunk) {
-                shared.lock().unwrap().push_str(&String::from_utf8_lossy(&chunk[..read]));
+                shared
+                    .lock()
+                    .unwrap()
+                    .push_str(&String::from_utf8_lossy(&chunk[..read]));
             }
         });
         let orders = Mutex::new(child.stdin.take().unwrap());
-        Self { child, orders, voices, complaints, next: AtomicU64::new(0) }
+        Self {
+            child,
+            orders,
+            voices,
+            complaints,
+            next: AtomicU64::new(0),
+        }
     }
 
     /// Opens a connection with the terms of its protocol.
@@ -132,7 +165,11 @@ impl Program {
         let of = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, words) = channel();
         self.voices.lock().unwrap().insert(of, sender);
-        let voice = Voice { program: self, of, words };
+        let voice = Voice {
+            program: self,
+            of,
+            words,
+        };
         terms["host"] = address.ip().to_string().into();
         terms["port"] = address.port().into();
         voice.order("connect", terms);
@@ -161,7 +198,10 @@ impl Voice<'_> {
         order["do"] = what.into();
         let mut orders = self.program.orders.lock().unwrap();
         if let Err(error) = writeln!(orders, "{order}") {
-            panic!("{order}: {error}; it said {}", self.program.complaints.lock().unwrap());
+            panic!(
+                "{order}: {error}; it said {}",
+                self.program.complaints.lock().unwrap()
+            );
         }
     }
 
@@ -175,7 +215,10 @@ impl Voice<'_> {
         match self.words.recv_timeout(PATIENCE) {
             Ok(word) if word.what == "error" => panic!("{}", word.text()),
             Ok(word) => word,
-            Err(error) => panic!("heard nothing: {error}; it said {}", self.program.complaints.lock().unwrap()),
+            Err(error) => panic!(
+                "heard nothing: {error}; it said {}",
+                self.program.complaints.lock().unwrap()
+            ),
         }
     }
 

@@ -35,7 +35,10 @@ fn payload(row: &Row) -> Payload {
 
 /// The job of most rows.
 fn job(row: &Row) -> Job<'static> {
-    Job { body: payload(row).sent, ..Job::default() }
+    Job {
+        body: payload(row).sent,
+        ..Job::default()
+    }
 }
 
 fn submitted<'a>(row: &Row, stage: &Stage<'a>, job: &Job<'_>) -> Producer<'a> {
@@ -63,7 +66,10 @@ fn done<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {
     let word = takes(&worker, row, stage, &producer);
     if (row.from, row.to) == (Protocol::Eventmq, Protocol::Eventmq) {
         // The whole message, not only its job.
-        assert_eq!((word.more("id"), word.more("headers")), (&*producer.id, "reply-requested"));
+        assert_eq!(
+            (word.more("id"), word.more("headers")),
+            (&*producer.id, "reply-requested")
+        );
     }
     worker.is_done(RESULT);
     hears(&producer, heard);
@@ -79,8 +85,17 @@ fn failed<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {
     producer
 }
 
-fn retried_to_death<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str], ends: &[&str]) -> Producer<'a> {
-    let job = Job { background: true, retries: Some(1), ..job(row) };
+fn retried_to_death<'a>(
+    row: &Row,
+    stage: &Stage<'a>,
+    heard: &[&str],
+    ends: &[&str],
+) -> Producer<'a> {
+    let job = Job {
+        background: true,
+        retries: Some(1),
+        ..job(row)
+    };
     let producer = submitted(row, stage, &job);
     let worker = stage.worker(row.to);
     takes(&worker, row, stage, &producer);
@@ -125,7 +140,10 @@ fn worker_died<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a>
 }
 
 fn lease_expired<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {
-    let job = Job { secs: Some(1), ..job(row) };
+    let job = Job {
+        secs: Some(1),
+        ..job(row)
+    };
     let producer = submitted(row, stage, &job);
     let stuck = stage.worker_with_timeout(row.to);
     takes(&stuck, row, stage, &producer);
@@ -151,7 +169,10 @@ fn progress<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {
 }
 
 fn unique_clash<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {
-    let job = Job { unique: true, ..job(row) };
+    let job = Job {
+        unique: true,
+        ..job(row)
+    };
     let first = submitted(row, stage, &job);
     let mut second = stage.producer(row.from);
     if row.from == Protocol::Faktory {
@@ -166,7 +187,14 @@ fn unique_clash<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a
     payload(row).is_seen(&worker.takes(), &stage.queue, &first.id);
     // There is no other job until this one is completed.
     let egg = payloads::another(row.from, row.to);
-    let other = submitted(row, stage, &Job { body: egg.sent, ..Job::default() });
+    let other = submitted(
+        row,
+        stage,
+        &Job {
+            body: egg.sent,
+            ..Job::default()
+        },
+    );
     worker.is_done(RESULT);
     hears(&first, heard);
     if row.from != Protocol::Faktory {
@@ -180,8 +208,21 @@ fn unique_clash<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a
 
 fn binary_payload<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {
     let binary = payloads::binary(row.from, row.to);
-    let custom = if row.to == Protocol::Gearman { r#", "_encoding": "base64""# } else { "" };
-    let producer = submitted(row, stage, &Job { body: binary.sent, custom, verbatim: true, ..Job::default() });
+    let custom = if row.to == Protocol::Gearman {
+        r#", "_encoding": "base64""#
+    } else {
+        ""
+    };
+    let producer = submitted(
+        row,
+        stage,
+        &Job {
+            body: binary.sent,
+            custom,
+            verbatim: true,
+            ..Job::default()
+        },
+    );
     let worker = stage.worker(row.to);
     if matches!(binary.seen, Seen::Nothing) {
         goes_on_without(row, stage, &worker, &producer, heard);
@@ -194,7 +235,13 @@ fn binary_payload<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<
 }
 
 /// The worker cannot have its first job. It gets the next; the first waits for a worker of its own protocol.
-fn goes_on_without(row: &Row, stage: &Stage<'_>, worker: &Worker<'_>, producer: &Producer<'_>, heard: &[&str]) {
+fn goes_on_without(
+    row: &Row,
+    stage: &Stage<'_>,
+    worker: &Worker<'_>,
+    producer: &Producer<'_>,
+    heard: &[&str],
+) {
     worker.voice.tell("take");
     stage.ends(producer, &["\"state\":\"enqueued\"", "\"waits_for\":["]);
     let other = submitted(row, stage, &job(row));

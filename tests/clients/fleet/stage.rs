@@ -42,7 +42,8 @@ aliases = { faktory = "image-resize" }
 const SHIPPED: &str = "[faktory]\nlisten = [\"127.0.0.1:0\"]\n";
 
 /// No worker counts as dead because the machine is slow.
-const EVENTMQ: &str = "binary_workers = true\ntimeout_grace = \"100ms\"\nheartbeat_timeout = \"1m\"\n";
+const EVENTMQ: &str =
+    "binary_workers = true\ntimeout_grace = \"100ms\"\nheartbeat_timeout = \"1m\"\n";
 
 /// Everything that a row needs. Programs start at first use.
 #[derive(Debug)]
@@ -82,12 +83,16 @@ impl Site {
 impl Fleet {
     pub fn start() -> Self {
         let both = [Role::Producer, Role::Worker];
-        let programs =
-            Protocol::ALL.into_iter().flat_map(|protocol| both.map(|role| ((protocol, role), OnceLock::new())));
+        let programs = Protocol::ALL
+            .into_iter()
+            .flat_map(|protocol| both.map(|role| ((protocol, role), OnceLock::new())));
         Self {
             programs: programs.collect(),
             steady: Site::start(CONFIG, EVENTMQ),
-            hasty: Site::start(CONFIG, &format!("{EVENTMQ}lease = \"1s\"\ndedup = \"1m\"\n")),
+            hasty: Site::start(
+                CONFIG,
+                &format!("{EVENTMQ}lease = \"1s\"\ndedup = \"1m\"\n"),
+            ),
             shipped: Site::start(SHIPPED, ""),
         }
     }
@@ -102,17 +107,29 @@ impl Fleet {
 
     /// A stage for one row.
     pub fn stage(&self, queue: &str) -> Stage<'_> {
-        Stage { fleet: self, site: &self.steady, queue: queue.to_owned() }
+        Stage {
+            fleet: self,
+            site: &self.steady,
+            queue: queue.to_owned(),
+        }
     }
 
     /// The same, with an EventMQ lease of a second, and kept EventMQ results.
     pub fn hasty_stage(&self, queue: &str) -> Stage<'_> {
-        Stage { fleet: self, site: &self.hasty, queue: queue.to_owned() }
+        Stage {
+            fleet: self,
+            site: &self.hasty,
+            queue: queue.to_owned(),
+        }
     }
 
     /// The same with the shipped configuration.
     pub fn shipped_stage(&self, queue: &str) -> Stage<'_> {
-        Stage { fleet: self, site: &self.shipped, queue: queue.to_owned() }
+        Stage {
+            fleet: self,
+            site: &self.shipped,
+            queue: queue.to_owned(),
+        }
     }
 
     /// The address of a protocol.
@@ -142,7 +159,12 @@ impl<'a> Stage<'a> {
     pub fn producer(&self, protocol: Protocol) -> Producer<'a> {
         let program = self.fleet.program(protocol, Role::Producer);
         let voice = program.connect(self.site.address(protocol), json!({}));
-        Producer { voice, protocol, queue: self.queue.clone(), id: String::new() }
+        Producer {
+            voice,
+            protocol,
+            queue: self.queue.clone(),
+            id: String::new(),
+        }
     }
 
     pub fn worker(&self, protocol: Protocol) -> Worker<'a> {
@@ -151,25 +173,38 @@ impl<'a> Stage<'a> {
 
     /// A Gearman worker with a timeout of a second per job.
     pub fn worker_with_timeout(&self, protocol: Protocol) -> Worker<'a> {
-        self.worker_on(protocol, if protocol == Protocol::Gearman { json!({"timeout_ms": 1000}) } else { json!({}) })
+        self.worker_on(
+            protocol,
+            if protocol == Protocol::Gearman {
+                json!({"timeout_ms": 1000})
+            } else {
+                json!({})
+            },
+        )
     }
 
     fn worker_on(&self, protocol: Protocol, mut terms: Value) -> Worker<'a> {
         terms["queue"] = octets(&self.queue).into();
         let program = self.fleet.program(protocol, Role::Worker);
-        Worker { voice: program.connect(self.site.address(protocol), terms), protocol }
+        Worker {
+            voice: program.connect(self.site.address(protocol), terms),
+            protocol,
+        }
     }
 
     /// A job in an operator's view, through FWP's `JOB GET`; `None` if it is gone. A job of another protocol is the
     /// only job of its queue.
     pub fn look(&self, producer: &Producer<'_>) -> Option<String> {
         let mut fwp = Fwp::connect(self.site.address(Protocol::Faktory));
-        let mut get = |jid: &str| Some(fwp.ask(&format!("JOB GET {jid}"))).filter(|job| job != "null");
+        let mut get =
+            |jid: &str| Some(fwp.ask(&format!("JOB GET {jid}"))).filter(|job| job != "null");
         if producer.protocol == Protocol::Faktory {
             return get(&producer.id);
         }
         let queue = format!("\"queue\":{}", Value::from(&*self.queue));
-        (1..=JOBS_MAX).filter_map(|number| get(&jid_of(number))).find(|job| job.contains(&queue))
+        (1..=JOBS_MAX)
+            .filter_map(|number| get(&jid_of(number)))
+            .find(|job| job.contains(&queue))
     }
 
     /// Waits until `JOB GET` shows these parts.
@@ -192,7 +227,10 @@ const JOBS_MAX: u64 = 300;
 fn jid_of(number: u64) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     let digit = |n: u32| char::from(DIGITS[usize::try_from(number >> (5 * n) & 31).unwrap()]);
-    format!("01W1ND1ASSJ0B{}", (0..13).rev().map(digit).collect::<String>())
+    format!(
+        "01W1ND1ASSJ0B{}",
+        (0..13).rev().map(digit).collect::<String>()
+    )
 }
 
 /// The properties of a job that matter to a row.
@@ -247,17 +285,27 @@ impl Producer<'_> {
                 self.voice.order("submit", order);
             }
             Protocol::Faktory => {
-                let order = if job.verbatim { "submit_text" } else { "submit" };
+                let order = if job.verbatim {
+                    "submit_text"
+                } else {
+                    "submit"
+                };
                 let unit = octets(self.unit(job));
                 self.voice.order(order, json!({"unit": unit}));
             }
             Protocol::Eventmq if job.verbatim || job.unique => {
                 let id = if job.unique { "the only one" } else { "any" };
-                self.voice.order("submit_bytes", json!({"id": id, "queue": queue, "body": body}));
+                self.voice.order(
+                    "submit_bytes",
+                    json!({"id": id, "queue": queue, "body": body}),
+                );
             }
             Protocol::Eventmq => {
                 let (retry, timeout) = (job.retries.unwrap_or(0), job.secs.unwrap_or(0));
-                self.voice.order("submit", json!({"queue": queue, "body": body, "retry": retry, "timeout": timeout}));
+                self.voice.order(
+                    "submit",
+                    json!({"queue": queue, "body": body, "retry": retry, "timeout": timeout}),
+                );
             }
         }
     }
@@ -265,14 +313,19 @@ impl Producer<'_> {
     fn unit(&mut self, job: &Job<'_>) -> String {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         self.id = format!("fleet-{:08}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let number = |key: &str, n: Option<u32>| n.map(|n| format!(", \"{key}\": {n}")).unwrap_or_default();
+        let number =
+            |key: &str, n: Option<u32>| n.map(|n| format!(", \"{key}\": {n}")).unwrap_or_default();
         format!(
             "{{\"jid\": \"{}\", \"jobtype\": \"{}\", \"queue\": {}, \"args\": {}, \"custom\": {{\"track\": 1{}{}}}{}{}}}",
             self.id,
             job.jobtype.unwrap_or("cakes.oven.bake"),
             Value::from(&*self.queue),
             std::str::from_utf8(job.body).unwrap(),
-            if job.unique { ", \"unique_for\": 600" } else { "" },
+            if job.unique {
+                ", \"unique_for\": 600"
+            } else {
+                ""
+            },
             job.custom,
             number("retry", job.retries),
             number("reserve_for", job.secs),
@@ -285,7 +338,8 @@ impl Producer<'_> {
             Protocol::Gearman => {}
             Protocol::Faktory => {
                 let until = words.split(' ').next().unwrap();
-                self.voice.order("watch", json!({"jid": self.id, "until": until}));
+                self.voice
+                    .order("watch", json!({"jid": self.id, "until": until}));
             }
             Protocol::Eventmq => self.voice.tell("listen"),
         }
@@ -342,7 +396,8 @@ impl Worker<'_> {
     }
 
     pub fn is_at(&self, part: u32, whole: u32) {
-        self.voice.order("progress", json!({"part": part, "whole": whole}));
+        self.voice
+            .order("progress", json!({"part": part, "whole": whole}));
     }
 
     /// Its connection breaks.

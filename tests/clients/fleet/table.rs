@@ -83,7 +83,12 @@ pub fn rows() -> Vec<Row> {
             Condition::BinaryPayload => BINARY_PAYLOAD,
             Condition::IllegalName => ILLEGAL_NAME,
         };
-        rows.map(|(from, to, cell)| Row { from, to, condition, cell })
+        rows.map(|(from, to, cell)| Row {
+            from,
+            to,
+            condition,
+            cell,
+        })
     };
     Condition::ALL.into_iter().flat_map(of).collect()
 }
@@ -106,22 +111,81 @@ const DONE: Rows = [
     (Faktory, Gearman, Ends(&["success three eggs"], SUCCESS)),
     (Faktory, Faktory, Ends(&["success three eggs"], SUCCESS)),
     (Faktory, Eventmq, Ends(&["success three eggs"], SUCCESS)),
-    (Eventmq, Gearman, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
-    (Eventmq, Faktory, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
-    (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
+    (
+        Eventmq,
+        Gearman,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
+    (
+        Eventmq,
+        Faktory,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
+    (
+        Eventmq,
+        Eventmq,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
 ];
 
 /// FWP's jobs are retried; failures of the others are final.
 const FAILED: Rows = [
     (Gearman, Gearman, Ends(&["WORK_EXCEPTION burnt"], GONE)),
     (Gearman, Faktory, Ends(&["WORK_EXCEPTION burnt"], GONE)),
-    (Gearman, Eventmq, Ends(&["WORK_EXCEPTION TimeoutError"], GONE)),
-    (Faktory, Gearman, Ends(&["failed"], &[RETRYING, r#""errtype":"GearmanException""#, r#""message":"burnt""#])),
-    (Faktory, Faktory, Ends(&["failed"], &[RETRYING, r#""errtype":"Burnt""#, r#""message":"burnt""#])),
-    (Faktory, Eventmq, Ends(&["failed"], &[RETRYING, r#""errtype":"TimeoutError""#])),
-    (Eventmq, Gearman, Ends(&[r#"REPLY {"value": "burnt"}"#], &[DEAD, r#""errtype":"GearmanException""#])),
-    (Eventmq, Faktory, Ends(&[r#"REPLY {"value": "burnt"}"#], &[DEAD, r#""errtype":"Burnt""#])),
-    (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, r#""errtype":"TimeoutError""#])),
+    (
+        Gearman,
+        Eventmq,
+        Ends(&["WORK_EXCEPTION TimeoutError"], GONE),
+    ),
+    (
+        Faktory,
+        Gearman,
+        Ends(
+            &["failed"],
+            &[
+                RETRYING,
+                r#""errtype":"GearmanException""#,
+                r#""message":"burnt""#,
+            ],
+        ),
+    ),
+    (
+        Faktory,
+        Faktory,
+        Ends(
+            &["failed"],
+            &[RETRYING, r#""errtype":"Burnt""#, r#""message":"burnt""#],
+        ),
+    ),
+    (
+        Faktory,
+        Eventmq,
+        Ends(&["failed"], &[RETRYING, r#""errtype":"TimeoutError""#]),
+    ),
+    (
+        Eventmq,
+        Gearman,
+        Ends(
+            &[r#"REPLY {"value": "burnt"}"#],
+            &[DEAD, r#""errtype":"GearmanException""#],
+        ),
+    ),
+    (
+        Eventmq,
+        Faktory,
+        Ends(
+            &[r#"REPLY {"value": "burnt"}"#],
+            &[DEAD, r#""errtype":"Burnt""#],
+        ),
+    ),
+    (
+        Eventmq,
+        Eventmq,
+        Ends(
+            &[r#"REPLY {"value": "TimeoutError"}"#],
+            &[DEAD, r#""errtype":"TimeoutError""#],
+        ),
+    ),
 ];
 
 const RETRYING: &str = r#""state":"retrying""#;
@@ -131,16 +195,70 @@ const TWICE: &str = r#""failures":2"#;
 
 /// A Gearman background job, for which no client waits; `retry` 1; `retry-count:1`.
 const RETRIED_TO_DEATH: Rows = [
-    (Gearman, Gearman, Ends(&["STATUS_RES 0 0 0 0"], &[DEAD, ONCE, r#""errtype":"GearmanFail""#])),
-    (Gearman, Faktory, Ends(&["STATUS_RES 0 0 0 0"], &[DEAD, ONCE, r#""errtype":"Burnt""#])),
-    (Gearman, Eventmq, Ends(&["STATUS_RES 0 0 0 0"], &[DEAD, ONCE, r#""errtype":"TimeoutError""#])),
-    (Faktory, Gearman, Ends(&["dead"], &[DEAD, TWICE, r#""errtype":"GearmanFail""#])),
-    (Faktory, Faktory, Ends(&["dead"], &[DEAD, TWICE, r#""errtype":"Burnt""#])),
-    (Faktory, Eventmq, Ends(&["dead"], &[DEAD, TWICE, r#""errtype":"TimeoutError""#])),
-    (Eventmq, Gearman, Ends(&[r#"REPLY {"value": "GearmanFail"}"#], &[DEAD, TWICE, r#""errtype":"GearmanFail""#])),
+    (
+        Gearman,
+        Gearman,
+        Ends(
+            &["STATUS_RES 0 0 0 0"],
+            &[DEAD, ONCE, r#""errtype":"GearmanFail""#],
+        ),
+    ),
+    (
+        Gearman,
+        Faktory,
+        Ends(
+            &["STATUS_RES 0 0 0 0"],
+            &[DEAD, ONCE, r#""errtype":"Burnt""#],
+        ),
+    ),
+    (
+        Gearman,
+        Eventmq,
+        Ends(
+            &["STATUS_RES 0 0 0 0"],
+            &[DEAD, ONCE, r#""errtype":"TimeoutError""#],
+        ),
+    ),
+    (
+        Faktory,
+        Gearman,
+        Ends(&["dead"], &[DEAD, TWICE, r#""errtype":"GearmanFail""#]),
+    ),
+    (
+        Faktory,
+        Faktory,
+        Ends(&["dead"], &[DEAD, TWICE, r#""errtype":"Burnt""#]),
+    ),
+    (
+        Faktory,
+        Eventmq,
+        Ends(&["dead"], &[DEAD, TWICE, r#""errtype":"TimeoutError""#]),
+    ),
+    (
+        Eventmq,
+        Gearman,
+        Ends(
+            &[r#"REPLY {"value": "GearmanFail"}"#],
+            &[DEAD, TWICE, r#""errtype":"GearmanFail""#],
+        ),
+    ),
     // An empty message is FWP's "unknown".
-    (Eventmq, Faktory, Ends(&[r#"REPLY {"value": "unknown"}"#], &[DEAD, TWICE, r#""errtype":"Burnt""#])),
-    (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, TWICE, r#""errtype":"TimeoutError""#])),
+    (
+        Eventmq,
+        Faktory,
+        Ends(
+            &[r#"REPLY {"value": "unknown"}"#],
+            &[DEAD, TWICE, r#""errtype":"Burnt""#],
+        ),
+    ),
+    (
+        Eventmq,
+        Eventmq,
+        Ends(
+            &[r#"REPLY {"value": "TimeoutError"}"#],
+            &[DEAD, TWICE, r#""errtype":"TimeoutError""#],
+        ),
+    ),
 ];
 
 /// Another worker gets the job at once. But a worker holds FWP's own jobs by name: the lease continues, and any
@@ -153,16 +271,30 @@ const LEASE_EXPIRED: Rows = [
     (
         Gearman,
         Faktory,
-        None("an FWP worker has half an hour by default, and Gearman's jobs have no lease of their own"),
+        None(
+            "an FWP worker has half an hour by default, and Gearman's jobs have no lease of their own",
+        ),
     ),
     // Not a failure: another worker gets it.
     (Gearman, Eventmq, Ends(&["WORK_COMPLETE three eggs"], GONE)),
     (Faktory, Gearman, Ends(&["failed"], &[RETRYING, EXPIRED])),
     (Faktory, Faktory, Ends(&["failed"], &[RETRYING, EXPIRED])),
     (Faktory, Eventmq, Ends(&["failed"], &[RETRYING, EXPIRED])),
-    (Eventmq, Gearman, Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, EXPIRED])),
-    (Eventmq, Faktory, Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, EXPIRED])),
-    (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, EXPIRED])),
+    (
+        Eventmq,
+        Gearman,
+        Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, EXPIRED]),
+    ),
+    (
+        Eventmq,
+        Faktory,
+        Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, EXPIRED]),
+    ),
+    (
+        Eventmq,
+        Eventmq,
+        Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, EXPIRED]),
+    ),
 ];
 
 const EXPIRED: &str = r#""errtype":"ReservationExpired""#;
@@ -170,15 +302,39 @@ const EXPIRED: &str = r#""errtype":"ReservationExpired""#;
 const SILENT: Cell = None("an EventMQ worker cannot report progress");
 
 const PROGRESS: Rows = [
-    (Gearman, Gearman, Ends(&["WORK_STATUS 1 4", "WORK_COMPLETE three eggs"], GONE)),
-    (Gearman, Faktory, Ends(&["WORK_STATUS 25 100", "WORK_COMPLETE three eggs"], GONE)),
+    (
+        Gearman,
+        Gearman,
+        Ends(&["WORK_STATUS 1 4", "WORK_COMPLETE three eggs"], GONE),
+    ),
+    (
+        Gearman,
+        Faktory,
+        Ends(&["WORK_STATUS 25 100", "WORK_COMPLETE three eggs"], GONE),
+    ),
     (Gearman, Eventmq, SILENT),
-    (Faktory, Gearman, Ends(&["25%", "success three eggs"], SUCCESS)),
-    (Faktory, Faktory, Ends(&["25%", "success three eggs"], SUCCESS)),
+    (
+        Faktory,
+        Gearman,
+        Ends(&["25%", "success three eggs"], SUCCESS),
+    ),
+    (
+        Faktory,
+        Faktory,
+        Ends(&["25%", "success three eggs"], SUCCESS),
+    ),
     (Faktory, Eventmq, SILENT),
     // EventMQ's client has no message for progress: it receives only the end.
-    (Eventmq, Gearman, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
-    (Eventmq, Faktory, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
+    (
+        Eventmq,
+        Gearman,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
+    (
+        Eventmq,
+        Faktory,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
     (Eventmq, Eventmq, SILENT),
 ];
 
@@ -193,9 +349,21 @@ const BINARY_PAYLOAD: Rows = [
     (Faktory, Gearman, Ends(&["success three eggs"], SUCCESS)),
     (Faktory, Faktory, Ends(&["success three eggs"], SUCCESS)),
     (Faktory, Eventmq, Ends(&["success three eggs"], SUCCESS)),
-    (Eventmq, Gearman, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
-    (Eventmq, Faktory, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
-    (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
+    (
+        Eventmq,
+        Gearman,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
+    (
+        Eventmq,
+        Faktory,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
+    (
+        Eventmq,
+        Eventmq,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
 ];
 
 const UNSPEAKABLE: Cell = Refused("queue names must match");
@@ -208,7 +376,19 @@ const ILLEGAL_NAME: Rows = [
     (Faktory, Gearman, UNSPEAKABLE),
     (Faktory, Faktory, UNSPEAKABLE),
     (Faktory, Eventmq, UNSPEAKABLE),
-    (Eventmq, Gearman, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
-    (Eventmq, Faktory, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
-    (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
+    (
+        Eventmq,
+        Gearman,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
+    (
+        Eventmq,
+        Faktory,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
+    (
+        Eventmq,
+        Eventmq,
+        Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE),
+    ),
 ];

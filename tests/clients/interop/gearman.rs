@@ -23,15 +23,24 @@ fn gearman(stage: &Stage, arguments: &[&str]) -> Command {
 
 /// A worker that pipes jobs through a shell command.
 fn worker(stage: &Stage, function: &str, command: &str) -> Running {
-    Running::start(&mut gearman(stage, &["-w", "-f", function, "--", "sh", "-c", command]))
+    Running::start(&mut gearman(
+        stage,
+        &["-w", "-f", function, "--", "sh", "-c", command],
+    ))
 }
 
 #[test]
 fn foreground() {
     let stage = Stage::new();
     let _worker = worker(&stage, "wc", "wc -l");
-    assert_eq!(printed(&mut gearman(&stage, &["-f", "wc"]), b"one\ntwo\nthree\n").trim(), "3");
-    assert_eq!(printed(&mut gearman(&stage, &["-f", "wc"]), b"").trim(), "0");
+    assert_eq!(
+        printed(&mut gearman(&stage, &["-f", "wc"]), b"one\ntwo\nthree\n").trim(),
+        "3"
+    );
+    assert_eq!(
+        printed(&mut gearman(&stage, &["-f", "wc"]), b"").trim(),
+        "0"
+    );
 }
 
 /// A megabyte of arbitrary bytes there and back. The program takes seconds to read more; the libgearman tests use
@@ -41,10 +50,21 @@ fn large() {
     let stage = Stage::new();
     // The worker reads nothing until its command has read everything.
     let kept = stage.dir().join("kept");
-    let _worker = worker(&stage, "cat", &format!("cat > {0}; cat {0}", kept.display()));
-    let body: Vec<u8> = (0..260_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+    let _worker = worker(
+        &stage,
+        "cat",
+        &format!("cat > {0}; cat {0}", kept.display()),
+    );
+    let body: Vec<u8> = (0..260_000_u32)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes())
+        .collect();
     let output = run(&mut gearman(&stage, &["-f", "cat"]), &body);
-    assert!(output.stdout == body, "not the bytes that were sent: {} {:?}", output.stdout.len(), output.stderr);
+    assert!(
+        output.stdout == body,
+        "not the bytes that were sent: {} {:?}",
+        output.stdout.len(),
+        output.stderr
+    );
 }
 
 #[test]
@@ -72,10 +92,16 @@ fn ten_thousand_background_jobs_survive_kill_9() {
     const JOBS: usize = 10_000;
     let mut stage = Stage::new();
     let lines: String = (0..JOBS).map(|n| format!("job {n}\n")).collect();
-    printed(&mut gearman(&stage, &["-b", "-n", "-f", "note"]), lines.as_bytes());
+    printed(
+        &mut gearman(&stage, &["-b", "-n", "-f", "note"]),
+        lines.as_bytes(),
+    );
     stage.daemon.kill();
     stage.daemon.restart();
-    assert_eq!(admin(stage.address(), &["--status"]), format!("note\t{JOBS}\t0\t0\n.\n"));
+    assert_eq!(
+        admin(stage.address(), &["--status"]),
+        format!("note\t{JOBS}\t0\t0\n.\n")
+    );
 
     let notes = stage.dir().join("notes");
     work_off(stage.address(), JOBS / 2, &notes);
@@ -84,20 +110,34 @@ fn ten_thousand_background_jobs_survive_kill_9() {
     work_off(stage.address(), waiting(stage.address()), &notes);
 
     let notes = std::fs::read_to_string(&notes).unwrap();
-    let mut seen: Vec<usize> = notes.lines().map(|line| line.strip_prefix("job ").unwrap().parse().unwrap()).collect();
+    let mut seen: Vec<usize> = notes
+        .lines()
+        .map(|line| line.strip_prefix("job ").unwrap().parse().unwrap())
+        .collect();
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen, (0..JOBS).collect::<Vec<_>>());
     // The worker has ended; its connection may be seen to end a moment later.
-    wait_until("nothing is left", || admin(stage.address(), &["--status"]) == "note\t0\t0\t0\n.\n");
+    wait_until("nothing is left", || {
+        admin(stage.address(), &["--status"]) == "note\t0\t0\t0\n.\n"
+    });
 }
 
 /// Executes that many jobs with the stock worker, which prints each workload: they are lines.
 fn work_off(address: SocketAddr, jobs: usize, notes: &Path) {
-    let notes = std::fs::OpenOptions::new().create(true).append(true).open(notes).unwrap();
+    let notes = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(notes)
+        .unwrap();
     let mut worker = stock("gearman", address);
-    worker.args(["-w", "-c", &jobs.to_string(), "-f", "note"]).stdin(std::process::Stdio::null()).stdout(notes);
-    let status = worker.status().unwrap_or_else(|error| panic!("{error}; tests/install-clients installs it"));
+    worker
+        .args(["-w", "-c", &jobs.to_string(), "-f", "note"])
+        .stdin(std::process::Stdio::null())
+        .stdout(notes);
+    let status = worker
+        .status()
+        .unwrap_or_else(|error| panic!("{error}; tests/install-clients installs it"));
     assert!(status.success(), "{status}");
 }
 
@@ -110,19 +150,37 @@ fn waiting(address: SocketAddr) -> usize {
 #[test]
 fn priorities() {
     let stage = Stage::new();
-    printed(&mut gearman(&stage, &["-b", "-L", "-f", "order", "low "]), b"");
+    printed(
+        &mut gearman(&stage, &["-b", "-L", "-f", "order", "low "]),
+        b"",
+    );
     printed(&mut gearman(&stage, &["-b", "-f", "order", "normal "]), b"");
-    printed(&mut gearman(&stage, &["-b", "-I", "-f", "order", "high "]), b"");
-    assert_eq!(printed(&mut gearman(&stage, &["-w", "-c", "3", "-f", "order"]), b""), "high normal low ");
+    printed(
+        &mut gearman(&stage, &["-b", "-I", "-f", "order", "high "]),
+        b"",
+    );
+    assert_eq!(
+        printed(&mut gearman(&stage, &["-w", "-c", "3", "-f", "order"]), b""),
+        "high normal low "
+    );
 }
 
 #[test]
 fn uniqueness() {
     let stage = Stage::new();
-    printed(&mut gearman(&stage, &["-b", "-f", "once", "-u", "same", "first"]), b"");
-    printed(&mut gearman(&stage, &["-b", "-f", "once", "-u", "same", "second"]), b"");
+    printed(
+        &mut gearman(&stage, &["-b", "-f", "once", "-u", "same", "first"]),
+        b"",
+    );
+    printed(
+        &mut gearman(&stage, &["-b", "-f", "once", "-u", "same", "second"]),
+        b"",
+    );
     assert_eq!(admin(stage.address(), &["--status"]), "once\t1\t0\t0\n.\n");
-    assert_eq!(printed(&mut gearman(&stage, &["-w", "-c", "1", "-f", "once"]), b""), "first");
+    assert_eq!(
+        printed(&mut gearman(&stage, &["-w", "-c", "1", "-f", "once"]), b""),
+        "first"
+    );
 }
 
 /// A job that our peer holds until the test has checked its state.
@@ -149,13 +207,23 @@ fn two_clients_get_one_result() {
     let heard = std::thread::spawn(move || (other.complains(), other));
     wait_until("a warning received by the second", || {
         let data = "is anybody there?\n".into();
-        worker.send(&Request::Work { handle: job.handle.clone(), report: Report::Warning(data) }).unwrap();
+        worker
+            .send(&Request::Work {
+                handle: job.handle.clone(),
+                report: Report::Warning(data),
+            })
+            .unwrap();
         std::thread::sleep(std::time::Duration::from_millis(5));
         heard.is_finished()
     });
     let (complaint, other) = heard.join().unwrap();
     assert_eq!([complaint, one.complains()], ["is anybody there?\n"; 2]);
-    worker.send(&Request::Work { handle: job.handle, report: Report::Complete("the news".into()) }).unwrap();
+    worker
+        .send(&Request::Work {
+            handle: job.handle,
+            report: Report::Complete("the news".into()),
+        })
+        .unwrap();
     for client in [one, other] {
         assert_eq!(String::from_utf8_lossy(&client.output().stdout), "the news");
     }
@@ -166,9 +234,15 @@ fn two_clients_get_one_result() {
 #[test]
 fn a_worker_streams_lines() {
     let stage = Stage::new();
-    let mut lines = gearman(&stage, &["-w", "-n", "-f", "lines", "--", "sh", "-c", "cat; echo two"]);
+    let mut lines = gearman(
+        &stage,
+        &["-w", "-n", "-f", "lines", "--", "sh", "-c", "cat; echo two"],
+    );
     let _worker = Running::start(&mut lines);
-    assert_eq!(printed(&mut gearman(&stage, &["-f", "lines"]), b"one\n"), "one\none\ntwo\n");
+    assert_eq!(
+        printed(&mut gearman(&stage, &["-f", "lines"]), b"one\n"),
+        "one\none\ntwo\n"
+    );
 }
 
 /// As a client it prints data, the result, progress and warnings.
@@ -179,7 +253,10 @@ fn a_client_receives_data_progress_and_warnings() {
     let output = run(&mut gearman(&stage, &["-f", "steps", "a cake"]), b"");
     assert!(output.status.success(), "{output:?}");
     let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains("half of whole of a cake") && stdout.contains("50% Complete\n"), "{output:?}");
+    assert!(
+        stdout.contains("half of whole of a cake") && stdout.contains("50% Complete\n"),
+        "{output:?}"
+    );
     assert_eq!(output.stderr, b"mind the gap");
 }
 
@@ -195,7 +272,9 @@ fn worker_death() {
     let is_held = || admin(stage.address(), &["--status"]) == "long\t1\t1\t1\n.\n";
     wait_until("the first worker has the job", is_held);
     first.kill();
-    wait_until("the job waits again", || admin(stage.address(), &["--status"]) == "long\t1\t0\t0\n.\n");
+    wait_until("the job waits again", || {
+        admin(stage.address(), &["--status"]) == "long\t1\t0\t0\n.\n"
+    });
     let _second = worker(&stage, "long", &wait);
     wait_until("the second worker has the job", is_held);
     held.let_go();
@@ -207,13 +286,19 @@ fn worker_death() {
 fn in_flight() {
     let stage = Stage::new();
     let functions: Vec<String> = (0..50).map(|n| format!("f{n}")).collect();
-    let arguments: Vec<&str> = functions.iter().flat_map(|function| ["-f", function]).collect();
+    let arguments: Vec<&str> = functions
+        .iter()
+        .flat_map(|function| ["-f", function])
+        .collect();
     let mut cat = gearman(&stage, &["-w"]);
     let _worker = Running::start(cat.args(&arguments).args(["--", "cat"]));
     let output = printed(gearman(&stage, &["-P"]).args(&arguments), b"a cake\n");
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
-    let mut expected: Vec<String> = functions.iter().map(|function| format!("{function}: a cake")).collect();
+    let mut expected: Vec<String> = functions
+        .iter()
+        .map(|function| format!("{function}: a cake"))
+        .collect();
     expected.sort_unstable();
     assert_eq!(lines, expected);
 }

@@ -47,9 +47,15 @@ fn gearmanode_two_writes() {
 /// A handle never leaves together with the result of its job.
 #[test]
 fn aiogear_finds_the_result_of_every_job() {
-    let (stage, top) = (stage::Stage::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let (stage, top) = (
+        stage::Stage::new(),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
+    );
     let mut program = Command::new(top.join("target/clients/python/bin/python"));
     program.arg(top.join("tests/clients/interop/aiogear_peer.py"));
-    program.args([stage.address().ip().to_string(), stage.address().port().to_string()]);
+    program.args([
+        stage.address().ip().to_string(),
+        stage.address().port().to_string(),
+    ]);
     assert_eq!(crate::programs::printed(&mut program, b""), "20 of 20\n");
 }

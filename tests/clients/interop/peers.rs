@@ -50,7 +50,10 @@ pub struct Stock {
 /// PyPI's `gear`, which Zuul uses.
 pub const GEAR: Stock = Stock {
     name: "gear",
-    program: &["target/clients/python/bin/python", "tests/clients/interop/gear_peer.py"],
+    program: &[
+        "target/clients/python/bin/python",
+        "tests/clients/interop/gear_peer.py",
+    ],
     binary: true,
     exceptions: true,
     listens: true,
@@ -59,7 +62,10 @@ pub const GEAR: Stock = Stock {
 /// PyPI's `python3-gearman`, one of the forks of python-gearman.
 pub const PYTHON3_GEARMAN: Stock = Stock {
     name: "python3-gearman",
-    program: &["target/clients/python/bin/python", "tests/clients/interop/python3_gearman_peer.py"],
+    program: &[
+        "target/clients/python/bin/python",
+        "tests/clients/interop/python3_gearman_peer.py",
+    ],
     binary: false,
     exceptions: false,
     listens: false,
@@ -77,7 +83,10 @@ pub const PERL: Stock = Stock {
 /// The C library, of which `gearman` is a part.
 pub const LIBGEARMAN: Stock = Stock {
     name: "libgearman",
-    program: &["target/clients/python/bin/python", "tests/clients/interop/libgearman_peer.py"],
+    program: &[
+        "target/clients/python/bin/python",
+        "tests/clients/interop/libgearman_peer.py",
+    ],
     binary: true,
     exceptions: true,
     listens: false,
@@ -166,23 +175,45 @@ impl Peer {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}; tests/install-clients installs it"));
+            .unwrap_or_else(|error| {
+                panic!("{command:?}: {error}; tests/install-clients installs it")
+            });
         let (sender, lines) = channel();
         let said = BufReader::new(child.stdout.take().unwrap());
-        thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        thread::spawn(move || {
+            said.lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
         let complaints = Arc::new(Mutex::new(String::new()));
         let (mut stderr, shared) = (child.stderr.take().unwrap(), Arc::clone(&complaints));
         thread::spawn(move || {
             let mut chunk = [0; 4096];
             while let Ok(read @ 1..) = stderr.read(&mut chunk) {
-                shared.lock().unwrap().push_str(&String::from_utf8_lossy(&chunk[..read]));
+                shared
+                    .lock()
+                    .unwrap()
+                    .push_str(&String::from_utf8_lossy(&chunk[..read]));
             }
         });
-        Self { orders: child.stdin.take(), child, lines, heard: HashMap::new(), complaints }
+        Self {
+            orders: child.stdin.take(),
+            child,
+            lines,
+            heard: HashMap::new(),
+            complaints,
+        }
     }
 
     /// Submits a job. Its messages carry the tag.
-    pub fn submit(&mut self, tag: &str, way: &str, function: &str, unique: &str, body: impl AsRef<[u8]>) {
+    pub fn submit(
+        &mut self,
+        tag: &str,
+        way: &str,
+        function: &str,
+        unique: &str,
+        body: impl AsRef<[u8]>,
+    ) {
         let (unique, body) = (hex::encode(unique), hex::encode(body));
         self.order(&format!("submit {tag} {way} {function} {unique} {body}"));
     }
@@ -204,7 +235,10 @@ impl Peer {
 
     /// Sends a text command and returns the lines of its answer, with columns separated by a space.
     pub fn admin(&mut self, command: &str) -> Vec<String> {
-        self.answer(&format!("admin {command}"), "admin").lines().map(str::to_owned).collect()
+        self.answer(&format!("admin {command}"), "admin")
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Sends an order and returns the answer under this tag.
@@ -229,7 +263,9 @@ impl Peer {
 
     /// Waits for a message; earlier ones count.
     pub fn hears_of(&mut self, tag: &str, what: &str, words: &str) {
-        self.hears(tag, |event| event.what == what && event.words == words.as_bytes());
+        self.hears(tag, |event| {
+            event.what == what && event.words == words.as_bytes()
+        });
     }
 
     /// Waits for the end of a job, and returns all its messages except the handle.
@@ -241,7 +277,10 @@ impl Peer {
     /// All messages about a job so far, except the handle.
     pub fn so_far(&self, tag: &str) -> Vec<String> {
         let events = self.heard.get(tag).into_iter().flatten();
-        events.filter(|event| event.what != "created").map(Event::text).collect()
+        events
+            .filter(|event| event.what != "created")
+            .map(Event::text)
+            .collect()
     }
 
     /// The result of a job, byte for byte.
@@ -261,7 +300,11 @@ impl Peer {
 
     fn hears(&mut self, tag: &str, wanted: impl Fn(&Event) -> bool) -> Event {
         loop {
-            if let Some(event) = self.heard.get(tag).and_then(|events| events.iter().find(|event| wanted(event))) {
+            if let Some(event) = self
+                .heard
+                .get(tag)
+                .and_then(|events| events.iter().find(|event| wanted(event)))
+            {
                 return event.clone();
             }
             self.listen();
@@ -274,10 +317,21 @@ impl Peer {
             Err(error) => self.lost(&error.to_string()),
         };
         let mut words = line.splitn(3, ' ');
-        let (tag, what, rest) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap_or_default());
+        let (tag, what, rest) = (
+            words.next().unwrap(),
+            words.next().unwrap(),
+            words.next().unwrap_or_default(),
+        );
         let plain = ["created", "status", "is"].contains(&what);
-        let words = if plain { rest.into() } else { hex::decode(rest).unwrap() };
-        self.heard.entry(tag.to_owned()).or_default().push(Event { what: what.to_owned(), words });
+        let words = if plain {
+            rest.into()
+        } else {
+            hex::decode(rest).unwrap()
+        };
+        self.heard.entry(tag.to_owned()).or_default().push(Event {
+            what: what.to_owned(),
+            words,
+        });
     }
 
     /// `kill -9`.
@@ -290,12 +344,23 @@ impl Peer {
     pub fn leave(mut self) {
         drop(self.orders.take());
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}: {}", self.complaints.lock().unwrap());
+        assert!(
+            status.success(),
+            "{status}: {}",
+            self.complaints.lock().unwrap()
+        );
     }
 
     fn lost(&self, why: &str) -> ! {
-        let heard: Vec<_> = self.heard.keys().map(|tag| (tag, self.so_far(tag))).collect();
-        panic!("{why}; heard {heard:?}; it said: {}", self.complaints.lock().unwrap())
+        let heard: Vec<_> = self
+            .heard
+            .keys()
+            .map(|tag| (tag, self.so_far(tag)))
+            .collect();
+        panic!(
+            "{why}; heard {heard:?}; it said: {}",
+            self.complaints.lock().unwrap()
+        )
     }
 }
 

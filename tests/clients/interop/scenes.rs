@@ -22,7 +22,10 @@ pub fn foreground(stock: &Stock) {
     if stock.binary {
         client.submit("bytes", "foreground normal", "echo", "", &any_bytes);
         client.wait();
-        assert!(client.result("bytes") == any_bytes, "not the bytes that were sent");
+        assert!(
+            client.result("bytes") == any_bytes,
+            "not the bytes that were sent"
+        );
     }
     client.leave();
 }
@@ -59,10 +62,16 @@ pub fn priorities(stock: &Stock) {
     let mut worker = stock.worker(stage.address());
     let notes = worker.notes(6);
     for (pair, priority) in notes.chunks(2).zip(["high", "normal", "low"]) {
-        assert!(pair.iter().all(|note| note.ends_with(priority)), "{notes:?}");
+        assert!(
+            pair.iter().all(|note| note.ends_with(priority)),
+            "{notes:?}"
+        );
     }
     for priority in ["low", "normal", "high"] {
-        assert_eq!(client.story(&format!("foreground-{priority}")), [format!("complete foreground-{priority}")]);
+        assert_eq!(
+            client.story(&format!("foreground-{priority}")),
+            [format!("complete foreground-{priority}")]
+        );
     }
 }
 
@@ -79,7 +88,13 @@ pub fn coalescing(stock: &Stock) {
     for client in [&mut one, &mut other] {
         assert_eq!(client.story("same"), ["complete the news"]);
     }
-    one.submit("next", "foreground normal", "note", "only one", "the next news");
+    one.submit(
+        "next",
+        "foreground normal",
+        "note",
+        "only one",
+        "the next news",
+    );
     one.wait();
     assert_eq!(one.story("next"), ["complete the next news"]);
     assert_eq!(worker.notes(2), ["note the news", "note the next news"]);
@@ -112,15 +127,33 @@ pub fn bursts(stock: &Stock) {
     let stage = Stage::with("[queues.\"no*\"]\ncoalesce = { quiet = \"200ms\" }\n");
     let mut client = stock.client(stage.address());
     for n in 0..100 {
-        client.submit(&format!("s{n}"), "background normal", "note", "account 7", format!("balance {n}"));
+        client.submit(
+            &format!("s{n}"),
+            "background normal",
+            "note",
+            "account 7",
+            format!("balance {n}"),
+        );
         client.wait();
         assert_eq!(client.created(&format!("s{n}")), client.created("s0"));
     }
-    client.submit("waits", "foreground normal", "note", "account 7", "balance 100");
+    client.submit(
+        "waits",
+        "foreground normal",
+        "note",
+        "account 7",
+        "balance 100",
+    );
     client.wait();
     let mut worker = stock.worker(stage.address());
     assert_eq!(client.story("waits"), ["complete balance 100"]);
-    client.submit("other", "foreground normal", "note", "account 8", "balance 0");
+    client.submit(
+        "other",
+        "foreground normal",
+        "note",
+        "account 8",
+        "balance 0",
+    );
     client.wait();
     assert_eq!(client.story("other"), ["complete balance 0"]);
     assert_eq!(worker.notes(2), ["note balance 100", "note balance 0"]);
@@ -135,13 +168,22 @@ pub fn status(stock: &Stock) {
     client.submit("long", "foreground normal", "hold", "", held.body());
     client.wait();
     let handle = client.created("long");
-    assert_eq!(other.as_mut().unwrap_or(&mut client).ask(&handle), "1 0 0 0");
+    assert_eq!(
+        other.as_mut().unwrap_or(&mut client).ask(&handle),
+        "1 0 0 0"
+    );
     let _worker = stock.worker(stage.address());
     client.hears_of("long", "status", "3 4");
-    assert_eq!(other.as_mut().unwrap_or(&mut client).ask(&handle), "1 1 3 4");
+    assert_eq!(
+        other.as_mut().unwrap_or(&mut client).ask(&handle),
+        "1 1 3 4"
+    );
     held.let_go();
     assert_eq!(client.story("long"), ["status 3 4", "complete let go"]);
-    assert_eq!(other.as_mut().unwrap_or(&mut client).ask(&handle), "0 0 0 0");
+    assert_eq!(
+        other.as_mut().unwrap_or(&mut client).ask(&handle),
+        "0 0 0 0"
+    );
 }
 
 /// An exception reaches the clients that asked for exceptions; others see the job fail, once. The worker continues.
@@ -162,7 +204,12 @@ pub fn exceptions(stock: &Stock) {
         client.submit("raising", "foreground normal", "raise", "", "x");
         client.wait();
         let story = client.story("raising");
-        assert!(story.len() == 1 && story[0].starts_with("exception ") && story[0].contains("went wrong"), "{story:?}");
+        assert!(
+            story.len() == 1
+                && story[0].starts_with("exception ")
+                && story[0].contains("went wrong"),
+            "{story:?}"
+        );
         client.submit("after", "foreground normal", "echo", "", "still here");
         client.wait();
         assert_eq!(client.story("after"), ["complete still here"]);
@@ -182,7 +229,12 @@ pub fn streaming(stock: &Stock) {
     client.leave();
 }
 
-const STEPS: [&str; 4] = ["status 1 2", "data half of ", "warning mind the gap", "complete whole of a cake"];
+const STEPS: [&str; 4] = [
+    "status 1 2",
+    "data half of ",
+    "warning mind the gap",
+    "complete whole of a cake",
+];
 
 /// `kill -9` of a worker that holds a job: the next worker gets it, and the client its result.
 pub fn worker_death(stock: &Stock) {
@@ -196,7 +248,10 @@ pub fn worker_death(stock: &Stock) {
     worker.kill();
     let _next = stock.worker(stage.address());
     held.let_go();
-    assert_eq!(client.story("long"), ["status 3 4", "status 3 4", "complete let go"]);
+    assert_eq!(
+        client.story("long"),
+        ["status 3 4", "status 3 4", "complete let go"]
+    );
     client.leave();
 }
 
@@ -207,13 +262,20 @@ pub fn large(stock: &Stock) {
     let mut client = stock.client(stage.address());
     // A pattern that any lost, doubled or displaced piece would change.
     let body: Vec<u8> = if stock.binary {
-        (0..1_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
+        (0..1_000_000_u32)
+            .flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes())
+            .collect()
     } else {
-        (0..100_000).flat_map(|n| format!("line {n}\n").into_bytes()).collect()
+        (0..100_000)
+            .flat_map(|n| format!("line {n}\n").into_bytes())
+            .collect()
     };
     client.submit("large", "foreground normal", "echo", "", &body);
     client.wait();
-    assert!(client.result("large") == body, "not the bytes that were sent");
+    assert!(
+        client.result("large") == body,
+        "not the bytes that were sent"
+    );
     client.leave();
 }
 
@@ -223,7 +285,13 @@ pub fn in_flight(stock: &Stock) {
     let stage = Stage::new();
     let mut client = stock.client(stage.address());
     for n in 0..JOBS {
-        client.submit(&format!("job{n}"), "foreground normal", "echo", &format!("unique {n}"), format!("body {n}"));
+        client.submit(
+            &format!("job{n}"),
+            "foreground normal",
+            "echo",
+            &format!("unique {n}"),
+            format!("body {n}"),
+        );
     }
     client.wait();
     for n in 0..JOBS {
@@ -231,7 +299,10 @@ pub fn in_flight(stock: &Stock) {
     }
     let _workers = [stock.worker(stage.address()), stock.worker(stage.address())];
     for n in 0..JOBS {
-        assert_eq!(client.story(&format!("job{n}")), [format!("complete body {n}")]);
+        assert_eq!(
+            client.story(&format!("job{n}")),
+            [format!("complete body {n}")]
+        );
     }
     client.leave();
 }
@@ -263,11 +334,24 @@ pub fn administration(stock: &Stock) {
     let (long, later) = (client.created("long"), client.created("later"));
     assert_eq!(client.admin("version"), ["OK 1.1.20"]);
     let functions = client.admin("functions");
-    assert!(functions.contains(&"hold 1 1 1".into()) && functions.contains(&"echo 1 0 1".into()), "{functions:?}");
+    assert!(
+        functions.contains(&"hold 1 1 1".into()) && functions.contains(&"echo 1 0 1".into()),
+        "{functions:?}"
+    );
     let workers = client.admin("workers");
-    let capable = workers.iter().find(|row| ["echo", "hold", "note"].iter().all(|name| row.contains(name)));
-    assert!(capable.is_some_and(|row| row.contains(" 127.0.0.1 ")), "{workers:?}");
-    assert_eq!(client.admin("jobs"), [format!("{later} 0 0 1"), format!("{long} 0 0 0")]);
+    let capable = workers.iter().find(|row| {
+        ["echo", "hold", "note"]
+            .iter()
+            .all(|name| row.contains(name))
+    });
+    assert!(
+        capable.is_some_and(|row| row.contains(" 127.0.0.1 ")),
+        "{workers:?}"
+    );
+    assert_eq!(
+        client.admin("jobs"),
+        [format!("{later} 0 0 1"), format!("{long} 0 0 0")]
+    );
     assert_eq!(client.admin("uniques"), ["two", "one"]);
     assert_eq!(client.admin(&format!("cancel {later}")), ["OK"]);
     assert_eq!(client.admin("uniques"), ["one"]);
@@ -307,7 +391,21 @@ pub fn two_writes(stock: &Stock) {
     let begun = Instant::now();
     let mut worker = stock.worker(stage.address());
     let notes = worker.notes(JOBS);
-    println!("{}: {JOBS} jobs in {:?}, its start included", stock.name, begun.elapsed());
-    assert_eq!(notes, (0..JOBS).map(|n| format!("note body {n}")).collect::<Vec<_>>());
-    common::wait_until("the last is done", || producer.listing("status").unwrap().contains(&"note\t0\t0\t1".into()));
+    println!(
+        "{}: {JOBS} jobs in {:?}, its start included",
+        stock.name,
+        begun.elapsed()
+    );
+    assert_eq!(
+        notes,
+        (0..JOBS)
+            .map(|n| format!("note body {n}"))
+            .collect::<Vec<_>>()
+    );
+    common::wait_until("the last is done", || {
+        producer
+            .listing("status")
+            .unwrap()
+            .contains(&"note\t0\t0\t1".into())
+    });
 }

@@ -13,10 +13,19 @@ use crate::common::wait_until;
 fn reports() {
     let stage = Stage::new();
     let admin = stage.peers.dealer(stage.admin());
-    assert_eq!(admin.report("ROUTER_SHOW_WORKERS"), json!({"connected_workers": {}, "connected_queues": {}}));
-    assert_eq!(admin.report("ROUTER_SHOW_SCHEDULERS"), json!({"connected_schedulers": {}}));
+    assert_eq!(
+        admin.report("ROUTER_SHOW_WORKERS"),
+        json!({"connected_workers": {}, "connected_queues": {}})
+    );
+    assert_eq!(
+        admin.report("ROUTER_SHOW_SCHEDULERS"),
+        json!({"connected_schedulers": {}})
+    );
 
-    let worker = Worker::over(stage.peers.dealer_called(stage.back(), Some("w")), r#"[[10, "a"], [20, "b"]]"#);
+    let worker = Worker::over(
+        stage.peers.dealer_called(stage.back(), Some("w")),
+        r#"[[10, "a"], [20, "b"]]"#,
+    );
     let scheduler = stage.peers.dealer_called(stage.front(), Some("s"));
     scheduler.say("INFORM", &["", "scheduler"]);
     scheduler.hears("ACK");
@@ -30,7 +39,8 @@ fn reports() {
     worker.job();
     wait_until("it is counted", || {
         let status = admin.report("STATUS");
-        status["processed_messages_by_worker"]["w"] == 1 && status["inflight_messages_by_queue"]["a"] == 1
+        status["processed_messages_by_worker"]["w"] == 1
+            && status["inflight_messages_by_queue"]["a"] == 1
     });
     let status = admin.report("STATUS");
     assert_eq!(status["waiting_messages_by_queue"]["a"], 1, "{status}");
@@ -39,18 +49,41 @@ fn reports() {
         assert!(status[latencies].is_object(), "{latencies} of {status}");
     }
     let workers = admin.report("ROUTER_SHOW_WORKERS");
-    assert_eq!(workers["connected_workers"]["w"]["available_slots"], 0, "{workers}");
-    assert_eq!(workers["connected_workers"]["w"]["queues"].as_array().unwrap().len(), 2, "{workers}");
-    assert!(workers["connected_workers"]["w"]["hb"].is_f64(), "{workers}");
-    assert_eq!(workers["connected_queues"], json!({"a": [[10, "w"]], "b": [[20, "w"]]}));
+    assert_eq!(
+        workers["connected_workers"]["w"]["available_slots"], 0,
+        "{workers}"
+    );
+    assert_eq!(
+        workers["connected_workers"]["w"]["queues"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2,
+        "{workers}"
+    );
+    assert!(
+        workers["connected_workers"]["w"]["hb"].is_f64(),
+        "{workers}"
+    );
+    assert_eq!(
+        workers["connected_queues"],
+        json!({"a": [[10, "w"]], "b": [[20, "w"]]})
+    );
     let schedulers = admin.report("ROUTER_SHOW_SCHEDULERS");
-    assert!(schedulers["connected_schedulers"]["s"]["hb"].is_f64(), "{schedulers}");
+    assert!(
+        schedulers["connected_schedulers"]["s"]["hb"].is_f64(),
+        "{schedulers}"
+    );
 }
 
 /// The output of the stock program, which prints every answer in Python's notation.
 fn cli(stage: &Stage, orders: &[&str]) -> String {
     let mut command = stage.stock("emq-cli");
-    command.args(["--addr", stage.admin()]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["--addr", stage.admin()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut orders_in: ChildStdin = child.stdin.take().unwrap();
     for order in orders.iter().chain(&["quit"]) {
@@ -58,14 +91,21 @@ fn cli(stage: &Stage, orders: &[&str]) -> String {
     }
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     said
 }
 
 #[test]
 fn the_stock_program_asks() {
     let stage = Stage::new();
-    let _worker = Worker::over(stage.peers.dealer_called(stage.back(), Some("some worker")), DEFAULT);
+    let _worker = Worker::over(
+        stage.peers.dealer_called(stage.back(), Some("some worker")),
+        DEFAULT,
+    );
     let said = cli(&stage, &["status", "show_workers", "show_schedulers"]);
     for wanted in [
         "'processed_messages_by_worker': {",
@@ -86,8 +126,9 @@ fn the_stock_program_stops_the_daemon() {
     scheduler.say("INFORM", &["", "scheduler"]);
     scheduler.hears("ACK");
     let client = stage.client();
-    let ids: Vec<_> =
-        ["held", "waits"].map(|name| client.defer_job("tasks.note", &json!({"args": [name], "queue": "q"}))).into();
+    let ids: Vec<_> = ["held", "waits"]
+        .map(|name| client.defer_job("tasks.note", &json!({"args": [name], "queue": "q"})))
+        .into();
     for id in &ids {
         assert_eq!(client.hears("REPLY"), [&id[..]]);
     }

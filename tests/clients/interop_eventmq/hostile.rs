@@ -13,12 +13,17 @@ struct Good {
 
 impl Good {
     fn new(stage: &Stage) -> Self {
-        Self { client: stage.client(), worker: stage.peers.worker(stage.back(), DEFAULT) }
+        Self {
+            client: stage.client(),
+            worker: stage.peers.worker(stage.back(), DEFAULT),
+        }
     }
 
     /// They are still served.
     fn is_served(&self) {
-        let id = self.client.defer_job("tasks.note", &json!({"reply_requested": true}));
+        let id = self
+            .client
+            .defer_job("tasks.note", &json!({"reply_requested": true}));
         assert_eq!(self.client.hears("REPLY"), [&id[..]]);
         assert_eq!(self.worker.work().id, id);
         assert_eq!(self.client.hears("REPLY"), ["{\"value\": null}", &id]);
@@ -34,8 +39,16 @@ fn a_client_without_identity() {
     assert_eq!(client.hears("REPLY"), [&id[..]]);
     assert_eq!(good.worker.work().id, id);
     assert_eq!(client.hears("REPLY"), ["{\"value\": null}", &id]);
-    let binary = Worker::over(stage.peers.dealer_called(stage.back(), Some("\u{1}\u{ff}\u{80}")), DEFAULT);
-    stage.peers.dealer(stage.admin()).report("ROUTER_SHOW_WORKERS");
+    let binary = Worker::over(
+        stage
+            .peers
+            .dealer_called(stage.back(), Some("\u{1}\u{ff}\u{80}")),
+        DEFAULT,
+    );
+    stage
+        .peers
+        .dealer(stage.admin())
+        .report("ROUTER_SHOW_WORKERS");
     drop(binary);
     good.is_served();
 }
@@ -123,9 +136,14 @@ fn messages_cut_short() {
                 peer.send_bare(&message[..frames]);
             }
         }
-        for other in
-            [&[""][..], &["x"], &["", ""], &["", "", "", ""], &["", "eMQP/1.0", "WHAT", "id"], &["eMQP/1.0"; 60]]
-        {
+        for other in [
+            &[""][..],
+            &["x"],
+            &["", ""],
+            &["", "", "", ""],
+            &["", "eMQP/1.0", "WHAT", "id"],
+            &["eMQP/1.0"; 60],
+        ] {
             peer.send_bare(other);
         }
     }
@@ -144,7 +162,9 @@ fn commands_without_introduction() {
         nobody.say(command, &["1795234453.149"]);
     }
     nobody.say("REPLY", &["{\"value\": 1}", "whatever"]);
-    let id = good.client.defer_job("tasks.note", &json!({"reply_requested": true}));
+    let id = good
+        .client
+        .defer_job("tasks.note", &json!({"reply_requested": true}));
     assert_eq!(good.client.hears("REPLY"), [&id[..]]);
     good.worker.ready(1);
     let job = good.worker.job();
@@ -180,7 +200,10 @@ fn peers_that_are_gone() {
     let other = stage.peers.worker(stage.back(), r#"[[10, "q"]]"#);
     assert_eq!(other.work().id, id);
     // A client that closes before its job has run.
-    let id = client.defer_job("tasks.note", &json!({"queue": "q", "reply_requested": true}));
+    let id = client.defer_job(
+        "tasks.note",
+        &json!({"queue": "q", "reply_requested": true}),
+    );
     client.hears("REPLY");
     client.hears("REPLY");
     drop(client);
@@ -199,7 +222,10 @@ fn disconnect_and_goodbye() {
     for goodbye in ["KBYE", "KBAI"] {
         let worker = stage.peers.worker(stage.back(), r#"[[10, "q"]]"#);
         worker.ready(2);
-        let id = client.defer_job("tasks.note", &json!({"queue": "q", "reply_requested": true}));
+        let id = client.defer_job(
+            "tasks.note",
+            &json!({"queue": "q", "reply_requested": true}),
+        );
         assert_eq!(client.hears("REPLY"), [&id[..]]);
         let job = worker.job();
         assert_eq!(job.id, id);
@@ -207,9 +233,16 @@ fn disconnect_and_goodbye() {
         // It may end its job, and gets no more.
         worker.0.say("REPLY", &["{\"value\": \"late\"}", &id]);
         assert_eq!(client.hears("REPLY"), ["{\"value\": \"late\"}", &id]);
-        let id = client.defer_job("tasks.note", &json!({"queue": "q", "reply_requested": true}));
+        let id = client.defer_job(
+            "tasks.note",
+            &json!({"queue": "q", "reply_requested": true}),
+        );
         assert_eq!(client.hears("REPLY"), [&id[..]]);
-        assert_eq!(good.worker.work().id, id, "no other worker serves the queue");
+        assert_eq!(
+            good.worker.work().id,
+            id,
+            "no other worker serves the queue"
+        );
         assert_eq!(client.hears("REPLY"), ["{\"value\": null}", &id]);
     }
     good.is_served();

@@ -15,7 +15,9 @@ fn run(callable: &str, args: &Value) -> Value {
 fn result(client: &Socket, id: &str) -> Value {
     assert_eq!(client.hears("REPLY"), [id]);
     let said = client.hears("REPLY");
-    let [result, of] = &said[..] else { panic!("no result: {said:?}") };
+    let [result, of] = &said[..] else {
+        panic!("no result: {said:?}")
+    };
     assert_eq!(of, id);
     serde_json::from_str(result).unwrap()
 }
@@ -34,16 +36,24 @@ fn every_job_runs_once() {
     let mut wanted = Vec::new();
     for number in 0..50 {
         client.defer_job("tasks.note", &json!({"args": [number]}));
-        client.defer_job("tasks.note", &json!({"args": [number, "fast"], "queue": "fast", "guarantee": true}));
+        client.defer_job(
+            "tasks.note",
+            &json!({"args": [number, "fast"], "queue": "fast", "guarantee": true}),
+        );
         wanted.extend([json!([number]), json!([number, "fast"])]);
     }
-    client.defer_job("tasks.note", &json!({"args": ["ä€𝄞", null, 1.5], "kwargs": {"b": [{}], "a": "é"}}));
+    client.defer_job(
+        "tasks.note",
+        &json!({"args": ["ä€𝄞", null, 1.5], "kwargs": {"b": [{}], "a": "é"}}),
+    );
     wanted.push(json!(["ä€𝄞", null, 1.5, ["a", "é"], ["b", [{}]]]));
     let greeter = json!({"args": ["world"], "class_args": ["Hello"], "class_kwargs": {"mark": "!"}, "queue": "fast"});
     client.defer_job("tasks:Greeter.greet", &greeter);
     wanted.push(json!(["Hello, world!"]));
     for queue in [None, Some("fast"), Some("nobody's")] {
-        stage.peers.delay(stage.front(), queue, &json!([queue, "decorated"]));
+        stage
+            .peers
+            .delay(stage.front(), queue, &json!([queue, "decorated"]));
         wanted.push(json!([queue, "decorated"]));
     }
     stage.wait_for_notes(wanted.len());
@@ -82,8 +92,14 @@ fn replies() {
     let id = client.send_request(&run("fail", &json!(["no luck"])), &asked);
     assert_eq!(result(&client, &id), json!({"value": "no luck"}));
     let id = client.send_request(&run("not_there", &json!([])), &asked);
-    assert_eq!(result(&client, &id), json!({"value": "module 'tasks' has no attribute 'not_there'"}));
-    let id = client.defer_job("tasks.note", &json!({"reply_requested": true, "guarantee": true, "queue": "nobody's"}));
+    assert_eq!(
+        result(&client, &id),
+        json!({"value": "module 'tasks' has no attribute 'not_there'"})
+    );
+    let id = client.defer_job(
+        "tasks.note",
+        &json!({"reply_requested": true, "guarantee": true, "queue": "nobody's"}),
+    );
     assert_eq!(result(&client, &id), json!({"value": []}));
 }
 
@@ -95,13 +111,28 @@ fn time_out() {
     let once = json!({"args": ["once", 2], "timeout": 1, "reply_requested": true});
     let id = client.defer_job("tasks.slow", &once);
     assert_eq!(result(&client, &id), json!({"value": "TimeoutError"}));
-    let twice_more = json!({"args": ["retried", 2], "timeout": 1, "retry_count": 2, "reply_requested": true});
+    let twice_more =
+        json!({"args": ["retried", 2], "timeout": 1, "retry_count": 2, "reply_requested": true});
     let id = client.defer_job("tasks.slow", &twice_more);
     assert_eq!(result(&client, &id), json!({"value": "TimeoutError"}));
     stage.settle();
     let notes = stage.notes();
-    assert_eq!(notes.iter().filter(|note| **note == json!(["once"])).count(), 1, "{notes:?}");
-    assert_eq!(notes.iter().filter(|note| **note == json!(["retried"])).count(), 3, "{notes:?}");
+    assert_eq!(
+        notes
+            .iter()
+            .filter(|note| **note == json!(["once"]))
+            .count(),
+        1,
+        "{notes:?}"
+    );
+    assert_eq!(
+        notes
+            .iter()
+            .filter(|note| **note == json!(["retried"]))
+            .count(),
+        3,
+        "{notes:?}"
+    );
 }
 
 /// A stock JobManager that receives a body that is not text drops its socket, and begins all jobs in its hands again.
@@ -116,7 +147,11 @@ fn a_body_that_is_not_text_reaches_no_job_manager() {
     stage.wait_for_notes(1);
 
     let poisoner = stage.peers.dealer(stage.front());
-    let poison = poisoner.request("default", "guarantee,reply-requested", "\u{ff}\u{fe} no text");
+    let poison = poisoner.request(
+        "default",
+        "guarantee,reply-requested",
+        "\u{ff}\u{fe} no text",
+    );
     assert_eq!(poisoner.hears("REPLY"), [poison]);
     let mut wanted = vec![json!(["held"]), json!(["held", "let go"])];
     for number in 0..20 {
@@ -129,6 +164,10 @@ fn a_body_that_is_not_text_reaches_no_job_manager() {
     stage.wait_for_notes(wanted.len());
     stage.settle();
     assert_eq!(sorted(stage.notes()), sorted(wanted), "each began once");
-    assert!(!jobs.log_text().contains("exception"), "the manager's loop never broke: {}", jobs.log_text());
+    assert!(
+        !jobs.log_text().contains("exception"),
+        "the manager's loop never broke: {}",
+        jobs.log_text()
+    );
     wait_for_log(&stage.daemon, "it is in the dead-letter queue");
 }

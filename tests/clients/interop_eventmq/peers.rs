@@ -31,11 +31,21 @@ impl Peers {
     pub fn start() -> Self {
         let mut command = python("interop_eventmq/peer.py");
         // Settings on this machine must not affect the test. The program's errors go to the test's own standard error.
-        command.env("EVENTMQ_CONFIG_FILE", "/nonexistent").stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{error}; tests/install-clients installs it"));
+        command
+            .env("EVENTMQ_CONFIG_FILE", "/nonexistent")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{error}; tests/install-clients installs it"));
         let orders = RefCell::new(child.stdin.take().unwrap());
         let answers = RefCell::new(BufReader::new(child.stdout.take().unwrap()));
-        Self(Rc::new(Program { child: RefCell::new(child), orders, answers, count: Cell::new(0) }))
+        Self(Rc::new(Program {
+            child: RefCell::new(child),
+            orders,
+            answers,
+            count: Cell::new(0),
+        }))
     }
 
     /// The released programs' own socket, which the stock client uses.
@@ -67,13 +77,19 @@ impl Peers {
 
     /// The stock decorator's `delay` of the task `note`.
     pub fn delay(&self, address: &str, queue: Option<&str>, args: &Value) -> String {
-        self.order(0, "delay", &[json!(address), json!(queue), args.clone()]).as_str().unwrap().to_owned()
+        self.order(0, "delay", &[json!(address), json!(queue), args.clone()])
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     fn open(&self, kind: &str, arguments: &[Value]) -> Socket {
         let number = self.next();
         self.order(number, kind, arguments);
-        Socket { peers: self.clone(), number }
+        Socket {
+            peers: self.clone(),
+            number,
+        }
     }
 
     fn next(&self) -> u32 {
@@ -83,12 +99,15 @@ impl Peers {
 
     fn order(&self, number: u32, name: &str, arguments: &[Value]) -> Value {
         let order = [&[json!(number), json!(name)], arguments].concat();
-        self.try_order(&json!(order)).unwrap_or_else(|| panic!("the peer has ended at {name} {arguments:?}"))
+        self.try_order(&json!(order))
+            .unwrap_or_else(|| panic!("the peer has ended at {name} {arguments:?}"))
     }
 
     fn try_order(&self, order: &Value) -> Option<Value> {
         let mut orders = self.0.orders.borrow_mut();
-        writeln!(orders, "{order}").and_then(|()| orders.flush()).ok()?;
+        writeln!(orders, "{order}")
+            .and_then(|()| orders.flush())
+            .ok()?;
         let mut answer = String::new();
         self.0.answers.borrow_mut().read_line(&mut answer).ok()?;
         serde_json::from_str(&answer).ok()
@@ -115,7 +134,10 @@ pub type Frames = Vec<String>;
 impl Socket {
     /// Sends exactly these frames.
     pub fn send_bare(&self, frames: &[&str]) {
-        self.order("send", &frames.iter().map(|frame| json!(frame)).collect::<Vec<_>>());
+        self.order(
+            "send",
+            &frames.iter().map(|frame| json!(frame)).collect::<Vec<_>>(),
+        );
     }
 
     /// Sends a message under a new identifier, which is returned.
@@ -137,7 +159,8 @@ impl Socket {
 
     /// The next frames, whatever they are.
     pub fn hear_bare(&self) -> Frames {
-        self.hear_within(PATIENCE_MS).unwrap_or_else(|| panic!("nothing is received"))
+        self.hear_within(PATIENCE_MS)
+            .unwrap_or_else(|| panic!("nothing is received"))
     }
 
     /// The next frames, if any arrive within this time.
@@ -148,7 +171,9 @@ impl Socket {
     /// The next message, heartbeats included.
     pub fn hear_any(&self) -> Frames {
         let frames = self.hear_bare();
-        let (head, message) = frames.split_at_checked(2).unwrap_or_else(|| panic!("too short: {frames:?}"));
+        let (head, message) = frames
+            .split_at_checked(2)
+            .unwrap_or_else(|| panic!("too short: {frames:?}"));
         assert_eq!(head, ["", "eMQP/1.0"]);
         assert!(message.len() >= 2, "too short: {frames:?}");
         message.to_vec()
@@ -208,7 +233,10 @@ impl Socket {
     }
 
     fn id(&self, name: &str, arguments: &[Value]) -> String {
-        self.order(name, arguments).as_str().unwrap_or_else(|| panic!("{name} {arguments:?} is refused")).to_owned()
+        self.order(name, arguments)
+            .as_str()
+            .unwrap_or_else(|| panic!("{name} {arguments:?} is refused"))
+            .to_owned()
     }
 
     fn order(&self, name: &str, arguments: &[Value]) -> Value {
@@ -239,7 +267,11 @@ impl Worker {
     /// Introduces a worker over this socket.
     pub fn over(socket: Socket, queues: &str) -> Self {
         let informed = socket.say("INFORM", &[queues, "worker"]);
-        assert_eq!(socket.hear_any()[2..], [informed], "the first thing is the acknowledgement");
+        assert_eq!(
+            socket.hear_any()[2..],
+            [informed],
+            "the first thing is the acknowledgement"
+        );
         Self(socket)
     }
 
@@ -252,9 +284,16 @@ impl Worker {
 
     pub fn job(&self) -> Job {
         let message = self.0.hear();
-        let [command, id, queue, headers, body] = &message[..] else { panic!("no job: {message:?}") };
+        let [command, id, queue, headers, body] = &message[..] else {
+            panic!("no job: {message:?}")
+        };
         assert_eq!(command, "REQUEST");
-        Job { id: id.clone(), queue: queue.clone(), headers: headers.clone(), body: body.clone() }
+        Job {
+            id: id.clone(),
+            queue: queue.clone(),
+            headers: headers.clone(),
+            body: body.clone(),
+        }
     }
 
     /// The next jobs' bodies.

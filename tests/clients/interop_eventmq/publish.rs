@@ -11,7 +11,10 @@ fn wait_for(publisher: &Socket, subscriber: &Socket, topic: &str) {
     subscriber.subscribe(topic);
     loop {
         publisher.publish(topic, &json!("there?"));
-        if subscriber.hear_within(20).is_some_and(|heard| heard[0] == topic) {
+        if subscriber
+            .hear_within(20)
+            .is_some_and(|heard| heard[0] == topic)
+        {
             return;
         }
     }
@@ -35,7 +38,12 @@ fn heard(publisher: &Socket, subscriber: &Socket, topic: &str) -> Vec<Frames> {
 fn topics_are_prefixes() {
     let stage = Stage::new();
     let publisher = stage.client();
-    let subscribed: [&[&str]; 4] = [&[""], &["news."], &["news.sport", "weather", "news.sport"], &["nothing"]];
+    let subscribed: [&[&str]; 4] = [
+        &[""],
+        &["news."],
+        &["news.sport", "weather", "news.sport"],
+        &["nothing"],
+    ];
     let subscribers = subscribed.map(|topics| stage.peers.subscriber(stage.publish(), topics));
     for (number, subscriber) in subscribers.iter().enumerate() {
         wait_for(&publisher, subscriber, &format!("waiting {number}"));
@@ -52,17 +60,33 @@ fn topics_are_prefixes() {
         publisher.publish(topic, message);
     }
     let wanted: [&[&str]; 4] = [
-        &["news.sport", "news.local", "news", "weather", "News.sport", ""],
+        &[
+            "news.sport",
+            "news.local",
+            "news",
+            "weather",
+            "News.sport",
+            "",
+        ],
         &["news.sport", "news.local"],
         &["news.sport", "weather"],
         &[],
     ];
     for (number, (subscriber, wanted)) in subscribers.iter().zip(wanted).enumerate() {
         let heard = heard(&publisher, subscriber, &format!("waiting {number}"));
-        assert_eq!(heard.iter().map(|frames| &frames[0]).collect::<Vec<_>>(), wanted);
+        assert_eq!(
+            heard.iter().map(|frames| &frames[0]).collect::<Vec<_>>(),
+            wanted
+        );
         for frames in heard {
-            let (_, message) = published.iter().find(|(topic, _)| *topic == frames[0]).unwrap();
-            assert_eq!(&serde_json::from_str::<serde_json::Value>(&frames[1]).unwrap(), message);
+            let (_, message) = published
+                .iter()
+                .find(|(topic, _)| *topic == frames[0])
+                .unwrap();
+            assert_eq!(
+                &serde_json::from_str::<serde_json::Value>(&frames[1]).unwrap(),
+                message
+            );
             assert_eq!(frames.len(), 2);
         }
     }
@@ -109,5 +133,8 @@ fn messages_that_the_stock_client_does_not_send() {
     publisher.say("PUBLISH", &["raw", "guarantee", "message"]);
     publisher.say("PUBLISH", &["raw \u{ff}", "\u{0}\u{fe}"]);
     publisher.say("PUBLISH", &["raw"]);
-    assert_eq!(heard(&publisher, &subscriber, "1"), [["raw", "message"], ["raw \u{ff}", "\u{0}\u{fe}"]]);
+    assert_eq!(
+        heard(&publisher, &subscriber, "1"),
+        [["raw", "message"], ["raw \u{ff}", "\u{0}\u{fe}"]]
+    );
 }

@@ -12,7 +12,11 @@ fn wait_for_slots(stage: &Stage, wanted: usize) {
     wait_until(&format!("{wanted} slots"), || {
         let report = admin.report("ROUTER_SHOW_WORKERS");
         let workers = report["connected_workers"].as_object().unwrap();
-        workers.values().map(|worker| worker["available_slots"].as_u64().unwrap()).sum::<u64>() == wanted as u64
+        workers
+            .values()
+            .map(|worker| worker["available_slots"].as_u64().unwrap())
+            .sum::<u64>()
+            == wanted as u64
     });
 }
 
@@ -37,7 +41,11 @@ fn weights_among_workers() {
     let [heavy, one, other] = workers.map(|worker| worker.bodies(3));
     assert_eq!(heavy, bodies[..3]);
     // The order of equals is undefined.
-    let (first, second) = if one[0] == bodies[3] { (one, other) } else { (other, one) };
+    let (first, second) = if one[0] == bodies[3] {
+        (one, other)
+    } else {
+        (other, one)
+    };
     assert_eq!(first, ["[3]", "[5]", "[7]"]);
     assert_eq!(second, ["[4]", "[6]", "[8]"]);
 }
@@ -91,7 +99,14 @@ fn a_queue_that_gets_a_worker() {
     let client = stage.peers.dealer(stage.front());
     client.request("mail", "", "early");
     client.hears("REPLY");
-    assert_eq!(stage.peers.worker(stage.back(), r#"[[10, "mail"]]"#).work().body, "early");
+    assert_eq!(
+        stage
+            .peers
+            .worker(stage.back(), r#"[[10, "mail"]]"#)
+            .work()
+            .body,
+        "early"
+    );
 }
 
 /// Its identifier identifies a job: sent again it is the same job, whether it waits or is worked on.
@@ -100,7 +115,11 @@ fn the_same_job_again() {
     let stage = Stage::new();
     let client = stage.peers.dealer(stage.front());
     let again = || {
-        client.say_as("the same", "REQUEST", &["default", "reply-requested", "body"]);
+        client.say_as(
+            "the same",
+            "REQUEST",
+            &["default", "reply-requested", "body"],
+        );
         assert_eq!(client.hears("REPLY"), ["the same"]);
     };
     again();
@@ -137,15 +156,33 @@ fn frames_are_handed_on() {
     let worker = stage.peers.worker(stage.back(), "");
     worker.ready(3);
     let client = stage.peers.dealer(stage.front());
-    for (id, headers) in [("\u{0}\u{ff}", ""), ("plain", "guarantee,timeout:7"), ("asked", "reply-requested")] {
-        client.say_as(id, "REQUEST", &["queue \u{fe}", headers, "\u{ff}\u{0}not JSON"]);
+    for (id, headers) in [
+        ("\u{0}\u{ff}", ""),
+        ("plain", "guarantee,timeout:7"),
+        ("asked", "reply-requested"),
+    ] {
+        client.say_as(
+            id,
+            "REQUEST",
+            &["queue \u{fe}", headers, "\u{ff}\u{0}not JSON"],
+        );
         assert_eq!(client.hears("REPLY"), [id]);
         let job = worker.job();
-        assert_eq!((&job.id[..], &job.queue[..], &job.body[..]), (id, "queue \u{fe}", "\u{ff}\u{0}not JSON"));
-        let mut parts: Vec<_> = job.headers.split(',').filter(|part| *part != "reply-requested").collect();
+        assert_eq!(
+            (&job.id[..], &job.queue[..], &job.body[..]),
+            (id, "queue \u{fe}", "\u{ff}\u{0}not JSON")
+        );
+        let mut parts: Vec<_> = job
+            .headers
+            .split(',')
+            .filter(|part| *part != "reply-requested")
+            .collect();
         assert!(job.headers.contains("reply-requested"), "{job:?}");
         parts.retain(|part| !part.is_empty());
-        let sent: Vec<_> = headers.split(',').filter(|part| !["", "reply-requested"].contains(part)).collect();
+        let sent: Vec<_> = headers
+            .split(',')
+            .filter(|part| !["", "reply-requested"].contains(part))
+            .collect();
         assert_eq!(parts, sent);
     }
 }

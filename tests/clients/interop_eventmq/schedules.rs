@@ -17,14 +17,20 @@ fn every(secs: u64, name: &str, headers: &[&str]) -> Value {
 fn name(job: &Job) -> String {
     let body: Value = serde_json::from_str(&job.body).unwrap();
     assert_eq!(body[0], "run");
-    assert_eq!((&body[1]["path"], &body[1]["callable"]), (&json!("tasks"), &json!("note")));
+    assert_eq!(
+        (&body[1]["path"], &body[1]["callable"]),
+        (&json!("tasks"), &json!("note"))
+    );
     body[1]["args"][0].as_str().unwrap().to_owned()
 }
 
 /// Works until each of these has run this often, and returns how often each name ran.
 fn work_until(worker: &Worker, wanted: &[(&str, usize)]) -> HashMap<String, usize> {
     let mut runs: HashMap<String, usize> = HashMap::new();
-    while wanted.iter().any(|(name, times)| runs.get(*name).is_none_or(|runs| runs < times)) {
+    while wanted
+        .iter()
+        .any(|(name, times)| runs.get(*name).is_none_or(|runs| runs < times))
+    {
         *runs.entry(name(&worker.work())).or_default() += 1;
     }
     runs
@@ -38,13 +44,20 @@ fn intervals() {
     client.schedule("tasks.note", &every(1, "now and then", &["guarantee"]));
     client.schedule("tasks.note", &every(1, "then", &["nohaste"]));
     client.schedule("tasks.note", &every(1, "twice", &["run_count:2"]));
-    client.schedule("tasks.note", &every(1, "once, later", &["nohaste", "run_count:1"]));
+    client.schedule(
+        "tasks.note",
+        &every(1, "once, later", &["nohaste", "run_count:1"]),
+    );
     client.schedule("tasks.note", &every(3600, "once an hour", &[]));
     client.schedule("tasks.note", &every(3600, "in an hour", &["nohaste"]));
     assert_eq!(name(&worker.work()), "now and then");
     let runs = work_until(&worker, &[("now and then", 3), ("then", 4)]);
     let times = |name| runs.get(name).copied().unwrap_or_default();
-    assert_eq!(["twice", "once, later", "once an hour", "in an hour"].map(times), [2, 1, 1, 0], "{runs:?}");
+    assert_eq!(
+        ["twice", "once, later", "once an hour", "in an hour"].map(times),
+        [2, 1, 1, 0],
+        "{runs:?}"
+    );
 }
 
 /// A run has its schedule's queue and the schedule's relevant headers.
@@ -81,8 +94,14 @@ fn replaced_and_ended() {
     work_until(&worker, &[("replaced", 1), ("ended", 1), ("kept", 1)]);
     client.schedule("tasks.note", &every(3600, "replaced", &["nohaste"]));
     // Neither the interval nor the queue identifies the schedule.
-    client.schedule("tasks.note", &json!({"args": ["ended"], "unschedule": true}));
-    client.schedule("tasks.note", &json!({"args": ["never there"], "unschedule": true}));
+    client.schedule(
+        "tasks.note",
+        &json!({"args": ["ended"], "unschedule": true}),
+    );
+    client.schedule(
+        "tasks.note",
+        &json!({"args": ["never there"], "unschedule": true}),
+    );
     // Runs from before the removal may still arrive.
     work_until(&worker, &[("kept", 1)]);
     let runs = work_until(&worker, &[("kept", 3)]);
@@ -98,24 +117,39 @@ fn replaced_and_ended() {
 fn cron() {
     // This worker is silent for up to a minute.
     let mut stage = Stage::with("heartbeat_timeout = \"0s\"");
-    let worker = stage.peers.worker(stage.back(), r#"[[10, "q"], [5, "default"]]"#);
+    let worker = stage
+        .peers
+        .worker(stage.back(), r#"[[10, "q"], [5, "default"]]"#);
     let client = stage.client();
-    let cron =
-        |name: &str, headers: &[&str]| json!({"args": [name], "cron": "* * * * *", "headers": headers, "queue": "q"});
+    let cron = |name: &str, headers: &[&str]| json!({"args": [name], "cron": "* * * * *", "headers": headers, "queue": "q"});
     client.schedule("tasks.note", &cron("at once", &["guarantee"]));
     assert_eq!(name(&worker.work()), "at once");
-    client.schedule("tasks.note", &json!({"args": ["at once"], "unschedule": true}));
+    client.schedule(
+        "tasks.note",
+        &json!({"args": ["at once"], "unschedule": true}),
+    );
     client.schedule("tasks.note", &cron("becomes an interval", &["nohaste"]));
-    client.schedule("tasks.note", &every(1, "becomes an interval", &["nohaste", "run_count:2"]));
+    client.schedule(
+        "tasks.note",
+        &every(1, "becomes an interval", &["nohaste", "run_count:2"]),
+    );
     client.schedule("tasks.note", &cron("every minute", &["nohaste"]));
-    client.schedule("tasks.note", &json!({"args": ["never"], "cron": "0 0 30 2 *", "headers": ["nohaste"]}));
-    client.schedule("tasks.note", &json!({"args": ["broken"], "cron": "61 * * *", "headers": []}));
+    client.schedule(
+        "tasks.note",
+        &json!({"args": ["never"], "cron": "0 0 30 2 *", "headers": ["nohaste"]}),
+    );
+    client.schedule(
+        "tasks.note",
+        &json!({"args": ["broken"], "cron": "61 * * *", "headers": []}),
+    );
     work_until(&worker, &[("becomes an interval", 1)]);
     stage.settle();
     stage.daemon.kill();
     stage.daemon.restart();
 
-    let worker = stage.peers.worker(stage.back(), r#"[[10, "q"], [5, "default"]]"#);
+    let worker = stage
+        .peers
+        .worker(stage.back(), r#"[[10, "q"], [5, "default"]]"#);
     let mut runs = work_until(&worker, &[("every minute", 1), ("becomes an interval", 1)]);
     // Other runs of the same minute precede this job.
     client.defer_job("tasks.note", &json!({"args": ["the end"], "queue": "q"}));
@@ -133,7 +167,10 @@ fn the_stock_scheduler() {
     let admin = stage.peers.dealer(stage.admin());
     wait_until("the scheduler is there", || {
         let report = admin.report("ROUTER_SHOW_SCHEDULERS");
-        !report["connected_schedulers"].as_object().unwrap().is_empty()
+        !report["connected_schedulers"]
+            .as_object()
+            .unwrap()
+            .is_empty()
     });
     let worker = stage.peers.worker(stage.back(), DEFAULT);
     let client = stage.client();
@@ -141,10 +178,18 @@ fn the_stock_scheduler() {
         client.schedule("tasks.note", &every(1, name, &["nohaste"]));
     }
     work_until(&worker, &[("ended", 1), ("kept", 1)]);
-    client.schedule("tasks.note", &json!({"args": ["ended"], "unschedule": true}));
+    client.schedule(
+        "tasks.note",
+        &json!({"args": ["ended"], "unschedule": true}),
+    );
     work_until(&worker, &[("kept", 1)]);
     let runs = work_until(&worker, &[("kept", 2)]);
-    assert_eq!(runs.keys().collect::<Vec<_>>(), ["kept"], "{runs:?}\n{}", scheduler.log_text());
+    assert_eq!(
+        runs.keys().collect::<Vec<_>>(),
+        ["kept"],
+        "{runs:?}\n{}",
+        scheduler.log_text()
+    );
 }
 
 /// A scheduler receives nothing while the daemon schedules by itself.
@@ -155,7 +200,9 @@ fn a_scheduler_that_is_not_needed() {
     let informed = scheduler.say("INFORM", &["", "scheduler"]);
     assert_eq!(scheduler.hears("ACK"), [informed]);
     let worker = stage.peers.worker(stage.back(), DEFAULT);
-    stage.client().schedule("tasks.note", &every(3600, "once", &[]));
+    stage
+        .client()
+        .schedule("tasks.note", &every(3600, "once", &[]));
     assert_eq!(name(&worker.work()), "once");
     // The answer to this would follow any other message.
     scheduler.request("default", "", "body");

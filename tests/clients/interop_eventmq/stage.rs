@@ -43,9 +43,15 @@ impl Ports {
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let address = Ipv4Addr::new(127, high, low, COUNT.fetch_add(1, Ordering::Relaxed));
         let listeners = [(); 4].map(|()| TcpListener::bind((address, 0)).unwrap());
-        let [front, back, admin, publish] =
-            listeners.each_ref().map(|listener| format!("tcp://{}", listener.local_addr().unwrap()));
-        Self { front, back, admin, publish }
+        let [front, back, admin, publish] = listeners
+            .each_ref()
+            .map(|listener| format!("tcp://{}", listener.local_addr().unwrap()));
+        Self {
+            front,
+            back,
+            admin,
+            publish,
+        }
     }
 }
 
@@ -58,13 +64,23 @@ impl Stage {
     pub fn with(keys: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let ports = Ports::free();
-        let Ports { front, back, admin, publish } = &ports;
+        let Ports {
+            front,
+            back,
+            admin,
+            publish,
+        } = &ports;
         let section = format!(
             "[eventmq]\nlisten = [{front:?}, {back:?}]\nadmin_listen = [{admin:?}]\nsubscribe_listen = [{publish:?}]\n\
              publish_listen = []\n{keys}\n"
         );
         let daemon = daemon(dir.path()).set(&section).start();
-        Self { daemon, peers: Peers::start(), ports, dir }
+        Self {
+            daemon,
+            peers: Peers::start(),
+            ports,
+            dir,
+        }
     }
 
     /// The address for clients and schedulers.
@@ -100,7 +116,9 @@ impl Stage {
     /// Everything that tasks have noted so far, in order.
     pub fn notes(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.notes_file()).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     /// Waits until tasks have made this many notes.
@@ -116,14 +134,22 @@ impl Stage {
             let status = admin.report("STATUS");
             ["waiting_messages_by_queue", "inflight_messages_by_queue"]
                 .iter()
-                .all(|counts| status[counts].as_object().unwrap().values().all(|count| count == 0))
+                .all(|counts| {
+                    status[counts]
+                        .as_object()
+                        .unwrap()
+                        .values()
+                        .all(|count| count == 0)
+                })
         });
     }
 
     /// A stock JobManager with two processes. `queues` is JSON.
     pub fn job_manager(&self, queues: &str) -> Program {
         let mut command = self.stock("emq-jobmanager");
-        command.env("EVENTMQ_QUEUES", queues).env("EVENTMQ_CONCURRENT_JOBS", "2");
+        command
+            .env("EVENTMQ_QUEUES", queues)
+            .env("EVENTMQ_CONCURRENT_JOBS", "2");
         // It checks for silence this often and gives up at the third time.
         command.env("EVENTMQ_HEARTBEAT_TIMEOUT", "2");
         Program::start(command, self.log_file("jobmanager"))
@@ -132,8 +158,12 @@ impl Stage {
     /// The released router, at these addresses.
     pub fn router(&self, ports: &Ports) -> Program {
         let mut command = self.stock("emq-router");
-        let Ports { front, back, admin, .. } = ports;
-        command.env("EVENTMQ_FRONTEND_ADDR", front).env("EVENTMQ_BACKEND_ADDR", back);
+        let Ports {
+            front, back, admin, ..
+        } = ports;
+        command
+            .env("EVENTMQ_FRONTEND_ADDR", front)
+            .env("EVENTMQ_BACKEND_ADDR", back);
         command.env("EVENTMQ_ADMINISTRATIVE_ADDR", admin);
         command.env("EVENTMQ_WAL", self.dir().join("wal.log"));
         Program::start(command, self.log_file("router"))
@@ -147,23 +177,35 @@ impl Stage {
     /// The stock scheduler of the router at these addresses, with this Redis.
     pub fn scheduler_of(&self, ports: &Ports, redis: SocketAddr) -> Program {
         let mut command = self.stock("emq-scheduler");
-        command.env("EVENTMQ_SCHEDULER_ADDR", &ports.front).env("EVENTMQ_REDIS_CLIENT_CLASS", "redis.StrictRedis");
-        command.env("EVENTMQ_RQ_HOST", redis.ip().to_string()).env("EVENTMQ_RQ_PORT", redis.port().to_string());
+        command
+            .env("EVENTMQ_SCHEDULER_ADDR", &ports.front)
+            .env("EVENTMQ_REDIS_CLIENT_CLASS", "redis.StrictRedis");
+        command
+            .env("EVENTMQ_RQ_HOST", redis.ip().to_string())
+            .env("EVENTMQ_RQ_PORT", redis.port().to_string());
         Program::start(command, self.log_file("scheduler"))
     }
 
     /// One of the released programs, with all addresses.
     pub fn stock(&self, program: &str) -> Command {
         let mut command = Command::new(installed("python/bin/python"));
-        command.args(["-W", "ignore"]).arg(installed("python/bin").join(program));
-        command.env("PYTHONPATH", top().join("tests/clients/interop_eventmq")).env("PYTHONDONTWRITEBYTECODE", "1");
-        command.env("TASK_NOTES", self.notes_file()).env("EVENTMQ_CONFIG_FILE", "/nonexistent");
+        command
+            .args(["-W", "ignore"])
+            .arg(installed("python/bin").join(program));
+        command
+            .env("PYTHONPATH", top().join("tests/clients/interop_eventmq"))
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+            .env("TASK_NOTES", self.notes_file())
+            .env("EVENTMQ_CONFIG_FILE", "/nonexistent");
         for name in ["WORKER_ADDR", "WORKER_ADDR_DEFAULT", "WORKER_ADDR_FAILOVER"] {
             command.env(format!("EVENTMQ_{name}"), self.back());
         }
         command.env("EVENTMQ_SCHEDULER_ADDR", self.front());
         // Without a Redis client, the scheduler continues without Redis.
-        command.env("EVENTMQ_REDIS_STARTUP_ERROR_HARD_KILL", "false").env("EVENTMQ_REDIS_CLIENT_CLASS", "none.None");
+        command
+            .env("EVENTMQ_REDIS_STARTUP_ERROR_HARD_KILL", "false")
+            .env("EVENTMQ_REDIS_CLIENT_CLASS", "none.None");
         command
     }
 
@@ -186,9 +228,15 @@ pub struct Program {
 impl Program {
     fn start(mut command: Command, log: PathBuf) -> Self {
         let file = File::create(&log).unwrap();
-        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).process_group(0);
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .process_group(0);
         let child = command.spawn();
-        let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}; tests/install-clients installs it"));
+        let child = child.unwrap_or_else(|error| {
+            panic!("{command:?}: {error}; tests/install-clients installs it")
+        });
         Self { child, log }
     }
 
@@ -232,5 +280,9 @@ impl Drop for Program {
 /// A dash before the number addresses a process group.
 fn kill(signal: &str, process: &str) {
     let mut kill = Command::new("kill");
-    let _ = kill.args([signal, "--", process]).stderr(Stdio::null()).status().unwrap();
+    let _ = kill
+        .args([signal, "--", process])
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
 }

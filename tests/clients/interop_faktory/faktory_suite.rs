@@ -21,12 +21,22 @@ const BRINGS_ITS_OWN_FAKTORY: &str = "community::mutation_requeue_jobs";
 fn community() {
     let tests = tests("community::");
     assert_eq!(tests.len(), 17);
-    pass(tests.into_iter().filter(|test| test != BRINGS_ITS_OWN_FAKTORY), "");
+    pass(
+        tests
+            .into_iter()
+            .filter(|test| test != BRINGS_ITS_OWN_FAKTORY),
+        "",
+    );
 }
 
 #[test]
 fn password() {
-    pass(["community::roundtrip", "community::multi"].map(str::to_owned).into_iter(), "open-sesame");
+    pass(
+        ["community::roundtrip", "community::multi"]
+            .map(str::to_owned)
+            .into_iter(),
+        "open-sesame",
+    );
 }
 
 #[test]
@@ -43,7 +53,11 @@ fn suite() -> Command {
 fn tests(module: &str) -> Vec<String> {
     let (well, listed) = run(suite().args(["--list", "--format", "terse", module]));
     assert!(well, "{listed}");
-    listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+    listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Runs each test with a daemon that requires this password, or `""` for none.
@@ -54,7 +68,9 @@ fn pass(tests: impl Iterator<Item = String>, password: &str) {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
-                    let Some(test) = tests.lock().unwrap().pop_front() else { return };
+                    let Some(test) = tests.lock().unwrap().pop_front() else {
+                        return;
+                    };
                     if let Err(why) = passes(&test, password) {
                         failed.lock().unwrap().push(why);
                     }
@@ -73,12 +89,20 @@ fn passes(test: &str, password: &str) -> Result<(), String> {
     let address = daemon.address("faktory");
     // The tests assume that Faktory has been up for a second at least.
     let (mut fwp, _) = Fwp::hello(address, password);
-    wait_until("the daemon has been up for a while", || !fwp.ask("INFO").contains("\"uptime\":0"));
+    wait_until("the daemon has been up for a while", || {
+        !fwp.ask("INFO").contains("\"uptime\":0")
+    });
     drop(fwp);
     let mut suite = suite();
     // Without these variables they pass without testing anything.
-    suite.env("FAKTORY_URL", format!("tcp://:{password}@{address}")).env("FAKTORY_ENT", "1");
+    suite
+        .env("FAKTORY_URL", format!("tcp://:{password}@{address}"))
+        .env("FAKTORY_ENT", "1");
     let (well, said) = run(suite.args(["--exact", "--include-ignored", test]));
     let passed = well && said.contains("1 passed");
-    if passed { Ok(()) } else { Err(format!("{said}\n{}", daemon.log_text())) }
+    if passed {
+        Ok(())
+    } else {
+        Err(format!("{said}\n{}", daemon.log_text()))
+    }
 }

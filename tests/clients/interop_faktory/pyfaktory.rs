@@ -27,7 +27,8 @@ scenes! { push_fetch_ack bulk refused fail beat mutations queues scheduled info 
 
 #[test]
 fn password() {
-    Served::with_password("open-sesame").play(python("interop/pyfaktory_peer.py"), "push_fetch_ack");
+    Served::with_password("open-sesame")
+        .play(python("interop/pyfaktory_peer.py"), "push_fetch_ack");
 }
 
 #[test]
@@ -44,8 +45,14 @@ fn acknowledged_jobs_survive_kill_9() {
     let mut daemon = daemon(dir.path()).start();
     let url = format!("tcp://{}", daemon.address("faktory"));
     let mut producers: Command = python("interop/pyfaktory_peer.py");
-    let mut producers = producers.args([&url, "produce"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(producers.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut producers = producers
+        .args([&url, "produce"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(producers.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     let mut acknowledged: HashSet<String> = lines.by_ref().take(200).collect();
     assert_eq!(acknowledged.len(), 200);
     daemon.kill();
@@ -65,7 +72,17 @@ fn acknowledged_jobs_survive_kill_9() {
         assert!(found.insert(jid), "twice: {answer}");
     }
     let lost: Vec<_> = acknowledged.difference(&found).collect();
-    assert!(lost.is_empty(), "{} of {}: {lost:?}", lost.len(), acknowledged.len());
+    assert!(
+        lost.is_empty(),
+        "{} of {}: {lost:?}",
+        lost.len(),
+        acknowledged.len()
+    );
     // Jobs in transit may or may not be there.
-    assert!(found.len() <= acknowledged.len() + PRODUCERS, "{} for {}", found.len(), acknowledged.len());
+    assert!(
+        found.len() <= acknowledged.len() + PRODUCERS,
+        "{} for {}",
+        found.len(),
+        acknowledged.len()
+    );
 }

@@ -30,10 +30,18 @@ impl Served {
     pub fn over_tls(password: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
+        let (certificate, key) = (
+            dir.path().join("certificate.pem"),
+            dir.path().join("key.pem"),
+        );
         std::fs::write(&certificate, made.cert.pem()).unwrap();
         std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        Self::start(dir, "tcp+tls", password, &format!("[faktory.tls]\ncertificate = {certificate:?}\nkey = {key:?}"))
+        Self::start(
+            dir,
+            "tcp+tls",
+            password,
+            &format!("[faktory.tls]\ncertificate = {certificate:?}\nkey = {key:?}"),
+        )
     }
 
     fn start(dir: TempDir, scheme: &str, password: &str, more: &str) -> Self {
@@ -41,9 +49,20 @@ impl Served {
         let listen = "listen = [\"127.0.0.1:0\"]\nfetch_wait = \"200ms\"";
         let faktory = format!("[faktory]\n{listen}\npassword = {password:?}\n{more}");
         let daemon = daemon(dir.path()).set(&faktory).start();
-        let user = if password.is_empty() { String::new() } else { format!(":{password}@") };
-        let url = format!("{scheme}://{user}localhost:{}", daemon.address("faktory").port());
-        Self { url, daemon, _dir: dir }
+        let user = if password.is_empty() {
+            String::new()
+        } else {
+            format!(":{password}@")
+        };
+        let url = format!(
+            "{scheme}://{user}localhost:{}",
+            daemon.address("faktory").port()
+        );
+        Self {
+            url,
+            daemon,
+            _dir: dir,
+        }
     }
 
     /// Runs a client's scene, and asserts that it succeeds.

@@ -2,7 +2,8 @@
 
 use super::daemons::Daemons;
 use crate::common::backlog::{
-    FWP, GEARMAN, SMALL_MEMORY, bytes_on_disk, drain_fwp, drain_gearman, drain_others, push_all, push_gearman,
+    FWP, GEARMAN, SMALL_MEMORY, bytes_on_disk, drain_fwp, drain_gearman, drain_others, push_all,
+    push_gearman,
 };
 use crate::common::postgres::Postgres;
 use crate::common::{daemon, wait_for_log};
@@ -10,14 +11,23 @@ use crate::common::{daemon, wait_for_log};
 #[test]
 fn a_daemon_that_was_killed_finds_every_body_in_the_database() {
     let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
-    let plan = daemon(dir.path()).set(&postgres.section()).set("lease = \"800ms\"").set(SMALL_MEMORY);
+    let plan = daemon(dir.path())
+        .set(&postgres.section())
+        .set("lease = \"800ms\"")
+        .set(SMALL_MEMORY);
     let mut daemon = plan.eventmq("").start();
     push_all(&daemon);
     daemon.kill();
     daemon.restart();
-    assert!(bytes_on_disk(&daemon) > 10 << 20, "{} bytes", bytes_on_disk(&daemon));
+    assert!(
+        bytes_on_disk(&daemon) > 10 << 20,
+        "{} bytes",
+        bytes_on_disk(&daemon)
+    );
     drain_gearman(daemon.address("gearman"), 0..GEARMAN);
-    let expected: Vec<usize> = (0..FWP).filter(|number| !number.is_multiple_of(10)).collect();
+    let expected: Vec<usize> = (0..FWP)
+        .filter(|number| !number.is_multiple_of(10))
+        .collect();
     assert_eq!(drain_fwp(daemon.address("faktory")), expected);
     drain_others(&daemon);
 }
@@ -30,7 +40,11 @@ fn workers_at_an_edge_get_bodies_that_are_not_in_memory_and_so_do_those_of_the_n
     daemons.add(SMALL_MEMORY);
     let edge = daemons[1].address("gearman");
     push_gearman(edge, 0..1_000);
-    assert!(bytes_on_disk(&daemons[0]) > 8 << 20, "{} bytes", bytes_on_disk(&daemons[0]));
+    assert!(
+        bytes_on_disk(&daemons[0]) > 8 << 20,
+        "{} bytes",
+        bytes_on_disk(&daemons[0])
+    );
     assert_eq!(bytes_on_disk(&daemons[1]), 0, "an edge has no bodies");
     drain_gearman(edge, 0..300);
     // A later acknowledgement: what has ended before is in the database.

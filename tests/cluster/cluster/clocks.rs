@@ -15,9 +15,17 @@ const HALF_AN_HOUR: Duration = Duration::from_secs(1_800);
 /// Submits a job that is due half an hour ago by the daemons' clocks, and in half an hour by the database's.
 fn submit_for_later(daemon: &Daemon, body: &str) {
     let when = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - HALF_AN_HOUR;
-    let job = Submission { function: "later".into(), unique: "".into(), workload: body.to_owned().into() };
+    let job = Submission {
+        function: "later".into(),
+        unique: "".into(),
+        workload: body.to_owned().into(),
+    };
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-    peer.send(&Request::SubmitEpoch { job, when_s: when.as_secs() }).unwrap();
+    peer.send(&Request::SubmitEpoch {
+        job,
+        when_s: when.as_secs(),
+    })
+    .unwrap();
     assert_eq!(kind(&peer.packet().unwrap()), Kind::JOB_CREATED);
 }
 
@@ -37,22 +45,35 @@ fn daemons_that_are_an_hour_ahead_release_nothing_early() {
     (0..2).for_each(|_| daemons.add(""));
     for number in 0..2 {
         wait_for_log(&daemons[number], "this daemon's wall clock is wrong");
-        let cluster = Http(daemons[number].address("http")).get("/api/v1/cluster").json();
+        let cluster = Http(daemons[number].address("http"))
+            .get("/api/v1/cluster")
+            .json();
         let ahead_ms = cluster["clock_ahead_ms"].as_i64().unwrap();
         assert!((3_590_000..=3_610_000).contains(&ahead_ms), "{cluster}");
     }
     submit_for_later(&daemons[1], "at an edge");
-    assert_eq!(grab(&daemons[0]), None, "it is not due by the database's clock");
+    assert_eq!(
+        grab(&daemons[0]),
+        None,
+        "it is not due by the database's clock"
+    );
     daemons[0].kill();
     wait_until("the other one leads", || role(&daemons[1]) == "leading");
     submit_for_later(&daemons[1], "at a leader");
-    assert_eq!(grab(&daemons[1]), None, "it is not due for a successor either");
+    assert_eq!(
+        grab(&daemons[1]),
+        None,
+        "it is not due for a successor either"
+    );
     // The leader follows the database, and both are due.
     postgres.set_clock("0");
     for body in ["at an edge", "at a leader"] {
         wait_until("it is due", || {
             let found = grab(&daemons[1]);
-            assert!(found.as_deref().is_none_or(|found| found == body), "{found:?}");
+            assert!(
+                found.as_deref().is_none_or(|found| found == body),
+                "{found:?}"
+            );
             found.is_some()
         });
     }

@@ -37,12 +37,15 @@ struct Connection {
 impl Connection {
     fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
-        self.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+        self.ends
+            .iter()
+            .for_each(|end| drop(end.shutdown(Shutdown::Both)));
     }
 
     /// Passes bytes on in one direction until either end is closed, and closes both.
     fn pass_on(&self, from: usize, shared: &Shared) {
-        let (mut from, mut to, mut chunk) = (&self.ends[from], &self.ends[1 - from], vec![0; 64 << 10]);
+        let (mut from, mut to, mut chunk) =
+            (&self.ends[from], &self.ends[1 - from], vec![0; 64 << 10]);
         while let Ok(read) = from.read(&mut chunk) {
             while shared.is_silent.load(Ordering::Relaxed) {
                 thread::sleep(LOOK_EVERY);
@@ -59,10 +62,17 @@ impl Relay {
     /// Starts a relay to a port on loopback, where nothing need listen yet.
     pub fn to(target: u16) -> Self {
         let port = free_port();
-        let (listener, shared) = (TcpListener::bind(("127.0.0.1", port)).unwrap(), Arc::new(Shared::default()));
+        let (listener, shared) = (
+            TcpListener::bind(("127.0.0.1", port)).unwrap(),
+            Arc::new(Shared::default()),
+        );
         let for_thread = Arc::clone(&shared);
         let thread = thread::spawn(move || accept(&listener, target, &for_thread));
-        Self { port, shared, thread: Some(thread) }
+        Self {
+            port,
+            shared,
+            thread: Some(thread),
+        }
     }
 
     pub const fn port(&self) -> u16 {
@@ -71,7 +81,12 @@ impl Relay {
 
     /// Ends all connections.
     pub fn cut(&self) {
-        self.shared.open.lock().unwrap().drain(..).for_each(|connection| connection.end());
+        self.shared
+            .open
+            .lock()
+            .unwrap()
+            .drain(..)
+            .for_each(|connection| connection.end());
     }
 
     /// Ends the oldest connection.
@@ -107,8 +122,13 @@ fn accept(listener: &TcpListener, target: u16, shared: &Arc<Shared>) {
         if shared.stop.load(Ordering::Relaxed) {
             return;
         }
-        let (Ok(near), Ok(far)) = (near, TcpStream::connect(("127.0.0.1", target))) else { continue };
-        let connection = Arc::new(Connection { ends: [near, far], has_ended: AtomicBool::new(false) });
+        let (Ok(near), Ok(far)) = (near, TcpStream::connect(("127.0.0.1", target))) else {
+            continue;
+        };
+        let connection = Arc::new(Connection {
+            ends: [near, far],
+            has_ended: AtomicBool::new(false),
+        });
         for from in [0, 1] {
             connection.ends[from].set_nodelay(true).unwrap();
             let (connection, shared) = (Arc::clone(&connection), Arc::clone(shared));

@@ -36,7 +36,12 @@ impl Daemons {
 
     /// The same, with this lease.
     pub const fn with_lease(store: String, lease: &'static str) -> Self {
-        Self { all: Vec::new(), store, lease, postgres: None }
+        Self {
+            all: Vec::new(),
+            store,
+            lease,
+            postgres: None,
+        }
     }
 
     /// The broker's own database server.
@@ -58,15 +63,26 @@ impl Daemons {
     /// The same, of this program.
     pub fn plan_of(&self, program: &Path, port: u16, keys: &str) -> (Plan, TempDir) {
         let dir = tempfile::tempdir().unwrap();
-        let plan = Plan::new(program, dir.path()).set(&self.store).set(&format!("lease = {:?}", self.lease));
-        let plan = plan.set(&format!("[cluster]\nlisten = [\"127.0.0.1:{port}\"]\nhold = \"60s\"\n{keys}"));
+        let plan = Plan::new(program, dir.path())
+            .set(&self.store)
+            .set(&format!("lease = {:?}", self.lease));
+        let plan = plan.set(&format!(
+            "[cluster]\nlisten = [\"127.0.0.1:{port}\"]\nhold = \"60s\"\n{keys}"
+        ));
         (plan.eventmq(""), dir)
     }
 
     /// Starts a planned daemon, and waits until it leads or is linked.
     pub fn start_one(&mut self, (plan, dir): (Plan, TempDir)) {
         let daemon = plan.start();
-        wait_for_log(&daemon, if self.all.is_empty() { "this daemon leads" } else { "linked to the leader" });
+        wait_for_log(
+            &daemon,
+            if self.all.is_empty() {
+                "this daemon leads"
+            } else {
+                "linked to the leader"
+            },
+        );
         self.all.push((daemon, dir));
     }
 
@@ -74,15 +90,31 @@ impl Daemons {
     pub fn said_last(&self) -> String {
         const LINES: usize = 30;
         let end = |log: &str| {
-            log.lines().rev().take(LINES).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+            log.lines()
+                .rev()
+                .take(LINES)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .collect::<Vec<_>>()
+                .join("\n")
         };
-        let of = |(number, (daemon, _)): (usize, &(Daemon, TempDir))| format!("{number}:\n{}", end(&daemon.log_text()));
-        self.all.iter().enumerate().map(of).collect::<Vec<_>>().join("\n")
+        let of = |(number, (daemon, _)): (usize, &(Daemon, TempDir))| {
+            format!("{number}:\n{}", end(&daemon.log_text()))
+        };
+        self.all
+            .iter()
+            .enumerate()
+            .map(of)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// The number of the daemon that leads: the last one in the list whose log reports that.
     pub fn leader(&self) -> Option<usize> {
-        self.all.iter().rposition(|(daemon, _)| daemon.log_text().contains("this daemon leads"))
+        self.all
+            .iter()
+            .rposition(|(daemon, _)| daemon.log_text().contains("this daemon leads"))
     }
 }
 
@@ -102,5 +134,8 @@ impl std::ops::IndexMut<usize> for Daemons {
 
 /// The role that a daemon reports.
 pub fn role(daemon: &Daemon) -> String {
-    Http(daemon.address("http")).get("/api/v1/cluster").json()["role"].as_str().unwrap().to_owned()
+    Http(daemon.address("http")).get("/api/v1/cluster").json()["role"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }

@@ -40,14 +40,20 @@ fn leader(daemons: &Daemons) -> usize {
 
 /// Commits that a deposed leader has tried, and that were refused.
 fn refused(daemons: &Daemons, number: usize) -> usize {
-    daemons[number].log_text().matches("a commit was refused").count()
+    daemons[number]
+        .log_text()
+        .matches("a commit was refused")
+        .count()
 }
 
 /// Leaders are killed, stopped for a while, asked to yield, and deposed in the database. More rounds:
 /// `WINDLASS_TEST_FAILOVERS`; longer stops than 5 s: `WINDLASS_TEST_STOP_MAX_MS`.
 #[test]
 fn leaders_come_and_go_and_nothing_is_lost_or_handed_out_again() {
-    let (rounds, longest) = (from_env("WINDLASS_TEST_FAILOVERS", 8), from_env("WINDLASS_TEST_STOP_MAX_MS", 5_000));
+    let (rounds, longest) = (
+        from_env("WINDLASS_TEST_FAILOVERS", 8),
+        from_env("WINDLASS_TEST_STOP_MAX_MS", 5_000),
+    );
     let stops: Vec<u64> = STOPS_MS.into_iter().filter(|ms| *ms <= longest).collect();
     let mut daemons = Daemons::start(3);
     let clients = Clients::start(&daemons);
@@ -57,7 +63,8 @@ fn leaders_come_and_go_and_nothing_is_lost_or_handed_out_again() {
         let leader = leader(&daemons);
         if round % ROUNDS_KEPT == ROUNDS_KEPT - 1 {
             // A leader that ends meanwhile leaves some for the next time.
-            Http(daemons[leader].address("http")).post("/api/v1/jobs/delete?queue=spiderq&state=parked", "");
+            Http(daemons[leader].address("http"))
+                .post("/api/v1/jobs/delete?queue=spiderq&state=parked", "");
         }
         let before = refused(&daemons, leader);
         match round % 4 {
@@ -77,7 +84,9 @@ fn leaders_come_and_go_and_nothing_is_lost_or_handed_out_again() {
             }
             // It believes that its lease holds. Its next commit is refused all the same.
             _ => {
-                daemons.database().ask("UPDATE windlass.lease SET epoch = epoch + 1, until = '2000-01-01'");
+                daemons
+                    .database()
+                    .ask("UPDATE windlass.lease SET epoch = epoch + 1, until = '2000-01-01'");
                 // Unless its renewal comes first.
                 wait_until("the deposed leader leads no more", || {
                     refused(&daemons, leader) > before || role(&daemons[leader]) != "leading"
@@ -87,8 +96,12 @@ fn leaders_come_and_go_and_nothing_is_lost_or_handed_out_again() {
         all_refused += refused(&daemons, leader) - before;
     }
     clients.work().wait_for_more(&daemons, JOBS);
-    clients
-        .finish(&daemons, &format!("{rounds} changes of the leader, {all_refused} commits of deposed leaders refused"));
+    clients.finish(
+        &daemons,
+        &format!(
+            "{rounds} changes of the leader, {all_refused} commits of deposed leaders refused"
+        ),
+    );
 }
 
 /// The database fails over to its synchronous standby. More rounds: `WINDLASS_TEST_PRIMARIES`.

@@ -29,8 +29,16 @@ fn with_jobs(jobs: usize, bytes: usize) -> (Postgres, Daemons) {
 
 /// Fetches until there is a job, and ends it. Returns its length.
 fn work_off(worker: &mut Fwp) -> usize {
-    let job = std::iter::repeat_with(|| worker.ask("FETCH default")).find(|job| job != "null").unwrap();
-    let jid = job.split("\"jid\":\"").nth(1).unwrap().split('"').next().unwrap();
+    let job = std::iter::repeat_with(|| worker.ask("FETCH default"))
+        .find(|job| job != "null")
+        .unwrap();
+    let jid = job
+        .split("\"jid\":\"")
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap();
     assert_eq!(worker.ask(&format!("ACK {{\"jid\":\"{jid}\"}}")), "+OK");
     job.len()
 }
@@ -51,7 +59,11 @@ fn workers_at_an_edge_that_fetch_at_the_same_moment_get_every_job_whole() {
             })
         })
         .collect();
-    assert!(workers.into_iter().all(|worker| worker.join().unwrap() > BYTES));
+    assert!(
+        workers
+            .into_iter()
+            .all(|worker| worker.join().unwrap() > BYTES)
+    );
     for daemon in [&daemons[0], &daemons[1]] {
         let log = daemon.log_text();
         assert!(!log.contains("bytes_max"), "{log}");
@@ -69,7 +81,12 @@ fn workers_at_an_edge_that_take_nothing_make_room_for_one_at_the_leader() {
         deaf
     });
     let http = Http(daemons[0].address("http"));
-    let leased = || http.get("/api/v1/jobs?state=leased&limit=9").json()["jobs"].as_array().unwrap().len();
+    let leased = || {
+        http.get("/api/v1/jobs?state=leased&limit=9").json()["jobs"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
     wait_until("they have jobs", || leased() == 2);
     // The one that waits, and that of a worker that had to make room for it.
     let mut worker = Fwp::connect(daemons[0].address("faktory"));

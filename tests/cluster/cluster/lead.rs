@@ -30,7 +30,10 @@ struct Pulse {
 
 impl Pulse {
     fn start(addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
-        let (at, stop) = (Arc::<Mutex<Vec<Instant>>>::default(), Arc::<AtomicBool>::default());
+        let (at, stop) = (
+            Arc::<Mutex<Vec<Instant>>>::default(),
+            Arc::<AtomicBool>::default(),
+        );
         let client = |address| {
             let (at, stop) = (Arc::clone(&at), Arc::clone(&stop));
             // Its connection must outlive the leader.
@@ -62,11 +65,15 @@ impl Pulse {
     /// acknowledgements before the pause.
     fn longest_pause(self, since: Instant) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
-        self.clients.into_iter().for_each(|client| client.join().unwrap());
+        self.clients
+            .into_iter()
+            .for_each(|client| client.join().unwrap());
         let mut at = self.at.lock().unwrap().clone();
         at.retain(|at| *at > since);
         at.sort_unstable();
-        let pauses = at.iter().scan(since, |before, at| Some(*at - std::mem::replace(before, *at)));
+        let pauses = at.iter().scan(since, |before, at| {
+            Some(*at - std::mem::replace(before, *at))
+        });
         pauses.max().unwrap()
     }
 }
@@ -89,21 +96,37 @@ fn fill(address: SocketAddr, jobs: u64) {
 /// The pause when the leader gets a signal. Afterwards all daemons are there again.
 fn pause(daemons: &mut Daemons, signal: &str) -> Duration {
     let all = 0..daemons.all.len();
-    let leader = all.clone().find(|number| role(&daemons[*number]) == "leading").unwrap();
+    let leader = all
+        .clone()
+        .find(|number| role(&daemons[*number]) == "leading")
+        .unwrap();
     let others: Vec<_> = all.filter(|number| *number != leader).collect();
-    let pulse = Pulse::start(others.iter().map(|number| daemons[*number].address("gearman")));
+    let pulse = Pulse::start(
+        others
+            .iter()
+            .map(|number| daemons[*number].address("gearman")),
+    );
     pulse.wait_for_more();
     let since = Instant::now();
     daemons[leader].signal(signal);
     daemons[leader].wait();
-    while !others.iter().any(|number| role(&daemons[*number]) == "leading") {
-        assert!(since.elapsed() < PATIENCE, "no other daemon leads:\n{}", daemons.said_last());
+    while !others
+        .iter()
+        .any(|number| role(&daemons[*number]) == "leading")
+    {
+        assert!(
+            since.elapsed() < PATIENCE,
+            "no other daemon leads:\n{}",
+            daemons.said_last()
+        );
         thread::sleep(Duration::from_millis(5));
     }
     pulse.wait_for_more();
     let pause = pulse.longest_pause(since);
     daemons[leader].restart();
-    wait_until("the daemon is linked again", || role(&daemons[leader]) == "following");
+    wait_until("the daemon is linked again", || {
+        role(&daemons[leader]) == "following"
+    });
     pause
 }
 
@@ -111,7 +134,10 @@ fn pause(daemons: &mut Daemons, signal: &str) -> Duration {
 #[test]
 #[ignore = "a measurement: it wants a quiet machine, and takes minutes"]
 fn time_to_lead() {
-    let (rounds, jobs) = (from_env("WINDLASS_TEST_LEADS", 20), from_env("WINDLASS_TEST_LEAD_JOBS", 1_000_000));
+    let (rounds, jobs) = (
+        from_env("WINDLASS_TEST_LEADS", 20),
+        from_env("WINDLASS_TEST_LEAD_JOBS", 1_000_000),
+    );
     let postgres = Postgres::with(&["fsync=on"]);
     let mut daemons = Daemons::with_lease(postgres.section(), "2s");
     (0..3).for_each(|_| daemons.add("[limits]\njobs_bytes_max = \"2GiB\""));
@@ -120,6 +146,11 @@ fn time_to_lead() {
         let mut pauses: Vec<Duration> = (0..rounds).map(|_| pause(&mut daemons, signal)).collect();
         pauses.sort_unstable();
         let at = |percent: usize| pauses[(pauses.len() * percent).div_ceil(100) - 1];
-        println!("{jobs} jobs, {rounds} times {signal}: p50 {:.2?}, p99 {:.2?}, max {:.2?}", at(50), at(99), at(100));
+        println!(
+            "{jobs} jobs, {rounds} times {signal}: p50 {:.2?}, p99 {:.2?}, max {:.2?}",
+            at(50),
+            at(99),
+            at(100)
+        );
     }
 }

@@ -18,7 +18,10 @@ fn section(dir: &Path, shown: &Identity, trusted: &Authority) -> String {
         path
     };
     let certificate = write("daemon.crt", &shown.certificate);
-    let (key, ca) = (write("daemon.key", &shown.key), write("ca.crt", &trusted.certificate));
+    let (key, ca) = (
+        write("daemon.key", &shown.key),
+        write("ca.crt", &trusted.certificate),
+    );
     format!("[cluster.tls]\ncertificate = {certificate:?}\nkey = {key:?}\nclient_ca = {ca:?}\n")
 }
 
@@ -37,7 +40,10 @@ fn add(daemons: &mut Daemons, signed_by: &Authority, trusted: &Authority, is_lin
 /// A job goes from one daemon to another. It has a function of its own: it may run again if the leader ends with its end.
 fn crosses(daemons: &Daemons, from: usize, to: usize) {
     let body = format!("{from} to {to}");
-    Peer::connect(daemons[from].address("gearman")).unwrap().submit(&body, "", body.clone()).unwrap();
+    Peer::connect(daemons[from].address("gearman"))
+        .unwrap()
+        .submit(&body, "", body.clone())
+        .unwrap();
     let mut worker = Peer::connect(daemons[to].address("gearman")).unwrap();
     worker.can_do(&body).unwrap();
     let mut job = None;
@@ -60,10 +66,13 @@ fn links_over_tls_carry_jobs_and_outlive_a_leader() {
         crosses(&daemons, from, to);
     }
     daemons[0].kill();
-    wait_until("another daemon leads, and the third is linked to it", || {
-        let roles = [1, 2].map(|number| role(&daemons[number]));
-        roles.contains(&"leading".to_owned()) && roles.contains(&"following".to_owned())
-    });
+    wait_until(
+        "another daemon leads, and the third is linked to it",
+        || {
+            let roles = [1, 2].map(|number| role(&daemons[number]));
+            roles.contains(&"leading".to_owned()) && roles.contains(&"following".to_owned())
+        },
+    );
     crosses(&daemons, 1, 2);
     crosses(&daemons, 2, 1);
 }
@@ -89,7 +98,11 @@ fn a_daemon_with_a_certificate_of_another_authority_is_refused() {
     add(&mut daemons, &authority, &authority, true);
     crosses(&daemons, 0, 4);
     assert!((1..4).all(|number| role(&daemons[number]) == "seeking"));
-    assert_eq!(daemons[0].log_text().matches("an edge has linked").count(), 1, "none of them has linked");
+    assert_eq!(
+        daemons[0].log_text().matches("an edge has linked").count(),
+        1,
+        "none of them has linked"
+    );
     let said = daemons[0].log_text().matches("a link was refused").count();
     assert!((1..60).contains(&said), "{said} lines");
 }

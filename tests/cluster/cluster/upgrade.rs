@@ -16,7 +16,8 @@ const JOBS: usize = 30;
 #[test]
 fn daemons_are_upgraded_one_after_the_other() {
     let new = PathBuf::from(env!("CARGO_BIN_EXE_windlass"));
-    let old = std::env::var_os("WINDLASS_TEST_UPGRADE_FROM").map_or_else(|| new.clone(), PathBuf::from);
+    let old =
+        std::env::var_os("WINDLASS_TEST_UPGRADE_FROM").map_or_else(|| new.clone(), PathBuf::from);
     let postgres = Postgres::start();
     let mut daemons = Daemons::on(postgres.section());
     for _ in 0..3 {
@@ -34,7 +35,12 @@ fn daemons_are_upgraded_one_after_the_other() {
         clients.work().look(&daemons);
     }
     clients.work().wait_for_more(&daemons, JOBS);
-    let log = (0..3).map(|number| daemons[number].log_text()).collect::<String>();
-    println!("versions of links: {:?}", [4, 5].map(|it| log.matches(&format!("\"version\":{it}")).count()));
+    let log = (0..3)
+        .map(|number| daemons[number].log_text())
+        .collect::<String>();
+    println!(
+        "versions of links: {:?}",
+        [4, 5].map(|it| log.matches(&format!("\"version\":{it}")).count())
+    );
     clients.finish(&daemons, "three daemons upgraded");
 }

@@ -41,10 +41,26 @@ const GEARMAN: usize = 1;
 const SPIDERQ: usize = 2;
 const EVENTMQ: usize = 3;
 const PROTOCOLS: [Protocol; 4] = [
-    Protocol { name: "faktory", produce: Work::pushes, work: Work::fetches },
-    Protocol { name: "gearman", produce: Work::submits, work: Work::grabs },
-    Protocol { name: "spiderq", produce: Work::adds, work: Work::lends },
-    Protocol { name: "eventmq", produce: Work::requests, work: Work::replies },
+    Protocol {
+        name: "faktory",
+        produce: Work::pushes,
+        work: Work::fetches,
+    },
+    Protocol {
+        name: "gearman",
+        produce: Work::submits,
+        work: Work::grabs,
+    },
+    Protocol {
+        name: "spiderq",
+        produce: Work::adds,
+        work: Work::lends,
+    },
+    Protocol {
+        name: "eventmq",
+        produce: Work::requests,
+        work: Work::replies,
+    },
 ];
 
 /// The jobs of one protocol.
@@ -70,11 +86,19 @@ impl Account {
     }
 
     fn missing(&self) -> Vec<u64> {
-        self.pushed.lock().unwrap().difference(&self.ended.lock().unwrap()).copied().collect()
+        self.pushed
+            .lock()
+            .unwrap()
+            .difference(&self.ended.lock().unwrap())
+            .copied()
+            .collect()
     }
 
     fn is_behind(&self) -> bool {
-        let (pushed, ended) = (self.pushed.lock().unwrap().len(), self.ended.lock().unwrap().len());
+        let (pushed, ended) = (
+            self.pushed.lock().unwrap().len(),
+            self.ended.lock().unwrap().len(),
+        );
         pushed as u64 > ended as u64 + BACKLOG
     }
 }
@@ -109,13 +133,26 @@ impl Clients {
         work.look(daemons);
         let (mut producers, mut workers) = (Vec::new(), Vec::new());
         for number in 0..daemons.all.len() {
-            for Protocol { produce, work: does, .. } in PROTOCOLS {
+            for Protocol {
+                produce,
+                work: does,
+                ..
+            } in PROTOCOLS
+            {
                 let (one, other) = (Arc::clone(&work), Arc::clone(&work));
-                producers.push(thread::spawn(move || one.repeat(produce, number, &one.producers_stop)));
-                workers.push(thread::spawn(move || other.repeat(does, number, &other.workers_stop)));
+                producers.push(thread::spawn(move || {
+                    one.repeat(produce, number, &one.producers_stop)
+                }));
+                workers.push(thread::spawn(move || {
+                    other.repeat(does, number, &other.workers_stop)
+                }));
             }
         }
-        Self { work, producers, workers }
+        Self {
+            work,
+            producers,
+            workers,
+        }
     }
 
     /// What they do.
@@ -125,22 +162,36 @@ impl Clients {
 
     /// Ends all clients, works off what is left, and checks the accounts. `what` has happened meanwhile.
     pub fn finish(self, daemons: &Daemons, what: &str) {
-        let Self { work, producers, workers } = self;
+        let Self {
+            work,
+            producers,
+            workers,
+        } = self;
         work.producers_stop.store(true, Ordering::Relaxed);
-        producers.into_iter().for_each(|thread| thread.join().unwrap());
+        producers
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         work.workers_stop.store(true, Ordering::Relaxed);
-        workers.into_iter().for_each(|thread| thread.join().unwrap());
+        workers
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         let end = Instant::now() + PATIENCE;
         let lost = loop {
             (0..PROTOCOLS.len()).for_each(|protocol| work.work_off(protocol));
-            let lost: Vec<_> = (0..PROTOCOLS.len()).map(|protocol| work.lost(protocol, daemons)).collect();
+            let lost: Vec<_> = (0..PROTOCOLS.len())
+                .map(|protocol| work.lost(protocol, daemons))
+                .collect();
             if lost.iter().all(Vec::is_empty) || work.has_faults() || Instant::now() > end {
                 break lost;
             }
         };
         work.report(what);
         assert!(!work.has_faults(), "{:?}", work.faults.lock().unwrap());
-        assert!(lost.iter().all(Vec::is_empty), "acknowledged but lost: {lost:?}\n{}", daemons.said_last());
+        assert!(
+            lost.iter().all(Vec::is_empty),
+            "acknowledged but lost: {lost:?}\n{}",
+            daemons.said_last()
+        );
     }
 }
 
@@ -153,10 +204,24 @@ impl Work {
 
     /// Waits until the workers of each protocol have ended this many more jobs.
     pub fn wait_for_more(&self, daemons: &Daemons, more: usize) {
-        let ended = || self.accounts.each_ref().map(|account| account.ended.lock().unwrap().len());
+        let ended = || {
+            self.accounts
+                .each_ref()
+                .map(|account| account.ended.lock().unwrap().len())
+        };
         let (begun, goals) = (Instant::now(), ended().map(|ended| ended + more));
-        while !ended().iter().zip(goals).all(|(ended, goal)| *ended >= goal) && !self.has_faults() {
-            assert!(begun.elapsed() < PATIENCE, "only {:?} of {goals:?} jobs:\n{}", ended(), daemons.said_last());
+        while !ended()
+            .iter()
+            .zip(goals)
+            .all(|(ended, goal)| *ended >= goal)
+            && !self.has_faults()
+        {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "only {:?} of {goals:?} jobs:\n{}",
+                ended(),
+                daemons.said_last()
+            );
             thread::sleep(PAUSE);
         }
         assert!(!self.has_faults(), "{:?}", self.faults.lock().unwrap());
@@ -197,12 +262,15 @@ impl Work {
                 let http = Http(daemons[0].address("http"));
                 missing.retain(|id| {
                     let path = format!("/api/v1/jobs?queue=work&state=leased&name={}", jid(*id));
-                    http.get(&path).json()["jobs"].as_array().is_none_or(|jobs| jobs.len() != 1)
+                    http.get(&path).json()["jobs"]
+                        .as_array()
+                        .is_none_or(|jobs| jobs.len() != 1)
                 });
             }
             SPIDERQ => {
                 let mut bare = spiderq::Bare::connect(self.address(0, SPIDERQ));
-                missing.retain(|id| bare.ask(&spiderq::lookup(&id.to_string()))[0] != spiderq::FOUND);
+                missing
+                    .retain(|id| bare.ask(&spiderq::lookup(&id.to_string()))[0] != spiderq::FOUND);
             }
             _ => {}
         }
@@ -212,12 +280,17 @@ impl Work {
     fn report(&self, what: &str) {
         println!("{what}");
         for (Protocol { name, .. }, account) in PROTOCOLS.iter().zip(&self.accounts) {
-            let [pushed, ended, done] =
-                [&account.pushed, &account.ended, &account.done].map(|jobs| jobs.lock().unwrap().len());
+            let [pushed, ended, done] = [&account.pushed, &account.ended, &account.done]
+                .map(|jobs| jobs.lock().unwrap().len());
             let again = account.again.load(Ordering::Relaxed);
-            println!("{name}: {pushed} acknowledged, {ended} ended, {done} ends acknowledged, {again} again");
+            println!(
+                "{name}: {pushed} acknowledged, {ended} ended, {done} ends acknowledged, {again} again"
+            );
         }
-        let (answered, unanswered) = (self.answered.lock().unwrap().len(), self.unanswered.load(Ordering::Relaxed));
+        let (answered, unanswered) = (
+            self.answered.lock().unwrap().len(),
+            self.unanswered.load(Ordering::Relaxed),
+        );
         println!("{answered} foreground jobs answered, {unanswered} questions without an answer");
     }
 
@@ -243,7 +316,10 @@ impl Work {
     fn taken(&self, protocol: usize, id: u64) {
         let account = &self.accounts[protocol];
         if account.done.lock().unwrap().contains(&id) {
-            self.fault(format!("{}: {id} is done and was handed out again", PROTOCOLS[protocol].name));
+            self.fault(format!(
+                "{}: {id} is done and was handed out again",
+                PROTOCOLS[protocol].name
+            ));
         }
         if account.ended.lock().unwrap().contains(&id) {
             account.again.fetch_add(1, Ordering::Relaxed);
@@ -253,14 +329,20 @@ impl Work {
     /// The end of a job was acknowledged to a worker: the only one.
     fn done(&self, protocol: usize, id: u64) {
         if !self.accounts[protocol].done.lock().unwrap().insert(id) {
-            self.fault(format!("{}: two workers have finished {id}", PROTOCOLS[protocol].name));
+            self.fault(format!(
+                "{}: two workers have finished {id}",
+                PROTOCOLS[protocol].name
+            ));
         }
     }
 
     /// Counts answers that did not come within a minute.
     fn answer<T>(&self, answer: io::Result<T>) -> io::Result<T> {
         answer.inspect_err(|why| {
-            if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            if matches!(
+                why.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+            ) {
                 self.unanswered.fetch_add(1, Ordering::Relaxed);
             }
         })
@@ -269,7 +351,11 @@ impl Work {
     // ---- producers -------------------------------------------------------------------------------------------------
 
     /// A producer's step: it pushes the job of a new number, unless very many wait.
-    fn unless_behind<'a>(&'a self, protocol: usize, mut push: impl FnMut(u64) -> io::Result<()> + 'a) -> Step<'a> {
+    fn unless_behind<'a>(
+        &'a self,
+        protocol: usize,
+        mut push: impl FnMut(u64) -> io::Result<()> + 'a,
+    ) -> Step<'a> {
         Box::new(move || {
             let may = !self.accounts[protocol].is_behind();
             if may {
@@ -282,7 +368,10 @@ impl Work {
     fn pushes(&self, number: usize) -> io::Result<Step<'_>> {
         let mut fwp = faktory::Fwp::try_hello(self.address(number, FAKTORY))?;
         Ok(self.unless_behind(FAKTORY, move |id| {
-            let push = format!(r#"PUSH {{"jid":"{}","jobtype":"T","queue":"work","args":[]}}"#, jid(id));
+            let push = format!(
+                r#"PUSH {{"jid":"{}","jobtype":"T","queue":"work","args":[]}}"#,
+                jid(id)
+            );
             if self.answer(fwp.try_ask(&push))? == "+OK" {
                 self.accounts[FAKTORY].pushed(id);
             }
@@ -310,7 +399,10 @@ impl Work {
             let packet = peer.packet()?;
             match Response::parse(&packet) {
                 Ok(Response::JobCreated { .. }) => {}
-                Ok(Response::Work { report: Report::Complete(data), .. }) => {
+                Ok(Response::Work {
+                    report: Report::Complete(data),
+                    ..
+                }) => {
                     if data != body.as_bytes() || !self.answered.lock().unwrap().insert(id) {
                         self.fault(format!("gearman: a wrong or second result of {body}"));
                     }
@@ -324,7 +416,9 @@ impl Work {
     fn adds(&self, number: usize) -> io::Result<Step<'_>> {
         let mut bare = spiderq::Bare::try_connect(self.address(number, SPIDERQ))?;
         Ok(self.unless_behind(SPIDERQ, move |id| {
-            if self.answer(bare.try_ask(&spiderq::add(&id.to_string(), b"value")))? == spiderq::ADDED {
+            if self.answer(bare.try_ask(&spiderq::add(&id.to_string(), b"value")))?
+                == spiderq::ADDED
+            {
                 self.accounts[SPIDERQ].pushed(id);
             }
             Ok(())
@@ -332,8 +426,13 @@ impl Work {
     }
 
     fn requests(&self, number: usize) -> io::Result<Step<'_>> {
-        let mut peer = eventmq::Peer::try_connect(self.address(number, EVENTMQ), &format!("c{}", self.next()))?;
-        peer.dealer.stream.set_read_timeout(Some(EVENTMQ_PATIENCE))?;
+        let mut peer = eventmq::Peer::try_connect(
+            self.address(number, EVENTMQ),
+            &format!("c{}", self.next()),
+        )?;
+        peer.dealer
+            .stream
+            .set_read_timeout(Some(EVENTMQ_PATIENCE))?;
         Ok(self.unless_behind(EVENTMQ, move |id| {
             peer.say(&[
                 "REQUEST",
@@ -365,7 +464,9 @@ impl Work {
         Ok(Box::new(move || {
             self.answer(fwp.try_ask(&format!(r#"BEAT {{"wid":"{wid}"}}"#)))?;
             let said = self.answer(fwp.try_ask("FETCH work"))?;
-            let Some((_, rest)) = said.split_once(r#""jid":"jid"#) else { return Ok(false) };
+            let Some((_, rest)) = said.split_once(r#""jid":"jid"#) else {
+                return Ok(false);
+            };
             let id = rest.split('"').next().unwrap().parse().unwrap();
             self.taken(FAKTORY, id);
             self.accounts[FAKTORY].sent_end(id);
@@ -380,10 +481,15 @@ impl Work {
         let mut peer = Peer::connect(self.address(number, GEARMAN))?;
         peer.can_do("work")?;
         Ok(Box::new(move || {
-            let Some(job) = self.answer(peer.grab())? else { return Ok(false) };
+            let Some(job) = self.answer(peer.grab())? else {
+                return Ok(false);
+            };
             let background: Option<u64> = std::str::from_utf8(&job.workload).unwrap().parse().ok();
             background.inspect(|id| self.taken(GEARMAN, *id));
-            peer.send(&Request::Work { handle: job.handle, report: Report::Complete(job.workload) })?;
+            peer.send(&Request::Work {
+                handle: job.handle,
+                report: Report::Complete(job.workload),
+            })?;
             background.inspect(|id| self.accounts[GEARMAN].sent_end(*id));
             Ok(true)
         }))
@@ -409,7 +515,9 @@ impl Work {
     fn replies(&self, number: usize) -> io::Result<Step<'_>> {
         let (address, name) = (self.address(number, EVENTMQ), format!("w{}", self.next()));
         let mut peer = eventmq::Peer::try_worker(address, &name, r#"[[10, "report"]]"#)?;
-        peer.dealer.stream.set_read_timeout(Some(EVENTMQ_PATIENCE))?;
+        peer.dealer
+            .stream
+            .set_read_timeout(Some(EVENTMQ_PATIENCE))?;
         let mut has_credit = false;
         Ok(Box::new(move || {
             if !std::mem::replace(&mut has_credit, true) {

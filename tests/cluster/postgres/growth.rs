@@ -103,7 +103,11 @@ impl Churn {
 
 /// A body that cannot be compressed.
 fn body(number: u64) -> Vec<u8> {
-    let bytes = if number.is_multiple_of(LARGE_EVERY) { LARGE_BYTES } else { BODY_BYTES };
+    let bytes = if number.is_multiple_of(LARGE_EVERY) {
+        LARGE_BYTES
+    } else {
+        BODY_BYTES
+    };
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let word = || {
         state ^= state << 13;
@@ -130,9 +134,14 @@ fn an_hour_of_churn() {
         scope.spawn(|| churn.work_late(address));
         let begun = Instant::now();
         for part in 1..=PARTS {
-            while begun.elapsed() < length * u32::try_from(part).unwrap() / u32::try_from(PARTS).unwrap() {
+            while begun.elapsed()
+                < length * u32::try_from(part).unwrap() / u32::try_from(PARTS).unwrap()
+            {
                 thread::sleep(Duration::from_secs(1));
-                let (bytes, live) = (postgres.number(SIZE), churn.live_bytes.load(Ordering::Relaxed));
+                let (bytes, live) = (
+                    postgres.number(SIZE),
+                    churn.live_bytes.load(Ordering::Relaxed),
+                );
                 largest = largest.max((bytes, live));
                 if bytes > 3 * live + SPARE_BYTES {
                     churn.stop.store(true, Ordering::Relaxed);

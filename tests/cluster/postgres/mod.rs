@@ -22,18 +22,27 @@ use crate::common::{Peer, submission, wait_for_log, wait_until};
 
 /// A daemon with its store in a database, under a lease that a test need not wait long for.
 fn daemon(dir: &Path, postgres: &Postgres) -> Plan {
-    common::daemon(dir).set(&postgres.section()).set("lease = \"800ms\"")
+    common::daemon(dir)
+        .set(&postgres.section())
+        .set("lease = \"800ms\"")
 }
 
 /// Runs the program with these arguments.
 fn windlass(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_windlass")).args(words).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(words)
+        .output()
+        .unwrap()
 }
 
 /// Runs the program, which must succeed, and returns its output.
 fn said(words: &[&str]) -> String {
     let output = windlass(words);
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{words:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -58,7 +67,9 @@ fn kill_9_of_the_daemon_under_load_loses_nothing() {
     const KILLS: usize = 3;
     let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
     // Short enough for checkpoints between the kills.
-    let mut daemon = daemon(dir.path(), &postgres).set("[store]\ncheckpoint = \"1MiB\"").start();
+    let mut daemon = daemon(dir.path(), &postgres)
+        .set("[store]\ncheckpoint = \"1MiB\"")
+        .start();
     let load = Load::new();
     for _ in 0..KILLS {
         let clients = load.start(4, daemon.address("gearman"), false);
@@ -68,8 +79,14 @@ fn kill_9_of_the_daemon_under_load_loses_nothing() {
         daemon.restart();
     }
     load.check(daemon.address("gearman"));
-    assert!(!dir.path().join("data/store").exists(), "the data directory has no store");
-    assert_eq!(postgres.number("SELECT epoch FROM windlass.lease"), 1 + KILLS as u64);
+    assert!(
+        !dir.path().join("data/store").exists(),
+        "the data directory has no store"
+    );
+    assert_eq!(
+        postgres.number("SELECT epoch FROM windlass.lease"),
+        1 + KILLS as u64
+    );
 }
 
 #[test]
@@ -92,7 +109,9 @@ fn past_attempts_of_a_job_are_in_the_database() {
 #[test]
 fn the_daemon_lives_through_a_database_that_is_killed() {
     let (mut postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
-    let mut daemon = daemon(dir.path(), &postgres).set("[store]\ncheckpoint = \"1MiB\"").start();
+    let mut daemon = daemon(dir.path(), &postgres)
+        .set("[store]\ncheckpoint = \"1MiB\"")
+        .start();
     let load = Load::new();
     let clients = load.start(4, daemon.address("gearman"), true);
     for _ in 0..3 {
@@ -106,7 +125,11 @@ fn the_daemon_lives_through_a_database_that_is_killed() {
     }
     load.end(clients);
     load.check(daemon.address("gearman"));
-    assert_eq!(postgres.number("SELECT epoch FROM windlass.lease"), 1, "nobody else has had it");
+    assert_eq!(
+        postgres.number("SELECT epoch FROM windlass.lease"),
+        1,
+        "nobody else has had it"
+    );
     stop(&mut daemon);
 }
 
@@ -122,17 +145,27 @@ fn http_answers_in_time_while_the_database_is_away() {
     // None of these holds another one up, whatever waits for the engine.
     let others = [(); 4].map(|()| thread::spawn(move || http.get("/metrics")));
     while !others.iter().all(thread::JoinHandle::is_finished) {
-        assert_eq!((http.get("/livez").status, http.get("/readyz").status), (200, 503));
+        assert_eq!(
+            (http.get("/livez").status, http.get("/readyz").status),
+            (200, 503)
+        );
         assert_eq!(http.get("/api/v1/cluster").status, 200);
     }
     for answer in others.map(|other| other.join().unwrap()) {
-        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("2")), "{answer:?}");
+        assert_eq!(
+            (answer.status, answer.header("retry-after")),
+            (503, Some("2")),
+            "{answer:?}"
+        );
         assert_eq!(answer.json()["code"], "unavailable");
     }
     assert_eq!(push().status, 503, "it has certainly not been pushed");
     postgres.restart();
     wait_until("it serves again", || push().status == 201);
-    assert_eq!((http.get("/readyz").status, http.get("/metrics").status), (200, 200));
+    assert_eq!(
+        (http.get("/readyz").status, http.get("/metrics").status),
+        (200, 200)
+    );
 }
 
 #[test]
@@ -145,10 +178,20 @@ fn all_protocols_push_take_and_finish() {
     let mut client = eventmq::Peer::connect(daemon.address("eventmq"), "client");
     for number in 0..2 {
         gearman.submit("resize", "", format!("g{number}")).unwrap();
-        let push = format!(r#"PUSH {{"jid":"jid{number}abcdef","jobtype":"T","queue":"mail","args":[{number}]}}"#);
+        let push = format!(
+            r#"PUSH {{"jid":"jid{number}abcdef","jobtype":"T","queue":"mail","args":[{number}]}}"#
+        );
         assert_eq!(fwp.ask(&push), "+OK");
-        assert_eq!(spider.ask(&spiderq::add(&format!("entry {number}"), b"value")), spiderq::ADDED);
-        client.request(&format!("e{number}"), "report", "", r#"["run", {"callable": "report", "path": "tasks"}]"#);
+        assert_eq!(
+            spider.ask(&spiderq::add(&format!("entry {number}"), b"value")),
+            spiderq::ADDED
+        );
+        client.request(
+            &format!("e{number}"),
+            "report",
+            "",
+            r#"["run", {"callable": "report", "path": "tasks"}]"#,
+        );
     }
     work_off_one_of_each(&daemon, "0");
     daemon.kill();
@@ -169,22 +212,36 @@ fn work_off_one_of_each(daemon: &Daemon, number: &str) {
     let job = gearman.grab().unwrap().unwrap();
     assert_eq!(job.workload, format!("g{number}"));
     gearman.complete(&job.handle).unwrap();
-    let mut worker = eventmq::Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "report"]]"#);
+    let mut worker =
+        eventmq::Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "report"]]"#);
     worker.ready(1);
     let request = worker.hear().unwrap();
     assert_eq!(request[1], format!("e{number}"));
-    worker.say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]]).unwrap();
+    worker
+        .say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]])
+        .unwrap();
     let mut spider = spiderq::Bare::connect(daemon.address("spiderq"));
     let lease = spider.lease(false).unwrap();
     assert_eq!(lease.key, format!("entry {number}"));
-    assert_eq!(spider.ask(&spiderq::repay(&lease, spiderq::Status::Drop)), spiderq::REPAID);
+    assert_eq!(
+        spider.ask(&spiderq::repay(&lease, spiderq::Status::Drop)),
+        spiderq::REPAID
+    );
     let mut fwp = faktory::Fwp::connect(daemon.address("faktory"));
-    assert!(fwp.ask("FETCH mail").contains(&format!("jid{number}abcdef")));
+    assert!(
+        fwp.ask("FETCH mail")
+            .contains(&format!("jid{number}abcdef"))
+    );
     // The ends of the connection-bound jobs have no answers. These are on the disk when this is.
     gearman.submit("other", "", "behind").unwrap();
-    worker.say(&["REQUEST", "behind", "other", "", "[]"]).unwrap();
+    worker
+        .say(&["REQUEST", "behind", "other", "", "[]"])
+        .unwrap();
     while worker.hear().unwrap()[0] != "REPLY" {}
-    assert_eq!(fwp.ask(&format!(r#"ACK {{"jid":"jid{number}abcdef"}}"#)), "+OK");
+    assert_eq!(
+        fwp.ask(&format!(r#"ACK {{"jid":"jid{number}abcdef"}}"#)),
+        "+OK"
+    );
 }
 
 // ---- one daemon at a time -------------------------------------------------------------------------------------------
@@ -193,33 +250,61 @@ fn work_off_one_of_each(daemon: &Daemon, number: &str) {
 fn a_second_daemon_is_refused_while_the_lease_is_held() {
     let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
     let mut daemon = daemon(dir.path(), &postgres).start();
-    let (data, url) = (dir.path().join("second"), format!("postgres.url={}", postgres.url()));
+    let (data, url) = (
+        dir.path().join("second"),
+        format!("postgres.url={}", postgres.url()),
+    );
     let where_to = ["serve", "--data-dir", data.to_str().unwrap(), "--set", &url];
-    let listen = ["--only", "gearman", "--set", "gearman.listen=[\"127.0.0.1:0\"]", "--set", "http.listen=[]"];
+    let listen = [
+        "--only",
+        "gearman",
+        "--set",
+        "gearman.listen=[\"127.0.0.1:0\"]",
+        "--set",
+        "http.listen=[]",
+    ];
     let why = refused(&[&where_to[..], &listen[..]].concat(), 4);
-    assert!(why.contains(&format!("(process {})", daemon.pid())), "{why}");
+    assert!(
+        why.contains(&format!("(process {})", daemon.pid())),
+        "{why}"
+    );
     for command in ["verify", "compact", "salvage"] {
         let why = refused(&[command, &postgres.url()], 4);
         assert!(why.contains("is in use"), "{why}");
     }
     stop(&mut daemon);
     // Given back at once.
-    assert_eq!(postgres.ask("SELECT holder FROM windlass.lease WHERE until < now()"), "");
-    assert_eq!(postgres.number("SELECT count(*) FROM windlass.lease WHERE until < now()"), 1);
+    assert_eq!(
+        postgres.ask("SELECT holder FROM windlass.lease WHERE until < now()"),
+        ""
+    );
+    assert_eq!(
+        postgres.number("SELECT count(*) FROM windlass.lease WHERE until < now()"),
+        1
+    );
 }
 
 #[test]
 fn a_stopped_daemon_whose_lease_was_taken_says_nothing_more() {
-    let (postgres, dirs) = (Postgres::start(), [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()]);
+    let (postgres, dirs) = (
+        Postgres::start(),
+        [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()],
+    );
     let mut first = daemon(dirs[0].path(), &postgres).start();
     let mut client = Peer::connect(first.address("gearman")).unwrap();
     client.submit("work", "", "before").unwrap();
     let mut worker = Peer::connect(first.address("gearman")).unwrap();
     worker.can_do("work").unwrap();
-    worker.send(&Request::GetStatus { handle: "none".into() }).unwrap();
+    worker
+        .send(&Request::GetStatus {
+            handle: "none".into(),
+        })
+        .unwrap();
     worker.packet().unwrap();
     first.signal("STOP");
-    let mut second = daemon(dirs[1].path(), &postgres).set("[server]\nin_use_timeout = \"60s\"").start();
+    let mut second = daemon(dirs[1].path(), &postgres)
+        .set("[server]\nin_use_timeout = \"60s\"")
+        .start();
     let mut taker = Peer::connect(second.address("gearman")).unwrap();
     taker.can_do("work").unwrap();
     let job = taker.grab().unwrap().unwrap();
@@ -230,8 +315,15 @@ fn a_stopped_daemon_whose_lease_was_taken_says_nothing_more() {
     first.signal("CONT");
     let status = first.wait();
     assert_eq!(status.code(), Some(6), "{}", first.log_text());
-    assert!(first.log_text().contains("was taken over by"), "{}", first.log_text());
-    assert!(client.packet().is_err() && worker.packet().is_err(), "the deposed daemon has answered");
+    assert!(
+        first.log_text().contains("was taken over by"),
+        "{}",
+        first.log_text()
+    );
+    assert!(
+        client.packet().is_err() && worker.packet().is_err(),
+        "the deposed daemon has answered"
+    );
     taker.complete(&job.handle).unwrap();
     taker.submit("other", "", "behind").unwrap();
     assert!(taker.grab().unwrap().is_none());
@@ -255,8 +347,9 @@ fn checkpoints_trim_the_log_and_churn_does_not_make_it_grow() {
     const ROUNDS: usize = 12;
     const JOBS: usize = 300;
     let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
-    let daemon =
-        daemon(dir.path(), &postgres).set("[store]\ncheckpoint = \"1MiB\"\ncheckpoint_quiet = \"100ms\"").start();
+    let daemon = daemon(dir.path(), &postgres)
+        .set("[store]\ncheckpoint = \"1MiB\"\ncheckpoint_quiet = \"100ms\"")
+        .start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     peer.can_do("churn").unwrap();
     let points = || daemon_points(&daemon);
@@ -270,27 +363,38 @@ fn checkpoints_trim_the_log_and_churn_does_not_make_it_grow() {
     }
     // 36 MB of jobs went through. The last checkpoint may still be at work.
     wait_until("the log is trimmed", || postgres.number(LOG_ROWS) < 8 << 20);
-    wait_until("little is left in the database", || postgres.number(SIZE) < 24 << 20);
+    wait_until("little is left in the database", || {
+        postgres.number(SIZE) < 24 << 20
+    });
     assert_eq!(peer.listing("status").unwrap(), ["churn\t0\t0\t1"]);
 }
 
 /// A daemon that stands by reads the table from the offer on, and what it has read must count.
 #[test]
 fn a_checkpoint_that_is_in_progress_does_not_end_once_the_store_is_offered() {
-    const SLEEPS: &str = "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(3600)%' AND pid <> pg_backend_pid()";
+    const SLEEPS: &str =
+        "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(3600)%' AND pid <> pg_backend_pid()";
     let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
-    let daemon = daemon(dir.path(), &postgres).set("[store]\ncheckpoint_quiet = \"100ms\"").start();
+    let daemon = daemon(dir.path(), &postgres)
+        .set("[store]\ncheckpoint_quiet = \"100ms\"")
+        .start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     peer.submit("work", "", "first").unwrap();
     wait_until("a checkpoint has passed", || daemon_points(&daemon) > 0);
-    let mut reader = postgres.begin("BEGIN; LOCK TABLE windlass.pages IN SHARE MODE; SELECT pg_sleep(3600)");
-    wait_until("the table is locked", || postgres.number(&format!("SELECT count(*) {SLEEPS}")) == 1);
+    let mut reader =
+        postgres.begin("BEGIN; LOCK TABLE windlass.pages IN SHARE MODE; SELECT pg_sleep(3600)");
+    wait_until("the table is locked", || {
+        postgres.number(&format!("SELECT count(*) {SLEEPS}")) == 1
+    });
     let made = daemon_points(&daemon);
     peer.submit("work", "", "second").unwrap();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    wait_until("a checkpoint waits for the table", || postgres.number(waits) == 1);
-    let table =
-        || postgres.ask("SELECT md5(string_agg(key::text || value::text, ',' ORDER BY key)) FROM windlass.pages");
+    wait_until("a checkpoint waits for the table", || {
+        postgres.number(waits) == 1
+    });
+    let table = || {
+        postgres.ask("SELECT md5(string_agg(key::text || value::text, ',' ORDER BY key)) FROM windlass.pages")
+    };
     let before = table();
     postgres.ask("UPDATE windlass.lease SET hand_over = 1");
     postgres.ask(&format!("SELECT pg_terminate_backend(pid) {SLEEPS}"));
@@ -298,14 +402,23 @@ fn a_checkpoint_that_is_in_progress_does_not_end_once_the_store_is_offered() {
     wait_until("the checkpoint has ended", || {
         daemon_points(&daemon) > made || daemon.log_text().contains("a checkpoint failed")
     });
-    assert_eq!((daemon_points(&daemon), table()), (made, before), "{}", daemon.log_text());
+    assert_eq!(
+        (daemon_points(&daemon), table()),
+        (made, before),
+        "{}",
+        daemon.log_text()
+    );
 }
 
 /// How many checkpoints the daemon has made.
 fn daemon_points(daemon: &Daemon) -> u64 {
     let metrics = common::http::Http(daemon.address("http")).get("/metrics");
-    let line = metrics.text().lines().find(|line| line.starts_with("windlass_checkpoints_total"));
-    line.and_then(|line| line.split(' ').next_back()?.parse().ok()).unwrap_or_default()
+    let line = metrics
+        .text()
+        .lines()
+        .find(|line| line.starts_with("windlass_checkpoints_total"));
+    line.and_then(|line| line.split(' ').next_back()?.parse().ok())
+        .unwrap_or_default()
 }
 
 // ---- commands -------------------------------------------------------------------------------------------------------
@@ -314,9 +427,17 @@ fn daemon_points(daemon: &Daemon) -> u64 {
 /// ending, which name the moment and the commit, and the engine's own values, which count how often the store was
 /// opened.
 fn exported(place: &str) -> Vec<String> {
-    let changes = |line: &str| ["windlass_export", "export_end", "engine"].iter().any(|key| line[2..].starts_with(key));
+    let changes = |line: &str| {
+        ["windlass_export", "export_end", "engine"]
+            .iter()
+            .any(|key| line[2..].starts_with(key))
+    };
     let salvaged = said(&["salvage", place]);
-    let mut lines: Vec<String> = salvaged.lines().filter(|line| !changes(line)).map(str::to_owned).collect();
+    let mut lines: Vec<String> = salvaged
+        .lines()
+        .filter(|line| !changes(line))
+        .map(str::to_owned)
+        .collect();
     lines.sort();
     lines
 }
@@ -330,7 +451,12 @@ fn a_move_there_and_back_gives_an_equal_store() {
     let mut files = common::daemon(dir.path()).start();
     let mut peer = Peer::connect(files.address("gearman")).unwrap();
     for number in 0..500_usize {
-        peer.submit(&format!("q{}", number % 7), &format!("u{number}"), vec![b'x'; number * 37 % 9_000]).unwrap();
+        peer.submit(
+            &format!("q{}", number % 7),
+            &format!("u{number}"),
+            vec![b'x'; number * 37 % 9_000],
+        )
+        .unwrap();
     }
     let mut spider = spiderq::Bare::connect(files.address("spiderq"));
     assert_eq!(spider.ask(&spiderq::add("entry", b"value")), spiderq::ADDED);
@@ -339,7 +465,10 @@ fn a_move_there_and_back_gives_an_equal_store() {
     let told = said(&["move", "--to", &url, "--data-dir", data]);
     assert!(told.starts_with("moved 501 jobs, 8 queues, "), "{told}");
     let after = exported(&url);
-    let differs = after.iter().zip(&before).find(|(after, before)| after != before);
+    let differs = after
+        .iter()
+        .zip(&before)
+        .find(|(after, before)| after != before);
     assert_eq!((differs, after.len()), (None, before.len()));
     let told = said(&["verify", &url]);
     assert!(told.starts_with("ok: 501 jobs, 8 queues, "), "{told}");
@@ -349,7 +478,10 @@ fn a_move_there_and_back_gives_an_equal_store() {
     let mut files = common::daemon(other.path()).start();
     stop(&mut files);
     let other = other.path().join("data");
-    let why = refused(&["move", "--to", &url, "--data-dir", other.to_str().unwrap()], 4);
+    let why = refused(
+        &["move", "--to", &url, "--data-dir", other.to_str().unwrap()],
+        4,
+    );
     assert!(why.contains("has a store already"), "{why}");
     let set = format!("postgres.url={url}");
     let why = refused(&["move", "--to", other.to_str().unwrap(), "--set", &set], 4);
@@ -360,7 +492,10 @@ fn a_move_there_and_back_gives_an_equal_store() {
     stop(&mut served);
     said(&["move", "--to", back, "--set", &set]);
     let after = exported(back);
-    let differs = after.iter().zip(&before).find(|(after, before)| after != before);
+    let differs = after
+        .iter()
+        .zip(&before)
+        .find(|(after, before)| after != before);
     assert_eq!((differs, after.len()), (None, before.len()));
     assert!(refused(&["verify", &url], 4).contains("moved to another store"));
 }
@@ -377,41 +512,85 @@ fn damage_is_told_and_the_rest_is_saved() {
     assert!(said(&["verify", &postgres.url()]).starts_with("ok: 20 jobs"));
     assert!(exported(&postgres.url()).len() >= 20);
     // A page of the table changes, and a commit is missing.
-    postgres.ask("UPDATE windlass.pages SET value = set_byte(value, 40, 7) WHERE get_byte(key, 0) = 2");
+    postgres
+        .ask("UPDATE windlass.pages SET value = set_byte(value, 40, 7) WHERE get_byte(key, 0) = 2");
     let why = refused(&["verify", &postgres.url()], 4);
     assert!(why.contains("damaged"), "{why}");
     let output = windlass(&["salvage", &postgres.url()]);
-    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
-    let why = refused(&["serve", "--accept-loss", "--set", &format!("postgres.url={}", postgres.url())], 4);
-    assert!(why.contains("--accept-loss is for data directories"), "{why}");
+    assert_eq!(
+        output.status.code(),
+        Some(5),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let why = refused(
+        &[
+            "serve",
+            "--accept-loss",
+            "--set",
+            &format!("postgres.url={}", postgres.url()),
+        ],
+        4,
+    );
+    assert!(
+        why.contains("--accept-loss is for data directories"),
+        "{why}"
+    );
 }
 
 #[test]
 fn a_password_is_read_from_its_file_and_never_shown() {
     const PASSWORD: &str = "a-secret-of-the-jobs";
     let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
-    postgres.ask(&format!("CREATE ROLE jobs LOGIN PASSWORD '{PASSWORD}'; GRANT CREATE ON DATABASE postgres TO jobs"));
+    postgres.ask(&format!(
+        "CREATE ROLE jobs LOGIN PASSWORD '{PASSWORD}'; GRANT CREATE ON DATABASE postgres TO jobs"
+    ));
     postgres.ask_for_passwords_of("jobs");
     let file = dir.path().join("password");
     std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
     let url = postgres.url().replace("windlass@", "jobs@");
-    let section = format!("[postgres]\nurl = {url:?}\npassword_file = {file:?}\n[log]\nlevel = \"debug\"\n");
+    let section =
+        format!("[postgres]\nurl = {url:?}\npassword_file = {file:?}\n[log]\nlevel = \"debug\"\n");
     let mut daemon = common::daemon(dir.path()).set(&section).start();
-    Peer::connect(daemon.address("gearman")).unwrap().submit("work", "", "body").unwrap();
+    Peer::connect(daemon.address("gearman"))
+        .unwrap()
+        .submit("work", "", "body")
+        .unwrap();
     stop(&mut daemon);
     assert!(!daemon.log_text().contains(PASSWORD));
     let wrong = dir.path().join("wrong");
     std::fs::write(&wrong, "another\n").unwrap();
-    let why = refused(&["verify", &url, "--set", &format!("postgres.password_file={}", wrong.display())], 4);
-    assert!(why.contains("password authentication failed") && !why.contains("another\n"), "{why}");
-    let why = refused(&["verify", &url.replace("jobs@", &format!("jobs:{PASSWORD}@"))], 2);
-    assert!(why.contains("postgres.password_file") && !why.contains(PASSWORD), "{why}");
+    let why = refused(
+        &[
+            "verify",
+            &url,
+            "--set",
+            &format!("postgres.password_file={}", wrong.display()),
+        ],
+        4,
+    );
+    assert!(
+        why.contains("password authentication failed") && !why.contains("another\n"),
+        "{why}"
+    );
+    let why = refused(
+        &[
+            "verify",
+            &url.replace("jobs@", &format!("jobs:{PASSWORD}@")),
+        ],
+        2,
+    );
+    assert!(
+        why.contains("postgres.password_file") && !why.contains(PASSWORD),
+        "{why}"
+    );
 }
 
 #[test]
 fn over_tls_the_server_is_verified() {
     let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
-    let [trusted, other] = [(), ()].map(|()| rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap());
+    let [trusted, other] =
+        [(), ()].map(|()| rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap());
     postgres.use_certificate(&trusted.cert.pem(), &trusted.signing_key.serialize_pem());
     let url = postgres.url().replace("127.0.0.1", "localhost");
     let [ca, wrong] = ["ca.pem", "wrong.pem"].map(|name| dir.path().join(name));
@@ -421,13 +600,46 @@ fn over_tls_the_server_is_verified() {
     let mut daemon = common::daemon(dir.path()).set(&section).start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     peer.submit("work", "", "body").unwrap();
-    assert_ne!(postgres.number("SELECT count(*) FROM pg_stat_ssl WHERE ssl"), 0);
+    assert_ne!(
+        postgres.number("SELECT count(*) FROM pg_stat_ssl WHERE ssl"),
+        0
+    );
     stop(&mut daemon);
     let with = |key: &str, value: &Path| format!("postgres.{key}={}", value.display());
     let full = "postgres.sslmode=verify-full";
-    assert!(said(&["verify", &url, "--set", full, "--set", &with("ca_file", &ca)]).starts_with("ok: 1 job,"));
-    let why = refused(&["verify", &url, "--set", full, "--set", &with("ca_file", &wrong)], 4);
+    assert!(
+        said(&[
+            "verify",
+            &url,
+            "--set",
+            full,
+            "--set",
+            &with("ca_file", &ca)
+        ])
+        .starts_with("ok: 1 job,")
+    );
+    let why = refused(
+        &[
+            "verify",
+            &url,
+            "--set",
+            full,
+            "--set",
+            &with("ca_file", &wrong),
+        ],
+        4,
+    );
     assert!(why.contains("certificate"), "{why}");
-    let why = refused(&["verify", &postgres.url(), "--set", full, "--set", &with("ca_file", &ca)], 4);
+    let why = refused(
+        &[
+            "verify",
+            &postgres.url(),
+            "--set",
+            full,
+            "--set",
+            &with("ca_file", &ca),
+        ],
+        4,
+    );
     assert!(why.contains("certificate"), "another name: {why}");
 }

@@ -46,14 +46,27 @@ impl Home {
     /// Runs a command on the data in the directory `data`.
     fn run(&self, data: &str, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(args).arg("--data-dir").arg(self.path(data)).env_clear().output().unwrap()
+        command
+            .args(args)
+            .arg("--data-dir")
+            .arg(self.path(data))
+            .env_clear()
+            .output()
+            .unwrap()
     }
 
     /// The same for a command that must succeed. Returns both outputs.
     #[track_caller]
     fn says(&self, data: &str, args: &[&str]) -> (String, String) {
-        let Output { status, stdout, stderr } = self.run(data, args);
-        let (said, error) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.run(data, args);
+        let (said, error) = (
+            String::from_utf8(stdout).unwrap(),
+            String::from_utf8(stderr).unwrap(),
+        );
         assert!(status.success(), "{args:?}: {said}{error}");
         (said, error)
     }
@@ -69,7 +82,9 @@ impl Home {
 
     fn lines(&self, name: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.path(name)).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     /// The engine in a directory, as the next daemon would have it.
@@ -86,9 +101,16 @@ fn stop(mut daemon: Daemon) {
 }
 
 fn queue_bodies(lines: &[Value], queue: &str) -> Vec<u64> {
-    let jobs = lines.iter().filter(|line| line.get("job").is_some() && line["queue"] == queue);
-    let body = |job: &Value| BASE64_STANDARD.decode(job["body_base64"].as_str().unwrap()).unwrap();
-    jobs.map(|job| String::from_utf8(body(job)).unwrap().parse().unwrap()).collect()
+    let jobs = lines
+        .iter()
+        .filter(|line| line.get("job").is_some() && line["queue"] == queue);
+    let body = |job: &Value| {
+        BASE64_STANDARD
+            .decode(job["body_base64"].as_str().unwrap())
+            .unwrap()
+    };
+    jobs.map(|job| String::from_utf8(body(job)).unwrap().parse().unwrap())
+        .collect()
 }
 
 /// One client pushes numbers, one worker takes and ends them in their order. So at every commit the queue holds all
@@ -103,7 +125,11 @@ struct Traffic {
 impl Traffic {
     fn begin(daemon: &Daemon) -> Self {
         let address = daemon.address("gearman");
-        let (stop, pushed, ended) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::default());
+        let (stop, pushed, ended) = (
+            Arc::<AtomicBool>::default(),
+            Arc::<AtomicU64>::default(),
+            Arc::default(),
+        );
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&pushed));
         let pusher = thread::spawn(move || {
             let mut peer = Peer::connect(address).unwrap();
@@ -135,18 +161,30 @@ impl Traffic {
             }
         });
         let threads = vec![pusher, worker];
-        let traffic = Self { stop, pushed, ended, threads };
-        wait_until("some traffic", || traffic.ended.load(Ordering::Acquire) > 100);
+        let traffic = Self {
+            stop,
+            pushed,
+            ended,
+            threads,
+        };
+        wait_until("some traffic", || {
+            traffic.ended.load(Ordering::Acquire) > 100
+        });
         traffic
     }
 
     fn figures(&self) -> (u64, u64) {
-        (self.ended.load(Ordering::Acquire), self.pushed.load(Ordering::Acquire))
+        (
+            self.ended.load(Ordering::Acquire),
+            self.pushed.load(Ordering::Acquire),
+        )
     }
 
     fn end(self) {
         self.stop.store(true, Ordering::Release);
-        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        self.threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
     }
 }
 
@@ -160,22 +198,40 @@ fn an_export_under_load_shows_one_moment_and_restores_everything() {
         let entities = ["job", "schedule", "batch", "queue_settings"];
         let is_still = |line: &&Value| entities.iter().any(|it| line.get(it).is_some());
         // A failed job is soon tried again.
-        let is_still =
-            |line: &&Value| is_still(line) && !["numbers", "failed"].iter().any(|queue| line["queue"] == *queue);
-        lines.iter().filter(is_still).map(Value::to_string).collect()
+        let is_still = |line: &&Value| {
+            is_still(line)
+                && !["numbers", "failed"]
+                    .iter()
+                    .any(|queue| line["queue"] == *queue)
+        };
+        lines
+            .iter()
+            .filter(is_still)
+            .map(Value::to_string)
+            .collect()
     };
     let mut seen = BTreeSet::new();
     for round in 0..4 {
         let file = home.text(&format!("export-{round}"));
         let (_, pushed_before) = traffic.figures();
         let (said, error) = home.says("data", &["export", "-o", &file]);
-        assert!(said.is_empty() && error.contains(" jobs, ") && error.contains(" as of commit "), "{said}{error}");
+        assert!(
+            said.is_empty() && error.contains(" jobs, ") && error.contains(" as of commit "),
+            "{said}{error}"
+        );
         let (ended_after, pushed_after) = traffic.figures();
         let lines = home.lines(&format!("export-{round}"));
         let numbers = queue_bodies(&lines, "numbers");
         let (first, last) = (numbers[0], *numbers.last().unwrap());
-        assert_eq!(numbers, (first..=last).collect::<Vec<_>>(), "all numbers of one moment");
-        assert!(last >= pushed_before && last <= pushed_after + 1, "{pushed_before} {last} {pushed_after}");
+        assert_eq!(
+            numbers,
+            (first..=last).collect::<Vec<_>>(),
+            "all numbers of one moment"
+        );
+        assert!(
+            last >= pushed_before && last <= pushed_after + 1,
+            "{pushed_before} {last} {pushed_after}"
+        );
         // Two ends may be on their way.
         assert!(first <= ended_after + 2, "{first} {ended_after}");
         seen.insert(lines[0]["commit"].as_u64().unwrap());
@@ -183,7 +239,10 @@ fn an_export_under_load_shows_one_moment_and_restores_everything() {
         // Untouched jobs are the same in all exports, and come back.
         let copy = format!("copy-{round}");
         let (said, _) = home.says(&copy, &["import", "jsonl", &file]);
-        assert!(said.starts_with(&format!("{} lines: ", lines.len())), "{said}");
+        assert!(
+            said.starts_with(&format!("{} lines: ", lines.len())),
+            "{said}"
+        );
         let again = home.text(&format!("again-{round}"));
         home.says(&copy, &["export", "-o", &again]);
         let restored = home.lines(&format!("again-{round}"));
@@ -204,24 +263,42 @@ fn an_export_under_load_shows_one_moment_and_restores_everything() {
     // An export under load is equal in all that the load did not touch.
     for round in 0..4 {
         let copy = home.print(&format!("copy-{round}"));
-        assert_eq!(untouched(&before).differs_from(&untouched(&copy)), None, "{round}");
+        assert_eq!(
+            untouched(&before).differs_from(&untouched(&copy)),
+            None,
+            "{round}"
+        );
     }
     // It is served.
     fs::create_dir(home.path("second")).unwrap();
     fs::rename(home.path("equal"), home.path("second/data")).unwrap();
     let second = common::daemon(&home.path("second")).start();
-    let page = Http(second.address("http")).get("/api/v1/queues/dead").json();
-    assert_eq!((&page["paused"], &page["states"]["dead"]), (&true.into(), &1.into()), "{page}");
+    let page = Http(second.address("http"))
+        .get("/api/v1/queues/dead")
+        .json();
+    assert_eq!(
+        (&page["paused"], &page["states"]["dead"]),
+        (&true.into(), &1.into()),
+        "{page}"
+    );
 }
 
 /// A fingerprint without the queue of [`Traffic`], and without the counters that it moves.
 fn untouched(print: &Fingerprint) -> Fingerprint {
     let mut print = print.clone();
-    let queue = print.queues.values().find(|queue| queue.name == "numbers").unwrap().id;
+    let queue = print
+        .queues
+        .values()
+        .find(|queue| queue.name == "numbers")
+        .unwrap()
+        .id;
     print.queues.remove(&queue);
     print.jobs.retain(|_, job| job.queue != queue);
     print.meta.totals = Totals::default();
-    print.meta.protocols.retain(|(protocol, _)| *protocol != Protocol::GEARMAN);
+    print
+        .meta
+        .protocols
+        .retain(|(protocol, _)| *protocol != Protocol::GEARMAN);
     print.days.clear();
     print
 }
@@ -229,9 +306,15 @@ fn untouched(print: &Fingerprint) -> Fingerprint {
 /// A command's time, and its peak of memory in MiB.
 fn measured(home: &Home, data: &str, args: &[&str]) -> (Duration, u64) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(args).env_clear().stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(args)
+        .env_clear()
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     if args[0] == "salvage" {
-        command.arg(home.path(data)).stdout(fs::File::create(home.path("salvage")).unwrap());
+        command
+            .arg(home.path(data))
+            .stdout(fs::File::create(home.path("salvage")).unwrap());
     } else {
         command.arg("--data-dir").arg(home.path(data));
     }
@@ -239,7 +322,13 @@ fn measured(home: &Home, data: &str, args: &[&str]) -> (Duration, u64) {
     let mut child = command.spawn().unwrap();
     let status = loop {
         let about = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let peak = about.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        let peak = about.lines().find_map(|line| {
+            line.strip_prefix("VmHWM:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse()
+                .ok()
+        });
         peak_kib = peak_kib.max(peak.unwrap_or_default());
         match child.try_wait().unwrap() {
             Some(status) => break status,
@@ -268,7 +357,13 @@ fn submit_times(daemon: &Daemon, stop: &Arc<AtomicBool>) -> thread::JoinHandle<V
 fn told(mut times: Vec<Duration>) -> String {
     times.sort_unstable();
     let at = |thousandths: usize| times[(times.len() - 1) * thousandths / 1_000].as_micros();
-    format!("{} submits, p50 {} µs, p99 {} µs, longest {} µs", times.len(), at(500), at(990), at(1_000))
+    format!(
+        "{} submits, p50 {} µs, p99 {} µs, longest {} µs",
+        times.len(),
+        at(500),
+        at(990),
+        at(1_000)
+    )
 }
 
 /// `WINDLASS_TEST_EXPORT_JOBS=1000000 cargo test --release -p windlass --test operator export::many -- --nocapture` measures.
@@ -287,21 +382,48 @@ fn many_jobs_in_all_states_are_equal_after_an_export_and_after_a_salvage() {
         told(thread.join().unwrap())
     };
     let before = daemon.peak_bytes() >> 20;
-    println!("alone: {}", times(&mut || thread::sleep(Duration::from_millis(300))));
+    println!(
+        "alone: {}",
+        times(&mut || thread::sleep(Duration::from_millis(300)))
+    );
     for file in ["first", "second"] {
         let mut taken = None;
-        let told = times(&mut || taken = Some(measured(&home, "data", &["export", "-o", &home.text(file)])));
+        let told = times(&mut || {
+            taken = Some(measured(&home, "data", &["export", "-o", &home.text(file)]))
+        });
         let bytes = fs::metadata(home.path(file)).unwrap().len();
-        println!("export {file}: {taken:?} MiB peak, {} MB; meanwhile {told}", bytes / 1_000_000);
+        println!(
+            "export {file}: {taken:?} MiB peak, {} MB; meanwhile {told}",
+            bytes / 1_000_000
+        );
     }
-    println!("daemon: {before} MiB peak before, {} MiB after", daemon.peak_bytes() >> 20);
+    println!(
+        "daemon: {before} MiB peak before, {} MiB after",
+        daemon.peak_bytes() >> 20
+    );
 
     // Nothing changes any more, and the daemon serves.
-    println!("export: {:?} MiB peak", measured(&home, "data", &["export", "-o", &home.text("export")]));
+    println!(
+        "export: {:?} MiB peak",
+        measured(&home, "data", &["export", "-o", &home.text("export")])
+    );
     stop(daemon);
-    println!("import: {:?} MiB peak", measured(&home, "equal", &["import", "jsonl", &home.text("export")]));
-    println!("salvage: {:?} MiB peak", measured(&home, "data", &["salvage"]));
-    println!("import: {:?} MiB peak", measured(&home, "salvaged", &["import", "jsonl", &home.text("salvage")]));
+    println!(
+        "import: {:?} MiB peak",
+        measured(&home, "equal", &["import", "jsonl", &home.text("export")])
+    );
+    println!(
+        "salvage: {:?} MiB peak",
+        measured(&home, "data", &["salvage"])
+    );
+    println!(
+        "import: {:?} MiB peak",
+        measured(
+            &home,
+            "salvaged",
+            &["import", "jsonl", &home.text("salvage")]
+        )
+    );
     println!(
         "export without a daemon: {:?} MiB peak",
         measured(&home, "data", &["export", "-o", &home.text("stopped")])
@@ -312,7 +434,11 @@ fn many_jobs_in_all_states_are_equal_after_an_export_and_after_a_salvage() {
     for copy in ["equal", "salvaged"] {
         assert_eq!(before.differs_from(&home.print(copy)), None, "{copy}");
     }
-    println!("{} jobs, {} queues: equal", before.jobs.len(), before.queues.len());
+    println!(
+        "{} jobs, {} queues: equal",
+        before.jobs.len(),
+        before.queues.len()
+    );
 }
 
 #[test]
@@ -324,20 +450,45 @@ fn a_directory_is_exported_and_a_salvage_is_restored() {
     let (export, error) = home.says("data", &["export"]);
     assert!(error.contains("batches as of commit"), "{error}");
     fs::write(home.path("export"), &export).unwrap();
-    let salvage = Command::new(env!("CARGO_BIN_EXE_windlass")).arg("salvage").arg(home.path("data")).output().unwrap();
+    let salvage = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .arg("salvage")
+        .arg(home.path("data"))
+        .output()
+        .unwrap();
     assert!(salvage.status.success());
     fs::write(home.path("salvage"), &salvage.stdout).unwrap();
     for file in ["export", "salvage"] {
-        let (said, _) = home.says(&format!("from-{file}"), &["import", "jsonl", &home.text(file)]);
+        let (said, _) = home.says(
+            &format!("from-{file}"),
+            &["import", "jsonl", &home.text(file)],
+        );
         assert!(said.contains(" 3 schedules, 5 batches, "), "{said}");
-        let (said, _) = home.says(&format!("from-{file}"), &["import", "jsonl", &home.text(file)]);
-        assert!(said.contains(": nothing imported") && said.contains("imported earlier from"), "{said}");
-        assert_eq!(home.print("data").differs_from(&home.print(&format!("from-{file}"))), None, "{file}");
+        let (said, _) = home.says(
+            &format!("from-{file}"),
+            &["import", "jsonl", &home.text(file)],
+        );
+        assert!(
+            said.contains(": nothing imported") && said.contains("imported earlier from"),
+            "{said}"
+        );
+        assert_eq!(
+            home.print("data")
+                .differs_from(&home.print(&format!("from-{file}"))),
+            None,
+            "{file}"
+        );
     }
-    assert!(home.refused("nothing", &["export"], 4).contains("no such directory"));
+    assert!(
+        home.refused("nothing", &["export"], 4)
+            .contains("no such directory")
+    );
     assert!(!home.path("nothing").exists());
-    let folder = fs::read_dir(home.path("data/store/log")).unwrap().map(|entry| entry.unwrap().path());
-    folder.filter(|path| path.to_string_lossy().contains("segment-")).for_each(|path| fs::remove_file(path).unwrap());
+    let folder = fs::read_dir(home.path("data/store/log"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    folder
+        .filter(|path| path.to_string_lossy().contains("segment-"))
+        .for_each(|path| fs::remove_file(path).unwrap());
     let error = home.refused("data", &["export", "-o", &home.text("damaged")], 4);
     assert!(error.contains("windlass salvage"), "{error}");
     assert!(!home.path("damaged").exists());
@@ -349,59 +500,115 @@ fn a_file_that_was_cut_short_or_changed_is_refused() {
     let daemon = started(&home, 3);
     fill(&daemon, &home);
     home.says("data", &["export", "-o", &home.text("whole")]);
-    assert!(home.refused("data", &["import", "jsonl", &home.text("whole")], 4).contains("in use"));
+    assert!(
+        home.refused("data", &["import", "jsonl", &home.text("whole")], 4)
+            .contains("in use")
+    );
     stop(daemon);
     let whole = fs::read_to_string(home.path("whole")).unwrap();
     let lines: Vec<&str> = whole.lines().collect();
     let without = |at: usize| {
-        let kept = lines.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, line)| *line);
+        let kept = lines
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != at)
+            .map(|(_, line)| *line);
         kept.collect::<Vec<_>>().join("\n")
     };
     let later = whole.replacen("{\"windlass_export\":1,", "{\"windlass_export\":2,", 1);
     let table = [
-        ("cut", whole[..whole.len() / 2].to_owned(), "the export is cut short after"),
-        ("without-end", without(lines.len() - 1), "its last line is missing"),
-        ("without-begin", without(0), "the first line of the export is missing"),
+        (
+            "cut",
+            whole[..whole.len() / 2].to_owned(),
+            "the export is cut short after",
+        ),
+        (
+            "without-end",
+            without(lines.len() - 1),
+            "its last line is missing",
+        ),
+        (
+            "without-begin",
+            without(0),
+            "the first line of the export is missing",
+        ),
         ("a-line-less", without(7), "lines of the export"),
-        ("changed", whole.replacen("\"attempts\":0", "\"attempts\":1", 1), "are not as they were written"),
-        ("later", later, "it is an export of version 2; this daemon reads version 1"),
-        ("twice", format!("{whole}{whole}"), "an export begins within it"),
-        ("more", format!("{whole}{}\n", lines[9]), "there are lines behind the end"),
+        (
+            "changed",
+            whole.replacen("\"attempts\":0", "\"attempts\":1", 1),
+            "are not as they were written",
+        ),
+        (
+            "later",
+            later,
+            "it is an export of version 2; this daemon reads version 1",
+        ),
+        (
+            "twice",
+            format!("{whole}{whole}"),
+            "an export begins within it",
+        ),
+        (
+            "more",
+            format!("{whole}{}\n", lines[9]),
+            "there are lines behind the end",
+        ),
     ];
     for (name, text, expected) in table {
         fs::write(home.path(name), text).unwrap();
         let error = home.refused("to", &["import", "jsonl", &home.text(name)], 2);
-        assert!(error.contains(expected) && error.contains("--incomplete imports what is there"), "{name}: {error}");
+        assert!(
+            error.contains(expected) && error.contains("--incomplete imports what is there"),
+            "{name}: {error}"
+        );
         assert!(!home.path("to").exists(), "{name}");
     }
-    let (said, _) = home.says("part", &["import", "jsonl", "--incomplete", &home.text("without-end")]);
+    let (said, _) = home.says(
+        "part",
+        &["import", "jsonl", "--incomplete", &home.text("without-end")],
+    );
     assert!(said.contains(" jobs, 3 schedules, 5 batches"), "{said}");
     assert_eq!(home.print("part").jobs.len(), home.print("data").jobs.len());
     // Into a directory that has something, jobs are added, and counters go on.
     let (said, _) = home.says("part", &["import", "jsonl", &home.text("whole")]);
-    assert!(said.contains("here already") && said.contains("without counters"), "{said}");
+    assert!(
+        said.contains("here already") && said.contains("without counters"),
+        "{said}"
+    );
 }
 
 /// Reads an answer's head, and as much of its body as `read` takes.
 fn begun(daemon: &Daemon) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(daemon.address("http")).unwrap();
-    stream.write_all(b"GET /api/v1/export HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /api/v1/export HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
     }
-    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("filename=\"windlass-export.jsonl\""), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && head.contains("filename=\"windlass-export.jsonl\""),
+        "{head}"
+    );
     reader
 }
 
 #[test]
 fn a_slow_reader_holds_up_neither_commits_nor_checkpoints() {
     let home = Home::new();
-    let set = "[store]\ncheckpoint = \"64KiB\"\ncheckpoint_quiet = \"100ms\"\n[log]\nlevel = \"debug\"\n";
+    let set =
+        "[store]\ncheckpoint = \"64KiB\"\ncheckpoint_quiet = \"100ms\"\n[log]\nlevel = \"debug\"\n";
     let daemon = daemon(home.0.path()).set(set).start();
     let http = Http(daemon.address("http"));
-    let push = || assert_eq!(http.post("/api/v1/queues/large/jobs", vec![b'x'; 300_000]).status, 201);
+    let push = || {
+        assert_eq!(
+            http.post("/api/v1/queues/large/jobs", vec![b'x'; 300_000])
+                .status,
+            201
+        )
+    };
     (0..80).for_each(|_| push());
     let mut slow = begun(&daemon);
     let error = home.refused("data", &["export"], 1);
@@ -417,8 +624,18 @@ fn a_slow_reader_holds_up_neither_commits_nor_checkpoints() {
     assert!(text.contains("\"export_end\":") && text.ends_with("\r\n0\r\n\r\n"));
     // A reader that goes away makes room for the next one.
     drop(begun(&daemon));
-    wait_until("the next export", || home.run("data", &["export", "-o", &home.text("next")]).status.success());
-    assert_eq!(home.lines("next").iter().filter(|line| line.get("job").is_some()).count(), 120);
+    wait_until("the next export", || {
+        home.run("data", &["export", "-o", &home.text("next")])
+            .status
+            .success()
+    });
+    assert_eq!(
+        home.lines("next")
+            .iter()
+            .filter(|line| line.get("job").is_some())
+            .count(),
+        120
+    );
 }
 
 #[test]
@@ -426,44 +643,87 @@ fn only_an_administrator_exports_and_the_audit_log_has_it() {
     let home = Home::new();
     let login = |role: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        let output = command.args(["token", role, "--role", role]).output().unwrap();
+        let output = command
+            .args(["token", role, "--role", role])
+            .output()
+            .unwrap();
         let token = String::from_utf8(output.stderr).unwrap().trim().to_owned();
         fs::write(home.path(role), &token).unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    fs::write(home.path("logins"), ["read", "operate", "admin"].map(login).concat()).unwrap();
+    fs::write(
+        home.path("logins"),
+        ["read", "operate", "admin"].map(login).concat(),
+    )
+    .unwrap();
     let (logins, audit) = (home.path("logins"), home.path("audit"));
-    let set = format!("[http]\nlisten = [\"127.0.0.1:0\"]\nlogins = {logins:?}\naudit = {audit:?}\n");
+    let set =
+        format!("[http]\nlisten = [\"127.0.0.1:0\"]\nlogins = {logins:?}\naudit = {audit:?}\n");
     let daemon = daemon(home.0.path()).set(&set).start();
     let url = format!("http://{}", daemon.address("http"));
-    let export = |role: &str| home.run("data", &["export", "--url", &url, "--login", &home.text(role)]);
+    let export = |role: &str| {
+        home.run(
+            "data",
+            &["export", "--url", &url, "--login", &home.text(role)],
+        )
+    };
     for role in ["read", "operate"] {
         let output = export(role);
-        assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{role}");
+        assert_eq!(
+            (output.status.code(), &output.stdout[..]),
+            (Some(1), &b""[..]),
+            "{role}"
+        );
         assert!(String::from_utf8_lossy(&output.stderr).contains("needs the role admin"));
     }
     assert!(export("admin").status.success());
     let audit = fs::read_to_string(audit).unwrap();
-    let lines: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<_> =
-        lines.iter().map(|line| (line["who"].as_str().unwrap(), line["status"].as_u64().unwrap())).collect();
+    let lines: Vec<Value> = audit
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let told: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            (
+                line["who"].as_str().unwrap(),
+                line["status"].as_u64().unwrap(),
+            )
+        })
+        .collect();
     assert_eq!(told, [("read", 403), ("operate", 403), ("admin", 200)]);
-    assert!(lines.iter().all(|line| line["change"] == "GET /api/v1/export"), "{audit}");
+    assert!(
+        lines
+            .iter()
+            .all(|line| line["change"] == "GET /api/v1/export"),
+        "{audit}"
+    );
 }
 
 #[test]
 fn an_ephemeral_daemon_is_exported_too() {
     let home = Home::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(["serve", "--ephemeral", "--log-level", "error"]).env_clear().current_dir(home.0.path());
+    command
+        .args(["serve", "--ephemeral", "--log-level", "error"])
+        .env_clear()
+        .current_dir(home.0.path());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
     let addresses: Value = serde_json::from_str(&line).unwrap();
     let url = format!("http://{}", addresses["http"].as_str().unwrap());
     let address = url.strip_prefix("http://").unwrap().parse().unwrap();
-    assert_eq!(Http(address).post("/api/v1/queues/q/jobs", "hello").status, 201);
-    home.says("data", &["export", "--url", &url, "-o", &home.text("export")]);
+    assert_eq!(
+        Http(address).post("/api/v1/queues/q/jobs", "hello").status,
+        201
+    );
+    home.says(
+        "data",
+        &["export", "--url", &url, "-o", &home.text("export")],
+    );
     child.kill().unwrap();
     child.wait().unwrap();
     let (said, _) = home.says("data", &["import", "jsonl", &home.text("export")]);

@@ -5,7 +5,8 @@ use std::fs;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Expiry, JobState, JobStateKind, KeyUntil, Protocol, QueueKind, Recurrence, Role, Stage, Timestamp,
+    Expiry, JobState, JobStateKind, KeyUntil, Protocol, QueueKind, Recurrence, Role, Stage,
+    Timestamp,
 };
 use windlass_gearman::wire::{Request, Response, Schedule, Submission};
 use windlass_testkit::daemon::Daemon;
@@ -28,15 +29,21 @@ pub(super) fn started(home: &Home, retrying: u64) -> Daemon {
              \"failures\":2}}\n"
         )
     };
-    fs::write(home.path("failed"), (0..retrying).map(line).collect::<String>()).unwrap();
+    fs::write(
+        home.path("failed"),
+        (0..retrying).map(line).collect::<String>(),
+    )
+    .unwrap();
     home.says("data", &["import", "jsonl", &home.text("failed")]);
-    let cron =
-        "[[faktory.cron]]\nschedule = \"17 3 29 2 *\"\ntimezone = \"Europe/Berlin\"\njob = { type = \"Nightly\" }\n";
-    let rules =
-        "[queues.ruled]\ncodec = \"json\"\nretry = { count = 3, backoff = \"2s\" }\nbody_bytes_max = \"1MiB\"\n";
-    let plan =
-        daemon(home.0.path()).set("[limits]\njobs_bytes_max = \"2GiB\"\n").set("[bridge]\nqueues = [\"shared\"]\n");
-    plan.set(cron).set(rules).eventmq("dedup = \"1h\"\n").start()
+    let cron = "[[faktory.cron]]\nschedule = \"17 3 29 2 *\"\ntimezone = \"Europe/Berlin\"\njob = { type = \"Nightly\" }\n";
+    let rules = "[queues.ruled]\ncodec = \"json\"\nretry = { count = 3, backoff = \"2s\" }\nbody_bytes_max = \"1MiB\"\n";
+    let plan = daemon(home.0.path())
+        .set("[limits]\njobs_bytes_max = \"2GiB\"\n")
+        .set("[bridge]\nqueues = [\"shared\"]\n");
+    plan.set(cron)
+        .set(rules)
+        .eventmq("dedup = \"1h\"\n")
+        .start()
 }
 
 /// All of it.
@@ -55,7 +62,9 @@ fn ok(answer: Answer) -> Answer {
 }
 
 fn push(http: Http, queue: &str, terms: &str, body: &[u8]) -> u64 {
-    ok(http.post(&format!("/api/v1/queues/{queue}/jobs?{terms}"), body)).json()["id"].as_u64().unwrap()
+    ok(http.post(&format!("/api/v1/queues/{queue}/jobs?{terms}"), body)).json()["id"]
+        .as_u64()
+        .unwrap()
 }
 
 fn fill_http(daemon: &Daemon, home: &Home) {
@@ -70,15 +79,25 @@ fn fill_http(daemon: &Daemon, home: &Home) {
     let dead = push(http, "dead", "", b"");
     ok(http.post(&format!("/api/v1/jobs/{dead}/kill"), ""));
     let take = |queue: &str| {
-        let taken = ok(http.post(&format!("/api/v1/queues/{queue}/take?lease=1h&worker=w"), "")).json();
+        let taken = ok(http.post(
+            &format!("/api/v1/queues/{queue}/take?lease=1h&worker=w"),
+            "",
+        ))
+        .json();
         taken["lease"].as_str().unwrap().to_owned()
     };
     push(http, "held", "", b"");
     take("held");
     push(http, "done", "keep_result=3h", b"");
-    ok(http.post(&format!("/api/v1/leases/{}/done", take("done")), "its result"));
-    let settings =
-        ["pause dead", "throttle held --concurrency 7 --per-worker 3 --timeout 1h", "limit ready --jobs 1000"];
+    ok(http.post(
+        &format!("/api/v1/leases/{}/done", take("done")),
+        "its result",
+    ));
+    let settings = [
+        "pause dead",
+        "throttle held --concurrency 7 --per-worker 3 --timeout 1h",
+        "limit ready --jobs 1000",
+    ];
     for line in settings {
         home.says("data", &line.split(' ').collect::<Vec<_>>());
     }
@@ -86,13 +105,18 @@ fn fill_http(daemon: &Daemon, home: &Home) {
 
 /// A job of Faktory's.
 fn job(jid: &str, queue: &str, more: &str) -> String {
-    format!("{{\"jid\":\"{jid}\",\"queue\":\"{queue}\",\"jobtype\":\"T\",\"args\":[1,\"ü\"]{more}}}")
+    format!(
+        "{{\"jid\":\"{jid}\",\"queue\":\"{queue}\",\"jobtype\":\"T\",\"args\":[1,\"ü\"]{more}}}"
+    )
 }
 
 /// Takes the next job of a queue, and returns its jid.
 fn fetch(fwp: &mut Fwp, queue: &str) -> String {
     let job = fwp.ask(&format!("FETCH {queue}"));
-    let jid = job.split("\"jid\":\"").nth(1).unwrap_or_else(|| panic!("{queue}: {job}"));
+    let jid = job
+        .split("\"jid\":\"")
+        .nth(1)
+        .unwrap_or_else(|| panic!("{queue}: {job}"));
     jid.split('"').next().unwrap().to_owned()
 }
 
@@ -103,9 +127,17 @@ fn fill_faktory(daemon: &Daemon) {
     let jobs = [
         job("scheduled-1", "default", ",\"at\":\"2099-01-01T00:00:00Z\""),
         job("expiring-01", "default", &custom("\"expires_in\":86400")),
-        job("expiring-02", "default", &custom("\"expires_at\":\"2096-10-02T07:06:40Z\"")),
+        job(
+            "expiring-02",
+            "default",
+            &custom("\"expires_at\":\"2096-10-02T07:06:40Z\""),
+        ),
         job("unique-0001", "unique", &custom("\"unique_for\":86400")),
-        job("unique-0002", "unique-start", &custom("\"unique_for\":86400,\"unique_until\":\"start\"")),
+        job(
+            "unique-0002",
+            "unique-start",
+            &custom("\"unique_for\":86400,\"unique_until\":\"start\""),
+        ),
         job("tracked-001", "tracked", &custom("\"track\":1")),
         job("reserved-01", "reserved", ",\"reserve_for\":86400"),
         job("hopeless-01", "hopeless", ",\"retry\":-1,\"backtrace\":5"),
@@ -117,7 +149,9 @@ fn fill_faktory(daemon: &Daemon) {
     }
     let mut done = |line: &str| assert_eq!(fwp.ask(line), "+OK", "{line}");
     done(r#"ACK {"jid":"tracked-001"}"#);
-    done(r#"FAIL {"jid":"hopeless-01","errtype":"E","message":"on fire","backtrace":["here","there"]}"#);
+    done(
+        r#"FAIL {"jid":"hopeless-01","errtype":"E","message":"on fire","backtrace":["here","there"]}"#,
+    );
     fill_batches(&mut fwp);
 }
 
@@ -125,15 +159,33 @@ fn fill_faktory(daemon: &Daemon) {
 fn fill_batches(fwp: &mut Fwp) {
     let callbacks = |n: u32| {
         let callback = |of: &str| job(&format!("{of}-callback-{n}"), "callbacks", "");
-        format!("\"success\":{},\"complete\":{}", callback("success"), callback("complete"))
+        format!(
+            "\"success\":{},\"complete\":{}",
+            callback("success"),
+            callback("complete")
+        )
     };
-    let mut new = |n: u32, more: &str| fwp.ask(&format!("BATCH NEW {{\"description\":\"d\",{}{more}}}", callbacks(n)));
+    let mut new = |n: u32, more: &str| {
+        fwp.ask(&format!(
+            "BATCH NEW {{\"description\":\"d\",{}{more}}}",
+            callbacks(n)
+        ))
+    };
     let [waiting, open, ran, succeeded] = [1, 2, 3, 4].map(|n| new(n, ""));
     let within = new(5, &format!(",\"parent_bid\":{open:?}"));
-    let members =
-        [(&waiting, "waiting"), (&open, "open"), (&within, "within"), (&ran, "ran"), (&succeeded, "succeeded")];
+    let members = [
+        (&waiting, "waiting"),
+        (&open, "open"),
+        (&within, "within"),
+        (&ran, "ran"),
+        (&succeeded, "succeeded"),
+    ];
     for (batch, name) in members {
-        let member = job(&format!("member-{name}"), name, &format!(",\"retry\":-1,\"custom\":{{\"bid\":{batch:?}}}"));
+        let member = job(
+            &format!("member-{name}"),
+            name,
+            &format!(",\"retry\":-1,\"custom\":{{\"bid\":{batch:?}}}"),
+        );
         assert_eq!(fwp.ask(&format!("PUSH {member}")), "+OK");
     }
     for batch in [&waiting, &within, &ran, &succeeded] {
@@ -158,16 +210,32 @@ fn fill_gearman(daemon: &Daemon) {
         workload: Bytes::from_static(b"\xff\0"),
     };
     client.submit("coalesced", "unique", "x").unwrap();
-    let [minute, hour, day_of_month, month, day_of_week] = ["3", "17", "29", "2", ""].map(Bytes::from);
-    let schedule = Schedule { minute, hour, day_of_month, month, day_of_week };
+    let [minute, hour, day_of_month, month, day_of_week] =
+        ["3", "17", "29", "2", ""].map(Bytes::from);
+    let schedule = Schedule {
+        minute,
+        hour,
+        day_of_month,
+        month,
+        day_of_week,
+    };
     let sent = [
-        Request::SubmitEpoch { job: submission("epoch", ""), when_s: FAR_S },
-        Request::SubmitSched { job: submission("recurring", "r"), schedule: Box::new(schedule) },
+        Request::SubmitEpoch {
+            job: submission("epoch", ""),
+            when_s: FAR_S,
+        },
+        Request::SubmitSched {
+            job: submission("recurring", "r"),
+            schedule: Box::new(schedule),
+        },
     ];
     for request in sent {
         client.send(&request).unwrap();
         let packet = client.packet().unwrap();
-        assert!(matches!(Response::parse(&packet), Ok(Response::JobCreated { .. })), "{packet:?}");
+        assert!(
+            matches!(Response::parse(&packet), Ok(Response::JobCreated { .. })),
+            "{packet:?}"
+        );
     }
     assert_eq!(client.line("maxqueue coalesced 10 20 30").unwrap(), "OK");
     // A worker is lost with its job, which is done again.
@@ -177,14 +245,18 @@ fn fill_gearman(daemon: &Daemon) {
     assert!(worker.grab().unwrap().is_some());
     drop(worker);
     let http = Http(daemon.address("http"));
-    wait_until("the job is back", || http.get("/api/v1/queues/lost").json()["states"]["ready"] == 1);
+    wait_until("the job is back", || {
+        http.get("/api/v1/queues/lost").json()["states"]["ready"] == 1
+    });
     // The result of a job that came from elsewhere.
     push(http, "shared", "keep_result=3h", b"question");
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
     worker.can_do("shared").unwrap();
     let job = worker.grab().unwrap().unwrap();
     worker.complete(&job.handle).unwrap();
-    wait_until("its result is there", || http.get("/api/v1/queues/shared").json()["states"]["done"] == 1);
+    wait_until("its result is there", || {
+        http.get("/api/v1/queues/shared").json()["states"]["done"] == 1
+    });
 }
 
 fn fill_spiderq(daemon: &Daemon) {
@@ -202,19 +274,41 @@ fn fill_spiderq(daemon: &Daemon) {
 fn fill_eventmq(daemon: &Daemon) {
     const JOB: &str = r#"["run", {"callable": "report", "path": "tasks"}]"#;
     let mut client = eventmq::Peer::connect(daemon.address("eventmq"), "client");
-    client.request("req-1", "mail", "reply-requested,guarantee,timeout:30,retry-count:3", JOB);
-    client.say(&["SCHEDULE", "s", "mail", "nohaste,run_count:3", "31536000", JOB, ""]).unwrap();
+    client.request(
+        "req-1",
+        "mail",
+        "reply-requested,guarantee,timeout:30,retry-count:3",
+        JOB,
+    );
+    client
+        .say(&[
+            "SCHEDULE",
+            "s",
+            "mail",
+            "nohaste,run_count:3",
+            "31536000",
+            JOB,
+            "",
+        ])
+        .unwrap();
     let http = Http(daemon.address("http"));
     wait_until("it is there", || {
         let page = http.get("/api/v1/schedules").json();
-        page["schedules"].as_array().unwrap().iter().any(|it| it["protocol"] == "eventmq")
+        page["schedules"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|it| it["protocol"] == "eventmq")
     });
 }
 
 fn pause_a_schedule(daemon: &Daemon, home: &Home) {
     let page = Http(daemon.address("http")).get("/api/v1/schedules").json();
     let schedules = page["schedules"].as_array().unwrap();
-    let one = schedules.iter().find(|it| it["protocol"] == "gearman").unwrap();
+    let one = schedules
+        .iter()
+        .find(|it| it["protocol"] == "gearman")
+        .unwrap();
     home.says("data", &["schedule", "pause", &one["id"].to_string()]);
 }
 
@@ -242,12 +336,37 @@ pub(super) fn fill_much(daemon: &Daemon, home: &Home, jobs: u64) {
     let of_hundred = |part: u64| jobs * part / 100;
     let batch = fwp.ask("BATCH NEW {\"description\":\"much\"}");
     push(&mut fwp, "much", of_hundred(50), "");
-    push(&mut fwp, "much", of_hundred(10), ",\"at\":\"2099-01-01T00:00:00Z\"");
-    push(&mut fwp, "much-batch", of_hundred(5), &format!(",\"custom\":{{\"bid\":{batch:?}}}"));
-    push(&mut fwp, "much-unique", of_hundred(5), ",\"custom\":{\"unique_for\":86400}");
+    push(
+        &mut fwp,
+        "much",
+        of_hundred(10),
+        ",\"at\":\"2099-01-01T00:00:00Z\"",
+    );
+    push(
+        &mut fwp,
+        "much-batch",
+        of_hundred(5),
+        &format!(",\"custom\":{{\"bid\":{batch:?}}}"),
+    );
+    push(
+        &mut fwp,
+        "much-unique",
+        of_hundred(5),
+        ",\"custom\":{\"unique_for\":86400}",
+    );
     push(&mut fwp, "much-dead", of_hundred(10), "");
-    push(&mut fwp, "much-held", of_hundred(5), ",\"reserve_for\":86400");
-    push(&mut fwp, "much-done", of_hundred(5), ",\"custom\":{\"track\":1}");
+    push(
+        &mut fwp,
+        "much-held",
+        of_hundred(5),
+        ",\"reserve_for\":86400",
+    );
+    push(
+        &mut fwp,
+        "much-done",
+        of_hundred(5),
+        ",\"custom\":{\"track\":1}",
+    );
     assert_eq!(fwp.ask(&format!("BATCH COMMIT {batch}")), "+OK");
     home.says("data", &["kill", "--queue", "much-dead"]);
     for _ in 0..of_hundred(5).min(20_000) {
@@ -257,10 +376,16 @@ pub(super) fn fill_much(daemon: &Daemon, home: &Home, jobs: u64) {
     }
     let mut bare = spiderq::Bare::connect(daemon.address("spiderq"));
     for n in 0..of_hundred(5) {
-        assert_eq!(bare.ask(&spiderq::add(&format!("key-{n}"), b"value")), spiderq::ADDED);
+        assert_eq!(
+            bare.ask(&spiderq::add(&format!("key-{n}"), b"value")),
+            spiderq::ADDED
+        );
         if n % 2 == 0 {
             let lease = bare.lease(false).unwrap();
-            assert_eq!(bare.ask(&spiderq::repay(&lease, spiderq::Status::Drop)), spiderq::REPAID);
+            assert_eq!(
+                bare.ask(&spiderq::repay(&lease, spiderq::Status::Drop)),
+                spiderq::REPAID
+            );
         }
     }
 }
@@ -268,14 +393,27 @@ pub(super) fn fill_much(daemon: &Daemon, home: &Home, jobs: u64) {
 /// What [`fill`] and [`started`] make that is not in this fingerprint.
 pub(super) fn lacking(print: &Fingerprint) -> Vec<String> {
     let has = |kind| print.jobs.values().any(|job| job.state.kind() == kind);
-    let states = JobStateKind::ALL.into_iter().filter(|kind| !has(*kind)).map(|kind| format!("{kind:?}"));
+    let states = JobStateKind::ALL
+        .into_iter()
+        .filter(|kind| !has(*kind))
+        .map(|kind| format!("{kind:?}"));
     let parts = of_jobs(print).into_iter().chain(of_others(print));
-    states.chain(parts.filter(|(_, is_there)| !is_there).map(|(name, _)| name.to_owned())).collect()
+    states
+        .chain(
+            parts
+                .filter(|(_, is_there)| !is_there)
+                .map(|(name, _)| name.to_owned()),
+        )
+        .collect()
 }
 
 fn of_jobs(print: &Fingerprint) -> Vec<(&'static str, bool)> {
     let extra = |is_so: fn(&windlass_engine::Extra) -> bool| {
-        print.jobs.values().filter_map(|job| job.extra.as_deref()).any(is_so)
+        print
+            .jobs
+            .values()
+            .filter_map(|job| job.extra.as_deref())
+            .any(is_so)
     };
     let any = |is_so: fn(&windlass_engine::Job) -> bool| print.jobs.values().any(is_so);
     vec![
@@ -284,50 +422,139 @@ fn of_jobs(print: &Fingerprint) -> Vec<(&'static str, bool)> {
         ("spiderq", any(|job| job.protocol == Protocol::SPIDERQ)),
         ("eventmq", any(|job| job.protocol == Protocol::EVENTMQ)),
         ("http", any(|job| job.protocol == Protocol::HTTP)),
-        ("a key", any(|job| job.key().is_some() && job.state == JobState::Ready)),
+        (
+            "a key",
+            any(|job| job.key().is_some() && job.state == JobState::Ready),
+        ),
         ("failures", any(|job| job.failures > 0)),
         ("meta", extra(|extra| !extra.meta.is_empty())),
-        ("expires_at", extra(|extra| matches!(extra.expires, Expiry::At(_)))),
-        ("expires_in", extra(|extra| matches!(extra.expires, Expiry::By(_)))),
-        ("a key until the end or a time", extra(|extra| matches!(extra.key_until, KeyUntil::EndOr(_)))),
-        ("a key until the start or a time", extra(|extra| matches!(extra.key_until, KeyUntil::StartOr(_)))),
-        ("a key until it is gone", extra(|extra| extra.key_until == KeyUntil::Gone)),
-        ("an entry that goes round", extra(|extra| extra.cycle.is_some())),
+        (
+            "expires_at",
+            extra(|extra| matches!(extra.expires, Expiry::At(_))),
+        ),
+        (
+            "expires_in",
+            extra(|extra| matches!(extra.expires, Expiry::By(_))),
+        ),
+        (
+            "a key until the end or a time",
+            extra(|extra| matches!(extra.key_until, KeyUntil::EndOr(_))),
+        ),
+        (
+            "a key until the start or a time",
+            extra(|extra| matches!(extra.key_until, KeyUntil::StartOr(_))),
+        ),
+        (
+            "a key until it is gone",
+            extra(|extra| extra.key_until == KeyUntil::Gone),
+        ),
+        (
+            "an entry that goes round",
+            extra(|extra| extra.cycle.is_some()),
+        ),
         ("losses", extra(|extra| extra.losses > 0)),
-        ("a backtrace", extra(|extra| extra.failure.as_ref().is_some_and(|failure| failure.backtrace.len() == 2))),
+        (
+            "a backtrace",
+            extra(|extra| {
+                extra
+                    .failure
+                    .as_ref()
+                    .is_some_and(|failure| failure.backtrace.len() == 2)
+            }),
+        ),
         ("result_keep_ms", extra(|extra| extra.result_keep_ms > 0)),
         ("lease_ms", extra(|extra| extra.lease_ms.is_some())),
         ("a result", extra(|extra| extra.result.is_some())),
-        ("result_by", extra(|extra| extra.result_by == Some(Protocol::GEARMAN))),
-        ("a client that collects", extra(|extra| extra.collector == "client")),
+        (
+            "result_by",
+            extra(|extra| extra.result_by == Some(Protocol::GEARMAN)),
+        ),
+        (
+            "a client that collects",
+            extra(|extra| extra.collector == "client"),
+        ),
         ("track", extra(|extra| extra.track.is_some())),
-        ("a job of a batch", extra(|extra| extra.member.is_some_and(|member| member.role == Role::Job))),
-        ("a callback", extra(|extra| extra.member.is_some_and(|member| member.role == Role::Success))),
-        ("a job that has run", extra(|extra| extra.member.is_some_and(|member| member.ran))),
+        (
+            "a job of a batch",
+            extra(|extra| extra.member.is_some_and(|member| member.role == Role::Job)),
+        ),
+        (
+            "a callback",
+            extra(|extra| {
+                extra
+                    .member
+                    .is_some_and(|member| member.role == Role::Success)
+            }),
+        ),
+        (
+            "a job that has run",
+            extra(|extra| extra.member.is_some_and(|member| member.ran)),
+        ),
     ]
 }
 
 fn of_others(print: &Fingerprint) -> Vec<(&'static str, bool)> {
     let queue = |is_so: fn(&windlass_engine::QueueImage) -> bool| print.queues.values().any(is_so);
     let batch = |is_so: fn(&windlass_engine::Batch) -> bool| print.batches.values().any(is_so);
-    let schedule = |is_so: fn(&windlass_engine::Schedule) -> bool| print.schedules.values().any(is_so);
+    let schedule =
+        |is_so: fn(&windlass_engine::Schedule) -> bool| print.schedules.values().any(is_so);
     vec![
-        ("a queue that goes round", queue(|queue| queue.kind == QueueKind::Cycle)),
+        (
+            "a queue that goes round",
+            queue(|queue| queue.kind == QueueKind::Cycle),
+        ),
         ("a pause", queue(|queue| queue.paused_at.is_some())),
-        ("limits by priority", queue(|queue| queue.jobs_max.iter().flatten().count() > 2)),
-        ("a throttle", queue(|queue| queue.throttle.is_some_and(|it| it.per_worker_max == Some(3)))),
+        (
+            "limits by priority",
+            queue(|queue| queue.jobs_max.iter().flatten().count() > 2),
+        ),
+        (
+            "a throttle",
+            queue(|queue| {
+                queue
+                    .throttle
+                    .is_some_and(|it| it.per_worker_max == Some(3))
+            }),
+        ),
         ("rules", queue(|queue| queue.rules.is_some())),
         ("an open batch", batch(|batch| !batch.progress.committed)),
-        ("a batch within another", batch(|batch| batch.parent.is_some())),
-        ("a batch that waits", batch(|batch| batch.progress.committed && batch.progress.complete == Stage::Waiting)),
-        ("a batch with failures", batch(|batch| batch.progress.ran > batch.progress.succeeded)),
-        ("a batch whose callback is enqueued", batch(|batch| batch.progress.success == Stage::Enqueued)),
-        ("a batch whose callback has run", batch(|batch| batch.progress.complete == Stage::Succeeded)),
-        ("a crontab of Gearman's", schedule(|it| matches!(it.recurrence, Recurrence::Cron(_)))),
-        ("a time zone", schedule(|it| matches!(it.recurrence, Recurrence::Zoned(..)))),
-        ("a span", schedule(|it| matches!(it.recurrence, Recurrence::Every { .. }))),
+        (
+            "a batch within another",
+            batch(|batch| batch.parent.is_some()),
+        ),
+        (
+            "a batch that waits",
+            batch(|batch| batch.progress.committed && batch.progress.complete == Stage::Waiting),
+        ),
+        (
+            "a batch with failures",
+            batch(|batch| batch.progress.ran > batch.progress.succeeded),
+        ),
+        (
+            "a batch whose callback is enqueued",
+            batch(|batch| batch.progress.success == Stage::Enqueued),
+        ),
+        (
+            "a batch whose callback has run",
+            batch(|batch| batch.progress.complete == Stage::Succeeded),
+        ),
+        (
+            "a crontab of Gearman's",
+            schedule(|it| matches!(it.recurrence, Recurrence::Cron(_))),
+        ),
+        (
+            "a time zone",
+            schedule(|it| matches!(it.recurrence, Recurrence::Zoned(..))),
+        ),
+        (
+            "a span",
+            schedule(|it| matches!(it.recurrence, Recurrence::Every { .. })),
+        ),
         ("runs that are left", schedule(|it| it.runs_left == Some(3))),
-        ("a paused schedule", schedule(|it| it.next_at == Timestamp::NEVER)),
+        (
+            "a paused schedule",
+            schedule(|it| it.next_at == Timestamp::NEVER),
+        ),
         ("days", !print.days.is_empty()),
         ("counters of a protocol", print.meta.protocols.len() >= 4),
     ]

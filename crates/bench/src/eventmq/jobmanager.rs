@@ -49,31 +49,58 @@ pub(crate) fn run(run: &Run<'_>, jobs: u64, server: &Server, home: &Home) -> Res
     await_agreement(WORKERS_WITHIN, run.interrupt, || {
         let slots = super::status(ports.admin, "ROUTER_SHOW_WORKERS", |found| {
             let workers = found.get("connected_workers")?.as_object()?.values();
-            workers.map(|worker| worker.get("available_slots")?.as_u64()).sum::<Option<u64>>()
+            workers
+                .map(|worker| worker.get("available_slots")?.as_u64())
+                .sum::<Option<u64>>()
         })?;
-        Ok((slots != PROCESSES).then(|| format!("workers can take {slots} jobs at once, {PROCESSES} were expected")))
+        Ok((slots != PROCESSES)
+            .then(|| format!("workers can take {slots} jobs at once, {PROCESSES} were expected")))
     })?;
     let mut client = zmtp::connect(front, &unique(&mut fastrand::Rng::with_seed(1)))?;
-    client.set_read_timeout(Some(LOOK_EVERY)).map_err(Error::io("set a timeout"))?;
+    client
+        .set_read_timeout(Some(LOOK_EVERY))
+        .map_err(Error::io("set a timeout"))?;
     work_off(0..WARM_JOBS, &mut client, &manager, run.interrupt)?;
     let (cpu, begun, all) = (CpuTimes::now(Some(pid))?, Instant::now(), WARM_JOBS + jobs);
     work_off(WARM_JOBS..all, &mut client, &manager, run.interrupt)?;
-    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), CpuTimes::now(Some(pid))?.since(&cpu));
-    account(&fs::read(&manager.done).map_err(Error::io("read what was done"))?, all)?;
+    let (seconds, cpu) = (
+        begun.elapsed().as_secs_f64(),
+        CpuTimes::now(Some(pid))?.since(&cpu),
+    );
+    account(
+        &fs::read(&manager.done).map_err(Error::io("read what was done"))?,
+        all,
+    )?;
     // The JobManager uses its part of the machine, so the share of other processes has no meaning.
     Ok(Sample::from([
         (Metric::JobsPerSecond, jobs as f64 / seconds),
-        (Metric::ServerMicrosPerJob, cpu.server.as_secs_f64() * 1e6 / jobs as f64),
+        (
+            Metric::ServerMicrosPerJob,
+            cpu.server.as_secs_f64() * 1e6 / jobs as f64,
+        ),
         (Metric::RssMib, process::resident_mib(pid)?),
     ]))
 }
 
 /// Sends the requests with these numbers at once, as a stock client does, and waits until all so far are done. Replies
 /// are read and ignored.
-fn work_off(jobs: Range<u64>, client: &mut TcpStream, at: &JobManager, interrupt: &Interrupt) -> Result<(), Error> {
-    let (mut out, mut scratch, mut rng) = (Vec::new(), [0; 4096], fastrand::Rng::with_seed(jobs.end));
+fn work_off(
+    jobs: Range<u64>,
+    client: &mut TcpStream,
+    at: &JobManager,
+    interrupt: &Interrupt,
+) -> Result<(), Error> {
+    let (mut out, mut scratch, mut rng) =
+        (Vec::new(), [0; 4096], fastrand::Rng::with_seed(jobs.end));
     for number in jobs.clone() {
-        super::put_request(&mut out, Stamp { number, sent_nanos: 0 }, &mut rng);
+        super::put_request(
+            &mut out,
+            Stamp {
+                number,
+                sent_nanos: 0,
+            },
+            &mut rng,
+        );
     }
     client.write_all(&out).map_err(Error::io("write"))?;
     let (mut done, mut progress) = (at.count(), Instant::now());
@@ -85,7 +112,10 @@ fn work_off(jobs: Range<u64>, client: &mut TcpStream, at: &JobManager, interrupt
         if found > done {
             (done, progress) = (found, Instant::now());
         } else if progress.elapsed() > STALL {
-            return Err(Error::Stalled(STALL, format!("{done} of {} jobs are done", jobs.end)));
+            return Err(Error::Stalled(
+                STALL,
+                format!("{done} of {} jobs are done", jobs.end),
+            ));
         }
     }
     Ok(())
@@ -115,8 +145,15 @@ impl JobManager {
         let launch = released(run.programs.venv()?, "emq-jobmanager", env, back);
         // Its children outlive it for a while; a process group can be killed at once.
         let mut command = launch.command(home);
-        let started = command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn();
-        Ok(Self { child: started.map_err(Error::io("start emq-jobmanager"))?, done })
+        let started = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        Ok(Self {
+            child: started.map_err(Error::io("start emq-jobmanager"))?,
+            done,
+        })
     }
 
     /// The number of finished jobs.
@@ -138,7 +175,11 @@ impl Drop for JobManager {
 fn account(notes: &[u8], jobs: u64) -> Result<(), Error> {
     let mut tally = Tally::new(&Shape::drain(1, Ending::Worked), true, 0, jobs)?;
     for line in notes.split_inclusive(|byte| *byte == b'\n') {
-        tally.worked(line.strip_suffix(b"\n").and_then(Stamp::of_digits).ok_or_else(|| strange(line))?)?;
+        tally.worked(
+            line.strip_suffix(b"\n")
+                .and_then(Stamp::of_digits)
+                .ok_or_else(|| strange(line))?,
+        )?;
     }
     match tally.left() {
         0 => Ok(()),
@@ -153,18 +194,43 @@ mod tests {
     #[test]
     fn notes_are_accounted_for() {
         let notes = |numbers: &[u64]| -> Vec<u8> {
-            numbers.iter().flat_map(|number| format!("{number:016x}{:016x}\n", 7).into_bytes()).collect()
+            numbers
+                .iter()
+                .flat_map(|number| format!("{number:016x}{:016x}\n", 7).into_bytes())
+                .collect()
         };
         let table = [
             ("all", notes(&[2, 0, 1]), ""),
-            ("one twice", notes(&[1, 0, 1]), "count mismatch: job 1 was worked twice"),
-            ("one lost", notes(&[0, 2]), "count mismatch: 1 jobs were lost"),
-            ("one more", notes(&[0, 1, 2, 3]), "count mismatch: job 3 was never submitted"),
-            ("half a line", notes(&[0, 1])[1..].to_vec(), "protocol: an unexpected reply"),
+            (
+                "one twice",
+                notes(&[1, 0, 1]),
+                "count mismatch: job 1 was worked twice",
+            ),
+            (
+                "one lost",
+                notes(&[0, 2]),
+                "count mismatch: 1 jobs were lost",
+            ),
+            (
+                "one more",
+                notes(&[0, 1, 2, 3]),
+                "count mismatch: job 3 was never submitted",
+            ),
+            (
+                "half a line",
+                notes(&[0, 1])[1..].to_vec(),
+                "protocol: an unexpected reply",
+            ),
         ];
         for (name, notes, expected) in table {
-            let error = account(&notes, 3).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(error.starts_with(expected) && error.is_empty() == expected.is_empty(), "{name}: {error}");
+            let error = account(&notes, 3)
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
+            assert!(
+                error.starts_with(expected) && error.is_empty() == expected.is_empty(),
+                "{name}: {error}"
+            );
         }
     }
 }

@@ -28,7 +28,15 @@ pub(crate) static EVENTMQ: Protocol = Protocol {
         "eventmq",
         (Shape::submit(4, 64), Shape::flow(0, 1, WORKERS, u64::MAX)),
         |seat| {
-            Connection::boxed(Eventmq { seat, dealer: Dealer::default(), informed: [0; UNIQUE_BYTES] }, seat, CREDITS)
+            Connection::boxed(
+                Eventmq {
+                    seat,
+                    dealer: Dealer::default(),
+                    informed: [0; UNIQUE_BYTES],
+                },
+                seat,
+                CREDITS,
+            )
         },
         count,
     )
@@ -65,13 +73,18 @@ impl Wire for Eventmq {
 
     #[inline]
     fn read<'a>(&mut self, bytes: &'a [u8], cx: &mut Context<'_>) -> Read<'a> {
-        let Some((event, rest)) = self.dealer.read(bytes)? else { return Ok(None) };
+        let Some((event, rest)) = self.dealer.read(bytes)? else {
+            return Ok(None);
+        };
         let mut of = None;
         let reply = match event {
             Event::Greeting => Reply::None,
             Event::Ready if self.seat.is_worker => {
                 self.informed = unique(&mut cx.tally.rng);
-                zmtp::put(cx.out, [b"", VERSION, b"INFORM", &self.informed, QUEUES, b"worker"]);
+                zmtp::put(
+                    cx.out,
+                    [b"", VERSION, b"INFORM", &self.informed, QUEUES, b"worker"],
+                );
                 Reply::None
             }
             Event::Ready => Reply::Ready,
@@ -79,19 +92,33 @@ impl Wire for Eventmq {
                 let mut parts = message.parts();
                 let head = [parts.next(), parts.next(), parts.next(), parts.next()];
                 let body = [parts.next(), parts.next(), parts.next(), parts.next()];
-                let [Some(b""), Some(VERSION), Some(command), Some(id)] = head else { return Err(strange(bytes)) };
+                let [Some(b""), Some(VERSION), Some(command), Some(id)] = head else {
+                    return Err(strange(bytes));
+                };
                 match (command, body) {
-                    (b"REQUEST", [Some(QUEUE), Some(_), Some(job), None]) if self.seat.is_worker => {
+                    (b"REQUEST", [Some(QUEUE), Some(_), Some(job), None])
+                        if self.seat.is_worker =>
+                    {
                         let stamp = stamp_of(job).filter(|stamp| low_of(id) == Some(stamp.number));
-                        Reply::Job(Job { lease: id, stamp: stamp.ok_or_else(|| strange(bytes))? })
+                        Reply::Job(Job {
+                            lease: id,
+                            stamp: stamp.ok_or_else(|| strange(bytes))?,
+                        })
                     }
                     (b"REPLY", [Some(text), None, None, None]) if !self.seat.is_worker => {
                         of = low_of(text);
-                        if self.seat.acknowledges { Reply::Accepted } else { Reply::None }
+                        if self.seat.acknowledges {
+                            Reply::Accepted
+                        } else {
+                            Reply::None
+                        }
                     }
                     // The server expects no answer, but regular heartbeats.
                     (b"HEARTBEAT", [Some(time), None, None, None]) => {
-                        zmtp::put(cx.out, [b"", VERSION, b"HEARTBEAT", &unique(&mut cx.tally.rng), time]);
+                        zmtp::put(
+                            cx.out,
+                            [b"", VERSION, b"HEARTBEAT", &unique(&mut cx.tally.rng), time],
+                        );
                         Reply::None
                     }
                     (b"ACK", [Some(of), None, None, None]) if *of == self.informed => Reply::Ready,
@@ -104,7 +131,8 @@ impl Wire for Eventmq {
 
     #[inline]
     fn push(&mut self, jobs: &[Stamp], cx: &mut Context<'_>) {
-        jobs.iter().for_each(|stamp| put_request(cx.out, *stamp, &mut cx.tally.rng));
+        jobs.iter()
+            .for_each(|stamp| put_request(cx.out, *stamp, &mut cx.tally.rng));
     }
 
     /// One credit more.
@@ -115,7 +143,17 @@ impl Wire for Eventmq {
 
     #[inline]
     fn finish(&mut self, _: Stamp, job: &Job<'_>, cx: &mut Context<'_>) -> bool {
-        zmtp::put(cx.out, [b"", VERSION, b"REPLY", &unique(&mut cx.tally.rng), RESULT, job.lease]);
+        zmtp::put(
+            cx.out,
+            [
+                b"",
+                VERSION,
+                b"REPLY",
+                &unique(&mut cx.tally.rng),
+                RESULT,
+                job.lease,
+            ],
+        );
         false
     }
 }
@@ -123,7 +161,18 @@ impl Wire for Eventmq {
 /// `REQUEST`: a job into [`QUEUE`], with no headers.
 #[inline]
 fn put_request(out: &mut Vec<u8>, stamp: Stamp, rng: &mut fastrand::Rng) {
-    zmtp::put(out, [b"", VERSION, b"REQUEST", &uuid(rng.u64(..), stamp.number), QUEUE, b"", &job_of(stamp)]);
+    zmtp::put(
+        out,
+        [
+            b"",
+            VERSION,
+            b"REQUEST",
+            &uuid(rng.u64(..), stamp.number),
+            QUEUE,
+            b"",
+            &job_of(stamp),
+        ],
+    );
 }
 
 #[inline]
@@ -149,18 +198,36 @@ fn count(admin: SocketAddr, acknowledges: bool) -> Result<u64, Error> {
     let counts = ["waiting_messages_by_queue", "inflight_messages_by_queue"].into_iter();
     let counts = counts.take(if acknowledges { 2 } else { 1 });
     status(admin, "STATUS", |found| {
-        let sum = |of| found.get(of)?.as_object()?.values().map(Value::as_u64).sum::<Option<u64>>();
+        let sum = |of| {
+            found
+                .get(of)?
+                .as_object()?
+                .values()
+                .map(Value::as_u64)
+                .sum::<Option<u64>>()
+        };
         counts.clone().map(sum).sum()
     })
 }
 
 /// What an administrative request's answer has.
-fn status<T>(admin: SocketAddr, command: &str, read: impl Fn(Value) -> Option<T>) -> Result<T, Error> {
+fn status<T>(
+    admin: SocketAddr,
+    command: &str,
+    read: impl Fn(Value) -> Option<T>,
+) -> Result<T, Error> {
     let mut rng = fastrand::Rng::with_seed(SEED);
     let (identity, id) = (unique(&mut rng), unique(&mut rng));
-    zmtp::question(admin, &identity, [b"", VERSION, command.as_bytes(), &id], |message| {
-        let parts: Vec<_> = message.parts().collect();
-        let [b"", VERSION, b"REPLY", _, text] = *parts else { return None };
-        read(serde_json::from_slice(text).ok()?)
-    })
+    zmtp::question(
+        admin,
+        &identity,
+        [b"", VERSION, command.as_bytes(), &id],
+        |message| {
+            let parts: Vec<_> = message.parts().collect();
+            let [b"", VERSION, b"REPLY", _, text] = *parts else {
+                return None;
+            };
+            read(serde_json::from_slice(text).ok()?)
+        },
+    )
 }

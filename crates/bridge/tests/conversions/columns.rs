@@ -10,10 +10,26 @@ use windlass_faktory::bridge::{FwpOrigin, Unit};
 
 pub(crate) static BRIDGE: LazyLock<Bridge> = LazyLock::new(|| {
     Bridge::new(vec![
-        Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(Arc::new(FwpOrigin)) },
-        Side { protocol: Protocol::GEARMAN, name: "gearman", origin: Some(Arc::new(Opaque)) },
-        Side { protocol: Protocol::SPIDERQ, name: "spiderq", origin: None },
-        Side { protocol: Protocol::EVENTMQ, name: "eventmq", origin: Some(Arc::new(EventmqOrigin)) },
+        Side {
+            protocol: Protocol::FAKTORY,
+            name: "faktory",
+            origin: Some(Arc::new(FwpOrigin)),
+        },
+        Side {
+            protocol: Protocol::GEARMAN,
+            name: "gearman",
+            origin: Some(Arc::new(Opaque)),
+        },
+        Side {
+            protocol: Protocol::SPIDERQ,
+            name: "spiderq",
+            origin: None,
+        },
+        Side {
+            protocol: Protocol::EVENTMQ,
+            name: "eventmq",
+            origin: Some(Arc::new(EventmqOrigin)),
+        },
     ])
 });
 

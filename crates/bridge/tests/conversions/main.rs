@@ -16,7 +16,14 @@ use windlass_engine::{Priority, Protocol};
 
 /// A job of a queue called `q`.
 fn of(protocol: Protocol, codec: Codec, body: &[u8]) -> Job<'_> {
-    Job { protocol, queue: b"q", body, codec, key: b"", priority: Priority::NORMAL }
+    Job {
+        protocol,
+        queue: b"q",
+        body,
+        codec,
+        key: b"",
+        priority: Priority::NORMAL,
+    }
 }
 
 /// The last column of a table: the converted text, or the error.

@@ -14,11 +14,12 @@ fn of_units() {
     let no = |rule: &str| format!("conversion: faktory to eventmq: {rule}");
     let misfit = no("the jobtype is not path.callable");
     let kwargs = no("custom has no kwargs that are an object");
-    let (class_args, class_kwargs) =
-        (no("custom has no class_args that are a list"), no("custom has no class_kwargs that are an object"));
+    let (class_args, class_kwargs) = (
+        no("custom has no class_args that are a list"),
+        no("custom has no class_kwargs that are an object"),
+    );
     let eventmq = no("custom has no eventmq that is an object");
-    let plain =
-        r#"["run", {"callable": "f", "path": "m", "args": [1], "kwargs": {}, "class_args": [], "class_kwargs": {}}]"#;
+    let plain = r#"["run", {"callable": "f", "path": "m", "args": [1], "kwargs": {}, "class_args": [], "class_kwargs": {}}]"#;
     let with = |from: &str, to: &str| plain.replacen(from, to, 1);
     let table = [
         ("m.f", "", plain.to_owned()),
@@ -63,8 +64,13 @@ fn of_units() {
         ("m.f", r#"{"eventmq":{"class_kwargs":0}}"#, class_kwargs),
     ];
     for (jobtype, custom, expected) in table {
-        let custom_member = if custom.is_empty() { String::new() } else { format!("\"custom\":{custom},") };
-        let body = format!("{{\"retry\":25,{custom_member}\"jobtype\":\"{jobtype}\",\"args\":[1]}}");
+        let custom_member = if custom.is_empty() {
+            String::new()
+        } else {
+            format!("\"custom\":{custom},")
+        };
+        let body =
+            format!("{{\"retry\":25,{custom_member}\"jobtype\":\"{jobtype}\",\"args\":[1]}}");
         for codec in CODECS {
             let made = message(&of(Protocol::FAKTORY, codec, body.as_bytes()), false);
             assert_eq!(shown(made), expected, "{jobtype} {custom}");
@@ -76,15 +82,31 @@ fn of_units() {
 fn arguments_stay_as_they_are() {
     let body = br#"{"jobtype":"m.f","args":[ 1.50,-0, {"a":"\/","a":null}, "\ud800" ]}"#;
     let made = shown(message(&of(Protocol::FAKTORY, Codec::Text, body), false));
-    assert!(made.contains(r#""args": [ 1.50,-0, {"a":"\/","a":null}, "\ud800" ], "#), "{made}");
+    assert!(
+        made.contains(r#""args": [ 1.50,-0, {"a":"\/","a":null}, "\ud800" ], "#),
+        "{made}"
+    );
 }
 
 #[test]
 fn hostile_units() {
-    let deep = format!("{{\"jobtype\":\"m.f\",\"args\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-    let table = ["", "{}", "[]", "\u{0}", r#"{"jobtype":"\ud800.f","args":[]}"#, r#"{"jobtype":"m.f"}"#, &deep];
+    let deep = format!(
+        "{{\"jobtype\":\"m.f\",\"args\":{}{}}}",
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    let table = [
+        "",
+        "{}",
+        "[]",
+        "\u{0}",
+        r#"{"jobtype":"\ud800.f","args":[]}"#,
+        r#"{"jobtype":"m.f"}"#,
+        &deep,
+    ];
     for body in table {
-        let misfit = message(&of(Protocol::FAKTORY, Codec::Text, body.as_bytes()), false).unwrap_err();
+        let misfit =
+            message(&of(Protocol::FAKTORY, Codec::Text, body.as_bytes()), false).unwrap_err();
         assert_eq!(misfit.why, Why::Rule("the body is no FWP job"));
     }
 }
@@ -94,7 +116,10 @@ fn of_workloads() {
     let misfit = "conversion: gearman to eventmq: the body is no EventMQ job";
     let table: [(&[u8], bool); 8] = [
         (br#"["run", {"path": "m", "callable": "f"}]"#, true),
-        (br#" ["run",{"path":"m","callable":"f","args":[1e400],"new":{"a":1,"a":2}}] "#, true),
+        (
+            br#" ["run",{"path":"m","callable":"f","args":[1e400],"new":{"a":1,"a":2}}] "#,
+            true,
+        ),
         (b"", false),
         (b"resize", false),
         (b"\xff", false),
@@ -115,21 +140,34 @@ fn of_workloads() {
 #[test]
 fn bodies_for_binary_workers_are_not_parsed() {
     for body in [&b"\xff\x00"[..], b"[\"run\", {}]", b""] {
-        let job = Job { key: b"k", priority: Priority::MIN, ..of(Protocol::EVENTMQ, Codec::Base64, body) };
+        let job = Job {
+            key: b"k",
+            priority: Priority::MIN,
+            ..of(Protocol::EVENTMQ, Codec::Base64, body)
+        };
         assert!(matches!(message(&job, true), Ok(Cow::Borrowed(same)) if same == body));
     }
 }
 
 #[test]
 fn stock_workers_get_only_utf8() {
-    let table: [(&[u8], bool); 5] =
-        [(b"\xff\x00", false), (b"[\"run\", {}]", true), (b"", true), ("\0é".as_bytes(), true), (b"\xc3", false)];
+    let table: [(&[u8], bool); 5] = [
+        (b"\xff\x00", false),
+        (b"[\"run\", {}]", true),
+        (b"", true),
+        ("\0é".as_bytes(), true),
+        (b"\xc3", false),
+    ];
     for (body, fits) in table {
         let job = of(Protocol::EVENTMQ, Codec::Base64, body);
         match message(&job, false) {
             Ok(made) => assert!(fits && matches!(made, Cow::Borrowed(same) if same == body)),
             Err(why) => {
-                assert!(!fits && why.to_string() == "conversion: eventmq to eventmq: the body is not UTF-8")
+                assert!(
+                    !fits
+                        && why.to_string()
+                            == "conversion: eventmq to eventmq: the body is not UTF-8"
+                )
             }
         }
     }
@@ -139,6 +177,9 @@ fn stock_workers_get_only_utf8() {
 fn other_protocols_are_refused() {
     for (protocol, name) in [(Protocol::SPIDERQ, "spiderq"), (Protocol(9), "unknown")] {
         let expected = format!("conversion: {name} to eventmq: these two do not share jobs");
-        assert_eq!(shown(message(&of(protocol, Codec::Text, b"[]"), false)), expected);
+        assert_eq!(
+            shown(message(&of(protocol, Codec::Text, b"[]"), false)),
+            expected
+        );
     }
 }

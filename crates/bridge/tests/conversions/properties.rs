@@ -24,18 +24,29 @@ fn protocols() -> impl Strategy<Value = Protocol> {
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec(any::<u8>(), 0..64);
     let fwp = (values(), values(), ".{0,8}").prop_map(|(args, custom, jobtype)| {
-        format!(r#"{{"custom":{custom},"jobtype":{},"args":[{args}]}}"#, serde_json::Value::from(jobtype))
+        format!(
+            r#"{{"custom":{custom},"jobtype":{},"args":[{args}]}}"#,
+            serde_json::Value::from(jobtype)
+        )
     });
     let reply = values().prop_map(|value| format!("{{\"value\": {value}}}"));
-    let text = prop_oneof![".{0,32}".prop_map(String::from), values(), fwp, calls(), reply];
-    let bent = (text, any::<prop::sample::Index>(), any::<u8>(), 0_u8..4).prop_map(|(text, at, byte, bend)| {
-        let mut body = text.into_bytes();
-        let at = at.index(body.len().max(1));
-        if let (0, Some(place)) = (bend, body.get_mut(at)) {
-            *place = byte;
-        }
-        body
-    });
+    let text = prop_oneof![
+        ".{0,32}".prop_map(String::from),
+        values(),
+        fwp,
+        calls(),
+        reply
+    ];
+    let bent = (text, any::<prop::sample::Index>(), any::<u8>(), 0_u8..4).prop_map(
+        |(text, at, byte, bend)| {
+            let mut body = text.into_bytes();
+            let at = at.index(body.len().max(1));
+            if let (0, Some(place)) = (bend, body.get_mut(at)) {
+                *place = byte;
+            }
+            body
+        },
+    );
     prop_oneof![bytes, bent]
 }
 
@@ -55,11 +66,23 @@ fn values() -> impl Strategy<Value = String> {
     let more = [r#""aGk=""#, r#""base64""#, r#"{"_encoding":"base64"}"#];
     let leaf = prop::sample::select([&words[..], &more].concat()).prop_map(str::to_owned);
     leaf.prop_recursive(4, 24, 4, |inner| {
-        let key = prop::sample::select(vec!["a", "kwargs", "class_args", "eventmq", "_encoding", "value", r"\ud800"]);
+        let key = prop::sample::select(vec![
+            "a",
+            "kwargs",
+            "class_args",
+            "eventmq",
+            "_encoding",
+            "value",
+            r"\ud800",
+        ]);
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[{}]", items.join(" , "))),
+            prop::collection::vec(inner.clone(), 0..4)
+                .prop_map(|items| format!("[{}]", items.join(" , "))),
             prop::collection::vec((key, inner), 0..4).prop_map(|members| {
-                let members: Vec<_> = members.iter().map(|(key, value)| format!("\"{key}\" :{value}")).collect();
+                let members: Vec<_> = members
+                    .iter()
+                    .map(|(key, value)| format!("\"{key}\" :{value}"))
+                    .collect();
                 format!("{{{}}}", members.join(","))
             }),
         ]
@@ -78,7 +101,14 @@ fn calls() -> impl Strategy<Value = String> {
 }
 
 fn job<'a>(protocol: Protocol, codec: Codec, body: &'a [u8]) -> Job<'a> {
-    Job { protocol, queue: b"q", body, codec, key: b"", priority: Priority::NORMAL }
+    Job {
+        protocol,
+        queue: b"q",
+        body,
+        codec,
+        key: b"",
+        priority: Priority::NORMAL,
+    }
 }
 
 /// The body of a job that an FWP worker pushes with the parts it received.
@@ -86,7 +116,11 @@ fn pushed_on(unit: &Unit<'_>) -> Vec<u8> {
     let mut body = b"{\"retry\":25,\"custom\":".to_vec();
     body.extend_from_slice(&unit.custom);
     body.extend_from_slice(b",\"jid\":\"0123456789\",\"queue\":\"q\",\"jobtype\":");
-    body.extend_from_slice(serde_json::Value::from(&*unit.jobtype).to_string().as_bytes());
+    body.extend_from_slice(
+        serde_json::Value::from(&*unit.jobtype)
+            .to_string()
+            .as_bytes(),
+    );
     body.extend_from_slice(b",\"args\":");
     body.extend_from_slice(&unit.args);
     body.push(b'}');

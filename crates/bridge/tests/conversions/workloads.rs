@@ -12,8 +12,14 @@ use super::{of, shown, workload};
 const NOT_BASE64: &str = "the arguments are not exactly one string in base64";
 
 fn body(args: &str, custom: &str) -> String {
-    let custom = if custom.is_empty() { String::new() } else { format!(",\"custom\":{custom}") };
-    format!("{{\"retry\":25{custom},\"jid\":\"abc\",\"queue\":\"q\",\"jobtype\":\"resize\",\"args\":{args}}}")
+    let custom = if custom.is_empty() {
+        String::new()
+    } else {
+        format!(",\"custom\":{custom}")
+    };
+    format!(
+        "{{\"retry\":25{custom},\"jid\":\"abc\",\"queue\":\"q\",\"jobtype\":\"resize\",\"args\":{args}}}"
+    )
 }
 
 #[test]
@@ -25,7 +31,12 @@ fn of_units() {
         // One string becomes its bytes.
         (Text, r#"["a b"]"#, "", "a b"),
         (Text, r#"[""]"#, "", ""),
-        (Text, r#"[ "a\n\"\u00e9\ud83d\ude00\u0000" ]"#, "", "a\n\"é😀\0"),
+        (
+            Text,
+            r#"[ "a\n\"\u00e9\ud83d\ude00\u0000" ]"#,
+            "",
+            "a\n\"é😀\0",
+        ),
         (Text, r#"["[1]"]"#, "", "[1]"),
         (Text, r#"["aGk="]"#, "", "aGk="),
         (Text, r#"["aGk="]"#, r#"{"_encoding":"gzip"}"#, "aGk="),
@@ -34,7 +45,12 @@ fn of_units() {
         (Text, r#"["a","b"]"#, "", r#"["a","b"]"#),
         (Text, "[null]", "", "[null]"),
         (Text, r#"[["a"]]"#, "", r#"[["a"]]"#),
-        (Text, "[1.50, 1e400, 123456789012345678901234567890]", "", "[1.50, 1e400, 123456789012345678901234567890]"),
+        (
+            Text,
+            "[1.50, 1e400, 123456789012345678901234567890]",
+            "",
+            "[1.50, 1e400, 123456789012345678901234567890]",
+        ),
         (Text, r#"["\ud800"]"#, "", r#"["\ud800"]"#),
         (Text, r#"[{"a":1,"a":2}]"#, "", r#"[{"a":1,"a":2}]"#),
         // Bytes marked as such.
@@ -52,7 +68,12 @@ fn of_units() {
         (Json, r#"["a"]"#, "", r#"["a"]"#),
         (Json, "[]", "", "[]"),
         (Json, r#"["aGk="]"#, bytes, r#"["aGk="]"#),
-        (Json, r#"[-0.0, {"b":1, "a":"\/"}]"#, "", r#"[-0.0, {"b":1, "a":"\/"}]"#),
+        (
+            Json,
+            r#"[-0.0, {"b":1, "a":"\/"}]"#,
+            "",
+            r#"[-0.0, {"b":1, "a":"\/"}]"#,
+        ),
         // Under `base64`, bytes, whatever `_encoding`.
         (Base64, r#"["aGk="]"#, "", "hi"),
         (Base64, r#"["aGk="]"#, bytes, "hi"),
@@ -67,7 +88,10 @@ fn of_units() {
         assert_eq!(shown(workload(&job)), expected, "{codec:?} {args} {custom}");
     }
     let body = body(r#"["//79"]"#, "");
-    assert_eq!(workload(&of(Protocol::FAKTORY, Base64, body.as_bytes())).as_deref(), Ok(&b"\xff\xfe\xfd"[..]));
+    assert_eq!(
+        workload(&of(Protocol::FAKTORY, Base64, body.as_bytes())).as_deref(),
+        Ok(&b"\xff\xfe\xfd"[..])
+    );
 }
 
 #[test]
@@ -83,11 +107,21 @@ fn strings_without_escapes_are_not_copied() {
 fn hostile_units() {
     let nested = |depth: usize| body(&("[".repeat(depth) + &"]".repeat(depth)), "");
     let deepest = DEPTH_MAX - 1;
-    let table = [nested(deepest + 1), nested(1_000_000), body("1", ""), body("[1", ""), String::new(), "[]".into()];
+    let table = [
+        nested(deepest + 1),
+        nested(1_000_000),
+        body("1", ""),
+        body("[1", ""),
+        String::new(),
+        "[]".into(),
+    ];
     for body in table {
         for codec in [Text, Json, Base64] {
             let misfit = workload(&of(Protocol::FAKTORY, codec, body.as_bytes())).unwrap_err();
-            assert_eq!((misfit.why, misfit.codec), (Why::Rule("the body is no FWP job"), Some(codec)));
+            assert_eq!(
+                (misfit.why, misfit.codec),
+                (Why::Rule("the body is no FWP job"), Some(codec))
+            );
         }
     }
     assert!(workload(&of(Protocol::FAKTORY, Text, nested(deepest).as_bytes())).is_ok());
@@ -98,7 +132,11 @@ fn bodies_of_other_protocols_are_not_parsed() {
     for protocol in [Protocol::GEARMAN, Protocol::EVENTMQ] {
         for body in [&b"\xff\x00"[..], b"[\"run\", {}]", b""] {
             for codec in [Text, Json, Base64] {
-                let job = Job { key: b"k", priority: Priority::MAX, ..of(protocol, codec, body) };
+                let job = Job {
+                    key: b"k",
+                    priority: Priority::MAX,
+                    ..of(protocol, codec, body)
+                };
                 assert_eq!(workload(&job), Ok(Cow::Borrowed(body)));
             }
         }

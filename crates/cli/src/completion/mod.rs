@@ -47,11 +47,23 @@ pub(crate) struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn read(grammar: &'a Command, before: &'a [String]) -> Self {
-        let mut line = Self { command: grammar, option: None, words: 0, options: Vec::new() };
+        let mut line = Self {
+            command: grammar,
+            option: None,
+            words: 0,
+            options: Vec::new(),
+        };
         for word in before {
-            let command = line.command.find_subcommand(word).filter(|_| line.words == 0);
+            let command = line
+                .command
+                .find_subcommand(word)
+                .filter(|_| line.words == 0);
             match (line.option.take(), command) {
-                (Some(_), _) => line.options.last_mut().into_iter().for_each(|option| option.push(word)),
+                (Some(_), _) => line
+                    .options
+                    .last_mut()
+                    .into_iter()
+                    .for_each(|option| option.push(word)),
                 (None, _) if word.starts_with('-') => {
                     line.option = valued(line.command, word).or_else(|| valued(grammar, word));
                     line.options.push(vec![word]);
@@ -67,9 +79,13 @@ impl<'a> Line<'a> {
     pub(crate) fn asker(&self, grammar: &Command) -> Option<Operate> {
         let status = grammar.find_subcommand(STATUS)?;
         let options = self.options.iter().filter(|option| {
-            option.first().is_some_and(|it| valued(status, it.split('=').next().unwrap_or(it)).is_some())
+            option
+                .first()
+                .is_some_and(|it| valued(status, it.split('=').next().unwrap_or(it)).is_some())
         });
-        let words = ["windlass", STATUS].into_iter().chain(options.flatten().copied());
+        let words = ["windlass", STATUS]
+            .into_iter()
+            .chain(options.flatten().copied());
         match parse(words.map(OsString::from)) {
             Ok(crate::arguments::Command::Operate(asker)) => Some(*asker),
             _ => None,
@@ -78,23 +94,43 @@ impl<'a> Line<'a> {
 
     /// The argument that the next word is.
     fn argument(&self) -> Option<&'a Arg> {
-        let last = || self.command.get_positionals().last().filter(|it| matches!(it.get_action(), ArgAction::Append));
+        let last = || {
+            self.command
+                .get_positionals()
+                .last()
+                .filter(|it| matches!(it.get_action(), ArgAction::Append))
+        };
         self.command.get_positionals().nth(self.words).or_else(last)
     }
 
     fn commands(&self) -> Vec<Candidate> {
-        let shown = self.command.get_subcommands().filter(|command| !command.is_hide_set() && self.words == 0);
+        let shown = self
+            .command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set() && self.words == 0);
         let named = |command: &Command| {
             let about = meaning(command.get_about());
             let names = std::iter::once(command.get_name()).chain(command.get_visible_aliases());
-            names.map(|name| (name.to_owned(), about.clone())).collect::<Vec<_>>()
+            names
+                .map(|name| (name.to_owned(), about.clone()))
+                .collect::<Vec<_>>()
         };
         shown.flat_map(named).collect()
     }
 
     fn options(&self) -> Vec<Candidate> {
-        let shown = self.command.get_arguments().filter(|option| !option.is_hide_set());
-        shown.filter_map(|option| Some((format!("--{}", option.get_long()?), meaning(option.get_help())))).collect()
+        let shown = self
+            .command
+            .get_arguments()
+            .filter(|option| !option.is_hide_set());
+        shown
+            .filter_map(|option| {
+                Some((
+                    format!("--{}", option.get_long()?),
+                    meaning(option.get_help()),
+                ))
+            })
+            .collect()
     }
 }
 
@@ -110,21 +146,39 @@ pub(crate) fn candidates(
     words: &[String],
     names: impl Fn(&Line<'_>, &str, &str) -> Vec<Candidate>,
 ) -> Vec<Candidate> {
-    let Some((typed, before)) = words.split_last() else { return Vec::new() };
+    let Some((typed, before)) = words.split_last() else {
+        return Vec::new();
+    };
     let line = Line::read(grammar, before);
     let values = |of: &Arg| -> Vec<Candidate> {
-        let values = of.get_possible_values().into_iter().filter(|value| !value.is_hide_set());
-        let values: Vec<_> = values.map(|it| (it.get_name().to_owned(), meaning(it.get_help()))).collect();
-        if values.is_empty() { names(&line, line.command.get_name(), of.get_id().as_str()) } else { values }
+        let values = of
+            .get_possible_values()
+            .into_iter()
+            .filter(|value| !value.is_hide_set());
+        let values: Vec<_> = values
+            .map(|it| (it.get_name().to_owned(), meaning(it.get_help())))
+            .collect();
+        if values.is_empty() {
+            names(&line, line.command.get_name(), of.get_id().as_str())
+        } else {
+            values
+        }
     };
     let mut found = match (line.option, typed.split_once('=')) {
         (Some(option), _) => values(option),
         (None, Some((option, _))) if option.starts_with("--") => {
             let found = valued(line.command, option).map(values).unwrap_or_default();
-            found.into_iter().map(|(value, meaning)| (format!("{option}={value}"), meaning)).collect()
+            found
+                .into_iter()
+                .map(|(value, meaning)| (format!("{option}={value}"), meaning))
+                .collect()
         }
         (None, _) if typed.starts_with('-') => line.options(),
-        (None, _) => [line.commands(), line.argument().map(values).unwrap_or_default()].concat(),
+        (None, _) => [
+            line.commands(),
+            line.argument().map(values).unwrap_or_default(),
+        ]
+        .concat(),
     };
     found.retain(|(word, _)| word.starts_with(typed.as_str()));
     found
@@ -140,9 +194,13 @@ mod tests {
         let mut grammar = grammar();
         grammar.build();
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let names =
-            |_: &Line<'_>, command: &str, argument: &str| vec![(format!("{command}.{argument}"), String::new())];
-        candidates(&grammar, &words, names).into_iter().map(|(word, _)| word).collect()
+        let names = |_: &Line<'_>, command: &str, argument: &str| {
+            vec![(format!("{command}.{argument}"), String::new())]
+        };
+        candidates(&grammar, &words, names)
+            .into_iter()
+            .map(|(word, _)| word)
+            .collect()
     }
 
     #[test]
@@ -173,11 +231,22 @@ mod tests {
 
     #[test]
     fn the_daemon_is_the_one_that_the_line_names() {
-        let (grammar, words) = (grammar(), ["-c", "f", "--json", "jobs", "--limit", "3", "--data-dir=d"]);
-        let line = Line { command: &grammar, option: None, words: 0, options: Vec::new() };
+        let (grammar, words) = (
+            grammar(),
+            ["-c", "f", "--json", "jobs", "--limit", "3", "--data-dir=d"],
+        );
+        let line = Line {
+            command: &grammar,
+            option: None,
+            words: 0,
+            options: Vec::new(),
+        };
         assert!(line.asker(&grammar).is_some(), "none is named");
         let words = words.map(str::to_owned);
         let shown = format!("{:?}", Line::read(&grammar, &words).asker(&grammar));
-        assert!(shown.contains("file: Some(\"f\")") && shown.contains("data_dir: Some(\"d\")"), "{shown}");
+        assert!(
+            shown.contains("file: Some(\"f\")") && shown.contains("data_dir: Some(\"d\")"),
+            "{shown}"
+        );
     }
 }

@@ -32,7 +32,9 @@ pub(super) fn check(postgres: &Postgres, cluster: &Cluster) -> Result<(), Error>
     if postgres.url.is_empty() {
         return Ok(());
     }
-    database(postgres, cluster).check().or_else(|why| windlass_config::senseless(format!("postgres.{}", why.key), why))
+    database(postgres, cluster)
+        .check()
+        .or_else(|why| windlass_config::senseless(format!("postgres.{}", why.key), why))
 }
 
 /// This program has no part that could use the section.
@@ -45,7 +47,10 @@ pub(super) fn check(postgres: &Postgres, _cluster: &Cluster) -> Result<(), Error
     if postgres.url.is_empty() {
         return Ok(());
     }
-    windlass_config::senseless("postgres.url", "this program is built without PostgreSQL (feature `postgres`)")
+    windlass_config::senseless(
+        "postgres.url",
+        "this program is built without PostgreSQL (feature `postgres`)",
+    )
 }
 
 #[cfg(feature = "postgres")]
@@ -58,7 +63,15 @@ mod built_in {
 
     /// The database of a section.
     pub(super) fn database(section: &Postgres, cluster: &Cluster) -> Database {
-        let Postgres { url, password_file, sslmode, ca_file, schema, lease, connect_timeout } = section.clone();
+        let Postgres {
+            url,
+            password_file,
+            sslmode,
+            ca_file,
+            schema,
+            lease,
+            connect_timeout,
+        } = section.clone();
         let ssl_mode = match sslmode {
             SslMode::Auto => windlass_postgres::SslMode::Auto,
             SslMode::Disable => windlass_postgres::SslMode::Disable,
@@ -67,7 +80,11 @@ mod built_in {
         let time = |period: Period| Duration::from_millis(period.as_ms());
         let (lease, connect_timeout) = (time(lease), time(connect_timeout));
         let (link, speaks) = (cluster.address(), windlass_daemon::LINK_VERSION);
-        let cluster = if cluster.is_on() { cluster.name.clone() } else { String::new() };
+        let cluster = if cluster.is_on() {
+            cluster.name.clone()
+        } else {
+            String::new()
+        };
         Database::at(Address {
             url,
             password_file,

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_config::{Error, ListenAddress, Override, Period};
-use windlass_daemon::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
+use windlass_daemon::config::{
+    self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store,
+};
 use windlass_daemon::operator_port::OperatorPort;
 use windlass_eventmq::config::Eventmq;
 use windlass_faktory::config::Faktory;
@@ -76,14 +78,28 @@ impl Config {
     /// All protocols, in the order in which their listeners are bound. Those that are not enabled have no addresses.
     fn protocols(&self) -> Vec<Arc<dyn Protocol>> {
         let mut served = self.clone();
-        for (.., lists) in served.job_protocols().into_iter().filter(|(_, enabled, _)| !**enabled) {
+        for (.., lists) in served
+            .job_protocols()
+            .into_iter()
+            .filter(|(_, enabled, _)| !**enabled)
+        {
             lists.into_iter().for_each(Vec::clear);
         }
-        let Self { faktory, gearman, spiderq, eventmq, zmtp, .. } = served;
+        let Self {
+            faktory,
+            gearman,
+            spiderq,
+            eventmq,
+            zmtp,
+            ..
+        } = served;
         vec![
             Arc::new(faktory),
             Arc::new(gearman),
-            Arc::new(Spiderq { zmtp: zmtp.clone(), ..spiderq }),
+            Arc::new(Spiderq {
+                zmtp: zmtp.clone(),
+                ..spiderq
+            }),
             Arc::new(Eventmq { zmtp, ..eventmq }),
             Arc::new(self.configured_http()),
         ]
@@ -91,15 +107,31 @@ impl Config {
 
     /// The job protocols: their names, whether they are enabled, and all their lists of addresses.
     fn job_protocols(&mut self) -> [(&'static str, &mut bool, Vec<&mut Vec<Listen>>); 4] {
-        let Self { faktory, gearman, spiderq, eventmq, .. } = self;
+        let Self {
+            faktory,
+            gearman,
+            spiderq,
+            eventmq,
+            ..
+        } = self;
         let more = spiderq.more.iter_mut().map(|more| &mut more.listen);
         let cycles = std::iter::once(&mut spiderq.listen).chain(more).collect();
-        let Eventmq { listen, admin_listen, publish_listen, subscribe_listen, .. } = eventmq;
+        let Eventmq {
+            listen,
+            admin_listen,
+            publish_listen,
+            subscribe_listen,
+            ..
+        } = eventmq;
         [
             ("faktory", &mut faktory.enabled, vec![&mut faktory.listen]),
             ("gearman", &mut gearman.enabled, vec![&mut gearman.listen]),
             ("spiderq", &mut spiderq.enabled, cycles),
-            ("eventmq", &mut eventmq.enabled, vec![listen, admin_listen, publish_listen, subscribe_listen]),
+            (
+                "eventmq",
+                &mut eventmq.enabled,
+                vec![listen, admin_listen, publish_listen, subscribe_listen],
+            ),
         ]
     }
 
@@ -132,8 +164,14 @@ impl Config {
     /// Serves everything that is served on free ports of this machine.
     pub(crate) fn use_free_ports(&mut self) {
         // Each has one address, which the daemon prints.
-        let free = ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
-        let lists = self.job_protocols().into_iter().flat_map(|(.., lists)| lists);
+        let free = ListenAddress::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+        };
+        let lists = self
+            .job_protocols()
+            .into_iter()
+            .flat_map(|(.., lists)| lists);
         for listen in lists.filter(|listen| !listen.is_empty()) {
             *listen = vec![free.clone().into()];
         }
@@ -144,7 +182,10 @@ impl Config {
 
     /// HTTP with its metrics.
     fn configured_http(&self) -> ConfiguredHttp {
-        ConfiguredHttp { http: self.http.clone(), metrics: self.metrics.clone() }
+        ConfiguredHttp {
+            http: self.http.clone(),
+            metrics: self.metrics.clone(),
+        }
     }
 
     /// The server's configuration, with all protocols.
@@ -152,7 +193,10 @@ impl Config {
         let remote = database::remote(&self.postgres, &self.cluster);
         let (protocols, ports): (_, Vec<Arc<dyn OperatorPort>>) =
             (self.protocols(), vec![Arc::new(self.configured_http())]);
-        let (values, defaults) = (windlass_config::values(self), windlass_config::values(&Self::default()));
+        let (values, defaults) = (
+            windlass_config::values(self),
+            windlass_config::values(&Self::default()),
+        );
         let own = self.clone();
         config::Config {
             data_dir: own.data_dir,
@@ -179,9 +223,20 @@ impl Config {
     /// What an import uses.
     #[cfg(feature = "migrate")]
     pub(crate) fn for_import(&self) -> windlass_migrate::Configured {
-        let Self { faktory, gearman, spiderq, zmtp, .. } = self.clone();
+        let Self {
+            faktory,
+            gearman,
+            spiderq,
+            zmtp,
+            ..
+        } = self.clone();
         let spiderq = Spiderq { zmtp, ..spiderq };
-        windlass_migrate::Configured { server: self.for_server(), faktory, gearman, spiderq }
+        windlass_migrate::Configured {
+            server: self.for_server(),
+            faktory,
+            gearman,
+            spiderq,
+        }
     }
 
     /// Reads a file. Checks only its form; [`Config::check`] checks the values.
@@ -230,7 +285,10 @@ impl Config {
         database::check(&self.postgres, &self.cluster)?;
         match config.listeners().next() {
             Some(_) => Ok(()),
-            None => windlass_config::senseless("gearman.listen", "no protocol has an address to listen on"),
+            None => windlass_config::senseless(
+                "gearman.listen",
+                "no protocol has an address to listen on",
+            ),
         }
     }
 }

@@ -34,7 +34,10 @@ pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
 }
 
 fn attempt(call: &Call) -> Result<u8, Error> {
-    let given = call.texts().and_then(|words| parse(&words)).map_err(Error::Usage)?;
+    let given = call
+        .texts()
+        .and_then(|words| parse(&words))
+        .map_err(Error::Usage)?;
     if given.has("h") {
         return Ok(print(&help(&call.argv0)));
     }
@@ -42,13 +45,22 @@ fn attempt(call: &Call) -> Result<u8, Error> {
         return Ok(print(&version()));
     }
     let Plan { config, warnings } = Plan::new(&given, &World::around())?;
-    warnings.iter().for_each(|warning| print_error(&call.argv0, warning));
+    warnings
+        .iter()
+        .for_each(|warning| print_error(&call.argv0, warning));
     logging::init(&config.log).map_err(|error| Error::Failure(error.into()))?;
-    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    warnings
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
     let reread = || Ok(Plan::new(&given, &World::around())?.config.for_server());
-    windlass_daemon::run(&config.for_server(), reread, || Ok(())).map(|()| 0).map_err(Error::Failure)
+    windlass_daemon::run(&config.for_server(), reread, || Ok(()))
+        .map(|()| 0)
+        .map_err(Error::Failure)
 }
 
 fn version() -> String {
-    format!("Faktory {FAKTORY_VERSION} - Windlass {}\n", env!("CARGO_PKG_VERSION"))
+    format!(
+        "Faktory {FAKTORY_VERSION} - Windlass {}\n",
+        env!("CARGO_PKG_VERSION")
+    )
 }

@@ -35,7 +35,10 @@ pub(super) fn option(name: &str) -> Option<&'static Item> {
 /// The treatment of a key in `conf.d`, or of its whole section.
 pub(super) fn key(section: &str, key: &str) -> Option<&'static Item> {
     let whole = |item: &&Item| item.name.trim_matches(['[', ']']) == section;
-    keys().iter().find(|item| item.name == format!("[{section}] {key}")).or_else(|| keys().iter().find(whole))
+    keys()
+        .iter()
+        .find(|item| item.name == format!("[{section}] {key}"))
+        .or_else(|| keys().iter().find(whole))
 }
 
 /// The text of `-h`.
@@ -65,13 +68,24 @@ mod tests {
 
     #[test]
     fn every_row_of_the_chapter_is_a_setting() {
-        assert_eq!(TABLES.iter().map(Vec::len).collect::<Vec<_>>(), [11, 5, 3, 7]);
+        assert_eq!(
+            TABLES.iter().map(Vec::len).collect::<Vec<_>>(),
+            [11, 5, 3, 7]
+        );
         let names = |table: &[Item]| table.iter().map(|item| item.name).next_back();
         assert_eq!(
             TABLES.iter().map(|table| names(table)).collect::<Vec<_>>(),
-            [Some("set"), Some("DD_DOGSTATSD_URL"), Some("conf.d/*.toml"), Some("[throttles]"),]
+            [
+                Some("set"),
+                Some("DD_DOGSTATSD_URL"),
+                Some("conf.d/*.toml"),
+                Some("[throttles]"),
+            ]
         );
-        assert_eq!(option("set").map(|option| (option.dashes, option.argument)), Some(("-", "[key=value]")));
+        assert_eq!(
+            option("set").map(|option| (option.dashes, option.argument)),
+            Some(("-", "[key=value]"))
+        );
     }
 
     #[test]

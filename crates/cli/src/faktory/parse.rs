@@ -12,11 +12,16 @@ pub(super) fn parse(words: &[String]) -> Result<Given, String> {
     let mut given = Given::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-')).unwrap_or_default();
+        let name = word
+            .strip_prefix("--")
+            .or_else(|| word.strip_prefix('-'))
+            .unwrap_or_default();
         if name.is_empty() {
             return Err(format!("unexpected argument: {word}"));
         }
-        let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
+        let (name, value) = name
+            .split_once('=')
+            .map_or((name, None), |(name, value)| (name, Some(value)));
         let option = match (option(name), name) {
             (Some(option), _) => option,
             (None, "help") => option("h").ok_or_else(|| undefined(name))?,
@@ -26,10 +31,14 @@ pub(super) fn parse(words: &[String]) -> Result<Given, String> {
             ("", None | Some("true")) => "",
             ("", Some("false")) => continue,
             ("", Some(value)) => {
-                return Err(format!("invalid boolean value \"{value}\" for -{name}: parse error"));
+                return Err(format!(
+                    "invalid boolean value \"{value}\" for -{name}: parse error"
+                ));
             }
             (_, Some(value)) => value,
-            (_, None) => words.next().ok_or_else(|| format!("flag needs an argument: -{name}"))?,
+            (_, None) => words
+                .next()
+                .ok_or_else(|| format!("flag needs an argument: -{name}"))?,
         };
         given.push(option, value);
     }
@@ -47,7 +56,10 @@ mod tests {
     fn parsed(line: &str) -> Result<String, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let given = parse(&words)?;
-        Ok(given.options().map(|(option, value)| format!("-{}={value} ", option.name)).collect())
+        Ok(given
+            .options()
+            .map(|(option, value)| format!("-{}={value} ", option.name))
+            .collect())
     }
 
     #[test]
@@ -74,7 +86,10 @@ mod tests {
             ("-x", "flag provided but not defined: -x"),
             ("--no-tls", "flag provided but not defined: -no-tls"),
             ("-b", "flag needs an argument: -b"),
-            ("-v=maybe", "invalid boolean value \"maybe\" for -v: parse error"),
+            (
+                "-v=maybe",
+                "invalid boolean value \"maybe\" for -v: parse error",
+            ),
             ("-v more", "unexpected argument: more"),
             ("--", "unexpected argument: --"),
             ("-", "unexpected argument: -"),

@@ -46,9 +46,9 @@ impl Environment {
         match given.text("e").or_else(|| world.variable("FAKTORY_ENV")) {
             None | Some("development") => Ok(Self::Development),
             Some("staging" | "production") => Ok(Self::Serious),
-            Some(other) => {
-                Err(format!("Invalid environment \"{other}\": legal values are development, staging or production"))
-            }
+            Some(other) => Err(format!(
+                "Invalid environment \"{other}\": legal values are development, staging or production"
+            )),
         }
     }
 
@@ -58,7 +58,10 @@ impl Environment {
             Self::Serious => Ok(otherwise.into()),
             Self::Development => match world.variable("HOME") {
                 Some(home) => Ok(Path::new(home).join(".faktory")),
-                None => Err("there is no HOME to find ~/.faktory in: name directories with -c and -d".to_owned()),
+                None => Err(
+                    "there is no HOME to find ~/.faktory in: name directories with -c and -d"
+                        .to_owned(),
+                ),
             },
         }
     }
@@ -69,11 +72,19 @@ impl Plan {
         let environment = Environment::of(given, world).map_err(Error::Usage)?;
         let directory = match given.text("c") {
             Some(directory) => directory.into(),
-            None => environment.home(world, "/etc/faktory").map_err(Error::Usage)?,
+            None => environment
+                .home(world, "/etc/faktory")
+                .map_err(Error::Usage)?,
         };
         let conf = Conf::read(&directory).map_err(Error::Failure)?;
         let settings = settings(given, "d");
-        let told = Told { given, world, environment, directory: &directory, conf: &conf };
+        let told = Told {
+            given,
+            world,
+            environment,
+            directory: &directory,
+            conf: &conf,
+        };
         let last = |config: &mut Config| config.http.password = told.web_password(config);
         let config = resolve(&settings, world, |config| told.apply(config), last)?;
         told.require_password(&config).map_err(Error::Usage)?;
@@ -106,7 +117,9 @@ impl Told<'_> {
         }
         if let Some(level) = self.given.text("l") {
             if !["error", "warn", "info", "debug"].contains(&level) {
-                return Err(format!("invalid value \"{level}\" for -l: error, warn, info or debug expected"));
+                return Err(format!(
+                    "invalid value \"{level}\" for -l: error, warn, info or debug expected"
+                ));
             }
             level.clone_into(&mut config.log.level);
         }
@@ -121,41 +134,59 @@ impl Told<'_> {
         let web_is_ours = config.http != Config::default().http;
         config.serve_only("faktory");
         if !web_is_ours {
-            config.http.listen = self.web(config.http.has_login() || !self.web_password(config).is_empty());
+            config.http.listen =
+                self.web(config.http.has_login() || !self.web_password(config).is_empty());
         }
-        let Some(binding) = self.given.text("b").or(self.conf.binding.as_deref()) else { return Ok(()) };
+        let Some(binding) = self.given.text("b").or(self.conf.binding.as_deref()) else {
+            return Ok(());
+        };
         let parse = |text: &str| {
-            text.parse::<Listen>().map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))
+            text.parse::<Listen>()
+                .map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))
         };
         config.faktory.listen = match binding.strip_prefix(':') {
             None => vec![parse(binding)?],
             Some(port) => {
                 let hosts = self.world.ipv6.everywhere().iter();
-                hosts.map(|host| parse(&address(host, port))).collect::<Result<_, _>>()?
+                hosts
+                    .map(|host| parse(&address(host, port)))
+                    .collect::<Result<_, _>>()?
             }
         };
         Ok(())
     }
 
     fn web_binding(&self) -> &str {
-        self.given.text("w").or(self.conf.web_binding.as_deref()).unwrap_or(WEB_BINDING)
+        self.given
+            .text("w")
+            .or(self.conf.web_binding.as_deref())
+            .unwrap_or(WEB_BINDING)
     }
 
     /// Where HTTP is served: only on this machine, if there is no login.
     fn web(&self, has_login: bool) -> Vec<ListenAddress> {
-        let Some((host, port)) = self.web_binding().rsplit_once(':').filter(|(_, port)| *port != "0") else {
+        let Some((host, port)) = self
+            .web_binding()
+            .rsplit_once(':')
+            .filter(|(_, port)| *port != "0")
+        else {
             return Vec::new();
         };
         let host = host.trim_matches(['[', ']']);
-        let is_everywhere = host.is_empty() || host.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified());
+        let is_everywhere =
+            host.is_empty() || host.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified());
         let hosts: &[&str] = match host {
             "" if has_login => self.world.ipv6.everywhere(),
             _ if has_login || !is_everywhere => &[host],
             "::" if self.world.ipv6 != Ipv6::Off => &["127.0.0.1", "::1"],
             _ => &["127.0.0.1"],
         };
-        let listen = hosts.iter().filter_map(|host| address(host, port).parse().ok());
-        listen.filter(|listen| has_login || Http::is_local(listen)).collect()
+        let listen = hosts
+            .iter()
+            .filter_map(|host| address(host, port).parse().ok());
+        listen
+            .filter(|listen| has_login || Http::is_local(listen))
+            .collect()
     }
 
     /// The pages need the password that Faktory has for them: their own, or that of the protocol. Windlass's own logins
@@ -170,12 +201,18 @@ impl Told<'_> {
     }
 
     fn password(&self, config: &mut Config) {
-        let said = self.world.variable("FAKTORY_PASSWORD").or(self.conf.password.as_deref());
+        let said = self
+            .world
+            .variable("FAKTORY_PASSWORD")
+            .or(self.conf.password.as_deref());
         let faktory = &mut config.faktory;
         let own = !faktory.password.is_empty() || !faktory.password_file.as_os_str().is_empty();
-        let usual = Some(PASSWORD_FILE)
-            .filter(|path| !own && self.environment == Environment::Serious && Path::new(path).exists());
-        let Some(password) = said.or(usual) else { return };
+        let usual = Some(PASSWORD_FILE).filter(|path| {
+            !own && self.environment == Environment::Serious && Path::new(path).exists()
+        });
+        let Some(password) = said.or(usual) else {
+            return;
+        };
         (faktory.password, faktory.password_file) = match password.starts_with('/') {
             true => (Secret::default(), password.into()),
             false => (password.into(), PathBuf::new()),
@@ -184,8 +221,13 @@ impl Told<'_> {
 
     /// Staging and production need a password. A password file without a password is an error of its own.
     fn require_password(&self, config: &Config) -> Result<(), String> {
-        let secret = config.faktory.secret().map_err(|why| format!("faktory.password_file: {why}"))?;
-        let skip = ["1", "true", "yes"].map(Some).contains(&self.world.variable("FAKTORY_SKIP_PASSWORD"));
+        let secret = config
+            .faktory
+            .secret()
+            .map_err(|why| format!("faktory.password_file: {why}"))?;
+        let skip = ["1", "true", "yes"]
+            .map(Some)
+            .contains(&self.world.variable("FAKTORY_SKIP_PASSWORD"));
         match self.environment {
             _ if !secret.is_empty() => Ok(()),
             Environment::Serious if !skip => Err(format!(
@@ -198,7 +240,10 @@ impl Told<'_> {
     }
 
     fn tls(&self, config: &mut Config) {
-        let (certificate, key) = (self.directory.join("public.cert.pem"), self.directory.join("private.key.pem"));
+        let (certificate, key) = (
+            self.directory.join("public.cert.pem"),
+            self.directory.join("private.key.pem"),
+        );
         let tls = &mut config.faktory.tls;
         if !tls.is_on() && certificate.exists() && key.exists() {
             (tls.certificate, tls.key) = (certificate, key);
@@ -208,7 +253,10 @@ impl Told<'_> {
     fn data_dir(&self) -> Result<PathBuf, String> {
         match self.world.state_directory() {
             Some(path) => Ok(path.into()),
-            None => Ok(self.environment.home(self.world, "/var/lib/faktory")?.join("windlass")),
+            None => Ok(self
+                .environment
+                .home(self.world, "/var/lib/faktory")?
+                .join("windlass")),
         }
     }
 
@@ -226,7 +274,12 @@ impl Told<'_> {
                 served.join(" and ")
             )
         });
-        self.given.ignored().chain(variables).chain(web).chain(self.conf.warnings.iter().cloned()).collect()
+        self.given
+            .ignored()
+            .chain(variables)
+            .chain(web)
+            .chain(self.conf.warnings.iter().cloned())
+            .collect()
     }
 }
 
@@ -235,10 +288,18 @@ fn unread_jobs(config: &Config, environment: Environment, world: &World) -> Opti
     if config.data_dir.join(OUR_LOCK).exists() {
         return None;
     }
-    let theirs = environment.home(world, "/var/lib/faktory").ok().map(|home| home.join("db"));
+    let theirs = environment
+        .home(world, "/var/lib/faktory")
+        .ok()
+        .map(|home| home.join("db"));
     let places = theirs.into_iter().chain([config.data_dir.clone()]);
-    let jobs = places.map(|place| place.join(FAKTORYS_JOBS)).find(|file| file.exists())?;
-    Some(format!("the jobs in {} are not read: `windlass import faktory-redis` takes them over", jobs.display()))
+    let jobs = places
+        .map(|place| place.join(FAKTORYS_JOBS))
+        .find(|file| file.exists())?;
+    Some(format!(
+        "the jobs in {} are not read: `windlass import faktory-redis` takes them over",
+        jobs.display()
+    ))
 }
 
 #[cfg(test)]
@@ -253,8 +314,15 @@ mod tests {
 
     fn world(variables: &[(&str, &str)]) -> World {
         let home = [("HOME", "/home/none")];
-        let environment = home.iter().chain(variables).map(|(name, value)| (name.into(), value.into())).collect();
-        World { environment, ipv6: Ipv6::Dual }
+        let environment = home
+            .iter()
+            .chain(variables)
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        World {
+            environment,
+            ipv6: Ipv6::Dual,
+        }
     }
 
     fn plan_in(line: &str, world: &World) -> Result<Plan, Error> {
@@ -277,7 +345,10 @@ mod tests {
     /// The differences between a plan and the plan of an empty command line, one line each.
     fn differences(line: &str, variables: &[(&str, &str)]) -> Vec<String> {
         let nothing = lines(&plan_in("", &world(&[])).unwrap());
-        lines(&plan_in(line, &world(variables)).unwrap()).difference(&nothing).cloned().collect()
+        lines(&plan_in(line, &world(variables)).unwrap())
+            .difference(&nothing)
+            .cloned()
+            .collect()
     }
 
     fn lines(plan: &Plan) -> BTreeSet<String> {
@@ -303,27 +374,50 @@ mod tests {
         for (line, expected) in options {
             assert_eq!(differences(line, &[]), expected, "{line}");
         }
-        for option in crate::faktory::options::options().iter().filter(|option| option.name != "windlass-config") {
-            let given =
-                |(line, _): &(&str, &[&str])| line.split(' ').any(|word| word.strip_prefix('-') == Some(option.name));
+        for option in crate::faktory::options::options()
+            .iter()
+            .filter(|option| option.name != "windlass-config")
+        {
+            let given = |(line, _): &(&str, &[&str])| {
+                line.split(' ')
+                    .any(|word| word.strip_prefix('-') == Some(option.name))
+            };
             assert!(options.iter().any(given), "{}", option.name);
         }
-        let production = ["data_dir = \"/var/lib/faktory/windlass\"", "faktory.password = \"x\""];
+        let production = [
+            "data_dir = \"/var/lib/faktory/windlass\"",
+            "faktory.password = \"x\"",
+        ];
         let variables: [(&str, &str, &[&str]); 4] = [
             ("FAKTORY_PASSWORD", "x", &["faktory.password = \"x\""]),
             ("FAKTORY_SKIP_PASSWORD", "1", &[]),
-            ("FAKTORY2_PREVIEW", "1", &["FAKTORY2_PREVIEW is ignored: nothing here depends on it"]),
-            ("DD_DOGSTATSD_URL", "x", &["DD_DOGSTATSD_URL is ignored: no figures are sent to statsd yet"]),
+            (
+                "FAKTORY2_PREVIEW",
+                "1",
+                &["FAKTORY2_PREVIEW is ignored: nothing here depends on it"],
+            ),
+            (
+                "DD_DOGSTATSD_URL",
+                "x",
+                &["DD_DOGSTATSD_URL is ignored: no figures are sent to statsd yet"],
+            ),
         ];
         for (name, value, expected) in variables {
             assert_eq!(differences("", &[(name, value)]), expected, "{name}");
         }
         for line in ["-e production", "-e staging"] {
-            assert_eq!(differences(line, &[("FAKTORY_PASSWORD", "x")]), production, "{line}");
+            assert_eq!(
+                differences(line, &[("FAKTORY_PASSWORD", "x")]),
+                production,
+                "{line}"
+            );
         }
         let both = [("FAKTORY_PASSWORD", "x"), ("FAKTORY_ENV", "staging")];
         assert_eq!(differences("", &both), production);
-        assert_eq!(differences("-e development", &both), ["faktory.password = \"x\""]);
+        assert_eq!(
+            differences("-e development", &both),
+            ["faktory.password = \"x\""]
+        );
         assert_eq!(super::variables().len(), 5);
     }
 
@@ -331,20 +425,47 @@ mod tests {
     fn it_serves_only_faktory_at_faktorys_address() {
         let listen = |line: &str, variables: &[(&str, &str)]| {
             let config = config(line, variables);
-            config.for_server().listeners().map(|it| format!("{} {}", it.protocol, it.address)).collect::<Vec<_>>()
+            config
+                .for_server()
+                .listeners()
+                .map(|it| format!("{} {}", it.protocol, it.address))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(listen("", &[]), ["faktory localhost:7419", "http localhost:7420"]);
-        let web = |line: &str| listen(line, &[]).into_iter().filter(|it| it.starts_with("http")).collect::<String>();
-        assert_eq!((&*web("-w :7421"), &*web("-w :0"), &*web("-w localhost:0")), ("http 127.0.0.1:7421", "", ""));
-        assert_eq!((&*web("-w [::1]:1"), &*web("-w 192.0.2.1:1")), ("http [::1]:1", ""));
+        assert_eq!(
+            listen("", &[]),
+            ["faktory localhost:7419", "http localhost:7420"]
+        );
+        let web = |line: &str| {
+            listen(line, &[])
+                .into_iter()
+                .filter(|it| it.starts_with("http"))
+                .collect::<String>()
+        };
+        assert_eq!(
+            (&*web("-w :7421"), &*web("-w :0"), &*web("-w localhost:0")),
+            ("http 127.0.0.1:7421", "", "")
+        );
+        assert_eq!(
+            (&*web("-w [::1]:1"), &*web("-w 192.0.2.1:1")),
+            ("http [::1]:1", "")
+        );
         let both = "http 127.0.0.1:1http [::1]:1";
-        assert_eq!((&*web("-w 0.0.0.0:1"), &*web("-w [::]:1")), ("http 127.0.0.1:1", both));
+        assert_eq!(
+            (&*web("-w 0.0.0.0:1"), &*web("-w [::]:1")),
+            ("http 127.0.0.1:1", both)
+        );
         let warned = |line: &str, expected: &str| {
             let warnings = plan_in(line, &world(&[])).unwrap().warnings;
             assert!(warnings[0].starts_with(expected), "{line}: {warnings:?}");
         };
-        warned("-w 192.0.2.1:1", "HTTP is not served at 192.0.2.1:1: without a password");
-        warned("-w :1", "HTTP is not served at :1, but at 127.0.0.1:1: without a password");
+        warned(
+            "-w 192.0.2.1:1",
+            "HTTP is not served at 192.0.2.1:1: without a password",
+        );
+        warned(
+            "-w :1",
+            "HTTP is not served at :1, but at 127.0.0.1:1: without a password",
+        );
         for (given, expected) in [
             ("0.0.0.0:1", "0.0.0.0:1"),
             (":1", "[::]:1"),
@@ -353,30 +474,73 @@ mod tests {
             ("localhost:1", "localhost:1"),
         ] {
             let (line, variables) = (format!("-w {given}"), [("FAKTORY_PASSWORD", "x")]);
-            assert!(listen(&line, &variables).contains(&format!("http {expected}")), "{given}");
-            assert_eq!(plan_in(&line, &world(&variables)).unwrap().warnings, [""; 0], "{given}");
+            assert!(
+                listen(&line, &variables).contains(&format!("http {expected}")),
+                "{given}"
+            );
+            assert_eq!(
+                plan_in(&line, &world(&variables)).unwrap().warnings,
+                [""; 0],
+                "{given}"
+            );
         }
-        assert_eq!(listen("", &[("FAKTORY_PASSWORD", "x")]), ["faktory localhost:7419", "http localhost:7420"]);
-        assert_eq!(listen("-b localhost:1", &[]), ["faktory localhost:1", "http localhost:7420"]);
-        assert_eq!(listen("-b [::1]:1", &[]), ["faktory [::1]:1", "http localhost:7420"]);
-        let ours = [("WINDLASS_GEARMAN_LISTEN", "unix:/g"), ("WINDLASS_FAKTORY_LISTEN", "unix:/f")];
-        assert_eq!(listen("", &ours), ["faktory unix:/f", "gearman unix:/g", "http localhost:7420"]);
-        assert_eq!(listen("-b localhost:1", &ours), ["faktory localhost:1", "gearman unix:/g", "http localhost:7420"]);
+        assert_eq!(
+            listen("", &[("FAKTORY_PASSWORD", "x")]),
+            ["faktory localhost:7419", "http localhost:7420"]
+        );
+        assert_eq!(
+            listen("-b localhost:1", &[]),
+            ["faktory localhost:1", "http localhost:7420"]
+        );
+        assert_eq!(
+            listen("-b [::1]:1", &[]),
+            ["faktory [::1]:1", "http localhost:7420"]
+        );
+        let ours = [
+            ("WINDLASS_GEARMAN_LISTEN", "unix:/g"),
+            ("WINDLASS_FAKTORY_LISTEN", "unix:/f"),
+        ];
+        assert_eq!(
+            listen("", &ours),
+            ["faktory unix:/f", "gearman unix:/g", "http localhost:7420"]
+        );
+        assert_eq!(
+            listen("-b localhost:1", &ours),
+            [
+                "faktory localhost:1",
+                "gearman unix:/g",
+                "http localhost:7420"
+            ]
+        );
     }
 
     #[test]
     fn data_directory() {
-        let data = |line: &str, variables: &[(&str, &str)]| config(line, variables).data_dir.display().to_string();
-        let (state, ours) = (("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"), ("WINDLASS_DATA_DIR", "/c"));
+        let data = |line: &str, variables: &[(&str, &str)]| {
+            config(line, variables).data_dir.display().to_string()
+        };
+        let (state, ours) = (
+            ("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"),
+            ("WINDLASS_DATA_DIR", "/c"),
+        );
         assert_eq!(data("", &[]), "/home/none/.faktory/windlass");
-        assert_eq!(data("-e production", &[("FAKTORY_SKIP_PASSWORD", "yes")]), "/var/lib/faktory/windlass");
+        assert_eq!(
+            data("-e production", &[("FAKTORY_SKIP_PASSWORD", "yes")]),
+            "/var/lib/faktory/windlass"
+        );
         assert_eq!(data("", &[state]), "/var/lib/a");
         assert_eq!(data("", &[state, ours]), "/c");
         assert_eq!(data("-d /d", &[state, ours]), "/d");
-        let nobody = World { environment: Vec::new(), ipv6: Ipv6::Off };
+        let nobody = World {
+            environment: Vec::new(),
+            ipv6: Ipv6::Off,
+        };
         assert!(plan_in("-c /no/such -d /d", &nobody).is_ok());
         for line in ["", "-d /d", "-c /no/such"] {
-            assert!(matches!(plan_in(line, &nobody), Err(Error::Usage(_))), "{line}");
+            assert!(
+                matches!(plan_in(line, &nobody), Err(Error::Usage(_))),
+                "{line}"
+            );
         }
     }
 
@@ -384,7 +548,9 @@ mod tests {
     fn directory(files: &[(&str, &str)]) -> (tempfile::TempDir, String) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("conf.d")).unwrap();
-        files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
+        files
+            .iter()
+            .for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
         let line = format!("-c {}", dir.path().display());
         (dir, line)
     }
@@ -395,10 +561,16 @@ mod tests {
         let (_dir, line) = directory(&[("conf.d/a.toml", text)]);
         let said = |line: &str, variables: &[(&str, &str)]| {
             let config = config(line, variables);
-            (config.faktory.listen[0].address.to_string(), config.faktory.password.expose().to_owned())
+            (
+                config.faktory.listen[0].address.to_string(),
+                config.faktory.password.expose().to_owned(),
+            )
         };
         assert_eq!(said(&line, &[]), ("[::]:1".to_owned(), "conf".to_owned()));
-        let over = said(&format!("{line} -b localhost:2"), &[("FAKTORY_PASSWORD", "variable")]);
+        let over = said(
+            &format!("{line} -b localhost:2"),
+            &[("FAKTORY_PASSWORD", "variable")],
+        );
         assert_eq!(over, ("localhost:2".to_owned(), "variable".to_owned()));
     }
 
@@ -407,15 +579,37 @@ mod tests {
         let (dir, line) = directory(&[("secret", " in a file\n"), ("empty", "\n")]);
         let path = |name: &str| dir.path().join(name).display().to_string();
         let faktory = config(&line, &[("FAKTORY_PASSWORD", &path("secret"))]).faktory;
-        assert_eq!((faktory.secret().unwrap().expose(), faktory.password.expose()), ("in a file", ""));
+        assert_eq!(
+            (
+                faktory.secret().unwrap().expose(),
+                faktory.password.expose()
+            ),
+            ("in a file", "")
+        );
         let ours = [("WINDLASS_FAKTORY_PASSWORD", "ours")];
-        assert_eq!(config(&format!("{line} -e production"), &ours).faktory.password, "ours".into());
-        let over = [("WINDLASS_FAKTORY_PASSWORD", "ours"), ("FAKTORY_PASSWORD", "theirs")];
+        assert_eq!(
+            config(&format!("{line} -e production"), &ours)
+                .faktory
+                .password,
+            "ours".into()
+        );
+        let over = [
+            ("WINDLASS_FAKTORY_PASSWORD", "ours"),
+            ("FAKTORY_PASSWORD", "theirs"),
+        ];
         assert_eq!(config(&line, &over).faktory.password, "theirs".into());
         let table = [
-            ("-e production", "", "staging and production need a password: FAKTORY_PASSWORD, "),
+            (
+                "-e production",
+                "",
+                "staging and production need a password: FAKTORY_PASSWORD, ",
+            ),
             ("-e staging", "", "staging and production need a password"),
-            ("", &path("empty"), &format!("faktory.password_file: {} is empty", path("empty"))),
+            (
+                "",
+                &path("empty"),
+                &format!("faktory.password_file: {} is empty", path("empty")),
+            ),
             ("", &path("nothing"), "faktory.password_file: cannot read"),
         ];
         for (more, password, reason) in table {
@@ -426,13 +620,29 @@ mod tests {
 
     #[test]
     fn http_has_the_password_of_the_pages_or_of_the_protocol() {
-        let password = |line: &str, variables: &[(&str, &str)]| config(line, variables).http.password;
-        assert_eq!((password("", &[]), password("", &[("FAKTORY_PASSWORD", "x")])), ("".into(), "x".into()));
+        let password =
+            |line: &str, variables: &[(&str, &str)]| config(line, variables).http.password;
+        assert_eq!(
+            (
+                password("", &[]),
+                password("", &[("FAKTORY_PASSWORD", "x")])
+            ),
+            ("".into(), "x".into())
+        );
         assert_eq!(password("-set faktory.password=y", &[]), "y".into());
-        let (dir, line) = directory(&[("conf.d/a.toml", "[web]\npassword = \"pages\"\n"), ("secret", "in a file")]);
-        assert_eq!(password(&line, &[("FAKTORY_PASSWORD", "x")]), "pages".into());
+        let (dir, line) = directory(&[
+            ("conf.d/a.toml", "[web]\npassword = \"pages\"\n"),
+            ("secret", "in a file"),
+        ]);
+        assert_eq!(
+            password(&line, &[("FAKTORY_PASSWORD", "x")]),
+            "pages".into()
+        );
         let file = dir.path().join("secret").display().to_string();
-        assert_eq!(password("", &[("FAKTORY_PASSWORD", &file)]), "in a file".into());
+        assert_eq!(
+            password("", &[("FAKTORY_PASSWORD", &file)]),
+            "in a file".into()
+        );
     }
 
     #[test]
@@ -463,11 +673,20 @@ mod tests {
     #[test]
     fn errors_are_one_sentence() {
         let table = [
-            ("-e bogus", "Invalid environment \"bogus\": legal values are development, staging or production"),
-            ("-l loud", "invalid value \"loud\" for -l: error, warn, info or debug expected"),
+            (
+                "-e bogus",
+                "Invalid environment \"bogus\": legal values are development, staging or production",
+            ),
+            (
+                "-l loud",
+                "invalid value \"loud\" for -l: error, warn, info or debug expected",
+            ),
             ("-b 7419", "invalid binding \"7419\": host:port expected"),
             ("-b :port", "invalid binding \":port\": host:port expected"),
-            ("-set limits.jobs=1", "--set limits.jobs=1: unknown key `limits.jobs`"),
+            (
+                "-set limits.jobs=1",
+                "--set limits.jobs=1: unknown key `limits.jobs`",
+            ),
         ];
         for (line, reason) in table {
             let said = refused(line, &[]);

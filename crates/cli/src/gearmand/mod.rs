@@ -39,7 +39,11 @@ pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
 }
 
 fn attempt(call: &Call) -> Result<u8, Error> {
-    let Call { argv0, through_link, .. } = call;
+    let Call {
+        argv0,
+        through_link,
+        ..
+    } = call;
     let words = call.texts().map_err(Error::Usage)?;
     let given = given(&words).map_err(Error::Usage)?;
     if given.has("help") {
@@ -51,9 +55,15 @@ fn attempt(call: &Call) -> Result<u8, Error> {
     let detached = given.has("detached");
     let plan = Plan::new(&given, &World::around())?;
     if !detached {
-        plan.warnings.iter().for_each(|warning| print_error(argv0, warning));
+        plan.warnings
+            .iter()
+            .for_each(|warning| print_error(argv0, warning));
     }
-    let user = plan.user.as_deref().map_or(Ok(None), process::user).map_err(Error::Usage)?;
+    let user = plan
+        .user
+        .as_deref()
+        .map_or(Ok(None), process::user)
+        .map_err(Error::Usage)?;
     if given.has("check-args") {
         return Ok(0);
     }
@@ -72,19 +82,29 @@ fn attempt(call: &Call) -> Result<u8, Error> {
         process::become_user(&user, &plan.config.data_dir).map_err(Error::Usage)?;
     }
     let reread = || Ok(Plan::new(&given, &World::around())?.config);
-    serve(argv0, plan, reread, detached).map(|()| 0).map_err(Error::Failure)
+    serve(argv0, plan, reread, detached)
+        .map(|()| 0)
+        .map_err(Error::Failure)
 }
 
 fn serve(
     argv0: &str,
-    Plan { mut config, pid_file, queue, warnings, .. }: Plan,
+    Plan {
+        mut config,
+        pid_file,
+        queue,
+        warnings,
+        ..
+    }: Plan,
     reread: impl Fn() -> Result<Config, Failure>,
     detached: bool,
 ) -> Result<(), Failure> {
     find_a_log(argv0, &mut config);
     logging::init(&config.log)?;
     // Repeated in the log for readers that see only the log.
-    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    warnings
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
     if let Some(OldQueue { file, table }) = queue {
         take_over(&file, &table, &config)?;
     }
@@ -96,7 +116,8 @@ fn serve(
             *written.borrow_mut() = Some(PidFile::write(&path).map_err(Failure::Runtime)?);
         }
         if detached {
-            process::report_ready().map_err(|why| Failure::Runtime(format!("cannot go into the background: {why}")))?;
+            process::report_ready()
+                .map_err(|why| Failure::Runtime(format!("cannot go into the background: {why}")))?;
         }
         Ok(())
     })
@@ -117,7 +138,10 @@ fn take_over(file: &Path, _table: &str, _config: &Config) -> Result<(), Failure>
         return Ok(());
     }
     let reason = "this program is built without SQLite (feature `sqlite`), and cannot take over the jobs in it";
-    Err(Failure::Source { file: file.to_owned(), reason: reason.to_owned() })
+    Err(Failure::Source {
+        file: file.to_owned(),
+        reason: reason.to_owned(),
+    })
 }
 
 /// Like gearmand, starts without its log file if the file cannot be opened.
@@ -130,7 +154,10 @@ fn find_a_log(argv0: &str, config: &mut Config) {
         Ok(_) => config.log.file = path,
         Err(why) => {
             let path = path.display();
-            print_error(argv0, &format!("Could not open log file \"{path}\", switching to stderr. ({why})"));
+            print_error(
+                argv0,
+                &format!("Could not open log file \"{path}\", switching to stderr. ({why})"),
+            );
         }
     }
 }
@@ -139,7 +166,10 @@ fn find_a_log(argv0: &str, config: &mut Config) {
 fn given(words: &[String]) -> Result<Given, String> {
     let mut given = parse(words, Loose::Refused)?;
     let named = given.text("config-file").map(PathBuf::from);
-    let text = match (&named, fs::read_to_string(named.as_deref().unwrap_or(Path::new(CONFIG_FILE)))) {
+    let text = match (
+        &named,
+        fs::read_to_string(named.as_deref().unwrap_or(Path::new(CONFIG_FILE))),
+    ) {
         (_, Ok(text)) => text,
         (Some(_), Err(_)) => return Err("Could not open configuration file.".to_owned()),
         (None, Err(_)) => return Ok(given),
@@ -151,7 +181,10 @@ fn given(words: &[String]) -> Result<Given, String> {
 
 fn version() -> String {
     let spoken = Config::default().gearman.version;
-    format!("\ngearmand {spoken} - Windlass {}\n", env!("CARGO_PKG_VERSION"))
+    format!(
+        "\ngearmand {spoken} - Windlass {}\n",
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 #[cfg(test)]
@@ -162,11 +195,18 @@ mod tests {
     fn a_file_with_options() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("gearmand.conf");
-        fs::write(&path, "# what we listen on\n--port=4731\n  --verbose INFO\t-R\n").unwrap();
+        fs::write(
+            &path,
+            "# what we listen on\n--port=4731\n  --verbose INFO\t-R\n",
+        )
+        .unwrap();
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let line = format!("--verbose DEBUG --config-file {}", path.display());
         let given_both = given(&words(&line)).unwrap();
-        assert_eq!((given_both.text("port"), given_both.text("verbose")), (Some("4731"), Some("DEBUG")));
+        assert_eq!(
+            (given_both.text("port"), given_both.text("verbose")),
+            (Some("4731"), Some("DEBUG"))
+        );
         assert!(given_both.has("round-robin"));
         let missing = given(&words("--config-file=/no/such/file")).unwrap_err();
         assert_eq!(missing, "Could not open configuration file.");

@@ -12,8 +12,15 @@ static TABLES: LazyLock<Vec<Vec<Item>>> =
     LazyLock::new(|| foreign::tables(include_str!("../../../../docs/replace/gearmand.md")));
 
 /// Marks the process that `--daemon` leaves behind. Internal.
-static DETACHED: Item =
-    Item { usage: "", dashes: "--", name: "detached", short: None, argument: "", fate: Fate::Ours, words: "" };
+static DETACHED: Item = Item {
+    usage: "",
+    dashes: "--",
+    name: "detached",
+    short: None,
+    argument: "",
+    fate: Fate::Ours,
+    words: "",
+};
 
 /// gearmand's options, then those that it does not have.
 pub(super) fn options() -> &'static [Item] {
@@ -22,7 +29,10 @@ pub(super) fn options() -> &'static [Item] {
 
 /// Finds an option by its name.
 pub(super) fn named(long: &str) -> Option<&'static Item> {
-    options().iter().chain([&DETACHED]).find(|option| option.name == long)
+    options()
+        .iter()
+        .chain([&DETACHED])
+        .find(|option| option.name == long)
 }
 
 /// Finds an option by its letter.
@@ -54,7 +64,9 @@ mod tests {
     #[test]
     fn every_row_of_the_chapter_is_an_option() {
         let chapter = include_str!("../../../../docs/replace/gearmand.md");
-        let rows = chapter.lines().filter(|line| line.starts_with("| `-") && line.split(" | ").count() == 3);
+        let rows = chapter
+            .lines()
+            .filter(|line| line.starts_with("| `-") && line.split(" | ").count() == 3);
         assert_eq!((options().len(), rows.count(), TABLES.len()), (54, 54, 1));
         let backlog = named("backlog").unwrap();
         let expected = Item {
@@ -65,7 +77,14 @@ mod tests {
             argument: NUMBER,
             ..DETACHED
         };
-        assert_eq!(*backlog, Item { fate: Fate::Mapped, words: "server.backlog", ..expected });
+        assert_eq!(
+            *backlog,
+            Item {
+                fate: Fate::Mapped,
+                words: "server.backlog",
+                ..expected
+            }
+        );
     }
 
     #[test]
@@ -84,7 +103,13 @@ mod tests {
     fn names_and_letters_are_given_once() {
         for (at, option) in options().iter().enumerate() {
             assert_eq!(named(option.name), options().get(at), "{}", option.name);
-            assert!(option.short.is_none_or(|short| lettered(short) == options().get(at)), "{}", option.name);
+            assert!(
+                option
+                    .short
+                    .is_none_or(|short| lettered(short) == options().get(at)),
+                "{}",
+                option.name
+            );
         }
     }
 }

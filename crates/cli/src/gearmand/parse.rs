@@ -41,20 +41,27 @@ pub(super) fn parse(words: &[String], loose: Loose) -> Result<Given, String> {
 type Words<'a> = std::slice::Iter<'a, String>;
 
 fn long(given: &mut Given, word: &str, text: &str, words: &mut Words<'_>) -> Result<(), String> {
-    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    let (name, value) = text
+        .split_once('=')
+        .map_or((text, None), |(name, value)| (name, Some(value)));
     let option = named(name).ok_or_else(|| unrecognised(word))?;
     match (option.argument, value) {
         ("", None) => push(given, option, ""),
         ("", Some(_)) => Err(format!("option '--{name}' does not take any arguments")),
-        (_, Some("")) => {
-            Err(format!("the argument for option '--{name}' should follow immediately after the equal sign"))
-        }
+        (_, Some("")) => Err(format!(
+            "the argument for option '--{name}' should follow immediately after the equal sign"
+        )),
         (_, Some(value)) => push(given, option, value),
         (_, None) => push_next(given, option, words),
     }
 }
 
-fn letters(given: &mut Given, word: &str, letters: &str, words: &mut Words<'_>) -> Result<(), String> {
+fn letters(
+    given: &mut Given,
+    word: &str,
+    letters: &str,
+    words: &mut Words<'_>,
+) -> Result<(), String> {
     let mut rest = letters.chars();
     while let Some(letter) = rest.next() {
         let option = lettered(letter).ok_or_else(|| unrecognised(word))?;
@@ -68,9 +75,18 @@ fn letters(given: &mut Given, word: &str, letters: &str, words: &mut Words<'_>) 
 }
 
 /// The next argument is the value, even if it looks like an option.
-fn push_next(given: &mut Given, option: &'static Item, words: &mut Words<'_>) -> Result<(), String> {
+fn push_next(
+    given: &mut Given,
+    option: &'static Item,
+    words: &mut Words<'_>,
+) -> Result<(), String> {
     let value = words.next();
-    let value = value.ok_or_else(|| format!("the required argument for option '--{}' is missing", option.name))?;
+    let value = value.ok_or_else(|| {
+        format!(
+            "the required argument for option '--{}' is missing",
+            option.name
+        )
+    })?;
     push(given, option, value)
 }
 
@@ -79,7 +95,10 @@ fn push(given: &mut Given, option: &'static Item, value: &str) -> Result<(), Str
         return Err(invalid(option.name, value));
     }
     if option.name != "set" && given.has(option.name) {
-        return Err(format!("option '--{}' cannot be specified more than once", option.name));
+        return Err(format!(
+            "option '--{}' cannot be specified more than once",
+            option.name
+        ));
     }
     given.push(option, value);
     Ok(())
@@ -87,8 +106,12 @@ fn push(given: &mut Given, option: &'static Item, value: &str) -> Result<(), Str
 
 /// Adds the options of another source, except those already given.
 pub(super) fn fill(given: &mut Given, other: &Given) {
-    let new: Vec<_> = other.options().filter(|(option, _)| !given.has(option.name)).collect();
-    new.into_iter().for_each(|(option, value)| given.push(option, value));
+    let new: Vec<_> = other
+        .options()
+        .filter(|(option, _)| !given.has(option.name))
+        .collect();
+    new.into_iter()
+        .for_each(|(option, value)| given.push(option, value));
 }
 
 /// The value of an option that takes a number.
@@ -112,7 +135,10 @@ mod tests {
     fn parsed(line: &str, loose: Loose) -> Result<String, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let given = parse(&words, loose)?;
-        Ok(given.options().map(|(option, value)| format!("{}={value} ", option.name)).collect())
+        Ok(given
+            .options()
+            .map(|(option, value)| format!("{}={value} ", option.name))
+            .collect())
     }
 
     #[test]
@@ -132,7 +158,11 @@ mod tests {
             ("--", ""),
         ];
         for (line, expected) in table {
-            assert_eq!(parsed(line, Loose::Refused).as_deref(), Ok(expected), "{line}");
+            assert_eq!(
+                parsed(line, Loose::Refused).as_deref(),
+                Ok(expected),
+                "{line}"
+            );
         }
     }
 
@@ -147,30 +177,68 @@ mod tests {
             ("foo", "unrecognised option 'foo'"),
             ("-", "unrecognised option '-'"),
             ("-- --version", "unrecognised option '--version'"),
-            ("--port", "the required argument for option '--port' is missing"),
+            (
+                "--port",
+                "the required argument for option '--port' is missing",
+            ),
             ("-p", "the required argument for option '--port' is missing"),
-            ("--port=", "the argument for option '--port' should follow immediately after the equal sign"),
-            ("--daemon=yes", "option '--daemon' does not take any arguments"),
-            ("--threads=x", "the argument ('x') for option '--threads' is invalid"),
-            ("-R -R", "option '--round-robin' cannot be specified more than once"),
-            ("--port 1 -p 2", "option '--port' cannot be specified more than once"),
+            (
+                "--port=",
+                "the argument for option '--port' should follow immediately after the equal sign",
+            ),
+            (
+                "--daemon=yes",
+                "option '--daemon' does not take any arguments",
+            ),
+            (
+                "--threads=x",
+                "the argument ('x') for option '--threads' is invalid",
+            ),
+            (
+                "-R -R",
+                "option '--round-robin' cannot be specified more than once",
+            ),
+            (
+                "--port 1 -p 2",
+                "option '--port' cannot be specified more than once",
+            ),
         ];
         for (line, expected) in table {
-            assert_eq!(parsed(line, Loose::Refused), Err(expected.to_owned()), "{line}");
+            assert_eq!(
+                parsed(line, Loose::Refused),
+                Err(expected.to_owned()),
+                "{line}"
+            );
         }
     }
 
     #[test]
     fn a_file_may_have_words_that_are_not_options() {
-        assert_eq!(parsed("# a port --port=1 port=2 - \n -R", Loose::Skipped).as_deref(), Ok("port=1 round-robin= "));
-        assert_eq!(parsed("--nonsense", Loose::Skipped), Err("unrecognised option '--nonsense'".to_owned()));
+        assert_eq!(
+            parsed("# a port --port=1 port=2 - \n -R", Loose::Skipped).as_deref(),
+            Ok("port=1 round-robin= ")
+        );
+        assert_eq!(
+            parsed("--nonsense", Loose::Skipped),
+            Err("unrecognised option '--nonsense'".to_owned())
+        );
     }
 
     #[test]
     fn the_command_line_overrides_the_file() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut given = parse(&words("--port 1 -R"), Loose::Refused).unwrap();
-        fill(&mut given, &parse(&words("--port 2 --threads 3"), Loose::Skipped).unwrap());
-        assert_eq!((given.text("port"), number(&given, "threads"), given.has("daemon")), (Some("1"), Some(3), false));
+        fill(
+            &mut given,
+            &parse(&words("--port 2 --threads 3"), Loose::Skipped).unwrap(),
+        );
+        assert_eq!(
+            (
+                given.text("port"),
+                number(&given, "threads"),
+                given.has("daemon")
+            ),
+            (Some("1"), Some(3), false)
+        );
     }
 }

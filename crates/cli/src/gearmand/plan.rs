@@ -48,9 +48,20 @@ impl Plan {
         refuse(given).map_err(Error::Usage)?;
         let settings = settings(given, "data-dir");
         Ok(Self {
-            config: resolve(&settings, world, |config| apply(given, world, config), |_| {})?,
-            pid_file: given.text("pid-file").filter(|path| !path.is_empty()).map(PathBuf::from),
-            user: given.text("user").filter(|user| !user.is_empty()).map(str::to_owned),
+            config: resolve(
+                &settings,
+                world,
+                |config| apply(given, world, config),
+                |_| {},
+            )?,
+            pid_file: given
+                .text("pid-file")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
+            user: given
+                .text("user")
+                .filter(|user| !user.is_empty())
+                .map(str::to_owned),
             daemon: given.has("daemon"),
             coredump: given.has("coredump"),
             queue: queue(given),
@@ -61,13 +72,19 @@ impl Plan {
 
 /// Refuses options that cannot be applied, in a sentence.
 fn refuse(given: &Given) -> Result<(), String> {
-    if let Some((option, value)) = given.options().find(|(option, _)| option.fate == Fate::Refused) {
-        return Err(format!("--{}={value} is refused: {}", option.name, option.words));
+    if let Some((option, value)) = given
+        .options()
+        .find(|(option, _)| option.fate == Fate::Refused)
+    {
+        return Err(format!(
+            "--{}={value} is refused: {}",
+            option.name, option.words
+        ));
     }
     match given.text("queue-type") {
-        Some("libsqlite3") if !given.has("libsqlite3-db") => {
-            Err("Error while initializing the queue: -q libsqlite3 needs --libsqlite3-db".to_owned())
-        }
+        Some("libsqlite3") if !given.has("libsqlite3-db") => Err(
+            "Error while initializing the queue: -q libsqlite3 needs --libsqlite3-db".to_owned(),
+        ),
         None | Some("builtin" | "libsqlite3") => Ok(()),
         Some(other) => Err(format!(
             "--queue-type={other} is refused: jobs are kept in --data-dir, and those in that queue are not read; drain it with \
@@ -77,20 +94,30 @@ fn refuse(given: &Given) -> Result<(), String> {
 }
 
 fn queue(given: &Given) -> Option<OldQueue> {
-    let file = given.text("libsqlite3-db").filter(|_| given.text("queue-type") == Some("libsqlite3"))?;
+    let file = given
+        .text("libsqlite3-db")
+        .filter(|_| given.text("queue-type") == Some("libsqlite3"))?;
     let table = given.text("libsqlite3-table").unwrap_or(TABLE).to_owned();
-    Some(OldQueue { file: file.into(), table })
+    Some(OldQueue {
+        file: file.into(),
+        table,
+    })
 }
 
 fn warnings(given: &Given) -> Vec<String> {
     let mut warnings: Vec<String> = given.ignored().collect();
-    let inert = ["ssl-certificate", "ssl-key"].into_iter().filter(|long| given.has(long) && !given.has("ssl"));
+    let inert = ["ssl-certificate", "ssl-key"]
+        .into_iter()
+        .filter(|long| given.has(long) && !given.has("ssl"));
     warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no --ssl")));
-    let inert = ["libsqlite3-db", "libsqlite3-table"].into_iter().filter(|long| given.has(long));
+    let inert = ["libsqlite3-db", "libsqlite3-table"]
+        .into_iter()
+        .filter(|long| given.has(long));
     let inert = inert.filter(|_| queue(given).is_none());
     warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no -q libsqlite3")));
     let far = number(given, "port").filter(|port| u16::try_from(*port).is_err());
-    warnings.extend(far.map(|port| format!("--port={port} is port {}, as in gearmand", port & 0xffff)));
+    warnings
+        .extend(far.map(|port| format!("--port={port} is port {}, as in gearmand", port & 0xffff)));
     warnings
 }
 
@@ -146,8 +173,10 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
     } else {
         set(given, "job-retries", 0, &mut gearman.job_retries)?;
     }
-    let times =
-        [("keepalive-idle", &mut server.keepalive_idle), ("keepalive-interval", &mut server.keepalive_interval)];
+    let times = [
+        ("keepalive-idle", &mut server.keepalive_idle),
+        ("keepalive-interval", &mut server.keepalive_interval),
+    ];
     for (long, period) in times {
         let mut seconds = 0_u16;
         if number(given, long).is_some_and(|number| number != -1) {
@@ -160,15 +189,23 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
 
 /// Sets a number if it is given, fits its type and is at least `least`.
 fn set<T: TryFrom<i64>>(given: &Given, long: &str, least: i64, to: &mut T) -> Result<(), String> {
-    let Some(number) = number(given, long) else { return Ok(()) };
+    let Some(number) = number(given, long) else {
+        return Ok(());
+    };
     let fits = T::try_from(number).ok().filter(|_| number >= least);
     *to = fits.ok_or_else(|| invalid(long, &number.to_string()))?;
     Ok(())
 }
 
 fn port(given: &Given, world: &World) -> Result<u16, String> {
-    let text = given.text("port").or_else(|| world.variable("GEARMAND_PORT"));
-    let number = text.map_or(Ok(PORT.into()), |text| text.trim().parse::<u32>().map_err(|_| invalid("port", text)));
+    let text = given
+        .text("port")
+        .or_else(|| world.variable("GEARMAND_PORT"));
+    let number = text.map_or(Ok(PORT.into()), |text| {
+        text.trim()
+            .parse::<u32>()
+            .map_err(|_| invalid("port", text))
+    });
     // The system's look-up of a port cuts larger numbers off.
     number.map(|number| (number & 0xffff).try_into().unwrap_or(PORT))
 }
@@ -179,12 +216,19 @@ fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Re
     config.serve_only("gearman");
     let said = given.text("listen").filter(|host| !host.is_empty());
     let configured = config.gearman.listen != Config::default().gearman.listen;
-    let asked = given.has("listen") || given.has("port") || world.variable("GEARMAND_PORT").is_some();
+    let asked =
+        given.has("listen") || given.has("port") || world.variable("GEARMAND_PORT").is_some();
     if configured && !asked {
         return Ok(());
     }
-    let hosts = said.as_ref().map_or_else(|| world.ipv6.everywhere(), std::slice::from_ref);
-    let address = |host: &&str| plan::address(host, port).parse::<Listen>().map_err(|_| invalid("listen", host));
+    let hosts = said
+        .as_ref()
+        .map_or_else(|| world.ipv6.everywhere(), std::slice::from_ref);
+    let address = |host: &&str| {
+        plan::address(host, port)
+            .parse::<Listen>()
+            .map_err(|_| invalid("listen", host))
+    };
     config.gearman.listen = hosts.iter().map(address).collect::<Result<_, _>>()?;
     Ok(())
 }
@@ -204,7 +248,9 @@ fn logging(given: &Given, config: &mut Config) -> Result<(), String> {
         Some("stderr") => config.log.file = PathBuf::new(),
         Some("none") => "off".clone_into(&mut config.log.level),
         Some(path) if !path.is_empty() => config.log.file = path.into(),
-        _ if given.has("daemon") && config.log.file.as_os_str().is_empty() => config.log.file = LOG_FILE.into(),
+        _ if given.has("daemon") && config.log.file.as_os_str().is_empty() => {
+            config.log.file = LOG_FILE.into()
+        }
         _ => {}
     }
     Ok(())
@@ -215,7 +261,10 @@ fn tls(given: &Given, world: &World, config: &mut Config) -> Result<(), String> 
         return Ok(());
     }
     let file = |variable: &str, long: &str| {
-        let path = world.variable(variable).or_else(|| given.text(long)).map(PathBuf::from);
+        let path = world
+            .variable(variable)
+            .or_else(|| given.text(long))
+            .map(PathBuf::from);
         path.ok_or_else(|| format!("--ssl needs --{long}"))
     };
     let tls = &mut config.gearman.tls;
@@ -259,17 +308,31 @@ mod tests {
     /// The differences between a plan and the plan without options, one line each.
     fn differences(line: &str) -> Vec<String> {
         let nothing = lines(&plan("").unwrap());
-        lines(&plan(line).unwrap()).difference(&nothing).cloned().collect()
+        lines(&plan(line).unwrap())
+            .difference(&nothing)
+            .cloned()
+            .collect()
     }
 
     fn lines(plan: &Plan) -> BTreeSet<String> {
-        let Plan { config, pid_file, user, daemon, coredump, queue, warnings } = plan;
+        let Plan {
+            config,
+            pid_file,
+            user,
+            daemon,
+            coredump,
+            queue,
+            warnings,
+        } = plan;
         let rest = format!(
             "pid file {pid_file:?}\nuser {user:?}\ndaemon {daemon}\ncoredump {coredump}\nqueue {:?}",
             queue.as_ref().map(|OldQueue { file, table }| (file, table))
         );
-        let mut lines: BTreeSet<String> =
-            rest.lines().chain(warnings.iter().map(String::as_str)).map(str::to_owned).collect();
+        let mut lines: BTreeSet<String> = rest
+            .lines()
+            .chain(warnings.iter().map(String::as_str))
+            .map(str::to_owned)
+            .collect();
         lines.extend(plan::keys(config));
         lines
     }
@@ -282,10 +345,17 @@ mod tests {
         let table = [
             (String::new(), OnTimeout::Requeue),
             ("--set gearman.on_timeout=fail".to_owned(), OnTimeout::Fail),
-            (format!("--windlass-config {}", file.display()), OnTimeout::Fail),
+            (
+                format!("--windlass-config {}", file.display()),
+                OnTimeout::Fail,
+            ),
         ];
         for (line, expected) in table {
-            assert_eq!(plan(&line).unwrap().config.gearman.on_timeout, expected, "{line}");
+            assert_eq!(
+                plan(&line).unwrap().config.gearman.on_timeout,
+                expected,
+                "{line}"
+            );
         }
     }
 
@@ -294,26 +364,58 @@ mod tests {
     fn every_option() {
         let other = "only other queue types need it; jobs are kept in --data-dir";
         let ignored = |long: &str, why: &str| vec![format!("--{long} is ignored: {why}")];
-        let is = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let is = |lines: &[&str]| {
+            lines
+                .iter()
+                .map(|line| (*line).to_owned())
+                .collect::<Vec<_>>()
+        };
         let sqlite = "there is no -q libsqlite3";
         let http = "gearmand's HTTP is not spoken; let its clients speak Gearman, or keep a gearmand for them";
         let ca = "as in gearmand, clients need no certificate; --set gearman.tls.client_ca=FILE requires one from all clients";
         let cases: Vec<(&str, Vec<String>)> = vec![
             ("--backlog=64", is(&["server.backlog = 64"])),
             ("--backlog=0", is(&["server.backlog = 1"])),
-            ("--daemon", is(&["daemon true", "log.file = \"/var/log/gearmand.log\""])),
+            (
+                "--daemon",
+                is(&["daemon true", "log.file = \"/var/log/gearmand.log\""]),
+            ),
             ("--exceptions", is(&["gearman.exceptions = true"])),
-            ("--file-descriptors=500", is(&["server.connections_max = 500"])),
+            (
+                "--file-descriptors=500",
+                is(&["server.connections_max = 500"]),
+            ),
             ("--help", vec![]),
             ("--job-retries=3", is(&["gearman.job_retries = 3"])),
-            ("--job-retries=0", is(&["limits.loss_pause = \"0s\"", "limits.losses_max = 0"])),
-            ("--job-retries=-1", is(&["limits.loss_pause = \"0s\"", "limits.losses_max = 0"])),
-            ("--job-retries=-5", is(&["limits.loss_pause = \"0s\"", "limits.losses_max = 0"])),
-            ("--job-handle-prefix=H:lap", is(&["gearman.handle_prefix = \"H:lap\""])),
-            ("--hashtable-buckets=991", ignored("hashtable-buckets", "tables grow by themselves")),
+            (
+                "--job-retries=0",
+                is(&["limits.loss_pause = \"0s\"", "limits.losses_max = 0"]),
+            ),
+            (
+                "--job-retries=-1",
+                is(&["limits.loss_pause = \"0s\"", "limits.losses_max = 0"]),
+            ),
+            (
+                "--job-retries=-5",
+                is(&["limits.loss_pause = \"0s\"", "limits.losses_max = 0"]),
+            ),
+            (
+                "--job-handle-prefix=H:lap",
+                is(&["gearman.handle_prefix = \"H:lap\""]),
+            ),
+            (
+                "--hashtable-buckets=991",
+                ignored("hashtable-buckets", "tables grow by themselves"),
+            ),
             ("--keepalive", vec![]),
-            ("--keepalive-idle=30", is(&["server.keepalive_idle = \"30s\""])),
-            ("--keepalive-interval=7", is(&["server.keepalive_interval = \"7s\""])),
+            (
+                "--keepalive-idle=30",
+                is(&["server.keepalive_idle = \"30s\""]),
+            ),
+            (
+                "--keepalive-interval=7",
+                is(&["server.keepalive_interval = \"7s\""]),
+            ),
             ("--keepalive-count=3", is(&["server.keepalive_count = 3"])),
             ("--log-file=/var/log/x", is(&["log.file = \"/var/log/x\""])),
             ("--listen=::1", is(&["gearman.listen = [\"[::1]:4730\"]"])),
@@ -335,10 +437,19 @@ mod tests {
             ("--version", vec![]),
             (
                 "--worker-wakeup=1",
-                ignored("worker-wakeup", "the daemon always wakes as many sleeping workers as there are jobs"),
+                ignored(
+                    "worker-wakeup",
+                    "the daemon always wakes as many sleeping workers as there are jobs",
+                ),
             ),
             ("--http-port=8080", ignored("http-port", http)),
-            ("--port=4731", is(&["data_dir = \"/var/lib/windlass-4731\"", "gearman.listen = [\"0.0.0.0:4731\"]"])),
+            (
+                "--port=4731",
+                is(&[
+                    "data_dir = \"/var/lib/windlass-4731\"",
+                    "gearman.listen = [\"0.0.0.0:4731\"]",
+                ]),
+            ),
             (
                 "--port=70000",
                 is(&[
@@ -348,18 +459,36 @@ mod tests {
                 ]),
             ),
             ("--ssl-ca-file=c", ignored("ssl-ca-file", ca)),
-            ("--ssl-certificate=c", ignored("ssl-certificate", "there is no --ssl")),
+            (
+                "--ssl-certificate=c",
+                ignored("ssl-certificate", "there is no --ssl"),
+            ),
             ("--ssl-key=k", ignored("ssl-key", "there is no --ssl")),
-            ("--libmemcached-servers=x", ignored("libmemcached-servers", other)),
-            ("--libmemcached-prefix=x", ignored("libmemcached-prefix", other)),
+            (
+                "--libmemcached-servers=x",
+                ignored("libmemcached-servers", other),
+            ),
+            (
+                "--libmemcached-prefix=x",
+                ignored("libmemcached-prefix", other),
+            ),
             ("--libsqlite3-db=x", ignored("libsqlite3-db", sqlite)),
             (
                 "--store-queue-on-shutdown",
-                ignored("store-queue-on-shutdown", "every background job is written to disk immediately"),
+                ignored(
+                    "store-queue-on-shutdown",
+                    "every background job is written to disk immediately",
+                ),
             ),
             ("--libsqlite3-table=x", ignored("libsqlite3-table", sqlite)),
-            ("-q libsqlite3 --libsqlite3-db=x", is(&["queue Some((\"x\", \"gearman_queue\"))"])),
-            ("-q libsqlite3 --libsqlite3-db=x --libsqlite3-table=y", is(&["queue Some((\"x\", \"y\"))"])),
+            (
+                "-q libsqlite3 --libsqlite3-db=x",
+                is(&["queue Some((\"x\", \"gearman_queue\"))"]),
+            ),
+            (
+                "-q libsqlite3 --libsqlite3-db=x --libsqlite3-table=y",
+                is(&["queue Some((\"x\", \"y\"))"]),
+            ),
             ("--libpq-conninfo=x", ignored("libpq-conninfo", other)),
             ("--libpq-table=x", ignored("libpq-table", other)),
             ("--redis-server=x", ignored("redis-server", other)),
@@ -384,7 +513,9 @@ mod tests {
         let elsewhere = ["--protocol", "--ssl", "--windlass-config"];
         for option in options() {
             let word = format!("--{}", option.name);
-            let here = cases.iter().any(|(line, _)| line.split(['=', ' ']).next() == Some(word.as_str()));
+            let here = cases
+                .iter()
+                .any(|(line, _)| line.split(['=', ' ']).next() == Some(word.as_str()));
             assert!(here != elsewhere.contains(&word.as_str()), "{word}");
         }
     }
@@ -399,21 +530,48 @@ mod tests {
     #[test]
     fn errors_are_one_sentence() {
         let table = [
-            ("--protocol=http", "--protocol=http is refused: gearmand's HTTP is not spoken"),
+            (
+                "--protocol=http",
+                "--protocol=http is refused: gearmand's HTTP is not spoken",
+            ),
             ("-r gear", "--protocol=gear is refused: "),
             (
                 "-q MySQL",
                 "--queue-type=MySQL is refused: jobs are kept in --data-dir, and those in that queue are not read",
             ),
             ("--verbose=LOUD", "Invalid value for --verbose supplied"),
-            ("--port=abc", "the argument ('abc') for option '--port' is invalid"),
-            ("--port=-1", "the argument ('-1') for option '--port' is invalid"),
-            ("-q libsqlite3", "Error while initializing the queue: -q libsqlite3 needs --libsqlite3-db"),
-            ("--listen=a/b", "the argument ('a/b') for option '--listen' is invalid"),
-            ("--backlog=-1", "the argument ('-1') for option '--backlog' is invalid"),
-            ("--hashtable-buckets=0", "the argument ('0') for option '--hashtable-buckets' is invalid"),
-            ("-f -1", "the argument ('-1') for option '--file-descriptors' is invalid"),
-            ("--keepalive-idle=-2", "the argument ('-2') for option '--keepalive-idle' is invalid"),
+            (
+                "--port=abc",
+                "the argument ('abc') for option '--port' is invalid",
+            ),
+            (
+                "--port=-1",
+                "the argument ('-1') for option '--port' is invalid",
+            ),
+            (
+                "-q libsqlite3",
+                "Error while initializing the queue: -q libsqlite3 needs --libsqlite3-db",
+            ),
+            (
+                "--listen=a/b",
+                "the argument ('a/b') for option '--listen' is invalid",
+            ),
+            (
+                "--backlog=-1",
+                "the argument ('-1') for option '--backlog' is invalid",
+            ),
+            (
+                "--hashtable-buckets=0",
+                "the argument ('0') for option '--hashtable-buckets' is invalid",
+            ),
+            (
+                "-f -1",
+                "the argument ('-1') for option '--file-descriptors' is invalid",
+            ),
+            (
+                "--keepalive-idle=-2",
+                "the argument ('-2') for option '--keepalive-idle' is invalid",
+            ),
             ("--ssl", "--ssl needs --ssl-certificate"),
             ("--ssl --ssl-certificate=c", "--ssl needs --ssl-key"),
         ];
@@ -423,14 +581,22 @@ mod tests {
         }
         let prefix = ["--job-handle-prefix=a b".to_owned()];
         let spaced = Plan::new(&parse(&prefix, Loose::Refused).unwrap(), &World::default());
-        assert!(matches!(spaced, Err(Error::Usage(said)) if said.contains("('a b') for option '--job-handle-prefix'")));
+        assert!(
+            matches!(spaced, Err(Error::Usage(said)) if said.contains("('a b') for option '--job-handle-prefix'"))
+        );
         let said = |line: &str| match plan(line) {
             Err(Error::Failure(failure)) => failure.to_string(),
             other => panic!("{line}: {other:?}"),
         };
-        assert!(said("--keepalive-idle=40000").starts_with("server.keepalive_idle: must be whole seconds"));
+        assert!(
+            said("--keepalive-idle=40000")
+                .starts_with("server.keepalive_idle: must be whole seconds")
+        );
         assert!(said("--set limits.jobs=1").contains("unknown key `limits.jobs`"));
-        assert!(said("--ssl --ssl-certificate=/no --ssl-key=/no").starts_with("gearman.tls.certificate: "));
+        assert!(
+            said("--ssl --ssl-certificate=/no --ssl-key=/no")
+                .starts_with("gearman.tls.certificate: ")
+        );
     }
 
     #[test]
@@ -438,13 +604,24 @@ mod tests {
         let line = "--keepalive-idle=-1 --keepalive-interval=-1 --keepalive-count=-1 --threads=-1 -f 0 --port 4730";
         assert_eq!(differences(line), Vec::<String>::new());
         assert_eq!(differences("--log-file=stderr --daemon"), ["daemon true"]);
-        assert_eq!(differences("--log-file=none --daemon"), ["daemon true", "log.level = \"off\""]);
+        assert_eq!(
+            differences("--log-file=none --daemon"),
+            ["daemon true", "log.level = \"off\""]
+        );
     }
 
     fn listen(line: &str, ipv6: Ipv6, variables: &[(&str, &str)]) -> Vec<String> {
-        let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let environment = variables
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
         let plan = plan_in(line, &World { environment, ipv6 }).unwrap();
-        plan.config.gearman.listen.iter().map(|it| it.address.to_string()).collect()
+        plan.config
+            .gearman
+            .listen
+            .iter()
+            .map(|it| it.address.to_string())
+            .collect()
     }
 
     #[test]
@@ -454,8 +631,14 @@ mod tests {
         assert_eq!(listen("-p 1", Ipv6::Only, &[]), ["0.0.0.0:1", "[::]:1"]);
         assert_eq!(listen("-L localhost", Ipv6::Dual, &[]), ["localhost:4730"]);
         assert_eq!(listen("-L ::1 -p 7", Ipv6::Dual, &[]), ["[::1]:7"]);
-        assert_eq!(listen("-L ::1", Ipv6::Dual, &[("GEARMAND_PORT", "5")]), ["[::1]:5"]);
-        assert_eq!(listen("-L ::1 -p 7", Ipv6::Dual, &[("GEARMAND_PORT", "5")]), ["[::1]:7"]);
+        assert_eq!(
+            listen("-L ::1", Ipv6::Dual, &[("GEARMAND_PORT", "5")]),
+            ["[::1]:5"]
+        );
+        assert_eq!(
+            listen("-L ::1 -p 7", Ipv6::Dual, &[("GEARMAND_PORT", "5")]),
+            ["[::1]:7"]
+        );
         let ours = [("WINDLASS_GEARMAN_LISTEN", "unix:/run/g")];
         assert_eq!(listen("", Ipv6::Dual, &ours), ["unix:/run/g"]);
         assert_eq!(listen("-p 4730", Ipv6::Off, &ours), ["0.0.0.0:4730"]);
@@ -464,10 +647,27 @@ mod tests {
     #[test]
     fn data_directory() {
         let data = |line: &str, variables: &[(&str, &str)]| {
-            let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
-            plan_in(line, &World { environment, ipv6: Ipv6::Off }).unwrap().config.data_dir.display().to_string()
+            let environment = variables
+                .iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect();
+            plan_in(
+                line,
+                &World {
+                    environment,
+                    ipv6: Ipv6::Off,
+                },
+            )
+            .unwrap()
+            .config
+            .data_dir
+            .display()
+            .to_string()
         };
-        let (state, ours) = (("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"), ("WINDLASS_DATA_DIR", "/c"));
+        let (state, ours) = (
+            ("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"),
+            ("WINDLASS_DATA_DIR", "/c"),
+        );
         assert_eq!(data("", &[]), "/var/lib/windlass");
         assert_eq!(data("-p 4731", &[]), "/var/lib/windlass-4731");
         assert_eq!(data("-p 4731", &[state]), "/var/lib/a");
@@ -482,19 +682,49 @@ mod tests {
         let (certificate, key) = (dir.path().join("c.pem"), dir.path().join("k.pem"));
         std::fs::write(&certificate, made.cert.pem()).unwrap();
         std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        let line = format!("--ssl --ssl-certificate={} --ssl-key=/no/such/key", certificate.display());
+        let line = format!(
+            "--ssl --ssl-certificate={} --ssl-key=/no/such/key",
+            certificate.display()
+        );
         let environment = vec![("GEARMAND_SERVER_KEY".into(), key.clone().into())];
-        let tls = plan_in(&line, &World { environment, ipv6: Ipv6::Off }).unwrap().config.gearman.tls;
-        assert_eq!((tls.certificate, tls.key, tls.client_ca), (certificate, key, PathBuf::new()));
+        let tls = plan_in(
+            &line,
+            &World {
+                environment,
+                ipv6: Ipv6::Off,
+            },
+        )
+        .unwrap()
+        .config
+        .gearman
+        .tls;
+        assert_eq!(
+            (tls.certificate, tls.key, tls.client_ca),
+            (certificate, key, PathBuf::new())
+        );
     }
 
     #[test]
     fn windlass_options_override_gearmands() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("windlass.toml");
-        std::fs::write(&file, "[server]\nthreads = 5\nbacklog = 5\n[limits]\npage_max = 5\n").unwrap();
-        let line = format!("--windlass-config {} --threads 6 --backlog 6 --set server.backlog=7", file.display());
+        std::fs::write(
+            &file,
+            "[server]\nthreads = 5\nbacklog = 5\n[limits]\npage_max = 5\n",
+        )
+        .unwrap();
+        let line = format!(
+            "--windlass-config {} --threads 6 --backlog 6 --set server.backlog=7",
+            file.display()
+        );
         let config = plan(&line).unwrap().config;
-        assert_eq!((config.limits.page_max, config.server.threads, config.server.backlog), (5, 6, 7));
+        assert_eq!(
+            (
+                config.limits.page_max,
+                config.server.threads,
+                config.server.backlog
+            ),
+            (5, 6, 7)
+        );
     }
 }

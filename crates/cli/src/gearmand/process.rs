@@ -18,7 +18,8 @@ const READY: &[u8] = b"ready";
 
 /// Looks up a user and checks that this process can become that user. `None`: no change is needed.
 pub(super) fn user(name: &str) -> Result<Option<User>, String> {
-    let user = User::from_name(name).map_err(|why| format!("--user={name}: cannot be looked up: {why}"))?;
+    let user = User::from_name(name)
+        .map_err(|why| format!("--user={name}: cannot be looked up: {why}"))?;
     let user = user.ok_or_else(|| format!("Could not find user : {name}"))?;
     match Uid::effective() {
         own if own == user.uid => Ok(None),
@@ -57,14 +58,23 @@ pub(super) fn become_user(user: &User, data_dir: &Path) -> Result<(), String> {
 pub(super) fn detach(argv0: &str, words: &[String], through_link: bool) -> io::Result<u8> {
     // Under the same name, if possible: the system knows processes by name.
     let named = Path::new(argv0);
-    let program = if through_link && argv0.contains('/') { named.to_owned() } else { std::env::current_exe()? };
+    let program = if through_link && argv0.contains('/') {
+        named.to_owned()
+    } else {
+        std::env::current_exe()?
+    };
     let mut command = Command::new(program);
     if through_link {
         command.arg0(argv0);
     } else {
         command.arg("gearmand");
     }
-    let mut child = command.arg("--detached").args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut child = command
+        .arg("--detached")
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut said = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
         stdout.read_to_end(&mut said)?;
@@ -72,13 +82,18 @@ pub(super) fn detach(argv0: &str, words: &[String], through_link: bool) -> io::R
     if said == READY {
         return Ok(0);
     }
-    let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    let code = child
+        .wait()?
+        .code()
+        .and_then(|code| u8::try_from(code).ok());
     Ok(code.filter(|code| *code != 0).unwrap_or(1))
 }
 
 /// Called in the detached process: leaves the terminal.
 pub(super) fn leave_terminal() -> Result<(), String> {
-    rustix::process::setsid().map(drop).map_err(|why| format!("--daemon: {why}"))
+    rustix::process::setsid()
+        .map(drop)
+        .map_err(|why| format!("--daemon: {why}"))
 }
 
 /// Notifies the waiting parent that this process serves, and closes the files it shares with the parent.
@@ -99,8 +114,19 @@ pub(super) fn report_ready() -> io::Result<()> {
 /// Raises the limit on core files to the maximum permitted.
 pub(super) fn allow_core() -> Result<(), String> {
     let limit = getrlimit(Resource::Core);
-    let highest = if Uid::effective().is_root() { None } else { limit.maximum };
-    setrlimit(Resource::Core, Rlimit { current: highest, maximum: highest }).map_err(|why| format!("--coredump: {why}"))
+    let highest = if Uid::effective().is_root() {
+        None
+    } else {
+        limit.maximum
+    };
+    setrlimit(
+        Resource::Core,
+        Rlimit {
+            current: highest,
+            maximum: highest,
+        },
+    )
+    .map_err(|why| format!("--coredump: {why}"))
 }
 
 // ---- the pid file -----------------------------------------------------------------------------------------------------
@@ -120,7 +146,8 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         // Another process may have written its own id by now.
-        let ours = fs::read_to_string(&self.0).is_ok_and(|text| text.trim() == std::process::id().to_string());
+        let ours = fs::read_to_string(&self.0)
+            .is_ok_and(|text| text.trim() == std::process::id().to_string());
         if ours {
             let _ = fs::remove_file(&self.0);
         }
@@ -136,19 +163,29 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pid");
         let file = PidFile::write(&path).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            format!("{}\n", std::process::id())
+        );
         drop(file);
         assert!(!path.exists());
         let file = PidFile::write(&path).unwrap();
         fs::write(&path, "1\n").unwrap();
         drop(file);
         assert!(path.exists());
-        assert!(PidFile::write(&dir.path().join("no/pid")).unwrap_err().starts_with("cannot write the pid file "));
+        assert!(
+            PidFile::write(&dir.path().join("no/pid"))
+                .unwrap_err()
+                .starts_with("cannot write the pid file ")
+        );
     }
 
     #[test]
     fn users() {
-        assert_eq!(user("no such user").unwrap_err(), "Could not find user : no such user");
+        assert_eq!(
+            user("no such user").unwrap_err(),
+            "Could not find user : no such user"
+        );
         let own = User::from_uid(Uid::effective()).unwrap().unwrap();
         assert!(user(&own.name).unwrap().is_none());
     }

@@ -29,7 +29,10 @@ pub(super) const ROOM_BYTES: u64 = 256 << 10;
 pub(super) const ITEM_BYTES: usize = 128;
 
 /// What the ledger may hold, of all clients and of one.
-pub(super) const LEDGER: Bounds = Bounds { bytes_max: 64 << 20, client_bytes_max: 4 << 20 };
+pub(super) const LEDGER: Bounds = Bounds {
+    bytes_max: 64 << 20,
+    client_bytes_max: 4 << 20,
+};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -146,12 +149,17 @@ impl State {
     ) -> Visited {
         while let Some(item) = items.front() {
             let bytes = ITEM_BYTES + body_bytes(item);
-            let Some(member) = self.clients.get_mut(&client) else { break };
+            let Some(member) = self.clients.get_mut(&client) else {
+                break;
+            };
             if matches!(self.link, LinkState::Lost | LinkState::Ours) {
                 member.mailbox.evict(Reason::ClosedByServer);
                 return Visited::UntilRung;
             }
-            if self.link == LinkState::Sought || self.under_way_bytes >= UNDER_WAY_MAX || member.is_full() {
+            if self.link == LinkState::Sought
+                || self.under_way_bytes >= UNDER_WAY_MAX
+                || member.is_full()
+            {
                 if !std::mem::replace(&mut member.is_blocked, true) {
                     self.blocked.push(client);
                 }
@@ -166,15 +174,27 @@ impl State {
         Visited::All
     }
 
-    pub(super) fn send(&mut self, client: ClientId, item: Item, size: usize, published: &mut Vec<Published>) {
-        let Some(member) = self.clients.get_mut(&client) else { return };
+    pub(super) fn send(
+        &mut self,
+        client: ClientId,
+        item: Item,
+        size: usize,
+        published: &mut Vec<Published>,
+    ) {
+        let Some(member) = self.clients.get_mut(&client) else {
+            return;
+        };
         match item {
             Item::Command(tag, mut command) => {
                 member.sent(size, &mut self.under_way_bytes);
                 if let Some(number) = self.at_leader(client) {
                     self.ledger.prove(number, &mut command);
                 }
-                self.ask_for(client, |client| ToLeader::Command { client, tag, command });
+                self.ask_for(client, |client| ToLeader::Command {
+                    client,
+                    tag,
+                    command,
+                });
             }
             Item::Forbidden(tag) => {
                 member.sent(size, &mut self.under_way_bytes);
@@ -192,7 +212,10 @@ impl State {
                 self.ask_for(client, |client| ToLeader::OwnBytes { client, count: 1 });
             }
             Item::Publish(to, bytes) => {
-                let to = to.iter().filter_map(|to| self.clients.get(to)).map(|to| Arc::clone(&to.mailbox));
+                let to = to
+                    .iter()
+                    .filter_map(|to| self.clients.get(to))
+                    .map(|to| Arc::clone(&to.mailbox));
                 published.push((bytes, to.collect()));
             }
         }
@@ -201,7 +224,9 @@ impl State {
     /// Adds an item about a client, under the client's number at the leader. Without a way to the leader only the ledger
     /// learns of it: the next leader gets what the ledger has, and may know this daemon under another number.
     pub(super) fn ask_for(&mut self, client: ClientId, item: impl FnOnce(ClientId) -> ToLeader) {
-        let Some(number) = self.at_leader(client) else { return };
+        let Some(number) = self.at_leader(client) else {
+            return;
+        };
         let item = item(number);
         // A question of the daemon's own is not asked again.
         if client.0 < OURSELVES {
@@ -216,7 +241,11 @@ impl State {
     /// closed.
     pub(super) fn claims(&mut self, reached: Option<u64>) -> Vec<ToLeader> {
         let claims = self.ledger.claims(reached);
-        let known: HashSet<ClientId> = self.ledger.clients().map(|client| self.own(client)).collect();
+        let known: HashSet<ClientId> = self
+            .ledger
+            .clients()
+            .map(|client| self.own(client))
+            .collect();
         for (client, member) in &self.clients {
             if member.has_spoken && !known.contains(client) {
                 member.mailbox.evict(Reason::ClosedByServer);
@@ -227,7 +256,10 @@ impl State {
 
     /// A command that was asked before is on its way to another leader.
     pub(super) fn note_sent_again(&mut self, item: &ToLeader) {
-        let client = item.client().map(|client| self.own(client)).filter(|_| item.is_counted());
+        let client = item
+            .client()
+            .map(|client| self.own(client))
+            .filter(|_| item.is_counted());
         if let Some(member) = client.and_then(|client| self.clients.get_mut(&client)) {
             member.sent(0, &mut self.under_way_bytes);
         }
@@ -236,7 +268,9 @@ impl State {
     /// The numbers of commits begin anew.
     pub(super) fn begin_epoch(&mut self, reached: u64) {
         self.waiting.clear();
-        self.clients.values().for_each(|member| member.mailbox.begin_epoch(reached));
+        self.clients
+            .values()
+            .for_each(|member| member.mailbox.begin_epoch(reached));
     }
 
     /// Nothing more comes for what is on its way. Bytes that had a place among the replies are next.
@@ -254,12 +288,16 @@ impl State {
     }
 
     pub(super) fn open(&mut self, client: ClientId) {
-        self.ask_for(client, |client| ToLeader::Open { client, room: ROOM_BYTES });
+        self.ask_for(client, |client| ToLeader::Open {
+            client,
+            room: ROOM_BYTES,
+        });
     }
 
     /// The leader's number of a client.
     pub(super) fn at_leader(&self, client: ClientId) -> Option<ClientId> {
-        self.number.map(|number| ClientId(number.first_client().0 | client.0))
+        self.number
+            .map(|number| ClientId(number.first_client().0 | client.0))
     }
 
     /// This daemon's number of a client.
@@ -269,7 +307,9 @@ impl State {
 
     /// The leader has done some of a client's commands.
     pub(super) fn applied(&mut self, client: ClientId, count: u32) {
-        let Some(member) = self.clients.get_mut(&client) else { return };
+        let Some(member) = self.clients.get_mut(&client) else {
+            return;
+        };
         let done = member.under_way.len().min(count as usize);
         let bytes: usize = member.under_way.drain(..done).sum();
         member.under_way_bytes -= bytes;
@@ -296,8 +336,13 @@ impl State {
 
     /// The reply to a question of the daemon's own.
     pub(super) fn note_reply(&mut self, client: ClientId, event: Event) {
-        if let (Event::Reply(ASKED, reply), Some(place)) = (event, self.questions.get_mut(&client)) {
-            *place = Some(if let Reply::Refused(why) = reply { Err(why) } else { Ok(reply) });
+        if let (Event::Reply(ASKED, reply), Some(place)) = (event, self.questions.get_mut(&client))
+        {
+            *place = Some(if let Reply::Refused(why) = reply {
+                Err(why)
+            } else {
+                Ok(reply)
+            });
         }
     }
 

@@ -56,7 +56,12 @@ pub(super) fn there(client: u64) -> ClientId {
 
 pub(super) fn visit(edge: &Edge, client: u64, items: &mut VecDeque<Item>) -> Visited {
     let mut visited = Visited::All;
-    let batch = Batch { client: ClientId(client), items, room: usize::MAX, visited: &mut visited };
+    let batch = Batch {
+        client: ClientId(client),
+        items,
+        room: usize::MAX,
+        visited: &mut visited,
+    };
     edge.visit(&clock::read(), &mut std::iter::once(batch));
     visited
 }
@@ -79,7 +84,9 @@ pub(super) fn to_leader(edge: &Edge) -> Vec<ToLeader> {
 }
 
 fn is_notified(edge: &Edge) -> bool {
-    pin!(edge.to_send.notified()).poll(&mut std::task::Context::from_waker(Waker::noop())).is_ready()
+    pin!(edge.to_send.notified())
+        .poll(&mut std::task::Context::from_waker(Waker::noop()))
+        .is_ready()
 }
 
 pub(super) fn mail(edge: &Edge, mailbox: &Mailbox) -> usize {
@@ -89,7 +96,11 @@ pub(super) fn mail(edge: &Edge, mailbox: &Mailbox) -> usize {
 }
 
 pub(super) fn done(client: u64, gate: u64) -> ToEdge {
-    ToEdge::Event { client: there(client), gate, event: Event::Reply(Tag(1), Reply::Done) }
+    ToEdge::Event {
+        client: there(client),
+        gate,
+        event: Event::Reply(Tag(1), Reply::Done),
+    }
 }
 
 #[test]
@@ -100,15 +111,24 @@ fn the_items_of_a_client_on_their_way_are_bounded() {
     assert_eq!((items.len(), mailboxes[0].unanswered()), (2, ITEMS_MAX));
     assert_eq!(to_leader(&edge).len(), ITEMS_MAX + 1, "and the client");
     let _ = mailboxes[0].bell().look();
-    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied {
+        client: there(1),
+        count: 1,
+    }]);
     assert!(mailboxes[0].bell().look(), "it may go on");
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!(items.len(), 1);
-    edge.receive([ToEdge::Applied { client: there(1), count: u32::MAX }]);
+    edge.receive([ToEdge::Applied {
+        client: there(1),
+        count: u32::MAX,
+    }]);
     assert!(mailboxes[0].bell().look());
     assert_eq!(mailboxes[0].unanswered(), 0);
     assert_eq!(visit(&edge, 1, &mut items), Visited::All);
-    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied {
+        client: there(1),
+        count: 1,
+    }]);
     assert!(!mailboxes[0].bell().look(), "it has nothing that waits");
 }
 
@@ -116,30 +136,64 @@ fn the_items_of_a_client_on_their_way_are_bounded() {
 fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
     const PART: usize = BYTES_MAX / 4;
     let (edge, mailboxes) = edge(6);
-    let mut all: Vec<VecDeque<Item>> = (0..6).map(|_| (0..5).map(|_| push(PART)).collect()).collect();
-    let left: Vec<usize> =
-        (1..).zip(&mut all).map(|(client, items)| (visit(&edge, client, items), items.len()).1).collect();
+    let mut all: Vec<VecDeque<Item>> = (0..6)
+        .map(|_| (0..5).map(|_| push(PART)).collect())
+        .collect();
+    let left: Vec<usize> = (1..)
+        .zip(&mut all)
+        .map(|(client, items)| (visit(&edge, client, items), items.len()).1)
+        .collect();
     assert_eq!(left, [1, 1, 1, 1, 5, 5]);
     assert_eq!(edge.lock().under_way_bytes, UNDER_WAY_MAX);
-    let rung = || mailboxes.iter().map(|mailbox| u8::from(mailbox.bell().look())).collect::<Vec<_>>();
+    let rung = || {
+        mailboxes
+            .iter()
+            .map(|mailbox| u8::from(mailbox.bell().look()))
+            .collect::<Vec<_>>()
+    };
     rung();
-    edge.receive([ToEdge::Applied { client: there(5), count: 1 }]);
+    edge.receive([ToEdge::Applied {
+        client: there(5),
+        count: 1,
+    }]);
     assert_eq!(rung(), [0; 6], "the way is still full");
-    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied {
+        client: there(1),
+        count: 1,
+    }]);
     assert_eq!(rung(), [1; 6], "all clients were blocked");
     assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
     assert_eq!(all[4].len(), 4);
     // Below the limit of all, each client has its own.
-    edge.receive([ToEdge::Applied { client: there(2), count: 4 }]);
+    edge.receive([ToEdge::Applied {
+        client: there(2),
+        count: 4,
+    }]);
     rung();
     assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
     assert_eq!(all[4].len(), 1);
-    edge.receive([ToEdge::Applied { client: there(2), count: 4 }, ToEdge::Applied { client: there(1), count: 3 }]);
+    edge.receive([
+        ToEdge::Applied {
+            client: there(2),
+            count: 4,
+        },
+        ToEdge::Applied {
+            client: there(1),
+            count: 3,
+        },
+    ]);
     rung();
-    edge.receive([ToEdge::Applied { client: there(5), count: 1 }]);
+    edge.receive([ToEdge::Applied {
+        client: there(5),
+        count: 1,
+    }]);
     assert_eq!(rung(), [0, 0, 0, 0, 1, 0]);
     while !edge.close(ClientId(3)) {}
-    assert_eq!(edge.lock().under_way_bytes, 7 * PART, "nothing more comes for a client that has gone");
+    assert_eq!(
+        edge.lock().under_way_bytes,
+        7 * PART,
+        "nothing more comes for a client that has gone"
+    );
 }
 
 #[test]
@@ -149,15 +203,39 @@ fn bytes_for_a_peer_stand_behind_the_answers_before_them() {
     assert_eq!(visit(&edge, 1, &mut [words()].into()), Visited::All);
     assert_eq!(mail(&edge, &mailboxes[0]), 1, "nothing is before them");
     visit(&edge, 1, &mut [open(), words(), words()].into());
-    assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (0, 3));
-    edge.receive([ToEdge::Applied { client: there(1), count: 1 }, done(1, 0)]);
-    assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (1, 2));
+    assert_eq!(
+        (mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()),
+        (0, 3)
+    );
+    edge.receive([
+        ToEdge::Applied {
+            client: there(1),
+            count: 1,
+        },
+        done(1, 0),
+    ]);
+    assert_eq!(
+        (mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()),
+        (1, 2)
+    );
     visit(&edge, 1, &mut [words()].into());
     assert_eq!(mail(&edge, &mailboxes[0]), 0, "others are before them");
-    edge.receive([ToEdge::OwnBytes { client: there(1), count: 2 }]);
-    assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (2, 1));
-    edge.receive([ToEdge::OwnBytes { client: there(1), count: 9 }]);
-    assert_eq!((mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()), (1, 0));
+    edge.receive([ToEdge::OwnBytes {
+        client: there(1),
+        count: 2,
+    }]);
+    assert_eq!(
+        (mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()),
+        (2, 1)
+    );
+    edge.receive([ToEdge::OwnBytes {
+        client: there(1),
+        count: 9,
+    }]);
+    assert_eq!(
+        (mail(&edge, &mailboxes[0]), mailboxes[0].unanswered()),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -171,7 +249,10 @@ fn mail_waits_for_its_commit() {
     let _ = mailboxes[0].bell().look();
     edge.receive([ToEdge::Durable { commit: 6 }]);
     assert!(mailboxes[0].bell().look());
-    assert_eq!((mail(&edge, &mailboxes[0]), edge.lock().waiting.len()), (1, 1));
+    assert_eq!(
+        (mail(&edge, &mailboxes[0]), edge.lock().waiting.len()),
+        (1, 1)
+    );
     edge.receive([ToEdge::Failed(true)]);
     assert!(mailboxes[0].bell().look(), "its outcome is unknown");
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
@@ -188,7 +269,12 @@ fn the_link_is_notified_once_when_there_is_something_to_send() {
     assert!(!is_notified(&edge), "it has not taken all");
     assert_eq!(to_leader(&edge).len(), 3);
     let (mut items, mut visited) = ([open()].into(), Visited::Part);
-    let batch = Batch { client: ClientId(1), items: &mut items, room: 1, visited: &mut visited };
+    let batch = Batch {
+        client: ClientId(1),
+        items: &mut items,
+        room: 1,
+        visited: &mut visited,
+    };
     assert!(edge.visit_apart(&clock::read(), batch));
     assert!(is_notified(&edge));
     assert_eq!((to_leader(&edge).len(), visited), (1, Visited::All));
@@ -200,10 +286,17 @@ fn room_is_reported_to_the_leader_in_steps() {
     let (edge, mailboxes) = edge(1);
     visit(&edge, 1, &mut [open()].into());
     to_leader(&edge);
-    let taken = Taken { body: Bytes::from(vec![7; 1000]), ..windlass_hub::testing::taken() };
+    let taken = Taken {
+        body: Bytes::from(vec![7; 1000]),
+        ..windlass_hub::testing::taken()
+    };
     let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));
     let bytes = event.bytes();
-    let one = ToEdge::Event { client: there(1), gate: 0, event };
+    let one = ToEdge::Event {
+        client: there(1),
+        gate: 0,
+        event,
+    };
     let many = ROOM_STEP.div_ceil(bytes);
     edge.receive((1..many).map(|_| one.clone()));
     assert_eq!(mail(&edge, &mailboxes[0]), many - 1);
@@ -224,31 +317,52 @@ fn room_is_reported_to_the_leader_in_steps() {
 fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     const LARGE_BYTES: usize = 100_000;
     let (edge, _) = edge(0);
-    let mailbox = Arc::new(Mailbox::new(LARGE_BYTES, Arc::clone(&edge.budget), nowhere()));
+    let mailbox = Arc::new(Mailbox::new(
+        LARGE_BYTES,
+        Arc::clone(&edge.budget),
+        nowhere(),
+    ));
     edge.open(ClientId(1), Arc::clone(&mailbox));
-    edge.budget.enter(ClientId(1), Arc::<Mailbox>::clone(&mailbox));
+    edge.budget
+        .enter(ClientId(1), Arc::<Mailbox>::clone(&mailbox));
     visit(&edge, 1, &mut [open()].into());
-    let taken = Taken { body: Bytes::from(vec![7; LARGE_BYTES]), ..windlass_hub::testing::taken() };
+    let taken = Taken {
+        body: Bytes::from(vec![7; LARGE_BYTES]),
+        ..windlass_hub::testing::taken()
+    };
     let event = Event::Reply(Tag(1), Reply::Taken(Box::new(taken)));
     let room = edge.budget.room();
-    edge.receive((0..3).map(|_| ToEdge::Event { client: there(1), gate: 0, event: event.clone() }));
+    edge.receive((0..3).map(|_| ToEdge::Event {
+        client: there(1),
+        gate: 0,
+        event: event.clone(),
+    }));
     assert_eq!(room - edge.budget.room(), 3 * LARGE_BYTES as u64);
     assert!(!mailbox.overflowed());
     to_leader(&edge);
     edge.sent_jobs(ClientId(1), 2);
-    assert!(matches!(to_leader(&edge)[..], [ToLeader::Sent { client, jobs: 2 }] if client == there(1)));
+    assert!(
+        matches!(to_leader(&edge)[..], [ToLeader::Sent { client, jobs: 2 }] if client == there(1))
+    );
     for (unsent, closed) in [(0, false), (LARGE_BYTES, true)] {
         mailbox.set_unsent(unsent, 0);
         edge.receive([ToEdge::Starved]);
         mailbox.answer_doubt(windlass_hub::clock::now());
-        assert_eq!(mailbox.close_reason().is_some(), closed, "{unsent} bytes of jobs do not move");
+        assert_eq!(
+            mailbox.close_reason().is_some(),
+            closed,
+            "{unsent} bytes of jobs do not move"
+        );
     }
 }
 
 #[test]
 fn the_daemons_own_questions_are_clients_of_their_own() {
     let (edge, mailboxes) = edge(1);
-    let question = || QueueCommand::Create { queue: Bytes::from_static(b"q"), kind: QueueKind::Work };
+    let question = || QueueCommand::Create {
+        queue: Bytes::from_static(b"q"),
+        kind: QueueKind::Work,
+    };
     let mut clients = foldhash::HashSet::default();
     for reply in [Reply::Done, Reply::Refused(Refusal::InUse)] {
         let answer = thread::scope(|scope| {
@@ -260,12 +374,21 @@ fn the_daemons_own_questions_are_clients_of_their_own() {
             }
             assert!(matches!(
                 asked[..],
-                [ToLeader::Open { .. }, ToLeader::Command { .. }, ToLeader::Command { .. }, ToLeader::Close { .. }]
+                [
+                    ToLeader::Open { .. },
+                    ToLeader::Command { .. },
+                    ToLeader::Command { .. },
+                    ToLeader::Close { .. }
+                ]
             ));
             let client = asked[0].client().unwrap();
             assert!(client.0 & (OURSELVES * 2 - 1) > OURSELVES);
             clients.insert(client);
-            edge.receive([ToEdge::Event { client, gate: 0, event: Event::Reply(ASKED, reply.clone()) }]);
+            edge.receive([ToEdge::Event {
+                client,
+                gate: 0,
+                event: Event::Reply(ASKED, reply.clone()),
+            }]);
             asks_it.join().unwrap()
         });
         if let Reply::Refused(why) = reply {
@@ -277,7 +400,10 @@ fn the_daemons_own_questions_are_clients_of_their_own() {
     assert_eq!((clients.len(), mailboxes[0].len()), (2, 0));
     assert!(edge.lock().questions.is_empty());
     edge.close_link();
-    assert_eq!(edge.ask(question().into()).unwrap_err(), Refusal::Unavailable);
+    assert_eq!(
+        edge.ask(question().into()).unwrap_err(),
+        Refusal::Unavailable
+    );
 }
 
 #[test]
@@ -301,10 +427,16 @@ fn clients_without_an_answer_stay_blocked_until_there_is_a_way_again() {
         let mut items: VecDeque<Item> = (0..=ITEMS_MAX).map(|_| open()).collect();
         assert_eq!(visit(&edge, client, &mut items), Visited::UntilRung);
     }
-    edge.receive([ToEdge::Applied { client: there(1), count: 1 }]);
+    edge.receive([ToEdge::Applied {
+        client: there(1),
+        count: 1,
+    }]);
     assert_eq!(edge.lock().blocked, [ClientId(2)]);
     edge.close_link();
     let _ = mailboxes[1].bell().look();
     open_link(&edge);
-    assert!(mailboxes[1].bell().look(), "it goes on when there is a way again");
+    assert!(
+        mailboxes[1].bell().look(),
+        "it goes on when there is a way again"
+    );
 }

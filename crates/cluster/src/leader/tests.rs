@@ -5,8 +5,8 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Claim, ClientCommand, ClientInfo, Engine, From, Held, Holder, JobCommand, JobId, JobRef, LeaseTerms, Limits,
-    NewJob, Protocol, Query, Select, Subscription, Take, Timestamp, Wait,
+    Claim, ClientCommand, ClientInfo, Engine, From, Held, Holder, JobCommand, JobId, JobRef,
+    LeaseTerms, Limits, NewJob, Protocol, Query, Select, Subscription, Take, Timestamp, Wait,
 };
 use windlass_store::Journal;
 
@@ -25,17 +25,33 @@ struct Led {
 impl Led {
     /// A leader and one of its edges, with one client that has sent nothing yet.
     fn new(room: u64) -> Self {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Durable,
+            7,
+        ));
         while hub.cut().map(|cut| hub.committed(cut.commit)).is_some() {}
         let rung = Arc::new(Notify::new());
         let edge = EdgeClients::new(Arc::clone(&hub), number(), 1 << 20, Arc::clone(&rung));
         let mut led = Self { hub, rung, edge };
-        led.edge.receive(ToLeader::Open { client: client(), room }).unwrap();
+        led.edge
+            .receive(ToLeader::Open {
+                client: client(),
+                room,
+            })
+            .unwrap();
         led
     }
 
     fn receive(&mut self, command: impl Into<Command>) {
-        self.edge.receive(ToLeader::Command { client: client(), tag: Tag(1), command: command.into() }).unwrap();
+        self.edge
+            .receive(ToLeader::Command {
+                client: client(),
+                tag: Tag(1),
+                command: command.into(),
+            })
+            .unwrap();
     }
 
     /// Its items of a turn, without the time.
@@ -47,7 +63,9 @@ impl Led {
     }
 
     fn is_notified(&self) -> bool {
-        pin!(self.rung.notified()).poll(&mut std::task::Context::from_waker(Waker::noop())).is_ready()
+        pin!(self.rung.notified())
+            .poll(&mut std::task::Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 
     /// Writes the next commit. Returns how many mailboxes are rung for it.
@@ -76,12 +94,24 @@ fn push() -> JobCommand {
 
 fn push_bytes(bytes: usize) -> JobCommand {
     let body = Bytes::from(vec![7; bytes]);
-    JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body)))
+    JobCommand::Push(Box::new(NewJob::new(
+        Protocol::GEARMAN,
+        Bytes::from_static(b"f"),
+        body,
+    )))
 }
 
 fn take(wait: Wait) -> Command {
-    let from = From::Listed { queues: vec![Bytes::from_static(b"f")], lease: LeaseTerms::CONNECTION };
-    Command::Take(TakeCommand::Take(Take { from, select: Select::BestPriority, wait, worker: Bytes::new() }))
+    let from = From::Listed {
+        queues: vec![Bytes::from_static(b"f")],
+        lease: LeaseTerms::CONNECTION,
+    };
+    Command::Take(TakeCommand::Take(Take {
+        from,
+        select: Select::BestPriority,
+        wait,
+        worker: Bytes::new(),
+    }))
 }
 
 /// The large job before it is on its way to the disk, and the client's room is used up meanwhile.
@@ -95,11 +125,29 @@ fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
     while led.edge.turn(&mut Vec::new()) {}
     let jobs = |led: &Led| led.hub.with_journal(|engine, _| engine.job_count());
     assert_eq!(jobs(&led), 1);
-    led.edge.clients.values_mut().for_each(|member| member.room = 0);
-    while led.hub.cut().map(|cut| led.hub.committed(cut.commit).iter().for_each(|it| it.ring())).is_some() {}
+    led.edge
+        .clients
+        .values_mut()
+        .for_each(|member| member.room = 0);
+    while led
+        .hub
+        .cut()
+        .map(|cut| {
+            led.hub
+                .committed(cut.commit)
+                .iter()
+                .for_each(|it| it.ring())
+        })
+        .is_some()
+    {}
     led.edge.collect(&mut Vec::new());
     assert!(led.edge.ready.is_empty(), "it has no room");
-    led.edge.receive(ToLeader::Room { client: client(), bytes: ROOM }).unwrap();
+    led.edge
+        .receive(ToLeader::Room {
+            client: client(),
+            bytes: ROOM,
+        })
+        .unwrap();
     assert_eq!(led.edge.ready.len(), 1);
     led.turn();
     assert_eq!(jobs(&led), 2);
@@ -110,7 +158,13 @@ fn commands_without_answers_are_done_turn_after_turn() {
     let mut led = Led::new(ROOM);
     led.receive(open());
     for jobs in 1..=3 {
-        led.edge.receive(ToLeader::Command { client: client(), tag: Tag::NONE, command: push().into() }).unwrap();
+        led.edge
+            .receive(ToLeader::Command {
+                client: client(),
+                tag: Tag::NONE,
+                command: push().into(),
+            })
+            .unwrap();
         led.turn();
         assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), jobs);
     }
@@ -127,9 +181,13 @@ fn a_turn_says_how_much_of_a_clients_commands_is_done_and_whether_there_is_more(
     let mut turn = || {
         to_edge.clear();
         let more = led.edge.turn(&mut to_edge);
-        let done = to_edge
-            .iter()
-            .filter_map(|item| if let ToEdge::Applied { count, .. } = item { Some(*count) } else { None });
+        let done = to_edge.iter().filter_map(|item| {
+            if let ToEdge::Applied { count, .. } = item {
+                Some(*count)
+            } else {
+                None
+            }
+        });
         (more, done.sum::<u32>())
     };
     assert_eq!([turn(), turn(), turn()], [(true, 2), (true, 2), (false, 1)]);
@@ -140,8 +198,11 @@ fn an_edge_learns_the_time_with_all_that_it_takes_at_once_and_from_time_to_time(
     let beat_ms = u64::try_from(BEAT.as_millis()).unwrap();
     let (mut clocks, mut led) = (clock::Clocks::new(), None::<Led>);
     let mut turn = |after_ms: u64, to_leader: bool| {
-        let machine =
-            simulated::Machine { boot: 1, since_boot_ms: 1_000_000 + after_ms, wall_ms: 9_000_000 + after_ms };
+        let machine = simulated::Machine {
+            boot: 1,
+            since_boot_ms: 1_000_000 + after_ms,
+            wall_ms: 9_000_000 + after_ms,
+        };
         simulated::on(machine, &mut clocks, || {
             let led = led.get_or_insert_with(|| Led::new(ROOM));
             if to_leader {
@@ -149,7 +210,10 @@ fn an_edge_learns_the_time_with_all_that_it_takes_at_once_and_from_time_to_time(
             }
             let mut to_edge = Vec::new();
             led.edge.turn(&mut to_edge);
-            let times = to_edge.iter().filter(|item| matches!(item, ToEdge::Clock(_))).count();
+            let times = to_edge
+                .iter()
+                .filter(|item| matches!(item, ToEdge::Clock(_)))
+                .count();
             (times, matches!(to_edge.last(), Some(ToEdge::Clock(_))))
         })
     };
@@ -165,10 +229,26 @@ fn commands_are_counted_and_places_of_bytes_are_not() {
     let mut led = Led::new(ROOM);
     led.receive(open());
     led.receive(open());
-    led.edge.receive(ToLeader::Forbidden { client: client(), tag: Tag(2) }).unwrap();
+    led.edge
+        .receive(ToLeader::Forbidden {
+            client: client(),
+            tag: Tag(2),
+        })
+        .unwrap();
     assert!(matches!(led.turn()[0], ToEdge::Applied { count: 3, .. }));
-    led.edge.receive(ToLeader::OwnBytes { client: client(), count: 2 }).unwrap();
-    assert!(matches!(led.turn()[..], [ToEdge::OwnBytes { count: 1, .. }, ToEdge::OwnBytes { count: 1, .. }]));
+    led.edge
+        .receive(ToLeader::OwnBytes {
+            client: client(),
+            count: 2,
+        })
+        .unwrap();
+    assert!(matches!(
+        led.turn()[..],
+        [
+            ToEdge::OwnBytes { count: 1, .. },
+            ToEdge::OwnBytes { count: 1, .. }
+        ]
+    ));
     assert!(led.turn().is_empty());
 }
 
@@ -180,9 +260,19 @@ fn a_client_without_room_waits_for_it() {
     assert!(led.turn().is_empty());
     assert!(led.edge.ready.is_empty(), "no turn can do anything");
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 0);
-    led.edge.receive(ToLeader::Room { client: client(), bytes: 1 << 20 }).unwrap();
+    led.edge
+        .receive(ToLeader::Room {
+            client: client(),
+            bytes: 1 << 20,
+        })
+        .unwrap();
     assert_eq!(led.edge.ready.len(), 1);
-    led.edge.receive(ToLeader::Room { client: client(), bytes: 1 }).unwrap();
+    led.edge
+        .receive(ToLeader::Room {
+            client: client(),
+            bytes: 1,
+        })
+        .unwrap();
     assert_eq!(led.edge.ready.len(), 1, "each client once");
     led.turn();
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 1);
@@ -195,7 +285,13 @@ fn an_edge_learns_of_each_commit_once_and_its_link_is_rung_for_those_it_waits_fo
     led.receive(open());
     led.receive(push());
     let gates = |to_edge: Vec<ToEdge>| {
-        to_edge.into_iter().filter_map(|item| if let ToEdge::Event { gate, .. } = item { Some(gate) } else { None })
+        to_edge.into_iter().filter_map(|item| {
+            if let ToEdge::Event { gate, .. } = item {
+                Some(gate)
+            } else {
+                None
+            }
+        })
     };
     let gate = gates(led.turn()).max().unwrap();
     assert!(gate > led.hub.durable());
@@ -219,11 +315,21 @@ fn a_client_that_closes_has_its_commands_done_first() {
     let mut led = Led::new(0);
     led.receive(open());
     led.receive(push());
-    led.edge.receive(ToLeader::Close { client: client() }).unwrap();
-    led.edge.receive(ToLeader::Close { client: client() }).unwrap();
+    led.edge
+        .receive(ToLeader::Close { client: client() })
+        .unwrap();
+    led.edge
+        .receive(ToLeader::Close { client: client() })
+        .unwrap();
     let to_edge = led.turn();
     assert!(matches!(to_edge[0], ToEdge::Applied { count: 2, .. }));
-    assert_eq!(to_edge.iter().filter(|item| matches!(item, ToEdge::Closed { .. })).count(), 1);
+    assert_eq!(
+        to_edge
+            .iter()
+            .filter(|item| matches!(item, ToEdge::Closed { .. }))
+            .count(),
+        1
+    );
     assert_eq!(led.hub.with_journal(|engine, _| engine.job_count()), 1);
     assert!(led.hub.mailboxes().is_empty());
 }
@@ -245,9 +351,16 @@ fn large_jobs_count_until_the_peers_of_an_edge_have_taken_them() {
         led.turn();
         let expected = |jobs: usize| (jobs * counted) as u64;
         assert_eq!(counts(&led), expected(3), "version {version}");
-        led.edge.receive(ToLeader::Sent { client: client(), jobs: 1 }).unwrap();
+        led.edge
+            .receive(ToLeader::Sent {
+                client: client(),
+                jobs: 1,
+            })
+            .unwrap();
         assert_eq!(counts(&led), expected(2));
-        led.edge.receive(ToLeader::Close { client: client() }).unwrap();
+        led.edge
+            .receive(ToLeader::Close { client: client() })
+            .unwrap();
         led.turn();
         assert_eq!(counts(&led), 0);
     }
@@ -262,7 +375,12 @@ fn an_edge_learns_that_workers_wait_for_room_once_a_beat() {
     led.hub.budget.limit(100_000);
     led.receive(take(Wait::Forever));
     led.receive(take(Wait::Forever));
-    let told = |led: &mut Led| led.turn().iter().filter(|item| matches!(item, ToEdge::Starved)).count();
+    let told = |led: &mut Led| {
+        led.turn()
+            .iter()
+            .filter(|item| matches!(item, ToEdge::Starved))
+            .count()
+    };
     assert_eq!(told(&mut led), 0, "the first job may exceed the room");
     led.hub.tick();
     assert_eq!([told(&mut led), told(&mut led)], [1, 0]);
@@ -281,15 +399,22 @@ fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
     led.receive(take(Wait::No));
     led.receive(take(Wait::Forever));
     led.turn();
-    let holder = |hub: &Hub| hub.with_journal(|engine, _| engine.job(JobId(1)).unwrap().lease().unwrap().clone());
+    let holder = |hub: &Hub| {
+        hub.with_journal(|engine, _| engine.job(JobId(1)).unwrap().lease().unwrap().clone())
+    };
     let lease = holder(&led.hub);
     assert_eq!(lease.holder, Holder::Connection(client()));
-    let Led { hub, edge: mut before, .. } = led;
+    let Led {
+        hub,
+        edge: mut before,
+        ..
+    } = led;
     before.rest();
     before.turn(&mut Vec::new());
     // No job goes to a client that may be gone.
     hub.ask(push().into()).unwrap();
-    let is_ready = |hub: &Hub| hub.with_journal(|engine, _| engine.job(JobId(2)).unwrap().lease().is_none());
+    let is_ready =
+        |hub: &Hub| hub.with_journal(|engine, _| engine.job(JobId(2)).unwrap().lease().is_none());
     assert!(is_ready(&hub));
 
     let number = EdgeNumber::new(8).unwrap();
@@ -298,26 +423,62 @@ fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
     edge.succeed(before);
     let name = Bytes::new;
     let protocol = Protocol::GEARMAN;
-    let held = Held { token: lease.token, until: Timestamp::NEVER, protocol, queue, name: name(), key: name() };
+    let held = Held {
+        token: lease.token,
+        until: Timestamp::NEVER,
+        protocol,
+        queue,
+        name: name(),
+        key: name(),
+    };
     let claims = [
         ToLeader::Open { client, room: ROOM },
-        ToLeader::Command { client, tag: Tag::NONE, command: open().into() },
-        ToLeader::Claim { client, claim: Claim::Holds { job: JobId(1), held } },
+        ToLeader::Command {
+            client,
+            tag: Tag::NONE,
+            command: open().into(),
+        },
+        ToLeader::Claim {
+            client,
+            claim: Claim::Holds {
+                job: JobId(1),
+                held,
+            },
+        },
     ];
-    claims.into_iter().for_each(|item| edge.receive(item).unwrap());
+    claims
+        .into_iter()
+        .for_each(|item| edge.receive(item).unwrap());
     edge.turn(&mut Vec::new());
-    assert_eq!((holder(&hub).holder, edge.keeps()), (Holder::Connection(client), true));
+    assert_eq!(
+        (holder(&hub).holder, edge.keeps()),
+        (Holder::Connection(client), true)
+    );
     edge.receive(ToLeader::Claimed).unwrap();
     edge.turn(&mut Vec::new());
-    assert_eq!((holder(&hub).holder, edge.keeps()), (Holder::Connection(client), false));
-    assert_eq!(hub.mailboxes().len(), 1, "the client under its old number has ended");
+    assert_eq!(
+        (holder(&hub).holder, edge.keeps()),
+        (Holder::Connection(client), false)
+    );
+    assert_eq!(
+        hub.mailboxes().len(),
+        1,
+        "the client under its old number has ended"
+    );
 }
 
 #[test]
 fn an_edge_may_not_act_for_clients_of_another_edge() {
     let mut led = Led::new(ROOM);
     let others = ClientId(EdgeNumber::new(8).unwrap().first_client().0 | 1);
-    for item in [ToLeader::Open { client: others, room: 1 }, ToLeader::Close { client: others }, ToLeader::Bye] {
+    for item in [
+        ToLeader::Open {
+            client: others,
+            room: 1,
+        },
+        ToLeader::Close { client: others },
+        ToLeader::Bye,
+    ] {
         assert!(led.edge.receive(item).is_err());
     }
 }
@@ -326,10 +487,18 @@ fn an_edge_may_not_act_for_clients_of_another_edge() {
 #[test]
 fn a_job_for_a_wait_that_ends_goes_out_before_the_next_wait_begins() {
     let mut led = Led::new(ROOM);
-    let credit = || TakeCommand::Credit { credits: 1, select: Select::BestPriority };
+    let credit = || TakeCommand::Credit {
+        credits: 1,
+        select: Select::BestPriority,
+    };
     led.receive(open());
     let (queue, lease) = (Bytes::from_static(b"f"), LeaseTerms::CONNECTION);
-    led.receive(ClientCommand::Serve(Subscription { queue, weight: 1, lease, unclaimed: None }));
+    led.receive(ClientCommand::Serve(Subscription {
+        queue,
+        weight: 1,
+        lease,
+        unclaimed: None,
+    }));
     led.receive(credit());
     led.turn();
     led.receive(push());
@@ -338,7 +507,8 @@ fn a_job_for_a_wait_that_ends_goes_out_before_the_next_wait_begins() {
     let mut to_edge = Vec::new();
     while led.edge.turn(&mut to_edge) {}
     let at = |is_it: &dyn Fn(&ToEdge) -> bool| to_edge.iter().position(is_it).unwrap();
-    let job = at(&|item| matches!(item, ToEdge::Event { event, .. } if event.handed_out().is_some()));
+    let job =
+        at(&|item| matches!(item, ToEdge::Event { event, .. } if event.handed_out().is_some()));
     let ended = at(&|item| matches!(item, ToEdge::Applied { count: 2, .. }));
     let begun = at(&|item| matches!(item, ToEdge::Applied { count: 1, .. }));
     assert!(ended < job && job < begun, "{to_edge:?}");

@@ -9,7 +9,9 @@ use tokio::time::{Instant, sleep, timeout};
 use windlass_link::{Hello, Linked, OLDEST, ToEdge, ToLeader, VERSION, Welcome};
 use windlass_store::Holder;
 
-use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up, to_link, to_view};
+use super::{
+    BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up, to_link, to_view,
+};
 use crate::edge::Edge;
 use crate::relay::{Relay, Route};
 use windlass_hub::View;
@@ -32,7 +34,9 @@ pub async fn follow<T>(
         _ = ends.changed() => return Err(LinkError::Ours),
     };
     if !welcome.same_settings {
-        tracing::error!("this daemon's limits, queues or schedules differ from the leader's, which count");
+        tracing::error!(
+            "this daemon's limits, queues or schedules differ from the leader's, which count"
+        );
     }
     edge.open_link(&welcome);
     view.follows(leader);
@@ -65,21 +69,33 @@ async fn open(
         };
         let mut wire = Wire::<ToEdge, ToLeader>::new(socket);
         // A leader that has not recorded its version is older than this program.
-        wire.encoder.speak(leader.speaks.map_or(OLDEST, |speaks| speaks.min(VERSION)));
+        wire.encoder
+            .speak(leader.speaks.map_or(OLDEST, |speaks| speaks.min(VERSION)));
         wire.push(&ToLeader::Hello(Box::new(hello)))?;
         loop {
             match wire.next()? {
                 Some(ToEdge::Welcome(welcome)) => return Ok((wire, welcome)),
                 Some(ToEdge::Refused(why)) => return Err(LinkError::Refused(why)),
-                Some(_) => return Err(LinkError::Malformed("it does not begin with a greeting".to_owned())),
+                Some(_) => {
+                    return Err(LinkError::Malformed(
+                        "it does not begin with a greeting".to_owned(),
+                    ));
+                }
                 None => wire.step(std::future::pending()).await?,
             };
         }
     };
-    let (wire, welcome): (Wire<ToEdge, ToLeader>, Box<Welcome>) =
-        timeout(OPEN_MAX, open).await.map_err(|_| LinkError::Slow)??;
+    let (wire, welcome): (Wire<ToEdge, ToLeader>, Box<Welcome>) = timeout(OPEN_MAX, open)
+        .await
+        .map_err(|_| LinkError::Slow)??;
     let (epoch, number, version) = (welcome.epoch, welcome.edge.number(), wire.encoder.version());
-    tracing::info!(leader = address, epoch, number, version, "linked to the leader");
+    tracing::info!(
+        leader = address,
+        epoch,
+        number,
+        version,
+        "linked to the leader"
+    );
     Ok((wire, welcome))
 }
 
@@ -87,7 +103,11 @@ async fn open(
 fn show(view: &View, item: ToEdge) {
     if let ToEdge::Edges(edges) = item {
         let about = windlass_hub::About::default;
-        let edge = |it: Linked| windlass_hub::Edge { link: it.link.into(), since: it.since, about: about() };
+        let edge = |it: Linked| windlass_hub::Edge {
+            link: it.link.into(),
+            since: it.since,
+            about: about(),
+        };
         view.leader_has(edges.into_iter().map(edge));
     } else if let ToEdge::About(all) = item {
         view.leader_knows(all.into_iter().map(to_view));
@@ -100,7 +120,8 @@ async fn exchange<T>(
     (view, relay): (&View, &Relay),
     ends: &mut watch::Receiver<T>,
 ) -> Result<Infallible, LinkError> {
-    let (mut to_leader, mut to_edge, mut received_at, mut is_over) = (Vec::new(), Vec::new(), Instant::now(), false);
+    let (mut to_leader, mut to_edge, mut received_at, mut is_over) =
+        (Vec::new(), Vec::new(), Instant::now(), false);
     let mut about_sent = None;
     let rung = Arc::new(Notify::new());
     let published = relay.open(Route::Leader, Arc::clone(&rung));
@@ -136,8 +157,9 @@ async fn exchange<T>(
             wire.push(&ToLeader::About(to_link(view.reasons().own)))?;
             about_sent = changes;
         }
-        for item in
-            to_leader.drain(..).filter(|it| leader >= ToLeader::SENT_SINCE || !matches!(it, ToLeader::Sent { .. }))
+        for item in to_leader
+            .drain(..)
+            .filter(|it| leader >= ToLeader::SENT_SINCE || !matches!(it, ToLeader::Sent { .. }))
         {
             wire.push(&item)?;
         }

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use windlass_link::{
-    Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Known as KnownBefore, Linked, OLDEST, Rejection, ToEdge, ToLeader,
-    Welcome,
+    Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Known as KnownBefore, Linked, OLDEST, Rejection,
+    ToEdge, ToLeader, Welcome,
 };
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, to_link, to_view};
@@ -87,8 +87,15 @@ impl Kept {
 impl Leading {
     /// A number for an edge, which no other edge has that is linked now.
     fn number(&self) -> Option<EdgeNumber> {
-        let next = || number(self.hub.epoch(), self.numbered.fetch_add(1, Ordering::Relaxed));
-        (0..LINKS_MAX).find_map(|_| next().filter(|it| !self.view.is_linked(it.number()) && !self.kept.has(*it)))
+        let next = || {
+            number(
+                self.hub.epoch(),
+                self.numbered.fetch_add(1, Ordering::Relaxed),
+            )
+        };
+        (0..LINKS_MAX).find_map(|_| {
+            next().filter(|it| !self.view.is_linked(it.number()) && !self.kept.has(*it))
+        })
     }
 }
 
@@ -105,20 +112,33 @@ fn earlier(hello: &Hello, epoch: u64) -> Option<KnownBefore> {
 
 /// The number of an edge here. An edge of an earlier leader keeps its number, and with it its clients; another one gets
 /// a new one. `None`: there is no number.
-pub fn numbered(hello: &Hello, hub: &Hub, new: impl FnOnce() -> Option<EdgeNumber>) -> Option<EdgeNumber> {
-    earlier(hello, hub.epoch()).map(|known| known.edge).or_else(new)
+pub fn numbered(
+    hello: &Hello,
+    hub: &Hub,
+    new: impl FnOnce() -> Option<EdgeNumber>,
+) -> Option<EdgeNumber> {
+    earlier(hello, hub.epoch())
+        .map(|known| known.edge)
+        .or_else(new)
 }
 
 /// How a leader accepts an edge with this number ([`numbered`]), which the leader's successor would wait for
 /// ([`Hub::knows_edges`]). An edge with a new number claims its clients anew if they are `kept` here.
-pub fn welcome(hello: &Hello, edge: EdgeNumber, hub: &Hub, (settings, kept): ([u8; 32], bool)) -> Welcome {
+pub fn welcome(
+    hello: &Hello,
+    edge: EdgeNumber,
+    hub: &Hub,
+    (settings, kept): ([u8; 32], bool),
+) -> Welcome {
     let epoch = hub.epoch();
     let earlier = earlier(hello, epoch);
     let reaches = if kept { hub.durable() } else { 0 };
     Welcome {
         epoch,
         edge,
-        reaches: earlier.filter(|known| known.epoch + 1 == epoch).map_or(reaches, |_| hub.recovered()),
+        reaches: earlier
+            .filter(|known| known.epoch + 1 == epoch)
+            .map_or(reaches, |_| hub.recovered()),
         durable: hub.durable(),
         same_settings: hello.settings == settings,
         clock: clock::read(),
@@ -148,13 +168,19 @@ pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, Link
         let hello = loop {
             match wire.next()? {
                 Some(ToLeader::Hello(hello)) => break hello,
-                Some(_) => return Err(LinkError::Malformed("it does not begin with a greeting".to_owned())),
+                Some(_) => {
+                    return Err(LinkError::Malformed(
+                        "it does not begin with a greeting".to_owned(),
+                    ));
+                }
                 None => wire.step(std::future::pending()).await?,
             };
         };
         Ok((wire, hello))
     };
-    let (mut wire, hello) = timeout(OPEN_MAX, open).await.map_err(|_| LinkError::Slow)??;
+    let (mut wire, hello) = timeout(OPEN_MAX, open)
+        .await
+        .map_err(|_| LinkError::Slow)??;
     // Both sides speak the version of the edge's greeting.
     wire.encoder.speak(wire.decoder.version().unwrap_or(OLDEST));
     if hello.cluster != terms.cluster {
@@ -162,15 +188,32 @@ pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, Link
         wire.step(sleep(BEAT)).await?;
         return Err(LinkError::Stranger(hello.cluster));
     }
-    Ok(Opened { wire, hello: *hello })
+    Ok(Opened {
+        wire,
+        hello: *hello,
+    })
 }
 
 /// Serves one edge until its link ends, or the task of this daemon's links changes. Its clients stay for a while after
 /// a link that was cut: the edge may come back.
-pub async fn serve<T>(opened: Opened, leading: &Leading, mut ends: watch::Receiver<T>) -> Result<(), LinkError> {
-    let Leading { hub, terms, view, relay, kept, .. } = leading;
+pub async fn serve<T>(
+    opened: Opened,
+    leading: &Leading,
+    mut ends: watch::Receiver<T>,
+) -> Result<(), LinkError> {
+    let Leading {
+        hub,
+        terms,
+        view,
+        relay,
+        kept,
+        ..
+    } = leading;
     let Opened { mut wire, hello } = opened;
-    let again = hello.known.filter(|known| known.epoch == hub.epoch()).map(|known| known.edge);
+    let again = hello
+        .known
+        .filter(|known| known.epoch == hub.epoch())
+        .map(|known| known.edge);
     if let Some(number) = again {
         // Items that the edge has sent by the link before may not be read yet.
         let _ = timeout(BEAT, kept.has_ended(number)).await;
@@ -181,16 +224,32 @@ pub async fn serve<T>(opened: Opened, leading: &Leading, mut ends: watch::Receiv
     let welcome = welcome(&hello, number, hub, (terms.settings, before.is_some()));
     let name = &*hello.name;
     let (again, version) = (before.is_some(), wire.encoder.version());
-    tracing::info!(edge = name, number = number.number(), again, version, "an edge has linked");
+    tracing::info!(
+        edge = name,
+        number = number.number(),
+        again,
+        version,
+        "an edge has linked"
+    );
     if !welcome.same_settings {
-        tracing::error!(edge = name, "the edge's limits, queues or schedules differ from this daemon's, which count");
+        tracing::error!(
+            edge = name,
+            "the edge's limits, queues or schedules differ from this daemon's, which count"
+        );
     }
     wire.push(&ToEdge::Welcome(Box::new(welcome)))?;
     let known = Known::new(view, number, name);
     let rung = Arc::new(Notify::new());
-    let clients = EdgeClients::new(Arc::clone(hub), number, terms.outbound_bytes_max, Arc::clone(&rung));
+    let clients = EdgeClients::new(
+        Arc::clone(hub),
+        number,
+        terms.outbound_bytes_max,
+        Arc::clone(&rung),
+    );
     let mut clients = clients.speaking(version);
-    before.into_iter().for_each(|before| clients.succeed(before));
+    before
+        .into_iter()
+        .for_each(|before| clients.succeed(before));
     kept.lock().insert(number, clients);
     let published = relay.open(Route::to(number), Arc::clone(&rung));
     let ended = go_on(&mut wire, leading, (number, &published, &rung), &mut ends).await;
@@ -209,7 +268,9 @@ async fn keep<T>(kept: &Kept, number: EdgeNumber, mut ends: watch::Receiver<T>) 
     let until = Instant::now() + SILENCE_MAX;
     let mut is_here = kept.on(number, EdgeClients::rest).is_some();
     while is_here && Instant::now() < until {
-        is_here = kept.on(number, |clients| clients.turn(&mut Vec::new())).is_some();
+        is_here = kept
+            .on(number, |clients| clients.turn(&mut Vec::new()))
+            .is_some();
         tokio::select! {
             () = sleep(LOOK_EVERY) => {}
             _ = ends.changed() => return,
@@ -219,24 +280,38 @@ async fn keep<T>(kept: &Kept, number: EdgeNumber, mut ends: watch::Receiver<T>) 
 
 async fn go_on<T>(
     wire: &mut Wire<ToLeader, ToEdge>,
-    Leading { hub, relay, kept, view, .. }: &Leading,
+    Leading {
+        hub,
+        relay,
+        kept,
+        view,
+        ..
+    }: &Leading,
     (number, published, rung): (EdgeNumber, &OpenRoute<'_>, &Notify),
     ends: &mut watch::Receiver<T>,
 ) -> Result<(), LinkError> {
-    let (mut to_edge, mut has_unread, mut beat_at, mut is_over) = (Vec::new(), false, Instant::now(), false);
+    let (mut to_edge, mut has_unread, mut beat_at, mut is_over) =
+        (Vec::new(), false, Instant::now(), false);
     let mut edges_sent = None;
     loop {
         let changes = Some(view.changes());
         if edges_sent != changes && wire.encoder.version() >= ToEdge::EDGES_SINCE {
-            let linked = |it: Edge| Linked { link: it.link.into(), since: it.since };
+            let linked = |it: Edge| Linked {
+                link: it.link.into(),
+                since: it.since,
+            };
             let edges = view.edges();
-            let about: Vec<_> =
-                std::iter::once(view.reasons().own).chain(edges.iter().map(|it| it.about.clone())).collect();
+            let about: Vec<_> = std::iter::once(view.reasons().own)
+                .chain(edges.iter().map(|it| it.about.clone()))
+                .collect();
             wire.push(&ToEdge::Edges(edges.into_iter().map(linked).collect()))?;
             wire.push(&ToEdge::About(about.into_iter().map(to_link).collect()))?;
             edges_sent = changes;
         }
-        let more = hub.may_act() && kept.on(number, |it| it.turn(&mut to_edge)).ok_or(LinkError::Replaced)?;
+        let more = hub.may_act()
+            && kept
+                .on(number, |it| it.turn(&mut to_edge))
+                .ok_or(LinkError::Replaced)?;
         // Items that were decided while the lease held may leave only while it holds.
         let may_act = hub.may_act();
         if may_act {
@@ -278,7 +353,9 @@ async fn go_on<T>(
                     hub.publish(&clients, bytes);
                 }
                 Some(item) => {
-                    let heard = kept.on(number, |it| it.receive(item)).ok_or(LinkError::Replaced)?;
+                    let heard = kept
+                        .on(number, |it| it.receive(item))
+                        .ok_or(LinkError::Replaced)?;
                     heard.map_err(|why| LinkError::Malformed(why.to_owned()))?;
                 }
                 None => {

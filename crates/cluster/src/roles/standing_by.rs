@@ -28,8 +28,14 @@ impl GiveWay {
                 Ok(Some(_)) => self.was_away = false,
                 Ok(None) => {
                     let (lease, connect) = self.terms;
-                    let length = lease + if edge.in_doubt() { connect } else { Duration::ZERO };
-                    self.was_away = self.back_at.get_or_insert_with(Instant::now).elapsed() < length;
+                    let length = lease
+                        + if edge.in_doubt() {
+                            connect
+                        } else {
+                            Duration::ZERO
+                        };
+                    self.was_away =
+                        self.back_at.get_or_insert_with(Instant::now).elapsed() < length;
                 }
             }
         }
@@ -60,7 +66,8 @@ pub(super) fn stand_by<T>(
             Err(OpenError::Store(StoreError::InUse { .. })) => (LOOK_EVERY, Some(String::new())),
             Err(OpenError::Store(why @ (StoreError::Io { .. } | StoreError::Deposed { .. }))) => {
                 warn_limited!("stand_by", %why, "this daemon cannot take the lease of the store");
-                (give_way.was_away, give_way.back_at) = (matches!(why, StoreError::Io { .. }), None);
+                (give_way.was_away, give_way.back_at) =
+                    (matches!(why, StoreError::Io { .. }), None);
                 (RETRY, Some(why.to_string()))
             }
             Err(why) => return Err(why),

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Event, Failure, Fate, From, JobCommand, JobId,
-    JobRef, KeyUntil, LeaseCommand, LeaseTerms, Listen, NewBatch, NewJob, NewSchedule, Note, Notice, OnExpiry, Proof,
-    Protocol, Pushed, Query, Recurrence, Refusal, Reply, Retry, ScheduleCommand, Select, Subscription, Tag, Take,
-    TakeCommand, Taken, Timestamp, Token, Unique, Wait,
+    BatchCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Event, Failure, Fate, From,
+    JobCommand, JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, Listen, NewBatch, NewJob,
+    NewSchedule, Note, Notice, OnExpiry, Proof, Protocol, Pushed, Query, Recurrence, Refusal,
+    Reply, Retry, ScheduleCommand, Select, Subscription, Tag, Take, TakeCommand, Taken, Timestamp,
+    Token, Unique, Wait,
 };
 use windlass_session::Item;
 use windlass_testkit::rng::Rng;
@@ -89,7 +90,10 @@ pub(super) fn named(name: &[u8]) -> Option<Who> {
     let mut parts = std::str::from_utf8(name).ok()?.split('.');
     let mut next = || parts.next()?.parse::<u64>().ok();
     let (daemon, starts, number) = (next()?, next()?, next()?);
-    Some(((usize::try_from(daemon).ok()?, u32::try_from(starts).ok()?), ClientId(number)))
+    Some((
+        (usize::try_from(daemon).ok()?, u32::try_from(starts).ok()?),
+        ClientId(number),
+    ))
 }
 
 impl Client {
@@ -117,13 +121,19 @@ impl Client {
     /// A question without an answer, except for waits without an end.
     pub(super) fn unanswered(&self) -> Option<String> {
         let waits = |question: &&Question| !question.is_withdrawn && !question.waits_forever();
-        let asked = self.asked.values().find(waits).map(|question| format!("{:?}", question.command));
+        let asked = self
+            .asked
+            .values()
+            .find(waits)
+            .map(|question| format!("{:?}", question.command));
         asked.or_else(|| (!self.words.is_empty()).then(|| format!("words {:?}", self.words)))
     }
 
     /// Whether it waits for a job, however long that takes.
     pub(super) fn waits_forever(&self) -> bool {
-        self.asked.values().any(|question| !question.is_withdrawn && question.waits_forever())
+        self.asked
+            .values()
+            .any(|question| !question.is_withdrawn && question.waits_forever())
     }
 
     // ---- what arrives ----------------------------------------------------------------------------------------------
@@ -148,17 +158,39 @@ impl Client {
 
     /// What leaves the daemon for this client, as far as it promises something.
     pub(super) fn promise(&self, mail: &Mail, laws: &mut Laws) {
-        let Mail::Event(Event::Reply(tag, reply)) = mail else { return };
-        let Some(question) = self.asked.get(&tag.0) else { return };
+        let Mail::Event(Event::Reply(tag, reply)) = mail else {
+            return;
+        };
+        let Some(question) = self.asked.get(&tag.0) else {
+            return;
+        };
         match (reply, &question.command) {
-            (Reply::Pushed { job, how: Pushed::New, .. }, _) => laws.pushed(question.serial.unwrap(), *job),
-            (Reply::Pushed { job, durable, .. }, _) => laws.coalesced(question.serial.unwrap(), *job, *durable),
-            (Reply::ScheduleSet { .. }, _) | (Reply::Done, Command::Batch(BatchCommand::Commit { .. })) => {
+            (
+                Reply::Pushed {
+                    job,
+                    how: Pushed::New,
+                    ..
+                },
+                _,
+            ) => laws.pushed(question.serial.unwrap(), *job),
+            (Reply::Pushed { job, durable, .. }, _) => {
+                laws.coalesced(question.serial.unwrap(), *job, *durable)
+            }
+            (Reply::ScheduleSet { .. }, _)
+            | (Reply::Done, Command::Batch(BatchCommand::Commit { .. })) => {
                 laws.promises_runs(question.serial.unwrap());
             }
             (Reply::Finished(job), _) => laws.ended(*job, Some(self.who)),
-            (Reply::Failed { job, fate: Fate::Discarded }, _) => laws.ended(*job, None),
-            (Reply::Done, Command::Job(JobCommand::Cancel(JobRef::Id(job)))) => laws.ended(*job, None),
+            (
+                Reply::Failed {
+                    job,
+                    fate: Fate::Discarded,
+                },
+                _,
+            ) => laws.ended(*job, None),
+            (Reply::Done, Command::Job(JobCommand::Cancel(JobRef::Id(job)))) => {
+                laws.ended(*job, None)
+            }
             _ => {}
         }
     }
@@ -170,8 +202,12 @@ impl Client {
                 continue;
             }
             match arrival {
-                Arrival::Mail(Mail::Event(Event::Reply(tag, reply))) => self.answered(tag, reply, laws, tally),
-                Arrival::Mail(Mail::Event(Event::Notice(notice))) => self.noticed(notice, laws, tally),
+                Arrival::Mail(Mail::Event(Event::Reply(tag, reply))) => {
+                    self.answered(tag, reply, laws, tally)
+                }
+                Arrival::Mail(Mail::Event(Event::Notice(notice))) => {
+                    self.noticed(notice, laws, tally)
+                }
                 Arrival::Mail(Mail::Bytes(bytes)) => {
                     if self.words.pop_front().as_ref() != Some(&bytes) {
                         laws.is_broken(|| format!("{:?}: bytes out of order: {bytes:?}", self.who));
@@ -192,13 +228,22 @@ impl Client {
             // A silent command is refused.
             if tag.wants_answer() {
                 laws.is_broken(|| {
-                    format!("{:?}: {tag:?} has an answer that it does not wait for: {reply:?}", self.who)
+                    format!(
+                        "{:?}: {tag:?} has an answer that it does not wait for: {reply:?}",
+                        self.who
+                    )
                 });
             }
             return;
         };
         let waits_forever = question.waits_forever();
-        let Question { command, serial: of, held, expects, .. } = question;
+        let Question {
+            command,
+            serial: of,
+            held,
+            expects,
+            ..
+        } = question;
         if !windlass_testkit::answers::is_answered_by(&command, &reply) {
             laws.is_broken(|| format!("{command:?} is answered by {reply:?}"));
         }
@@ -208,15 +253,24 @@ impl Client {
         match reply {
             Reply::Taken(taken) => self.took(&taken, laws, tally),
             Reply::Pushed { job, how, .. } => {
-                tally.note(if how == Pushed::New { "a push is acknowledged" } else { "a push finds another job" });
-                if how != Pushed::Kept && command.new_job().is_some_and(|new| new.listen.is_wanted()) {
+                tally.note(if how == Pushed::New {
+                    "a push is acknowledged"
+                } else {
+                    "a push finds another job"
+                });
+                if how != Pushed::Kept
+                    && command.new_job().is_some_and(|new| new.listen.is_wanted())
+                {
                     laws.listens(self.who, job);
                 }
             }
             Reply::Finished(_) => tally.note("an end is acknowledged"),
             Reply::Refused(Refusal::Unknown) => {
                 tally.note("an outcome is unknown");
-                if command.new_job().is_some_and(|new| new.listen.is_wanted() && new.unique.is_some()) {
+                if command
+                    .new_job()
+                    .is_some_and(|new| new.listen.is_wanted() && new.unique.is_some())
+                {
                     laws.may_listen(self.who);
                 }
                 self.held.extend(held);
@@ -224,12 +278,17 @@ impl Client {
             Reply::Refused(why) => {
                 tally.note(why.code());
                 // It may try again.
-                self.held.extend(held.filter(|_| why == Refusal::Unavailable));
+                self.held
+                    .extend(held.filter(|_| why == Refusal::Unavailable));
                 of.into_iter().for_each(|serial| laws.refused(serial));
             }
             Reply::Looked { job, .. } => {
                 if let Command::Query(Query::Job(JobRef::Id(number))) = command {
-                    tally.note(if expects.is_some() { "a look-up that the laws know" } else { "a look-up" });
+                    tally.note(if expects.is_some() {
+                        "a look-up that the laws know"
+                    } else {
+                        "a look-up"
+                    });
                     laws.found(number, expects, job.is_some());
                 }
             }
@@ -257,7 +316,12 @@ impl Client {
         }
         let (serial, is_bound) = (laws.serial(body, taken.id, None), taken.connection_bound);
         laws.took(self.who, serial, taken);
-        self.held.push(Held { serial, job: taken.id, token: taken.token, is_bound });
+        self.held.push(Held {
+            serial,
+            job: taken.id,
+            token: taken.token,
+            is_bound,
+        });
     }
 
     // ---- what it asks ----------------------------------------------------------------------------------------------
@@ -271,18 +335,31 @@ impl Client {
         self.ask_for(command.into(), serial, None, None);
     }
 
-    fn ask_for(&mut self, command: Command, serial: Option<u64>, held: Option<Held>, expects: Option<bool>) {
+    fn ask_for(
+        &mut self,
+        command: Command,
+        serial: Option<u64>,
+        held: Option<Held>,
+        expects: Option<bool>,
+    ) {
         self.tags += 1;
         let tag = Tag(self.tags);
         if command.is_answered(tag) {
-            let question = Question { command: command.clone(), serial, held, expects, is_withdrawn: false };
+            let question = Question {
+                command: command.clone(),
+                serial,
+                held,
+                expects,
+                is_withdrawn: false,
+            };
             self.asked.insert(tag.0, question);
         }
         self.items.push_back(Item::Command(tag, command));
     }
 
     fn ask_silently(&mut self, command: impl Into<Command>) {
-        self.items.push_back(Item::Command(Tag::NONE, command.into()));
+        self.items
+            .push_back(Item::Command(Tag::NONE, command.into()));
     }
 
     /// The first command.
@@ -303,20 +380,40 @@ impl Client {
     }
 
     fn take(&self, wait: Wait, from: From) -> TakeCommand {
-        TakeCommand::Take(Take { from, select: Select::ListOrder, wait, worker: name(self.who) })
+        TakeCommand::Take(Take {
+            from,
+            select: Select::ListOrder,
+            wait,
+            worker: name(self.who),
+        })
     }
 
     /// Takes any job that is ready.
     pub(super) fn take_any(&mut self) {
-        let queues = QUEUES.iter().map(|queue| Bytes::from_static(queue.as_bytes())).collect();
-        self.ask(self.take(Wait::No, From::Listed { queues, lease: LeaseTerms::CONNECTION }), None);
+        let queues = QUEUES
+            .iter()
+            .map(|queue| Bytes::from_static(queue.as_bytes()))
+            .collect();
+        self.ask(
+            self.take(
+                Wait::No,
+                From::Listed {
+                    queues,
+                    lease: LeaseTerms::CONNECTION,
+                },
+            ),
+            None,
+        );
     }
 
     /// Withdraws what waits for work.
     pub(super) fn unwait(&mut self) {
         self.ask_silently(TakeCommand::Unwait);
         let is_take = |question: &Question| matches!(question.command, Command::Take(_));
-        self.asked.values_mut().filter(|question| is_take(question)).for_each(|question| question.is_withdrawn = true);
+        self.asked
+            .values_mut()
+            .filter(|question| is_take(question))
+            .for_each(|question| question.is_withdrawn = true);
     }
 
     /// Finishes all jobs that it has. Returns their serials.
@@ -324,8 +421,16 @@ impl Client {
         let finished: Vec<_> = std::mem::take(&mut self.held);
         for held in &finished {
             laws.asks_end(self.who, held.job, true);
-            let proof = if held.is_bound { Proof::Connection } else { Proof::Token(held.token) };
-            let finish = LeaseCommand::Finish { job: JobRef::Id(held.job), proof, result: Bytes::new() };
+            let proof = if held.is_bound {
+                Proof::Connection
+            } else {
+                Proof::Token(held.token)
+            };
+            let finish = LeaseCommand::Finish {
+                job: JobRef::Id(held.job),
+                proof,
+                result: Bytes::new(),
+            };
             self.ask_for(finish.into(), None, Some(*held), None);
         }
         finished.into_iter().map(|held| held.serial).collect()
@@ -349,7 +454,10 @@ impl Client {
             // No session asks for both.
             17 if self.asked.values().any(Question::may_wait) => {}
             17 => self.ask_silently(TakeCommand::WaitForWork),
-            18 => self.ask_silently(TakeCommand::Credit { credits: 1, select: Select::BestPriority }),
+            18 => self.ask_silently(TakeCommand::Credit {
+                credits: 1,
+                select: Select::BestPriority,
+            }),
             19 => self.unwait(),
             20 => self.ask(Command::Barrier, None),
             21 => {
@@ -364,20 +472,43 @@ impl Client {
     }
 
     /// Pushes a job, into a batch if it is given. Returns its serial.
-    fn push(&mut self, batch: Option<&Bytes>, rng: &mut Rng, pushes: &mut u64, laws: &mut Laws) -> u64 {
+    fn push(
+        &mut self,
+        batch: Option<&Bytes>,
+        rng: &mut Rng,
+        pushes: &mut u64,
+        laws: &mut Laws,
+    ) -> u64 {
         *pushes += 1;
         let serial = *pushes;
-        let filling = if rng.chance(3) { " ".repeat(LARGE) } else { String::new() };
+        let filling = if rng.chance(3) {
+            " ".repeat(LARGE)
+        } else {
+            String::new()
+        };
         let (durable, listens) = (batch.is_some() || rng.chance(80), rng.chance(30));
-        let key = rng.one_of(KEYS).filter(|_| batch.is_none() && rng.chance(60));
+        let key = rng
+            .one_of(KEYS)
+            .filter(|_| batch.is_none() && rng.chance(60));
         let clash = rng.one_of([Clash::Attach, Clash::Attach, Clash::Keep, Clash::Refuse]);
-        let retry = Retry { failures_max: rng.one_of([0, 0, 100]), ..Retry::NONE };
+        let retry = Retry {
+            failures_max: rng.one_of([0, 0, 100]),
+            ..Retry::NONE
+        };
         let job = NewJob {
             durable,
-            listen: if listens || !durable { Listen::Yes } else { Listen::No },
+            listen: if listens || !durable {
+                Listen::Yes
+            } else {
+                Listen::No
+            },
             retry,
             batch: batch.cloned(),
-            unique: key.map(|key| Unique { key: key.into(), clash, until: KeyUntil::End }),
+            unique: key.map(|key| Unique {
+                key: key.into(),
+                clash,
+                until: KeyUntil::End,
+            }),
             ..job_of(rng.one_of(QUEUES), format!("{serial}{filling}"))
         };
         laws.asks_push(serial, durable, key.map(|key| (job.queue.clone(), key)));
@@ -401,7 +532,9 @@ impl Client {
             expires_ms: 3_600_000,
         };
         self.ask(BatchCommand::New(Box::new(batch)), None);
-        let members = (0..rng.between(1, 3)).map(|_| self.push(Some(&name), rng, pushes, laws)).collect();
+        let members = (0..rng.between(1, 3))
+            .map(|_| self.push(Some(&name), rng, pushes, laws))
+            .collect();
         self.ask(BatchCommand::Commit { batch: name }, Some(callback));
         laws.asks_runs(callback, 1, members);
     }
@@ -413,7 +546,9 @@ impl Client {
         let schedule = NewSchedule {
             key: Some(Bytes::from(format!("schedule {template}"))),
             job: job_of(rng.one_of(QUEUES), template.to_string()),
-            recurrence: Recurrence::Every { interval_ms: rng.between(100, 3_000) },
+            recurrence: Recurrence::Every {
+                interval_ms: rng.between(100, 3_000),
+            },
             at_once: rng.chance(50),
             keep_grid: false,
             runs: Some(runs),
@@ -431,10 +566,25 @@ impl Client {
         let from = match rng.below(3) {
             0 => From::Subscriptions,
             by_time => {
-                let queues = vec![Bytes::from_static(rng.one_of(QUEUES).as_bytes()), Bytes::from_static(b"a")];
+                let queues = vec![
+                    Bytes::from_static(rng.one_of(QUEUES).as_bytes()),
+                    Bytes::from_static(b"a"),
+                ];
                 let lease_ms = Some(rng.between(500, 4_000));
-                let timed = LeaseTerms { connection_bound: false, lease_ms, on_expiry: OnExpiry::Requeue, wish: None };
-                From::Listed { queues, lease: if by_time == 1 { timed } else { LeaseTerms::CONNECTION } }
+                let timed = LeaseTerms {
+                    connection_bound: false,
+                    lease_ms,
+                    on_expiry: OnExpiry::Requeue,
+                    wish: None,
+                };
+                From::Listed {
+                    queues,
+                    lease: if by_time == 1 {
+                        timed
+                    } else {
+                        LeaseTerms::CONNECTION
+                    },
+                }
             }
         };
         self.ask(self.take(wait, from), None);
@@ -447,7 +597,12 @@ impl Client {
         }
         let at = usize::try_from(rng.below(self.held.len() as u64)).unwrap();
         let held = self.held[at];
-        let Held { job: number, token, is_bound, .. } = held;
+        let Held {
+            job: number,
+            token,
+            is_bound,
+            ..
+        } = held;
         let what = rng.below(10);
         let proof = match is_bound {
             true => Proof::Connection,
@@ -463,14 +618,35 @@ impl Client {
             laws.asks_end(self.who, number, what < 6);
         }
         let command = match what {
-            0..5 => LeaseCommand::Finish { job, proof, result: Bytes::from_static(b"result") },
-            5 => LeaseCommand::Fail { job, proof, failure: Box::new(Failure::default()) },
-            6 => LeaseCommand::Release { job, proof, front: rng.chance(50) },
+            0..5 => LeaseCommand::Finish {
+                job,
+                proof,
+                result: Bytes::from_static(b"result"),
+            },
+            5 => LeaseCommand::Fail {
+                job,
+                proof,
+                failure: Box::new(Failure::default()),
+            },
+            6 => LeaseCommand::Release {
+                job,
+                proof,
+                front: rng.chance(50),
+            },
             7 if !is_bound => {
                 laws.moves_deadline(number);
-                LeaseCommand::Extend { job, proof, until: now.after_ms(rng.below(5_000)), only_later: rng.chance(50) }
+                LeaseCommand::Extend {
+                    job,
+                    proof,
+                    until: now.after_ms(rng.below(5_000)),
+                    only_later: rng.chance(50),
+                }
             }
-            _ => LeaseCommand::Progress { job, proof, note: Note::Data(Bytes::from_static(b"data")) },
+            _ => LeaseCommand::Progress {
+                job,
+                proof,
+                note: Note::Data(Bytes::from_static(b"data")),
+            },
         };
         match rng.chance(25) {
             true => self.ask_silently(command),
@@ -485,6 +661,11 @@ impl Client {
             laws.asks_end(self.who, job, true);
             return self.ask(JobCommand::Cancel(JobRef::Id(job)), None);
         }
-        self.ask_for(Query::Job(JobRef::Id(job)).into(), None, None, laws.is_there(job));
+        self.ask_for(
+            Query::Job(JobRef::Id(job)).into(),
+            None,
+            None,
+            laws.is_there(job),
+        );
     }
 }

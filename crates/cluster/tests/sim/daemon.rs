@@ -22,7 +22,9 @@ use windlass_hub::clock::{
     self, Clocks,
     simulated::{self, Machine},
 };
-use windlass_hub::{Batch, Broker as _, Budget, ConnectionId, Mail, Mailbox, Visited, Waker, WithMail};
+use windlass_hub::{
+    Batch, Broker as _, Budget, ConnectionId, Mail, Mailbox, Visited, Waker, WithMail,
+};
 
 /// An edge that receives nothing for this long looks for a leader again, in milliseconds.
 const SILENCE_MS: u64 = as_ms(SILENCE_MAX);
@@ -117,7 +119,12 @@ impl Daemon {
     pub(super) fn new(index: usize, around: &mut Around) -> Self {
         const HOUR_MS: u64 = 3_600_000;
         let skewed = around.plan.trouble && around.rng.chance(30);
-        let wall_ahead_ms = YEARS_MS + if skewed { around.rng.below(2 * HOUR_MS) } else { around.rng.below(500) };
+        let wall_ahead_ms = YEARS_MS
+            + if skewed {
+                around.rng.below(2 * HOUR_MS)
+            } else {
+                around.rng.below(500)
+            };
         Self {
             index,
             starts: 0,
@@ -164,7 +171,8 @@ impl Daemon {
 
     /// Whether it has a link to this leader, and the leader to it.
     pub(super) fn follows(&self, leader: Run, links: &Links) -> bool {
-        let is_whole = |following: &Following| following.is_welcome && links.is_whole(following.link, leader);
+        let is_whole =
+            |following: &Following| following.is_welcome && links.is_whole(following.link, leader);
         matches!(&self.follow, Follow::Links(following) if is_whole(following))
     }
 
@@ -183,11 +191,21 @@ impl Daemon {
         self.with_mail = Arc::default();
         self.to_visit.clear();
         (self.office, self.follow) = (Office::Out(now), Follow::Looks(now));
-        (self.stalled_until, self.follows_at, self.serves_at, self.without_since) = (0, 0, 0, now);
+        (
+            self.stalled_until,
+            self.follows_at,
+            self.serves_at,
+            self.without_since,
+        ) = (0, 0, 0, now);
         (self.next_client, self.wants_to_yield, self.stopping) = (0, false, Stopping::No);
         around.alive[self.index] = Some(self.run());
         if around.plan.asks_the_time {
-            self.on(now, |_| clock::keep_wall(ahead_ms(clock::since_boot_ms(), around.database.clock_ms(now))));
+            self.on(now, |_| {
+                clock::keep_wall(ahead_ms(
+                    clock::since_boot_ms(),
+                    around.database.clock_ms(now),
+                ))
+            });
         }
     }
 
@@ -247,8 +265,11 @@ impl Daemon {
 
     /// Acts on this daemon's machine.
     pub(super) fn on<T>(&mut self, now: u64, act: impl FnOnce(&mut Self) -> T) -> T {
-        let machine =
-            Machine { boot: self.boot, since_boot_ms: now + self.boot_ahead_ms, wall_ms: now + self.wall_ahead_ms };
+        let machine = Machine {
+            boot: self.boot,
+            since_boot_ms: now + self.boot_ahead_ms,
+            wall_ms: now + self.wall_ahead_ms,
+        };
         let mut clocks = std::mem::replace(&mut self.clocks, Clocks::new());
         let done = simulated::on(machine, &mut clocks, || act(self));
         self.clocks = clocks;
@@ -259,8 +280,18 @@ impl Daemon {
     pub(super) fn connect(&mut self, around: &mut Around) -> Who {
         self.next_client += 1;
         let (number, run) = (ClientId(self.next_client), self.run());
-        let owner = (Arc::clone(&self.with_mail) as Arc<dyn Waker>, ConnectionId { index: 0, client: number });
-        let mailbox = Arc::new(Mailbox::new(OUTBOUND_MAX, Arc::new(Budget::new(1 << 30)), owner));
+        let owner = (
+            Arc::clone(&self.with_mail) as Arc<dyn Waker>,
+            ConnectionId {
+                index: 0,
+                client: number,
+            },
+        );
+        let mailbox = Arc::new(Mailbox::new(
+            OUTBOUND_MAX,
+            Arc::new(Budget::new(1 << 30)),
+            owner,
+        ));
         self.broker.open(number, Arc::clone(&mailbox));
         let who = (run, number);
         around.clients.insert(who, Client::new(who, mailbox));
@@ -310,7 +341,9 @@ impl Daemon {
             daemon.stop(around);
         });
         if self.leads().is_some() && self.clocks.follows() {
-            around.laws.is_broken(|| format!("{} leads by the clock of another daemon", self.index));
+            around
+                .laws
+                .is_broken(|| format!("{} leads by the clock of another daemon", self.index));
         }
     }
 
@@ -322,9 +355,17 @@ impl Daemon {
             return self.found(&answer, around);
         }
         match &mut self.office {
-            Office::Asks { number: asked, sent_ms } if *asked == number => match answer {
-                Answer::Taken { epoch, clock_ms, edges } => {
-                    let lease = Arc::new(Lease::new(epoch, (*sent_ms, clock_ms), edges, &around.plan));
+            Office::Asks {
+                number: asked,
+                sent_ms,
+            } if *asked == number => match answer {
+                Answer::Taken {
+                    epoch,
+                    clock_ms,
+                    edges,
+                } => {
+                    let lease =
+                        Arc::new(Lease::new(epoch, (*sent_ms, clock_ms), edges, &around.plan));
                     around.laws.begins(epoch, (self.index, self.starts));
                     let renewals = Renewals::new(lease, now);
                     let number = around.send((self.index, self.starts), Statement::Read);
@@ -333,9 +374,18 @@ impl Daemon {
                 Answer::InUse => self.office = Office::Out(now + LOOK_MS),
                 _ => self.office = Office::Out(now + RETRY_MS),
             },
-            Office::Reads { renewals, number: asked } => {
-                let Some(answer) = renewals.receive(number, answer, now).filter(|_| *asked == number) else { return };
-                let Office::Reads { renewals, .. } = std::mem::replace(&mut self.office, Office::Out(now + RETRY_MS))
+            Office::Reads {
+                renewals,
+                number: asked,
+            } => {
+                let Some(answer) = renewals
+                    .receive(number, answer, now)
+                    .filter(|_| *asked == number)
+                else {
+                    return;
+                };
+                let Office::Reads { renewals, .. } =
+                    std::mem::replace(&mut self.office, Office::Out(now + RETRY_MS))
                 else {
                     return;
                 };
@@ -344,7 +394,10 @@ impl Daemon {
                     && let Some(room) = Room::open((self.index, self.starts), renewals, log, around)
                 {
                     around.note(|| format!("{} opens epoch {}", self.index, room.hub.epoch()));
-                    self.office = Office::In { room: Box::new(room), steps: 0 };
+                    self.office = Office::In {
+                        room: Box::new(room),
+                        steps: 0,
+                    };
                 }
             }
             Office::In { room, .. } => room.receive(number, answer, around),
@@ -359,10 +412,15 @@ impl Daemon {
         match &mut self.office {
             Office::Out(at) if *at <= around.now => {
                 let number = around.send(run, Statement::Take);
-                self.office = Office::Asks { number, sent_ms: clock::since_boot_ms() };
+                self.office = Office::Asks {
+                    number,
+                    sent_ms: clock::since_boot_ms(),
+                };
             }
             Office::Reads { renewals, .. } => renewals.turn(run, around),
-            Office::In { room, steps } if *steps < 3 && room.hub.has_begun() && !room.is_yielding() => {
+            Office::In { room, steps }
+                if *steps < 3 && room.hub.has_begun() && !room.is_yielding() =>
+            {
                 if around.stands_still() && around.rng.chance(50) {
                     return;
                 }
@@ -397,7 +455,9 @@ impl Daemon {
         if matches!(self.stopping, Stopping::Closed(_)) {
             return;
         }
-        let Office::In { room, steps } = &mut self.office else { return };
+        let Office::In { room, steps } = &mut self.office else {
+            return;
+        };
         let is_deposed = room.is_over();
         if *steps < 3 || !is_deposed && !std::mem::take(&mut self.wants_to_yield) {
             return;
@@ -414,7 +474,11 @@ impl Daemon {
             room.stop(around);
         }
         if is_deposed {
-            around.tally.note(if has_yielded { "a daemon has yielded" } else { "a daemon is deposed" });
+            around.tally.note(if has_yielded {
+                "a daemon has yielded"
+            } else {
+                "a daemon is deposed"
+            });
             self.office = Office::Out(around.now + if has_yielded { YIELD_MS } else { 0 });
         }
     }
@@ -445,10 +509,18 @@ impl Daemon {
 
     fn close_clients(&mut self, around: &mut Around) {
         let run = self.run();
-        let open: Vec<_> = around.clients.values().filter(|client| client.who().0 == run && client.is_served).collect();
+        let open: Vec<_> = around
+            .clients
+            .values()
+            .filter(|client| client.who().0 == run && client.is_served)
+            .collect();
         let open: Vec<_> = open.into_iter().map(Client::who).collect();
         for who in open {
-            around.clients.get_mut(&who).into_iter().for_each(|client| client.is_served = false);
+            around
+                .clients
+                .get_mut(&who)
+                .into_iter()
+                .for_each(|client| client.is_served = false);
             while !self.broker.close(who.1) {}
             around.closed(who);
         }

@@ -148,40 +148,73 @@ impl Database {
         let number = self.next;
         if now < self.apart[from.0] {
             let at = now + rng.between(100, 2_000);
-            self.answered.push(Answered { at, number, to: from, answer: Answer::Failed });
+            self.answered.push(Answered {
+                at,
+                number,
+                to: from,
+                answer: Answer::Failed,
+            });
         } else {
             let at = now + self.delay(rng);
-            self.sent.push(Sent { at, number, from, statement });
+            self.sent.push(Sent {
+                at,
+                number,
+                from,
+                statement,
+            });
         }
         number
     }
 
     fn delay(&self, rng: &mut Rng) -> u64 {
-        if rng.chance(self.trouble.slow) { rng.between(20, 4_000) } else { rng.between(0, 5) }
+        if rng.chance(self.trouble.slow) {
+            rng.between(20, 4_000)
+        } else {
+            rng.between(0, 5)
+        }
     }
 
     /// Does what has arrived.
     pub(super) fn step(&mut self, now: u64, rng: &mut Rng) {
         let mut arrived: Vec<_> = self.sent.extract_if(.., |sent| sent.at <= now).collect();
         arrived.sort_by_key(|sent| (sent.at, sent.number));
-        for Sent { number, from, statement, .. } in arrived {
+        for Sent {
+            number,
+            from,
+            statement,
+            ..
+        } in arrived
+        {
             let (at, answer) = if now < self.down_until {
                 (now + rng.between(50, 1_000), Answer::Failed)
             } else {
                 let answer = self.run(now, from, statement);
                 let is_lost = rng.chance(self.trouble.lost);
-                if is_lost { (now + rng.between(50, 3_000), Answer::Failed) } else { (now + self.delay(rng), answer) }
+                if is_lost {
+                    (now + rng.between(50, 3_000), Answer::Failed)
+                } else {
+                    (now + self.delay(rng), answer)
+                }
             };
-            self.answered.push(Answered { at, number, to: from, answer });
+            self.answered.push(Answered {
+                at,
+                number,
+                to: from,
+                answer,
+            });
         }
     }
 
     /// The answers that a daemon gets now, in order.
     pub(super) fn answers(&mut self, now: u64, to: Run) -> Vec<(u64, Answer)> {
-        let mut all: Vec<_> =
-            self.answered.extract_if(.., |answered| answered.to == to && answered.at <= now).collect();
+        let mut all: Vec<_> = self
+            .answered
+            .extract_if(.., |answered| answered.to == to && answered.at <= now)
+            .collect();
         all.sort_by_key(|answered| (answered.at, answered.number));
-        all.into_iter().map(|answered| (answered.number, answered.answer)).collect()
+        all.into_iter()
+            .map(|answered| (answered.number, answered.answer))
+            .collect()
     }
 
     /// The primary is gone, and its standby takes over. Acknowledged commits are there; of the rest, some are. The
@@ -193,12 +226,23 @@ impl Database {
             self.forward_at = now;
             self.ahead_ms += rng.between(0, LEASE_MS / 8);
         }
-        for Sent { number, from, statement, .. } in std::mem::take(&mut self.sent) {
+        for Sent {
+            number,
+            from,
+            statement,
+            ..
+        } in std::mem::take(&mut self.sent)
+        {
             if rng.chance(50) {
                 drop(self.run(now, from, statement));
             }
             let at = now + rng.between(50, 2_000);
-            self.answered.push(Answered { at, number, to: from, answer: Answer::Failed });
+            self.answered.push(Answered {
+                at,
+                number,
+                to: from,
+                answer: Answer::Failed,
+            });
         }
         for answered in &mut self.answered {
             if rng.chance(50) {
@@ -219,16 +263,35 @@ impl Database {
 
     fn run(&mut self, now: u64, (daemon, _): Run, statement: Statement) -> Answer {
         let clock = self.clock_ms(now);
-        let holds = |epoch| if epoch == self.epoch { None } else { Some(Answer::Deposed) };
+        let holds = |epoch| {
+            if epoch == self.epoch {
+                None
+            } else {
+                Some(Answer::Deposed)
+            }
+        };
         match statement {
             Statement::Take if self.until_ms >= clock => Answer::InUse,
             Statement::Take => {
                 self.epoch += 1;
                 (self.holder, self.until_ms) = (Some(daemon), clock + LEASE_MS);
-                let edges = self.edges.1.clone().filter(|_| self.edges.0 + 1 == self.epoch);
-                Answer::Taken { epoch: self.epoch, clock_ms: clock, edges }
+                let edges = self
+                    .edges
+                    .1
+                    .clone()
+                    .filter(|_| self.edges.0 + 1 == self.epoch);
+                Answer::Taken {
+                    epoch: self.epoch,
+                    clock_ms: clock,
+                    edges,
+                }
             }
-            Statement::Read => Answer::Log(self.log.iter().map(|(_, records)| records.clone()).collect()),
+            Statement::Read => Answer::Log(
+                self.log
+                    .iter()
+                    .map(|(_, records)| records.clone())
+                    .collect(),
+            ),
             Statement::Renew { epoch, edges } => holds(epoch).unwrap_or_else(|| {
                 self.edges = (epoch, edges);
                 self.until_ms = clock + LEASE_MS;
@@ -238,7 +301,11 @@ impl Database {
                 (self.holder, self.until_ms) = (None, 0);
                 Answer::Done
             }),
-            Statement::Commit { epoch, seq, records } => self.commit(epoch, seq, records),
+            Statement::Commit {
+                epoch,
+                seq,
+                records,
+            } => self.commit(epoch, seq, records),
             Statement::Holder => Answer::Holder(self.holder.filter(|_| self.until_ms >= clock)),
         }
     }

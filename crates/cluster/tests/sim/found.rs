@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Clock, Command, Engine, Event, JobId, Note, Notice, Reading, TICK_MS, Tag,
-    Timestamp, WorkerCommand,
+    ClientCommand, ClientId, ClientInfo, Clock, Command, Engine, Event, JobId, Note, Notice,
+    Reading, TICK_MS, Tag, Timestamp, WorkerCommand,
 };
 use windlass_link::{Edge as EdgeNumber, ToEdge, ToLeader, Welcome};
 use windlass_session::Item;
@@ -18,11 +18,17 @@ use super::room::limits;
 use windlass_cluster::edge::Edge;
 use windlass_hub::clock::simulated::{self, Machine};
 use windlass_hub::clock::{self, Clocks};
-use windlass_hub::{Batch, Broker as _, Budget, ConnectionId, Durability, Hub, Mailbox, Visited, WithMail};
+use windlass_hub::{
+    Batch, Broker as _, Budget, ConnectionId, Durability, Hub, Mailbox, Visited, WithMail,
+};
 
 const WALL_MS: u64 = 1_700_000_000_000;
 
-const MACHINE: Machine = Machine { boot: 1, since_boot_ms: 5_000, wall_ms: WALL_MS };
+const MACHINE: Machine = Machine {
+    boot: 1,
+    since_boot_ms: 5_000,
+    wall_ms: WALL_MS,
+};
 
 /// A leader knows this edge under this number. Its engine's time is 7.
 fn welcome(edge: u32) -> Welcome {
@@ -32,7 +38,11 @@ fn welcome(edge: u32) -> Welcome {
         reaches: 0,
         durable: 0,
         same_settings: true,
-        clock: Reading { now: Timestamp(7), clock: Clock::default(), pause_ms: None },
+        clock: Reading {
+            now: Timestamp(7),
+            clock: Clock::default(),
+            pause_ms: None,
+        },
         frame_bytes_max: 1 << 20,
     }
 }
@@ -60,18 +70,36 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
     let mailbox = Arc::new(Mailbox::new(
         1 << 20,
         Arc::new(Budget::new(1 << 30)),
-        (Arc::new(WithMail::default()), ConnectionId { index: 0, client }),
+        (
+            Arc::new(WithMail::default()),
+            ConnectionId { index: 0, client },
+        ),
     ));
     simulated::on(MACHINE, &mut Clocks::new(), || {
         edge.open_link(&welcome(1_025));
         edge.open(client, Arc::clone(&mailbox));
         let mut items = [Item::Command(Tag(1), Command::Barrier)].into();
         let (room, visited) = (usize::MAX, &mut Visited::All);
-        assert!(edge.visit_apart(&clock::read(), Batch { client, items: &mut items, room, visited }));
+        assert!(edge.visit_apart(
+            &clock::read(),
+            Batch {
+                client,
+                items: &mut items,
+                room,
+                visited
+            }
+        ));
         let number = ClientId(EdgeNumber::new(1_025).unwrap().first_client().0 | client.0);
         let data = Note::Data(vec![0; 100_000].into());
-        let event = Event::Notice(Notice::Progress { job: JobId(7), note: data });
-        edge.receive([ToEdge::Event { client: number, gate: 0, event }]);
+        let event = Event::Notice(Notice::Progress {
+            job: JobId(7),
+            note: data,
+        });
+        edge.receive([ToEdge::Event {
+            client: number,
+            gate: 0,
+            event,
+        }]);
         edge.close_link();
         let mut mail = Vec::new();
         edge.mail(&mailbox, usize::MAX, &mut mail);
@@ -79,7 +107,12 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
         edge.open_link(&welcome(2_049));
         let mut to_leader = Vec::new();
         edge.take_outgoing(&mut to_leader);
-        assert!(to_leader.iter().all(|item| matches!(item, ToLeader::Claimed)), "{to_leader:?}");
+        assert!(
+            to_leader
+                .iter()
+                .all(|item| matches!(item, ToLeader::Claimed)),
+            "{to_leader:?}"
+        );
     });
 }
 
@@ -88,8 +121,18 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
 #[test]
 fn a_daemon_that_succeeds_another_leads_when_its_first_commit_is_in_the_store() {
     simulated::on(MACHINE, &mut Clocks::new(), || {
-        let lease = Arc::new(Lease::new(2, (MACHINE.since_boot_ms, WALL_MS), None, &Plan::new(0)));
-        let hub = Hub::new(Engine::new(limits(), 7), Journal::new(), Durability::Durable, 7);
+        let lease = Arc::new(Lease::new(
+            2,
+            (MACHINE.since_boot_ms, WALL_MS),
+            None,
+            &Plan::new(0),
+        ));
+        let hub = Hub::new(
+            Engine::new(limits(), 7),
+            Journal::new(),
+            Durability::Durable,
+            7,
+        );
         hub.set_failed(true);
         assert!(hub.has_begun(), "alone it serves what it can");
         let hub = hub.under(Some(Arc::clone(&lease) as Arc<_>));
@@ -105,32 +148,70 @@ fn a_daemon_that_succeeds_another_leads_when_its_first_commit_is_in_the_store() 
 fn a_worker_that_beats_is_not_dead_because_its_leader_could_not_act() {
     const AWAY_MS: u64 = 200_000;
     let (worker, client) = (Bytes::from_static(b"w"), ClientId(1));
-    let lease = Arc::new(Lease::new(1, (MACHINE.since_boot_ms, WALL_MS), None, &Plan::new(0)));
+    let lease = Arc::new(Lease::new(
+        1,
+        (MACHINE.since_boot_ms, WALL_MS),
+        None,
+        &Plan::new(0),
+    ));
     let (mut clocks, mut at_ms) = (Clocks::new(), 0);
     let mut pass = |ms: u64, act: &mut dyn FnMut(u64)| {
         at_ms += ms;
         let (since_boot_ms, wall_ms) = (MACHINE.since_boot_ms + at_ms, MACHINE.wall_ms + at_ms);
-        simulated::on(Machine { since_boot_ms, wall_ms, ..MACHINE }, &mut clocks, || act(since_boot_ms));
+        simulated::on(
+            Machine {
+                since_boot_ms,
+                wall_ms,
+                ..MACHINE
+            },
+            &mut clocks,
+            || act(since_boot_ms),
+        );
     };
-    let hub =
-        Hub::new(Engine::new(limits(), 7), Journal::new(), Durability::Soon, 7).under(Some(Arc::clone(&lease) as _));
+    let hub = Hub::new(
+        Engine::new(limits(), 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    )
+    .under(Some(Arc::clone(&lease) as _));
     let mailbox = Arc::new(Mailbox::new(
         1 << 20,
         Arc::default(),
-        (Arc::new(WithMail::default()), ConnectionId { index: 0, client }),
+        (
+            Arc::new(WithMail::default()),
+            ConnectionId { index: 0, client },
+        ),
     ));
     hub.open(client, Arc::clone(&mailbox));
     let ask = |command: Command| {
         let (mut items, mut visited) = ([Item::Command(Tag(1), command)].into(), Visited::All);
-        let batch = Batch { client, items: &mut items, room: usize::MAX, visited: &mut visited };
+        let batch = Batch {
+            client,
+            items: &mut items,
+            room: usize::MAX,
+            visited: &mut visited,
+        };
         hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
         let mut mail = Vec::new();
         mailbox.take(u64::MAX, false, usize::MAX, &mut mail);
         format!("{mail:?}")
     };
-    let register = WorkerCommand::Register { worker: worker.clone(), about: Bytes::new() };
-    let beat = || WorkerCommand::Beat { worker: worker.clone(), state: None, memory_bytes: None };
-    pass(0, &mut |_| drop((ask(ClientCommand::Open(ClientInfo::default()).into()), ask(register.clone().into()))));
+    let register = WorkerCommand::Register {
+        worker: worker.clone(),
+        about: Bytes::new(),
+    };
+    let beat = || WorkerCommand::Beat {
+        worker: worker.clone(),
+        state: None,
+        memory_bytes: None,
+    };
+    pass(0, &mut |_| {
+        drop((
+            ask(ClientCommand::Open(ClientInfo::default()).into()),
+            ask(register.clone().into()),
+        ))
+    });
     for _ in 0..AWAY_MS / TICK_MS {
         pass(TICK_MS, &mut |_| _ = hub.tick());
     }

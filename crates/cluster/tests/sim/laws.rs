@@ -102,9 +102,19 @@ impl Job {
     /// Those beside a client that have the job by what the leader of this epoch knows, and whose leases no other client
     /// can have ended.
     fn others(&mut self, who: Who, epoch: u64) -> impl Iterator<Item = &mut Holder> {
-        let Self { holders, on_any, asked_again, .. } = self;
-        let has = move |it: &&mut Holder| it.who != who && it.known_to == Some(epoch) && !asked_again.contains(&it.who);
-        holders.iter_mut().filter(has).filter(|it| on_any.iter().all(|other| *other == it.who))
+        let Self {
+            holders,
+            on_any,
+            asked_again,
+            ..
+        } = self;
+        let has = move |it: &&mut Holder| {
+            it.who != who && it.known_to == Some(epoch) && !asked_again.contains(&it.who)
+        };
+        holders
+            .iter_mut()
+            .filter(has)
+            .filter(|it| on_any.iter().all(|other| *other == it.who))
     }
 }
 
@@ -185,11 +195,17 @@ impl Laws {
 
     /// What has happened to a job.
     pub(super) fn story(&self, serial: u64) -> String {
-        self.jobs.get(&serial).map(|job| job.story.join("\n    ")).unwrap_or_default()
+        self.jobs
+            .get(&serial)
+            .map(|job| job.story.join("\n    "))
+            .unwrap_or_default()
     }
 
     pub(super) fn story_of(&self, number: JobId) -> String {
-        self.serials.get(&number).map(|serial| self.story(*serial)).unwrap_or_default()
+        self.serials
+            .get(&number)
+            .map(|serial| self.story(*serial))
+            .unwrap_or_default()
     }
 
     fn next(&mut self) -> u64 {
@@ -214,7 +230,9 @@ impl Laws {
     /// Something that a leader has decided leaves it.
     pub(super) fn leaves(&mut self, epoch: u64, present: u64) {
         if epoch != present {
-            self.is_broken(|| format!("what was decided in epoch {epoch} leaves when epoch {present} has begun"));
+            self.is_broken(|| {
+                format!("what was decided in epoch {epoch} leaves when epoch {present} has begun")
+            });
         }
     }
 
@@ -234,7 +252,10 @@ impl Laws {
         const FAR_MS: u64 = 60_000;
         if wall.0.abs_diff(database_ms) > FAR_MS {
             self.is_broken(|| {
-                format!("the leader {epoch} releases what is due at {}, and it is {database_ms}", wall.0)
+                format!(
+                    "the leader {epoch} releases what is due at {}, and it is {database_ms}",
+                    wall.0
+                )
             });
         }
     }
@@ -245,11 +266,18 @@ impl Laws {
         let time = self.time;
         let lasts = |job: &Job| {
             let (lasting, until) = job.lasting.filter(|(_, until)| *until > time)?;
-            let number = job.number.filter(|_| job.is_durable && job.on_any.is_empty())?;
+            let number = job
+                .number
+                .filter(|_| job.is_durable && job.on_any.is_empty())?;
             let found = self.seen.get(&(epoch, number));
-            found.is_none_or(|(token, _)| *token < lasting).then_some((lasting, until))
+            found
+                .is_none_or(|(token, _)| *token < lasting)
+                .then_some((lasting, until))
         };
-        let lost = self.jobs.iter().find_map(|(serial, job)| Some((*serial, lasts(job)?)));
+        let lost = self
+            .jobs
+            .iter()
+            .find_map(|(serial, job)| Some((*serial, lasts(job)?)));
         if let Some((serial, (token, until))) = lost {
             let story = self.story(serial);
             let shown = shown(token);
@@ -277,27 +305,44 @@ impl Laws {
         }
         self.seen.insert((epoch, number), (token, who));
         let instant = self.next();
-        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        let Some(job) = self.jobs.get_mut(&serial) else {
+            return;
+        };
         if !is_bound {
             // What it had before never reached it.
             job.holders.retain(|holder| holder.who != who);
         }
-        let own = job.holders.iter_mut().find(|holder| holder.who == who && holder.token == token);
+        let own = job
+            .holders
+            .iter_mut()
+            .find(|holder| holder.who == who && holder.token == token);
         let is_claimed = own.is_some() || job.given_up.contains(&(who, token));
         self.late.remove(&(who, number));
         own.into_iter().for_each(|own| own.known_to = Some(epoch));
         let what = if is_claimed { "leased again" } else { "leased" };
-        job.story.push(format!("{:>6} {what} to {who:?} under {} in epoch {epoch}", self.now, shown(token)));
+        job.story.push(format!(
+            "{:>6} {what} to {who:?} under {} in epoch {epoch}",
+            self.now,
+            shown(token)
+        ));
         // Of two claims the one of the later lease counts.
         let is_beaten = |other: &Holder| is_claimed && other.token < token;
-        let other = job.others(who, epoch).find(|other| !is_beaten(other)).map(|other| other.who).filter(|_| present);
+        let other = job
+            .others(who, epoch)
+            .find(|other| !is_beaten(other))
+            .map(|other| other.who)
+            .filter(|_| present);
         for beaten in job.others(who, epoch).filter(|other| is_beaten(other)) {
             beaten.known_to = None;
             self.late.insert((beaten.who, number));
         }
         if !is_claimed {
             if is_bound && !self.gone.contains(&who) {
-                job.holders.push(Holder { who, token, known_to: Some(epoch) });
+                job.holders.push(Holder {
+                    who,
+                    token,
+                    known_to: Some(epoch),
+                });
             }
             job.latest = job.latest.max(token);
             self.decided.insert((number, token, who), instant);
@@ -314,47 +359,98 @@ impl Laws {
     /// A leader gives back what the clients of an edge have, because the link has ended. They keep these jobs.
     pub(super) fn edge_lost(&mut self, epoch: u64, run: Run, keeps: &BTreeSet<(JobId, ClientId)>) {
         for job in self.jobs.values_mut() {
-            let keeps = |who: Who| job.number.is_some_and(|number| keeps.contains(&(number, who.1)));
-            let of_edge = job.holders.iter_mut().filter(|it| it.who.0 == run && it.known_to == Some(epoch));
-            of_edge.filter(|it| !keeps(it.who)).for_each(|it| it.known_to = None);
+            let keeps = |who: Who| {
+                job.number
+                    .is_some_and(|number| keeps.contains(&(number, who.1)))
+            };
+            let of_edge = job
+                .holders
+                .iter_mut()
+                .filter(|it| it.who.0 == run && it.known_to == Some(epoch));
+            of_edge
+                .filter(|it| !keeps(it.who))
+                .for_each(|it| it.known_to = None);
         }
     }
 
     /// A client claims a job of a leader that has begun.
-    pub(super) fn claims(&mut self, epoch: u64, who: Who, (number, token): (JobId, Token), in_grace: bool) {
+    pub(super) fn claims(
+        &mut self,
+        epoch: u64,
+        who: Who,
+        (number, token): (JobId, Token),
+        in_grace: bool,
+    ) {
         // The claim of a client that has left is beaten when the holder's comes, and hurts no one.
-        let granted = self.granted.get(&(epoch, number)).copied().filter(|other| !self.gone.contains(other));
-        let Some((serial, job)) = self.of(number) else { return };
-        let own = job.holders.iter().any(|it| it.who == who && it.token == token && it.known_to.is_some());
+        let granted = self
+            .granted
+            .get(&(epoch, number))
+            .copied()
+            .filter(|other| !self.gone.contains(other));
+        let Some((serial, job)) = self.of(number) else {
+            return;
+        };
+        let own = job
+            .holders
+            .iter()
+            .any(|it| it.who == who && it.token == token && it.known_to.is_some());
         let own = own && job.latest <= token;
         // The job of a producer who comes back later is not there yet, or not in time.
         let is_there = job.is_durable;
         self.note(serial, || {
-            format!("claimed by {who:?} under {} in epoch {epoch}, in the grace: {in_grace}", shown(token))
+            format!(
+                "claimed by {who:?} under {} in epoch {epoch}, in the grace: {in_grace}",
+                shown(token)
+            )
         });
         if !in_grace || !own || !is_there {
             self.late.insert((who, number));
         }
         if let Some(other) = granted.filter(|other| in_grace && own && *other != who) {
             let story = self.story(serial);
-            self.is_broken(|| format!("{who:?} claims job {serial} in the grace, but {other:?} got it\n    {story}"));
+            self.is_broken(|| {
+                format!(
+                    "{who:?} claims job {serial} in the grace, but {other:?} got it\n    {story}"
+                )
+            });
         }
     }
 
     /// Whether a client may believe that it has a job that it has not.
     pub(super) fn may_err(&self, who: Who, number: JobId) -> bool {
-        let job = self.serials.get(&number).and_then(|serial| self.jobs.get(serial));
-        self.late.contains(&(who, number)) || job.is_some_and(|job| job.on_any.iter().any(|other| *other != who))
+        let job = self
+            .serials
+            .get(&number)
+            .and_then(|serial| self.jobs.get(serial));
+        self.late.contains(&(who, number))
+            || job.is_some_and(|job| job.on_any.iter().any(|other| *other != who))
     }
 
     // ---- pushes ----------------------------------------------------------------------------------------------------
 
     /// A client pushes a job.
-    pub(super) fn asks_push(&mut self, serial: u64, is_durable: bool, key: Option<(Bytes, &'static str)>) {
-        let holds = |job: &Job| job.key == key && job.is_pushed && job.is_durable && !job.may_have_ended;
-        let rival = key.as_ref().and_then(|_| self.jobs.iter().find(|(_, job)| holds(job))).map(|(serial, _)| *serial);
+    pub(super) fn asks_push(
+        &mut self,
+        serial: u64,
+        is_durable: bool,
+        key: Option<(Bytes, &'static str)>,
+    ) {
+        let holds =
+            |job: &Job| job.key == key && job.is_pushed && job.is_durable && !job.may_have_ended;
+        let rival = key
+            .as_ref()
+            .and_then(|_| self.jobs.iter().find(|(_, job)| holds(job)))
+            .map(|(serial, _)| *serial);
         let asked_at = self.next();
-        self.jobs.insert(serial, Job { key, rival, asked_at, ..Job::new(is_durable) });
+        self.jobs.insert(
+            serial,
+            Job {
+                key,
+                rival,
+                asked_at,
+                ..Job::new(is_durable)
+            },
+        );
     }
 
     fn is_numbered(&mut self, serial: u64, number: JobId) {
@@ -363,7 +459,9 @@ impl Laws {
         };
         let before = job.number.replace(number);
         let other = self.serials.insert(number, serial);
-        if before.is_some_and(|before| before != number) || other.is_some_and(|other| other != serial) {
+        if before.is_some_and(|before| before != number)
+            || other.is_some_and(|other| other != serial)
+        {
             self.is_broken(|| {
                 format!("job {serial} has the number {number:?}, and had {before:?}; {other:?} has it too")
             });
@@ -375,9 +473,15 @@ impl Laws {
         let serial = self.serial(serial, number, None);
         self.is_numbered(serial, number);
         self.note(serial, || format!("acknowledged as {}", number.0));
-        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        let Some(job) = self.jobs.get_mut(&serial) else {
+            return;
+        };
         job.is_pushed = true;
-        let rival = job.rival.filter(|rival| self.jobs.get(rival).is_some_and(|rival| !rival.may_have_ended));
+        let rival = job.rival.filter(|rival| {
+            self.jobs
+                .get(rival)
+                .is_some_and(|rival| !rival.may_have_ended)
+        });
         if let Some(rival) = rival {
             let stories = [self.story(rival), self.story(serial)].join("\n    ");
             self.is_broken(|| format!("jobs {rival} and {serial} have one key\n    {stories}"));
@@ -387,15 +491,21 @@ impl Laws {
     /// A push has found another job, which holds its key. `durable`: that job is in the store.
     pub(super) fn coalesced(&mut self, serial: u64, number: JobId, durable: bool) {
         self.note(serial, || format!("finds {}", number.0));
-        let Some(job) = self.jobs.get_mut(&serial) else { return };
+        let Some(job) = self.jobs.get_mut(&serial) else {
+            return;
+        };
         // A client that listens may claim a job that only listeners keep, with its own bytes: it found that job.
         job.is_refused = job.is_durable;
         let asked_at = job.asked_at;
-        let Some((found, job)) = self.of(number).filter(|(found, _)| *found != serial) else { return };
+        let Some((found, job)) = self.of(number).filter(|(found, _)| *found != serial) else {
+            return;
+        };
         (job.lives_on, job.is_pushed) = (job.lives_on || durable, job.is_pushed || durable);
         if job.ended_at.is_some_and(|ended_at| ended_at < asked_at) {
             let story = self.story(found);
-            self.is_broken(|| format!("the push of {serial} finds a job that had ended\n    {story}"));
+            self.is_broken(|| {
+                format!("the push of {serial} finds a job that had ended\n    {story}")
+            });
         }
     }
 
@@ -404,12 +514,24 @@ impl Laws {
     /// A client asks for something that pushes jobs by itself, behind the end of others.
     pub(super) fn asks_runs(&mut self, template: u64, most: u64, members: Vec<u64>) {
         let (runs, by_epoch) = Default::default();
-        self.templates.insert(template, Template { most, is_promised: false, members, runs, by_epoch });
+        self.templates.insert(
+            template,
+            Template {
+                most,
+                is_promised: false,
+                members,
+                runs,
+                by_epoch,
+            },
+        );
     }
 
     /// Its acknowledgement leaves.
     pub(super) fn promises_runs(&mut self, template: u64) {
-        self.templates.get_mut(&template).into_iter().for_each(|template| template.is_promised = true);
+        self.templates
+            .get_mut(&template)
+            .into_iter()
+            .for_each(|template| template.is_promised = true);
     }
 
     /// Whether jobs with this serial in their bodies are pushed by a schedule or a batch.
@@ -429,34 +551,52 @@ impl Laws {
     /// leader hands it out.
     pub(super) fn serial(&mut self, body: u64, number: JobId, epoch: Option<u64>) -> u64 {
         const RUNS: u64 = 1 << 20;
-        let Some(template) = self.templates.get_mut(&body) else { return self.same(body, number).unwrap_or(body) };
+        let Some(template) = self.templates.get_mut(&body) else {
+            return self.same(body, number).unwrap_or(body);
+        };
         if let Some(serial) = template.runs.get(&number) {
             return *serial;
         }
         let serial = body * RUNS + template.runs.len() as u64;
         template.runs.insert(number, serial);
-        let runs = template.by_epoch.entry(epoch.unwrap_or_default()).or_default();
+        let runs = template
+            .by_epoch
+            .entry(epoch.unwrap_or_default())
+            .or_default();
         *runs += 1;
         let (is_too_often, most) = (*runs > template.most, template.most);
         let job = |serial: &&u64| self.jobs.get(serial);
         let lives = |job: &Job| job.is_pushed && job.is_durable && !job.may_have_ended;
-        let waits = template.members.iter().find(|serial| job(serial).is_some_and(lives)).copied();
+        let waits = template
+            .members
+            .iter()
+            .find(|serial| job(serial).is_some_and(lives))
+            .copied();
         self.jobs.insert(serial, Job::new(true));
         if is_too_often {
             self.is_broken(|| format!("{body} runs more than {most} times in epoch {epoch:?}"));
         }
         if let Some(waits) = waits {
             let story = self.story(waits);
-            self.is_broken(|| format!("the callback of batch {body} runs before {waits} has ended\n    {story}"));
+            self.is_broken(|| {
+                format!("the callback of batch {body} runs before {waits} has ended\n    {story}")
+            });
         }
         serial
     }
 
     /// A template that has not pushed all its jobs.
     pub(super) fn lacks_runs(&self) -> Option<String> {
-        let lacks = |template: &Template| template.is_promised && (template.runs.len() as u64) < template.most;
-        let mut templates = self.templates.iter().filter(|(_, template)| lacks(template));
-        templates.next().map(|(serial, template)| format!("{serial} lacks runs: {template:?}"))
+        let lacks = |template: &Template| {
+            template.is_promised && (template.runs.len() as u64) < template.most
+        };
+        let mut templates = self
+            .templates
+            .iter()
+            .filter(|(_, template)| lacks(template));
+        templates
+            .next()
+            .map(|(serial, template)| format!("{serial} lacks runs: {template:?}"))
     }
 
     /// A push is refused: it has no effect.

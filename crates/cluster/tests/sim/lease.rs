@@ -48,7 +48,9 @@ impl Lease {
     ) -> Self {
         let length_ms = if plan.has_grace { LEASE_MS } else { 0 };
         let until_ms = AtomicU64::new(sent_ms + OWN_MS);
-        let wall_ahead_ms = plan.asks_the_time.then(|| AtomicI64::new(ahead_ms(sent_ms, clock_ms)));
+        let wall_ahead_ms = plan
+            .asks_the_time
+            .then(|| AtomicI64::new(ahead_ms(sent_ms, clock_ms)));
         let record = Mutex::new((0, edges_before.clone()));
         Self {
             epoch,
@@ -66,7 +68,9 @@ impl Lease {
     /// The database has renewed it.
     pub(super) fn renewed(&self, sent_ms: u64, clock_ms: u64) {
         self.until_ms.store(sent_ms + OWN_MS, Ordering::Release);
-        self.wall_ahead_ms.iter().for_each(|it| it.store(ahead_ms(sent_ms, clock_ms), Ordering::Release));
+        self.wall_ahead_ms
+            .iter()
+            .for_each(|it| it.store(ahead_ms(sent_ms, clock_ms), Ordering::Release));
     }
 
     /// Another daemon has it, or it was given back.
@@ -83,15 +87,24 @@ impl Lease {
 
 impl Tenure for Lease {
     fn holds(&self) -> bool {
-        if self.looks { self.is_certain() } else { self.lost().is_none() }
+        if self.looks {
+            self.is_certain()
+        } else {
+            self.lost().is_none()
+        }
     }
 
     fn wait(&self, _: Duration) {
-        panic!("a thread would wait here: the simulator lets it do something only when it does not");
+        panic!(
+            "a thread would wait here: the simulator lets it do something only when it does not"
+        );
     }
 
     fn lost(&self) -> Option<Error> {
-        let lost = || Error::Deposed { place: "the database".to_owned(), holder: "another daemon".to_owned() };
+        let lost = || Error::Deposed {
+            place: "the database".to_owned(),
+            holder: "another daemon".to_owned(),
+        };
         self.is_lost.load(Ordering::Acquire).then(lost)
     }
 
@@ -139,14 +152,28 @@ pub(super) struct Renewals {
 
 impl Renewals {
     pub(super) const fn new(lease: Arc<Lease>, now: u64) -> Self {
-        Self { lease, asked: None, at: now + RENEW_MS, has_failed: false }
+        Self {
+            lease,
+            asked: None,
+            at: now + RENEW_MS,
+            has_failed: false,
+        }
     }
 
     pub(super) fn turn(&mut self, run: Run, around: &mut Around) {
         let (record, edges) = self.lease.record.lock().unwrap().clone();
         let has_news = !self.has_failed && record > self.lease.recorded();
-        if self.asked.is_none() && (has_news || self.at <= around.now) && self.lease.lost().is_none() {
-            let number = around.send(run, Statement::Renew { epoch: self.lease.epoch(), edges });
+        if self.asked.is_none()
+            && (has_news || self.at <= around.now)
+            && self.lease.lost().is_none()
+        {
+            let number = around.send(
+                run,
+                Statement::Renew {
+                    epoch: self.lease.epoch(),
+                    edges,
+                },
+            );
             self.asked = Some((number, clock::since_boot_ms(), record));
         }
     }

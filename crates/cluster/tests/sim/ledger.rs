@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_engine::{Claim, ClientCommand, ClientId, Command, Cursor, Holder, JobId, Query, Reply};
+use windlass_engine::{
+    Claim, ClientCommand, ClientId, Command, Cursor, Holder, JobId, Query, Reply,
+};
 use windlass_link::{Edge as EdgeNumber, ToLeader};
 
 use windlass_hub::{Broker as _, Hub};
@@ -26,15 +28,23 @@ impl Has {
     /// The clients that wait for work.
     pub(super) fn waiting(&self) -> impl Iterator<Item = ClientId> {
         let waits = |has: &BTreeSet<String>| has.contains("waits: true");
-        self.clients.iter().filter(move |(_, has)| waits(has)).map(|(client, _)| *client)
+        self.clients
+            .iter()
+            .filter(move |(_, has)| waits(has))
+            .map(|(client, _)| *client)
     }
 
     /// The part of an edge's clients.
     pub(super) fn of(&self, edge: EdgeNumber) -> Self {
-        let clients = self.clients.iter().filter(|(client, _)| edge.owns(**client));
+        let clients = self
+            .clients
+            .iter()
+            .filter(|(client, _)| edge.owns(**client));
         let held = self.held.iter().filter(|(client, _)| edge.owns(*client));
         Self {
-            clients: clients.map(|(client, has)| (*client, has.clone())).collect(),
+            clients: clients
+                .map(|(client, has)| (*client, has.clone()))
+                .collect(),
             held: held.copied().collect(),
             jobs: self.jobs.clone(),
         }
@@ -49,16 +59,31 @@ impl Has {
     ) -> Option<String> {
         let is_here = |held: &&(ClientId, JobId)| self.jobs.contains(&held.1);
         let errs = |held: &&(ClientId, JobId)| !self.held.contains(held) && may_err(held.0, held.1);
-        let held: BTreeSet<_> = ledger.held.iter().filter(is_here).filter(|held| !errs(held)).copied().collect();
+        let held: BTreeSet<_> = ledger
+            .held
+            .iter()
+            .filter(is_here)
+            .filter(|held| !errs(held))
+            .copied()
+            .collect();
         let more: Vec<_> = held.difference(&self.held).copied().collect();
         let less: Vec<_> = self.held.difference(&held).copied().collect();
         let clients: BTreeSet<_> = self.clients.keys().chain(ledger.clients.keys()).collect();
-        let other = clients.into_iter().find(|client| self.clients.get(client) != ledger.clients.get(client));
-        let other = other.map(|client| (client, self.clients.get(client), ledger.clients.get(client)));
+        let other = clients
+            .into_iter()
+            .find(|client| self.clients.get(client) != ledger.clients.get(client));
+        let other =
+            other.map(|client| (client, self.clients.get(client), ledger.clients.get(client)));
         let same = more.is_empty() && less.is_empty() && other.is_none();
-        let stories: Vec<_> = more.iter().chain(&less).map(|(_, job)| story(*job)).collect();
+        let stories: Vec<_> = more
+            .iter()
+            .chain(&less)
+            .map(|(_, job)| story(*job))
+            .collect();
         let stories = stories.join("\n    ");
-        (!same).then(|| format!("more: {more:?}, less: {less:?}; engine and ledger: {other:?}\n    {stories}"))
+        (!same).then(|| {
+            format!("more: {more:?}, less: {less:?}; engine and ledger: {other:?}\n    {stories}")
+        })
     }
 }
 
@@ -66,8 +91,16 @@ impl Has {
 pub(super) fn engine_has(hub: &Hub) -> Has {
     let (mut has, mut after) = (Has::default(), Some(Cursor::default()));
     while let Some(from) = after.take() {
-        let asked = hub.ask(Query::Clients { after: from, limit: 100 }.into());
-        let Ok(Reply::Clients { rows, next }) = asked else { panic!("no list of clients: {asked:?}") };
+        let asked = hub.ask(
+            Query::Clients {
+                after: from,
+                limit: 100,
+            }
+            .into(),
+        );
+        let Ok(Reply::Clients { rows, next }) = asked else {
+            panic!("no list of clients: {asked:?}")
+        };
         after = next;
         for row in rows {
             for (at, queue) in row.subscriptions.iter().enumerate() {
@@ -98,24 +131,46 @@ pub(super) fn ledger_has(to_leader: &[ToLeader]) -> Has {
     let mut served: BTreeMap<ClientId, usize> = BTreeMap::new();
     let mut waits: BTreeMap<ClientId, bool> = BTreeMap::new();
     for item in to_leader {
-        let Some(client) = item.client() else { continue };
+        let Some(client) = item.client() else {
+            continue;
+        };
         match item {
-            ToLeader::Command { command: Command::Client(ClientCommand::Open(_)), .. } => {
+            ToLeader::Command {
+                command: Command::Client(ClientCommand::Open(_)),
+                ..
+            } => {
                 waits.entry(client).or_default();
             }
-            ToLeader::Command { command: Command::Client(ClientCommand::Serve(subscription)), .. } => {
+            ToLeader::Command {
+                command: Command::Client(ClientCommand::Serve(subscription)),
+                ..
+            } => {
                 let at = served.entry(client).or_default();
-                has.add(client, format!("{at} serves {}", subscription.queue.escape_ascii()));
+                has.add(
+                    client,
+                    format!("{at} serves {}", subscription.queue.escape_ascii()),
+                );
                 *at += 1;
             }
-            ToLeader::Command { command: Command::Take(_), .. } => drop(waits.insert(client, true)),
-            ToLeader::Claim { claim: Claim::Holds { job, .. }, .. } => drop(has.held.insert((client, *job))),
-            ToLeader::Claim { claim: Claim::Hears { job } | Claim::Pushed { job, .. }, .. } => {
+            ToLeader::Command {
+                command: Command::Take(_),
+                ..
+            } => drop(waits.insert(client, true)),
+            ToLeader::Claim {
+                claim: Claim::Holds { job, .. },
+                ..
+            } => drop(has.held.insert((client, *job))),
+            ToLeader::Claim {
+                claim: Claim::Hears { job } | Claim::Pushed { job, .. },
+                ..
+            } => {
                 has.add(client, format!("hears {}", job.0));
             }
             _ => {}
         }
     }
-    waits.into_iter().for_each(|(client, waits)| has.add(client, format!("waits: {waits}")));
+    waits
+        .into_iter()
+        .for_each(|(client, waits)| has.add(client, format!("waits: {waits}")));
     has
 }

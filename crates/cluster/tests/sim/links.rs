@@ -59,7 +59,14 @@ impl Links {
     pub(super) fn connect(&mut self, edge: Run, leader: Run) -> u64 {
         self.next += 1;
         let (to_edge, to_leader) = Default::default();
-        let link = Link { edge, leader, to_edge, to_leader, is_cut: false, is_accepted: false };
+        let link = Link {
+            edge,
+            leader,
+            to_edge,
+            to_leader,
+            is_cut: false,
+            is_accepted: false,
+        };
         self.links.insert(self.next, link);
         self.next
     }
@@ -74,14 +81,18 @@ impl Links {
     /// Whether something is on its way between two daemons that are connected. A piece of the time when links were slow
     /// may be for seconds.
     pub(super) fn carry_any(&self) -> bool {
-        let is_whole = |link: &&Link| !link.is_cut && link.pipes().iter().all(|pipe| pipe.ends_at.is_none());
+        let is_whole =
+            |link: &&Link| !link.is_cut && link.pipes().iter().all(|pipe| pipe.ends_at.is_none());
         let mut whole = self.links.values().filter(is_whole);
         whole.any(|link| link.pipes().iter().any(|pipe| !pipe.pieces.is_empty()))
     }
 
     /// A connection that a daemon has not accepted yet.
     pub(super) fn accept(&mut self, leader: Run) -> Option<(u64, Run)> {
-        let mut new = self.links.iter_mut().filter(|(_, link)| link.leader == leader && !link.is_accepted);
+        let mut new = self
+            .links
+            .iter_mut()
+            .filter(|(_, link)| link.leader == leader && !link.is_accepted);
         new.next().map(|(number, link)| {
             link.is_accepted = true;
             (*number, link.edge)
@@ -90,9 +101,19 @@ impl Links {
 
     pub(super) fn send(&mut self, number: u64, from: End, bytes: Vec<u8>, now: u64, rng: &mut Rng) {
         let slow = rng.chance(self.delays.slow);
-        let Some(link) = self.links.get_mut(&number).filter(|link| !link.is_cut && !bytes.is_empty()) else { return };
+        let Some(link) = self
+            .links
+            .get_mut(&number)
+            .filter(|link| !link.is_cut && !bytes.is_empty())
+        else {
+            return;
+        };
         let pipe = link.pipe_from(from);
-        let delay = if slow { rng.between(20, 3_000) } else { rng.between(0, 3) };
+        let delay = if slow {
+            rng.between(20, 3_000)
+        } else {
+            rng.between(0, 3)
+        };
         pipe.last_at = pipe.last_at.max(now + delay);
         // Bytes arrive in pieces.
         let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
@@ -103,8 +124,16 @@ impl Links {
     }
 
     /// Reads what has arrived. Returns whether the connection has ended behind that; `None` if nothing has arrived.
-    pub(super) fn read(&mut self, number: u64, at: End, now: u64, into: &mut BytesMut) -> Option<bool> {
-        let Some(link) = self.links.get_mut(&number) else { return Some(true) };
+    pub(super) fn read(
+        &mut self,
+        number: u64,
+        at: End,
+        now: u64,
+        into: &mut BytesMut,
+    ) -> Option<bool> {
+        let Some(link) = self.links.get_mut(&number) else {
+            return Some(true);
+        };
         let pipe = link.pipe_to(at);
         let (mut any, had) = (false, into.len());
         while let Some((_, bytes)) = pipe.pieces.pop_front_if(|(arrives, _)| *arrives <= now) {
@@ -129,7 +158,11 @@ impl Links {
         for link in self.links.values_mut() {
             for (whose, from) in [(link.edge, End::Edge), (link.leader, End::Leader)] {
                 if whose == run {
-                    let at = if silently { now + UNANSWERED_MS } else { now + 1 };
+                    let at = if silently {
+                        now + UNANSWERED_MS
+                    } else {
+                        now + 1
+                    };
                     let pipe = link.pipe_from(from);
                     if silently {
                         pipe.pieces.clear();
@@ -143,13 +176,22 @@ impl Links {
 
     /// A connection is cut somewhere between the two. Some bytes on their way are lost.
     pub(super) fn cut_one(&mut self, now: u64, rng: &mut Rng) -> bool {
-        let mut whole = self.links.values_mut().filter(|link| !link.is_cut && link.is_accepted);
-        let Some(link) = whole.nth(usize::try_from(rng.below(3)).unwrap()) else { return false };
+        let mut whole = self
+            .links
+            .values_mut()
+            .filter(|link| !link.is_cut && link.is_accepted);
+        let Some(link) = whole.nth(usize::try_from(rng.below(3)).unwrap()) else {
+            return false;
+        };
         link.is_cut = true;
         for from in [End::Edge, End::Leader] {
             let pipe = link.pipe_from(from);
             pipe.pieces.truncate(usize::try_from(rng.below(4)).unwrap());
-            let at = if rng.chance(50) { now + rng.below(100) } else { now + UNANSWERED_MS };
+            let at = if rng.chance(50) {
+                now + rng.below(100)
+            } else {
+                now + UNANSWERED_MS
+            };
             pipe.ends_at.get_or_insert(at);
         }
         true

@@ -11,7 +11,10 @@
 //!
 //! `WINDLASS_SIM_SEEDS=10000` lives as many lives instead of the usual number; `WINDLASS_SIM_SEED=17` lives that one.
 #![cfg(test)]
-#![expect(clippy::wildcard_enum_match_arm, reason = "the simulator singles out what it is about")]
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the simulator singles out what it is about"
+)]
 
 mod client;
 mod daemon;
@@ -61,7 +64,16 @@ impl Plan {
     const fn new(seed: u64) -> Self {
         let steps = if seed.is_multiple_of(8) { 1_200 } else { 400 };
         let clients = if seed.is_multiple_of(3) { 2 } else { 4 };
-        Self { seed, steps, clients, trouble: true, has_fence: true, has_grace: true, looks: true, asks_the_time: true }
+        Self {
+            seed,
+            steps,
+            clients,
+            trouble: true,
+            has_fence: true,
+            has_grace: true,
+            looks: true,
+            asks_the_time: true,
+        }
     }
 }
 
@@ -77,7 +89,10 @@ fn live(plan: Plan) -> Tally {
 #[test]
 fn a_cluster_without_trouble_keeps_the_laws() {
     for seed in 0..20 {
-        live(Plan { trouble: false, ..Plan::new(seed) });
+        live(Plan {
+            trouble: false,
+            ..Plan::new(seed)
+        });
     }
 }
 
@@ -125,7 +140,10 @@ fn everything_happens(tally: &Tally) {
         "the database fails over",
     ];
     for what in ALL {
-        assert!(tally.counts.get(what).is_some_and(|times| *times > 0), "{what}: never in {SEEDS} lives");
+        assert!(
+            tally.counts.get(what).is_some_and(|times| *times > 0),
+            "{what}: never in {SEEDS} lives"
+        );
     }
 }
 
@@ -153,24 +171,52 @@ fn first_broken(without: impl Fn(Plan) -> Plan) -> Option<(u64, String)> {
 
 #[test]
 fn without_the_fence_a_law_is_broken() {
-    let found = first_broken(|plan| Plan { has_fence: false, ..plan });
-    println!("{}", found.expect("nothing shows that the fence is missing").1);
+    let found = first_broken(|plan| Plan {
+        has_fence: false,
+        ..plan
+    });
+    println!(
+        "{}",
+        found.expect("nothing shows that the fence is missing").1
+    );
 }
 
 #[test]
 fn without_the_grace_a_law_is_broken() {
-    let found = first_broken(|plan| Plan { has_grace: false, ..plan });
-    println!("{}", found.expect("nothing shows that the grace is missing").1);
+    let found = first_broken(|plan| Plan {
+        has_grace: false,
+        ..plan
+    });
+    println!(
+        "{}",
+        found.expect("nothing shows that the grace is missing").1
+    );
 }
 
 #[test]
 fn without_a_look_at_the_clock_a_law_is_broken() {
-    let found = first_broken(|plan| Plan { looks: false, ..plan });
-    println!("{}", found.expect("nothing shows that no leader looks at its clock").1);
+    let found = first_broken(|plan| Plan {
+        looks: false,
+        ..plan
+    });
+    println!(
+        "{}",
+        found
+            .expect("nothing shows that no leader looks at its clock")
+            .1
+    );
 }
 
 #[test]
 fn without_the_database_s_time_a_law_is_broken() {
-    let found = first_broken(|plan| Plan { asks_the_time: false, ..plan });
-    println!("{}", found.expect("nothing shows that a leader goes by its own wall clock").1);
+    let found = first_broken(|plan| Plan {
+        asks_the_time: false,
+        ..plan
+    });
+    println!(
+        "{}",
+        found
+            .expect("nothing shows that a leader goes by its own wall clock")
+            .1
+    );
 }

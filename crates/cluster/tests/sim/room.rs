@@ -39,7 +39,11 @@ pub(super) const SETTINGS: [u8; 32] = [7; 32];
 
 /// Limits without consequences for jobs whose workers are lost: the laws expect these jobs back.
 pub(super) fn limits() -> Limits {
-    Limits { losses_max: 0, loss_pause_ms: 0, ..Limits::default() }
+    Limits {
+        losses_max: 0,
+        loss_pause_ms: 0,
+        ..Limits::default()
+    }
 }
 
 /// The thread that commits.
@@ -110,13 +114,26 @@ pub(super) struct Room {
 
 impl Room {
     /// Opens the store, if it can be read: otherwise a law is broken.
-    pub(super) fn open(run: Run, renewals: Renewals, log: Vec<Vec<u8>>, around: &mut Around) -> Option<Self> {
+    pub(super) fn open(
+        run: Run,
+        renewals: Renewals,
+        log: Vec<Vec<u8>>,
+        around: &mut Around,
+    ) -> Option<Self> {
         let (log, seed) = (MemoryLog::with(log), around.rng.throw());
-        let opened = open_parts(&log, Box::new(MemoryTable::new()), &StoreLimits::default(), limits(), seed);
+        let opened = open_parts(
+            &log,
+            Box::new(MemoryTable::new()),
+            &StoreLimits::default(),
+            limits(),
+            seed,
+        );
         let recovered = match opened {
             Ok((_, recovered)) => recovered,
             Err(why) => {
-                around.laws.is_broken(|| format!("the log cannot be read: {why}"));
+                around
+                    .laws
+                    .is_broken(|| format!("the log cannot be read: {why}"));
                 return None;
             }
         };
@@ -129,7 +146,8 @@ impl Room {
             journal.append(&engine, &context.changes);
         }
         let tenure = Arc::clone(&renewals.lease) as Arc<dyn windlass_store::Tenure>;
-        let hub = Hub::new(engine, journal, Durability::Durable, around.rng.throw()).under(Some(tenure));
+        let hub =
+            Hub::new(engine, journal, Durability::Durable, around.rng.throw()).under(Some(tenure));
         let hub = Arc::new(hub.sharing(Arc::new(Budget::new(1 << 30))));
         let room = Self {
             run,
@@ -211,8 +229,11 @@ impl Room {
 
     /// Whether something is still to be committed, or the grace lasts.
     pub(super) fn is_busy(&self) -> bool {
-        let keeps =
-            !self.kept.is_empty() || self.served.iter().any(|it| it.clients.as_ref().is_some_and(EdgeClients::keeps));
+        let keeps = !self.kept.is_empty()
+            || self
+                .served
+                .iter()
+                .any(|it| it.clients.as_ref().is_some_and(EdgeClients::keeps));
         keeps
             || !self.acts
             || !matches!(self.commits, Commits::Idle)
@@ -227,22 +248,31 @@ impl Room {
     /// All jobs, with their states.
     pub(super) fn jobs(&self) -> Vec<(u64, String)> {
         self.hub.with_journal(|engine, _| {
-            engine.jobs().map(|job| (serial(job.body()), format!("{:?}", job.state))).collect()
+            engine
+                .jobs()
+                .map(|job| (serial(job.body()), format!("{:?}", job.state)))
+                .collect()
         })
     }
 
     // ---- the store -------------------------------------------------------------------------------------------------
 
     pub(super) fn receive(&mut self, number: u64, answer: Answer, around: &mut Around) {
-        let Some(answer) = self.renewals.receive(number, answer, around.now) else { return };
+        let Some(answer) = self.renewals.receive(number, answer, around.now) else {
+            return;
+        };
         if self.gives_back == Some(number) {
             return self.renewals.lease.lose();
         }
-        let Commits::Writing(_, asked) = &self.commits else { return };
+        let Commits::Writing(_, asked) = &self.commits else {
+            return;
+        };
         if *asked != number {
             return;
         }
-        let Commits::Writing(cut, _) = std::mem::replace(&mut self.commits, Commits::Idle) else { return };
+        let Commits::Writing(cut, _) = std::mem::replace(&mut self.commits, Commits::Idle) else {
+            return;
+        };
         match answer {
             // The commit is there, and may be acknowledged only as long as the lease is certain.
             Answer::Done if self.renewals.lease.is_certain() => {
@@ -281,11 +311,22 @@ impl Room {
         match cut {
             Some(cut) if !self.renewals.lease.is_certain() => self.fail(cut, around.now),
             Some(cut) => {
-                let (epoch, seq, records) = (self.hub.epoch(), cut.commit.seq(), cut.commit.records());
-                let number = around.send(self.run, Statement::Commit { epoch, seq, records });
+                let (epoch, seq, records) =
+                    (self.hub.epoch(), cut.commit.seq(), cut.commit.records());
+                let number = around.send(
+                    self.run,
+                    Statement::Commit {
+                        epoch,
+                        seq,
+                        records,
+                    },
+                );
                 self.commits = Commits::Writing(cut, number);
             }
-            None if self.yields && self.gives_back.is_none() && self.hub.with_journal(|_, it| it.is_empty()) => {
+            None if self.yields
+                && self.gives_back.is_none()
+                && self.hub.with_journal(|_, it| it.is_empty()) =>
+            {
                 let epoch = self.hub.epoch();
                 self.gives_back = Some(around.send(self.run, Statement::GiveBack { epoch }));
             }
@@ -318,14 +359,26 @@ impl Room {
         while at < self.served.len() {
             let is_over = self.serve_one(at, around).is_none();
             if is_over {
-                let Served { link, edge, clients, number, .. } = self.served.swap_remove(at);
+                let Served {
+                    link,
+                    edge,
+                    clients,
+                    number,
+                    ..
+                } = self.served.swap_remove(at);
                 around.links.close(link, End::Leader, around.now);
                 match clients {
                     Some(mut clients) => {
                         clients.rest();
-                        self.kept.push(Kept { clients, edge, until: around.now + KEEP_MS });
+                        self.kept.push(Kept {
+                            clients,
+                            edge,
+                            until: around.now + KEEP_MS,
+                        });
                     }
-                    None => number.into_iter().for_each(|it| self.hub.remove_edge(it.number())),
+                    None => number
+                        .into_iter()
+                        .for_each(|it| self.hub.remove_edge(it.number())),
                 }
             } else {
                 at += 1;
@@ -337,12 +390,17 @@ impl Room {
 
     /// The clients of links that were cut, until the edge has another link.
     fn keep(&mut self, around: &mut Around) {
-        let gone: Vec<_> = self.kept.extract_if(.., |kept| kept.until <= around.now).collect();
+        let gone: Vec<_> = self
+            .kept
+            .extract_if(.., |kept| kept.until <= around.now)
+            .collect();
         for Kept { edge, clients, .. } in gone {
             self.hub.remove_edge(clients.number().number());
             drop(clients);
             if around.is_leader(self.hub.epoch()) {
-                around.laws.edge_lost(self.hub.epoch(), edge, &BTreeSet::new());
+                around
+                    .laws
+                    .edge_lost(self.hub.epoch(), edge, &BTreeSet::new());
             }
             self.observe(around);
         }
@@ -354,11 +412,20 @@ impl Room {
 
     /// The clients of an earlier link of an edge in this epoch. That link ends.
     fn take_kept(&mut self, number: EdgeNumber) -> Option<EdgeClients> {
-        if let Some(at) = self.kept.iter().position(|kept| kept.clients.number() == number) {
+        if let Some(at) = self
+            .kept
+            .iter()
+            .position(|kept| kept.clients.number() == number)
+        {
             self.hub.remove_edge(number.number());
             return Some(self.kept.swap_remove(at).clients);
         }
-        let is_it = |served: &&mut Served| served.clients.as_ref().is_some_and(|it| it.number() == number);
+        let is_it = |served: &&mut Served| {
+            served
+                .clients
+                .as_ref()
+                .is_some_and(|it| it.number() == number)
+        };
         let served = self.served.iter_mut().find(is_it)?;
         served.is_replaced = true;
         served.clients.take()
@@ -392,7 +459,10 @@ impl Room {
             return Some(());
         }
         let served = &mut self.served[at];
-        let ended = around.links.read(served.link, End::Leader, around.now, served.decoder.input()).unwrap_or(false);
+        let ended = around
+            .links
+            .read(served.link, End::Leader, around.now, served.decoder.input())
+            .unwrap_or(false);
         self.read_link(at, around)?;
         self.welcome(at, around);
         let served = &mut self.served[at];
@@ -420,7 +490,11 @@ impl Room {
     fn read_link(&mut self, at: usize, around: &mut Around) -> Option<()> {
         let mut claims = Vec::new();
         let in_grace = self.is_in_grace();
-        while let Some(item) = self.served[at].decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
+        while let Some(item) = self.served[at]
+            .decoder
+            .next()
+            .unwrap_or_else(|error| panic!("not a frame: {error}"))
+        {
             match (item, self.served[at].clients.is_some()) {
                 (ToLeader::Bye, _) => return None,
                 (ToLeader::Hello(hello), false) => self.greet(at, *hello),
@@ -428,11 +502,20 @@ impl Room {
                     if let ToLeader::Claim { client, claim } = &item {
                         claims.push((*client, claim.clone()));
                     }
-                    if let ToLeader::Command { command: Command::Claim(_), .. } = &item {
+                    if let ToLeader::Command {
+                        command: Command::Claim(_),
+                        ..
+                    } = &item
+                    {
                         panic!("a claim as a command");
                     }
-                    let heard = self.served[at].clients.as_mut().map_or(Ok(()), |clients| clients.receive(item));
-                    heard.unwrap_or_else(|why| panic!("the leader refuses what its edge to_leader: {why}"));
+                    let heard = self.served[at]
+                        .clients
+                        .as_mut()
+                        .map_or(Ok(()), |clients| clients.receive(item));
+                    heard.unwrap_or_else(|why| {
+                        panic!("the leader refuses what its edge to_leader: {why}")
+                    });
                 }
                 (item, false) => panic!("it does not begin with a greeting: {item:?}"),
             }
@@ -453,12 +536,19 @@ impl Room {
         let own = self.run;
         around.laws.leads_at(clock::now());
         if self.hub.may_act() {
-            around.laws.has_wall(epoch, clock::read().wall(), around.database.clock_ms(around.now));
+            around.laws.has_wall(
+                epoch,
+                clock::read().wall(),
+                around.database.clock_ms(around.now),
+            );
         }
         self.hub.with_journal(|engine, _| {
-            engine.jobs().filter_map(|job| Some((job, job.lease()?))).for_each(|(job, lease)| {
-                around.leased(epoch, own, (job, lease), recovers);
-            });
+            engine
+                .jobs()
+                .filter_map(|job| Some((job, job.lease()?)))
+                .for_each(|(job, lease)| {
+                    around.leased(epoch, own, (job, lease), recovers);
+                });
         });
     }
 }
@@ -479,14 +569,28 @@ impl Served {
     fn beat(&mut self, around: &mut Around) {
         if self.clients.is_some() {
             self.encoder.push(&ToEdge::Beat).unwrap();
-            around.links.send(self.link, End::Leader, self.encoder.take(), around.now, &mut around.rng);
+            around.links.send(
+                self.link,
+                End::Leader,
+                self.encoder.take(),
+                around.now,
+                &mut around.rng,
+            );
         }
     }
 
     /// Sends the collected items.
     fn send(&mut self, around: &mut Around) {
-        self.to_edge.drain(..).for_each(|item| self.encoder.push(&item).unwrap());
+        self.to_edge
+            .drain(..)
+            .for_each(|item| self.encoder.push(&item).unwrap());
         self.has_looked = false;
-        around.links.send(self.link, End::Leader, self.encoder.take(), around.now, &mut around.rng);
+        around.links.send(
+            self.link,
+            End::Leader,
+            self.encoder.take(),
+            around.now,
+            &mut around.rng,
+        );
     }
 }

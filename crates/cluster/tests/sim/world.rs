@@ -93,7 +93,10 @@ impl Around {
 
     fn whose(&self, own: Run, client: ClientId) -> Option<Who> {
         match EdgeNumber::of(client) {
-            Some(edge) => Some((*self.numbers.get(&edge.number())?, ClientId(client.0 ^ edge.first_client().0))),
+            Some(edge) => Some((
+                *self.numbers.get(&edge.number())?,
+                ClientId(client.0 ^ edge.first_client().0),
+            )),
             None => Some((own, client)),
         }
     }
@@ -105,7 +108,13 @@ impl Around {
     }
 
     /// A job is leased in the engine of a leader. `recovers`: the store has the lease.
-    pub(super) fn leased(&mut self, epoch: u64, own: Run, (job, lease): (&Job, &Lease), recovers: bool) {
+    pub(super) fn leased(
+        &mut self,
+        epoch: u64,
+        own: Run,
+        (job, lease): (&Job, &Lease),
+        recovers: bool,
+    ) {
         let (who, bound) = match &lease.holder {
             Holder::Connection(client) => (self.whose(own, *client), true),
             Holder::Named(name) => (named(name), false),
@@ -113,17 +122,28 @@ impl Around {
             Holder::Away(_) => (None, false),
         };
         if recovers {
-            return who.into_iter().for_each(|who| self.laws.recovers(epoch, (job.id, lease.token), who));
+            return who
+                .into_iter()
+                .for_each(|who| self.laws.recovers(epoch, (job.id, lease.token), who));
         }
         let serial = self.laws.serial(serial(job.body()), job.id, Some(epoch));
         let leader = (epoch, self.is_leader(epoch));
-        who.into_iter().for_each(|who| self.laws.leased(leader, serial, (job.id, lease.token), who, bound));
+        who.into_iter().for_each(|who| {
+            self.laws
+                .leased(leader, serial, (job.id, lease.token), who, bound)
+        });
     }
 
     /// A client of an edge claims what it has.
     pub(super) fn claims(&mut self, epoch: u64, client: ClientId, claim: &Claim, in_grace: bool) {
-        let Claim::Holds { job, held } = claim else { return };
-        self.tally.note(if in_grace { "a job is claimed in the grace" } else { "a job is claimed late" });
+        let Claim::Holds { job, held } = claim else {
+            return;
+        };
+        self.tally.note(if in_grace {
+            "a job is claimed in the grace"
+        } else {
+            "a job is claimed late"
+        });
         if let Some(who) = self.whose((usize::MAX, 0), client)
             && self.is_leader(epoch)
         {
@@ -135,9 +155,15 @@ impl Around {
 
     /// A daemon has sent this to a client.
     pub(super) fn sent(&mut self, who: Who, mail: Vec<Mail>) {
-        let pause = if self.stands_still() { self.pause_ms() } else { 0 };
+        let pause = if self.stands_still() {
+            self.pause_ms()
+        } else {
+            0
+        };
         let at = self.now + pause;
-        let Some(client) = self.clients.get_mut(&who) else { return };
+        let Some(client) = self.clients.get_mut(&who) else {
+            return;
+        };
         for mail in mail {
             client.promise(&mail, &mut self.laws);
             client.sent(at, mail);
@@ -148,13 +174,20 @@ impl Around {
     pub(super) fn closed(&mut self, who: Who) {
         let now = self.now;
         self.laws.leaves_for_good(who);
-        self.clients.get_mut(&who).into_iter().for_each(|client| client.closed(now));
+        self.clients
+            .get_mut(&who)
+            .into_iter()
+            .for_each(|client| client.closed(now));
     }
 
     /// The clients of a daemon that is gone.
     pub(super) fn close_all_of(&mut self, run: Run) {
         let now = self.now;
-        for client in self.clients.values_mut().filter(|client| client.who().0 == run && client.is_served) {
+        for client in self
+            .clients
+            .values_mut()
+            .filter(|client| client.who().0 == run && client.is_served)
+        {
             client.cut(now);
             client.is_served = false;
             self.laws.leaves_for_good(client.who());
@@ -194,7 +227,13 @@ impl World {
     pub(super) fn live(plan: Plan) -> Result<Tally, String> {
         let mut world = Self::new(plan);
         let lived = world.live_on();
-        let Around { trace, laws, mut tally, database, .. } = world.around;
+        let Around {
+            trace,
+            laws,
+            mut tally,
+            database,
+            ..
+        } = world.around;
         let (pushes, ends) = laws.promises();
         tally.note_many("jobs acknowledged", pushes as u64);
         tally.note_many("ends acknowledged", ends as u64);
@@ -203,14 +242,20 @@ impl World {
             None => Ok(tally),
             Some(law) => {
                 let trace: Vec<_> = trace.into_iter().collect();
-                Err(format!("seed {}: {law}\n  {}", plan.seed, trace.join("\n  ")))
+                Err(format!(
+                    "seed {}: {law}\n  {}",
+                    plan.seed,
+                    trace.join("\n  ")
+                ))
             }
         }
     }
 
     fn new(plan: Plan) -> Self {
         let mut around = Around::new(plan);
-        let daemons = (0..DAEMONS).map(|index| Daemon::new(index, &mut around)).collect();
+        let daemons = (0..DAEMONS)
+            .map(|index| Daemon::new(index, &mut around))
+            .collect();
         let mut odds = Odds::default();
         if plan.trouble {
             let rng = &mut around.rng;
@@ -226,10 +271,20 @@ impl World {
                 stop: some([0, 0, 2, 5]),
             };
             around.stalls = some([0, 0, 5, 20]);
-            around.database.trouble = Trouble { slow: some([0, 1, 5, 20]), lost: some([0, 0, 1, 5]) };
-            around.links.delays = Delays { slow: some([0, 1, 5, 20]) };
+            around.database.trouble = Trouble {
+                slow: some([0, 1, 5, 20]),
+                lost: some([0, 0, 1, 5]),
+            };
+            around.links.delays = Delays {
+                slow: some([0, 1, 5, 20]),
+            };
         }
-        Self { around, daemons, pushes: 0, odds }
+        Self {
+            around,
+            daemons,
+            pushes: 0,
+            odds,
+        }
     }
 
     fn live_on(&mut self) -> Option<String> {
@@ -246,7 +301,9 @@ impl World {
 
     /// Time passes. Each daemon has a turn, and some clients ask something.
     fn step(&mut self, acts: bool) {
-        let Self { around, daemons, .. } = self;
+        let Self {
+            around, daemons, ..
+        } = self;
         let most = around.rng.one_of([5, 30, 60, 120]);
         around.now += around.rng.between(1, most);
         around.laws.now = around.now;
@@ -257,7 +314,13 @@ impl World {
             daemons[at].turn(around);
         }
         around.database.step(around.now, &mut around.rng);
-        let Around { clients, laws, tally, now, .. } = around;
+        let Around {
+            clients,
+            laws,
+            tally,
+            now,
+            ..
+        } = around;
         clients.retain(|_, client| client.receive(*now, laws, tally));
         for _ in 0..around.rng.below(4) * u64::from(acts) {
             self.act();
@@ -271,14 +334,24 @@ impl World {
     }
 
     fn act(&mut self) {
-        let Self { around, daemons, pushes, .. } = self;
+        let Self {
+            around,
+            daemons,
+            pushes,
+            ..
+        } = self;
         let at = usize::try_from(around.rng.below(DAEMONS as u64)).unwrap();
         let daemon = &mut daemons[at];
         if !daemon.is_up() || daemon.is_stopping() {
             return;
         }
         let run = daemon.run();
-        let of: Vec<Who> = around.clients.values().filter(|it| it.is_open()).map(Client::who).collect();
+        let of: Vec<Who> = around
+            .clients
+            .values()
+            .filter(|it| it.is_open())
+            .map(Client::who)
+            .collect();
         let of: Vec<Who> = of.into_iter().filter(|who| who.0 == run).collect();
         if of.len() < around.plan.clients && around.rng.chance(40) || of.is_empty() {
             if !daemon.is_stalled(around.now) {
@@ -288,8 +361,12 @@ impl World {
         }
         let who = *around.rng.pick(&of).unwrap();
         let now = daemon.on(around.now, |_| windlass_hub::clock::now());
-        let Around { clients, rng, laws, .. } = around;
-        let Some(client) = clients.get_mut(&who) else { return };
+        let Around {
+            clients, rng, laws, ..
+        } = around;
+        let Some(client) = clients.get_mut(&who) else {
+            return;
+        };
         if rng.chance(1) {
             client.leave(laws);
         } else {
@@ -300,15 +377,28 @@ impl World {
 
     /// Something goes wrong.
     fn upset(&mut self) {
-        let Self { around, daemons, odds, .. } = self;
+        let Self {
+            around,
+            daemons,
+            odds,
+            ..
+        } = self;
         let any = usize::try_from(around.rng.below(DAEMONS as u64)).unwrap();
         let leader = daemons.iter().position(|daemon| daemon.leads().is_some());
         let at = leader.filter(|_| around.rng.chance(50)).unwrap_or(any);
         let daemon = &mut daemons[at];
         let mut happens = |odds| around.rng.below(1_000) < odds;
-        let (kill, stall, yields) = (happens(odds.kill), happens(odds.stall), happens(odds.yields));
+        let (kill, stall, yields) = (
+            happens(odds.kill),
+            happens(odds.stall),
+            happens(odds.yields),
+        );
         let (clocks, cut) = (happens(odds.clocks), happens(odds.cut));
-        let (fail_over, part, stop) = (happens(odds.fail_over), happens(odds.part), happens(odds.stop));
+        let (fail_over, part, stop) = (
+            happens(odds.fail_over),
+            happens(odds.part),
+            happens(odds.stop),
+        );
         if kill && daemon.is_up() {
             around.note(|| format!("{at} is killed"));
             around.tally.note("a daemon is killed");
@@ -372,7 +462,10 @@ impl World {
 
     fn each_client(&mut self, mut act: impl FnMut(&mut Client, &mut Laws)) {
         let Around { clients, laws, .. } = &mut self.around;
-        clients.values_mut().filter(|client| client.is_open()).for_each(|client| act(client, laws));
+        clients
+            .values_mut()
+            .filter(|client| client.is_open())
+            .for_each(|client| act(client, laws));
     }
 
     /// Goes on until nothing is left to wait for, and for a while. At the end nothing is on its way: an edge that has not
@@ -388,7 +481,9 @@ impl World {
                 return false;
             }
             if self.around.now > until {
-                self.around.laws.is_broken(|| format!("the cluster does not recover: {left:?}"));
+                self.around
+                    .laws
+                    .is_broken(|| format!("the cluster does not recover: {left:?}"));
                 return false;
             }
         }
@@ -397,23 +492,41 @@ impl World {
 
     /// Whether something is to be sent to an edge, or is on its way between two daemons.
     fn is_under_way(&self) -> bool {
-        self.around.links.carry_any() || self.daemons.iter().filter_map(Daemon::leads).any(Room::has_to_send)
+        self.around.links.carry_any()
+            || self
+                .daemons
+                .iter()
+                .filter_map(Daemon::leads)
+                .any(Room::has_to_send)
     }
 
     /// What the cluster has not done yet.
     fn trouble_left(&self) -> Option<String> {
-        let mut leaders = self.daemons.iter().filter_map(|daemon| Some((daemon.run(), daemon.leads()?)));
-        let Some((run, leader)) = leaders.next() else { return Some("no daemon leads".to_owned()) };
+        let mut leaders = self
+            .daemons
+            .iter()
+            .filter_map(|daemon| Some((daemon.run(), daemon.leads()?)));
+        let Some((run, leader)) = leaders.next() else {
+            return Some("no daemon leads".to_owned());
+        };
         if self.daemons.iter().any(Daemon::is_stopping) {
             return Some("a daemon is about to stop".to_owned());
         }
         if leaders.next().is_some() {
             return Some("a daemon is deposed and does not know it".to_owned());
         }
-        if !self.daemons.iter().all(|daemon| daemon.leads().is_some() || daemon.follows(run, &self.around.links)) {
+        if !self
+            .daemons
+            .iter()
+            .all(|daemon| daemon.leads().is_some() || daemon.follows(run, &self.around.links))
+        {
             return Some("a daemon has no leader".to_owned());
         }
-        if self.daemons.iter().any(|daemon| daemon.leads().is_none() && daemon.broker().edge().is_busy()) {
+        if self
+            .daemons
+            .iter()
+            .any(|daemon| daemon.leads().is_none() && daemon.broker().edge().is_busy())
+        {
             return Some("the leader has not done all that an edge has asked".to_owned());
         }
         let unanswered = self
@@ -427,7 +540,9 @@ impl World {
 
     /// A client connects to any daemon.
     fn connect(&mut self) -> Who {
-        let Self { around, daemons, .. } = self;
+        let Self {
+            around, daemons, ..
+        } = self;
         let at = usize::try_from(around.rng.below(DAEMONS as u64)).unwrap();
         let who = daemons[at].on(around.now, |daemon| daemon.connect(around));
         let Around { clients, rng, .. } = around;
@@ -445,7 +560,9 @@ impl World {
             }
             let Around { clients, laws, .. } = &mut self.around;
             // Ends that were refused are asked for again.
-            let others = clients.values_mut().filter(|client| client.who() != who && client.is_open());
+            let others = clients
+                .values_mut()
+                .filter(|client| client.who() != who && client.is_open());
             others.for_each(|client| drop(client.finish_all(laws)));
             let client = clients.get_mut(&who).unwrap();
             for serial in client.finish_all(laws) {
@@ -453,9 +570,16 @@ impl World {
             }
             (0..8).for_each(|_| client.take_any());
             (0..5).for_each(|_| self.step(false));
-            let jobs = self.daemons.iter().find_map(Daemon::leads).map(|room| room.jobs());
+            let jobs = self
+                .daemons
+                .iter()
+                .find_map(Daemon::leads)
+                .map(|room| room.jobs());
             let lacks = self.around.laws.lacks_runs();
-            if jobs.as_ref().is_some_and(Vec::is_empty) && lacks.is_none() && self.trouble_left().is_none() {
+            if jobs.as_ref().is_some_and(Vec::is_empty)
+                && lacks.is_none()
+                && self.trouble_left().is_none()
+            {
                 break;
             }
             if self.around.laws.broken().is_some() {
@@ -467,10 +591,9 @@ impl World {
                     format!("{serial} {state}\n    {}", self.around.laws.story(*serial))
                 };
                 let stories: Vec<_> = jobs.iter().flatten().map(story).collect();
-                return self
-                    .around
-                    .laws
-                    .is_broken(|| format!("jobs cannot be taken, {left:?}: {}", stories.join("\n  ")));
+                return self.around.laws.is_broken(|| {
+                    format!("jobs cannot be taken, {left:?}: {}", stories.join("\n  "))
+                });
             }
         }
         self.settle(|world| world.trouble_left());

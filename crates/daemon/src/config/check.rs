@@ -26,7 +26,12 @@ impl Config {
         self.check_log()?;
         self.check_times()?;
         self.check_keepalive()?;
-        within("limits.name_bytes_max", self.limits.name_bytes_max, 1, u32::MAX.into())?;
+        within(
+            "limits.name_bytes_max",
+            self.limits.name_bytes_max,
+            1,
+            u32::MAX.into(),
+        )?;
         for protocol in &self.protocols {
             protocol.check(&protocols::daemon(self, protocol.name())?)?;
         }
@@ -40,7 +45,12 @@ impl Config {
     /// Other daemons may do everything: only those with a certificate of the cluster's authority, or of this machine,
     /// link.
     fn check_cluster(&self) -> Result<(), Error> {
-        let Cluster { listen, name, tls: files, .. } = &self.cluster;
+        let Cluster {
+            listen,
+            name,
+            tls: files,
+            ..
+        } = &self.cluster;
         if !self.cluster.is_on() {
             return Ok(());
         }
@@ -53,14 +63,24 @@ impl Config {
                 "must name the authority that has signed the certificates of all daemons",
             );
         }
-        let is_local = |it: &ListenAddress| it.resolve().is_ok_and(|found| found.iter().all(Address::is_local));
+        let is_local = |it: &ListenAddress| {
+            it.resolve()
+                .is_ok_and(|found| found.iter().all(Address::is_local))
+        };
         if !files.is_on() && !listen.iter().all(is_local) {
-            return senseless("cluster.listen", "an address of other machines needs cluster.tls");
+            return senseless(
+                "cluster.listen",
+                "an address of other machines needs cluster.tls",
+            );
         }
         let address = self.cluster.address();
-        if address.rsplit_once(':').is_some_and(|(host, port)| port == "0" || matches!(host, "0.0.0.0" | "[::]" | "*"))
+        if address
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| port == "0" || matches!(host, "0.0.0.0" | "[::]" | "*"))
         {
-            let what = format!("{address} does not lead the other daemons to this one: name its host and port");
+            let what = format!(
+                "{address} does not lead the other daemons to this one: name its host and port"
+            );
             return senseless("cluster.address", what);
         }
         cluster::check_certificates(files, &address)
@@ -77,7 +97,10 @@ impl Config {
             ("server.buffer_bytes_max", server.buffer_bytes_max.0),
             ("server.outbound_bytes_max", server.outbound_bytes_max.0),
             ("server.read_bytes_max", server.read_bytes_max.0),
-            ("server.unacknowledged_max", server.unacknowledged_max as u64),
+            (
+                "server.unacknowledged_max",
+                server.unacknowledged_max as u64,
+            ),
             ("server.handshake_timeout", server.handshake_timeout.as_ms()),
             ("server.backlog", server.backlog.into()),
             ("server.shutdown_timeout", server.shutdown_timeout.as_ms()),
@@ -101,13 +124,18 @@ impl Config {
     }
 
     fn check_log(&self) -> Result<(), Error> {
-        logging::filter(&self.log.level).map(drop).or_else(|error| senseless("log.level", error))
+        logging::filter(&self.log.level)
+            .map(drop)
+            .or_else(|error| senseless("log.level", error))
     }
 
     fn check_times(&self) -> Result<(), Error> {
         let (timeout, abort) = (self.store.commit_timeout, self.store.commit_abort);
         if abort < timeout {
-            return senseless("store.commit_abort", format!("{abort} is less than store.commit_timeout, {timeout}"));
+            return senseless(
+                "store.commit_abort",
+                format!("{abort} is less than store.commit_timeout, {timeout}"),
+            );
         }
         Ok(())
     }
@@ -119,13 +147,25 @@ impl Config {
         let server = &self.server;
         let times = [
             ("server.keepalive_idle", server.keepalive_idle.as_ms()),
-            ("server.keepalive_interval", server.keepalive_interval.as_ms()),
+            (
+                "server.keepalive_interval",
+                server.keepalive_interval.as_ms(),
+            ),
         ];
-        if let Some((key, _)) = times.iter().find(|(_, ms)| ms % 1000 != 0 || *ms > SECONDS_MAX * 1000) {
-            return senseless(*key, format!("must be whole seconds, at most {SECONDS_MAX}s"));
+        if let Some((key, _)) = times
+            .iter()
+            .find(|(_, ms)| ms % 1000 != 0 || *ms > SECONDS_MAX * 1000)
+        {
+            return senseless(
+                *key,
+                format!("must be whole seconds, at most {SECONDS_MAX}s"),
+            );
         }
         if server.keepalive_count > COUNT_MAX {
-            return senseless("server.keepalive_count", format!("must be at most {COUNT_MAX}"));
+            return senseless(
+                "server.keepalive_count",
+                format!("must be at most {COUNT_MAX}"),
+            );
         }
         Ok(())
     }
@@ -133,16 +173,25 @@ impl Config {
     /// Otherwise the daemon could accept a job that it cannot send to any worker.
     fn check_sizes(&self) -> Result<(), Error> {
         let server = &self.server;
-        let largest = self.protocols.iter().map(|protocol| protocol.message_bytes_max().0).max().unwrap_or(0);
+        let largest = self
+            .protocols
+            .iter()
+            .map(|protocol| protocol.message_bytes_max().0)
+            .max()
+            .unwrap_or(0);
         let least = largest.saturating_add(OUTBOUND_SLACK_BYTES);
         let sizes = [
             ("server.outbound_bytes_max", server.outbound_bytes_max),
             ("server.buffer_bytes_max", server.buffer_bytes_max),
         ];
         match sizes.into_iter().find(|(_, size)| size.0 < least) {
-            Some((key, size)) => {
-                senseless(key, format!("{size}, but the largest packet, line or message needs {}", ByteSize(least)))
-            }
+            Some((key, size)) => senseless(
+                key,
+                format!(
+                    "{size}, but the largest packet, line or message needs {}",
+                    ByteSize(least)
+                ),
+            ),
             None => Ok(()),
         }
     }
@@ -151,10 +200,17 @@ impl Config {
         let mut seen = HashSet::new();
         let twice = self.listeners().find(|it| {
             let covered = it.address.covered();
-            !it.address.is_any_port() && covered.into_iter().filter(|address| !seen.insert(address.clone())).count() > 0
+            !it.address.is_any_port()
+                && covered
+                    .into_iter()
+                    .filter(|address| !seen.insert(address.clone()))
+                    .count()
+                    > 0
         });
         match twice {
-            Some(Listener { address, key, .. }) => senseless(key, format!("{address} is configured twice")),
+            Some(Listener { address, key, .. }) => {
+                senseless(key, format!("{address} is configured twice"))
+            }
             None => Ok(()),
         }
     }
@@ -162,7 +218,10 @@ impl Config {
     fn check_tls(&self) -> Result<(), Error> {
         self.protocols.iter().try_for_each(|protocol| {
             let files = protocol.tls().map_or(Ok(()), tls::check);
-            files.map_err(|reason| Error::Tls { protocol: protocol.name(), reason })
+            files.map_err(|reason| Error::Tls {
+                protocol: protocol.name(),
+                reason,
+            })
         })
     }
 }

@@ -24,7 +24,13 @@ pub struct Coalesce {
 impl Default for Coalesce {
     fn default() -> Self {
         let (by, while_running) = (By::Unique, WhileRunning::OnceMore);
-        Self { by, latest: true, quiet: Period::from_ms(0), at_most: None, while_running }
+        Self {
+            by,
+            latest: true,
+            quiet: Period::from_ms(0),
+            at_most: None,
+            while_running,
+        }
     }
 }
 
@@ -54,7 +60,9 @@ pub enum WhileRunning {
 ///
 /// What is wrong with it.
 pub(super) fn check(queue: &Queue) -> Result<(), &'static str> {
-    let Some(rule) = queue.coalesce else { return Ok(()) };
+    let Some(rule) = queue.coalesce else {
+        return Ok(());
+    };
     if queue.dedup.is_some() {
         return Err("dedup and coalesce exclude each other");
     }
@@ -63,7 +71,9 @@ pub(super) fn check(queue: &Queue) -> Result<(), &'static str> {
     }
     match (rule.by, &queue.key) {
         (By::Key, None) => Err("coalesce.by = \"key\" needs key"),
-        (By::Key, Some(key)) if key.unique => Err("coalesce.by = \"key\" needs a key in the body of a job"),
+        (By::Key, Some(key)) if key.unique => {
+            Err("coalesce.by = \"key\" needs a key in the body of a job")
+        }
         (By::Key, Some(_)) | (By::Unique, _) => Ok(()),
     }
 }

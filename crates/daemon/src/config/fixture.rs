@@ -30,7 +30,14 @@ struct File {
 
 impl Default for File {
     fn default() -> Self {
-        let Config { durability, commit_interval, server, limits, queues, .. } = Config::default();
+        let Config {
+            durability,
+            commit_interval,
+            server,
+            limits,
+            queues,
+            ..
+        } = Config::default();
         Self {
             durability,
             commit_interval,
@@ -48,13 +55,34 @@ impl Default for File {
 
 /// The configuration with this text, and defaults otherwise.
 pub(crate) fn config(text: &str) -> Config {
-    let File { durability, commit_interval, server, limits, queues, faktory, gearman, spiderq, eventmq, zmtp } =
-        toml::from_str(text).unwrap();
+    let File {
+        durability,
+        commit_interval,
+        server,
+        limits,
+        queues,
+        faktory,
+        gearman,
+        spiderq,
+        eventmq,
+        zmtp,
+    } = toml::from_str(text).unwrap();
     let protocols: Vec<Arc<dyn windlass_session::protocol::Protocol>> = vec![
         Arc::new(faktory),
         Arc::new(gearman),
-        Arc::new(Spiderq { zmtp: zmtp.clone(), ..spiderq }),
+        Arc::new(Spiderq {
+            zmtp: zmtp.clone(),
+            ..spiderq
+        }),
         Arc::new(Eventmq { zmtp, ..eventmq }),
     ];
-    Config { durability, commit_interval, server, limits, queues, protocols, ..Config::default() }
+    Config {
+        durability,
+        commit_interval,
+        server,
+        limits,
+        queues,
+        protocols,
+        ..Config::default()
+    }
 }

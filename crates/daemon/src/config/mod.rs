@@ -15,5 +15,7 @@ mod sections;
 pub use policy::{Key, PerKey, Rate, policy, policy_as_json, policy_of_json};
 pub(crate) use queues::reporter;
 pub use queues::{OnDead, Queue, Retry, aliases, check_text};
-pub use sections::{Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, SslMode, Store};
+pub use sections::{
+    Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, SslMode, Store,
+};
 pub use windlass_net::{FileMode, FileModeError, Polling, PollingError, Server};

@@ -63,7 +63,11 @@ pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 ///
 /// What is wrong with it.
 pub fn policy(queue: &Queue) -> Result<Policy, String> {
-    let PerKey { running, rate: key_rate, waiting_max } = queue.per_key;
+    let PerKey {
+        running,
+        rate: key_rate,
+        waiting_max,
+    } = queue.per_key;
     let policy = Policy {
         rate: queue.rate.map(|it| rate("rate", it)).transpose()?,
         key: queue.key.as_ref().map(source).transpose()?,
@@ -109,24 +113,59 @@ struct Rules {
 ///
 /// What is wrong with it.
 pub fn policy_of_json(text: &[u8]) -> Result<Policy, String> {
-    let Rules { rate, key, per_key, fair, weights, ordered } = windlass_config::json(text)?;
-    policy(&Queue { rate, key, per_key, fair, weights, ordered, ..Queue::default() })
+    let Rules {
+        rate,
+        key,
+        per_key,
+        fair,
+        weights,
+        ordered,
+    } = windlass_config::json(text)?;
+    policy(&Queue {
+        rate,
+        key,
+        per_key,
+        fair,
+        weights,
+        ordered,
+        ..Queue::default()
+    })
 }
 
 /// A policy in JSON, as [`policy_of_json`] reads it.
 pub fn policy_as_json(policy: &Policy) -> serde_json::Value {
-    let rate = |windlass_engine::Rate { jobs, per_ms, burst }: windlass_engine::Rate| Rate {
+    let rate = |windlass_engine::Rate {
+                    jobs,
+                    per_ms,
+                    burst,
+                }: windlass_engine::Rate| Rate {
         jobs,
         per: Period::from_ms(per_ms.into()),
         burst: Some(burst).filter(|burst| *burst != jobs),
     };
     let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     let key = |source: &KeySource| match source {
-        KeySource::Args(at) => Key { args: Some(at.to_string()), ..Key::default() },
-        KeySource::Custom(at) => Key { custom: Some(at.to_string()), ..Key::default() },
-        KeySource::Unique(split) => Key { unique: true, split: split.map(char::from), ..Key::default() },
-        KeySource::Prefix(end) => Key { prefix: Some(char::from(*end)), ..Key::default() },
-        KeySource::Header(name) => Key { header: Some(name.to_string()), ..Key::default() },
+        KeySource::Args(at) => Key {
+            args: Some(at.to_string()),
+            ..Key::default()
+        },
+        KeySource::Custom(at) => Key {
+            custom: Some(at.to_string()),
+            ..Key::default()
+        },
+        KeySource::Unique(split) => Key {
+            unique: true,
+            split: split.map(char::from),
+            ..Key::default()
+        },
+        KeySource::Prefix(end) => Key {
+            prefix: Some(char::from(*end)),
+            ..Key::default()
+        },
+        KeySource::Header(name) => Key {
+            header: Some(name.to_string()),
+            ..Key::default()
+        },
     };
     let per_key = PerKey {
         running: policy.key_running_max,
@@ -138,7 +177,11 @@ pub fn policy_as_json(policy: &Policy) -> serde_json::Value {
         key: policy.key.as_ref().map(key),
         per_key,
         fair: policy.fair,
-        weights: policy.weights.iter().map(|(key, weight)| (text(key), *weight)).collect(),
+        weights: policy
+            .weights
+            .iter()
+            .map(|(key, weight)| (text(key), *weight))
+            .collect(),
         ordered: policy.ordered,
         ..Queue::default()
     };
@@ -148,9 +191,13 @@ pub fn policy_as_json(policy: &Policy) -> serde_json::Value {
 
 /// The value without keys that have none, as in a file.
 fn given(value: serde_json::Value) -> Option<serde_json::Value> {
-    let serde_json::Value::Object(object) = value else { return Some(value).filter(|value| !value.is_null()) };
-    let given: serde_json::Map<_, _> =
-        object.into_iter().filter_map(|(key, value)| Some((key, given(value)?))).collect();
+    let serde_json::Value::Object(object) = value else {
+        return Some(value).filter(|value| !value.is_null());
+    };
+    let given: serde_json::Map<_, _> = object
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, given(value)?)))
+        .collect();
     (!given.is_empty()).then_some(serde_json::Value::Object(given))
 }
 
@@ -160,26 +207,53 @@ fn rate(name: &str, Rate { jobs, per, burst }: Rate) -> Result<windlass_engine::
     if jobs == 0 || per_ms == 0 || burst == 0 {
         return Err(format!("{name}: jobs, per and burst must be more than 0"));
     }
-    Ok(windlass_engine::Rate { jobs, per_ms, burst })
+    Ok(windlass_engine::Rate {
+        jobs,
+        per_ms,
+        burst,
+    })
 }
 
 fn positive(name: &str, value: Option<u32>) -> Result<Option<u32>, String> {
-    if value == Some(0) { Err(format!("{name} must be more than 0")) } else { Ok(value) }
+    if value == Some(0) {
+        Err(format!("{name} must be more than 0"))
+    } else {
+        Ok(value)
+    }
 }
 
 fn weights(weights: &BTreeMap<String, u32>) -> Result<BTreeMap<bytes::Bytes, u32>, String> {
     const WEIGHT_MAX: u32 = 1_000;
-    match weights.iter().find(|(_, weight)| !(1..=WEIGHT_MAX).contains(*weight)) {
-        Some((key, _)) => Err(format!("weights.{}: must be from 1 to {WEIGHT_MAX}", key.escape_debug())),
-        None => Ok(weights.iter().map(|(key, weight)| (key.clone().into(), *weight)).collect()),
+    match weights
+        .iter()
+        .find(|(_, weight)| !(1..=WEIGHT_MAX).contains(*weight))
+    {
+        Some((key, _)) => Err(format!(
+            "weights.{}: must be from 1 to {WEIGHT_MAX}",
+            key.escape_debug()
+        )),
+        None => Ok(weights
+            .iter()
+            .map(|(key, weight)| (key.clone().into(), *weight))
+            .collect()),
     }
 }
 
 fn source(key: &Key) -> Result<KeySource, String> {
-    let Key { args, custom, unique, split, prefix, header } = key;
+    let Key {
+        args,
+        custom,
+        unique,
+        split,
+        prefix,
+        header,
+    } = key;
     let pointer = |at: &String| match at.starts_with('/') {
         true => Ok(at.as_str().into()),
-        false => Err(format!("key: {} is no JSON pointer: it must begin with /", at.escape_debug())),
+        false => Err(format!(
+            "key: {} is no JSON pointer: it must begin with /",
+            at.escape_debug()
+        )),
     };
     let byte = |end: char| match u8::try_from(end) {
         Ok(byte) if byte.is_ascii() => Ok(byte),
@@ -191,13 +265,29 @@ fn source(key: &Key) -> Result<KeySource, String> {
     }
     let mut sources = Vec::new();
     sources.extend(args.as_ref().map(pointer).transpose()?.map(KeySource::Args));
-    sources.extend(custom.as_ref().map(pointer).transpose()?.map(KeySource::Custom));
+    sources.extend(
+        custom
+            .as_ref()
+            .map(pointer)
+            .transpose()?
+            .map(KeySource::Custom),
+    );
     sources.extend(unique.then_some(KeySource::Unique(split)));
     sources.extend(prefix.map(byte).transpose()?.map(KeySource::Prefix));
-    if header.as_ref().is_some_and(|name| name.is_empty() || name.contains([':', '\r', '\n'])) {
-        return Err("key.header must be the name of a line, without the colon: no other one can ever match".to_owned());
+    if header
+        .as_ref()
+        .is_some_and(|name| name.is_empty() || name.contains([':', '\r', '\n']))
+    {
+        return Err(
+            "key.header must be the name of a line, without the colon: no other one can ever match"
+                .to_owned(),
+        );
     }
-    sources.extend(header.as_ref().map(|name| KeySource::Header(name.as_str().into())));
+    sources.extend(
+        header
+            .as_ref()
+            .map(|name| KeySource::Header(name.as_str().into())),
+    );
     match (sources.pop(), sources.is_empty()) {
         (Some(only), true) => Ok(only),
         _ => Err("key must have exactly one of args, custom, unique, prefix and header".to_owned()),
@@ -217,10 +307,18 @@ mod tests {
         let text = "rate = { jobs = 100, per = '1m', burst = 20 }\nkey = { args = '/0/tenant' }\nfair = true\n\
                     per_key = { running = 2, rate = { jobs = 10, per = '1s' }, waiting_max = 9 }\nweights = { gold = 5 }";
         let expected = Policy {
-            rate: Some(windlass_engine::Rate { jobs: 100, per_ms: 60_000, burst: 20 }),
+            rate: Some(windlass_engine::Rate {
+                jobs: 100,
+                per_ms: 60_000,
+                burst: 20,
+            }),
             key: Some(KeySource::Args("/0/tenant".into())),
             key_running_max: Some(2),
-            key_rate: Some(windlass_engine::Rate { jobs: 10, per_ms: 1_000, burst: 10 }),
+            key_rate: Some(windlass_engine::Rate {
+                jobs: 10,
+                per_ms: 1_000,
+                burst: 10,
+            }),
             key_waiting_max: Some(9),
             fair: true,
             weights: BTreeMap::from([("gold".into(), 5)]),
@@ -237,10 +335,19 @@ mod tests {
         assert_eq!(policy_as_json(&Policy::default()), serde_json::json!({}));
         let rules = "there are `rate`, `key`, `per_key`, `fair`, `weights` and `ordered`";
         let table = [
-            (r#"{"codec": "json"}"#, format!("unknown key `codec`: {rules}")),
+            (
+                r#"{"codec": "json"}"#,
+                format!("unknown key `codec`: {rules}"),
+            ),
             (r#"{"rat": {}}"#, format!("unknown key `rat`: {rules}")),
-            (r#"{"rate": 5}"#, "rate: expected an object, not the number 5".to_owned()),
-            (r#"{"rate": {"jobs": 5}}"#, "rate: the key `per` is missing".to_owned()),
+            (
+                r#"{"rate": 5}"#,
+                "rate: expected an object, not the number 5".to_owned(),
+            ),
+            (
+                r#"{"rate": {"jobs": 5}}"#,
+                "rate: the key `per` is missing".to_owned(),
+            ),
             (
                 r#"{"per_key": {"running": -1}}"#,
                 "per_key.running: expected a whole number below 2^32, not the number -1".to_owned(),
@@ -260,7 +367,10 @@ mod tests {
         ];
         for (text, source) in sources {
             let policy = policy_of(&format!("key = {{ {text} }}\nordered = true")).unwrap();
-            assert_eq!(policy_of_json(policy_as_json(&policy).to_string().as_bytes()), Ok(policy.clone()));
+            assert_eq!(
+                policy_of_json(policy_as_json(&policy).to_string().as_bytes()),
+                Ok(policy.clone())
+            );
             assert_eq!((policy.key, policy.ordered), (Some(source), true));
         }
         assert_eq!(policy_of(""), Ok(Policy::default()));
@@ -269,21 +379,51 @@ mod tests {
     #[test]
     fn a_policy_without_a_meaning_is_refused() {
         let table = [
-            ("rate = { jobs = 0, per = '1s' }", "rate: jobs, per and burst"),
-            ("rate = { jobs = 1, per = '0s' }", "rate: jobs, per and burst"),
+            (
+                "rate = { jobs = 0, per = '1s' }",
+                "rate: jobs, per and burst",
+            ),
+            (
+                "rate = { jobs = 1, per = '0s' }",
+                "rate: jobs, per and burst",
+            ),
             ("rate = { jobs = 1, per = '2000h' }", "rate.per is too long"),
             ("ordered = true", "key must be given"),
             ("key = { args = '/0' }", "key has no effect"),
-            ("key = { args = '0' }\nfair = true", "key: 0 is no JSON pointer"),
-            ("key = { args = '/0', unique = true }\nfair = true", "key must have exactly one"),
+            (
+                "key = { args = '0' }\nfair = true",
+                "key: 0 is no JSON pointer",
+            ),
+            (
+                "key = { args = '/0', unique = true }\nfair = true",
+                "key must have exactly one",
+            ),
             ("key = {}\nfair = true", "key must have exactly one"),
-            ("key = { args = '/0', split = ':' }\nfair = true", "key.split needs"),
+            (
+                "key = { args = '/0', split = ':' }\nfair = true",
+                "key.split needs",
+            ),
             ("key = { prefix = 'é' }\nfair = true", "one ASCII character"),
-            ("key = { unique = true }\nordered = true\nweights = { a = 2 }", "weights need fair"),
-            ("key = { unique = true }\nfair = true\nweights = { a = 0 }", "weights.a: must be from 1"),
-            ("key = { unique = true }\nordered = true\nper_key = { running = 2 }", "ordered means"),
-            ("key = { header = 'Tenant:' }\nfair = true", "without the colon"),
-            ("key = { unique = true }\nper_key = { running = 0 }", "per_key.running must be"),
+            (
+                "key = { unique = true }\nordered = true\nweights = { a = 2 }",
+                "weights need fair",
+            ),
+            (
+                "key = { unique = true }\nfair = true\nweights = { a = 0 }",
+                "weights.a: must be from 1",
+            ),
+            (
+                "key = { unique = true }\nordered = true\nper_key = { running = 2 }",
+                "ordered means",
+            ),
+            (
+                "key = { header = 'Tenant:' }\nfair = true",
+                "without the colon",
+            ),
+            (
+                "key = { unique = true }\nper_key = { running = 0 }",
+                "per_key.running must be",
+            ),
         ];
         for (text, expected) in table {
             let error = policy_of(text).unwrap_err();

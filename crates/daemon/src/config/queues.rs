@@ -126,7 +126,9 @@ const fn at_once() -> Period {
 pub fn aliases(queues: &BTreeMap<String, Queue>, protocol: &str) -> Result<Aliases, Error> {
     let mut names = Aliases::default();
     for (queue, rules) in queues {
-        let Some(name) = rules.aliases.get(protocol) else { continue };
+        let Some(name) = rules.aliases.get(protocol) else {
+            continue;
+        };
         if !names.insert(name.clone().into(), queue.clone().into()) {
             let name = name.escape_debug();
             let reason = format!("aliases.{protocol}: {name} is already an alias of another queue");
@@ -146,12 +148,25 @@ pub fn check_text(
     protocols: &[Arc<dyn Protocol>],
     text: &str,
 ) -> Result<(), Misplaced> {
-    let known: Vec<&str> =
-        protocols.iter().filter(|it| it.alias_rule().is_some()).map(|protocol| protocol.name()).collect();
-    let mut names = queues.iter().flat_map(|(queue, rules)| rules.aliases.keys().map(move |name| (queue, name)));
-    let Some((queue, name)) = names.find(|(_, name)| !known.contains(&name.as_str())) else { return Ok(()) };
-    let message = Words::TOML.of(&format!("unknown field `{name}`, expected one of `{}`", known.join("`, `")));
-    Err(Misplaced { range: place_of_alias(text, queue, name), message })
+    let known: Vec<&str> = protocols
+        .iter()
+        .filter(|it| it.alias_rule().is_some())
+        .map(|protocol| protocol.name())
+        .collect();
+    let mut names = queues
+        .iter()
+        .flat_map(|(queue, rules)| rules.aliases.keys().map(move |name| (queue, name)));
+    let Some((queue, name)) = names.find(|(_, name)| !known.contains(&name.as_str())) else {
+        return Ok(());
+    };
+    let message = Words::TOML.of(&format!(
+        "unknown field `{name}`, expected one of `{}`",
+        known.join("`, `")
+    ));
+    Err(Misplaced {
+        range: place_of_alias(text, queue, name),
+        message,
+    })
 }
 
 /// The range of the protocol's name in an alias.
@@ -177,15 +192,24 @@ fn place_of_alias(text: &str, queue: &str, protocol: &str) -> Range<usize> {
 /// # Errors
 ///
 /// [`Error::Senseless`], with the queue.
-pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Protocol>]) -> Result<(), Error> {
+pub(super) fn check(
+    queues: &BTreeMap<String, Queue>,
+    protocols: &[Arc<dyn Protocol>],
+) -> Result<(), Error> {
     for (queue, rules) in queues {
         if queue.is_empty() {
             return Err(senseless(queue, "a queue must have a name"));
         }
         if is_pattern(queue.as_bytes()) && (rules.throttle.is_some() || !rules.aliases.is_empty()) {
-            return Err(senseless(queue, "a throttle and aliases need a name without * and ?"));
+            return Err(senseless(
+                queue,
+                "a throttle and aliases need a name without * and ?",
+            ));
         }
-        if rules.body_bytes_max.is_some_and(|max| u32::try_from(max.0).is_err()) {
+        if rules
+            .body_bytes_max
+            .is_some_and(|max| u32::try_from(max.0).is_err())
+        {
             return Err(senseless(queue, "body_bytes_max must be less than 4GiB"));
         }
         if rules.ttl.is_some_and(|ttl| ttl.as_ms() == 0) {
@@ -194,43 +218,65 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Proto
         if rules.dedup.is_some_and(|dedup| dedup.window.as_ms() == 0) {
             return Err(senseless(queue, "dedup.window must be more than 0"));
         }
-        if rules.retry.is_some_and(|retry| u32::try_from(retry.backoff.as_ms()).is_err()) {
+        if rules
+            .retry
+            .is_some_and(|retry| u32::try_from(retry.backoff.as_ms()).is_err())
+        {
             return Err(senseless(queue, "retry.backoff is too long"));
         }
         if let Some(throttle) = rules.throttle {
-            throttle.check(queue).map_err(|reason| Error::senseless("queues", reason))?;
+            throttle
+                .check(queue)
+                .map_err(|reason| Error::senseless("queues", reason))?;
         }
         policy(rules).map_err(|reason| senseless(queue, &reason))?;
         coalesce::check(rules).map_err(|reason| senseless(queue, reason))?;
         if let Some(on_dead) = &rules.on_dead {
-            reporter(protocols, on_dead, "{}").map_err(|reason| senseless(queue, &format!("on_dead: {reason}")))?;
+            reporter(protocols, on_dead, "{}")
+                .map_err(|reason| senseless(queue, &format!("on_dead: {reason}")))?;
         }
         for protocol in protocols {
             check_beside(queue, rules, protocol.as_ref())?;
         }
     }
-    protocols.iter().try_for_each(|protocol| aliases(queues, protocol.name()).map(drop))
+    protocols
+        .iter()
+        .try_for_each(|protocol| aliases(queues, protocol.name()).map(drop))
 }
 
 /// Checks a queue's rules against a protocol.
 fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(), Error> {
-    let throttles = protocol.throttles().filter(|(_, throttles)| throttles.contains_key(queue));
+    let throttles = protocol
+        .throttles()
+        .filter(|(_, throttles)| throttles.contains_key(queue));
     if let Some((key, _)) = throttles.filter(|_| rules.throttle.is_some()) {
-        return Err(senseless(queue, &format!("{key} has a throttle for it as well")));
+        return Err(senseless(
+            queue,
+            &format!("{key} has a throttle for it as well"),
+        ));
     }
-    let served = protocol.queues().into_iter().find(|served| served.name == queue);
-    if let Some(cycle) = served.filter(|served| served.kind == QueueKind::Cycle && rules.key.is_some()) {
+    let served = protocol
+        .queues()
+        .into_iter()
+        .find(|served| served.name == queue);
+    if let Some(cycle) =
+        served.filter(|served| served.kind == QueueKind::Cycle && rules.key.is_some())
+    {
         let what = "makes it a cycle queue, whose entries return again and again: no key, per_key, fair and ordered";
         return Err(senseless(queue, &format!("{} {what}", cycle.key)));
     }
-    let (Some(is_alias), Some(name)) = (protocol.alias_rule(), rules.aliases.get(protocol.name())) else {
+    let (Some(is_alias), Some(name)) = (protocol.alias_rule(), rules.aliases.get(protocol.name()))
+    else {
         return Ok(());
     };
     if is_alias(name.as_bytes()) {
         return Ok(());
     }
     let (protocol, name) = (protocol.name(), name.escape_debug());
-    Err(senseless(queue, &format!("aliases.{protocol}: {name} is not a valid queue name")))
+    Err(senseless(
+        queue,
+        &format!("aliases.{protocol}: {name} is not a valid queue name"),
+    ))
 }
 
 /// A job that reports a dead one, with an object in JSON.
@@ -243,7 +289,9 @@ pub(crate) fn reporter(
     OnDead { queue, jobtype }: &OnDead,
     about: &str,
 ) -> Result<NewJob, String> {
-    let job = protocols.iter().find_map(|protocol| protocol.call(queue, jobtype, about));
+    let job = protocols
+        .iter()
+        .find_map(|protocol| protocol.call(queue, jobtype, about));
     job.unwrap_or_else(|| Err("no protocol has jobs with types".to_owned()))
 }
 
@@ -264,7 +312,14 @@ mod tests {
     fn a_queue_without_keys_is_text_and_follows_the_bridge() {
         let queues = queues("[a]\n[b]\ncodec = 'base64'\nbridge = false\n");
         assert_eq!(queues["a"], Queue::default());
-        assert_eq!(queues["b"], Queue { codec: Codec::Base64, bridge: Some(false), ..Queue::default() });
+        assert_eq!(
+            queues["b"],
+            Queue {
+                codec: Codec::Base64,
+                bridge: Some(false),
+                ..Queue::default()
+            }
+        );
     }
 
     #[test]
@@ -275,21 +330,60 @@ mod tests {
         let table = [
             ("[\"\"]", "a queue must have a name"),
             ("[q]\nbody_bytes_max = '5GiB'", "q: body_bytes_max"),
-            ("[q]\nretry = { count = 1, backoff = '2000h' }", "q: retry.backoff"),
+            (
+                "[q]\nretry = { count = 1, backoff = '2000h' }",
+                "q: retry.backoff",
+            ),
             ("[t]\nthrottle = { worker = 2 }", "t: faktory.throttles"),
-            ("['m-*']\nthrottle = { worker = 1 }", "m-*: a throttle and aliases need a name"),
-            ("['m?']\naliases = { faktory = 'm' }", "m?: a throttle and aliases need a name"),
-            ("[q]\ndedup.window = '0s'", "q: dedup.window must be more than 0"),
-            ("[q]\ndedup.window = '1s'\ncoalesce.quiet = '1s'", "q: dedup and coalesce exclude each other"),
-            ("[q]\ncoalesce = { quiet = '2s', at_most = '1s' }", "q: coalesce.at_most must not be less than quiet"),
-            ("[q]\ncoalesce.by = 'key'", "q: coalesce.by = \"key\" needs key"),
-            ("[q]\nkey.unique = true\ncoalesce.by = 'key'", "q: coalesce.by = \"key\" needs a key in the body"),
+            (
+                "['m-*']\nthrottle = { worker = 1 }",
+                "m-*: a throttle and aliases need a name",
+            ),
+            (
+                "['m?']\naliases = { faktory = 'm' }",
+                "m?: a throttle and aliases need a name",
+            ),
+            (
+                "[q]\ndedup.window = '0s'",
+                "q: dedup.window must be more than 0",
+            ),
+            (
+                "[q]\ndedup.window = '1s'\ncoalesce.quiet = '1s'",
+                "q: dedup and coalesce exclude each other",
+            ),
+            (
+                "[q]\ncoalesce = { quiet = '2s', at_most = '1s' }",
+                "q: coalesce.at_most must not be less than quiet",
+            ),
+            (
+                "[q]\ncoalesce.by = 'key'",
+                "q: coalesce.by = \"key\" needs key",
+            ),
+            (
+                "[q]\nkey.unique = true\ncoalesce.by = 'key'",
+                "q: coalesce.by = \"key\" needs a key in the body",
+            ),
             ("[q]\nttl = '0s'", "q: ttl must be more than 0"),
-            ("[c]\nkey = { prefix = '|' }\nfair = true", "c: spiderq.queue makes it a cycle queue"),
-            ("[q]\nthrottle = { worker = 0 }", "q: worker must be more than 0"),
-            ("[q]\non_dead = { queue = 'a b', jobtype = 'T' }", "q: on_dead: "),
-            ("[q]\non_dead = { queue = 'a', jobtype = '' }", "q: on_dead: "),
-            ("[q]\naliases = { faktory = 'not this' }", "q: aliases.faktory: not this is not a valid queue name"),
+            (
+                "[c]\nkey = { prefix = '|' }\nfair = true",
+                "c: spiderq.queue makes it a cycle queue",
+            ),
+            (
+                "[q]\nthrottle = { worker = 0 }",
+                "q: worker must be more than 0",
+            ),
+            (
+                "[q]\non_dead = { queue = 'a b', jobtype = 'T' }",
+                "q: on_dead: ",
+            ),
+            (
+                "[q]\non_dead = { queue = 'a', jobtype = '' }",
+                "q: on_dead: ",
+            ),
+            (
+                "[q]\naliases = { faktory = 'not this' }",
+                "q: aliases.faktory: not this is not a valid queue name",
+            ),
             (
                 "[a]\naliases.gearman = 'x'\n[b]\naliases.gearman = 'x'",
                 "b: aliases.gearman: x is already an alias of another queue",
@@ -300,7 +394,8 @@ mod tests {
             assert!(error.contains(expected), "{text}: {error}");
         }
         check(&queues("[a]\naliases = { faktory = 'x', gearman = 'x' }\nretry.count = 3\non_dead = { queue = 'a', jobtype = 'T' }"), &protocols).unwrap();
-        let rest = "['c*']\nkey = { prefix = '|' }\nfair = true\n[c]\nrate = { jobs = 1, per = '1s' }";
+        let rest =
+            "['c*']\nkey = { prefix = '|' }\nfair = true\n[c]\nrate = { jobs = 1, per = '1s' }";
         check(&queues(rest), &protocols).unwrap();
     }
 
@@ -314,7 +409,10 @@ mod tests {
             assert!(names.insert(said.into(), "a b".into()));
             names
         };
-        assert_eq!((faktory, gearman, eventmq), (with("a-b"), with("ab"), Aliases::default()));
+        assert_eq!(
+            (faktory, gearman, eventmq),
+            (with("a-b"), with("ab"), Aliases::default())
+        );
     }
 
     #[test]
@@ -322,7 +420,10 @@ mod tests {
         let protocols = config("").protocols;
         let text = "[queues.a]\naliases.gearman = 'x'\n[queues.b]\naliases = { spiderq = 'y' }\n";
         let misplaced = check_text(&config(text).queues, &protocols, text).unwrap_err();
-        assert_eq!(misplaced.message, "unknown key `spiderq`: there are `faktory`, `gearman` and `eventmq`");
+        assert_eq!(
+            misplaced.message,
+            "unknown key `spiderq`: there are `faktory`, `gearman` and `eventmq`"
+        );
         assert_eq!(&text[misplaced.range], "spiderq");
         let text = "[queues.a]\naliases = { faktory = 'x', gearman = 'x', eventmq = 'x' }\n";
         assert_eq!(check_text(&config(text).queues, &protocols, text), Ok(()));

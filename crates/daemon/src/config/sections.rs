@@ -234,7 +234,11 @@ impl Config {
     /// The limits in the engine's own units.
     pub fn engine_limits(&self) -> windlass_engine::Limits {
         let limits = &self.limits;
-        let jobs_bytes_max = if limits.jobs_bytes_max.0 == 0 { u64::MAX } else { limits.jobs_bytes_max.0 };
+        let jobs_bytes_max = if limits.jobs_bytes_max.0 == 0 {
+            u64::MAX
+        } else {
+            limits.jobs_bytes_max.0
+        };
         let mut limits = windlass_engine::Limits {
             jobs_max: limits.jobs_max,
             jobs_bytes_max,
@@ -263,7 +267,9 @@ impl Config {
             loss_pause_ms: limits.loss_pause.as_ms(),
             page_max: limits.page_max,
         };
-        self.protocols.iter().for_each(|protocol| protocol.limit(&mut limits));
+        self.protocols
+            .iter()
+            .for_each(|protocol| protocol.limit(&mut limits));
         limits
     }
 
@@ -278,7 +284,11 @@ impl Config {
 
     /// Bytes of the disk that bodies can go to, or of memory where there is none.
     fn bodies_room(&self) -> u64 {
-        let disk = if self.ephemeral { None } else { machine::disk(&self.data_dir) };
+        let disk = if self.ephemeral {
+            None
+        } else {
+            machine::disk(&self.data_dir)
+        };
         disk.unwrap_or_else(|| self.memory())
     }
 
@@ -289,23 +299,31 @@ impl Config {
         const CONNECTION: u64 = 3 << 10;
         let all = self.memory();
         let connections = CONNECTION.saturating_mul(self.server.connections_max as u64);
-        all.saturating_sub(CHECKPOINTS + self.server.buffer_bytes_max.0 + connections).max(all / 4)
+        all.saturating_sub(CHECKPOINTS + self.server.buffer_bytes_max.0 + connections)
+            .max(all / 4)
     }
 
     /// Where bodies go that do not fit into memory while the store is opened.
     pub(crate) fn overflow(&self) -> Overflow {
         // The rest is for what comes before bodies begin to leave.
-        Overflow { folder: self.data_dir.clone(), memory: self.jobs_memory() / 2 }
+        Overflow {
+            folder: self.data_dir.clone(),
+            memory: self.jobs_memory() / 2,
+        }
     }
 
     /// Whether a key has its default.
     pub(crate) fn is_default(&self, key: &str) -> bool {
-        self.values.get(key).is_some_and(|value| self.defaults.get(key) == Some(value))
+        self.values
+            .get(key)
+            .is_some_and(|value| self.defaults.get(key) == Some(value))
     }
 
     /// All addresses of all protocols.
     pub fn listeners(&self) -> impl Iterator<Item = Listener<'_>> {
-        self.protocols.iter().flat_map(|protocol| protocol.listeners())
+        self.protocols
+            .iter()
+            .flat_map(|protocol| protocol.listeners())
     }
 }
 
@@ -316,11 +334,21 @@ mod tests {
     #[test]
     fn other_daemons_reach_this_one_at_its_first_address_unless_another_is_configured() {
         let listen = || "127.0.0.1:7".parse().unwrap();
-        let table =
-            [(vec![], "", ""), (vec![listen()], "", "127.0.0.1:7"), (vec![listen()], "a.example:9", "a.example:9")];
+        let table = [
+            (vec![], "", ""),
+            (vec![listen()], "", "127.0.0.1:7"),
+            (vec![listen()], "a.example:9", "a.example:9"),
+        ];
         for (listen, address, expected) in table {
-            let cluster = Cluster { listen, address: address.to_owned(), ..Cluster::default() };
-            assert_eq!((cluster.address(), cluster.is_on()), (expected.to_owned(), !expected.is_empty()));
+            let cluster = Cluster {
+                listen,
+                address: address.to_owned(),
+                ..Cluster::default()
+            };
+            assert_eq!(
+                (cluster.address(), cluster.is_on()),
+                (expected.to_owned(), !expected.is_empty())
+            );
         }
     }
 
@@ -328,7 +356,10 @@ mod tests {
     fn dead_jobs_may_take_up_a_quarter_of_all_bytes_unless_another_limit_is_configured() {
         for (configured, expected) in [(0, 1_000), (70, 70)] {
             let mut config = Config::default();
-            (config.limits.jobs_bytes_max.0, config.limits.dead_bytes_max.0) = (4_000, configured);
+            (
+                config.limits.jobs_bytes_max.0,
+                config.limits.dead_bytes_max.0,
+            ) = (4_000, configured);
             assert_eq!(config.engine_limits().dead_bytes_max, expected);
         }
     }

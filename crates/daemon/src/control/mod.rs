@@ -88,7 +88,10 @@ impl MainEvents<'_> {
             match (told, &course) {
                 // A second request means that the operator does not want to wait.
                 (Told::Stop(by), _)
-                | (Told::StopGracefully(by) | Told::Drain(by, _), Course::StoppingGracefully | Course::Draining(_)) => {
+                | (
+                    Told::StopGracefully(by) | Told::Drain(by, _),
+                    Course::StoppingGracefully | Course::Draining(_),
+                ) => {
                     return by;
                 }
                 (Told::StopGracefully(by), Course::Serving) => {
@@ -102,9 +105,17 @@ impl MainEvents<'_> {
                     answer.map(|answer| answer.send(()));
                 }
                 (Told::Reload(answer), _) => {
-                    let by = if answer.is_some() { "an operator reloads" } else { "SIGHUP" };
+                    let by = if answer.is_some() {
+                        "an operator reloads"
+                    } else {
+                        "SIGHUP"
+                    };
                     notify::reloading();
-                    let outcome = self.reloader.reload(by).await.map_err(|error| error.to_string());
+                    let outcome = self
+                        .reloader
+                        .reload(by)
+                        .await
+                        .map_err(|error| error.to_string());
                     self.control.set_places(&self.reloader.config().places);
                     notify::reloaded();
                     answer.map(|answer| answer.send(outcome));
@@ -113,7 +124,9 @@ impl MainEvents<'_> {
                 // time.
                 (Told::Describe, _) if describing.as_ref().is_none_or(JoinHandle::is_finished) => {
                     let acceptor = Arc::clone(self.acceptor);
-                    describing = Some(tokio::task::spawn_blocking(move || describe::log(&acceptor)));
+                    describing = Some(tokio::task::spawn_blocking(move || {
+                        describe::log(&acceptor)
+                    }));
                 }
                 (Told::Describe, _) => {}
             }
@@ -124,11 +137,14 @@ impl MainEvents<'_> {
     async fn drain(&self, by: &'static str) -> Course {
         self.acceptor.closed.cancel();
         let since = clock::now();
-        let limit =
-            Some(self.reloader.config().server.drain_timeout.into()).filter(|limit: &Duration| !limit.is_zero());
+        let limit = Some(self.reloader.config().server.drain_timeout.into())
+            .filter(|limit: &Duration| !limit.is_zero());
         let until = limit.map_or(Timestamp::NEVER, |limit| clock::after(since, limit));
         let held = drain_clients(self.acceptor).await.unwrap_or_default();
-        tracing::info!(by, "draining: no more connections are accepted, and no more jobs are handed out");
+        tracing::info!(
+            by,
+            "draining: no more connections are accepted, and no more jobs are handed out"
+        );
         let draining = Draining { since, until, held };
         self.control.publish(draining.clone());
         notify::status("draining");
@@ -143,7 +159,10 @@ impl Course {
             match self {
                 Self::Serving => std::future::pending().await,
                 Self::StoppingGracefully => {
-                    if work_left(acceptor).await.is_some_and(|left| left.is_at_rest) {
+                    if work_left(acceptor)
+                        .await
+                        .is_some_and(|left| left.is_at_rest)
+                    {
                         return "nothing is left to wait for";
                     }
                 }
@@ -169,7 +188,10 @@ impl Course {
 /// The daemon stops in a moment: its clients get no more jobs, and connected workers may report on those that they have.
 pub(crate) async fn await_last_reports(acceptor: &Acceptor) {
     let reports = async {
-        while drain_clients(acceptor).await.is_some_and(|left| !left.is_empty()) {
+        while drain_clients(acceptor)
+            .await
+            .is_some_and(|left| !left.is_empty())
+        {
             tokio::time::sleep(LAST_REPORTS_EVERY).await;
         }
     };
@@ -197,5 +219,8 @@ async fn work_left(acceptor: &Acceptor) -> Option<WorkLeft> {
 /// Asks the engine, which may be in another daemon.
 async fn ask(acceptor: &Acceptor, command: Command) -> Option<Reply> {
     let broker = Arc::clone(acceptor.broker());
-    tokio::task::spawn_blocking(move || broker.ask(command)).await.ok()?.ok()
+    tokio::task::spawn_blocking(move || broker.ask(command))
+        .await
+        .ok()?
+        .ok()
 }

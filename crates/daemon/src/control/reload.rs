@@ -60,7 +60,15 @@ impl<'a> Reloader<'a> {
         acceptor: &'a Acceptor,
         reread: &'a dyn Fn() -> Result<Config, Failure>,
     ) -> Self {
-        Self { current: config.clone(), in_force, values, served, ports, acceptor, reread }
+        Self {
+            current: config.clone(),
+            in_force,
+            values,
+            served,
+            ports,
+            acceptor,
+            reread,
+        }
     }
 
     /// The configuration in force, as far as it applies while the daemon runs.
@@ -80,8 +88,9 @@ impl<'a> Reloader<'a> {
             Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
         }
         let prepared = (self.reread)().and_then(|new| self.prepare(new));
-        let prepared =
-            prepared.inspect_err(|error| tracing::error!("{error}: the configuration in force stays in force"))?;
+        let prepared = prepared.inspect_err(|error| {
+            tracing::error!("{error}: the configuration in force stays in force")
+        })?;
         Ok(self.apply(prepared).await)
     }
 
@@ -90,28 +99,56 @@ impl<'a> Reloader<'a> {
         logging::filter(&config.log.level).map_err(|error| Error::senseless("log.level", error))?;
         let wanted = Desired::of(&config)?;
         // New rules of queues' names and failures apply from the next start.
-        let named = Config { queues: self.current.queues.clone(), ..config.clone() };
+        let named = Config {
+            queues: self.current.queues.clone(),
+            ..config.clone()
+        };
         let (mut terms, mut sessions) = (Vec::new(), Vec::new());
         for Served { endpoint, tls, .. } in self.served {
-            let protocol = config.protocols.iter().find(|it| endpoint.name.split('-').next() == Some(it.name()));
-            let files = protocol.and_then(|it| it.tls()).filter(|files| tls.is_some() && files.is_on());
+            let protocol = config
+                .protocols
+                .iter()
+                .find(|it| endpoint.name.split('-').next() == Some(it.name()));
+            let files = protocol
+                .and_then(|it| it.tls())
+                .filter(|files| tls.is_some() && files.is_on());
             let of = |files| Terms::new(files, config.server.handshake_timeout.into());
-            let reason = |reason| Error::Tls { protocol: endpoint.name, reason };
+            let reason = |reason| Error::Tls {
+                protocol: endpoint.name,
+                reason,
+            };
             terms.push(files.map(of).transpose().map_err(reason)?);
-            let renewed = |it: &Arc<dyn Protocol>| it.renewed(&protocols::daemon(&named, it.name())?, endpoint);
+            let renewed = |it: &Arc<dyn Protocol>| {
+                it.renewed(&protocols::daemon(&named, it.name())?, endpoint)
+            };
             sessions.push(protocol.map(renewed).transpose()?.flatten());
         }
-        Ok(Prepared { config, wanted, terms, sessions })
+        Ok(Prepared {
+            config,
+            wanted,
+            terms,
+            sessions,
+        })
     }
 
-    async fn apply(&mut self, Prepared { config, wanted, terms, sessions }: Prepared) -> Changes {
+    async fn apply(
+        &mut self,
+        Prepared {
+            config,
+            wanted,
+            terms,
+            sessions,
+        }: Prepared,
+    ) -> Changes {
         let mut new = Values::of(&config);
         let mut changes = self.changes(&new, &config, &sessions);
         // Checked before.
         let _ = logging::set_level(&config.log.level);
         allow_open_files(config.server.connections_max);
         self.acceptor.limit(bounds(&config), places(&config));
-        self.acceptor.budget().limit(config.server.buffer_bytes_max.bytes());
+        self.acceptor
+            .budget()
+            .limit(config.server.buffer_bytes_max.bytes());
         if keepalive(&config.server) != keepalive(&self.current.server) {
             self.acceptor.keep_alive.renew(&config.server);
         }
@@ -139,33 +176,67 @@ impl<'a> Reloader<'a> {
         let late = changed_late(&self.current.queues, &config.queues);
         if !late.is_empty() {
             let queues = late.join(", ");
-            tracing::warn!("queues {queues}: changed aliases and failure_values apply from the next start");
+            tracing::warn!(
+                "queues {queues}: changed aliases and failure_values apply from the next start"
+            );
         }
-        changes.applied.iter().for_each(|key| tracing::info!(key, "applied"));
-        changes.restart.iter().for_each(|key| tracing::warn!(key, "needs a restart"));
+        changes
+            .applied
+            .iter()
+            .for_each(|key| tracing::info!(key, "applied"));
+        changes
+            .restart
+            .iter()
+            .for_each(|key| tracing::warn!(key, "needs a restart"));
         // Every reload names the keys that need a restart until then.
-        changes.restart.iter().for_each(|key| new.keep(key, &mut self.values));
+        changes
+            .restart
+            .iter()
+            .for_each(|key| new.keep(key, &mut self.values));
         self.values = new;
-        self.current = Config { queues: self.current.queues.clone(), ..config };
+        self.current = Config {
+            queues: self.current.queues.clone(),
+            ..config
+        };
         changes
     }
 
     /// What a configuration with these values changes.
-    fn changes(&self, new: &Values, config: &Config, sessions: &[Option<SessionFactory>]) -> Changes {
+    fn changes(
+        &self,
+        new: &Values,
+        config: &Config,
+        sessions: &[Option<SessionFactory>],
+    ) -> Changes {
         // A further section whose addresses have changed is another one.
         let is_served = |key: &str| {
             let listen = further(key).map(|(section, _)| format!("{section}.listen"));
-            listen.is_none_or(|key| self.values.0.get(&key).is_some_and(|old| new.0.get(&key) == Some(old)))
+            listen.is_none_or(|key| {
+                self.values
+                    .0
+                    .get(&key)
+                    .is_some_and(|old| new.0.get(&key) == Some(old))
+            })
         };
         let applies = |key: &String| is_served(key) && self.applies(key, config, sessions);
         let (applied, restart) = self.values.changed(new).into_iter().partition(applies);
-        Changes { applied, restart, taken_back: BTreeSet::new() }
+        Changes {
+            applied,
+            restart,
+            taken_back: BTreeSet::new(),
+        }
     }
 
     /// Whether a changed key applies while the daemon runs.
     fn applies(&self, key: &str, config: &Config, sessions: &[Option<SessionFactory>]) -> bool {
-        let Some((section, name)) = key.split_once('.') else { return false };
-        let mut served = self.served.iter().zip(sessions).filter(|(served, _)| served.endpoint.name == section);
+        let Some((section, name)) = key.split_once('.') else {
+            return false;
+        };
+        let mut served = self
+            .served
+            .iter()
+            .zip(sessions)
+            .filter(|(served, _)| served.endpoint.name == section);
         let name = further(key).map_or(name, |(_, name)| name);
         if let Some(port) = self.ports.iter().find(|port| port.name() == section) {
             return port.applies(name);
@@ -177,7 +248,11 @@ impl<'a> Reloader<'a> {
             ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
             // `zmtp`: of the new sessions of the protocols over it.
             ("limits" | "bridge" | "zmtp", _) | (_, "cron" | "requeue_on_worker_death") => true,
-            (_, "listen" | "admin_listen" | "publish_listen" | "subscribe_listen" | "enabled" | "queue") => false,
+            (
+                _,
+                "listen" | "admin_listen" | "publish_listen" | "subscribe_listen" | "enabled"
+                | "queue",
+            ) => false,
             (_, name) if name.starts_with("throttles.") => true,
             (_, name) if name.starts_with("tls.") => {
                 let protocol = config.protocols.iter().find(|it| it.name() == section);
@@ -192,7 +267,10 @@ impl<'a> Reloader<'a> {
 /// The further section that a key is in, and its name there: `spiderq.more.1` and `queue`.
 fn further(key: &str) -> Option<(&str, &str)> {
     let (section, rest) = key.split_once('.')?;
-    let (_, name) = rest.strip_prefix("more.").filter(|_| section != "queues")?.split_once('.')?;
+    let (_, name) = rest
+        .strip_prefix("more.")
+        .filter(|_| section != "queues")?
+        .split_once('.')?;
     Some((key.strip_suffix(name)?.trim_end_matches('.'), name))
 }
 
@@ -203,7 +281,11 @@ impl Values {
             if key.ends_with("_file") || key.contains(".tls.") {
                 let path = value.trim_matches('"');
                 // A file that cannot be read has been refused before.
-                let content = if path.is_empty() { Vec::new() } else { fs::read(path).unwrap_or_default() };
+                let content = if path.is_empty() {
+                    Vec::new()
+                } else {
+                    fs::read(path).unwrap_or_default()
+                };
                 let mut hasher = DefaultHasher::new();
                 content.hash(&mut hasher);
                 value.push_str(&hasher.finish().to_string());
@@ -215,7 +297,9 @@ impl Values {
     /// The keys whose values differ.
     fn changed(&self, new: &Self) -> BTreeSet<String> {
         let keys = self.0.keys().chain(new.0.keys());
-        keys.filter(|key| self.0.get(*key) != new.0.get(*key)).cloned().collect()
+        keys.filter(|key| self.0.get(*key) != new.0.get(*key))
+            .cloned()
+            .collect()
     }
 
     /// Sets a key to the value that it has in `other`, if any.
@@ -228,16 +312,27 @@ impl Values {
 }
 
 fn keepalive(server: &Server) -> (Period, Period, u32) {
-    (server.keepalive_idle, server.keepalive_interval, server.keepalive_count)
+    (
+        server.keepalive_idle,
+        server.keepalive_interval,
+        server.keepalive_count,
+    )
 }
 
 /// The queues with changed rules that only a start of the daemon applies.
 fn changed_late(old: &BTreeMap<String, Queue>, new: &BTreeMap<String, Queue>) -> Vec<String> {
     let late = |queues: &BTreeMap<String, Queue>, queue| {
-        queues.get(queue).map(|rules| (rules.aliases.clone(), rules.failure_values.clone())).unwrap_or_default()
+        queues
+            .get(queue)
+            .map(|rules| (rules.aliases.clone(), rules.failure_values.clone()))
+            .unwrap_or_default()
     };
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    names.into_iter().filter(|queue| late(old, *queue) != late(new, *queue)).cloned().collect()
+    names
+        .into_iter()
+        .filter(|queue| late(old, *queue) != late(new, *queue))
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]
@@ -253,11 +348,25 @@ mod tests {
 
     #[test]
     fn certificates_are_read_again_while_tls_stays_on() {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
         let (acceptor, files) = (acceptor(&hub), Files::new(2040));
-        let [off, on] = [String::new(), format!("[gearman.tls]\n{}", files.toml())].map(|text| config(&text));
-        for (before, after, read) in [(&on, &on, 1), (&on, &off, 0), (&off, &on, 0), (&off, &off, 0)] {
-            let (served, in_force) = (protocols::all(before).unwrap(), ArcSwap::from_pointee(before.clone()));
+        let [off, on] =
+            [String::new(), format!("[gearman.tls]\n{}", files.toml())].map(|text| config(&text));
+        for (before, after, read) in [
+            (&on, &on, 1),
+            (&on, &off, 0),
+            (&off, &on, 0),
+            (&off, &off, 0),
+        ] {
+            let (served, in_force) = (
+                protocols::all(before).unwrap(),
+                ArcSwap::from_pointee(before.clone()),
+            );
             let reread = || Ok(after.clone());
             let current = (before, &in_force, Values::of(before));
             let reloader = Reloader::new(current, (&served, &[]), &acceptor, &reread);

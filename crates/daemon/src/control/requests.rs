@@ -56,9 +56,16 @@ pub(crate) enum Asked {
 impl Control {
     /// Its requests arrive at the receivers.
     pub(crate) fn new() -> (Self, Requests) {
-        let ((asked, requests), (yields, yielded)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let ((asked, requests), (yields, yielded)) =
+            (mpsc::unbounded_channel(), mpsc::unbounded_channel());
         (
-            Self { asked, draining: Arc::default(), view: Arc::new(View::alone()), places: Arc::default(), yields },
+            Self {
+                asked,
+                draining: Arc::default(),
+                view: Arc::new(View::alone()),
+                places: Arc::default(),
+                yields,
+            },
             (requests, yielded),
         )
     }
@@ -100,23 +107,35 @@ impl Control {
     pub async fn reload(&self) -> Result<Changes, String> {
         let (answer, done) = oneshot::channel();
         let gone = |_| "the daemon stops".to_owned();
-        self.asked.send(Asked::Reload(answer)).map_err(|_| "the daemon stops".to_owned())?;
+        self.asked
+            .send(Asked::Reload(answer))
+            .map_err(|_| "the daemon stops".to_owned())?;
         done.await.map_err(gone)?
     }
 
     /// The drain under way.
     pub fn draining(&self) -> Option<Draining> {
-        self.draining.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.draining
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Where the section of the configuration for a queue, or a pattern of queues, stands: the file and the line. `None` if
     /// the file of this daemon has none.
     pub fn place_of(&self, section: &str) -> Option<String> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).get(section).cloned()
+        self.places
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(section)
+            .cloned()
     }
 
     pub(crate) fn set_places(&self, places: &BTreeMap<String, String>) {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).clone_from(places);
+        self.places
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(places);
     }
 
     pub(super) fn publish(&self, draining: Draining) {

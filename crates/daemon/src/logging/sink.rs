@@ -37,7 +37,11 @@ struct State {
 impl Sink {
     pub(super) const fn new() -> Self {
         Self {
-            state: Mutex::new(State { lines: VecDeque::new(), bytes: 0, writing_since: None }),
+            state: Mutex::new(State {
+                lines: VecDeque::new(),
+                bytes: 0,
+                writing_since: None,
+            }),
             filled: Condvar::new(),
             emptied: Condvar::new(),
             dropped: AtomicU64::new(0),
@@ -72,7 +76,10 @@ impl Sink {
             if left.is_zero() {
                 return;
             }
-            (state, _) = self.emptied.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (state, _) = self
+                .emptied
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -82,7 +89,11 @@ impl Sink {
         loop {
             let line = self.next();
             // The rest of a line that was written in part is lost: the next one does not begin within it.
-            let written = if is_torn { write_all(&mut write, b"\n") } else { Ok(()) };
+            let written = if is_torn {
+                write_all(&mut write, b"\n")
+            } else {
+                Ok(())
+            };
             match written.and_then(|()| write_all(&mut write, &line)) {
                 Ok(()) => {
                     is_torn = false;
@@ -102,7 +113,10 @@ impl Sink {
         if dropped > *reported && self.lock().bytes < QUEUE_BYTES_MAX / 2 {
             let lines = dropped - *reported;
             *reported = dropped;
-            tracing::warn!(lines, "the log took no lines for a while: some were dropped");
+            tracing::warn!(
+                lines,
+                "the log took no lines for a while: some were dropped"
+            );
         }
     }
 
@@ -119,7 +133,10 @@ impl Sink {
                 state.writing_since = Some(Instant::now());
                 return line;
             }
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .filled
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -130,7 +147,10 @@ impl Sink {
 }
 
 /// Writes all bytes. The error is the number of those that were written.
-fn write_all(write: &mut impl FnMut(&[u8]) -> io::Result<usize>, bytes: &[u8]) -> Result<(), usize> {
+fn write_all(
+    write: &mut impl FnMut(&[u8]) -> io::Result<usize>,
+    bytes: &[u8],
+) -> Result<(), usize> {
     let mut written = 0;
     while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
         match write(rest) {
@@ -151,7 +171,11 @@ mod tests {
     use super::*;
 
     /// A sink whose writer takes the outcome of each write from the test, and sends what it was given.
-    fn sink() -> (&'static Sink, SyncSender<io::Result<usize>>, Receiver<String>) {
+    fn sink() -> (
+        &'static Sink,
+        SyncSender<io::Result<usize>>,
+        Receiver<String>,
+    ) {
         let sink: &'static Sink = Box::leak(Box::new(Sink::new()));
         let ((outcome, outcomes), (given, gives)) = (sync_channel(64), channel());
         thread::spawn(move || {
@@ -176,7 +200,13 @@ mod tests {
         // Somebody reads again.
         drop(outcome);
         sink.flush();
-        assert_eq!(given.try_iter().filter(|line| line.as_bytes() == LINE).count(), room);
+        assert_eq!(
+            given
+                .try_iter()
+                .filter(|line| line.as_bytes() == LINE)
+                .count(),
+            room
+        );
     }
 
     #[test]
@@ -196,14 +226,29 @@ mod tests {
     fn a_line_that_was_written_in_part_does_not_run_into_the_next() {
         let (sink, outcome, given) = sink();
         let full = || Err(io::ErrorKind::StorageFull.into());
-        for write in [Ok(2), full(), full(), Ok(1), Ok(6), Err(io::ErrorKind::Interrupted.into()), Ok(7)] {
+        for write in [
+            Ok(2),
+            full(),
+            full(),
+            Ok(1),
+            Ok(6),
+            Err(io::ErrorKind::Interrupted.into()),
+            Ok(7),
+        ] {
             outcome.send(write).unwrap();
         }
-        ["first\n", "second\n", "third\n", "fourth\n"].iter().for_each(|line| sink.push(line.as_bytes()));
+        ["first\n", "second\n", "third\n", "fourth\n"]
+            .iter()
+            .for_each(|line| sink.push(line.as_bytes()));
         drop(outcome);
         sink.flush();
         let given: Vec<String> = given.try_iter().collect();
-        assert_eq!(given, ["first\n", "rst\n", "\n", "\n", "third\n", "fourth\n", "fourth\n"]);
+        assert_eq!(
+            given,
+            [
+                "first\n", "rst\n", "\n", "\n", "third\n", "fourth\n", "fourth\n"
+            ]
+        );
         assert_eq!(sink.dropped(), 2);
     }
 }

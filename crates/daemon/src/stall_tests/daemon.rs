@@ -48,7 +48,10 @@ const BOUNDS: Bounds = Bounds {
     outbound_bytes_max: 1 << 20,
     unacknowledged_max: 1_000,
     idle_max: None,
-    patience: Patience { timeout_ms: 0, bytes_per_s: 0 },
+    patience: Patience {
+        timeout_ms: 0,
+        bytes_per_s: 0,
+    },
 };
 
 /// A daemon, and the probe's connection to it.
@@ -66,7 +69,11 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Starts it with these settings besides its addresses, each a key and its value in TOML.
     pub(super) fn start<'a>(settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let (dir, store, stop) = (tempfile::tempdir().unwrap(), MemoryLog::new(), CancellationToken::new());
+        let (dir, store, stop) = (
+            tempfile::tempdir().unwrap(),
+            MemoryLog::new(),
+            CancellationToken::new(),
+        );
         let config = config(dir.path(), settings);
         let (ready, started) = mpsc::channel();
         let (its_store, its_stop) = (store.clone(), stop.clone());
@@ -75,7 +82,15 @@ impl Daemon {
             runtime.block_on(serve(&config, its_store, &ready, its_stop));
         });
         let (hub, clients) = started.recv().expect("the daemon starts");
-        let mut daemon = Self { hub, clients, store, dir, probe: None, stop, thread: Some(thread) };
+        let mut daemon = Self {
+            hub,
+            clients,
+            store,
+            dir,
+            probe: None,
+            stop,
+            thread: Some(thread),
+        };
         daemon.probe = Some(daemon.connect("gearman"));
         daemon
     }
@@ -102,7 +117,11 @@ impl Daemon {
             let commit = self.pending_seq();
             let before = (stalled || self.is_durable()) && self.is_read();
             (0..PROBES).for_each(|_| self.probe());
-            if before && (stalled || self.is_durable()) && self.is_read() && commit == self.pending_seq() {
+            if before
+                && (stalled || self.is_durable())
+                && self.is_read()
+                && commit == self.pending_seq()
+            {
                 break;
             }
             assert!(Instant::now() < end, "the daemon does not settle");
@@ -115,16 +134,23 @@ impl Daemon {
 
     /// Whether all changes are on the disk.
     pub(super) fn is_durable(&self) -> bool {
-        self.hub.with_journal(|_, journal| journal.is_empty() && journal.pending_seq() == self.hub.durable() + 1)
+        self.hub.with_journal(|_, journal| {
+            journal.is_empty() && journal.pending_seq() == self.hub.durable() + 1
+        })
     }
 
     /// Whether no connection has mail that it may read.
     fn is_read(&self) -> bool {
         let (durable, failed) = (self.hub.durable(), self.hub.failed());
         let first_may_be_read = |mail: &mut dyn Iterator<Item = &Letter>| {
-            mail.next().is_some_and(|letter| letter.gate <= durable || failed)
+            mail.next()
+                .is_some_and(|letter| letter.gate <= durable || failed)
         };
-        !self.hub.mailboxes().iter().any(|mailbox| mailbox.look(first_may_be_read))
+        !self
+            .hub
+            .mailboxes()
+            .iter()
+            .any(|mailbox| mailbox.look(first_may_be_read))
     }
 
     fn pending_seq(&self) -> u64 {
@@ -149,7 +175,10 @@ impl Drop for Daemon {
         self.store.unblock();
         self.stop.cancel();
         let ended = self.thread.take().map(JoinHandle::join);
-        assert!(thread::panicking() || ended.is_some_and(|ended| ended.is_ok()), "the daemon panicked");
+        assert!(
+            thread::panicking() || ended.is_some_and(|ended| ended.is_ok()),
+            "the daemon panicked"
+        );
     }
 }
 
@@ -174,25 +203,50 @@ fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>
 }
 
 /// Does the work of `run`, without signals, a ticker and a disk.
-async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<(Arc<Hub>, Clients)>, stop: CancellationToken) {
+async fn serve(
+    config: &Config,
+    log: MemoryLog,
+    ready: &mpsc::Sender<(Arc<Hub>, Clients)>,
+    stop: CancellationToken,
+) {
     let table = Box::new(MemoryTable::new());
-    let (_, recovered) = open_parts(&log, table, &StoreLimits::default(), config.engine_limits(), 7).unwrap();
-    let Recovered { engine, journal, .. } = recovered;
+    let (_, recovered) = open_parts(
+        &log,
+        table,
+        &StoreLimits::default(),
+        config.engine_limits(),
+        7,
+    )
+    .unwrap();
+    let Recovered {
+        engine, journal, ..
+    } = recovered;
     let (durability, interval) = match config.durability {
         config::Durability::Sync => (Durability::Durable, None),
         config::Durability::Interval => (Durability::Soon, Some(config.commit_interval.into())),
     };
-    let hub = Hub::new(engine, journal, durability, 7).hand_out_after_commit(config.server.hand_out_after_commit);
+    let hub = Hub::new(engine, journal, durability, 7)
+        .hand_out_after_commit(config.server.hand_out_after_commit);
     let hub = Arc::new(hub);
     let shared = Shared::new(Arc::<Hub>::clone(&hub), Arc::clone(&hub.budget), BOUNDS);
     let (threads, thread_slots) = Threads::start((1, 0), &shared, Polling::Auto).unwrap();
-    let acceptor = Arc::new(Acceptor::new(windlass_hub::ProtocolNames::default(), thread_slots, shared, PLACES));
-    let pace = Pace { interval, retry: PATIENCE };
+    let acceptor = Arc::new(Acceptor::new(
+        windlass_hub::ProtocolNames::default(),
+        thread_slots,
+        shared,
+        PLACES,
+    ));
+    let pace = Pace {
+        interval,
+        retry: PATIENCE,
+    };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;
     protocols::make_queues(&*hub, config).unwrap();
     for served in protocols::all(config).unwrap() {
-        let bind = |it: &Listen| listen::bind(&it.address, &config.server, &mut Inherited::default()).unwrap();
+        let bind = |it: &Listen| {
+            listen::bind(&it.address, &config.server, &mut Inherited::default()).unwrap()
+        };
         for listener in served.endpoint.listen.iter().flat_map(bind) {
             tokio::spawn(listener.accept(Arc::clone(&acceptor), served.clone(), Rights::ALL));
         }
@@ -201,5 +255,9 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<(Arc<Hub>, 
     stop.cancelled().await;
     acceptor.closed.cancel();
     drop(threads);
-    assert!(tokio::task::spawn_blocking(move || committer.finish()).await.unwrap());
+    assert!(
+        tokio::task::spawn_blocking(move || committer.finish())
+            .await
+            .unwrap()
+    );
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_engine::Event::{self, Notice as N, Reply as R};
 use windlass_engine::{
-    BatchView, CallbackState, End, Fate, JobId, Note, Notice, Protocol, Pushed, Refusal, Reply, Tag, Thing, Timestamp,
-    Watched, Why, WorkerState,
+    BatchView, CallbackState, End, Fate, JobId, Note, Notice, Protocol, Pushed, Refusal, Reply,
+    Tag, Thing, Timestamp, Watched, Why, WorkerState,
 };
 use windlass_hub::testing::taken;
 

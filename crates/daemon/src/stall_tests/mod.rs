@@ -33,7 +33,8 @@ use std::thread;
 use bytes::{Bytes, BytesMut};
 use tokio::runtime::Builder;
 use windlass_engine::{
-    ClientInfo, Command, Event, JobCommand, JobId, JobRef, LeaseCommand, NewJob, Proof, Protocol, QueueCommand, Tag,
+    ClientInfo, Command, Event, JobCommand, JobId, JobRef, LeaseCommand, NewJob, Proof, Protocol,
+    QueueCommand, Tag,
 };
 use windlass_testkit::transcript::{Framing, Heard, Scene, Speech, Transcript, Wire, ZmtpWire};
 
@@ -60,7 +61,9 @@ fn gearman() {
 
 #[test]
 fn faktory() {
-    play_all(&scenes(FAKTORY), &Faktory, |scene| Greeting(wire(scene, "faktory")));
+    play_all(&scenes(FAKTORY), &Faktory, |scene| {
+        Greeting(wire(scene, "faktory"))
+    });
 }
 
 #[test]
@@ -72,28 +75,42 @@ fn spiderq_bare() {
 
 #[test]
 fn spiderq_over_zmtp() {
-    play_all(&scenes(SPIDERQ), &Spiderq, |scene| ZmtpWire::new(wire(scene, "spiderq"), Framing::Enveloped));
+    play_all(&scenes(SPIDERQ), &Spiderq, |scene| {
+        ZmtpWire::new(wire(scene, "spiderq"), Framing::Enveloped)
+    });
 }
 
 #[test]
 fn eventmq() {
-    play_all(&scenes(EVENTMQ), &Emqp, |scene| ZmtpWire::new(wire(scene, "eventmq"), Framing::Whole));
+    play_all(&scenes(EVENTMQ), &Emqp, |scene| {
+        ZmtpWire::new(wire(scene, "eventmq"), Framing::Whole)
+    });
 }
 
 #[test]
 fn every_event_that_acknowledges_has_a_scene() {
-    let shown: BTreeSet<String> =
-        [GEARMAN, FAKTORY, SPIDERQ, EVENTMQ].into_iter().flat_map(scenes).flat_map(|scene| waits(&scene)).collect();
-    let acknowledging = events::all().into_iter().filter(|(_, acknowledges, _)| *acknowledges);
+    let shown: BTreeSet<String> = [GEARMAN, FAKTORY, SPIDERQ, EVENTMQ]
+        .into_iter()
+        .flat_map(scenes)
+        .flat_map(|scene| waits(&scene))
+        .collect();
+    let acknowledging = events::all()
+        .into_iter()
+        .filter(|(_, acknowledges, _)| *acknowledges);
     // And a job, with `hand_out_after_commit`: it shows that the last one is over.
-    let expected = acknowledging.map(|(name, ..)| name).chain(["Taken", "Delivered"]);
+    let expected = acknowledging
+        .map(|(name, ..)| name)
+        .chain(["Taken", "Delivered"]);
     assert_eq!(shown, expected.map(str::to_owned).collect());
 }
 
 #[test]
 fn events_acknowledge_as_listed() {
     for (name, acknowledges, event) in events::all() {
-        assert_eq!((events::name(&event), event.acknowledges()), (name, acknowledges));
+        assert_eq!(
+            (events::name(&event), event.acknowledges()),
+            (name, acknowledges)
+        );
     }
 }
 
@@ -115,18 +132,39 @@ fn clients_do_not_wait_for_a_failed_store() {
     for who in ["C", "D"] {
         heard.clear();
         assert_eq!(wire.receive(who, &mut heard), Heard::Bytes);
-        assert!(heard.starts_with(b"\0RES\0\0\0\x13"), "an ERROR: {}", heard.escape_ascii());
+        assert!(
+            heard.starts_with(b"\0RES\0\0\0\x13"),
+            "an ERROR: {}",
+            heard.escape_ascii()
+        );
     }
 }
 
 /// The HTTP port is such a client for each request: it answers a change with the reply that `ask` has returned.
 #[test]
 fn a_client_within_the_daemon_gets_its_reply_after_the_commit() {
-    let body = || Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::from_static(b"w")));
+    let body = || {
+        Box::new(NewJob::new(
+            Protocol::GEARMAN,
+            Bytes::from_static(b"f"),
+            Bytes::from_static(b"w"),
+        ))
+    };
     let job = JobRef::Id(JobId(1));
-    let finish = LeaseCommand::Finish { job: job.clone(), proof: Proof::AnyLease, result: Bytes::new() };
-    let fail = LeaseCommand::Fail { job, proof: Proof::AnyLease, failure: Box::default() };
-    let pause = QueueCommand::Pause { queue: Bytes::from_static(b"f"), paused: true };
+    let finish = LeaseCommand::Finish {
+        job: job.clone(),
+        proof: Proof::AnyLease,
+        result: Bytes::new(),
+    };
+    let fail = LeaseCommand::Fail {
+        job,
+        proof: Proof::AnyLease,
+        failure: Box::default(),
+    };
+    let pause = QueueCommand::Pause {
+        queue: Bytes::from_static(b"f"),
+        paused: true,
+    };
     let table: [(&str, Command); 4] = [
         ("Pushed", JobCommand::Push(body()).into()),
         ("Finished", finish.into()),
@@ -134,14 +172,26 @@ fn a_client_within_the_daemon_gets_its_reply_after_the_commit() {
         ("Done", pause.into()),
     ];
     for (waits, command) in table {
-        let mut wire = StallWire::new(Daemon::start([]), "gearman", BTreeSet::from([waits.to_owned()]));
+        let mut wire = StallWire::new(
+            Daemon::start([]),
+            "gearman",
+            BTreeSet::from([waits.to_owned()]),
+        );
         wire.open("W").unwrap();
-        wire.send("W", b"\0REQ\0\0\0\x12\0\0\0\x04f\0\0w\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x09\0\0\0\0");
+        wire.send(
+            "W",
+            b"\0REQ\0\0\0\x12\0\0\0\x04f\0\0w\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x09\0\0\0\0",
+        );
         wire.stall().unwrap();
-        let (mut client, (answered, answer)) = (wire.daemon.clients.open(ClientInfo::default()), mpsc::channel());
+        let (mut client, (answered, answer)) = (
+            wire.daemon.clients.open(ClientInfo::default()),
+            mpsc::channel(),
+        );
         let asking = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_time().build().unwrap();
-            answered.send(runtime.block_on(client.ask(command))).unwrap();
+            answered
+                .send(runtime.block_on(client.ask(command)))
+                .unwrap();
         });
         while wire.daemon.is_durable() {
             assert!(!asking.is_finished(), "{waits}: it does not wait");
@@ -150,7 +200,10 @@ fn a_client_within_the_daemon_gets_its_reply_after_the_commit() {
         wire.settle();
         assert!(answer.try_recv().is_err(), "{waits}: it does not wait");
         wire.resume().unwrap();
-        let reply = answer.recv().unwrap().unwrap_or_else(|why| panic!("{waits}: {why:?}"));
+        let reply = answer
+            .recv()
+            .unwrap()
+            .unwrap_or_else(|why| panic!("{waits}: {why:?}"));
         assert_eq!(events::name(&Event::Reply(Tag(1), reply)), waits);
         asking.join().unwrap();
     }
@@ -165,11 +218,17 @@ fn scenes((file, text): (&str, &str)) -> Vec<Scene> {
 /// The events a scene is about.
 fn waits(scene: &Scene) -> BTreeSet<String> {
     let names = scene.settings.iter().filter(|(key, _)| key == WAITS);
-    names.flat_map(|(_, names)| names.split(' ')).map(str::to_owned).collect()
+    names
+        .flat_map(|(_, names)| names.split(' '))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn wire(scene: &Scene, protocol: &'static str) -> StallWire {
-    let settings = scene.settings.iter().filter(|(key, _)| key != WAITS && key != ZMTP_ONLY);
+    let settings = scene
+        .settings
+        .iter()
+        .filter(|(key, _)| key != WAITS && key != ZMTP_ONLY);
     let daemon = Daemon::start(settings.map(|(key, value)| (key.as_str(), value.as_str())));
     StallWire::new(daemon, protocol, waits(scene))
 }

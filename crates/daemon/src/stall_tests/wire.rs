@@ -23,8 +23,18 @@ pub(super) struct StallWire {
 }
 
 impl StallWire {
-    pub(super) const fn new(daemon: Daemon, protocol: &'static str, waits: BTreeSet<String>) -> Self {
-        Self { daemon, protocol, streams: BTreeMap::new(), waits, stalled: false }
+    pub(super) const fn new(
+        daemon: Daemon,
+        protocol: &'static str,
+        waits: BTreeSet<String>,
+    ) -> Self {
+        Self {
+            daemon,
+            protocol,
+            streams: BTreeMap::new(),
+            waits,
+            stalled: false,
+        }
     }
 
     pub(super) fn settle(&mut self) {
@@ -38,15 +48,23 @@ impl StallWire {
             Mail::Event(event) if letter.gate > durable => Some(events::name(event).to_owned()),
             Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
         };
-        let names = |mail: &mut dyn Iterator<Item = &Letter>| mail.filter_map(name).collect::<Vec<_>>();
-        self.daemon.hub.mailboxes().iter().flat_map(|mailbox| mailbox.look(names)).collect()
+        let names =
+            |mail: &mut dyn Iterator<Item = &Letter>| mail.filter_map(name).collect::<Vec<_>>();
+        self.daemon
+            .hub
+            .mailboxes()
+            .iter()
+            .flat_map(|mailbox| mailbox.look(names))
+            .collect()
     }
 }
 
 impl Wire for StallWire {
     fn open(&mut self, who: &str) -> Result<(), String> {
         let stream = self.daemon.connect(self.protocol);
-        stream.set_nonblocking(true).map_err(|error| error.to_string())?;
+        stream
+            .set_nonblocking(true)
+            .map_err(|error| error.to_string())?;
         self.streams.insert(who.to_owned(), stream);
         self.settle();
         Ok(())
@@ -61,7 +79,9 @@ impl Wire for StallWire {
     }
 
     fn receive(&mut self, who: &str, into: &mut BytesMut) -> Heard {
-        let Some(stream) = self.streams.get_mut(who) else { return Heard::Closed };
+        let Some(stream) = self.streams.get_mut(who) else {
+            return Heard::Closed;
+        };
         let mut buffer = [0; 16 * 1024];
         match stream.read(&mut buffer) {
             Ok(0) => Heard::Closed,
@@ -106,7 +126,10 @@ impl Wire for StallWire {
         self.daemon.store.wait_until_stuck();
         let waiting = self.waiting();
         if waiting != self.waits {
-            return Err(format!("{waiting:?} wait for the store, not {:?}", self.waits));
+            return Err(format!(
+                "{waiting:?} wait for the store, not {:?}",
+                self.waits
+            ));
         }
         self.stalled = false;
         self.daemon.store.unblock();

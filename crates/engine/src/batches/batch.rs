@@ -108,7 +108,10 @@ impl Stage {
 impl BatchProgress {
     /// A new batch, to commit before `until`.
     pub fn new(until: Timestamp) -> Self {
-        Self { since: until, ..Self::default() }
+        Self {
+            since: until,
+            ..Self::default()
+        }
     }
 
     /// Whether a stage is still waiting, with or without a callback.
@@ -118,40 +121,65 @@ impl BatchProgress {
 
     /// The stage of a role.
     pub(crate) const fn stage(&self, role: Role) -> Stage {
-        if matches!(role, Role::Success) { self.success } else { self.complete }
+        if matches!(role, Role::Success) {
+            self.success
+        } else {
+            self.complete
+        }
     }
 
     pub(super) const fn stage_mut(&mut self, role: Role) -> &mut Stage {
-        if matches!(role, Role::Success) { &mut self.success } else { &mut self.complete }
+        if matches!(role, Role::Success) {
+            &mut self.success
+        } else {
+            &mut self.complete
+        }
     }
 }
 
 impl Batch {
     /// The callback of a role that is not pushed yet.
     pub(super) const fn callback_mut(&mut self, role: Role) -> &mut Option<Box<NewJob>> {
-        if matches!(role, Role::Success) { &mut self.success } else { &mut self.complete }
+        if matches!(role, Role::Success) {
+            &mut self.success
+        } else {
+            &mut self.complete
+        }
     }
 
     /// Moves all times that use the engine's time, for a move to another engine.
     pub fn shift(&mut self, ms: i64) {
         self.progress.since = self.progress.since.shifted(ms);
         self.progress.held_until = self.progress.held_until.map(|until| until.shifted(ms));
-        self.complete.iter_mut().chain(&mut self.success).for_each(|job| job.shift(ms));
+        self.complete
+            .iter_mut()
+            .chain(&mut self.success)
+            .for_each(|job| job.shift(ms));
     }
 
     /// Bytes counted for it in memory limits.
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 500;
-        let names = [Some(&self.name), self.parent_name.as_ref(), Some(&self.about), Some(&self.meta)];
+        let names = [
+            Some(&self.name),
+            self.parent_name.as_ref(),
+            Some(&self.about),
+            Some(&self.meta),
+        ];
         let names: usize = names.into_iter().flatten().map(Bytes::len).sum();
-        let callbacks: u64 = [&self.complete, &self.success].into_iter().flatten().map(|job| job.weight_bytes()).sum();
+        let callbacks: u64 = [&self.complete, &self.success]
+            .into_iter()
+            .flatten()
+            .map(|job| job.weight_bytes())
+            .sum();
         (FIXED + names) as u64 + callbacks
     }
 
     /// Whether this state of a batch is possible.
     pub(crate) fn is_possible(&self) -> bool {
         let at = &self.progress;
-        let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();
+        let kept =
+            |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();
         at.succeeded <= at.ran
             && at.ran <= at.total
             && !kept(at.complete, &self.complete)
@@ -165,7 +193,8 @@ impl Batch {
         let at = &self.progress;
         if !at.committed || at.held_until.is_some() {
             None
-        } else if matches!(at.complete, Stage::Waiting) && at.ran == at.total && at.incomplete == 0 {
+        } else if matches!(at.complete, Stage::Waiting) && at.ran == at.total && at.incomplete == 0
+        {
             Some(Role::Complete)
         } else if matches!(at.success, Stage::Waiting)
             && at.complete.is_over()

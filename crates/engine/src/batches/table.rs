@@ -84,7 +84,10 @@ impl Batches {
 
     /// The batch that has been drained for longest, except `but`.
     pub(crate) fn longest_at_rest(&self, but: Option<JobId>) -> Option<JobId> {
-        self.resting.iter().map(|(_, id)| *id).find(|id| Some(*id) != but)
+        self.resting
+            .iter()
+            .map(|(_, id)| *id)
+            .find(|id| Some(*id) != but)
     }
 
     // ---- created and removed ---------------------------------------------------------------------------------------
@@ -97,7 +100,10 @@ impl Batches {
         self.mark(id);
         if let Some(parent) = parent {
             self.change(parent, changes, |at| {
-                (at.incomplete, at.unsuccessful) = (at.incomplete.saturating_add(1), at.unsuccessful.saturating_add(1));
+                (at.incomplete, at.unsuccessful) = (
+                    at.incomplete.saturating_add(1),
+                    at.unsuccessful.saturating_add(1),
+                );
             });
         }
     }
@@ -111,7 +117,17 @@ impl Batches {
         self.by_name.insert(batch.name.clone(), batch.id);
         let (id, due_at) = (batch.id, Timestamp::NEVER);
         let retry_at = Timestamp(0);
-        self.by_id.insert(id, Kept { batch, live: 0, busy_children: 0, retry_at, due_at, rests: false });
+        self.by_id.insert(
+            id,
+            Kept {
+                batch,
+                live: 0,
+                busy_children: 0,
+                retry_at,
+                due_at,
+                rests: false,
+            },
+        );
     }
 
     /// Removes a batch. Its jobs and the batches in it live on. With `release`, its parent no longer waits for it.
@@ -120,7 +136,10 @@ impl Batches {
         changes.push(Change::BatchGone(id));
         let Some(parent) = batch.parent else { return };
         let waits = |stage: Stage| u32::from(release && !stage.is_over());
-        let (complete, success) = (waits(batch.progress.complete), waits(batch.progress.success));
+        let (complete, success) = (
+            waits(batch.progress.complete),
+            waits(batch.progress.success),
+        );
         self.change(parent, changes, |at| {
             at.incomplete = at.incomplete.saturating_sub(complete);
             at.unsuccessful = at.unsuccessful.saturating_sub(success);
@@ -128,7 +147,12 @@ impl Batches {
     }
 
     fn remove(&mut self, id: JobId) -> Option<Batch> {
-        let Kept { batch, due_at, rests, .. } = self.by_id.remove(&id)?;
+        let Kept {
+            batch,
+            due_at,
+            rests,
+            ..
+        } = self.by_id.remove(&id)?;
         self.bytes -= batch.weight_bytes();
         self.by_name.remove(&batch.name);
         self.due.remove(&(due_at, id));
@@ -144,8 +168,16 @@ impl Batches {
     /// A batch was opened again. If it is committed and has anything left to push, it is held: the client that opens it
     /// will add to it. The hold is limited in time, because that client may disappear. A drained batch is only kept for
     /// longer.
-    pub(crate) fn open(&mut self, id: JobId, hold_ms: u64, now: Timestamp, changes: &mut Vec<Change>) {
-        let Some(kept) = self.by_id.get_mut(&id) else { return };
+    pub(crate) fn open(
+        &mut self,
+        id: JobId,
+        hold_ms: u64,
+        now: Timestamp,
+        changes: &mut Vec<Change>,
+    ) {
+        let Some(kept) = self.by_id.get_mut(&id) else {
+            return;
+        };
         let at = &mut kept.batch.progress;
         if at.committed && at.has_stages_left() {
             let until = now.after_ms(hold_ms).max(at.held_until.unwrap_or_default());
@@ -160,10 +192,14 @@ impl Batches {
     }
 
     pub(crate) fn commit(&mut self, id: JobId, now: Timestamp, changes: &mut Vec<Change>) {
-        let Some(at) = self.at(id).map(|batch| batch.progress) else { return };
+        let Some(at) = self.at(id).map(|batch| batch.progress) else {
+            return;
+        };
         if !at.committed || at.held_until.is_some() {
             let since = if at.committed { at.since } else { now };
-            self.change(id, changes, |at| (at.committed, at.since, at.held_until) = (true, since, None));
+            self.change(id, changes, |at| {
+                (at.committed, at.since, at.held_until) = (true, since, None)
+            });
         }
     }
 
@@ -183,7 +219,9 @@ impl Batches {
     pub(crate) fn count_success(&mut self, member: Member, changes: &mut Vec<Change>) {
         match member.role {
             Role::Job => self.change(member.batch, changes, |at| at.succeeded += 1),
-            Role::Complete | Role::Success => self.end_stage(member.batch, member.role, Stage::Succeeded, changes),
+            Role::Complete | Role::Success => {
+                self.end_stage(member.batch, member.role, Stage::Succeeded, changes)
+            }
         }
     }
 
@@ -191,8 +229,12 @@ impl Batches {
     #[inline]
     pub(crate) fn count_live(&mut self, member: Option<Member>, kind: JobStateKind, by: i32) {
         let live = !matches!(kind, JobStateKind::Dead | JobStateKind::Done);
-        let Some(id) = member.filter(|_| live).map(|member| member.batch) else { return };
-        let Some(kept) = self.by_id.get_mut(&id) else { return };
+        let Some(id) = member.filter(|_| live).map(|member| member.batch) else {
+            return;
+        };
+        let Some(kept) = self.by_id.get_mut(&id) else {
+            return;
+        };
         let before = kept.live;
         kept.live = before.saturating_add_signed(by);
         if before == 0 || kept.live == 0 {
@@ -201,7 +243,12 @@ impl Batches {
     }
 
     /// Changes the progress of a batch, which is advanced at the end of the visit.
-    fn change(&mut self, id: JobId, changes: &mut Vec<Change>, change: impl FnOnce(&mut BatchProgress)) {
+    fn change(
+        &mut self,
+        id: JobId,
+        changes: &mut Vec<Change>,
+        change: impl FnOnce(&mut BatchProgress),
+    ) {
         if let Some(kept) = self.by_id.get_mut(&id) {
             change(&mut kept.batch.progress);
             changes.push(Change::BatchMoved(id));
@@ -225,7 +272,11 @@ impl Batches {
 
     /// The callback of a batch that is due, if any.
     pub(crate) fn due_callback(&self, id: JobId, now: Timestamp) -> Option<Role> {
-        self.by_id.get(&id).filter(|kept| kept.retry_at <= now)?.batch.due()
+        self.by_id
+            .get(&id)
+            .filter(|kept| kept.retry_at <= now)?
+            .batch
+            .due()
     }
 
     /// Removes the callback of a role, for pushing it.
@@ -237,8 +288,16 @@ impl Batches {
     }
 
     /// Restores a callback that could not be pushed, to retry at this time.
-    pub(crate) fn put_callback(&mut self, id: JobId, role: Role, job: Box<NewJob>, retry_at: Timestamp) {
-        let Some(kept) = self.by_id.get_mut(&id) else { return };
+    pub(crate) fn put_callback(
+        &mut self,
+        id: JobId,
+        role: Role,
+        job: Box<NewJob>,
+        retry_at: Timestamp,
+    ) {
+        let Some(kept) = self.by_id.get_mut(&id) else {
+            return;
+        };
         self.bytes += job.weight_bytes();
         kept.retry_at = retry_at;
         *kept.batch.callback_mut(role) = Some(job);
@@ -253,13 +312,28 @@ impl Batches {
     }
 
     /// A callback of a batch has ended, or the batch has none, for which the parent may be waiting.
-    pub(crate) fn end_stage(&mut self, id: JobId, role: Role, end: Stage, changes: &mut Vec<Change>) {
-        let Some(batch) = self.at(id).filter(|batch| !batch.progress.stage(role).is_over()) else { return };
+    pub(crate) fn end_stage(
+        &mut self,
+        id: JobId,
+        role: Role,
+        end: Stage,
+        changes: &mut Vec<Change>,
+    ) {
+        let Some(batch) = self
+            .at(id)
+            .filter(|batch| !batch.progress.stage(role).is_over())
+        else {
+            return;
+        };
         let parent = batch.parent;
         self.change(id, changes, |at| *at.stage_mut(role) = end);
         if let Some(parent) = parent {
             self.change(parent, changes, |at| {
-                let waits = if role == Role::Success { &mut at.unsuccessful } else { &mut at.incomplete };
+                let waits = if role == Role::Success {
+                    &mut at.unsuccessful
+                } else {
+                    &mut at.incomplete
+                };
                 *waits = waits.saturating_sub(1);
             });
         }
@@ -270,8 +344,12 @@ impl Batches {
     /// The time of a batch has come: it was not committed, or not committed again, was at rest long enough, or must try
     /// a callback again.
     pub(crate) fn come_due(&mut self, changes: &mut Vec<Change>) {
-        let Some((_, id)) = self.due.first().copied() else { return };
-        let Some(kept) = self.by_id.get(&id) else { return };
+        let Some((_, id)) = self.due.first().copied() else {
+            return;
+        };
+        let Some(kept) = self.by_id.get(&id) else {
+            return;
+        };
         let committed = kept.batch.progress.committed;
         if kept.batch.progress.held_until.is_some() {
             self.change(id, changes, |at| at.held_until = None);
@@ -285,7 +363,13 @@ impl Batches {
 
     /// A batch was advanced as far as possible: updates the time of its next check. If it drained or became active, its
     /// parent is marked.
-    pub(crate) fn advanced(&mut self, id: JobId, keep_ms: u64, now: Timestamp, changes: &mut Vec<Change>) {
+    pub(crate) fn advanced(
+        &mut self,
+        id: JobId,
+        keep_ms: u64,
+        now: Timestamp,
+        changes: &mut Vec<Change>,
+    ) {
         let (drained, parent) = self.set_due(id, keep_ms, Some(now));
         if drained {
             changes.push(Change::BatchMoved(id));
@@ -308,8 +392,15 @@ impl Batches {
     /// Updates the time of a batch's next check. A batch that drains does so at `now`; with `None` its recorded time
     /// stays. Returns whether it drained at `now`, and its parent if that must be checked because the batch drained or
     /// became active.
-    fn set_due(&mut self, id: JobId, keep_ms: u64, now: Option<Timestamp>) -> (bool, Option<JobId>) {
-        let Some(kept) = self.by_id.get_mut(&id) else { return (false, None) };
+    fn set_due(
+        &mut self,
+        id: JobId,
+        keep_ms: u64,
+        now: Option<Timestamp>,
+    ) -> (bool, Option<JobId>) {
+        let Some(kept) = self.by_id.get_mut(&id) else {
+            return (false, None);
+        };
         let (rests, rested) = (kept.is_at_rest(), kept.rests);
         let comes_to_rest = rests && !rested && now.is_some();
         let at = &mut kept.batch.progress;
@@ -352,29 +443,67 @@ impl Batches {
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self, keep_ms: u64, live: &BTreeMap<JobId, u32>) {
         assert!(self.dirty.is_empty(), "batches are left to advance");
-        let bytes: u64 = self.by_id.values().map(|kept| kept.batch.weight_bytes()).sum();
+        let bytes: u64 = self
+            .by_id
+            .values()
+            .map(|kept| kept.batch.weight_bytes())
+            .sum();
         assert_eq!(bytes, self.bytes, "bytes of batches");
         assert_eq!(self.by_name.len(), self.by_id.len(), "batches by name");
         let (mut resting, mut due) = (BTreeSet::new(), BTreeSet::new());
         for (id, kept) in &self.by_id {
             let (batch, at) = (&kept.batch, &kept.batch.progress);
-            assert_eq!((*id, self.by_name.get(&batch.name)), (batch.id, Some(id)), "{:?}", batch.name);
-            assert!(at.succeeded <= at.ran && at.ran <= at.total, "{id:?}: {at:?}");
-            assert!(at.complete == Stage::Waiting || batch.complete.is_none(), "{id:?} kept a pushed callback");
-            assert!(at.success == Stage::Waiting || batch.success.is_none(), "{id:?} kept a pushed callback");
-            assert!(at.success == Stage::Waiting || at.complete.is_over(), "{id:?} succeeded before it was complete");
-            let busy = self.by_id.values().filter(|child| child.batch.parent == Some(*id) && !child.is_at_rest());
-            assert_eq!(busy.count(), kept.busy_children as usize, "{id:?}: batches in it");
+            assert_eq!(
+                (*id, self.by_name.get(&batch.name)),
+                (batch.id, Some(id)),
+                "{:?}",
+                batch.name
+            );
+            assert!(
+                at.succeeded <= at.ran && at.ran <= at.total,
+                "{id:?}: {at:?}"
+            );
+            assert!(
+                at.complete == Stage::Waiting || batch.complete.is_none(),
+                "{id:?} kept a pushed callback"
+            );
+            assert!(
+                at.success == Stage::Waiting || batch.success.is_none(),
+                "{id:?} kept a pushed callback"
+            );
+            assert!(
+                at.success == Stage::Waiting || at.complete.is_over(),
+                "{id:?} succeeded before it was complete"
+            );
+            let busy = self
+                .by_id
+                .values()
+                .filter(|child| child.batch.parent == Some(*id) && !child.is_at_rest());
+            assert_eq!(
+                busy.count(),
+                kept.busy_children as usize,
+                "{id:?}: batches in it"
+            );
             assert_eq!(kept.rests, kept.is_at_rest(), "{id:?} is drained");
-            assert_eq!(live.get(id).copied().unwrap_or_default(), kept.live, "{id:?}: jobs of it");
+            assert_eq!(
+                live.get(id).copied().unwrap_or_default(),
+                kept.live,
+                "{id:?}: jobs of it"
+            );
             if kept.is_at_rest() {
                 resting.insert((at.since, *id));
                 assert_eq!(kept.due_at, at.since.after_ms(keep_ms), "{id:?} is drained");
             } else if let Some(until) = at.held_until {
-                assert!(at.committed && at.has_stages_left(), "{id:?} is held without a callback left");
+                assert!(
+                    at.committed && at.has_stages_left(),
+                    "{id:?} is held without a callback left"
+                );
                 assert_eq!(kept.due_at, until, "{id:?} is held");
             } else if at.committed {
-                assert!(batch.due().is_some() || kept.due_at == Timestamp::NEVER, "{id:?} has a needless timer");
+                assert!(
+                    batch.due().is_some() || kept.due_at == Timestamp::NEVER,
+                    "{id:?} has a needless timer"
+                );
             } else {
                 assert_eq!(kept.due_at, at.since, "{id:?} is not committed");
             }

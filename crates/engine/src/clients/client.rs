@@ -96,7 +96,11 @@ pub(super) struct Credit {
 
 impl Client {
     pub(super) fn new(info: ClientInfo, held: &Held) -> Self {
-        let mut client = Self { info, held: held.share(), ..Self::default() };
+        let mut client = Self {
+            info,
+            held: held.share(),
+            ..Self::default()
+        };
         client.recount();
         client
     }
@@ -120,7 +124,12 @@ impl Client {
     pub(super) fn check(&self) {
         assert_eq!(self.held.bytes(), self.bytes(), "bytes of {:?}", self.info);
         for blocked in self.blocked().into_iter().flatten() {
-            assert_eq!(blocked.held.bytes(), blocked.bytes(), "bytes of a blocked take of {:?}", self.info);
+            assert_eq!(
+                blocked.held.bytes(),
+                blocked.bytes(),
+                "bytes of a blocked take of {:?}",
+                self.info
+            );
         }
     }
 
@@ -165,8 +174,12 @@ impl Client {
 
     /// Replaces the terms of its subscriptions of a queue. Returns how many there are.
     pub(crate) fn renew(&mut self, queue: QueueId, lease: LeaseTerms) -> u32 {
-        let same = self.subscriptions.iter_mut().filter(|served| served.queue == queue);
-        same.map(|served| served.lease = lease).fold(0, |times, ()| times + 1)
+        let same = self
+            .subscriptions
+            .iter_mut()
+            .filter(|served| served.queue == queue);
+        same.map(|served| served.lease = lease)
+            .fold(0, |times, ()| times + 1)
     }
 
     pub(crate) fn subscribe(&mut self, served: Served) {
@@ -176,7 +189,10 @@ impl Client {
 
     /// Removes subscriptions and returns them. The caller ends its wait at their queues.
     pub(crate) fn unsubscribe(&mut self, which: impl Fn(&Served) -> bool) -> Vec<Served> {
-        let (gone, kept) = self.subscriptions.drain(..).partition(|served| which(served));
+        let (gone, kept) = self
+            .subscriptions
+            .drain(..)
+            .partition(|served| which(served));
         self.subscriptions = kept;
         self.recount();
         gone
@@ -184,14 +200,22 @@ impl Client {
 
     /// Removes the last `many` subscriptions and returns them. The caller ends its wait at their queues.
     pub(crate) fn unsubscribe_last(&mut self, many: usize) -> Vec<Served> {
-        let gone = self.subscriptions.split_off(self.subscriptions.len().saturating_sub(many));
+        let gone = self
+            .subscriptions
+            .split_off(self.subscriptions.len().saturating_sub(many));
         self.recount();
         gone
     }
 
     /// The subscriptions that take unclaimed jobs of this protocol with this weight.
-    pub(crate) fn takes_unclaimed(&self, protocol: Protocol, weight: u32) -> impl Iterator<Item = &Served> {
-        self.subscriptions.iter().filter(move |served| served.unclaimed == Some(protocol) && served.weight == weight)
+    pub(crate) fn takes_unclaimed(
+        &self,
+        protocol: Protocol,
+        weight: u32,
+    ) -> impl Iterator<Item = &Served> {
+        self.subscriptions
+            .iter()
+            .filter(move |served| served.unclaimed == Some(protocol) && served.weight == weight)
     }
 
     // ---- waiting ---------------------------------------------------------------------------------------------------
@@ -217,7 +241,11 @@ impl Client {
     /// The queue for which it was woken, if it has not asked for work since.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) const fn woken_for(&self) -> Option<QueueId> {
-        if let Waiting::Awake { queue, .. } = self.waiting { Some(queue) } else { None }
+        if let Waiting::Awake { queue, .. } = self.waiting {
+            Some(queue)
+        } else {
+            None
+        }
     }
 
     /// Whether it was woken at this turn, and has not asked for work since.
@@ -227,8 +255,12 @@ impl Client {
 
     /// The queues from which it takes at this turn, and the worker's name. A sleep and credits have no name.
     pub(crate) fn takes_from(&self, turn: u64) -> (&[Served], &[u8]) {
-        let blocked = self.blocked().and_then(|takes| takes.get(index_of(turn, takes)?));
-        blocked.map_or((&self.subscriptions, &[]), |blocked| (&blocked.sources, &blocked.worker))
+        let blocked = self
+            .blocked()
+            .and_then(|takes| takes.get(index_of(turn, takes)?));
+        blocked.map_or((&self.subscriptions, &[]), |blocked| {
+            (&blocked.sources, &blocked.worker)
+        })
     }
 
     /// The deadline of its blocked takes.
@@ -238,7 +270,9 @@ impl Client {
 
     /// Its blocked take, if it waits until some time.
     pub(crate) fn blocked_until_a_time(&self) -> Option<&Blocked> {
-        self.blocked()?.front().filter(|blocked| blocked.until < Timestamp::NEVER)
+        self.blocked()?
+            .front()
+            .filter(|blocked| blocked.until < Timestamp::NEVER)
     }
 
     /// How many takes are blocked.
@@ -248,7 +282,9 @@ impl Client {
 
     /// Whether one more take without a deadline may be blocked: none of those before it may have one.
     pub(super) fn may_block_more(&self) -> bool {
-        let endless = self.waits_until().is_none_or(|until| until == Timestamp::NEVER);
+        let endless = self
+            .waits_until()
+            .is_none_or(|until| until == Timestamp::NEVER);
         endless && self.blocked_count() < BLOCKED_MAX
     }
 
@@ -273,7 +309,9 @@ impl Client {
 
     /// Removes the blocked take that has this turn.
     pub(super) fn unblock(&mut self, turn: u64) -> Option<Blocked> {
-        let Waiting::Jobs(takes) = &mut self.waiting else { return None };
+        let Waiting::Jobs(takes) = &mut self.waiting else {
+            return None;
+        };
         let blocked = takes.remove(index_of(turn, takes)?);
         if takes.is_empty() {
             self.waiting = Waiting::Nothing;
@@ -284,7 +322,9 @@ impl Client {
 
 /// The index of the take that has this turn.
 fn index_of(turn: u64, takes: &VecDeque<Blocked>) -> Option<usize> {
-    takes.binary_search_by_key(&turn, |blocked| blocked.turn).ok()
+    takes
+        .binary_search_by_key(&turn, |blocked| blocked.turn)
+        .ok()
 }
 
 impl Blocked {
@@ -294,7 +334,14 @@ impl Blocked {
         worker: Bytes,
         held: &Held,
     ) -> Self {
-        let mut blocked = Self { tag, sources, worker, until, turn, held: held.share() };
+        let mut blocked = Self {
+            tag,
+            sources,
+            worker,
+            until,
+            turn,
+            held: held.share(),
+        };
         blocked.recount();
         blocked
     }
@@ -323,7 +370,14 @@ mod tests {
     #[test]
     fn a_client_has_a_bounded_number_of_blocked_takes() {
         let mut client = Client::default();
-        let take = |turn| Blocked::new((Tag::NONE, Timestamp::NEVER, turn), Vec::new(), Bytes::new(), &Held::default());
+        let take = |turn| {
+            Blocked::new(
+                (Tag::NONE, Timestamp::NEVER, turn),
+                Vec::new(),
+                Bytes::new(),
+                &Held::default(),
+            )
+        };
         for turn in (0..).take(BLOCKED_MAX) {
             assert!(client.may_block_more(), "{turn}");
             client.block(take(turn));

@@ -24,7 +24,12 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) fn new(seed: u64, held: Held) -> Self {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { by_id, order: BTreeSet::new(), last_turn: 0, held }
+        Self {
+            by_id,
+            order: BTreeSet::new(),
+            last_turn: 0,
+            held,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -96,13 +101,17 @@ impl Clients {
 
     /// Whether a client's timer that was set for this time is still live.
     pub(crate) fn has_wait_timer(&self, at: Timestamp, id: ClientId) -> bool {
-        self.get(id).is_some_and(|client| client.waits_until() == Some(at))
+        self.get(id)
+            .is_some_and(|client| client.waits_until() == Some(at))
     }
 
     /// Asserts that the order and the bytes agree.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         self.by_id.values().for_each(Client::check);
-        assert!(self.by_id.len() == self.order.len() && self.by_id.keys().all(|id| self.order.contains(id)));
+        assert!(
+            self.by_id.len() == self.order.len()
+                && self.by_id.keys().all(|id| self.order.contains(id))
+        );
     }
 }

@@ -30,17 +30,34 @@ impl<'a> Waiters<'a> {
         queues: &'a mut Queues,
         timers: &'a mut Timers,
     ) -> Self {
-        Self { clients, workers, queues, timers }
+        Self {
+            clients,
+            workers,
+            queues,
+            timers,
+        }
     }
 
     // ---- blocked takes ---------------------------------------------------------------------------------------------
 
     /// A take waits at these queues.
-    pub(crate) fn block(&mut self, id: ClientId, tag: Tag, sources: Vec<Served>, worker: Bytes, until: Timestamp) {
+    pub(crate) fn block(
+        &mut self,
+        id: ClientId,
+        tag: Tag,
+        sources: Vec<Served>,
+        worker: Bytes,
+        until: Timestamp,
+    ) {
         let (turn, own) = (self.clients.next_turn(), self.clients.protocol_of(id));
         let held = self.clients.held();
         for served in &sources {
-            self.queues.add_waiter(served.queue, own, (WaitsAs::Taker, WaitKey::new(0, turn)), id);
+            self.queues.add_waiter(
+                served.queue,
+                own,
+                (WaitsAs::Taker, WaitKey::new(0, turn)),
+                id,
+            );
         }
         self.timers.set(until, Timer::Wait(id));
         if let Some(client) = self.clients.get_mut(id) {
@@ -58,14 +75,22 @@ impl<'a> Waiters<'a> {
     /// Ends the wait of the first blocked take, if its deadline has come.
     pub(crate) fn unblock_due(&mut self, id: ClientId, now: Timestamp) -> Option<Blocked> {
         // A client with a deadline has only one blocked take.
-        let first = self.clients.get(id)?.blocked()?.front().filter(|blocked| blocked.until <= now)?;
+        let first = self
+            .clients
+            .get(id)?
+            .blocked()?
+            .front()
+            .filter(|blocked| blocked.until <= now)?;
         let turn = first.turn;
         self.unblock(id, turn)
     }
 
     /// Ends the last `many` blocked takes of a client.
     pub(crate) fn unblock_last(&mut self, id: ClientId, many: usize) {
-        let Some(Waiting::Jobs(takes)) = self.clients.get_mut(id).map(|client| &mut client.waiting) else { return };
+        let Some(Waiting::Jobs(takes)) = self.clients.get_mut(id).map(|client| &mut client.waiting)
+        else {
+            return;
+        };
         let gone = takes.split_off(takes.len().saturating_sub(many));
         gone.iter().for_each(|blocked| self.end_take(id, blocked));
     }
@@ -78,7 +103,8 @@ impl<'a> Waiters<'a> {
     fn leave_takers(&mut self, id: ClientId, turn: u64, sources: &[Served]) {
         let own = self.clients.protocol_of(id);
         for served in sources {
-            self.queues.remove_waiter(served.queue, own, (WaitsAs::Taker, WaitKey::new(0, turn)));
+            self.queues
+                .remove_waiter(served.queue, own, (WaitsAs::Taker, WaitKey::new(0, turn)));
             self.queues.drop_if_unknown(served.queue);
         }
     }
@@ -93,7 +119,12 @@ impl<'a> Waiters<'a> {
         }
         if !self.is_quiet(id) {
             self.each_subscription(id, |queues, own, served| {
-                queues.add_waiter(served.queue, own, (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)), id);
+                queues.add_waiter(
+                    served.queue,
+                    own,
+                    (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)),
+                    id,
+                );
             });
         }
     }
@@ -101,7 +132,9 @@ impl<'a> Waiters<'a> {
     /// Wakes a client for a queue. It must request work by this time.
     pub(crate) fn wake(&mut self, id: ClientId, queue: QueueId, by: Timestamp) {
         let turn = self.clients.next_turn();
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(client) = self.clients.get_mut(id) else {
+            return;
+        };
         let own = client.protocol();
         let before = std::mem::replace(&mut client.waiting, Waiting::Awake { queue, turn });
         if let Waiting::Asleep { turn } = before {
@@ -114,7 +147,10 @@ impl<'a> Waiters<'a> {
     /// A woken client has not come in time. Returns the queue for which it was woken. The client stays awake, and gets
     /// work when it asks.
     pub(crate) fn overslept(&mut self, id: ClientId, turn: u64) -> Option<QueueId> {
-        let client = self.clients.get_mut(id).filter(|client| client.is_awake(turn))?;
+        let client = self
+            .clients
+            .get_mut(id)
+            .filter(|client| client.is_awake(turn))?;
         let waiting = std::mem::take(&mut client.waiting);
         self.leave(id, waiting)
     }
@@ -122,7 +158,9 @@ impl<'a> Waiters<'a> {
     /// A client was woken for this queue and can no longer serve it. Returns whether it was.
     pub(crate) fn unwake(&mut self, id: ClientId, queue: QueueId) -> bool {
         let awake = |client: &&mut Client| matches!(client.waiting, Waiting::Awake { queue: woken_for, .. } if woken_for == queue);
-        let Some(client) = self.clients.get_mut(id).filter(awake) else { return false };
+        let Some(client) = self.clients.get_mut(id).filter(awake) else {
+            return false;
+        };
         let waiting = std::mem::take(&mut client.waiting);
         self.leave(id, waiting);
         true
@@ -130,7 +168,11 @@ impl<'a> Waiters<'a> {
 
     fn leave_sleepers(&mut self, id: ClientId, turn: u64) {
         self.each_subscription(id, |queues, own, served| {
-            queues.remove_waiter(served.queue, own, (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)));
+            queues.remove_waiter(
+                served.queue,
+                own,
+                (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)),
+            );
         });
     }
 
@@ -156,7 +198,9 @@ impl<'a> Waiters<'a> {
     pub(crate) fn use_credit(&mut self, id: ClientId) {
         self.unqueue_creditor(id);
         let turn = self.clients.next_turn();
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(client) = self.clients.get_mut(id) else {
+            return;
+        };
         client.credit.left = client.credit.left.saturating_sub(1);
         client.credit.turn = turn;
         if client.has_credit() {
@@ -165,14 +209,20 @@ impl<'a> Waiters<'a> {
     }
 
     fn queue_creditor(&mut self, id: ClientId) {
-        let Some(turn) = self.clients.get(id).map(|client| client.credit.turn) else { return };
+        let Some(turn) = self.clients.get(id).map(|client| client.credit.turn) else {
+            return;
+        };
         if !self.is_quiet(id) {
-            self.each_subscription(id, |queues, own, served| join_takers(queues, id, own, served, turn));
+            self.each_subscription(id, |queues, own, served| {
+                join_takers(queues, id, own, served, turn)
+            });
         }
     }
 
     fn unqueue_creditor(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(id).filter(|client| client.has_credit()) else { return };
+        let Some(client) = self.clients.get(id).filter(|client| client.has_credit()) else {
+            return;
+        };
         let turn = client.credit.turn;
         self.each_subscription(id, |queues, own, served| {
             let key = WaitKey::new(served.weight, turn);
@@ -197,7 +247,11 @@ impl<'a> Waiters<'a> {
     /// A client that asks for work is no longer asleep or newly woken. Returns the queue for which it was woken: the
     /// caller must serve that queue once the client has chosen. Refused if the client has a blocked take, unless both
     /// takes have no deadline.
-    pub(crate) fn stop_waking_to_take(&mut self, id: ClientId, wait: Wait) -> Outcome<Option<QueueId>> {
+    pub(crate) fn stop_waking_to_take(
+        &mut self,
+        id: ClientId,
+        wait: Wait,
+    ) -> Outcome<Option<QueueId>> {
         let client = self.clients.opened(id)?;
         match client.blocked() {
             None if matches!(client.waiting, Waiting::Nothing) => Ok(None),
@@ -223,7 +277,8 @@ impl<'a> Waiters<'a> {
             Waiting::Jobs(takes) => takes.iter().for_each(|blocked| self.end_take(id, blocked)),
             Waiting::Asleep { turn } => self.leave_sleepers(id, turn),
             Waiting::Awake { queue, .. } => {
-                self.queues.count_woken(queue, self.clients.protocol_of(id), -1);
+                self.queues
+                    .count_woken(queue, self.clients.protocol_of(id), -1);
                 return Some(queue);
             }
         }
@@ -238,10 +293,13 @@ impl<'a> Waiters<'a> {
         match std::mem::take(&mut client.waiting) {
             Waiting::Nothing => None,
             Waiting::Jobs(mut takes) => {
-                let left: Vec<(u64, Vec<Served>)> =
-                    takes.iter_mut().map(|blocked| (blocked.turn, blocked.leave())).collect();
+                let left: Vec<(u64, Vec<Served>)> = takes
+                    .iter_mut()
+                    .map(|blocked| (blocked.turn, blocked.leave()))
+                    .collect();
                 client.waiting = Waiting::Jobs(takes);
-                left.iter().for_each(|(turn, sources)| self.leave_takers(id, *turn, sources));
+                left.iter()
+                    .for_each(|(turn, sources)| self.leave_takers(id, *turn, sources));
                 None
             }
             Waiting::Asleep { turn } => {
@@ -257,10 +315,17 @@ impl<'a> Waiters<'a> {
 
     /// A waiting client gained a subscription.
     pub(crate) fn wait_also_at(&mut self, id: ClientId, served: Served) {
-        let Some(client) = self.clients.get(id).filter(|_| !self.is_quiet(id)) else { return };
+        let Some(client) = self.clients.get(id).filter(|_| !self.is_quiet(id)) else {
+            return;
+        };
         let own = client.protocol();
         if let Waiting::Asleep { turn } = client.waiting {
-            self.queues.add_waiter(served.queue, own, (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)), id);
+            self.queues.add_waiter(
+                served.queue,
+                own,
+                (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)),
+                id,
+            );
         }
         if client.has_credit() {
             join_takers(self.queues, id, own, served, client.credit.turn);
@@ -269,24 +334,40 @@ impl<'a> Waiters<'a> {
 
     /// A waiting client lost a subscription, and still has the others.
     pub(crate) fn wait_no_more_at(&mut self, id: ClientId, served: Served) {
-        let Some(client) = self.clients.get(id) else { return };
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
         let own = client.protocol();
         if let Waiting::Asleep { turn } = client.waiting {
-            self.queues.remove_waiter(served.queue, own, (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)));
+            self.queues.remove_waiter(
+                served.queue,
+                own,
+                (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)),
+            );
         }
         if client.has_credit() {
             let key = WaitKey::new(served.weight, client.credit.turn);
-            self.queues.remove_waiter(served.queue, own, (WaitsAs::Taker, key));
+            self.queues
+                .remove_waiter(served.queue, own, (WaitsAs::Taker, key));
         }
         self.take_unclaimed_no_more(id, served);
     }
 
     /// Stops its wait for unclaimed jobs, unless another of its subscriptions takes them.
     pub(crate) fn take_unclaimed_no_more(&mut self, id: ClientId, served: Served) {
-        let Some(client) = self.clients.get(id).filter(|client| client.has_credit()) else { return };
-        let Some(protocol) = served.unclaimed else { return };
-        if client.takes_unclaimed(protocol, served.weight).next().is_none() {
-            self.queues.remove_unclaimed_waiter(protocol, WaitKey::new(served.weight, client.credit.turn));
+        let Some(client) = self.clients.get(id).filter(|client| client.has_credit()) else {
+            return;
+        };
+        let Some(protocol) = served.unclaimed else {
+            return;
+        };
+        if client
+            .takes_unclaimed(protocol, served.weight)
+            .next()
+            .is_none()
+        {
+            self.queues
+                .remove_unclaimed_waiter(protocol, WaitKey::new(served.weight, client.credit.turn));
         }
     }
 
@@ -294,13 +375,28 @@ impl<'a> Waiters<'a> {
         self.workers.is_quiet(id, self.clients.get(id), &[])
     }
 
-    fn each_subscription(&mut self, id: ClientId, change: impl Fn(&mut Queues, Option<Protocol>, Served)) {
-        let Some(client) = self.clients.get(id) else { return };
-        client.subscriptions().iter().for_each(|served| change(self.queues, client.protocol(), *served));
+    fn each_subscription(
+        &mut self,
+        id: ClientId,
+        change: impl Fn(&mut Queues, Option<Protocol>, Served),
+    ) {
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        client
+            .subscriptions()
+            .iter()
+            .for_each(|served| change(self.queues, client.protocol(), *served));
     }
 }
 
-fn join_takers(queues: &mut Queues, id: ClientId, own: Option<Protocol>, served: Served, turn: u64) {
+fn join_takers(
+    queues: &mut Queues,
+    id: ClientId,
+    own: Option<Protocol>,
+    served: Served,
+    turn: u64,
+) {
     let key = WaitKey::new(served.weight, turn);
     queues.add_waiter(served.queue, own, (WaitsAs::Taker, key), id);
     if let Some(protocol) = served.unclaimed {
@@ -312,15 +408,26 @@ fn join_takers(queues: &mut Queues, id: ClientId, own: Option<Protocol>, served:
 /// protocol and is not quiet.
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
-    clients.iter().for_each(|(id, client)| check_client(workers, queues, id, client));
+    clients
+        .iter()
+        .for_each(|(id, client)| check_client(workers, queues, id, client));
     for queue in queues.iter() {
         let name = &queue.image().name;
         for consumers in queue.consumers() {
             for role in [WaitsAs::Taker, WaitsAs::Sleeper] {
                 for (key, id) in consumers.waiting(role) {
-                    assert_eq!(clients.protocol_of(*id), consumers.protocol(), "{id:?} waits at {name:?} as another");
-                    assert!(!workers.is_quiet(*id, clients.get(*id), &[]), "{id:?} is quiet and waits at {name:?}");
-                    let waits = clients.get(*id).is_some_and(|client| waits_with(client, role, *key));
+                    assert_eq!(
+                        clients.protocol_of(*id),
+                        consumers.protocol(),
+                        "{id:?} waits at {name:?} as another"
+                    );
+                    assert!(
+                        !workers.is_quiet(*id, clients.get(*id), &[]),
+                        "{id:?} is quiet and waits at {name:?}"
+                    );
+                    let waits = clients
+                        .get(*id)
+                        .is_some_and(|client| waits_with(client, role, *key));
                     assert!(waits, "{id:?} does not wait at {name:?}, {role:?}");
                 }
             }
@@ -328,8 +435,11 @@ pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
     }
     for (protocol, waiters) in queues.unclaimed_waiters() {
         for (key, id) in waiters {
-            let client = clients.get(*id).filter(|client| client.has_credit() && client.credit.turn == key.turn());
-            let takes = client.and_then(|client| client.takes_unclaimed(protocol, key.weight()).next());
+            let client = clients
+                .get(*id)
+                .filter(|client| client.has_credit() && client.credit.turn == key.turn());
+            let takes =
+                client.and_then(|client| client.takes_unclaimed(protocol, key.weight()).next());
             assert!(
                 takes.is_some() && !workers.is_quiet(*id, clients.get(*id), &[]),
                 "{id:?} takes no unclaimed jobs of {protocol:?}"
@@ -342,9 +452,15 @@ pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
 fn waits_with(client: &Client, role: WaitsAs, key: WaitKey) -> bool {
     let credits = client.has_credit() && client.credit.turn == key.turn();
     match (role, &client.waiting) {
-        (WaitsAs::Taker, Waiting::Jobs(takes)) => credits || takes.iter().any(|blocked| blocked.turn == key.turn()),
-        (WaitsAs::Taker, Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. }) => credits,
-        (WaitsAs::Sleeper, waiting) => matches!(waiting, Waiting::Asleep { turn } if *turn == key.turn()),
+        (WaitsAs::Taker, Waiting::Jobs(takes)) => {
+            credits || takes.iter().any(|blocked| blocked.turn == key.turn())
+        }
+        (WaitsAs::Taker, Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. }) => {
+            credits
+        }
+        (WaitsAs::Sleeper, waiting) => {
+            matches!(waiting, Waiting::Asleep { turn } if *turn == key.turn())
+        }
     }
 }
 
@@ -352,7 +468,9 @@ fn waits_with(client: &Client, role: WaitsAs, key: WaitKey) -> bool {
 fn check_client(workers: &Workers, queues: &Queues, id: ClientId, client: &Client) {
     let quiet = workers.is_quiet(id, Some(client), &[]);
     let at = |queue: QueueId, role: WaitsAs, key: WaitKey| {
-        let consumers = queues.at(queue).and_then(|queue| queue.consumers_of(client.protocol()));
+        let consumers = queues
+            .at(queue)
+            .and_then(|queue| queue.consumers_of(client.protocol()));
         assert_eq!(
             consumers.and_then(|those| those.waiting(role).get(&key)),
             Some(&id),
@@ -361,25 +479,52 @@ fn check_client(workers: &Workers, queues: &Queues, id: ClientId, client: &Clien
     };
     let subscriptions = || client.subscriptions().iter().filter(|_| !quiet);
     if let Some(takes) = client.blocked() {
-        let endless = takes.iter().all(|blocked| blocked.until == Timestamp::NEVER);
-        assert!(takes.len() == 1 || (takes.len() > 1 && endless), "{id:?} waits in {} ways", takes.len());
-        assert!(takes.iter().is_sorted_by_key(|blocked| blocked.turn), "{id:?} has takes out of order");
-        assert!(!quiet || takes.iter().all(|blocked| blocked.sources.is_empty()), "{id:?} is quiet and blocked");
+        let endless = takes
+            .iter()
+            .all(|blocked| blocked.until == Timestamp::NEVER);
+        assert!(
+            takes.len() == 1 || (takes.len() > 1 && endless),
+            "{id:?} waits in {} ways",
+            takes.len()
+        );
+        assert!(
+            takes.iter().is_sorted_by_key(|blocked| blocked.turn),
+            "{id:?} has takes out of order"
+        );
+        assert!(
+            !quiet || takes.iter().all(|blocked| blocked.sources.is_empty()),
+            "{id:?} is quiet and blocked"
+        );
         let places = |blocked: &Blocked| {
-            blocked.sources.iter().for_each(|served| at(served.queue, WaitsAs::Taker, WaitKey::new(0, blocked.turn)));
+            blocked
+                .sources
+                .iter()
+                .for_each(|served| at(served.queue, WaitsAs::Taker, WaitKey::new(0, blocked.turn)));
         };
         takes.iter().for_each(places);
     }
     if let Waiting::Asleep { turn } = client.waiting {
-        subscriptions().for_each(|served| at(served.queue, WaitsAs::Sleeper, WaitKey::new(served.weight, turn)));
+        subscriptions().for_each(|served| {
+            at(
+                served.queue,
+                WaitsAs::Sleeper,
+                WaitKey::new(served.weight, turn),
+            )
+        });
     }
     for served in subscriptions().filter(|_| client.has_credit()) {
         let key = WaitKey::new(served.weight, client.credit.turn);
         at(served.queue, WaitsAs::Taker, key);
         if let Some(protocol) = served.unclaimed {
-            let mut waiters = queues.unclaimed_waiters().filter(|(other, _)| *other == protocol);
+            let mut waiters = queues
+                .unclaimed_waiters()
+                .filter(|(other, _)| *other == protocol);
             let there = waiters.next().and_then(|(_, waiters)| waiters.get(&key));
-            assert_eq!(there, Some(&id), "{id:?} takes unclaimed jobs of {protocol:?}");
+            assert_eq!(
+                there,
+                Some(&id),
+                "{id:?} takes unclaimed jobs of {protocol:?}"
+            );
         }
     }
 }

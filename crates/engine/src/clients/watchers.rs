@@ -40,7 +40,11 @@ pub(crate) fn watcher_bytes(queue: Option<&Bytes>, text: &[u8]) -> u64 {
 
 impl Watchers {
     pub(crate) const fn new(held: Held) -> Self {
-        Self { all: Vec::new(), noted: Vec::new(), held }
+        Self {
+            all: Vec::new(),
+            noted: Vec::new(),
+            held,
+        }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -48,17 +52,30 @@ impl Watchers {
     }
 
     /// Registers a watcher, or gives it more room.
-    pub(crate) fn watch(&mut self, client: ClientId, (queue, text): (Option<Bytes>, Bytes), room: u32) {
+    pub(crate) fn watch(
+        &mut self,
+        client: ClientId,
+        (queue, text): (Option<Bytes>, Bytes),
+        room: u32,
+    ) {
         let Some(watcher) = self.all.iter_mut().find(|watcher| watcher.client == client) else {
             let mut held = self.held.share();
             held.set(watcher_bytes(queue.as_ref(), &text));
-            self.all.push(Watcher { client, queue, text, room, missed: 0, _held: held });
+            self.all.push(Watcher {
+                client,
+                queue,
+                text,
+                room,
+                missed: 0,
+                _held: held,
+            });
             return;
         };
         watcher.room = watcher.room.saturating_add(room);
         if watcher.missed > 0 && watcher.room > 0 {
             watcher.room -= 1;
-            self.noted.push((client, Watched::Missed(std::mem::take(&mut watcher.missed))));
+            self.noted
+                .push((client, Watched::Missed(std::mem::take(&mut watcher.missed))));
         }
     }
 
@@ -67,7 +84,12 @@ impl Watchers {
     pub(crate) fn check(&self) {
         for watcher in &self.all {
             let bytes = watcher_bytes(watcher.queue.as_ref(), &watcher.text);
-            assert_eq!(watcher._held.bytes(), bytes, "bytes of what {:?} watches", watcher.client);
+            assert_eq!(
+                watcher._held.bytes(),
+                bytes,
+                "bytes of what {:?} watches",
+                watcher.client
+            );
         }
     }
 
@@ -78,15 +100,25 @@ impl Watchers {
     /// A change of a queue, or of a worker, which is in none.
     pub(crate) fn note(&mut self, queue: Option<&Bytes>, change: impl Fn() -> Watched) {
         let Self { all, noted, .. } = self;
-        let seeing = all.iter_mut().filter(|watcher| watcher.text.is_empty() && watcher.watches(queue));
+        let seeing = all
+            .iter_mut()
+            .filter(|watcher| watcher.text.is_empty() && watcher.watches(queue));
         seeing.for_each(|watcher| noted.extend(watcher.take(&change)));
     }
 
     /// A change of a job in this queue. `change` gets the body, if the watcher is shown it. Without a body in memory no
     /// text is found.
-    pub(crate) fn note_job(&mut self, queue: &Bytes, body: Option<&[u8]>, change: impl Fn(Bytes) -> JobChange) {
+    pub(crate) fn note_job(
+        &mut self,
+        queue: &Bytes,
+        body: Option<&[u8]>,
+        change: impl Fn(Bytes) -> JobChange,
+    ) {
         let Self { all, noted, .. } = self;
-        for watcher in all.iter_mut().filter(|watcher| watcher.watches(Some(queue))) {
+        for watcher in all
+            .iter_mut()
+            .filter(|watcher| watcher.watches(Some(queue)))
+        {
             let has_text = !watcher.text.is_empty();
             if has_text && body.is_some_and(|body| memmem::find(body, &watcher.text).is_none()) {
                 continue;
@@ -95,7 +127,10 @@ impl Watchers {
                 watcher.missed += 1;
                 continue;
             }
-            let body = || body.filter(|_| has_text).map_or_else(Bytes::new, Bytes::copy_from_slice);
+            let body = || {
+                body.filter(|_| has_text)
+                    .map_or_else(Bytes::new, Bytes::copy_from_slice)
+            };
             noted.extend(watcher.take(|| Watched::Changed(Box::new(change(body())))));
         }
     }
@@ -107,7 +142,9 @@ impl Watchers {
 
     /// Sends the notices of this visit.
     pub(crate) fn notify(&mut self, context: &mut Context) {
-        self.noted.drain(..).for_each(|(client, watched)| context.notify(client, Notice::Watched(watched)));
+        self.noted
+            .drain(..)
+            .for_each(|(client, watched)| context.notify(client, Notice::Watched(watched)));
     }
 }
 

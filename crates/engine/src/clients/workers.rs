@@ -126,7 +126,9 @@ impl Workers {
 
     /// The workers from a number on, in order of registration.
     pub(crate) fn from(&self, first: u64) -> impl Iterator<Item = (u64, &Worker)> {
-        self.by_number.range(first..).map(|(number, worker)| (*number, worker))
+        self.by_number
+            .range(first..)
+            .map(|(number, worker)| (*number, worker))
     }
 
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
@@ -140,7 +142,12 @@ impl Workers {
     /// From now on every client of this daemon is quiet. Returns the names of the workers that were not.
     pub(crate) fn drain(&mut self, daemon: u64) -> Vec<Bytes> {
         self.draining.insert(daemon);
-        let is_there = |worker: &Worker| worker.clients.iter().any(|client| client.daemon() == daemon);
+        let is_there = |worker: &Worker| {
+            worker
+                .clients
+                .iter()
+                .any(|client| client.daemon() == daemon)
+        };
         let all = self.by_number.values_mut();
         let running = all.filter(|worker| worker.state < WorkerState::Quiet && is_there(worker));
         let quieted = running.map(|worker| {
@@ -167,7 +174,9 @@ impl Workers {
             return true;
         }
         let number = client.and_then(Client::worker).or_else(|| self.named(name));
-        number.and_then(|number| self.state(number)).is_some_and(|state| state > WorkerState::Running)
+        number
+            .and_then(|number| self.state(number))
+            .is_some_and(|state| state > WorkerState::Running)
     }
 
     /// Adds a worker without connections, whose first heartbeat is now.
@@ -215,7 +224,9 @@ impl Workers {
 
     /// Removes a connection from a worker. Returns whether it was the last.
     pub(crate) fn leave(&mut self, number: u64, client: ClientId) -> bool {
-        let Some(worker) = self.by_number.get_mut(&number) else { return false };
+        let Some(worker) = self.by_number.get_mut(&number) else {
+            return false;
+        };
         worker.clients.remove(&client);
         worker.recount();
         worker.clients.is_empty()
@@ -230,8 +241,15 @@ impl Workers {
     }
 
     /// Moves a worker to a later state; never back. Returns its name and its connections if it moved.
-    pub(crate) fn advance(&mut self, number: u64, state: WorkerState) -> Option<(Box<[u8]>, Vec<ClientId>)> {
-        let worker = self.by_number.get_mut(&number).filter(|worker| worker.state < state)?;
+    pub(crate) fn advance(
+        &mut self,
+        number: u64,
+        state: WorkerState,
+    ) -> Option<(Box<[u8]>, Vec<ClientId>)> {
+        let worker = self
+            .by_number
+            .get_mut(&number)
+            .filter(|worker| worker.state < state)?;
         worker.state = state;
         Some((worker.name.clone(), worker.clients().collect()))
     }
@@ -267,12 +285,19 @@ impl Workers {
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         for worker in self.by_number.values() {
-            assert_eq!(worker.held.bytes(), worker.bytes(), "bytes of {:?}", worker.name);
+            assert_eq!(
+                worker.held.bytes(),
+                worker.bytes(),
+                "bytes of {:?}",
+                worker.name
+            );
         }
     }
 
     /// Whether a timer of this worker that was set for this time is still live.
     pub(crate) fn has_timer(&self, at: Timestamp, number: u64) -> bool {
-        self.by_number.get(&number).is_some_and(|worker| worker.timer_at == at)
+        self.by_number
+            .get(&number)
+            .is_some_and(|worker| worker.timer_at == at)
     }
 }

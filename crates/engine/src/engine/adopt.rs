@@ -56,13 +56,21 @@ impl Engine {
     /// # Errors
     ///
     /// The queue exists with the other kind, its name is too long, or there are too many queues.
-    pub fn adopt_queue(&mut self, image: QueueImage, context: &mut Context) -> Result<bool, Refusal> {
+    pub fn adopt_queue(
+        &mut self,
+        image: QueueImage,
+        context: &mut Context,
+    ) -> Result<bool, Refusal> {
         let state = &mut self.state;
         state.check_name(&image.name)?;
         let is_new = state.queues.named(&image.name).is_none();
         let id = state.find_or_make(&image.name, image.kind, None)?;
         if is_new {
-            state.queues.recall(QueueImage { id, name: own(&image.name), ..image });
+            state.queues.recall(QueueImage {
+                id,
+                name: own(&image.name),
+                ..image
+            });
             context.remember(Change::QueueSet(id));
         } else {
             raise_serial(state, id, image.serial, context);
@@ -88,15 +96,26 @@ impl Engine {
         context: &mut Context,
     ) -> Result<JobId, Refusal> {
         let state = &mut self.state;
-        let kind = if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work };
-        [queue, job.name(), job.key().unwrap_or_default()].into_iter().try_for_each(|name| state.check_name(name))?;
+        let kind = if job.cycle().is_some() {
+            QueueKind::Cycle
+        } else {
+            QueueKind::Work
+        };
+        [queue, job.name(), job.key().unwrap_or_default()]
+            .into_iter()
+            .try_for_each(|name| state.check_name(name))?;
         if !is_possible(&job, kind) {
             return Err(Refusal::OutOfPlace);
         }
         check_room_for(state, job.body().len())?;
         job.queue = state.find_or_make(queue, kind, None)?;
-        let holder = job.key().and_then(|key| state.jobs.at(state.jobs.keyed(job.queue, job.protocol, key)?));
-        let is_same = |holder: &Job| kind == QueueKind::Cycle && holder.keeps_key() && job.keeps_key();
+        let holder = job.key().and_then(|key| {
+            state
+                .jobs
+                .at(state.jobs.keyed(job.queue, job.protocol, key)?)
+        });
+        let is_same =
+            |holder: &Job| kind == QueueKind::Cycle && holder.keeps_key() && job.keeps_key();
         let keeps = |holder: &Job| holder.id < first || is_same(holder);
         if holder.is_some_and(|holder| keeps(holder) && job.wants_key()) {
             return Err(Refusal::NotUnique);
@@ -108,8 +127,9 @@ impl Engine {
             extra.listeners.clear();
             // The job behind which it stood may have another number here.
             extra.coalesced = None;
-            extra.member =
-                extra.member.filter(|member| kind == QueueKind::Work && is_called(state, member.batch, member.role));
+            extra.member = extra.member.filter(|member| {
+                kind == QueueKind::Work && is_called(state, member.batch, member.role)
+            });
         }
         if job.state == JobState::Parked && kind == QueueKind::Work {
             job.state = JobState::Scheduled(state.wall());
@@ -122,8 +142,14 @@ impl Engine {
                 lease.token = Token::of(state.meta.kept().boot_count, job.attempts);
             }
         }
-        let (id, queue, serial) = (job.id, job.queue, job.cycle().map_or(0, |cycle| cycle.priority));
-        state.queues.make_known(queue, Some(job.protocol), &mut context.changes);
+        let (id, queue, serial) = (
+            job.id,
+            job.queue,
+            job.cycle().map_or(0, |cycle| cycle.priority),
+        );
+        state
+            .queues
+            .make_known(queue, Some(job.protocol), &mut context.changes);
         raise_serial(state, queue, serial, context);
         let slot = recall_job(state, job);
         count(state, slot, |totals| totals.pushed += 1);
@@ -138,13 +164,30 @@ impl Engine {
     /// # Errors
     ///
     /// A schedule of this name exists (`NotUnique`), or a client could not set this schedule here.
-    pub fn adopt_schedule(&mut self, mut schedule: Schedule, context: &mut Context) -> Result<JobId, Refusal> {
+    pub fn adopt_schedule(
+        &mut self,
+        mut schedule: Schedule,
+        context: &mut Context,
+    ) -> Result<JobId, Refusal> {
         let state = &mut self.state;
-        let (key, job, recurrence) = (schedule.key.clone(), schedule.job.clone(), schedule.recurrence);
-        let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: false, runs: schedule.runs_left };
+        let (key, job, recurrence) = (
+            schedule.key.clone(),
+            schedule.job.clone(),
+            schedule.recurrence,
+        );
+        let new = NewSchedule {
+            key,
+            job,
+            recurrence,
+            at_once: false,
+            keep_grid: false,
+            runs: schedule.runs_left,
+        };
         check_new_schedule(state, &new)?;
         let queue = state.find_or_make(&schedule.job.queue, schedule.job.kind, None)?;
-        state.queues.make_known(queue, Some(schedule.job.protocol), &mut context.changes);
+        state
+            .queues
+            .make_known(queue, Some(schedule.job.protocol), &mut context.changes);
         (schedule.id, schedule.last) = (adopt_number(state, schedule.id, context), None);
         let id = schedule.id;
         state.schedules.set(schedule, &mut context.changes);
@@ -157,14 +200,20 @@ impl Engine {
     /// # Errors
     ///
     /// A batch of this name exists (`NotUnique`), its state is impossible, or a limit does not allow it.
-    pub fn adopt_batch(&mut self, mut batch: Batch, context: &mut Context) -> Result<JobId, Refusal> {
+    pub fn adopt_batch(
+        &mut self,
+        mut batch: Batch,
+        context: &mut Context,
+    ) -> Result<JobId, Refusal> {
         let state = &mut self.state;
         state.check_name(&batch.name)?;
         if state.batches.named(&batch.name).is_some() {
             return Err(Refusal::NotUnique);
         }
         let callbacks = [&batch.complete, &batch.success].into_iter().flatten();
-        callbacks.clone().try_for_each(|job| check_callback(state, job))?;
+        callbacks
+            .clone()
+            .try_for_each(|job| check_callback(state, job))?;
         if !batch.is_possible() {
             return Err(Refusal::OutOfPlace);
         }
@@ -175,7 +224,9 @@ impl Engine {
         check_bytes_for(state, callbacks.map(|job| job.body.len() as u64).sum(), 0)?;
         batch.id = adopt_number(state, batch.id, context);
         // No batch has the number 0. With it, only the parent's name remains.
-        let here = batch.parent.filter(|parent| *parent < batch.id && state.batches.at(*parent).is_some());
+        let here = batch
+            .parent
+            .filter(|parent| *parent < batch.id && state.batches.at(*parent).is_some());
         batch.parent = batch.parent.map(|_| here.unwrap_or(JobId(0)));
         let id = batch.id;
         state.batches.insert(batch);
@@ -220,14 +271,22 @@ fn is_called(state: &State, batch: JobId, role: Role) -> bool {
 }
 
 fn raise_serial(state: &mut State, queue: QueueId, serial: u64, context: &mut Context) {
-    if state.queues.at(queue).is_some_and(|queue| queue.image().serial < serial) {
-        state.queues.set(queue, |image| image.serial = serial, &mut context.changes);
+    if state
+        .queues
+        .at(queue)
+        .is_some_and(|queue| queue.image().serial < serial)
+    {
+        state
+            .queues
+            .set(queue, |image| image.serial = serial, &mut context.changes);
     }
 }
 
 fn is_possible(job: &Job, kind: QueueKind) -> bool {
     match &job.state {
-        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) => true,
+        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) => {
+            true
+        }
         JobState::Leased(lease) => !Lease::connection_bound(lease),
         JobState::Parked => kind == QueueKind::Cycle || job.behind().is_some(),
         JobState::Done(_) => kind == QueueKind::Work,

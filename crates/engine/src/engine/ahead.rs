@@ -13,19 +13,34 @@ pub(super) const BODIES_PART: u64 = 64;
 
 /// What of memory bodies may have.
 pub(super) fn room_for_bodies(state: &State) -> Room {
-    let (max, resident, here) = (state.limits.memory_max, state.resident_bytes(), state.jobs.bodies_here());
+    let (max, resident, here) = (
+        state.limits.memory_max,
+        state.resident_bytes(),
+        state.jobs.bodies_here(),
+    );
     let (most, few) = (max - max / LEFT_PART, max / BODIES_PART);
     // The other half of the room is for new jobs.
     let half = max.saturating_sub(resident) / 2;
-    let left = most.saturating_sub(resident).max(few.saturating_sub(here).min(half));
-    Room { all: most.saturating_sub(resident.saturating_sub(here)).max(few), left }
+    let left = most
+        .saturating_sub(resident)
+        .max(few.saturating_sub(here).min(half));
+    Room {
+        all: most.saturating_sub(resident.saturating_sub(here)).max(few),
+        left,
+    }
 }
 
 /// A job was handed out: the bodies of the next ones of its queue are loaded ahead.
 #[inline(never)]
 pub(super) fn look_ahead(state: &mut State, slot: Slot) {
     let room = room_for_bodies(state);
-    let State { residency, jobs, queues, work, .. } = state;
+    let State {
+        residency,
+        jobs,
+        queues,
+        work,
+        ..
+    } = state;
     if let Some(job) = jobs.at(slot) {
         let looked = residency.handed_out((jobs, queues), job, room);
         work.spend(LOOKED_UP * u64::from(looked));

@@ -15,20 +15,31 @@ use crate::request::{Listen, NewJob};
 /// remembered if this push is.
 #[inline(never)]
 pub(super) fn outlast(state: &mut State, slot: Slot, new: &NewJob, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot).filter(|_| new.durable) else { return };
+    let Some(job) = state.jobs.at(slot).filter(|_| new.durable) else {
+        return;
+    };
     let extra = job.extra.as_deref();
-    let (kept_ms, until) = extra.map_or((0, KeyUntil::End), |extra| (extra.result_keep_ms, extra.key_until));
-    let remembered = new.unique.as_ref().is_some_and(|unique| unique.until == KeyUntil::Gone);
+    let (kept_ms, until) = extra.map_or((0, KeyUntil::End), |extra| {
+        (extra.result_keep_ms, extra.key_until)
+    });
+    let remembered = new
+        .unique
+        .as_ref()
+        .is_some_and(|unique| unique.until == KeyUntil::Gone);
     let is_longer = remembered && (until != KeyUntil::Gone || kept_ms < new.result_keep_ms);
     if job.durable && !is_longer {
         return;
     }
-    let (was_durable, retry, updated_at) = (job.durable, retry_of(state, job.queue, new), state.wall());
+    let (was_durable, retry, updated_at) =
+        (job.durable, retry_of(state, job.queue, new), state.wall());
     state.jobs.update(slot, |job| {
         if !job.durable {
             (job.durable, job.retry) = (true, retry);
             if new.track_ms > 0 {
-                job.extra_mut().track = Some(Track { keep_ms: new.track_ms, updated_at });
+                job.extra_mut().track = Some(Track {
+                    keep_ms: new.track_ms,
+                    updated_at,
+                });
             }
         }
         if new.result_keep_ms > kept_ms {
@@ -36,18 +47,27 @@ pub(super) fn outlast(state: &mut State, slot: Slot, new: &NewJob, context: &mut
         }
     });
     if remembered {
-        state.jobs.hold_key_until(slot, KeyUntil::Gone, &mut state.timers);
+        state
+            .jobs
+            .hold_key_until(slot, KeyUntil::Gone, &mut state.timers);
     }
     if was_durable {
         remember_put(state, slot, context);
     } else {
-        context.changes.extend(state.jobs.at(slot).map(|job| Change::JobKept(job.id)));
+        context
+            .changes
+            .extend(state.jobs.at(slot).map(|job| Change::JobKept(job.id)));
     }
 }
 
 /// The producer that attached last collects the end of the job.
 #[inline(never)]
-pub(super) fn name_collector(state: &mut State, slot: Slot, listen: &Listen, context: &mut Context) {
+pub(super) fn name_collector(
+    state: &mut State,
+    slot: Slot,
+    listen: &Listen,
+    context: &mut Context,
+) {
     let is_other = |job: &Job| job.durable && job.collector() != listen.name();
     if let Listen::As(name) = listen
         && state.jobs.at(slot).is_some_and(is_other)
@@ -59,6 +79,10 @@ pub(super) fn name_collector(state: &mut State, slot: Slot, listen: &Listen, con
 
 /// What follows a failure of a new job.
 pub(super) fn retry_of(state: &State, queue: QueueId, new: &NewJob) -> Retry {
-    let rule = state.queues.at(queue).and_then(Queue::rules).and_then(|rules| rules.retry);
+    let rule = state
+        .queues
+        .at(queue)
+        .and_then(Queue::rules)
+        .and_then(|rules| rules.retry);
     rule.filter(|_| new.retry_default).unwrap_or(new.retry)
 }

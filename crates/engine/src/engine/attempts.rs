@@ -15,13 +15,28 @@ use crate::request::JobRef;
 
 /// Records that the delivery of a leased job ends like this. The caller moves the job, and journals both.
 pub(super) fn end_attempt(state: &mut State, slot: Slot, end: AttemptEnd) {
-    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     let Some(lease) = job.lease() else { return };
     let (began_at, ended_at) = (lease.taken_at.shifted(state.skew_ms), state.wall());
     let holder = holder(state, &lease.holder);
-    let worker = if holder.name().is_empty() { holder.address.into_boxed_bytes() } else { holder.name().into() };
-    let attempt = Attempt { number: job.attempts, worker, began_at, ended_at, end, error: None };
-    state.jobs.update(slot, |job| job.extra_mut().end_attempt(attempt));
+    let worker = if holder.name().is_empty() {
+        holder.address.into_boxed_bytes()
+    } else {
+        holder.name().into()
+    };
+    let attempt = Attempt {
+        number: job.attempts,
+        worker,
+        began_at,
+        ended_at,
+        end,
+        error: None,
+    };
+    state
+        .jobs
+        .update(slot, |job| job.extra_mut().end_attempt(attempt));
 }
 
 /// Records that the worker of a leased job is lost.
@@ -34,15 +49,25 @@ pub(super) fn lose_attempt(state: &mut State, id: JobId) {
 /// Takes a job away from its worker, whose reports are refused from then on.
 pub(super) fn take_back(state: &mut State, slot: Slot) {
     end_attempt(state, slot, AttemptEnd::TakenBack);
-    state.jobs.update(slot, |job| job.extra_mut().taken_back = true);
+    state
+        .jobs
+        .update(slot, |job| job.extra_mut().taken_back = true);
 }
 
 /// Answers with the history of a job.
 pub(super) fn list_attempts(state: &State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
-    let mut attempts = job.extra.as_deref().and_then(|extra| extra.attempts.clone()).unwrap_or_default();
-    if let Some(failure) = job.extra.as_deref().and_then(|extra| extra.failure.as_deref()) {
+    let mut attempts = job
+        .extra
+        .as_deref()
+        .and_then(|extra| extra.attempts.clone())
+        .unwrap_or_default();
+    if let Some(failure) = job
+        .extra
+        .as_deref()
+        .and_then(|extra| extra.failure.as_deref())
+    {
         Arc::make_mut(&mut attempts).explain(failure);
     }
     call.reply(Reply::Attempts(attempts.iter().cloned().collect()));

@@ -28,7 +28,9 @@ pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -
     }
     let (parent, depth) = parent_of(state, &new)?;
     let callbacks = [&new.complete, &new.success].into_iter().flatten();
-    callbacks.clone().try_for_each(|job| check_callback(state, job))?;
+    callbacks
+        .clone()
+        .try_for_each(|job| check_callback(state, job))?;
     let bytes: usize = callbacks.map(|job| job.body.len()).sum();
     let bytes = (bytes + new.about.len() + new.meta.len()) as u64;
     check_bytes_for(state, bytes, 0)?;
@@ -55,11 +57,21 @@ pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -
 
 /// The parent of a new batch, and the depth of the new batch.
 fn parent_of(state: &State, new: &NewBatch) -> Outcome<(Option<JobId>, u32)> {
-    let Some(name) = &new.parent else { return Ok((None, 0)) };
+    let Some(name) = &new.parent else {
+        return Ok((None, 0));
+    };
     let same = |batch: &&Batch| batch.protocol == new.protocol;
-    let parent = state.batches.named(name).filter(same).ok_or(Refusal::NotFound(Thing::Batch))?;
+    let parent = state
+        .batches
+        .named(name)
+        .filter(same)
+        .ok_or(Refusal::NotFound(Thing::Batch))?;
     let (depth, limit) = (parent.depth + 1, state.limits.batch_depth_max);
-    if depth > limit { Err(Capacity::BatchDepth.exceeded(limit, limit)) } else { Ok((Some(parent.id), depth)) }
+    if depth > limit {
+        Err(Capacity::BatchDepth.exceeded(limit, limit))
+    } else {
+        Ok((Some(parent.id), depth))
+    }
 }
 
 pub(super) fn check_callback(state: &State, job: &NewJob) -> Outcome {
@@ -81,25 +93,45 @@ fn make_room_for_batch(state: &mut State, parent: Option<JobId>, context: &mut C
         return Ok(());
     }
     let old = state.batches.longest_at_rest(parent);
-    state.batches.forget(old.ok_or(Capacity::Batches.exceeded(limit, limit))?, false, &mut context.changes);
-    if state.batches.len() < limit as usize { Ok(()) } else { Err(Capacity::Batches.exceeded(limit, limit)) }
+    state.batches.forget(
+        old.ok_or(Capacity::Batches.exceeded(limit, limit))?,
+        false,
+        &mut context.changes,
+    );
+    if state.batches.len() < limit as usize {
+        Ok(())
+    } else {
+        Err(Capacity::Batches.exceeded(limit, limit))
+    }
 }
 
 /// Finds the batch, if the client sees it.
 fn find<'a>(state: &'a State, name: &Bytes, call: &Call<'_>) -> Outcome<&'a Batch> {
-    let found = state.batches.named(name).filter(|batch| Scope::of(state, call).has_batch(batch));
+    let found = state
+        .batches
+        .named(name)
+        .filter(|batch| Scope::of(state, call).has_batch(batch));
     found.ok_or(Refusal::NotFound(Thing::Batch))
 }
 
-pub(super) fn open_batch(state: &mut State, name: &Bytes, hold_ms: u64, call: &mut Call<'_>) -> Outcome {
+pub(super) fn open_batch(
+    state: &mut State,
+    name: &Bytes,
+    hold_ms: u64,
+    call: &mut Call<'_>,
+) -> Outcome {
     let batch = find(state, name, call)?.id;
-    state.batches.open(batch, hold_ms, state.now, &mut call.context.changes);
+    state
+        .batches
+        .open(batch, hold_ms, state.now, &mut call.context.changes);
     call.done()
 }
 
 pub(super) fn commit_batch(state: &mut State, name: &Bytes, call: &mut Call<'_>) -> Outcome {
     let batch = find(state, name, call)?.id;
-    state.batches.commit(batch, state.now, &mut call.context.changes);
+    state
+        .batches
+        .commit(batch, state.now, &mut call.context.changes);
     call.done()
 }
 
@@ -112,8 +144,14 @@ pub(super) fn look_batch(state: &State, name: &Bytes, call: &mut Call<'_>) -> Ou
 pub(super) fn list_batches(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let mut all = state.batches.from(JobId(after.0));
     let scope = Scope::of(state, call);
-    let page = all.by_ref().take(state.page(limit)).inspect(|_| state.work.spend(ROW));
-    let rows: Vec<BatchView> = page.filter(|batch| scope.has_batch(batch)).map(view).collect();
+    let page = all
+        .by_ref()
+        .take(state.page(limit))
+        .inspect(|_| state.work.spend(ROW));
+    let rows: Vec<BatchView> = page
+        .filter(|batch| scope.has_batch(batch))
+        .map(view)
+        .collect();
     let next = all.next().map(|batch| Cursor(batch.id.0, 0));
     call.reply(Reply::Batches { rows, next });
 }
@@ -126,27 +164,52 @@ pub(super) fn advance(state: &mut State, id: JobId, context: &mut Context) {
             break;
         }
     }
-    state.batches.advanced(id, state.limits.batch_keep_ms, state.now, &mut context.changes);
+    state.batches.advanced(
+        id,
+        state.limits.batch_keep_ms,
+        state.now,
+        &mut context.changes,
+    );
 }
 
 /// Pushes a callback, or passes a stage that has none. Returns whether that was possible.
 fn call_back(state: &mut State, id: JobId, role: Role, context: &mut Context) -> bool {
     let Some(mut job) = state.batches.take_callback(id, role) else {
-        state.batches.end_stage(id, role, Stage::Passed, &mut context.changes);
+        state
+            .batches
+            .end_stage(id, role, Stage::Passed, &mut context.changes);
         return true;
     };
     // Journal the dropped queues first: a new queue may get the number of one of them.
     state.queues.remember_dropped(&mut context.changes);
     let Ok(queue) = state.find_or_make(&job.queue, QueueKind::Work, Some(job.protocol)) else {
-        state.batches.put_callback(id, role, job, state.now.after_ms(RETRY_MS));
+        state
+            .batches
+            .put_callback(id, role, job, state.now.after_ms(RETRY_MS));
         return false;
     };
-    if job.unique.as_ref().is_some_and(|unique| state.jobs.keyed(queue, job.protocol, &unique.key).is_some()) {
+    if job
+        .unique
+        .as_ref()
+        .is_some_and(|unique| state.jobs.keyed(queue, job.protocol, &unique.key).is_some())
+    {
         job.unique = None;
     }
     // Limits do not apply: the job replaces the callback that the batch held.
-    push_internal(state, queue, &job, Some(Member { batch: id, role, ran: false }), context);
-    state.batches.callback_pushed(id, role, &mut context.changes);
+    push_internal(
+        state,
+        queue,
+        &job,
+        Some(Member {
+            batch: id,
+            role,
+            ran: false,
+        }),
+        context,
+    );
+    state
+        .batches
+        .callback_pushed(id, role, &mut context.changes);
     true
 }
 

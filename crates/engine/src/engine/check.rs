@@ -35,7 +35,12 @@ impl Pace {
             return false;
         }
         check(state);
-        let things = [state.jobs.len(), state.clients.len(), state.queues.len(), state.schedules.len()];
+        let things = [
+            state.jobs.len(),
+            state.clients.len(),
+            state.queues.len(),
+            state.schedules.len(),
+        ];
         let size = things.into_iter().sum::<usize>() + state.batches.len();
         self.skip = size.saturating_sub(64) / 4;
         true
@@ -44,7 +49,10 @@ impl Pace {
 
 /// Asserts every invariant that the crate's page lists.
 pub(super) fn check(state: &State) {
-    assert!(state.caused.is_empty(), "a death and the job that it causes belong to one visit");
+    assert!(
+        state.caused.is_empty(),
+        "a death and the job that it causes belong to one visit"
+    );
     state.jobs.check();
     state.queues.check(&state.jobs, state.now);
     state.clients.check();
@@ -64,18 +72,40 @@ pub(super) fn check(state: &State) {
         check_taking(state, queue);
     }
     for protocol in Protocol::ALL.map(|row| row.id) {
-        let served = state.clients.iter().flat_map(|(_, client)| client.subscriptions());
-        let takes = served.filter(|served| served.unclaimed == Some(protocol)).count();
-        assert_eq!(state.queues.unclaimed_subscriptions(protocol), takes, "subscriptions of unclaimed {protocol:?}");
+        let served = state
+            .clients
+            .iter()
+            .flat_map(|(_, client)| client.subscriptions());
+        let takes = served
+            .filter(|served| served.unclaimed == Some(protocol))
+            .count();
+        assert_eq!(
+            state.queues.unclaimed_subscriptions(protocol),
+            takes,
+            "subscriptions of unclaimed {protocol:?}"
+        );
     }
     let unclaimed = next_unclaimed(state).filter(|_| !state.starved.has_unclaimed());
-    assert!(unclaimed.is_none(), "an unclaimed job waits, and so does a client that takes it");
+    assert!(
+        unclaimed.is_none(),
+        "an unclaimed job waits, and so does a client that takes it"
+    );
     let due_at_once = next_deadline(state).is_some_and(|at| at <= state.now);
-    assert!(!has_past_to_drop(state) || due_at_once, "too many jobs that are over, and no tick is due");
-    assert!(!has_waited(state) || due_at_once, "something has waited long enough, and no tick is due");
+    assert!(
+        !has_past_to_drop(state) || due_at_once,
+        "too many jobs that are over, and no tick is due"
+    );
+    assert!(
+        !has_waited(state) || due_at_once,
+        "something has waited long enough, and no tick is due"
+    );
     state.timers.check(|at, timer| is_live(state, at, timer));
-    let things = state.jobs.len() * 3 + state.clients.len() + state.workers.len() + state.queues.len();
-    assert!(state.timers.len() <= 4 * things + 4096, "cancelled timers pile up");
+    let things =
+        state.jobs.len() * 3 + state.clients.len() + state.workers.len() + state.queues.len();
+    assert!(
+        state.timers.len() <= 4 * things + 4096,
+        "cancelled timers pile up"
+    );
 }
 
 fn jobs(state: &State) -> impl Iterator<Item = &Job> {
@@ -96,21 +126,48 @@ fn check_batches(state: &State) {
 fn check_numbers(state: &State) {
     let schedules = state.schedules.from(JobId(0)).map(|schedule| schedule.id);
     let batches = state.batches.from(JobId(0)).map(|batch| batch.id);
-    let all: Vec<JobId> = jobs(state).map(|job| job.id).chain(schedules).chain(batches).collect();
-    assert!(all.iter().all(|id| id.0 < state.meta.next_job()), "a number is from the future");
+    let all: Vec<JobId> = jobs(state)
+        .map(|job| job.id)
+        .chain(schedules)
+        .chain(batches)
+        .collect();
+    assert!(
+        all.iter().all(|id| id.0 < state.meta.next_job()),
+        "a number is from the future"
+    );
     let count = all.len();
-    assert_eq!(all.into_iter().collect::<std::collections::BTreeSet<_>>().len(), count, "a number names two things");
+    assert_eq!(
+        all.into_iter()
+            .collect::<std::collections::BTreeSet<_>>()
+            .len(),
+        count,
+        "a number names two things"
+    );
 }
 
 fn check_jobs(state: &State) {
     for job in jobs(state) {
-        assert!(state.queues.at(job.queue).is_some(), "{:?} has no queue", job.id);
+        assert!(
+            state.queues.at(job.queue).is_some(),
+            "{:?} has no queue",
+            job.id
+        );
         let lives = job.durable || !job.listeners().is_empty() || job.lease().is_some();
         assert!(lives, "{:?} is not durable and has no listener", job.id);
-        let is_follower = job.behind().is_none_or(|ahead| state.followers.contains(&(ahead, job.id)));
-        assert!(is_follower, "{:?} is not known to follow another job", job.id);
+        let is_follower = job
+            .behind()
+            .is_none_or(|ahead| state.followers.contains(&(ahead, job.id)));
+        assert!(
+            is_follower,
+            "{:?} is not known to follow another job",
+            job.id
+        );
         let is_parked = job.state == JobState::Parked && job.behind().is_some();
-        assert!(!is_parked || ahead_of(state, job).is_some(), "{:?} waits for no job", job.id);
+        assert!(
+            !is_parked || ahead_of(state, job).is_some(),
+            "{:?} waits for no job",
+            job.id
+        );
     }
 }
 
@@ -119,7 +176,10 @@ fn hands(state: &State) -> Hands {
     let mut hands = Hands::new();
     for (_, client) in state.clients.iter() {
         for served in client.subscriptions() {
-            hands.entry((served.queue, client.protocol())).or_default().0 += 1;
+            hands
+                .entry((served.queue, client.protocol()))
+                .or_default()
+                .0 += 1;
         }
         if let Some(queue) = client.woken_for() {
             hands.entry((queue, client.protocol())).or_default().1 += 1;
@@ -136,10 +196,17 @@ fn check_consumers(queue: &Queue, hands: &Hands) {
         assert!(!protocols.contains(&own), "{name:?} {own:?} twice");
         protocols.push(own);
         let there = hands.get(&(id, own)).copied().unwrap_or_default();
-        assert_eq!(there, (consumers.workers(), consumers.woken()), "{name:?}: subscriptions, woken sleepers");
+        assert_eq!(
+            there,
+            (consumers.workers(), consumers.woken()),
+            "{name:?}: subscriptions, woken sleepers"
+        );
     }
     for (_, own) in hands.keys().filter(|(other, _)| *other == id) {
-        assert!(protocols.contains(own), "{name:?} lacks the consumers of {own:?}");
+        assert!(
+            protocols.contains(own),
+            "{name:?} lacks the consumers of {own:?}"
+        );
     }
 }
 
@@ -150,11 +217,18 @@ fn check_served(state: &State, queue: &Queue) {
     }
     let name = &queue.image().name;
     let waits = |(key, id): (&WaitKey, &ClientId)| {
-        queue.first_of(state.clients.protocol_of(*id)).is_some() && admits_waiter(state, queue, *id, *key)
+        queue.first_of(state.clients.protocol_of(*id)).is_some()
+            && admits_waiter(state, queue, *id, *key)
     };
-    let takers = queue.consumers().flat_map(|consumers| consumers.waiting(WaitsAs::Taker)).any(waits);
+    let takers = queue
+        .consumers()
+        .flat_map(|consumers| consumers.waiting(WaitsAs::Taker))
+        .any(waits);
     let woken: u32 = queue.consumers().map(Consumers::woken).sum();
-    assert!(!takers || woken > 0, "{name:?} has work and a taker, and no sleeper was woken");
+    assert!(
+        !takers || woken > 0,
+        "{name:?} has work and a taker, and no sleeper was woken"
+    );
     let next = next_served(state, queue.image().id);
     assert!(next.is_none(), "{name:?} has work, and {next:?} waits");
 }
@@ -162,7 +236,15 @@ fn check_served(state: &State, queue: &Queue) {
 /// A queue knows only clients that are there, and that know it.
 fn check_taking(state: &State, queue: &Queue) {
     let own = (queue.image().id, queue.birth());
-    let takes = |it: &Client| it.takes_from.iter().any(|take| (take.queue, take.birth) == own);
+    let takes = |it: &Client| {
+        it.takes_from
+            .iter()
+            .any(|take| (take.queue, take.birth) == own)
+    };
     let mut taking = queue.consumers().flat_map(Consumers::taking);
-    assert!(taking.all(|id| state.clients.get(*id).is_some_and(takes)), "{:?}: who takes from it", queue.image().name);
+    assert!(
+        taking.all(|id| state.clients.get(*id).is_some_and(takes)),
+        "{:?}: who takes from it",
+        queue.image().name
+    );
 }

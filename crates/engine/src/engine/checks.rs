@@ -21,15 +21,24 @@ pub(super) fn check_names(state: &State, new: &NewJob) -> Outcome {
 
 /// Checks the body of a new job, or of a schedule's or batch's template, against the limit of its queue.
 pub(super) fn check_new_body(state: &State, new: &NewJob) -> Outcome {
-    state.queues.named(&new.queue).map_or(Ok(()), |queue| check_body(state, queue, &new.body))
+    state
+        .queues
+        .named(&new.queue)
+        .map_or(Ok(()), |queue| check_body(state, queue, &new.body))
 }
 
 /// Checks a body against the limit of a queue.
 pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Outcome {
     let rules = state.queues.at(queue).and_then(Queue::rules);
-    let Some(limit) = rules.and_then(|rules| rules.body_bytes_max) else { return Ok(()) };
+    let Some(limit) = rules.and_then(|rules| rules.body_bytes_max) else {
+        return Ok(());
+    };
     let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    if given > limit { Err(Capacity::BodyBytes.exceeded(given, limit)) } else { Ok(()) }
+    if given > limit {
+        Err(Capacity::BodyBytes.exceeded(given, limit))
+    } else {
+        Ok(())
+    }
 }
 
 /// Finds the job in this scope, in any state.
@@ -38,16 +47,26 @@ pub(super) fn find(state: &State, job: &JobRef, scope: Scope) -> Outcome<Slot> {
 }
 
 /// Finds the job among those that `accepts` admits, and what it returns for it.
-fn find_where<T>(state: &State, job: &JobRef, accepts: impl Fn(&Job) -> Option<T>) -> Outcome<(Slot, T)> {
+fn find_where<T>(
+    state: &State,
+    job: &JobRef,
+    accepts: impl Fn(&Job) -> Option<T>,
+) -> Outcome<(Slot, T)> {
     let slot = match job {
         JobRef::Id(id) => state.jobs.slot(*id),
         JobRef::Name(name) => state.jobs.named(name, |job| accepts(job).is_some()),
-        JobRef::Key(key) => {
-            state.queues.named(&key.queue).and_then(|queue| state.jobs.keyed(queue, key.protocol, &key.key))
+        JobRef::Key(key) => state
+            .queues
+            .named(&key.queue)
+            .and_then(|queue| state.jobs.keyed(queue, key.protocol, &key.key)),
+        JobRef::KeyAnywhere { protocol, key } => {
+            state
+                .jobs
+                .keyed_anywhere(*protocol, key, state.queues.numbers())
         }
-        JobRef::KeyAnywhere { protocol, key } => state.jobs.keyed_anywhere(*protocol, key, state.queues.numbers()),
     };
-    slot.and_then(|slot| Some((slot, accepts(state.jobs.at(slot)?)?))).ok_or(Refusal::NotFound(Thing::Job))
+    slot.and_then(|slot| Some((slot, accepts(state.jobs.at(slot)?)?)))
+        .ok_or(Refusal::NotFound(Thing::Job))
 }
 
 /// Finds the job, if it is leased and the proof holds. A valid proof reaches a job beyond the client's scope, too: its
@@ -58,16 +77,30 @@ pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof
         job.lease().is_some_and(|lease| match proof {
             Proof::AnyLease => {
                 (scope().has_job(state, job) || scope().holds(state, &lease.holder))
-                    && (!job.was_taken_back() || !has_worker(state, client) || is_holder(state, client, &lease.holder))
+                    && (!job.was_taken_back()
+                        || !has_worker(state, client)
+                        || is_holder(state, client, &lease.holder))
             }
             Proof::Token(token) => lease.token == token,
-            Proof::Connection => !matches!(lease.holder, Holder::Named(_)) && is_holder(state, client, &lease.holder),
+            Proof::Connection => {
+                !matches!(lease.holder, Holder::Named(_)) && is_holder(state, client, &lease.holder)
+            }
             Proof::Late => false,
         })
     };
-    let proved = |job: &Job| if is_proved(job) { Some(true) } else { scope().has_job(state, job).then_some(false) };
+    let proved = |job: &Job| {
+        if is_proved(job) {
+            Some(true)
+        } else {
+            scope().has_job(state, job).then_some(false)
+        }
+    };
     let (slot, is_proved) = find_where(state, job, proved)?;
-    if is_proved { Ok(slot) } else { Err(Refusal::NotHeld) }
+    if is_proved {
+        Ok(slot)
+    } else {
+        Err(Refusal::NotHeld)
+    }
 }
 
 /// Whether the client belongs to a worker known by name.
@@ -80,7 +113,8 @@ pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> boo
     match holder {
         Holder::Connection(holder) => *holder == client,
         Holder::Named(name) => {
-            state.clients.get(client).and_then(Client::worker) == state.workers.named(name) && has_worker(state, client)
+            state.clients.get(client).and_then(Client::worker) == state.workers.named(name)
+                && has_worker(state, client)
         }
         Holder::Away(protocol) => state.clients.protocol_of(client) == Some(*protocol),
     }
@@ -99,14 +133,21 @@ pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) 
             // As on deployed servers of Gearman, whose connections do not come back.
             Proof::Connection => false,
             Proof::Token(token) => {
-                job.attempts > 0 && token.delivery() == job.attempts || is_of_before && token.delivery() > job.attempts
+                job.attempts > 0 && token.delivery() == job.attempts
+                    || is_of_before && token.delivery() > job.attempts
             }
         }
     };
     let is_left = state.jobs.at(slot).is_some_and(|job| {
-        matches!(job.state, JobState::Ready | JobState::Retrying(_)) && !job.was_taken_back() && was_its(job)
+        matches!(job.state, JobState::Ready | JobState::Retrying(_))
+            && !job.was_taken_back()
+            && was_its(job)
     });
-    if is_left { Ok(slot) } else { Err(Refusal::NotHeld) }
+    if is_left {
+        Ok(slot)
+    } else {
+        Err(Refusal::NotHeld)
+    }
 }
 
 /// Whether the delivery of a job that waits may have ended with the daemon before it reached the journal: in this run
@@ -114,12 +155,25 @@ pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) 
 pub(super) fn may_be_lost_with_daemon(state: &State, slot: Slot) -> bool {
     let began = state.began.map(|(_, wall)| wall);
     state.jobs.at(slot).is_some_and(|job| {
-        let failed_at = job.extra.as_deref().and_then(|extra| extra.failure.as_deref()).map(|last| last.at);
-        job.state == JobState::Ready && state.meta.is_of_before(job.id) && failed_at.is_none_or(|at| Some(at) < began)
+        let failed_at = job
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.failure.as_deref())
+            .map(|last| last.at);
+        job.state == JobState::Ready
+            && state.meta.is_of_before(job.id)
+            && failed_at.is_none_or(|at| Some(at) < began)
     })
 }
 
 pub(super) fn must_be(state: &State, slot: Slot, kind: QueueKind) -> Outcome {
-    let queue = state.jobs.at(slot).and_then(|job| state.queues.at(job.queue));
-    if queue.is_some_and(|queue| queue.image().kind == kind) { Ok(()) } else { Err(Refusal::WrongKind) }
+    let queue = state
+        .jobs
+        .at(slot)
+        .and_then(|job| state.queues.at(job.queue));
+    if queue.is_some_and(|queue| queue.image().kind == kind) {
+        Ok(())
+    } else {
+        Err(Refusal::WrongKind)
+    }
 }

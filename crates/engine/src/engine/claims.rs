@@ -37,10 +37,19 @@ pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Out
         Claim::Pushed { job, new } => {
             if state.jobs.slot(job).is_some() {
                 listen_again(state, job, call);
-            } else if !state.succession.as_ref().is_some_and(|it| it.may_bring_back(job))
+            } else if !state
+                .succession
+                .as_ref()
+                .is_some_and(|it| it.may_bring_back(job))
                 || bring_back(state, call.client, job, &new, call.context).is_err()
             {
-                call.context.notify(call.client, Notice::Ended { job, end: End::Lost });
+                call.context.notify(
+                    call.client,
+                    Notice::Ended {
+                        job,
+                        end: End::Lost,
+                    },
+                );
             } else {
                 welcome(state, job, call.context);
             }
@@ -52,14 +61,30 @@ pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Out
 /// The claimed lease of a job that has come back, and what its worker has reported meanwhile.
 fn welcome(state: &mut State, job: JobId, context: &mut Context) {
     let expected = state.succession.as_mut().and_then(|it| it.arrived(job));
-    let Some(Expected { client, held, reports }) = expected else { return };
+    let Some(Expected {
+        client,
+        held,
+        reports,
+    }) = expected
+    else {
+        return;
+    };
     hold(state, client, job, held);
     do_reports(state, client, reports, context);
 }
 
-fn do_reports(state: &mut State, client: ClientId, reports: Vec<(Tag, LeaseCommand)>, context: &mut Context) {
+fn do_reports(
+    state: &mut State,
+    client: ClientId,
+    reports: Vec<(Tag, LeaseCommand)>,
+    context: &mut Context,
+) {
     for (tag, command) in reports {
-        let mut call = Call { client, tag, context };
+        let mut call = Call {
+            client,
+            tag,
+            context,
+        };
         if let Err(why) = leases::report(state, command, &mut call) {
             call.reply(Reply::Refused(why));
         }
@@ -85,10 +110,16 @@ fn hold(state: &mut State, client: ClientId, id: JobId, held: Held) {
 
 /// Whether nothing contradicts a claimed lease.
 fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
-    let Some(job) = state.jobs.at(slot) else { return false };
+    let Some(job) = state.jobs.at(slot) else {
+        return false;
+    };
     let in_grace = state.deferred.is_held(state.now);
     match &job.state {
-        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) if job.cycle().is_some() => in_grace,
+        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)
+            if job.cycle().is_some() =>
+        {
+            in_grace
+        }
         JobState::Parked if job.behind().is_none() || job.is_joined() => false,
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Parked => {
             let delivery = held.token.delivery();
@@ -105,8 +136,13 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
 
 /// Leases a job under a claimed lease.
 fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
-    let Some(job) = state.jobs.at(slot) else { return };
-    let (is_cycle, on_expiry) = (job.cycle().is_some(), lease_end(state, terms_of(state, client, job), job).1);
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
+    let (is_cycle, on_expiry) = (
+        job.cycle().is_some(),
+        lease_end(state, terms_of(state, client, job), job).1,
+    );
     let attempts = match job.lease() {
         Some(lease) if lease.token == held.token => job.attempts,
         _ if is_cycle => job.attempts.saturating_add(1),
@@ -117,7 +153,13 @@ fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
         Timestamp::NEVER => Timestamp::NEVER,
         until => until.min(state.now.after_ms(state.limits.lease_ms_max)),
     };
-    let lease = Lease::new(Holder::Connection(client), held.token, state.now, until, on_expiry);
+    let lease = Lease::new(
+        Holder::Connection(client),
+        held.token,
+        state.now,
+        until,
+        on_expiry,
+    );
     move_job(state, slot, JobState::Leased(Box::new(lease)));
 }
 
@@ -135,13 +177,21 @@ pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Cal
 /// A client listens to a job. How a job ended that is not here, and was not kept for the client, is not known.
 fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
     let slot = state.jobs.slot(job);
-    let is_over = slot.and_then(|slot| state.jobs.at(slot)).is_none_or(Job::is_over);
+    let is_over = slot
+        .and_then(|slot| state.jobs.at(slot))
+        .is_none_or(Job::is_over);
     let end = match slot {
         Some(slot) if is_over => collect::hand_over(state, slot, call.context),
         Some(slot) if listen(state, call.client, slot).is_ok() => return,
         Some(_) | None => None,
     };
-    call.context.notify(call.client, Notice::Ended { job, end: end.unwrap_or(End::Lost) });
+    call.context.notify(
+        call.client,
+        Notice::Ended {
+            job,
+            end: end.unwrap_or(End::Lost),
+        },
+    );
 }
 
 // ---- the end of the grace ------------------------------------------------------------------------------------------
@@ -149,7 +199,10 @@ fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
 /// Gives up the leases whose jobs no client has brought back: their workers' reports are refused.
 #[cold]
 pub(super) fn give_up(state: &mut State, context: &mut Context) {
-    while let Some(Expected { client, reports, .. }) = state.succession.as_mut().and_then(Succession::give_up_one) {
+    while let Some(Expected {
+        client, reports, ..
+    }) = state.succession.as_mut().and_then(Succession::give_up_one)
+    {
         do_reports(state, client, reports, context);
     }
 }
@@ -158,7 +211,10 @@ pub(super) fn give_up(state: &mut State, context: &mut Context) {
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 pub(super) fn check(state: &State) {
     assert!(
-        !state.succession.as_ref().is_some_and(|it| it.may_be_of_before(JobId(state.meta.next_job()))),
+        !state
+            .succession
+            .as_ref()
+            .is_some_and(|it| it.may_be_of_before(JobId(state.meta.next_job()))),
         "a number may be given that a client brings back"
     );
 }

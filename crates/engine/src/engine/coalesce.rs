@@ -39,25 +39,50 @@ pub(super) fn standing(state: &State, slot: Slot) -> Standing {
 
 /// What makes two submits one job by such a rule. Whatever a producer says about a clash of its own unique id: a submit
 /// that becomes a job is promised as much as one that makes a job.
-pub(super) fn identity(state: &State, queue: QueueId, new: &NewJob, rule: Coalesce) -> Option<Unique> {
+pub(super) fn identity(
+    state: &State,
+    queue: QueueId,
+    new: &NewJob,
+    rule: Coalesce,
+) -> Option<Unique> {
     let key = match rule.by_key {
-        false => new.unique.as_ref().map(|it| it.key.to_vec()).filter(|key| !stands_for_body(new.protocol, key)),
-        true => Some(key_of(state, queue, new)).filter(|key| !key.is_empty()).map(|key| [READ_KEY, &key].concat()),
+        false => new
+            .unique
+            .as_ref()
+            .map(|it| it.key.to_vec())
+            .filter(|key| !stands_for_body(new.protocol, key)),
+        true => Some(key_of(state, queue, new))
+            .filter(|key| !key.is_empty())
+            .map(|key| [READ_KEY, &key].concat()),
     };
-    let unique = |key: Vec<u8>| Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End };
+    let unique = |key: Vec<u8>| Unique {
+        key: key.into(),
+        clash: Clash::Attach,
+        until: KeyUntil::End,
+    };
     key.filter(|key| !key.is_empty()).map(unique)
 }
 
 /// The unique id of a submit with a time of its own, which becomes no submit without one: it has another key.
 pub(super) fn apart(new: &NewJob, rule: Coalesce) -> Option<Unique> {
-    let unique = new.unique.as_ref().filter(|unique| !rule.by_key && !unique.key.is_empty())?;
-    Some(Unique { key: [READ_KEY, TIMED, &unique.key].concat().into(), ..unique.clone() })
+    let unique = new
+        .unique
+        .as_ref()
+        .filter(|unique| !rule.by_key && !unique.key.is_empty())?;
+    Some(Unique {
+        key: [READ_KEY, TIMED, &unique.key].concat().into(),
+        ..unique.clone()
+    })
 }
 
 /// The key that the policy of a queue reads in a new job; empty if it has none.
 pub(super) fn key_of(state: &State, queue: QueueId, new: &NewJob) -> Vec<u8> {
     let unique = new.unique.as_ref().map(|unique| &*unique.key);
-    let facts = Facts { protocol: new.protocol, body: Some(&new.body), unique };
+    let facts = Facts {
+        protocol: new.protocol,
+        body: Some(&new.body),
+        unique,
+    };
     state.queues.key_of(queue, facts, state.reader.as_deref())
 }
 
@@ -68,18 +93,32 @@ pub(super) fn stands_for_body(protocol: Protocol, key: &[u8]) -> bool {
 
 /// A new job is the first of its identity, or the one that follows a running one.
 pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
-    let Some(slot) = state.jobs.slot(id) else { return };
-    let coalesced = Coalesced { behind, ..Coalesced::first(state.wall()) };
-    state.jobs.update(slot, |job| job.extra_mut().coalesced = Some(Box::new(coalesced)));
+    let Some(slot) = state.jobs.slot(id) else {
+        return;
+    };
+    let coalesced = Coalesced {
+        behind,
+        ..Coalesced::first(state.wall())
+    };
+    state.jobs.update(slot, |job| {
+        job.extra_mut().coalesced = Some(Box::new(coalesced))
+    });
     state.followers.extend(behind.map(|ahead| (ahead, id)));
 }
 
 /// A job is back, and another one may hold its key: the later one of both follows the earlier one.
-pub(super) fn come_back(state: &mut State, (id, other): (JobId, Option<JobId>), context: &mut Context) {
+pub(super) fn come_back(
+    state: &mut State,
+    (id, other): (JobId, Option<JobId>),
+    context: &mut Context,
+) {
     let (ahead, follower) = (id.min(other.unwrap_or(id)), id.max(other.unwrap_or(id)));
     if ahead < follower
         && let (Some(first), Some(last)) = (state.jobs.slot(ahead), state.jobs.slot(follower))
-        && state.jobs.at(last).is_some_and(|job| job.behind().is_none())
+        && state
+            .jobs
+            .at(last)
+            .is_some_and(|job| job.behind().is_none())
     {
         begin(state, follower, Some(ahead));
         state.jobs.release_key(first, &mut state.timers);
@@ -87,7 +126,11 @@ pub(super) fn come_back(state: &mut State, (id, other): (JobId, Option<JobId>), 
         remember_put(state, last, context);
     }
     for slot in behind(state, ahead) {
-        if state.jobs.at(slot).is_some_and(|job| job.state == JobState::Ready) {
+        if state
+            .jobs
+            .at(slot)
+            .is_some_and(|job| job.state == JobState::Ready)
+        {
             move_job(state, slot, JobState::Parked);
             remember_move(state, slot, context);
         }
@@ -97,9 +140,12 @@ pub(super) fn come_back(state: &mut State, (id, other): (JobId, Option<JobId>), 
 /// The moment since which submits have become this waiting job.
 pub(super) fn since(state: &State, slot: Slot) -> Timestamp {
     let job = state.jobs.at(slot);
-    let coalesced = job.and_then(|job| Some((job.attempts, job.extra.as_deref()?.coalesced.as_deref()?)));
+    let coalesced =
+        job.and_then(|job| Some((job.attempts, job.extra.as_deref()?.coalesced.as_deref()?)));
     let is_of_now = |(attempts, it): &(u32, &Coalesced)| *attempts == it.attempts;
-    coalesced.filter(is_of_now).map_or(state.wall(), |(_, it)| it.since)
+    coalesced
+        .filter(is_of_now)
+        .map_or(state.wall(), |(_, it)| it.since)
 }
 
 /// More submits have become a waiting job, the first of them since it ran at this moment. A worker that had the job before
@@ -108,12 +154,20 @@ pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Times
     state.jobs.update(slot, |job| {
         let before = job.attempts;
         let extra = job.extra_mut();
-        let earlier = extra.coalesced.take().map_or(Coalesced::first(since), |it| *it);
+        let earlier = extra
+            .coalesced
+            .take()
+            .map_or(Coalesced::first(since), |it| *it);
         let has_run = before > earlier.attempts;
         extra.taken_back |= has_run;
         job.attempts = before.saturating_add(has_run.into());
         let (submits, attempts) = (earlier.submits.saturating_add(more), job.attempts);
-        job.extra_mut().coalesced = Some(Box::new(Coalesced { since, submits, attempts, ..earlier }));
+        job.extra_mut().coalesced = Some(Box::new(Coalesced {
+            since,
+            submits,
+            attempts,
+            ..earlier
+        }));
     });
 }
 
@@ -124,7 +178,10 @@ pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Times
 ///
 /// There is none.
 pub(super) fn check_submit(state: &State, slot: Slot, new: &NewJob, rule: Coalesce) -> Outcome {
-    let (body, before) = (new.body.len() as u64, state.jobs.at(slot).map_or(0, |job| job.payload.body_len()) as u64);
+    let (body, before) = (
+        new.body.len() as u64,
+        state.jobs.at(slot).map_or(0, |job| job.payload.body_len()) as u64,
+    );
     match rule.latest {
         true if body > before => check_bytes_for(state, body, before),
         true => check_memory_for(state, body),
@@ -143,7 +200,12 @@ pub(super) fn absorb(
     add_submits(state, slot, 1, since(state, slot));
     state.jobs.set_expiry(slot, expires, &mut state.timers);
     if rule.latest {
-        state.jobs.resubmit(slot, new.name.as_deref().unwrap_or_default(), &new.body, &new.meta);
+        state.jobs.resubmit(
+            slot,
+            new.name.as_deref().unwrap_or_default(),
+            &new.body,
+            &new.meta,
+        );
     }
     if let Some(to) = state.jobs.at(slot).and_then(|job| later(state, job, at)) {
         move_job(state, slot, to);
@@ -156,9 +218,15 @@ pub(super) fn absorb(
 /// Where a waiting job goes whose time is now this. The pause after a failure stays.
 fn later(state: &State, job: &Job, at: Timestamp) -> Option<JobState> {
     match job.state {
-        JobState::Retrying(pause) => Some(JobState::Retrying(pause.max(at.shifted(state.skew_ms.saturating_neg())))),
+        JobState::Retrying(pause) => Some(JobState::Retrying(
+            pause.max(at.shifted(state.skew_ms.saturating_neg())),
+        )),
         JobState::Scheduled(_) => Some(JobState::Scheduled(at)),
         JobState::Ready | JobState::Parked if at > state.wall() => Some(JobState::Scheduled(at)),
-        JobState::Ready | JobState::Parked | JobState::Leased(_) | JobState::Dead(_) | JobState::Done(_) => None,
+        JobState::Ready
+        | JobState::Parked
+        | JobState::Leased(_)
+        | JobState::Dead(_)
+        | JobState::Done(_) => None,
     }
 }

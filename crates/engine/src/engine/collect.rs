@@ -25,7 +25,11 @@ const PAGE_BYTES: usize = 256 << 10;
 /// One page of the jobs that wait for a client of this name.
 #[inline(never)]
 pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Call<'_>) -> Outcome {
-    let protocol = state.clients.opened(call.client)?.protocol().ok_or(Refusal::OutOfPlace)?;
+    let protocol = state
+        .clients
+        .opened(call.client)?
+        .protocol()
+        .ok_or(Refusal::OutOfPlace)?;
     let limit = state.page(u32::MAX);
     let found: Vec<JobId> = {
         let all = state.jobs.holders().collected_by(protocol, name);
@@ -39,7 +43,11 @@ pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Ca
         }
         state.work.spend(CHANGE);
         jobs += 1;
-        if let Some(notice) = state.jobs.slot(id).and_then(|slot| collect_one(state, slot, call)) {
+        if let Some(notice) = state
+            .jobs
+            .slot(id)
+            .and_then(|slot| collect_one(state, slot, call))
+        {
             bytes += notice.bytes();
             call.context.notify(call.client, notice);
         }
@@ -50,7 +58,10 @@ pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Ca
 
 fn collect_one(state: &mut State, slot: Slot, call: &mut Call<'_>) -> Option<Notice> {
     let job = state.jobs.at(slot)?;
-    let (id, key) = (job.id, Bytes::copy_from_slice(job.key().unwrap_or_default()));
+    let (id, key) = (
+        job.id,
+        Bytes::copy_from_slice(job.key().unwrap_or_default()),
+    );
     let end = if job.is_over() {
         Some(Box::new(hand_over(state, slot, call.context)?))
     } else if job.listeners().contains(&call.client) {
@@ -64,12 +75,20 @@ fn collect_one(state: &mut State, slot: Slot, call: &mut Call<'_>) -> Option<Not
 
 /// The end of a job that its client has not got. From now on it is not kept for that.
 pub(super) fn hand_over(state: &mut State, slot: Slot, context: &mut Context) -> Option<End> {
-    let job = state.jobs.at(slot).filter(|job| !job.collector().is_empty())?;
+    let job = state
+        .jobs
+        .at(slot)
+        .filter(|job| !job.collector().is_empty())?;
     let is_done = matches!(job.state, JobState::Done(_));
-    let kept_until = state.now.after_ms(dead_ms(state, job.queue).saturating_sub(KEEP_MS));
+    let kept_until = state
+        .now
+        .after_ms(dead_ms(state, job.queue).saturating_sub(KEEP_MS));
     let is_kept = is_done || matches!(job.state, JobState::Dead(until) if until > kept_until);
     let end = is_kept.then(|| end_of(job))?;
-    let stays = job.extra.as_deref().is_some_and(|extra| extra.result_keep_ms > 0 || extra.track.is_some());
+    let stays = job
+        .extra
+        .as_deref()
+        .is_some_and(|extra| extra.result_keep_ms > 0 || extra.track.is_some());
     if is_done && !stays {
         remove_job(state, slot, context);
     } else {

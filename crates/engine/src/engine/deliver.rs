@@ -23,7 +23,9 @@ pub(super) fn first(
     served: &Served,
     worker: &[u8],
 ) -> Option<(SortKey, Slot)> {
-    queues.at(served.queue)?.first_for(own, Whose::taking(client, served.lease, worker))
+    queues
+        .at(served.queue)?
+        .first_for(own, Whose::taking(client, served.lease, worker))
 }
 
 /// The unclaimed job that a client gets next on the terms of this subscription, if it takes any.
@@ -34,7 +36,9 @@ pub(super) fn first_unclaimed(
 ) -> Option<(SortKey, Slot)> {
     let protocol = served.unclaimed?;
     let whose = Whose::taking(client, served.lease, &[]);
-    let mut queues = queues.unclaimed(protocol).filter(|queue| queue.admits(whose));
+    let mut queues = queues
+        .unclaimed(protocol)
+        .filter(|queue| queue.admits(whose));
     queues.find_map(|queue| queue.first_unclaimed(protocol, own))
 }
 
@@ -49,11 +53,19 @@ pub(super) fn choose(
     if let [only] = sources {
         return first(only).map(|(_, slot)| (*only, slot));
     }
-    let client = if select == Select::RoundRobin { state.clients.get(client) } else { None };
+    let client = if select == Select::RoundRobin {
+        state.clients.get(client)
+    } else {
+        None
+    };
     let birth = |served: &Served| state.queues.at(served.queue).map(Queue::birth);
     let last = client
         .and_then(Client::last_queue)
-        .and_then(|last| sources.iter().position(|served| birth(served) == Some(last)))
+        .and_then(|last| {
+            sources
+                .iter()
+                .position(|served| birth(served) == Some(last))
+        })
         .unwrap_or(sources.len());
     // How far before that a queue stands in the round.
     let distance = |index: usize| (last + sources.len() - 1 - index) % sources.len().max(1);
@@ -65,7 +77,9 @@ pub(super) fn choose(
         Select::ListOrder => ready.next(),
         Select::BestPriority => ready.min_by_key(|(_, _, key, _)| *key),
         Select::RoundRobin => ready.min_by_key(|(index, _, key, _)| (key.lane, distance(*index))),
-        Select::Weighted => ready.min_by_key(|(_, served, key, _)| (std::cmp::Reverse(served.weight), *key)),
+        Select::Weighted => {
+            ready.min_by_key(|(_, served, key, _)| (std::cmp::Reverse(served.weight), *key))
+        }
     };
     best.map(|(_, served, _, slot)| (served, slot))
 }
@@ -87,7 +101,9 @@ pub(super) fn hand_out(
         known.set_last_queue(birth);
     }
     count_taken(state, slot);
-    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     // A connection-bound lease ends with the daemon, so it is not journalled.
     if job.lease().is_some_and(|lease| !lease.connection_bound()) {
         remember_move(state, slot, context);
@@ -108,13 +124,28 @@ pub(super) fn hand_out(
 }
 
 /// Returns the token, and whether no other job of its key may start because of it.
-fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms, worker: &[u8]) -> (Token, bool) {
+fn lease_job(
+    state: &mut State,
+    client: ClientId,
+    slot: Slot,
+    terms: LeaseTerms,
+    worker: &[u8],
+) -> (Token, bool) {
     let now = state.now;
-    let Some(attempts) = state.jobs.count_attempt(slot) else { return (Token(0), false) };
-    let Some(job) = state.jobs.at(slot) else { return (Token(0), false) };
+    let Some(attempts) = state.jobs.count_attempt(slot) else {
+        return (Token(0), false);
+    };
+    let Some(job) = state.jobs.at(slot) else {
+        return (Token(0), false);
+    };
     let boot_count = state.meta.kept().boot_count;
     let token = match job.cycle() {
-        Some(_) => Token(state.queues.at(job.queue).map_or(0, |queue| cycle_token(boot_count, queue))),
+        Some(_) => Token(
+            state
+                .queues
+                .at(job.queue)
+                .map_or(0, |queue| cycle_token(boot_count, queue)),
+        ),
         None => Token::of(boot_count, attempts),
     };
     // A worker without a name has no heartbeat. The client of another protocol does not know reservations.
@@ -122,7 +153,9 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
         let own = state.clients.protocol_of(client);
         own.is_some_and(|own| own != job.protocol) && job.cycle().is_none()
     };
-    let holder = match terms.connection_bound || terms.is_reservation() && worker.is_empty() && is_foreign() {
+    let holder = match terms.connection_bound
+        || terms.is_reservation() && worker.is_empty() && is_foreign()
+    {
         true => Holder::Connection(client),
         false => Holder::Named(worker.into()),
     };
@@ -136,8 +169,13 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
 
 /// When a lease on these terms ends that begins now, and what happens then.
 pub(super) fn lease_end(state: &State, terms: LeaseTerms, job: &Job) -> (Timestamp, OnExpiry) {
-    let wish = terms.wish.and_then(|on_expiry| Some((job.extra.as_deref()?.lease_ms?, on_expiry)));
-    let (lease_ms, on_expiry) = wish.map_or((terms.lease_ms, terms.on_expiry), |(ms, on_expiry)| (Some(ms), on_expiry));
+    let wish = terms
+        .wish
+        .and_then(|on_expiry| Some((job.extra.as_deref()?.lease_ms?, on_expiry)));
+    let (lease_ms, on_expiry) = wish
+        .map_or((terms.lease_ms, terms.on_expiry), |(ms, on_expiry)| {
+            (Some(ms), on_expiry)
+        });
     // At least 1 ms: a lease that ends at once would loop while a client has credits.
     let until = |ms: u64| state.now.after_ms(ms.min(state.limits.lease_ms_max).max(1));
     (lease_ms.map_or(Timestamp::NEVER, until), on_expiry)
@@ -145,8 +183,14 @@ pub(super) fn lease_end(state: &State, terms: LeaseTerms, job: &Job) -> (Timesta
 
 /// A client's terms for the queue of a job.
 pub(super) fn terms_of(state: &State, client: ClientId, job: &Job) -> LeaseTerms {
-    let mut served = state.clients.get(client).into_iter().flat_map(Client::subscriptions);
-    served.find(|served| served.queue == job.queue).map_or(LeaseTerms::CONNECTION, |served| served.lease)
+    let mut served = state
+        .clients
+        .get(client)
+        .into_iter()
+        .flat_map(Client::subscriptions);
+    served
+        .find(|served| served.queue == job.queue)
+        .map_or(LeaseTerms::CONNECTION, |served| served.lease)
 }
 
 fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
@@ -157,10 +201,18 @@ fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
         queue: queue.image().name.clone(),
         protocol: job.protocol,
         priority: job.priority,
-        body: if job.payload.stored().is_some() { Bytes::new() } else { job.payload.share_body() },
+        body: if job.payload.stored().is_some() {
+            Bytes::new()
+        } else {
+            job.payload.share_body()
+        },
         stored: job.payload.stored(),
         codec: queue.rules().map(|rules| rules.codec).unwrap_or_default(),
-        name: if job.name().is_empty() { Bytes::new() } else { Bytes::copy_from_slice(job.name()) },
+        name: if job.name().is_empty() {
+            Bytes::new()
+        } else {
+            Bytes::copy_from_slice(job.name())
+        },
         meta: job.meta(),
         key: job.key().map_or_else(Bytes::new, Bytes::copy_from_slice),
         attempts: job.attempts,

@@ -1,16 +1,20 @@
 //! The way of each command to the function that carries it out: one match for each family. The code of jobs, takes and
 //! leases must fit into a small cache, so the other families are not inlined.
 
-#![expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+#![expect(
+    clippy::unit_arg,
+    reason = "one line for each command is easiest to read"
+)]
 
 use super::call::Call;
 use super::state::State;
 use super::{
-    attempts, batches, claims, collect, edit, flush, leases, list, mutate, policies, push, queues, redrive, schedules,
-    stats, subscriptions, take, why, workers,
+    attempts, batches, claims, collect, edit, flush, leases, list, mutate, policies, push, queues,
+    redrive, schedules, stats, subscriptions, take, why, workers,
 };
 use crate::command::{
-    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand, WorkerCommand,
+    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand,
+    WorkerCommand,
 };
 use crate::event::Reply;
 use crate::query::Query;
@@ -43,20 +47,31 @@ fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Out
             Ok(subscriptions::close(state, call.client, call.context))
         }
         ClientCommand::SetName(label) => subscriptions::set_client_name(state, call.client, &label),
-        ClientCommand::Serve(new) => subscriptions::subscribe(state, call.client, new, call.context),
+        ClientCommand::Serve(new) => {
+            subscriptions::subscribe(state, call.client, new, call.context)
+        }
         ClientCommand::Unserve { queue, requeue } => {
             subscriptions::unserve(state, call.client, &queue, requeue, call.context)
         }
-        ClientCommand::Watch { queue, text, room } => subscriptions::watch(state, call.client, (queue, text), room),
+        ClientCommand::Watch { queue, text, room } => {
+            subscriptions::watch(state, call.client, (queue, text), room)
+        }
         ClientCommand::Disconnect(client) => subscriptions::disconnect(state, client, call),
-        ClientCommand::UnserveAll { requeue } => subscriptions::unserve_all(state, call.client, requeue, call.context),
+        ClientCommand::UnserveAll { requeue } => {
+            subscriptions::unserve_all(state, call.client, requeue, call.context)
+        }
     }
 }
 
 fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         JobCommand::Push(job) => push::push(state, &job, call),
-        JobCommand::Track { job, progress, text, until } => edit::track(state, &job, (progress, text), until, call),
+        JobCommand::Track {
+            job,
+            progress,
+            text,
+            until,
+        } => edit::track(state, &job, (progress, text), until, call),
         JobCommand::Replace { job, body } => edit::replace(state, &job, &body, call),
         JobCommand::Cancel(job) => edit::cancel(state, &job, call),
         JobCommand::Collect { name, from } => collect::collect(state, &name, from, call),
@@ -66,14 +81,24 @@ fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Outcome {
 fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         QueueCommand::Create { queue, kind } => queues::create_queue(state, &queue, kind, call),
-        QueueCommand::Remove { queue, only_idle } => queues::remove_queue(state, &queue, only_idle, call),
+        QueueCommand::Remove { queue, only_idle } => {
+            queues::remove_queue(state, &queue, only_idle, call)
+        }
         QueueCommand::Pause { queue, paused } => queues::pause_queue(state, &queue, paused, call),
-        QueueCommand::Limit { queue, jobs_max } => queues::limit_queue(state, &queue, jobs_max, call),
-        QueueCommand::Throttle { queue, throttle } => queues::throttle_queue(state, &queue, throttle, call),
+        QueueCommand::Limit { queue, jobs_max } => {
+            queues::limit_queue(state, &queue, jobs_max, call)
+        }
+        QueueCommand::Throttle { queue, throttle } => {
+            queues::throttle_queue(state, &queue, throttle, call)
+        }
         QueueCommand::Bridge(bridge) => queues::bridge(state, *bridge, call),
         QueueCommand::SetRules { queue, rules } => queues::rule_queue(state, &queue, *rules, call),
-        QueueCommand::SetPolicy { queue, policy, by } => queues::set_policy(state, &queue, (policy, &by), call),
-        QueueCommand::PauseKey { queue, key, paused } => queues::pause_key(state, &queue, (&key, paused), call),
+        QueueCommand::SetPolicy { queue, policy, by } => {
+            queues::set_policy(state, &queue, (policy, &by), call)
+        }
+        QueueCommand::PauseKey { queue, key, paused } => {
+            queues::pause_key(state, &queue, (&key, paused), call)
+        }
         QueueCommand::SetPatterns(patterns) => queues::set_patterns(state, *patterns, call),
     }
 }
@@ -84,7 +109,9 @@ fn schedule(state: &mut State, command: ScheduleCommand, call: &mut Call<'_>) ->
         ScheduleCommand::Set(new) => schedules::set_schedule(state, *new, call),
         ScheduleCommand::Remove(which) => schedules::remove_schedule(state, &which, call),
         ScheduleCommand::Run(which) => schedules::run_now(state, &which, call),
-        ScheduleCommand::Pause { schedule, paused } => schedules::pause_schedule(state, &schedule, paused, call),
+        ScheduleCommand::Pause { schedule, paused } => {
+            schedules::pause_schedule(state, &schedule, paused, call)
+        }
     }
 }
 
@@ -100,25 +127,51 @@ fn batch(state: &mut State, command: BatchCommand, call: &mut Call<'_>) -> Outco
 #[inline(never)]
 fn bulk(state: &mut State, command: BulkCommand, call: &mut Call<'_>) -> Outcome {
     match command {
-        BulkCommand::Mutate { filter, action, after, limit } => {
-            Ok(mutate::mutate(state, &filter, action, (after, limit), call))
+        BulkCommand::Mutate {
+            filter,
+            action,
+            after,
+            limit,
+        } => Ok(mutate::mutate(state, &filter, action, (after, limit), call)),
+        BulkCommand::Flush {
+            protocol,
+            after,
+            limit,
+        } => flush::flush(state, protocol, (after, limit), call),
+        BulkCommand::Redrive {
+            filter,
+            to,
+            delay_ms,
+            per_second,
+            after,
+            limit,
+        } => redrive::redrive(
+            state,
+            (&filter, &to),
+            (delay_ms, per_second),
+            (after, limit),
+            call,
+        ),
+        BulkCommand::ReadKeys { after, limit } => {
+            Ok(policies::read_keys(state, (after, limit), call))
         }
-        BulkCommand::Flush { protocol, after, limit } => flush::flush(state, protocol, (after, limit), call),
-        BulkCommand::Redrive { filter, to, delay_ms, per_second, after, limit } => {
-            redrive::redrive(state, (&filter, &to), (delay_ms, per_second), (after, limit), call)
-        }
-        BulkCommand::ReadKeys { after, limit } => Ok(policies::read_keys(state, (after, limit), call)),
     }
 }
 
 #[inline(never)]
 fn worker(state: &mut State, command: WorkerCommand, call: &mut Call<'_>) -> Outcome {
     match command {
-        WorkerCommand::Register { worker, about } => workers::register_worker(state, &worker, about, call),
-        WorkerCommand::Beat { worker, state: to, memory_bytes } => {
-            workers::beat(state, &worker, (to, memory_bytes), call)
+        WorkerCommand::Register { worker, about } => {
+            workers::register_worker(state, &worker, about, call)
         }
-        WorkerCommand::SetState { worker, state: to } => workers::set_worker_state(state, &worker, to, call),
+        WorkerCommand::Beat {
+            worker,
+            state: to,
+            memory_bytes,
+        } => workers::beat(state, &worker, (to, memory_bytes), call),
+        WorkerCommand::SetState { worker, state: to } => {
+            workers::set_worker_state(state, &worker, to, call)
+        }
         WorkerCommand::Drain => workers::drain(state, call),
     }
 }
@@ -126,33 +179,75 @@ fn worker(state: &mut State, command: WorkerCommand, call: &mut Call<'_>) -> Out
 fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Outcome {
     match query {
         Query::Job(job) => Ok(edit::look(state, &job, call)),
-        Query::Schedules { protocol, after, limit } => {
-            Ok(schedules::list_schedules(state, protocol, (after, limit), call))
-        }
+        Query::Schedules {
+            protocol,
+            after,
+            limit,
+        } => Ok(schedules::list_schedules(
+            state,
+            protocol,
+            (after, limit),
+            call,
+        )),
         Query::Batch { batch } => batches::look_batch(state, &batch, call),
         Query::Batches { after, limit } => Ok(batches::list_batches(state, (after, limit), call)),
         Query::Queue { queue } => Ok(list::look_queue(state, &queue, call)),
         Query::Queues { after, limit } => Ok(list::list_queues(state, (after, limit), call)),
-        Query::Configured { after, limit } => Ok(list::list_configured(state, (after, limit), call)),
+        Query::Configured { after, limit } => {
+            Ok(list::list_configured(state, (after, limit), call))
+        }
         Query::Throttles { after, limit } => Ok(why::list_throttles(state, (after, limit), call)),
-        Query::Jobs { filter, after, limit } => Ok(list::list_jobs(state, (&filter, None), (after, limit), call)),
-        Query::JobsBy { order, filter, after, limit } => {
-            Ok(list::list_jobs(state, (&filter, Some(order)), (after, limit), call))
-        }
-        Query::Preview { filter, action, after, limit } => {
-            Ok(mutate::preview(state, &filter, action, (after, limit), call))
-        }
+        Query::Jobs {
+            filter,
+            after,
+            limit,
+        } => Ok(list::list_jobs(
+            state,
+            (&filter, None),
+            (after, limit),
+            call,
+        )),
+        Query::JobsBy {
+            order,
+            filter,
+            after,
+            limit,
+        } => Ok(list::list_jobs(
+            state,
+            (&filter, Some(order)),
+            (after, limit),
+            call,
+        )),
+        Query::Preview {
+            filter,
+            action,
+            after,
+            limit,
+        } => Ok(mutate::preview(
+            state,
+            &filter,
+            action,
+            (after, limit),
+            call,
+        )),
         Query::Clients { after, limit } => Ok(list::list_clients(state, (after, limit), call)),
         Query::Workers { after, limit } => Ok(list::list_workers(state, (after, limit), call)),
         Query::Why(job) => why::explain(state, &job, call),
-        Query::Keys { queue, after, limit } => Ok(policies::list_keys(state, &queue, (after, limit), call)),
+        Query::Keys {
+            queue,
+            after,
+            limit,
+        } => Ok(policies::list_keys(state, &queue, (after, limit), call)),
         Query::Attempts(job) => attempts::list_attempts(state, &job, call),
         Query::Figures { after, limit } => Ok(list::list_figures(state, (after, limit), call)),
         Query::Kinds { after, limit } => Ok(list::list_kinds(state, (after, limit), call)),
         Query::Stats => Ok(stats::stats(state, call)),
         Query::Days => Ok(stats::days(state, call)),
         Query::WorkLeft => {
-            call.reply(Reply::WorkLeft(Box::new(workers::work_left(state, call.client.daemon()))));
+            call.reply(Reply::WorkLeft(Box::new(workers::work_left(
+                state,
+                call.client.daemon(),
+            ))));
             Ok(())
         }
     }

@@ -65,7 +65,12 @@ fn do_due(state: &mut State, context: &mut Context) {
     if state.began.is_none() {
         begin(state, context);
     }
-    let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));
+    let came = |id: ClientId, turn: u64| {
+        !state
+            .clients
+            .get(id)
+            .is_some_and(|client| client.is_awake(turn))
+    };
     state.timers.drop_wakes(came);
     while let (at, Some(due)) = next_due(state)
         && at <= state.now
@@ -103,12 +108,19 @@ fn do_due(state: &mut State, context: &mut Context) {
 #[cold]
 fn begin(state: &mut State, context: &mut Context) {
     state.began = Some((state.now, state.wall()));
-    std::mem::take(&mut state.rejoined).into_iter().for_each(|slot| remember_put(state, slot, context));
-    std::mem::take(&mut state.left_alone).into_iter().for_each(|slot| await_quiet(state, slot, context));
+    std::mem::take(&mut state.rejoined)
+        .into_iter()
+        .for_each(|slot| remember_put(state, slot, context));
+    std::mem::take(&mut state.left_alone)
+        .into_iter()
+        .for_each(|slot| await_quiet(state, slot, context));
     await_workers(state);
     await_return(state, context);
     if state.was_killed && state.limits.return_ms > 0 {
-        state.queues.doubt_keys(state.now.after_ms(state.limits.return_ms), &mut state.timers);
+        state.queues.doubt_keys(
+            state.now.after_ms(state.limits.return_ms),
+            &mut state.timers,
+        );
     }
 }
 
@@ -116,7 +128,9 @@ fn begin(state: &mut State, context: &mut Context) {
 #[inline]
 pub(super) fn remember_queues(state: &mut State, context: &mut Context) {
     if state.queues.has_unsaved() {
-        state.queues.save_buckets(false, state.now, &mut state.timers, &mut context.changes);
+        state
+            .queues
+            .save_buckets(false, state.now, &mut state.timers, &mut context.changes);
     }
     if state.queues.has_dropped() {
         state.queues.remember_dropped(&mut context.changes);
@@ -128,10 +142,17 @@ pub(super) fn remember_queues(state: &mut State, context: &mut Context) {
 fn reach(state: &mut State, context: &mut Context) {
     state.now = state.now.max(context.now);
     state.skew_ms = context.clock.skew_ms;
-    if state.meta.set_clock(context.clock, state.now, &mut context.changes) {
+    if state
+        .meta
+        .set_clock(context.clock, state.now, &mut context.changes)
+    {
         state.schedules.rewind(state.wall(), &mut context.changes);
     }
-    state.days.reach(state.wall(), &state.meta.kept().totals, &mut context.changes);
+    state.days.reach(
+        state.wall(),
+        &state.meta.kept().totals,
+        &mut context.changes,
+    );
 }
 
 /// Does the remaining work at the end of a visit. Nearly always there is none.
@@ -178,7 +199,11 @@ pub(super) fn has_waited(state: &State) -> bool {
 
 /// When something that waits goes on.
 fn waited_at(state: &State) -> Timestamp {
-    let held_until = if waits(state) { state.deferred.held_until() } else { Timestamp::NEVER };
+    let held_until = if waits(state) {
+        state.deferred.held_until()
+    } else {
+        Timestamp::NEVER
+    };
     match state.starved.again_at() {
         Some(again_at) if held_until <= state.now => again_at,
         again_at => held_until.min(again_at.unwrap_or(Timestamp::NEVER)),
@@ -186,7 +211,11 @@ fn waited_at(state: &State) -> Timestamp {
 }
 
 fn waits(state: &State) -> bool {
-    state.deferred.has_any() || state.succession.as_ref().is_some_and(Succession::expects_any)
+    state.deferred.has_any()
+        || state
+            .succession
+            .as_ref()
+            .is_some_and(Succession::expects_any)
 }
 
 /// What is due next, if anything, and when. Of things due at the same time, the first here comes first.
@@ -208,11 +237,19 @@ fn next_due(state: &State) -> (Timestamp, Option<Due>) {
 /// The time of a job in a timed state has come.
 #[cold]
 fn job_due(state: &mut State, context: &mut Context) {
-    let Some(slot) = state.jobs.next_timed(state.skew_ms) else { return };
+    let Some(slot) = state.jobs.next_timed(state.skew_ms) else {
+        return;
+    };
     match state.jobs.at(slot).map(|job| &job.state) {
         Some(before @ (JobState::Scheduled(_) | JobState::Retrying(_))) => {
             let first = matches!(before, JobState::Scheduled(_));
-            count(state, slot, |totals| *(if first { &mut totals.released } else { &mut totals.retried }) += 1);
+            count(state, slot, |totals| {
+                *(if first {
+                    &mut totals.released
+                } else {
+                    &mut totals.retried
+                }) += 1
+            });
             let rank = state.meta.rank(false);
             make_ready(state, slot, Some(rank), context);
         }
@@ -237,7 +274,9 @@ fn wake_due(state: &mut State, context: &mut Context) {
 
 #[cold]
 fn fire(state: &mut State, context: &mut Context) {
-    let Some((at, timer)) = state.timers.pop(state.skew_ms) else { return };
+    let Some((at, timer)) = state.timers.pop(state.skew_ms) else {
+        return;
+    };
     if !is_live(state, at, timer) {
         return;
     }
@@ -264,15 +303,21 @@ fn fire(state: &mut State, context: &mut Context) {
             }
         }
         Timer::Beat(worker) => miss_beat(state, worker, at, context),
-        Timer::Slots(queue) => state.queues.slots_due(queue, at, &state.jobs, &mut state.timers),
-        Timer::Gate(queue) => state.queues.gate_due(queue, at, state.now, &mut state.timers),
+        Timer::Slots(queue) => state
+            .queues
+            .slots_due(queue, at, &state.jobs, &mut state.timers),
+        Timer::Gate(queue) => state
+            .queues
+            .gate_due(queue, at, state.now, &mut state.timers),
     }
 }
 
 /// Whether a timer set for this time is still live.
 pub(super) fn is_live(state: &State, at: Timestamp, timer: Timer) -> bool {
     match timer {
-        Timer::Lease(_) | Timer::Expiry(_) | Timer::Age(_) | Timer::Key(_) => state.jobs.has_timer(at, timer),
+        Timer::Lease(_) | Timer::Expiry(_) | Timer::Age(_) | Timer::Key(_) => {
+            state.jobs.has_timer(at, timer)
+        }
         Timer::Wait(client) => state.clients.has_wait_timer(at, client),
         Timer::Beat(worker) => state.workers.has_timer(at, worker),
         Timer::Slots(_) | Timer::Gate(_) => state.queues.has_timer(at, timer),

@@ -21,12 +21,19 @@ use crate::refusal::Outcome;
 use crate::request::{JobRef, Note};
 
 #[inline(never)]
-pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut Call<'_>) -> Outcome {
+pub(super) fn replace(
+    state: &mut State,
+    job: &JobRef,
+    body: &Bytes,
+    call: &mut Call<'_>,
+) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     if let Some(job) = state.jobs.at(slot) {
         check_body(state, job.queue, body)?;
     }
-    state.jobs.update(slot, |job| job.payload = Payload::copy(job.key(), job.name(), body));
+    state.jobs.update(slot, |job| {
+        job.payload = Payload::copy(job.key(), job.name(), body)
+    });
     remember_put(state, slot, call.context);
     suits_anew(state, slot, call.context);
     read_key(state, slot, None);
@@ -43,18 +50,28 @@ pub(super) fn cancel(state: &mut State, job: &JobRef, call: &mut Call<'_>) -> Ou
 pub(super) fn look(state: &State, job: &JobRef, call: &mut Call<'_>) {
     let scope = Scope::of(state, call);
     let schedule = match job {
-        JobRef::Id(id) => state.schedules.at(*id).filter(|schedule| scope.has_schedule(state, schedule)),
+        JobRef::Id(id) => state
+            .schedules
+            .at(*id)
+            .filter(|schedule| scope.has_schedule(state, schedule)),
         JobRef::Name(_) | JobRef::Key(_) | JobRef::KeyAnywhere { .. } => None,
     };
     let schedule = schedule.map(|schedule| Box::new(schedules::view(state, schedule)));
-    let job = find(state, job, scope).ok().and_then(|slot| view(state, state.jobs.at(slot)?)).map(Box::new);
+    let job = find(state, job, scope)
+        .ok()
+        .and_then(|slot| view(state, state.jobs.at(slot)?))
+        .map(Box::new);
     call.reply(Reply::Looked { job, schedule });
 }
 
 pub(super) fn view(state: &State, job: &Job) -> Option<JobView> {
     let queue = state.queues.at(job.queue)?;
     let codec = queue.rules().map(|rules| rules.codec).unwrap_or_default();
-    Some(JobView { job: job.clone(), queue: queue.image().name.clone(), codec })
+    Some(JobView {
+        job: job.clone(),
+        queue: queue.image().name.clone(),
+        codec,
+    })
 }
 
 #[inline(never)]
@@ -95,7 +112,24 @@ fn set_progress(
         }
         progress.clone()
     });
-    let Some(Progress { numerator, denominator, text }) = progress else { return };
-    let Some(job) = state.jobs.at(slot).filter(|job| job.lease().is_some()) else { return };
-    notify_progress(job, &Note::Progress { numerator, denominator, raw: text }, context);
+    let Some(Progress {
+        numerator,
+        denominator,
+        text,
+    }) = progress
+    else {
+        return;
+    };
+    let Some(job) = state.jobs.at(slot).filter(|job| job.lease().is_some()) else {
+        return;
+    };
+    notify_progress(
+        job,
+        &Note::Progress {
+            numerator,
+            denominator,
+            raw: text,
+        },
+        context,
+    );
 }

@@ -8,7 +8,12 @@ use crate::outcome::End;
 pub(super) fn end_of(job: &Job) -> End {
     let extra = job.extra.as_deref();
     if let Some(result) = extra.and_then(|extra| extra.result.clone()) {
-        return End::Succeeded { result, by: extra.and_then(|extra| extra.result_by).or(Some(job.protocol)) };
+        return End::Succeeded {
+            result,
+            by: extra
+                .and_then(|extra| extra.result_by)
+                .or(Some(job.protocol)),
+        };
     }
     match extra.and_then(|extra| extra.failure.as_ref()) {
         Some(failure) if failure.kind == EXPIRED_KIND => End::TimedOut,

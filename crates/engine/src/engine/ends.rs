@@ -3,7 +3,9 @@
 use bytes::Bytes;
 
 use super::joined::joined;
-use super::place::{count, count_run, end_job, note_run_end, remember_move, remember_put, remove_job};
+use super::place::{
+    count, count_run, end_job, note_run_end, remember_move, remember_put, remove_job,
+};
 use super::state::{State, own};
 use super::warnings::{name_of, warn_end, warn_job};
 use crate::context::Context;
@@ -24,7 +26,9 @@ const KEPT_SHARE: u64 = 8;
 /// Gives up a job: to the dead-letter queue if its policy keeps it, otherwise it is removed.
 pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Context) -> Fate {
     notify_end(state, slot, end, context);
-    let Some(job) = state.jobs.at(slot) else { return Fate::Discarded };
+    let Some(job) = state.jobs.at(slot) else {
+        return Fate::Discarded;
+    };
     let kept = job.retry.failures_max != 0 && job.durable;
     warn_end(state, slot, end, kept, context);
     if !kept {
@@ -35,13 +39,31 @@ pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Co
 }
 
 /// Removes a job that succeeded, or keeps it with this result of a worker of this protocol.
-pub(super) fn end_well(state: &mut State, slot: Slot, (result, by): (&Bytes, Option<Protocol>), context: &mut Context) {
+pub(super) fn end_well(
+    state: &mut State,
+    slot: Slot,
+    (result, by): (&Bytes, Option<Protocol>),
+    context: &mut Context,
+) {
     // A job that is not durable keeps no result.
-    let extra = state.jobs.at(slot).filter(|job| job.durable).and_then(|job| job.extra.as_deref());
-    let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms.max(uncollected_keep_ms(extra)));
-    let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
+    let extra = state
+        .jobs
+        .at(slot)
+        .filter(|job| job.durable)
+        .and_then(|job| job.extra.as_deref());
+    let result_keep_ms = extra.map_or(0, |extra| {
+        extra.result_keep_ms.max(uncollected_keep_ms(extra))
+    });
+    let keep_ms = extra
+        .and_then(|extra| extra.track)
+        .map_or(0, |track| track.keep_ms)
+        .max(result_keep_ms);
     if keep_ms > 0 {
-        let kept = if result_keep_ms > 0 { (Some(own(result)), by) } else { (Some(Bytes::new()), None) };
+        let kept = if result_keep_ms > 0 {
+            (Some(own(result)), by)
+        } else {
+            (Some(Bytes::new()), None)
+        };
         keep_done(state, slot, keep_ms, kept, context);
     } else {
         remove_job(state, slot, context);
@@ -51,8 +73,17 @@ pub(super) fn end_well(state: &mut State, slot: Slot, (result, by): (&Bytes, Opt
 /// Removes a job that did not succeed. If it is tracked, or its client is away, its end stays known for a while.
 pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
     note_run_end(state, slot, RunEnd::Failed, context);
-    let extra = state.jobs.at(slot).filter(|job| job.durable).and_then(|job| job.extra.as_deref());
-    let keep_ms = extra.map_or(0, |extra| extra.track.map_or(0, |track| track.keep_ms).max(uncollected_keep_ms(extra)));
+    let extra = state
+        .jobs
+        .at(slot)
+        .filter(|job| job.durable)
+        .and_then(|job| job.extra.as_deref());
+    let keep_ms = extra.map_or(0, |extra| {
+        extra
+            .track
+            .map_or(0, |track| track.keep_ms)
+            .max(uncollected_keep_ms(extra))
+    });
     if keep_ms == 0 {
         return remove_job(state, slot, context);
     }
@@ -74,7 +105,12 @@ pub(super) fn keep_done(
         let extra = job.extra_mut();
         (extra.result, extra.result_by) = (result, by.filter(|by| *by != own));
     });
-    end_job(state, slot, JobState::Done(state.now.after_ms(keep_ms)), context);
+    end_job(
+        state,
+        slot,
+        JobState::Done(state.now.after_ms(keep_ms)),
+        context,
+    );
     remember_put(state, slot, context);
 }
 
@@ -95,13 +131,17 @@ fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
 /// How long a dead job of a queue is kept.
 pub(super) fn dead_ms(state: &State, queue: QueueId) -> u64 {
     let rules = state.queues.at(queue).and_then(Queue::rules);
-    rules.and_then(|rules| rules.dead_ms).unwrap_or(state.limits.dead_ms)
+    rules
+        .and_then(|rules| rules.dead_ms)
+        .unwrap_or(state.limits.dead_ms)
 }
 
 /// Moves a job to the dead-letter queue.
 pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
     let queue = state.jobs.at(slot).map(|job| job.queue);
-    let until = state.now.after_ms(queue.map_or(0, |queue| dead_ms(state, queue)));
+    let until = state
+        .now
+        .after_ms(queue.map_or(0, |queue| dead_ms(state, queue)));
     count(state, slot, |totals| totals.buried += 1);
     note_run_end(state, slot, RunEnd::Dead, context);
     count_run(state, slot, context);
@@ -129,7 +169,9 @@ pub(super) fn discard(state: &mut State, slot: Slot, context: &mut Context) {
 /// A job's time to expire has come: the job is removed unless it is leased, dead, done or parked.
 pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
     // The timer has fired.
-    state.jobs.set_expiry(slot, Expiry::Never, &mut state.timers);
+    state
+        .jobs
+        .set_expiry(slot, Expiry::Never, &mut state.timers);
     let waits = |job: &Job| match job.state {
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) => true,
         JobState::Parked => job.behind().is_some(),
@@ -150,12 +192,20 @@ pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
 
 /// For how long an ended job is kept for its client.
 pub(super) fn uncollected_keep_ms(extra: &Extra) -> u64 {
-    if extra.collector.is_empty() { 0 } else { KEEP_MS }
+    if extra.collector.is_empty() {
+        0
+    } else {
+        KEEP_MS
+    }
 }
 
 /// A job's end is not kept for its client any more.
 pub(super) fn collect_no_more(state: &mut State, slot: Slot, context: &mut Context) {
-    if state.jobs.at(slot).is_some_and(|job| !job.collector().is_empty()) {
+    if state
+        .jobs
+        .at(slot)
+        .is_some_and(|job| !job.collector().is_empty())
+    {
         state.jobs.set_collector(slot, Bytes::new());
         remember_put(state, slot, context);
     }
@@ -192,7 +242,14 @@ fn end_joined(state: &mut State, id: JobId, end: &End, context: &mut Context) {
 /// is none, the job keeps the name under which its end is collected, unless too much is kept already.
 pub(super) fn notify_listeners(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
     // Without extra fields it has no listeners and no collector.
-    let Some(job) = state.jobs.at(slot).filter(|job| job.extra.is_some()).map(|job| job.id) else { return };
+    let Some(job) = state
+        .jobs
+        .at(slot)
+        .filter(|job| job.extra.is_some())
+        .map(|job| job.id)
+    else {
+        return;
+    };
     let listeners = state.jobs.take_listeners(slot);
     let room = (state.limits.jobs_bytes_max.min(state.limits.memory_max) / KEPT_SHARE)
         .saturating_sub(state.jobs.kept().uncollected);
@@ -200,6 +257,12 @@ pub(super) fn notify_listeners(state: &mut State, slot: Slot, end: &End, context
         collect_no_more(state, slot, context);
     }
     for listener in listeners.into_iter().rev() {
-        context.notify(listener, Notice::Ended { job, end: end.clone() });
+        context.notify(
+            listener,
+            Notice::Ended {
+                job,
+                end: end.clone(),
+            },
+        );
     }
 }

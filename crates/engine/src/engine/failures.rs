@@ -50,7 +50,9 @@ pub(super) fn fail_job(
         *last = Some(failure);
     });
     count_run(state, slot, context);
-    let Some(job) = state.jobs.at(slot) else { return Fate::Discarded };
+    let Some(job) = state.jobs.at(slot) else {
+        return Fate::Discarded;
+    };
     let (retry, failures) = (job.retry, job.failures);
     if i64::from(failures) > i64::from(retry.failures_max) || job.is_abandoned() {
         return give_up(state, slot, end, context);
@@ -74,7 +76,9 @@ pub(super) fn fail_job(
 /// A worker was lost during a delivery. The job returns to its own position: at once the first time, later after a
 /// pause, and never if it happened too often.
 pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
-    let Some(slot) = state.jobs.slot(id) else { return };
+    let Some(slot) = state.jobs.slot(id) else {
+        return;
+    };
     void_token(state, slot, context);
     count(state, slot, |totals| totals.lost += 1);
     state.jobs.update(slot, |job| {
@@ -82,7 +86,9 @@ pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
         extra.progress = None;
         extra.losses = extra.losses.saturating_add(1);
     });
-    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     let (own, all) = (job.retry.losses_max, state.limits.losses_max);
     let losses = job.extra.as_deref().map_or(0, |extra| extra.losses);
     if own > 0 && losses >= own {
@@ -98,9 +104,23 @@ pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
 
 /// This job takes its workers down. It is kept for an operator, even if its policy would discard it on failure.
 fn bury_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) {
-    fail_for_good(state, slot, LOSSES, format!("{losses} workers were lost with it").into());
+    fail_for_good(
+        state,
+        slot,
+        LOSSES,
+        format!("{losses} workers were lost with it").into(),
+    );
     let kept = state.jobs.at(slot).is_some_and(|job| job.durable);
-    warn_job(state, if kept { WarningKind::Buried } else { WarningKind::LostForGood }, slot, context);
+    warn_job(
+        state,
+        if kept {
+            WarningKind::Buried
+        } else {
+            WarningKind::LostForGood
+        },
+        slot,
+        context,
+    );
     notify_end(state, slot, &End::Lost, context);
     bury_if_durable(state, slot, context);
 }
@@ -110,7 +130,11 @@ fn bury_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) 
 fn pause_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) {
     let pause_ms = match losses.checked_sub(2) {
         None => 0,
-        Some(n) => state.limits.loss_pause_ms.saturating_mul(1 << n.min(32)).min(HOUR_MS),
+        Some(n) => state
+            .limits
+            .loss_pause_ms
+            .saturating_mul(1 << n.min(32))
+            .min(HOUR_MS),
     };
     if pause_ms == 0 {
         return make_ready(state, slot, None, context);
@@ -121,8 +145,13 @@ fn pause_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context)
 
 /// A lease has run out.
 pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot) else { return };
-    if job.lease().is_some_and(|lease| matches!(lease.holder, Holder::Away(_))) {
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
+    if job
+        .lease()
+        .is_some_and(|lease| matches!(lease.holder, Holder::Away(_)))
+    {
         end_attempt(state, slot, AttemptEnd::Lost);
         return not_back(state, slot, context);
     }
@@ -130,13 +159,17 @@ pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context)
     let is_held = job.lease().is_some_and(Lease::connection_bound);
     let has_limit = job.retry.losses_max > 0 || state.limits.losses_max > 0;
     end_attempt(state, slot, AttemptEnd::TimedOut);
-    count(state, slot, |totals| totals.timed_out += u64::from(on_expiry.is_some()));
+    count(state, slot, |totals| {
+        totals.timed_out += u64::from(on_expiry.is_some())
+    });
     match on_expiry {
         None => {}
         // The worker is late and not lost: only a limit makes that count.
         Some(OnExpiry::Requeue) if is_held && !has_limit => {
             void_token(state, slot, context);
-            state.jobs.update(slot, |job| job.extra.iter_mut().for_each(|extra| extra.progress = None));
+            state.jobs.update(slot, |job| {
+                job.extra.iter_mut().for_each(|extra| extra.progress = None)
+            });
             make_ready(state, slot, None, context);
         }
         Some(OnExpiry::Requeue) => lose_job(state, id, context),
@@ -153,9 +186,19 @@ pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context)
 }
 
 /// No protocol is left that can express the job. An operator must see the reason.
-pub(super) fn bury_unconvertible(state: &mut State, slot: Slot, why: &Bytes, context: &mut Context) {
+pub(super) fn bury_unconvertible(
+    state: &mut State,
+    slot: Slot,
+    why: &Bytes,
+    context: &mut Context,
+) {
     let failure = fail_for_good(state, slot, MISFIT, own(why));
-    notify_end(state, slot, &End::Failed(failure.unwrap_or_default()), context);
+    notify_end(
+        state,
+        slot,
+        &End::Failed(failure.unwrap_or_default()),
+        context,
+    );
     bury_if_durable(state, slot, context);
 }
 
@@ -163,19 +206,44 @@ pub(super) fn bury_unconvertible(state: &mut State, slot: Slot, why: &Bytes, con
 /// place may have the body.
 pub(super) fn bury_unreadable(state: &mut State, slot: Slot, context: &mut Context) {
     void_token(state, slot, context);
-    let failure = fail_for_good(state, slot, UNREADABLE, Bytes::from_static(b"its body cannot be read"));
+    let failure = fail_for_good(
+        state,
+        slot,
+        UNREADABLE,
+        Bytes::from_static(b"its body cannot be read"),
+    );
     warn_job(state, WarningKind::Buried, slot, context);
-    notify_end(state, slot, &End::Failed(failure.unwrap_or_default()), context);
+    notify_end(
+        state,
+        slot,
+        &End::Failed(failure.unwrap_or_default()),
+        context,
+    );
     bury_if_durable(state, slot, context);
 }
 
 /// Notes why a job comes to an end that is no failed attempt.
-fn fail_for_good(state: &mut State, slot: Slot, kind: &'static [u8], message: Bytes) -> Option<Box<Failure>> {
+fn fail_for_good(
+    state: &mut State,
+    slot: Slot,
+    kind: &'static [u8],
+    message: Bytes,
+) -> Option<Box<Failure>> {
     let (at, kind) = (state.wall(), Bytes::from_static(kind));
     state.jobs.update(slot, |job| {
         let last = &mut job.extra_mut().failure;
-        let (first_at, next_at) = last.as_ref().map_or((at, None), |last| (last.first_at, last.next_at));
-        last.insert(Box::new(Failure { at, first_at, next_at, kind, message, backtrace: Vec::new() })).clone()
+        let (first_at, next_at) = last
+            .as_ref()
+            .map_or((at, None), |last| (last.first_at, last.next_at));
+        last.insert(Box::new(Failure {
+            at,
+            first_at,
+            next_at,
+            kind,
+            message,
+            backtrace: Vec::new(),
+        }))
+        .clone()
     })
 }
 
@@ -187,7 +255,10 @@ fn backoff_ms(backoff: Backoff, n: u32, context: &mut Context) -> u64 {
         Backoff::Doubling(ms) => u64::from(ms).saturating_mul(1 << n.min(32)).min(HOUR_MS),
         Backoff::Faktory => {
             let n = u64::from(n);
-            let seconds = n.saturating_pow(4).saturating_add(15).saturating_add(context.roll(30).saturating_mul(n + 1));
+            let seconds = n
+                .saturating_pow(4)
+                .saturating_add(15)
+                .saturating_add(context.roll(30).saturating_mul(n + 1));
             seconds.saturating_mul(1_000)
         }
     }

@@ -45,7 +45,9 @@ pub(super) fn flush(
         None => None,
     };
     if next.is_none() {
-        state.meta.forget_protocol(protocol, &mut call.context.changes);
+        state
+            .meta
+            .forget_protocol(protocol, &mut call.context.changes);
     }
     call.reply(Reply::Mutated { changed, next });
     Ok(())
@@ -57,31 +59,70 @@ fn flush_batches(
     (first, limit): (u64, usize),
     context: &mut Context,
 ) -> Removed {
-    let (page, next) = cut(state.batches.from(JobId(first)).map(|batch| (batch.id, batch.protocol)), limit);
+    let (page, next) = cut(
+        state
+            .batches
+            .from(JobId(first))
+            .map(|batch| (batch.id, batch.protocol)),
+        limit,
+    );
     state.work.spend(CHANGE * page.len() as u64);
     let doomed = page.into_iter().filter(|(_, other)| *other == protocol);
-    let changed = doomed.map(|(id, _)| state.batches.forget(id, false, &mut context.changes)).count_u32();
+    let changed = doomed
+        .map(|(id, _)| state.batches.forget(id, false, &mut context.changes))
+        .count_u32();
     (changed, next.map(|(id, _)| id.0))
 }
 
 /// Removes jobs in any state, leased ones included.
-fn flush_jobs(state: &mut State, protocol: Protocol, (first, limit): (u64, usize), context: &mut Context) -> Removed {
-    let filter = Filter { protocol: Some(protocol), ..Filter::default() };
-    let Page { slots, next, .. } = matching(state, (&filter, None), Scope::ALL, (Cursor(first, 0), limit));
+fn flush_jobs(
+    state: &mut State,
+    protocol: Protocol,
+    (first, limit): (u64, usize),
+    context: &mut Context,
+) -> Removed {
+    let filter = Filter {
+        protocol: Some(protocol),
+        ..Filter::default()
+    };
+    let Page { slots, next, .. } = matching(
+        state,
+        (&filter, None),
+        Scope::ALL,
+        (Cursor(first, 0), limit),
+    );
     state.work.spend(CHANGE * slots.len() as u64);
-    (slots.into_iter().map(|slot| discard(state, slot, context)).count_u32(), next.map(|next| next.0))
+    (
+        slots
+            .into_iter()
+            .map(|slot| discard(state, slot, context))
+            .count_u32(),
+        next.map(|next| next.0),
+    )
 }
 
 /// Removes queues in which this protocol has no jobs, no workers and no limits. They do not count in the result.
-fn flush_queues(state: &mut State, protocol: Protocol, (first, limit): (u64, usize), context: &mut Context) -> Removed {
+fn flush_queues(
+    state: &mut State,
+    protocol: Protocol,
+    (first, limit): (u64, usize),
+    context: &mut Context,
+) -> Removed {
     // Each existing queue counts as a row, removed or not.
     let looked = |id| {
-        state.queues.at(id).map(|queue| (id, is_unused(queue, protocol).then(|| queue.removed_with(Some(protocol)))))
+        state.queues.at(id).map(|queue| {
+            (
+                id,
+                is_unused(queue, protocol).then(|| queue.removed_with(Some(protocol))),
+            )
+        })
     };
     let (page, next) = page_of_queues(state, first, limit, looked);
     for (id, gone) in page.into_iter().filter_map(|(id, gone)| Some((id, gone?))) {
         state.work.spend(CHANGE);
-        state.queues.set(id, |image| image.forget(gone), &mut context.changes);
+        state
+            .queues
+            .set(id, |image| image.forget(gone), &mut context.changes);
         state.queues.drop_if_unknown(id);
     }
     (0, next)
@@ -105,17 +146,35 @@ pub(super) fn discard_waiting(
     context: &mut Context,
 ) -> Result<(), u32> {
     let limit = state.page(u32::MAX);
-    let Some(queue) = state.queues.at(id) else { return Ok(()) };
-    let waits =
-        |job: &Job| job.queue == id && job.state == JobState::Parked && scope.is_none_or(|scope| scope == job.protocol);
-    let followers = if queue.jobs(JobStateKind::Parked) > 0 { Some(&state.followers) } else { None };
-    let followers = followers.into_iter().flatten().filter_map(|(_, id)| state.jobs.slot(*id));
+    let Some(queue) = state.queues.at(id) else {
+        return Ok(());
+    };
+    let waits = |job: &Job| {
+        job.queue == id
+            && job.state == JobState::Parked
+            && scope.is_none_or(|scope| scope == job.protocol)
+    };
+    let followers = if queue.jobs(JobStateKind::Parked) > 0 {
+        Some(&state.followers)
+    } else {
+        None
+    };
+    let followers = followers
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, id)| state.jobs.slot(*id));
     let followers = followers.filter(|slot| state.jobs.at(*slot).is_some_and(waits));
-    let mut slots: Vec<_> = followers.chain(queue.ready().slots_of(queue.ready_in(scope))).take(limit + 1).collect();
+    let mut slots: Vec<_> = followers
+        .chain(queue.ready().slots_of(queue.ready_in(scope)))
+        .take(limit + 1)
+        .collect();
     let more = slots.len() > limit;
     slots.truncate(limit);
     state.work.spend(CHANGE * slots.len() as u64);
-    let changed = slots.into_iter().map(|slot| discard(state, slot, context)).count_u32();
+    let changed = slots
+        .into_iter()
+        .map(|slot| discard(state, slot, context))
+        .count_u32();
     if more { Err(changed) } else { Ok(()) }
 }
 

@@ -28,13 +28,25 @@ pub(super) fn pause(state: &mut State, slot: Slot, until: Timestamp, context: &m
 /// A job waits again, until the end of a `pause` if there is one. Returns whether it has its place by that, because a job
 /// followed it.
 #[inline]
-pub(super) fn give_way(state: &mut State, slot: Slot, pause: Option<Timestamp>, context: &mut Context) -> bool {
+pub(super) fn give_way(
+    state: &mut State,
+    slot: Slot,
+    pause: Option<Timestamp>,
+    context: &mut Context,
+) -> bool {
     !state.followers.is_empty() && give_way_to_follower(state, slot, pause, context)
 }
 
 #[inline(never)]
-fn give_way_to_follower(state: &mut State, slot: Slot, pause: Option<Timestamp>, context: &mut Context) -> bool {
-    let Some((follower, rule)) = follower_of(state, slot) else { return false };
+fn give_way_to_follower(
+    state: &mut State,
+    slot: Slot,
+    pause: Option<Timestamp>,
+    context: &mut Context,
+) -> bool {
+    let Some((follower, rule)) = follower_of(state, slot) else {
+        return false;
+    };
     let wall = state.wall();
     let due = match state.jobs.at(follower).map(|job| &job.state) {
         Some(JobState::Scheduled(at)) => *at,
@@ -51,8 +63,16 @@ fn give_way_to_follower(state: &mut State, slot: Slot, pause: Option<Timestamp>,
         settle(state, slot, follower, context);
         return true;
     }
-    let coalesced = state.jobs.at(follower).and_then(|job| job.extra.as_deref()?.coalesced.as_deref().copied());
-    add_submits(state, slot, coalesced.map_or(1, |it| it.submits), coalesced.map_or(wall, |it| it.since));
+    let coalesced = state
+        .jobs
+        .at(follower)
+        .and_then(|job| job.extra.as_deref()?.coalesced.as_deref().copied());
+    add_submits(
+        state,
+        slot,
+        coalesced.map_or(1, |it| it.submits),
+        coalesced.map_or(wall, |it| it.since),
+    );
     join(state, follower, slot);
     let is_placed = !matches!(start, Start::Now);
     if is_placed {
@@ -75,16 +95,30 @@ enum Start {
 /// The job that waits for the end of this one to start itself, and the rule of their queue.
 fn follower_of(state: &State, slot: Slot) -> Option<(Slot, Coalesce)> {
     let job = state.jobs.at(slot)?;
-    let rule = state.queues.at(job.queue).and_then(Queue::rules)?.coalesce?;
-    let waits = |job: &Job| matches!(job.state, JobState::Parked | JobState::Scheduled(_)) && !job.is_joined();
-    let follower = behind(state, job.id).into_iter().rev().find(|slot| state.jobs.at(*slot).is_some_and(waits))?;
+    let rule = state
+        .queues
+        .at(job.queue)
+        .and_then(Queue::rules)?
+        .coalesce?;
+    let waits = |job: &Job| {
+        matches!(job.state, JobState::Parked | JobState::Scheduled(_)) && !job.is_joined()
+    };
+    let follower = behind(state, job.id)
+        .into_iter()
+        .rev()
+        .find(|slot| state.jobs.at(*slot).is_some_and(waits))?;
     Some((follower, rule))
 }
 
 /// A leading job comes to its place.
 fn place(state: &mut State, slot: Slot, start: Start, context: &mut Context) {
     match start {
-        Start::Now if state.jobs.at(slot).is_some_and(|job| job.state == JobState::Parked) => {
+        Start::Now
+            if state
+                .jobs
+                .at(slot)
+                .is_some_and(|job| job.state == JobState::Parked) =>
+        {
             make_ready(state, slot, None, context);
         }
         Start::Now => {}
@@ -107,6 +141,9 @@ fn settle(state: &mut State, part: Slot, lead: Slot, context: &mut Context) {
 
 /// Whether a client can ask how the job ended.
 fn is_awaited(job: &Job) -> bool {
-    let asks = job.extra.as_deref().is_some_and(|extra| extra.track.is_some() || extra.result_keep_ms > 0);
+    let asks = job
+        .extra
+        .as_deref()
+        .is_some_and(|extra| extra.track.is_some() || extra.result_keep_ms > 0);
     asks || !job.listeners().is_empty() || !job.collector().is_empty()
 }

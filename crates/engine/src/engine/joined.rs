@@ -9,7 +9,10 @@ use crate::queues::{Coalesce, Queue};
 
 /// A job goes on as a part of another one.
 pub(super) fn join(state: &mut State, part: Slot, lead: Slot) {
-    let (Some(part_id), Some(job)) = (state.jobs.at(part).map(|job| job.id), state.jobs.at(lead)) else { return };
+    let (Some(part_id), Some(job)) = (state.jobs.at(part).map(|job| job.id), state.jobs.at(lead))
+    else {
+        return;
+    };
     let lead_id = job.id;
     if job.behind() == Some(part_id) {
         set_behind(state, lead, None, false);
@@ -21,12 +24,17 @@ pub(super) fn join(state: &mut State, part: Slot, lead: Slot) {
 }
 
 fn set_behind(state: &mut State, slot: Slot, behind: Option<JobId>, joined: bool) {
-    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     let (id, before, first) = (job.id, job.behind(), Coalesced::first(state.wall()));
     before.map(|ahead| state.followers.remove(&(ahead, id)));
     state.followers.extend(behind.map(|ahead| (ahead, id)));
     state.jobs.update(slot, |job| {
-        let coalesced = job.extra_mut().coalesced.get_or_insert_with(|| Box::new(first));
+        let coalesced = job
+            .extra_mut()
+            .coalesced
+            .get_or_insert_with(|| Box::new(first));
         (coalesced.behind, coalesced.joined) = (behind, joined);
     });
 }
@@ -37,7 +45,11 @@ fn set_behind(state: &mut State, slot: Slot, behind: Option<JobId>, joined: bool
 pub(super) fn set_free(state: &mut State, slot: Slot, at: Timestamp) -> Option<Slot> {
     let was_part = state.jobs.at(slot)?.is_joined();
     move_job(state, slot, JobState::Scheduled(at));
-    let lead = if state.jobs.claim_key(slot, &mut state.timers) { None } else { lead_of(state, slot) };
+    let lead = if state.jobs.claim_key(slot, &mut state.timers) {
+        None
+    } else {
+        lead_of(state, slot)
+    };
     match lead {
         Some(lead) => join(state, slot, lead),
         None if was_part => set_behind(state, slot, None, false),
@@ -50,26 +62,51 @@ pub(super) fn set_free(state: &mut State, slot: Slot, at: Timestamp) -> Option<S
 fn lead_of(state: &State, slot: Slot) -> Option<Slot> {
     let job = state.jobs.at(slot)?;
     let lead = state.jobs.keyed(job.queue, job.protocol, job.key()?)?;
-    state.jobs.at(lead).filter(|lead| !lead.is_over() && lead.behind() != Some(job.id)).map(|_| lead)
+    state
+        .jobs
+        .at(lead)
+        .filter(|lead| !lead.is_over() && lead.behind() != Some(job.id))
+        .map(|_| lead)
 }
 
 /// The quiet time after a submit may not be over when its job becomes a part of another one. Nothing remembers when it is, so
 /// for a part that is left alone it begins anew.
 pub(super) fn quiet_until(state: &State, job: &Job) -> Timestamp {
-    if job.is_joined() { quiet_from_now(state, job) } else { Timestamp(0) }
+    if job.is_joined() {
+        quiet_from_now(state, job)
+    } else {
+        Timestamp(0)
+    }
 }
 
 fn quiet_from_now(state: &State, job: &Job) -> Timestamp {
-    let coalesced = job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref());
-    let rule = state.queues.at(job.queue).and_then(Queue::rules).and_then(|rules| rules.coalesce);
-    coalesced.zip(rule).map_or(Timestamp(0), |(coalesced, rule)| due_at(state, coalesced.since, rule))
+    let coalesced = job
+        .extra
+        .as_deref()
+        .and_then(|extra| extra.coalesced.as_deref());
+    let rule = state
+        .queues
+        .at(job.queue)
+        .and_then(Queue::rules)
+        .and_then(|rules| rules.coalesce);
+    coalesced
+        .zip(rule)
+        .map_or(Timestamp(0), |(coalesced, rule)| {
+            due_at(state, coalesced.since, rule)
+        })
 }
 
 /// The daemon begins, and the job of which this one was a part ended with the daemon before. While jobs are recovered the
 /// time is not known, and so the part was due at once: it would start in the middle of its quiet time. It is journalled,
 /// because the quiet time would begin anew with each restart.
 pub(super) fn await_quiet(state: &mut State, slot: Slot, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot).filter(|job| job.state == JobState::Scheduled(Timestamp(0))) else { return };
+    let Some(job) = state
+        .jobs
+        .at(slot)
+        .filter(|job| job.state == JobState::Scheduled(Timestamp(0)))
+    else {
+        return;
+    };
     let until = quiet_from_now(state, job);
     if until > state.wall() {
         move_job(state, slot, JobState::Scheduled(until));
@@ -93,6 +130,8 @@ pub(super) fn joined(state: &State, id: JobId) -> Vec<Slot> {
 
 /// When a job becomes ready that is submitted now, the first time at `since`. All times are the wall clock's.
 pub(super) fn due_at(state: &State, since: Timestamp, rule: Coalesce) -> Timestamp {
-    let last = rule.at_most_ms.map_or(Timestamp::NEVER, |ms| since.after_ms(ms));
+    let last = rule
+        .at_most_ms
+        .map_or(Timestamp::NEVER, |ms| since.after_ms(ms));
     state.wall().after_ms(rule.quiet_ms).min(last)
 }

@@ -10,7 +10,8 @@ use super::ends::{end_well, notify_end};
 use super::failures::{EXPIRED_KIND, bury_unconvertible, fail_job};
 use super::joined::joined;
 use super::place::{
-    count, count_succeeded, count_success, move_job, observe_run, remember_move, remember_put, remove_job,
+    count, count_succeeded, count_success, move_job, observe_run, remember_move, remember_put,
+    remove_job,
 };
 use super::requeue::{go_round, make_ready, void_token};
 use super::state::State;
@@ -29,29 +30,68 @@ use crate::request::{JobRef, Note, Proof, QueueKind, RepayTo};
 pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         LeaseCommand::Finish { job, proof, result } => finish(state, &job, proof, &result, call),
-        LeaseCommand::Fail { job, proof, failure } => fail(state, &job, proof, failure, call),
-        LeaseCommand::Unconvertible { job, proof, why } => unconvertible(state, &job, proof, &why, call),
+        LeaseCommand::Fail {
+            job,
+            proof,
+            failure,
+        } => fail(state, &job, proof, failure, call),
+        LeaseCommand::Unconvertible { job, proof, why } => {
+            unconvertible(state, &job, proof, &why, call)
+        }
         LeaseCommand::Release { job, proof, front } => release(state, &job, proof, front, call),
-        LeaseCommand::Extend { job, proof, until, only_later } => extend(state, &job, proof, (until, only_later), call),
-        LeaseCommand::Repay { job, proof, body, to } => repay(state, &job, proof, (body, to), call),
+        LeaseCommand::Extend {
+            job,
+            proof,
+            until,
+            only_later,
+        } => extend(state, &job, proof, (until, only_later), call),
+        LeaseCommand::Repay {
+            job,
+            proof,
+            body,
+            to,
+        } => repay(state, &job, proof, (body, to), call),
         LeaseCommand::Progress { job, proof, note } => progress(state, &job, proof, note, call),
     }
 }
 
-fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &mut Call<'_>) -> Outcome {
-    let held_by = if proof == Proof::Late { Proof::Connection } else { proof };
+fn finish(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    result: &Bytes,
+    call: &mut Call<'_>,
+) -> Outcome {
+    let held_by = if proof == Proof::Late {
+        Proof::Connection
+    } else {
+        proof
+    };
     let slot = match leased(state, call.client, job, held_by) {
         Err(Refusal::NotHeld) => left(state, call.client, job, proof)?,
         leased => leased?,
     };
     must_be(state, slot, QueueKind::Work)?;
-    let Some(job) = state.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
+    let Some(job) = state.jobs.at(slot) else {
+        return Err(Refusal::NotFound(Thing::Job));
+    };
     let (id, has_extra) = (job.id, job.extra.is_some());
     count_succeeded(state, slot);
     if has_extra || !state.followers.is_empty() || state.schedules.have_runs() {
         // A client without a protocol is one of HTTP's.
-        let by = state.clients.protocol_of(call.client).or(Some(Protocol::HTTP));
-        notify_end(state, slot, &End::Succeeded { result: result.clone(), by }, call.context);
+        let by = state
+            .clients
+            .protocol_of(call.client)
+            .or(Some(Protocol::HTTP));
+        notify_end(
+            state,
+            slot,
+            &End::Succeeded {
+                result: result.clone(),
+                by,
+            },
+            call.context,
+        );
         count_success(state, slot, call.context);
         end_well(state, slot, (result, by), call.context);
     } else {
@@ -63,7 +103,13 @@ fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &
 }
 
 #[inline(never)]
-fn fail(state: &mut State, job: &JobRef, proof: Proof, failure: Box<Failure>, call: &mut Call<'_>) -> Outcome {
+fn fail(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    failure: Box<Failure>,
+    call: &mut Call<'_>,
+) -> Outcome {
     let slot = match leased(state, call.client, job, proof) {
         Err(Refusal::NotHeld) if proof != Proof::Late => {
             let slot = left(state, call.client, job, proof)?;
@@ -78,7 +124,11 @@ fn fail(state: &mut State, job: &JobRef, proof: Proof, failure: Box<Failure>, ca
         leased => leased?,
     };
     must_be(state, slot, QueueKind::Work)?;
-    let id = state.jobs.at(slot).map(|job| job.id).ok_or(Refusal::NotFound(Thing::Job))?;
+    let id = state
+        .jobs
+        .at(slot)
+        .map(|job| job.id)
+        .ok_or(Refusal::NotFound(Thing::Job))?;
     let end = End::Failed(failure.clone());
     end_attempt(state, slot, AttemptEnd::Failed);
     observe_run(state, slot);
@@ -90,10 +140,26 @@ fn fail(state: &mut State, job: &JobRef, proof: Proof, failure: Box<Failure>, ca
 /// The reservation ran out, which has failed the job: the worker's own words explain the failure better. Nothing else
 /// changes, and the report is refused as any other.
 fn fail_late(state: &mut State, slot: Slot, failure: Failure, context: &mut Context) -> Outcome {
-    let last = state.jobs.at(slot).and_then(|job| job.extra.as_deref()?.failure.as_deref());
-    if let Some(&Failure { at, first_at, next_at, .. }) = last.filter(|last| last.kind == EXPIRED_KIND) {
-        let failure = Box::new(Failure { at, first_at, next_at, ..failure });
-        state.jobs.update(slot, |job| job.extra_mut().failure = Some(failure));
+    let last = state
+        .jobs
+        .at(slot)
+        .and_then(|job| job.extra.as_deref()?.failure.as_deref());
+    if let Some(&Failure {
+        at,
+        first_at,
+        next_at,
+        ..
+    }) = last.filter(|last| last.kind == EXPIRED_KIND)
+    {
+        let failure = Box::new(Failure {
+            at,
+            first_at,
+            next_at,
+            ..failure
+        });
+        state
+            .jobs
+            .update(slot, |job| job.extra_mut().failure = Some(failure));
         remember_put(state, slot, context);
     }
     Err(Refusal::NotHeld)
@@ -102,7 +168,13 @@ fn fail_late(state: &mut State, slot: Slot, failure: Failure, context: &mut Cont
 /// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever
 /// its retry policy is, so that an operator can see the reason.
 #[inline(never)]
-fn unconvertible(state: &mut State, job: &JobRef, proof: Proof, why: &Bytes, call: &mut Call<'_>) -> Outcome {
+fn unconvertible(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    why: &Bytes,
+    call: &mut Call<'_>,
+) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Work)?;
     end_attempt(state, slot, AttemptEnd::Unconvertible);
@@ -119,8 +191,12 @@ fn unconvertible(state: &mut State, job: &JobRef, proof: Proof, why: &Bytes, cal
 
 /// A worker of this protocol cannot take this leased job. Returns whether a worker of another protocol can.
 fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
-    let Some(job) = state.jobs.at(slot) else { return false };
-    let Some(unfit) = own.and_then(|own| job.unfit.and(own)) else { return false };
+    let Some(job) = state.jobs.at(slot) else {
+        return false;
+    };
+    let Some(unfit) = own.and_then(|own| job.unfit.and(own)) else {
+        return false;
+    };
     let bridged = state.queues.at(job.queue).is_some_and(Queue::is_bridged);
     let is_nobodys = match bridged {
         true => Protocol::sharing().all(|protocol| unfit.has(protocol)),
@@ -131,12 +207,21 @@ fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
 }
 
 #[inline(never)]
-fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mut Call<'_>) -> Outcome {
+fn release(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    front: bool,
+    call: &mut Call<'_>,
+) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     // The daemon returns what its client has never got, of either kind.
     if !matches!(proof, Proof::Token(_)) {
         must_be(state, slot, QueueKind::Work)?;
-        let is_own = |job: &Job| job.lease().is_some_and(|lease| is_holder(state, call.client, &lease.holder));
+        let is_own = |job: &Job| {
+            job.lease()
+                .is_some_and(|lease| is_holder(state, call.client, &lease.holder))
+        };
         if proof == Proof::AnyLease && !state.jobs.at(slot).is_some_and(is_own) {
             take_back(state, slot);
         } else {
@@ -159,20 +244,33 @@ fn extend(
 ) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     move_lease_end(state, slot, until, only_later);
-    if state.jobs.at(slot).and_then(Job::lease).is_some_and(|lease| !lease.connection_bound()) {
+    if state
+        .jobs
+        .at(slot)
+        .and_then(Job::lease)
+        .is_some_and(|lease| !lease.connection_bound())
+    {
         remember_move(state, slot, call.context);
     }
     call.done()
 }
 
 #[inline(never)]
-fn repay(state: &mut State, job: &JobRef, proof: Proof, (body, to): (Bytes, RepayTo), call: &mut Call<'_>) -> Outcome {
+fn repay(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    (body, to): (Bytes, RepayTo),
+    call: &mut Call<'_>,
+) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Cycle)?;
     if let Some(job) = state.jobs.at(slot) {
         check_body(state, job.queue, &body)?;
     }
-    state.jobs.update(slot, |job| job.payload = job.payload.with_body(&body));
+    state
+        .jobs
+        .update(slot, |job| job.payload = job.payload.with_body(&body));
     count(state, slot, |totals| totals.succeeded += 1);
     observe_run(state, slot);
     if to == RepayTo::Drop && state.jobs.at(slot).is_some_and(Job::is_abandoned) {
@@ -190,19 +288,38 @@ fn repay(state: &mut State, job: &JobRef, proof: Proof, (body, to): (Bytes, Repa
 /// Moves the end of a lease, if there is one, within the limits.
 pub(super) fn move_lease_end(state: &mut State, slot: Slot, until: Timestamp, only_later: bool) {
     let until = until.min(state.now.after_ms(state.limits.lease_ms_max));
-    state.jobs.move_lease_end(slot, until, only_later, state.now, &mut state.timers);
+    state
+        .jobs
+        .move_lease_end(slot, until, only_later, state.now, &mut state.timers);
 }
 
 #[inline(never)]
-fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mut Call<'_>) -> Outcome {
+fn progress(
+    state: &mut State,
+    job: &JobRef,
+    proof: Proof,
+    note: Note,
+    call: &mut Call<'_>,
+) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     if proof == Proof::Connection {
         come_back(state, slot, call.client, call.context);
     }
-    if let Note::Progress { numerator, denominator, .. } = note {
+    if let Note::Progress {
+        numerator,
+        denominator,
+        ..
+    } = note
+    {
         // The worker's bytes are for listeners of its own protocol, and no sentence.
-        let progress = Progress { numerator, denominator, text: Bytes::new() };
-        state.jobs.update(slot, |job| job.extra_mut().progress = Some(progress));
+        let progress = Progress {
+            numerator,
+            denominator,
+            text: Bytes::new(),
+        };
+        state
+            .jobs
+            .update(slot, |job| job.extra_mut().progress = Some(progress));
         remember_track(state, slot, call.context);
     }
     if let Some(job) = state.jobs.at(slot) {
@@ -217,13 +334,22 @@ fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mu
 /// Notifies the listeners of a job, the newest first.
 pub(super) fn notify_progress(job: &Job, note: &Note, context: &mut Context) {
     for listener in job.listeners().iter().rev() {
-        context.notify(*listener, Notice::Progress { job: job.id, note: note.clone() });
+        context.notify(
+            *listener,
+            Notice::Progress {
+                job: job.id,
+                note: note.clone(),
+            },
+        );
     }
 }
 
 /// Listeners of jobs that are a part of this one hear of its progress, too.
 fn notify_joined(state: &State, id: JobId, note: &Note, context: &mut Context) {
-    for job in joined(state, id).into_iter().filter_map(|slot| state.jobs.at(slot)) {
+    for job in joined(state, id)
+        .into_iter()
+        .filter_map(|slot| state.jobs.at(slot))
+    {
         notify_progress(job, note, context);
     }
 }
@@ -231,7 +357,11 @@ fn notify_joined(state: &State, id: JobId, note: &Note, context: &mut Context) {
 /// Records when a worker reported on a tracked job.
 pub(super) fn remember_track(state: &mut State, slot: Slot, context: &mut Context) {
     let now = state.wall();
-    let tracked = |job: &Job| job.extra.as_deref().is_some_and(|extra| extra.track.is_some());
+    let tracked = |job: &Job| {
+        job.extra
+            .as_deref()
+            .is_some_and(|extra| extra.track.is_some())
+    };
     if state.jobs.at(slot).is_some_and(tracked) {
         state.jobs.update(slot, |job| job.touch(now));
         remember_move(state, slot, context);

@@ -25,32 +25,58 @@ const WORKER_JOBS: usize = 5;
 
 pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
     let own = state.clients.protocol_of(call.client);
-    let is_shown = |queue: &&Queue| queue.is_known_to(own) || (own.is_none() && queue.image().is_special());
-    let queue = state.queues.named(name).and_then(|id| state.queues.at(id)).filter(is_shown);
-    let rows = queue.map(|queue| queue_row(state, queue, own)).into_iter().collect();
+    let is_shown =
+        |queue: &&Queue| queue.is_known_to(own) || (own.is_none() && queue.image().is_special());
+    let queue = state
+        .queues
+        .named(name)
+        .and_then(|id| state.queues.at(id))
+        .filter(is_shown);
+    let rows = queue
+        .map(|queue| queue_row(state, queue, own))
+        .into_iter()
+        .collect();
     call.reply(Reply::Queues { rows, next: None });
 }
 
 pub(super) fn list_queues(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     // A queue that is dropped and created again has a new birth number. Queues created after the first page are left
     // out.
-    let births = if after.1 == 0 { state.queues.births() } else { after.1 };
+    let births = if after.1 == 0 {
+        state.queues.births()
+    } else {
+        after.1
+    };
     let own = state.clients.protocol_of(call.client);
     let row = |id| {
-        let queue = state.queues.at(id).filter(|queue| queue.is_known_to(own) && queue.birth() < births)?;
+        let queue = state
+            .queues
+            .at(id)
+            .filter(|queue| queue.is_known_to(own) && queue.birth() < births)?;
         state.work.spend(ROW);
         Some(queue_row(state, queue, own))
     };
     let (rows, next): (Vec<QueueRow>, _) = page_of_queues(state, after.0, state.page(limit), row);
-    call.reply(Reply::Queues { rows, next: next.map(|next| Cursor(next, births)) });
+    call.reply(Reply::Queues {
+        rows,
+        next: next.map(|next| Cursor(next, births)),
+    });
 }
 
 pub(super) fn list_configured(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
-    let mut queues = state.queues.special().skip_while(|queue| u64::from(queue.image().id.0) < after.0);
-    let row = |queue: &Queue| QueueRow { rules: queue.image().rules(), ..queue_row(state, queue, None) };
+    let mut queues = state
+        .queues
+        .special()
+        .skip_while(|queue| u64::from(queue.image().id.0) < after.0);
+    let row = |queue: &Queue| QueueRow {
+        rules: queue.image().rules(),
+        ..queue_row(state, queue, None)
+    };
     let rows: Vec<QueueRow> = queues.by_ref().take(state.page(limit)).map(row).collect();
     state.work.spend(ROW * rows.len() as u64);
-    let next = queues.next().map(|queue| Cursor(queue.image().id.0.into(), 0));
+    let next = queues
+        .next()
+        .map(|queue| Cursor(queue.image().id.0.into(), 0));
     call.reply(Reply::Queues { rows, next });
 }
 
@@ -59,23 +85,35 @@ pub(super) fn list_figures(state: &State, (after, limit): (Cursor, u32), call: &
         let queue = state.queues.at(id)?;
         let figures = queue.figures()?.clone();
         state.work.spend(ROW);
-        Some(FiguresRow { name: queue.image().name.clone(), figures })
+        Some(FiguresRow {
+            name: queue.image().name.clone(),
+            figures,
+        })
     };
     let (rows, next) = page_of_queues(state, after.0, state.page(limit), row);
-    call.reply(Reply::Figures { rows, next: next.map(|next| Cursor(next, 0)) });
+    call.reply(Reply::Figures {
+        rows,
+        next: next.map(|next| Cursor(next, 0)),
+    });
 }
 
 pub(super) fn list_kinds(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let (rows, next) = state.kinds.page(after.0, state.page(limit));
     state.work.spend(ROW * rows.len() as u64);
-    call.reply(Reply::Kinds { rows, next: next.map(|next| Cursor(next, 0)) });
+    call.reply(Reply::Kinds {
+        rows,
+        next: next.map(|next| Cursor(next, 0)),
+    });
 }
 
 /// The part of a queue that a client of this protocol has.
 fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
     let (image, scope) = (queue.image(), queue.scope(own));
     let ready = queue.ready_in(scope);
-    let oldest = queue.ready().first_of(ready).and_then(|(_, slot)| state.jobs.at(slot));
+    let oldest = queue
+        .ready()
+        .first_of(ready)
+        .and_then(|(_, slot)| state.jobs.at(slot));
     QueueRow {
         name: image.name.clone(),
         kind: image.kind,
@@ -137,7 +175,13 @@ pub(super) fn list_clients(state: &State, (after, limit): (Cursor, u32), call: &
             next = Some(Cursor(id.0, skipped));
             break;
         }
-        let row = client_row(state, id, scope, usize::try_from(skipped).unwrap_or(usize::MAX), names_left);
+        let row = client_row(
+            state,
+            id,
+            scope,
+            usize::try_from(skipped).unwrap_or(usize::MAX),
+            names_left,
+        );
         let Some((row, names)) = row else { continue };
         state.work.spend(ROW + NAME * names as u64);
         names_left -= names;
@@ -163,14 +207,25 @@ fn client_row(
     let client = state.clients.get(id)?;
     let left = client.subscriptions().len().saturating_sub(skipped);
     let first = left.saturating_sub(names_max);
-    let name = |queue| state.queues.at(queue).map(|queue| queue.image().name.clone());
+    let name = |queue| {
+        state
+            .queues
+            .at(queue)
+            .map(|queue| queue.image().name.clone())
+    };
     let named = client.subscriptions().get(first..left).unwrap_or_default();
-    let shown = named.iter().filter(|served| scope.has_subscription(state, client.protocol(), served.queue));
+    let shown = named
+        .iter()
+        .filter(|served| scope.has_subscription(state, client.protocol(), served.queue));
     let row = ClientRow {
         id,
         number: client.info().number,
         address: client.info().address.clone(),
-        label: if client.label().is_empty() { worker_name(state, client, scope) } else { client.label().clone() },
+        label: if client.label().is_empty() {
+            worker_name(state, client, scope)
+        } else {
+            client.label().clone()
+        },
         protocol: client.protocol(),
         subscriptions: shown.filter_map(|served| name(served.queue)).collect(),
         is_continued: skipped > 0,
@@ -185,7 +240,9 @@ fn client_row(
 fn worker_name(state: &State, client: &Client, scope: Scope) -> Bytes {
     let number = client.worker().filter(|_| scope == Scope::ALL);
     let worker = number.and_then(|number| state.workers.from(number).next());
-    worker.map_or_else(Bytes::new, |(_, worker)| Bytes::copy_from_slice(worker.name()))
+    worker.map_or_else(Bytes::new, |(_, worker)| {
+        Bytes::copy_from_slice(worker.name())
+    })
 }
 
 pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
@@ -194,12 +251,22 @@ pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &
         let held = state.jobs.holders().held_by_worker(worker.name());
         let shown = |id: JobId| {
             let job = state.jobs.get(id)?;
-            Some((id, state.queues.at(job.queue)?.image().name.clone(), job.lease()?.taken_at))
+            Some((
+                id,
+                state.queues.at(job.queue)?.image().name.clone(),
+                job.lease()?.taken_at,
+            ))
         };
         let waits = |id: &ClientId| state.clients.get(*id).is_some_and(Client::waits);
-        state.work.spend(ROW + STEP * worker.clients().count() as u64);
+        state
+            .work
+            .spend(ROW + STEP * worker.clients().count() as u64);
         let waiting = u32::try_from(worker.clients().filter(waits).count()).ok();
-        WorkerRow { waiting, jobs: held.iter().filter_map(shown).take(WORKER_JOBS).collect(), ..worker.row(held.len()) }
+        WorkerRow {
+            waiting,
+            jobs: held.iter().filter_map(shown).take(WORKER_JOBS).collect(),
+            ..worker.row(held.len())
+        }
     };
     let rows: Vec<WorkerRow> = workers.by_ref().take(state.page(limit)).map(row).collect();
     let next = workers.next().map(|(number, _)| Cursor(number, 0));
@@ -212,10 +279,20 @@ pub(super) fn list_jobs(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let page = matching(state, (filter, order), Scope::of(state, call), (after, state.page(limit)));
-    let Some((slots, next)) = found(page, call) else { return };
+    let page = matching(
+        state,
+        (filter, order),
+        Scope::of(state, call),
+        (after, state.page(limit)),
+    );
+    let Some((slots, next)) = found(page, call) else {
+        return;
+    };
     state.work.spend(ROW * slots.len() as u64);
-    let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| view(state, state.jobs.at(slot)?)).collect();
+    let rows: Vec<JobView> = slots
+        .into_iter()
+        .filter_map(|slot| view(state, state.jobs.at(slot)?))
+        .collect();
     call.reply(Reply::Jobs { rows, next });
 }
 
@@ -260,14 +337,24 @@ pub(super) fn found(page: Page, call: &mut Call<'_>) -> Option<(Vec<Slot>, Optio
 }
 
 /// A page of jobs to try again. Where keys have an order they come by age, and names in the order of their pages.
-pub(super) fn to_retry(state: &State, filter: &Filter, in_order: bool, scope: Scope, at: (Cursor, usize)) -> Page {
+pub(super) fn to_retry(
+    state: &State,
+    filter: &Filter,
+    in_order: bool,
+    scope: Scope,
+    at: (Cursor, usize),
+) -> Page {
     if in_order && filter.ids.is_empty() && filter.names.is_empty() {
-        let rows = state.jobs.oldest_from(JobId(at.0.0)).map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
+        let rows = state
+            .jobs
+            .oldest_from(JobId(at.0.0))
+            .map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
         return page_of(state, Scoped { filter, scope }, rows, at.1);
     }
     let mut page = matching(state, (filter, None), scope, at);
     if in_order {
-        page.slots.sort_by_key(|slot| state.jobs.at(*slot).map(|job| job.id));
+        page.slots
+            .sort_by_key(|slot| state.jobs.at(*slot).map(|job| job.id));
     }
     page
 }
@@ -290,28 +377,57 @@ pub(super) fn matching(
     let has_ended = matches!(filter.state, Some(JobStateKind::Dead | JobStateKind::Done));
     let timed = filter.state.filter(|_| has_ended || order.is_none());
     if let Some(set) = timed.and_then(|kind| state.jobs.timed(kind)) {
-        let row = |(at, id): &(Timestamp, JobId)| (Cursor(at.0, id.0), state.jobs.slot(*id), LOOKED_UP);
+        let row =
+            |(at, id): &(Timestamp, JobId)| (Cursor(at.0, id.0), state.jobs.slot(*id), LOOKED_UP);
         let from = (Timestamp(after.0), JobId(after.1));
-        return match (has_ended && order != Some(Order::Oldest), after == Cursor::default()) {
+        return match (
+            has_ended && order != Some(Order::Oldest),
+            after == Cursor::default(),
+        ) {
             (true, true) => page_of(state, filter, set.iter().rev().map(row), limit),
             (true, false) => page_of(state, filter, set.range(..=from).rev().map(row), limit),
             (false, _) => page_of(state, filter, set.range(from..).map(row), limit),
         };
     }
     match (&filter.queue, filter.state, order) {
-        (Some(name), Some(JobStateKind::Ready), Some(Order::Next)) => matching_next(state, filter, name, after, limit),
-        (Some(name), Some(JobStateKind::Ready), None) => matching_ready(state, filter, name, after, limit),
+        (Some(name), Some(JobStateKind::Ready), Some(Order::Next)) => {
+            matching_next(state, filter, name, after, limit)
+        }
+        (Some(name), Some(JobStateKind::Ready), None) => {
+            matching_ready(state, filter, name, after, limit)
+        }
         (.., Some(Order::Oldest)) => {
-            let named =
-                |it: &Condition| if let Condition::InBatch(name) = it { state.batches.named(name) } else { None };
+            let named = |it: &Condition| {
+                if let Condition::InBatch(name) = it {
+                    state.batches.named(name)
+                } else {
+                    None
+                }
+            };
             // The jobs of a batch have higher numbers, and most of them follow at once.
-            let first = filter.conditions.iter().find_map(named).map_or(JobId(0), |batch| batch.id);
+            let first = filter
+                .conditions
+                .iter()
+                .find_map(named)
+                .map_or(JobId(0), |batch| batch.id);
             let rows = state.jobs.oldest_from(first.max(JobId(after.0)));
-            page_of(state, filter, rows.map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4)), limit)
+            page_of(
+                state,
+                filter,
+                rows.map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4)),
+                limit,
+            )
         }
         (..) => {
-            let from = if after == Cursor::default() { JobId(u64::MAX) } else { JobId(after.0) };
-            let rows = state.jobs.newest_from(from).map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
+            let from = if after == Cursor::default() {
+                JobId(u64::MAX)
+            } else {
+                JobId(after.0)
+            };
+            let rows = state
+                .jobs
+                .newest_from(from)
+                .map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
             page_of(state, filter, rows, limit)
         }
     }
@@ -319,10 +435,17 @@ pub(super) fn matching(
 
 /// Each job once, by age. The cursor holds a job's number.
 fn matching_ids(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> Page {
-    let mut ids: Vec<JobId> = filter.ids.iter().copied().filter(|id| id.0 >= after.0).collect();
+    let mut ids: Vec<JobId> = filter
+        .ids
+        .iter()
+        .copied()
+        .filter(|id| id.0 >= after.0)
+        .collect();
     ids.sort_unstable();
     ids.dedup();
-    let rows = ids.into_iter().map(|id| (Cursor(id.0, 0), state.jobs.slot(id), LOOKED_UP));
+    let rows = ids
+        .into_iter()
+        .map(|id| (Cursor(id.0, 0), state.jobs.slot(id), LOOKED_UP));
     page_of(state, filter, rows, limit)
 }
 
@@ -333,23 +456,48 @@ fn matching_names(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize
     names.dedup();
     let first = usize::try_from(after.0).unwrap_or(usize::MAX);
     let rows = (0_u64..).zip(names).skip(first).flat_map(|(index, name)| {
-        let oldest = if index == after.0 { JobId(after.1) } else { JobId(0) };
-        let jobs = state.jobs.all_named(name, oldest).map(move |(id, slot)| (Cursor(index, id.0), Some(slot)));
+        let oldest = if index == after.0 {
+            JobId(after.1)
+        } else {
+            JobId(0)
+        };
+        let jobs = state
+            .jobs
+            .all_named(name, oldest)
+            .map(move |(id, slot)| (Cursor(index, id.0), Some(slot)));
         // A name without jobs costs a look too.
         let looked_for = (Cursor(index, oldest.0), None);
-        std::iter::once(looked_for).chain(jobs).map(|(cursor, slot)| (cursor, slot, LOOKED_UP))
+        std::iter::once(looked_for)
+            .chain(jobs)
+            .map(|(cursor, slot)| (cursor, slot, LOOKED_UP))
     });
     page_of(state, filter, rows, limit)
 }
 
-fn matching_ready(state: &State, filter: Scoped<'_>, name: &[u8], after: Cursor, limit: usize) -> Page {
-    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else { return Page::default() };
+fn matching_ready(
+    state: &State,
+    filter: Scoped<'_>,
+    name: &[u8],
+    after: Cursor,
+    limit: usize,
+) -> Page {
+    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else {
+        return Page::default();
+    };
     // The cursor names the last sort key seen. A `cycle` queue does not use the key's lane, and a `work` queue does not
     // use its minor part; the second half of the cursor holds the one in use.
     let is_cycle = queue.image().kind == QueueKind::Cycle;
     let from = (after != Cursor::default()).then(|| match is_cycle {
-        true => SortKey { lane: 0, major: after.0, minor: after.1 },
-        false => SortKey { lane: u8::try_from(after.1).unwrap_or(u8::MAX), major: after.0, minor: 0 },
+        true => SortKey {
+            lane: 0,
+            major: after.0,
+            minor: after.1,
+        },
+        false => SortKey {
+            lane: u8::try_from(after.1).unwrap_or(u8::MAX),
+            major: after.0,
+            minor: 0,
+        },
     });
     let view = queue.ready_in(queue.scope(filter.scope.protocol()));
     let next = |at| queue.ready().after_of(view, at);
@@ -364,14 +512,31 @@ fn matching_ready(state: &State, filter: Scoped<'_>, name: &[u8], after: Cursor,
 }
 
 /// Jobs in the order of their starts. The cursor holds the number of starts before.
-fn matching_next(state: &State, filter: Scoped<'_>, name: &[u8], after: Cursor, limit: usize) -> Page {
-    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else { return Page::default() };
+fn matching_next(
+    state: &State,
+    filter: Scoped<'_>,
+    name: &[u8],
+    after: Cursor,
+    limit: usize,
+) -> Page {
+    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else {
+        return Page::default();
+    };
     let Some(starts) = queue.starts(filter.scope.protocol(), state.now) else {
         return matching_ready(state, filter, name, after, limit);
     };
-    state.work.spend(LOOKED_UP * after.0.min(Order::NEXT_MAX.into()));
-    let rows = (0..u64::from(Order::NEXT_MAX)).zip(starts).skip(usize::try_from(after.0).unwrap_or(usize::MAX));
-    page_of(state, filter, rows.map(|(index, start)| (Cursor(index, 0), Some(start.slot), LOOKED_UP)), limit)
+    state
+        .work
+        .spend(LOOKED_UP * after.0.min(Order::NEXT_MAX.into()));
+    let rows = (0..u64::from(Order::NEXT_MAX))
+        .zip(starts)
+        .skip(usize::try_from(after.0).unwrap_or(usize::MAX));
+    page_of(
+        state,
+        filter,
+        rows.map(|(index, start)| (Cursor(index, 0), Some(start.slot), LOOKED_UP)),
+        limit,
+    )
 }
 
 /// Takes rows until the page is full or the search has cost enough. Each row comes with its cursor and with the cost of
@@ -400,7 +565,8 @@ fn page_of(
             && let Some((id, stored)) = job.and_then(|job| Some((job.id, job.payload.stored()?)))
         {
             page.stored_bytes += u64::from(stored.len);
-            page.missing.extend(matches.is_none().then_some((id, stored)));
+            page.missing
+                .extend(matches.is_none().then_some((id, stored)));
         }
         if matches == Some(true) {
             page.slots.extend(slot);
@@ -415,22 +581,40 @@ fn matches(state: &State, filter: Scoped<'_>, job: &Job) -> (Option<bool>, u64) 
     let in_queue = |name: &Bytes| state.queues.named(name) == Some(job.queue);
     let may_match = filter.state.is_none_or(|state| job.state.kind() == state)
         && filter.queue.as_ref().is_none_or(in_queue)
-        && filter.protocol.is_none_or(|protocol| job.protocol == protocol)
+        && filter
+            .protocol
+            .is_none_or(|protocol| job.protocol == protocol)
         && filter.scope.has_job(state, job);
     if !may_match || filter.conditions.is_empty() {
         return (Some(may_match), 0);
     }
-    let queue = state.queues.at(job.queue).map_or(&[][..], |queue| &queue.image().name);
-    let batch = job.member().and_then(|member| state.batches.at(member.batch)).map(|batch| &batch.name[..]);
+    let queue = state
+        .queues
+        .at(job.queue)
+        .map_or(&[][..], |queue| &queue.image().name);
+    let batch = job
+        .member()
+        .and_then(|member| state.batches.at(member.batch))
+        .map(|batch| &batch.name[..]);
     let subject = Subject { job, queue, batch };
     let is_here = job.payload.stored().is_none();
     let can_tell = |condition: &&Condition| is_here || !condition.reads_body();
     let holds = |condition: &Condition| {
-        let by_key = if let Condition::OfKey(key) = condition { Some(state.queues.is_of_key(job, key)) } else { None };
+        let by_key = if let Condition::OfKey(key) = condition {
+            Some(state.queues.is_of_key(job, key))
+        } else {
+            None
+        };
         by_key.unwrap_or_else(|| condition.holds(subject, state.skew_ms, state.reader.as_deref()))
     };
     let hold = filter.conditions.iter().filter(can_tell).all(holds);
-    let tells_all = filter.conditions.iter().all(|condition| can_tell(&condition));
+    let tells_all = filter
+        .conditions
+        .iter()
+        .all(|condition| can_tell(&condition));
     let body_bytes = if is_here { job.body().len() as u64 } else { 0 };
-    ((tells_all || !hold).then_some(hold), TEST + body_bytes / TEST_BYTES)
+    (
+        (tells_all || !hold).then_some(hold),
+        TEST + body_bytes / TEST_BYTES,
+    )
 }

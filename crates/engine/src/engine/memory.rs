@@ -42,7 +42,14 @@ impl Engine {
     /// change soon.
     pub fn cool(&mut self, bytes: u64) -> Vec<(JobId, Bytes)> {
         let room = room_for_bodies(&self.state);
-        let State { residency, jobs, queues, meta, work, .. } = &mut self.state;
+        let State {
+            residency,
+            jobs,
+            queues,
+            meta,
+            work,
+            ..
+        } = &mut self.state;
         let mut cool = residency.cool((jobs, queues), meta.next_job(), (bytes, room));
         work.spend(STEP * 4 * (cool.looked + cool.opened * Slab::JOBS) as u64);
         let share = |(id, slot): &(JobId, Slot)| Some((*id, jobs.at(*slot)?.payload.share_body()));
@@ -51,7 +58,9 @@ impl Engine {
         let beside = |slot: Slot| {
             let at = cool.bodies.partition_point(|(_, body)| *body < slot);
             let around = [at.checked_sub(1), Some(at)].into_iter().flatten();
-            around.filter_map(|at| cool.bodies.get(at)).any(|(_, body)| Slab::share_page(*body, slot))
+            around
+                .filter_map(|at| cool.bodies.get(at))
+                .any(|(_, body)| Slab::share_page(*body, slot))
         };
         jobs.pack(cool.jobs.into_iter().filter(|slot| !beside(*slot)));
         bodies
@@ -83,10 +92,18 @@ impl Engine {
     /// handed out, or has another body by now.
     pub fn set_stored(&mut self, job: JobId, body: &[u8], at: u64) -> bool {
         let jobs = &mut self.state.jobs;
-        let Some(slot) = jobs.slot(job) else { return false };
-        let is_same = |job: &&Job| job.lease().is_none() && job.payload.stored().is_none() && job.body() == body;
-        let Some(now) = jobs.at(slot).filter(is_same) else { return false };
-        let Some(payload) = Stored::new(at, body).and_then(|stored| now.payload.with_stored(stored)) else {
+        let Some(slot) = jobs.slot(job) else {
+            return false;
+        };
+        let is_same = |job: &&Job| {
+            job.lease().is_none() && job.payload.stored().is_none() && job.body() == body
+        };
+        let Some(now) = jobs.at(slot).filter(is_same) else {
+            return false;
+        };
+        let Some(payload) =
+            Stored::new(at, body).and_then(|stored| now.payload.with_stored(stored))
+        else {
             return false;
         };
         jobs.update(slot, |job| job.payload = payload);
@@ -97,8 +114,13 @@ impl Engine {
     /// to this place.
     pub fn set_loaded(&mut self, job: JobId, from: Stored, body: &Bytes) -> bool {
         let jobs = &mut self.state.jobs;
-        let Some(slot) = jobs.slot(job) else { return false };
-        let refers = jobs.at(slot).is_some_and(|job| job.payload.stored() == Some(from)) && from.is(body);
+        let Some(slot) = jobs.slot(job) else {
+            return false;
+        };
+        let refers = jobs
+            .at(slot)
+            .is_some_and(|job| job.payload.stored() == Some(from))
+            && from.is(body);
         if refers {
             jobs.update(slot, |job| job.payload = job.payload.with_body(body));
         }

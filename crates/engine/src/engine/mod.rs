@@ -100,8 +100,21 @@ impl Engine {
     }
 
     /// Does all due work, then the client's command. The direct answer repeats `tag`.
-    pub fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>, context: &mut Context) {
-        self.apply_command(command.into(), Call { client, tag, context });
+    pub fn apply(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        command: impl Into<Command>,
+        context: &mut Context,
+    ) {
+        self.apply_command(
+            command.into(),
+            Call {
+                client,
+                tag,
+                context,
+            },
+        );
     }
 
     fn apply_command(&mut self, command: Command, mut call: Call<'_>) {
@@ -135,13 +148,25 @@ impl Engine {
     /// The body of a job that was handed out with this token, but has not left, cannot be read: the job dies, so that no
     /// other waits behind it, and keeps its place of the body. Returns `false` if the lease has ended, or the body is
     /// in memory or elsewhere by now.
-    pub fn bury_unreadable(&mut self, (job, token): (JobId, Token), from: Stored, context: &mut Context) -> bool {
+    pub fn bury_unreadable(
+        &mut self,
+        (job, token): (JobId, Token),
+        from: Stored,
+        context: &mut Context,
+    ) -> bool {
         let state = &mut self.state;
         catch_up(state, context);
-        let is_so =
-            |job: &Job| job.payload.stored() == Some(from) && job.lease().is_some_and(|lease| lease.token == token);
-        let found = state.jobs.slot(job).filter(|slot| state.jobs.at(*slot).is_some_and(is_so));
-        found.into_iter().for_each(|slot| failures::bury_unreadable(state, slot, context));
+        let is_so = |job: &Job| {
+            job.payload.stored() == Some(from)
+                && job.lease().is_some_and(|lease| lease.token == token)
+        };
+        let found = state
+            .jobs
+            .slot(job)
+            .filter(|slot| state.jobs.at(*slot).is_some_and(is_so));
+        found
+            .into_iter()
+            .for_each(|slot| failures::bury_unreadable(state, slot, context));
         end_visit(state, context);
         state.queues.remember_dropped(&mut context.changes);
         self.check_in_debug();
@@ -158,7 +183,12 @@ impl Engine {
     /// Runs one page of a command that needs more than a page, and returns whether it did. If it did, call this again,
     /// and at last apply the command itself, before any other command of this client. Call [`Engine::tick`] first:
     /// nothing due runs here.
-    pub fn apply_in_part(&mut self, client: ClientId, command: &Command, context: &mut Context) -> bool {
+    pub fn apply_in_part(
+        &mut self,
+        client: ClientId,
+        command: &Command,
+        context: &mut Context,
+    ) -> bool {
         part::apply_in_part(&mut self.state, client, command, context)
     }
 
@@ -174,7 +204,8 @@ impl Engine {
     /// first visit on. Jobs that are not durable end with the daemon. Call [`Engine::tick`] before it; no command may
     /// follow.
     pub fn leave(&mut self, jobs: &[JobId], context: &mut Context) {
-        jobs.iter().for_each(|job| away::leave(&mut self.state, *job, context));
+        jobs.iter()
+            .for_each(|job| away::leave(&mut self.state, *job, context));
     }
 
     /// Asserts every invariant that the crate's page lists.
@@ -217,7 +248,9 @@ impl Engine {
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub fn holds_key(&self, id: JobId) -> bool {
         let holder = |job: &Job| self.state.jobs.keyed(job.queue, job.protocol, job.key()?);
-        self.job(id).and_then(holder).is_some_and(|slot| self.state.jobs.slot(id) == Some(slot))
+        self.job(id)
+            .and_then(holder)
+            .is_some_and(|slot| self.state.jobs.slot(id) == Some(slot))
     }
 
     /// All jobs, in arbitrary order.
@@ -344,8 +377,17 @@ impl Engine {
 /// A command was refused. The operator is warned if that is so because of memory; of a push its own code warns.
 #[cold]
 fn refuse(why: Refusal, is_push: bool, call: &mut Call<'_>) {
-    if !is_push && matches!(why, Refusal::Limit { what: Capacity::JobBytes, .. }) {
-        call.context.warn(WarningKind::NoRoom(why), Default::default);
+    if !is_push
+        && matches!(
+            why,
+            Refusal::Limit {
+                what: Capacity::JobBytes,
+                ..
+            }
+        )
+    {
+        call.context
+            .warn(WarningKind::NoRoom(why), Default::default);
     }
     call.reply(Reply::Refused(why));
 }

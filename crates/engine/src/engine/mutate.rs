@@ -24,23 +24,46 @@ pub(super) fn mutate(
 ) {
     let retries = matches!(action, Mutation::Requeue | Mutation::Redrive { .. });
     let in_order = retries && state.queues.are_ordered(filter.queue.as_deref());
-    let page = to_retry(state, filter, in_order, Scope::of(state, call), (after, state.page(limit)));
-    let Some((slots, next)) = found(page, call) else { return };
+    let page = to_retry(
+        state,
+        filter,
+        in_order,
+        Scope::of(state, call),
+        (after, state.page(limit)),
+    );
+    let Some((slots, next)) = found(page, call) else {
+        return;
+    };
     if action == Mutation::Discard
         && after == Cursor::default()
-        && let Some(queue) = filter.cleared_queue().filter(|queue| state.queues.named(queue).is_some())
+        && let Some(queue) = filter
+            .cleared_queue()
+            .filter(|queue| state.queues.named(queue).is_some())
     {
         show(state, queue, QueueChange::Cleared);
     }
     state.work.spend(CHANGE * slots.len() as u64);
-    let change = |changed, slot| changed + u32::from(mutate_one(state, slot, (action, changed), call.context));
+    let change = |changed, slot| {
+        changed + u32::from(mutate_one(state, slot, (action, changed), call.context))
+    };
     let changed = slots.into_iter().fold(0, change);
     call.reply(Reply::Mutated { changed, next });
 }
 
 /// `before`: how many jobs the same command has changed.
-fn mutate_one(state: &mut State, slot: Slot, (action, before): (Mutation, u32), context: &mut Context) -> bool {
-    let Some(job) = state.jobs.at(slot).filter(|job| applies(state, action, job)) else { return false };
+fn mutate_one(
+    state: &mut State,
+    slot: Slot,
+    (action, before): (Mutation, u32),
+    context: &mut Context,
+) -> bool {
+    let Some(job) = state
+        .jobs
+        .at(slot)
+        .filter(|job| applies(state, action, job))
+    else {
+        return false;
+    };
     match action {
         Mutation::Discard | Mutation::Cancel => discard(state, slot, context),
         // The dead-letter queue holds durable jobs only.
@@ -57,9 +80,17 @@ fn mutate_one(state: &mut State, slot: Slot, (action, before): (Mutation, u32), 
             take_back(state, slot);
             make_ready(state, slot, None, context);
         }
-        Mutation::Redrive { delay_ms, per_second } => {
+        Mutation::Redrive {
+            delay_ms,
+            per_second,
+        } => {
             let later_ms = u64::from(before) * 1_000 / u64::from(per_second.max(1));
-            retry_at(state, slot, state.now.after_ms(delay_ms.saturating_add(later_ms)), context);
+            retry_at(
+                state,
+                slot,
+                state.now.after_ms(delay_ms.saturating_add(later_ms)),
+                context,
+            );
         }
     }
     true
@@ -72,10 +103,23 @@ pub(super) fn preview(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let page = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit)));
-    let Some((slots, next)) = found(page, call) else { return };
-    let jobs = slots.into_iter().filter_map(|slot| state.jobs.at(slot)).filter(|job| applies(state, action, job));
-    call.reply(Reply::Counted { jobs: u32::try_from(jobs.count()).unwrap_or(u32::MAX), next });
+    let page = matching(
+        state,
+        (filter, None),
+        Scope::of(state, call),
+        (after, state.page(limit)),
+    );
+    let Some((slots, next)) = found(page, call) else {
+        return;
+    };
+    let jobs = slots
+        .into_iter()
+        .filter_map(|slot| state.jobs.at(slot))
+        .filter(|job| applies(state, action, job));
+    call.reply(Reply::Counted {
+        jobs: u32::try_from(jobs.count()).unwrap_or(u32::MAX),
+        next,
+    });
 }
 
 /// Whether a bulk change applies to a job in its state.
@@ -89,7 +133,11 @@ fn applies(state: &State, action: Mutation, job: &Job) -> bool {
         Mutation::Requeue => !matches!(kind, Leased | Ready | Done | Parked),
         Mutation::Redrive { .. } => kind == Dead,
         Mutation::Release => {
-            kind == Leased && state.queues.at(job.queue).is_some_and(|queue| queue.image().kind == QueueKind::Work)
+            kind == Leased
+                && state
+                    .queues
+                    .at(job.queue)
+                    .is_some_and(|queue| queue.image().kind == QueueKind::Work)
         }
     }
 }

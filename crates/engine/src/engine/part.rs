@@ -20,17 +20,28 @@ use crate::ids::{ClientId, JobId, QueueId};
 use crate::work::{CHANGE, STEP};
 
 /// Runs one page of a command that needs more than a page, and returns whether it did.
-pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Command, context: &mut Context) -> bool {
+pub(super) fn apply_in_part(
+    state: &mut State,
+    client: ClientId,
+    command: &Command,
+    context: &mut Context,
+) -> bool {
     let limit = state.page(u32::MAX);
     let ends = matches!(command, Command::Client(ClientCommand::Close));
-    let gives_back = ends || matches!(command, Command::Client(ClientCommand::UnserveAll { requeue: true }));
+    let gives_back = ends
+        || matches!(
+            command,
+            Command::Client(ClientCommand::UnserveAll { requeue: true })
+        );
     if !ends && !matches!(command, Command::Client(ClientCommand::UnserveAll { .. })) {
         return false;
     }
     if ends {
         state.forget_waiting(client);
     }
-    let Some(known) = state.clients.get(client) else { return false };
+    let Some(known) = state.clients.get(client) else {
+        return false;
+    };
     if ends && known.blocked_count() > limit {
         state.waiters().unblock_last(client, limit);
     } else if known.subscriptions().len() > limit {
@@ -42,7 +53,10 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
     } else if ends && state.jobs.holders().listened_by(client).len() > limit {
         unwait(state, client, context);
         stop_listening_to_some(state, client, limit, context);
-    } else if gives_back && state.jobs.holders().held_by(client).len() > limit && (ends || known.blocked_count() == 0) {
+    } else if gives_back
+        && state.jobs.holders().held_by(client).len() > limit
+        && (ends || known.blocked_count() == 0)
+    {
         // A take that still waits may get such a job, and the next part would give that back, too.
         if ends {
             unwait(state, client, context);
@@ -50,10 +64,19 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
             stop_listening_to_some(state, client, limit, context);
         }
         forget_last_subscriptions(state, client, limit, context);
-        let held: Vec<JobId> = state.jobs.holders().held_by(client).iter().take(limit).collect();
-        held.iter().filter(|_| ends).for_each(|job| warn_lost(state, *job, context));
+        let held: Vec<JobId> = state
+            .jobs
+            .holders()
+            .held_by(client)
+            .iter()
+            .take(limit)
+            .collect();
+        held.iter()
+            .filter(|_| ends)
+            .for_each(|job| warn_lost(state, *job, context));
         held.iter().for_each(|job| lose_attempt(state, *job));
-        held.into_iter().for_each(|job| lose_job(state, job, context));
+        held.into_iter()
+            .for_each(|job| lose_job(state, job, context));
         push_caused(state, context);
     } else {
         return false;
@@ -62,19 +85,39 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
     true
 }
 
-fn stop_listening_to_some(state: &mut State, client: ClientId, limit: usize, context: &mut Context) {
-    let heard: Vec<JobId> = state.jobs.holders().listened_by(client).iter().take(limit).collect();
-    heard.into_iter().for_each(|job| stop_listening(state, job, client, context));
+fn stop_listening_to_some(
+    state: &mut State,
+    client: ClientId,
+    limit: usize,
+    context: &mut Context,
+) {
+    let heard: Vec<JobId> = state
+        .jobs
+        .holders()
+        .listened_by(client)
+        .iter()
+        .take(limit)
+        .collect();
+    heard
+        .into_iter()
+        .for_each(|job| stop_listening(state, job, client, context));
 }
 
 /// Removes the last `limit` subscriptions. A client that sleeps or has credits still waits at its other queues, which
 /// may include one that was registered twice.
 fn forget_last_subscriptions(state: &mut State, id: ClientId, limit: usize, context: &mut Context) {
-    let Some(client) = state.clients.get_mut(id) else { return };
+    let Some(client) = state.clients.get_mut(id) else {
+        return;
+    };
     let gone = client.unsubscribe_last(limit);
-    let kept = client.subscriptions().iter().map(|served| (served.queue, served.weight));
-    let (queues, kept): (HashSet<QueueId, FixedState>, HashSet<(QueueId, u32), FixedState>) =
-        kept.map(|(queue, weight)| (queue, (queue, weight))).unzip();
+    let kept = client
+        .subscriptions()
+        .iter()
+        .map(|served| (served.queue, served.weight));
+    let (queues, kept): (
+        HashSet<QueueId, FixedState>,
+        HashSet<(QueueId, u32), FixedState>,
+    ) = kept.map(|(queue, weight)| (queue, (queue, weight))).unzip();
     let own = client.protocol();
     state.work.spend(STEP * kept.len() as u64);
     for served in &gone {
@@ -83,7 +126,11 @@ fn forget_last_subscriptions(state: &mut State, id: ClientId, limit: usize, cont
             false => state.waiters().wait_no_more_at(id, *served),
         }
     }
-    let (still, gone): (Vec<_>, Vec<_>) = gone.into_iter().partition(|served| queues.contains(&served.queue));
-    still.into_iter().for_each(|served| count_out(state, own, served));
+    let (still, gone): (Vec<_>, Vec<_>) = gone
+        .into_iter()
+        .partition(|served| queues.contains(&served.queue));
+    still
+        .into_iter()
+        .for_each(|served| count_out(state, own, served));
     forget_served(state, id, gone, context);
 }

@@ -21,8 +21,19 @@ pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
 
 /// A job that was added comes into its state.
 fn list(state: &mut State, slot: Slot) {
-    let State { jobs, queues, followers, reader, batches, timers, now, .. } = state;
-    let Some(job) = jobs.list(slot, timers) else { return };
+    let State {
+        jobs,
+        queues,
+        followers,
+        reader,
+        batches,
+        timers,
+        now,
+        ..
+    } = state;
+    let Some(job) = jobs.list(slot, timers) else {
+        return;
+    };
     if let Some(ahead) = job.behind() {
         followers.insert((ahead, job.id));
     }
@@ -46,9 +57,13 @@ pub(super) fn recall_job(state: &mut State, mut job: Job) -> Slot {
 
 /// A job from a journal or another engine comes into its state.
 pub(super) fn list_recalled(state: &mut State, slot: Slot) {
-    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     // If two jobs have one key, the younger was created after the older had released it.
-    let other = job.key().and_then(|key| state.jobs.keyed(job.queue, job.protocol, key));
+    let other = job
+        .key()
+        .and_then(|key| state.jobs.keyed(job.queue, job.protocol, key));
     let older = other.filter(|other| state.jobs.at(*other).is_some_and(|other| other.id < job.id));
     state.meta.recall_rank(job.rank);
     if let Some(older) = older.filter(|_| job.wants_key()) {
@@ -59,7 +74,12 @@ pub(super) fn list_recalled(state: &mut State, slot: Slot) {
 
 /// Removes a job, and from the journal if it was there. The caller notifies the listeners.
 pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
-    let State { jobs, queues, batches, .. } = state;
+    let State {
+        jobs,
+        queues,
+        batches,
+        ..
+    } = state;
     let Some(job) = jobs.at(slot) else { return };
     queues.leave(job);
     if job.member().is_some() {
@@ -69,7 +89,9 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     if !state.watchers.is_empty() {
         show(state, slot, false);
     }
-    let Some(job) = state.jobs.remove(slot, &mut state.timers) else { return };
+    let Some(job) = state.jobs.remove(slot, &mut state.timers) else {
+        return;
+    };
     state.queues.job_removed(&job, &mut state.timers);
     let ahead = job.behind();
     ahead.map(|ahead| state.followers.remove(&(ahead, job.id)));
@@ -86,11 +108,20 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
 /// Moves a job to another state, in which it is not over. The caller updates the journal and serves waiting clients.
 pub(super) fn move_job(state: &mut State, slot: Slot, to: JobState) {
     let wall = state.wall();
-    let State { jobs, queues, batches, timers, now, .. } = state;
+    let State {
+        jobs,
+        queues,
+        batches,
+        timers,
+        now,
+        ..
+    } = state;
     let Some(job) = jobs.at(slot) else { return };
     queues.leave(job);
     batches.count_live(job.member(), job.state.kind(), -1);
-    let Some(job) = jobs.set_state(slot, to, wall, timers) else { return };
+    let Some(job) = jobs.set_state(slot, to, wall, timers) else {
+        return;
+    };
     queues.enter(job, slot, *now, timers);
     batches.count_live(job.member(), job.state.kind(), 1);
     if !state.watchers.is_empty() {
@@ -109,7 +140,11 @@ pub(super) fn end_job(state: &mut State, slot: Slot, to: JobState, context: &mut
 /// The job that must be over before this one starts, while it is not.
 pub(super) fn ahead_of(state: &State, job: &Job) -> Option<Slot> {
     let ahead = state.jobs.slot(job.behind()?)?;
-    state.jobs.at(ahead).filter(|ahead| !ahead.is_over()).map(|_| ahead)
+    state
+        .jobs
+        .at(ahead)
+        .filter(|ahead| !ahead.is_over())
+        .map(|_| ahead)
 }
 
 /// A job is over, or gone. Jobs that have only waited for that are due, and the job for which it waited has its key again.
@@ -121,11 +156,19 @@ fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>), context: &mut
         return;
     }
     for slot in behind(state, id).into_iter().rev() {
-        let Some(job) = state.jobs.at(slot).filter(|job| job.state == JobState::Parked) else { continue };
+        let Some(job) = state
+            .jobs
+            .at(slot)
+            .filter(|job| job.state == JobState::Parked)
+        else {
+            continue;
+        };
         let (at, was_part) = (state.wall().max(quiet_until(state, job)), job.is_joined());
         let lead = set_free(state, slot, at);
         if was_part || lead.is_some() {
-            lead.into_iter().chain([slot]).for_each(|slot| remember_put(state, slot, context));
+            lead.into_iter()
+                .chain([slot])
+                .for_each(|slot| remember_put(state, slot, context));
         }
     }
 }
@@ -133,15 +176,33 @@ fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>), context: &mut
 /// The jobs behind another one, oldest first.
 pub(super) fn behind(state: &State, id: JobId) -> Vec<Slot> {
     let range = (id, JobId(0))..=(id, JobId(u64::MAX));
-    state.followers.range(range).filter_map(|(_, id)| state.jobs.slot(*id)).collect()
+    state
+        .followers
+        .range(range)
+        .filter_map(|(_, id)| state.jobs.slot(*id))
+        .collect()
 }
 
 /// Shows watchers a job's new state, or that the job is removed.
 fn show(state: &mut State, slot: Slot, is_there: bool) {
-    let Some(job) = state.jobs.at(slot) else { return };
-    let Some(queue) = state.queues.at(job.queue).map(|queue| &queue.image().name) else { return };
-    let (at, now) = (state.now.shifted(state.skew_ms), is_there.then(|| job.state.kind()));
-    let change = |body| JobChange { job: job.id, queue: queue.clone(), protocol: job.protocol, now, at, body };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
+    let Some(queue) = state.queues.at(job.queue).map(|queue| &queue.image().name) else {
+        return;
+    };
+    let (at, now) = (
+        state.now.shifted(state.skew_ms),
+        is_there.then(|| job.state.kind()),
+    );
+    let change = |body| JobChange {
+        job: job.id,
+        queue: queue.clone(),
+        protocol: job.protocol,
+        now,
+        at,
+        body,
+    };
     let body = job.payload.stored().is_none().then(|| job.body());
     state.watchers.note_job(queue, body, change);
 }
@@ -169,19 +230,31 @@ pub(super) fn count(state: &mut State, slot: Slot, add: impl Fn(&mut Totals)) {
 /// Counts a job that is taken now, and how long it waited.
 pub(super) fn count_taken(state: &mut State, slot: Slot) {
     let wall = state.wall();
-    let waited = |figures: &mut QueueFigures, job: &Job| figures.waited.observe(wall.ms_since(job.ready_at));
+    let waited =
+        |figures: &mut QueueFigures, job: &Job| figures.waited.observe(wall.ms_since(job.ready_at));
     count_with(state, slot, |totals| totals.taken += 1, waited);
 }
 
 /// Counts a job whose worker reports success now, and how long it ran.
 pub(super) fn count_succeeded(state: &mut State, slot: Slot) {
     let now = state.now;
-    count_with(state, slot, |totals| totals.succeeded += 1, |figures, job| ran_until(now, figures, job));
+    count_with(
+        state,
+        slot,
+        |totals| totals.succeeded += 1,
+        |figures, job| ran_until(now, figures, job),
+    );
 }
 
 /// Records how long a job ran whose worker reports now.
 pub(super) fn observe_run(state: &mut State, slot: Slot) {
-    let State { jobs, queues, kinds, now, .. } = state;
+    let State {
+        jobs,
+        queues,
+        kinds,
+        now,
+        ..
+    } = state;
     if let Some(job) = jobs.at(slot) {
         for_figures_of(job, queues, kinds, |figures| ran_until(*now, figures, job));
     }
@@ -195,8 +268,19 @@ fn ran_until(now: Timestamp, figures: &mut QueueFigures, job: &Job) {
 
 /// Counts an event of a job, and records a duration with it.
 #[inline]
-fn count_with(state: &mut State, slot: Slot, add: impl Fn(&mut Totals), observe: impl Fn(&mut QueueFigures, &Job)) {
-    let State { jobs, queues, kinds, meta, .. } = state;
+fn count_with(
+    state: &mut State,
+    slot: Slot,
+    add: impl Fn(&mut Totals),
+    observe: impl Fn(&mut QueueFigures, &Job),
+) {
+    let State {
+        jobs,
+        queues,
+        kinds,
+        meta,
+        ..
+    } = state;
     let Some(job) = jobs.at(slot) else { return };
     for_figures_of(job, queues, kinds, |figures| {
         figures.count(job.protocol, &add);
@@ -207,7 +291,12 @@ fn count_with(state: &mut State, slot: Slot, add: impl Fn(&mut Totals), observe:
 
 /// Changes the figures of a job's queue, and those of its kind while a worker has it.
 #[inline]
-fn for_figures_of(job: &Job, queues: &mut Queues, kinds: &mut Kinds, change: impl Fn(&mut QueueFigures)) {
+fn for_figures_of(
+    job: &Job,
+    queues: &mut Queues,
+    kinds: &mut Kinds,
+    change: impl Fn(&mut QueueFigures),
+) {
     if let Some(figures) = queues.figures_mut(job.queue) {
         change(figures);
     }
@@ -243,5 +332,7 @@ pub(super) fn count_success(state: &mut State, slot: Slot, context: &mut Context
 
 /// Whether a number names a job, a schedule or a batch.
 pub(super) fn is_used(state: &State, id: JobId) -> bool {
-    state.jobs.slot(id).is_some() || state.schedules.at(id).is_some() || state.batches.at(id).is_some()
+    state.jobs.slot(id).is_some()
+        || state.schedules.at(id).is_some()
+        || state.batches.at(id).is_some()
 }

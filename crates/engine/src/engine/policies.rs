@@ -18,9 +18,17 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// Obeys the policies that hold for these queues now.
 pub(super) fn renew_policies(state: &mut State, ids: &[QueueId], call: &mut Call<'_>) {
-    let State { queues, jobs, now, timers, .. } = state;
+    let State {
+        queues,
+        jobs,
+        now,
+        timers,
+        ..
+    } = state;
     let changed = queues.renew_policies(ids, jobs, *now, timers);
-    changed.into_iter().for_each(|queue| serve(state, queue, call.context));
+    changed
+        .into_iter()
+        .for_each(|queue| serve(state, queue, call.context));
 }
 
 /// Reads the keys of jobs that have none, a page at a time.
@@ -33,40 +41,79 @@ pub(super) fn read_keys(state: &mut State, (after, limit): (Cursor, u32), call: 
             next = Some(Cursor(id.0, 0));
             break;
         }
-        let Some(job) = state.jobs.at(slot).filter(|job| state.queues.lacks_key(job)) else { continue };
-        let stored = job.payload.stored().filter(|_| state.queues.keys_are_in_bodies(job.queue));
+        let Some(job) = state
+            .jobs
+            .at(slot)
+            .filter(|job| state.queues.lacks_key(job))
+        else {
+            continue;
+        };
+        let stored = job
+            .payload
+            .stored()
+            .filter(|_| state.queues.keys_are_in_bodies(job.queue));
         if stored.is_some() && state.unreadable.contains(&id) {
             continue;
         }
-        let body = lent.get(&id).filter(|(from, _)| stored == Some(*from)).map(|(_, body)| &**body);
+        let body = lent
+            .get(&id)
+            .filter(|(from, _)| stored == Some(*from))
+            .map(|(_, body)| &**body);
         found.push((slot, body));
-        call.context.missing.extend(stored.filter(|_| body.is_none()).map(|stored| (id, stored)));
-        (loads, bytes) = (loads + usize::from(stored.is_some()), bytes + job.payload.body_len());
+        call.context
+            .missing
+            .extend(stored.filter(|_| body.is_none()).map(|stored| (id, stored)));
+        (loads, bytes) = (
+            loads + usize::from(stored.is_some()),
+            bytes + job.payload.body_len(),
+        );
     }
     state.work.spend(STEP * limit as u64);
     if !call.context.missing.is_empty() {
         return;
     }
-    let changed: u32 = found.into_iter().map(|(slot, body)| u32::from(read_key(state, slot, body))).sum();
+    let changed: u32 = found
+        .into_iter()
+        .map(|(slot, body)| u32::from(read_key(state, slot, body)))
+        .sum();
     state.work.spend(CHANGE * u64::from(changed));
     call.reply(Reply::Mutated { changed, next });
 }
 
 /// Reads the key of a job again, in a body that is not in memory in this one. Returns whether it has changed.
 pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&[u8]>) -> bool {
-    let State { queues, jobs, now, timers, reader, .. } = state;
-    jobs.at(slot).is_some_and(|job| queues.read_key((job, slot), (lent, reader.as_deref()), *now, timers))
+    let State {
+        queues,
+        jobs,
+        now,
+        timers,
+        reader,
+        ..
+    } = state;
+    jobs.at(slot)
+        .is_some_and(|job| queues.read_key((job, slot), (lent, reader.as_deref()), *now, timers))
 }
 
 /// A queue's policy, and a page of its keys.
-pub(super) fn list_keys(state: &State, name: &[u8], (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+pub(super) fn list_keys(
+    state: &State,
+    name: &[u8],
+    (after, limit): (Cursor, u32),
+    call: &mut Call<'_>,
+) {
     let queue = state.queues.named(name).and_then(|id| state.queues.at(id));
     let first = u32::try_from(after.0).unwrap_or(u32::MAX);
     let mut keys = queue.into_iter().flat_map(|queue| queue.keys_from(first));
-    let rows: Vec<KeyRow> = keys.by_ref().take(state.page(limit)).map(|(_, row)| row).collect();
+    let rows: Vec<KeyRow> = keys
+        .by_ref()
+        .take(state.page(limit))
+        .map(|(_, row)| row)
+        .collect();
     let next = keys.next().map(|(number, _)| Cursor(number.into(), 0));
     state.work.spend(ROW * rows.len() as u64);
     let section = state.queues.section_of(name).cloned();
-    let policy = queue.and_then(Queue::policy_row).map(|row| Box::new(PolicyRow { section, ..row }));
+    let policy = queue
+        .and_then(Queue::policy_row)
+        .map(|row| Box::new(PolicyRow { section, ..row }));
     call.reply(Reply::Keys { policy, rows, next });
 }

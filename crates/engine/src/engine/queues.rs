@@ -13,7 +13,8 @@ use super::warnings::head;
 use crate::event::{QueueChange, Reply, Watched};
 use crate::ids::{Priority, Protocols, QueueId};
 use crate::queues::{
-    Bridge, KEY_BYTES_MAX, OwnPolicy, Patterns, Policy, Queue, QueueImage, QueueRules, QueueSettings, Throttle,
+    Bridge, KEY_BYTES_MAX, OwnPolicy, Patterns, Policy, Queue, QueueImage, QueueRules,
+    QueueSettings, Throttle,
 };
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{Cursor, QueueKind};
@@ -21,32 +22,67 @@ use crate::request::{Cursor, QueueKind};
 /// Keys of one queue that may be paused.
 const PAUSED_MAX: usize = 1_000;
 
-pub(super) fn create_queue(state: &mut State, name: &Bytes, kind: QueueKind, call: &mut Call<'_>) -> Outcome {
+pub(super) fn create_queue(
+    state: &mut State,
+    name: &Bytes,
+    kind: QueueKind,
+    call: &mut Call<'_>,
+) -> Outcome {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
     let queue = state.find_or_make(name, kind, own)?;
-    state.queues.make_known(queue, own, &mut call.context.changes);
+    state
+        .queues
+        .make_known(queue, own, &mut call.context.changes);
     call.done()
 }
 
 /// Removes the jobs that wait for a worker with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until
 /// they end. A client has no part in what other protocols have in an isolated queue.
-pub(super) fn remove_queue(state: &mut State, name: &Bytes, only_idle: bool, call: &mut Call<'_>) -> Outcome {
+pub(super) fn remove_queue(
+    state: &mut State,
+    name: &Bytes,
+    only_idle: bool,
+    call: &mut Call<'_>,
+) -> Outcome {
     let own = state.clients.protocol_of(call.client);
-    let known = |id: &QueueId| state.queues.at(*id).is_some_and(|queue| queue.is_known_to(own));
-    let id = state.queues.named(name).filter(known).ok_or(Refusal::NotFound(Thing::Queue))?;
-    let Some(queue) = state.queues.at(id) else { return Err(Refusal::NotFound(Thing::Queue)) };
+    let known = |id: &QueueId| {
+        state
+            .queues
+            .at(*id)
+            .is_some_and(|queue| queue.is_known_to(own))
+    };
+    let id = state
+        .queues
+        .named(name)
+        .filter(known)
+        .ok_or(Refusal::NotFound(Thing::Queue))?;
+    let Some(queue) = state.queues.at(id) else {
+        return Err(Refusal::NotFound(Thing::Queue));
+    };
     let scope = queue.scope(own);
     if only_idle && (queue.workers_of(scope) > 0 || queue.live(scope) > 0) {
         return Err(Refusal::InUse);
     }
     if let Err(changed) = discard_waiting(state, id, scope, call.context) {
-        call.reply(Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
+        call.reply(Reply::Mutated {
+            changed,
+            next: Some(Cursor(0, 0)),
+        });
         return Ok(());
     }
-    let gone = state.queues.at(id).map_or(Protocols::NONE, |queue| queue.removed_with(own));
-    state.queues.set(id, |image| image.forget(gone), &mut call.context.changes);
-    if state.queues.at(id).is_some_and(|queue| !queue.image().is_known()) {
+    let gone = state
+        .queues
+        .at(id)
+        .map_or(Protocols::NONE, |queue| queue.removed_with(own));
+    state
+        .queues
+        .set(id, |image| image.forget(gone), &mut call.context.changes);
+    if state
+        .queues
+        .at(id)
+        .is_some_and(|queue| !queue.image().is_known())
+    {
         show(state, name, QueueChange::Removed);
     }
     state.queues.drop_if_unknown(id);
@@ -54,17 +90,41 @@ pub(super) fn remove_queue(state: &mut State, name: &Bytes, only_idle: bool, cal
 }
 
 /// Pauses or resumes the jobs in which the client has a part.
-pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &mut Call<'_>) -> Outcome {
+pub(super) fn pause_queue(
+    state: &mut State,
+    name: &Bytes,
+    paused: bool,
+    call: &mut Call<'_>,
+) -> Outcome {
     let own = state.clients.protocol_of(call.client);
-    let queue = state.queues.named(name).and_then(|id| Some((id, state.queues.at(id)?)));
+    let queue = state
+        .queues
+        .named(name)
+        .and_then(|id| Some((id, state.queues.at(id)?)));
     let queue = queue.filter(|(_, queue)| queue.is_open_to(own));
     if let Some((id, queue)) = queue {
         let (before, protocols) = (queue.image().paused, Protocols::of(queue.scope(own)));
-        let is_so = if paused { before.include(protocols) } else { before.within(protocols).is_empty() };
+        let is_so = if paused {
+            before.include(protocols)
+        } else {
+            before.within(protocols).is_empty()
+        };
         if !is_so {
             let at = paused.then(|| state.wall());
-            state.queues.set(id, |image| image.pause(protocols, at), &mut call.context.changes);
-            show(state, name, if paused { QueueChange::Paused } else { QueueChange::Resumed });
+            state.queues.set(
+                id,
+                |image| image.pause(protocols, at),
+                &mut call.context.changes,
+            );
+            show(
+                state,
+                name,
+                if paused {
+                    QueueChange::Paused
+                } else {
+                    QueueChange::Resumed
+                },
+            );
             serve(state, id, call.context);
         }
     }
@@ -96,20 +156,37 @@ pub(super) fn throttle_queue(
     call: &mut Call<'_>,
 ) -> Outcome {
     if let Some(id) = find_special(state, name, throttle.is_none(), call)?
-        && state.queues.at(id).is_some_and(|queue| queue.image().throttle != throttle)
+        && state
+            .queues
+            .at(id)
+            .is_some_and(|queue| queue.image().throttle != throttle)
     {
-        state.queues.set(id, |image| image.throttle = throttle, &mut call.context.changes);
-        state.queues.count_slots(id, &state.jobs, state.now, &mut state.timers);
+        state.queues.set(
+            id,
+            |image| image.throttle = throttle,
+            &mut call.context.changes,
+        );
+        state
+            .queues
+            .count_slots(id, &state.jobs, state.now, &mut state.timers);
         serve(state, id, call.context);
         state.queues.drop_if_unknown(id);
     }
     call.done()
 }
 
-pub(super) fn rule_queue(state: &mut State, name: &Bytes, rules: QueueRules, call: &mut Call<'_>) -> Outcome {
+pub(super) fn rule_queue(
+    state: &mut State,
+    name: &Bytes,
+    rules: QueueRules,
+    call: &mut Call<'_>,
+) -> Outcome {
     let plain = rules == QueueRules::default();
     if let Some(id) = find_special(state, name, plain, call)?
-        && state.queues.at(id).is_some_and(|queue| queue.image().rules() != rules)
+        && state
+            .queues
+            .at(id)
+            .is_some_and(|queue| queue.image().rules() != rules)
     {
         let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
         state.queues.set(id, set, &mut call.context.changes);
@@ -128,13 +205,24 @@ pub(super) fn set_policy(
     call: &mut Call<'_>,
 ) -> Outcome {
     if let Some(id) = find_special(state, name, policy.is_none(), call)? {
-        let is_cycle = state.queues.at(id).is_some_and(|queue| queue.image().kind == QueueKind::Cycle);
+        let is_cycle = state
+            .queues
+            .at(id)
+            .is_some_and(|queue| queue.image().kind == QueueKind::Cycle);
         if is_cycle && policy.as_ref().is_some_and(|policy| policy.has_keys()) {
             return Err(Refusal::WrongKind);
         }
         let (by, at) = (Bytes::copy_from_slice(head(by)), state.wall());
-        let own = policy.map(|policy| Box::new(OwnPolicy { policy: Arc::new(*policy), by, at }));
-        state.queues.set(id, |image| image.policy = own, &mut call.context.changes);
+        let own = policy.map(|policy| {
+            Box::new(OwnPolicy {
+                policy: Arc::new(*policy),
+                by,
+                at,
+            })
+        });
+        state
+            .queues
+            .set(id, |image| image.policy = own, &mut call.context.changes);
         renew_policies(state, &[id], call);
         state.queues.drop_if_unknown(id);
     }
@@ -142,8 +230,16 @@ pub(super) fn set_policy(
 }
 
 /// Pauses or resumes a key.
-pub(super) fn pause_key(state: &mut State, name: &[u8], (key, paused): (&[u8], bool), call: &mut Call<'_>) -> Outcome {
-    let id = state.queues.named(name).ok_or(Refusal::NotFound(Thing::Queue))?;
+pub(super) fn pause_key(
+    state: &mut State,
+    name: &[u8],
+    (key, paused): (&[u8], bool),
+    call: &mut Call<'_>,
+) -> Outcome {
+    let id = state
+        .queues
+        .named(name)
+        .ok_or(Refusal::NotFound(Thing::Queue))?;
     let queue = state.queues.at(id).ok_or(Refusal::NotFound(Thing::Queue))?;
     let of_queue = &queue.image().paused_keys;
     if paused && (!queue.has_keys() || key.len() > KEY_BYTES_MAX || of_queue.len() >= PAUSED_MAX) {
@@ -154,7 +250,9 @@ pub(super) fn pause_key(state: &mut State, name: &[u8], (key, paused): (&[u8], b
             true => image.paused_keys.insert(Bytes::copy_from_slice(key)),
             false => image.paused_keys.remove(key),
         };
-        state.queues.set(id, |image| _ = set(image), &mut call.context.changes);
+        state
+            .queues
+            .set(id, |image| _ = set(image), &mut call.context.changes);
         renew_policies(state, &[id], call);
         state.queues.drop_if_unknown(id);
     }
@@ -162,9 +260,16 @@ pub(super) fn pause_key(state: &mut State, name: &[u8], (key, paused): (&[u8], b
 }
 
 /// Replaces what holds for queues without rules of their own.
-pub(super) fn set_patterns(state: &mut State, patterns: Patterns<QueueSettings>, call: &mut Call<'_>) -> Outcome {
+pub(super) fn set_patterns(
+    state: &mut State,
+    patterns: Patterns<QueueSettings>,
+    call: &mut Call<'_>,
+) -> Outcome {
     let all = state.queues.set_patterns(patterns);
-    let changed: Vec<_> = all.iter().filter_map(|id| Some((*id, state.queues.renew_rules(*id)?))).collect();
+    let changed: Vec<_> = all
+        .iter()
+        .filter_map(|id| Some((*id, state.queues.renew_rules(*id)?)))
+        .collect();
     obey(state, &changed, call);
     renew_policies(state, &all, call);
     call.done()
@@ -173,7 +278,12 @@ pub(super) fn set_patterns(state: &mut State, patterns: Patterns<QueueSettings>,
 /// The rules of queues have changed, and were these before: applies what counts for the jobs that are there.
 fn obey(state: &mut State, changed: &[(QueueId, QueueRules)], call: &mut Call<'_>) {
     for (id, before) in changed {
-        let codec = state.queues.at(*id).and_then(Queue::rules).map(|rules| rules.codec).unwrap_or_default();
+        let codec = state
+            .queues
+            .at(*id)
+            .and_then(Queue::rules)
+            .map(|rules| rules.codec)
+            .unwrap_or_default();
         if before.codec != codec {
             state.queues.clear_unfit(*id, &mut state.jobs);
             serve(state, *id, call.context);
@@ -184,11 +294,23 @@ fn obey(state: &mut State, changed: &[(QueueId, QueueRules)], call: &mut Call<'_
 }
 
 /// The queue for a throttle, rules or a policy. It is created if there is none, unless its settings would be plain.
-fn find_special(state: &mut State, name: &Bytes, plain: bool, call: &Call<'_>) -> Outcome<Option<QueueId>> {
+fn find_special(
+    state: &mut State,
+    name: &Bytes,
+    plain: bool,
+    call: &Call<'_>,
+) -> Outcome<Option<QueueId>> {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
     match state.queues.named(name) {
-        Some(id) if state.queues.at(id).is_some_and(|queue| queue.is_open_to(own)) => Ok(Some(id)),
+        Some(id)
+            if state
+                .queues
+                .at(id)
+                .is_some_and(|queue| queue.is_open_to(own)) =>
+        {
+            Ok(Some(id))
+        }
         Some(_) => Err(Refusal::WrongKind),
         None if plain => Ok(None),
         None => state.find_or_make(name, QueueKind::Work, own).map(Some),
@@ -197,12 +319,16 @@ fn find_special(state: &mut State, name: &Bytes, plain: bool, call: &Call<'_>) -
 
 /// Shows watchers what has happened to a queue.
 pub(super) fn show(state: &mut State, queue: &Bytes, change: QueueChange) {
-    state.watchers.note(Some(queue), || Watched::Queue(own(queue), change));
+    state
+        .watchers
+        .note(Some(queue), || Watched::Queue(own(queue), change));
 }
 
 /// Replaces the set of queues that all protocols share.
 pub(super) fn bridge(state: &mut State, bridge: Bridge, call: &mut Call<'_>) -> Outcome {
     let changed = state.queues.set_bridge(bridge);
-    changed.into_iter().for_each(|queue| serve(state, queue, call.context));
+    changed
+        .into_iter()
+        .for_each(|queue| serve(state, queue, call.context));
     call.done()
 }

@@ -59,10 +59,15 @@ impl Engine {
         for first in self.state.jobs.pages() {
             self.state.jobs.name_page(first);
             for slot in Slab::slots_of(first) {
-                let Some(job) = self.state.jobs.at(slot) else { continue };
+                let Some(job) = self.state.jobs.at(slot) else {
+                    continue;
+                };
                 accept(job)?;
                 if self.state.batches.at(job.id).is_some() {
-                    return Err(format!("something else has the number or the name of {:?}", job.id));
+                    return Err(format!(
+                        "something else has the number or the name of {:?}",
+                        job.id
+                    ));
                 }
                 list_recalled(&mut self.state, slot);
                 self.note_recalled(slot);
@@ -74,19 +79,27 @@ impl Engine {
 
     /// A job is there again: its number is used, and its worker may come back.
     fn note_recalled(&mut self, slot: Slot) {
-        let Some(job) = self.state.jobs.at(slot) else { return };
+        let Some(job) = self.state.jobs.at(slot) else {
+            return;
+        };
         self.state.meta.recall_number(job.id);
         if let Some(worker) = job.lease().and_then(Lease::reserved_by) {
             self.state.workers.expect(worker, job.id);
         }
-        if job.lease().is_some_and(|lease| matches!(lease.holder, Holder::Away(_))) {
+        if job
+            .lease()
+            .is_some_and(|lease| matches!(lease.holder, Holder::Away(_)))
+        {
             self.state.away.push(job.id);
         }
     }
 
     /// Restores a schedule from the journal. Returns `false` if its number or its name is already used.
     pub fn recall_schedule(&mut self, schedule: Schedule) -> bool {
-        let named = schedule.key.as_ref().and_then(|key| self.state.schedules.named(schedule.job.protocol, key));
+        let named = schedule
+            .key
+            .as_ref()
+            .and_then(|key| self.state.schedules.named(schedule.job.protocol, key));
         if is_used(&self.state, schedule.id) || named.is_some() {
             return false;
         }
@@ -108,9 +121,16 @@ impl Engine {
     /// The last step of recovery: drops unused queues and sets the timers of batches.
     pub fn wake_up(&mut self) {
         self.state.meta.begin_numbers();
-        let unknown = self.state.queues.iter().filter(|queue| !queue.image().is_known()).map(|queue| queue.image().id);
+        let unknown = self
+            .state
+            .queues
+            .iter()
+            .filter(|queue| !queue.image().is_known())
+            .map(|queue| queue.image().id);
         let unknown: Vec<QueueId> = unknown.collect();
-        unknown.into_iter().for_each(|queue| self.state.queues.drop_if_unknown(queue));
+        unknown
+            .into_iter()
+            .for_each(|queue| self.state.queues.drop_if_unknown(queue));
         self.state.queues.forget_uses();
         self.free_followers();
         self.state.queues.set_gate_timers(&mut self.state.timers);
@@ -133,8 +153,13 @@ impl Engine {
     fn free_followers(&mut self) {
         let state = &mut self.state;
         let is_free = |job: &Job| job.state == JobState::Parked && ahead_of(state, job).is_none();
-        let slots = state.followers.iter().filter_map(|(_, id)| state.jobs.slot(*id));
-        let mut free: Vec<_> = slots.filter(|slot| state.jobs.at(*slot).is_some_and(is_free)).collect();
+        let slots = state
+            .followers
+            .iter()
+            .filter_map(|(_, id)| state.jobs.slot(*id));
+        let mut free: Vec<_> = slots
+            .filter(|slot| state.jobs.at(*slot).is_some_and(is_free))
+            .collect();
         free.sort_by_key(|slot| std::cmp::Reverse(state.jobs.at(*slot).map(|job| job.id)));
         for slot in free {
             let job = state.jobs.at(slot);
@@ -147,14 +172,21 @@ impl Engine {
             }
             // The time is not known yet. A move would record the year 1970 as that of the last change, and its client
             // would read that until the job moves again.
-            state.jobs.update(slot, |job| job.extra.iter_mut().for_each(|extra| extra.track = track));
+            state.jobs.update(slot, |job| {
+                job.extra.iter_mut().for_each(|extra| extra.track = track)
+            });
         }
     }
 
     /// Called before an orderly stop: records the buckets of all rates as they are. After a stop without it they are as
     /// they were recorded last.
     pub fn finish_rates(&mut self, context: &mut Context) {
-        let State { queues, now, timers, .. } = &mut self.state;
+        let State {
+            queues,
+            now,
+            timers,
+            ..
+        } = &mut self.state;
         queues.save_buckets(true, *now, timers, &mut context.changes);
     }
 
@@ -164,7 +196,14 @@ impl Engine {
     /// number stays reserved, by which the next engine knows that it must wait for them as this one does: otherwise it
     /// would start more jobs of a key than may run at once.
     pub fn finish_meta(&mut self) {
-        let State { queues, meta, was_killed, began, now, .. } = &mut self.state;
+        let State {
+            queues,
+            meta,
+            was_killed,
+            began,
+            now,
+            ..
+        } = &mut self.state;
         let is_in_doubt = queues.are_in_doubt() || *was_killed && began.is_none();
         meta.release_numbers(*now, is_in_doubt);
     }

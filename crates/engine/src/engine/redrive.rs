@@ -29,12 +29,28 @@ pub(super) fn redrive(
     call: &mut Call<'_>,
 ) -> Outcome {
     state.check_name(to)?;
-    let in_order = state.queues.are_ordered(filter.queue.as_deref()) || state.queues.are_ordered(Some(to));
-    let page = to_retry(state, filter, in_order, Scope::of(state, call), (after, state.page(limit.min(MOVED_MAX))));
-    let Some((mut slots, next)) = found(page, call) else { return Ok(()) };
-    slots.retain(|slot| state.jobs.at(*slot).is_some_and(|job| !state.unreadable.contains(&job.id)));
+    let in_order =
+        state.queues.are_ordered(filter.queue.as_deref()) || state.queues.are_ordered(Some(to));
+    let page = to_retry(
+        state,
+        filter,
+        in_order,
+        Scope::of(state, call),
+        (after, state.page(limit.min(MOVED_MAX))),
+    );
+    let Some((mut slots, next)) = found(page, call) else {
+        return Ok(());
+    };
+    slots.retain(|slot| {
+        state
+            .jobs
+            .at(*slot)
+            .is_some_and(|job| !state.unreadable.contains(&job.id))
+    });
     let stored = slots.iter().filter_map(|slot| state.jobs.at(*slot));
-    call.context.missing.extend(stored.filter_map(|job| Some((job.id, job.payload.stored()?))));
+    call.context
+        .missing
+        .extend(stored.filter_map(|job| Some((job.id, job.payload.stored()?))));
     if !call.context.missing.is_empty() {
         return Ok(());
     }
@@ -52,17 +68,40 @@ pub(super) fn redrive(
 }
 
 /// A dead job is a new one in this queue, under its number. Returns whether it could be.
-fn move_one(state: &mut State, slot: Slot, (queue, at): (QueueId, Timestamp), context: &mut Context) -> bool {
-    let rules = state.queues.at(queue).and_then(Queue::rules).copied().unwrap_or_default();
-    let fits = |job: &&Job| rules.body_bytes_max.is_none_or(|most| job.payload.body_len() <= most as usize);
+fn move_one(
+    state: &mut State,
+    slot: Slot,
+    (queue, at): (QueueId, Timestamp),
+    context: &mut Context,
+) -> bool {
+    let rules = state
+        .queues
+        .at(queue)
+        .and_then(Queue::rules)
+        .copied()
+        .unwrap_or_default();
+    let fits = |job: &&Job| {
+        rules
+            .body_bytes_max
+            .is_none_or(|most| job.payload.body_len() <= most as usize)
+    };
     let is_dead = |job: &&Job| matches!(job.state, JobState::Dead(_)) && job.cycle().is_none();
-    let Some(mut job) = state.jobs.at(slot).filter(is_dead).filter(fits).cloned() else { return false };
+    let Some(mut job) = state.jobs.at(slot).filter(is_dead).filter(fits).cloned() else {
+        return false;
+    };
     // Before its last job is gone, if that is this one.
-    state.queues.make_known(queue, Some(job.protocol), &mut context.changes);
+    state
+        .queues
+        .make_known(queue, Some(job.protocol), &mut context.changes);
     remove_job(state, slot, context);
     (job.queue, job.state) = (queue, JobState::Retrying(at));
     // In order it comes before all that were pushed there later than it was pushed.
-    if !state.queues.at(queue).and_then(Queue::policy).is_some_and(|policy| policy.ordered) {
+    if !state
+        .queues
+        .at(queue)
+        .and_then(Queue::policy)
+        .is_some_and(|policy| policy.ordered)
+    {
         job.rank = state.meta.rank(false);
     }
     (job.failures, job.unfit, job.retry) = (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));

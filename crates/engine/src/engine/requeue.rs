@@ -24,7 +24,9 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
         return;
     }
     let now = state.wall();
-    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     let (queue, protocol, was_off) = (job.queue, job.protocol, job.is_over());
     if was_off {
         try_anew(state, slot);
@@ -32,16 +34,35 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
         return;
     }
     // In order means that a job that is tried again comes before all that were pushed later, also a dead one.
-    let is_ordered = state.queues.at(queue).and_then(Queue::policy).is_some_and(|policy| policy.ordered);
+    let is_ordered = state
+        .queues
+        .at(queue)
+        .and_then(Queue::policy)
+        .is_some_and(|policy| policy.ordered);
     let rank = rank.filter(|_| !is_ordered);
     // Until it is ready, no index depends on its rank.
-    state.jobs.update(slot, |job| (job.rank, job.ready_at) = (rank.unwrap_or(job.rank), now));
-    let waits = state.jobs.at(slot).is_some_and(|job| ahead_of(state, job).is_some());
-    move_job(state, slot, if waits { JobState::Parked } else { JobState::Ready });
+    state.jobs.update(slot, |job| {
+        (job.rank, job.ready_at) = (rank.unwrap_or(job.rank), now)
+    });
+    let waits = state
+        .jobs
+        .at(slot)
+        .is_some_and(|job| ahead_of(state, job).is_some());
+    move_job(
+        state,
+        slot,
+        if waits {
+            JobState::Parked
+        } else {
+            JobState::Ready
+        },
+    );
     if was_off && state.jobs.reclaim_key(slot, state.now, &mut state.timers) {
         remember_put(state, slot, context);
     }
-    state.queues.make_known(queue, Some(protocol), &mut context.changes);
+    state
+        .queues
+        .make_known(queue, Some(protocol), &mut context.changes);
     remember_move(state, slot, context);
     serve(state, queue, context);
 }
@@ -56,19 +77,25 @@ fn try_anew(state: &mut State, slot: Slot) {
 
 /// A dead job becomes ready at this time.
 pub(super) fn retry_at(state: &mut State, slot: Slot, at: Timestamp, context: &mut Context) {
-    let Some((queue, protocol)) = state.jobs.at(slot).map(|job| (job.queue, job.protocol)) else { return };
+    let Some((queue, protocol)) = state.jobs.at(slot).map(|job| (job.queue, job.protocol)) else {
+        return;
+    };
     try_anew(state, slot);
     move_job(state, slot, JobState::Retrying(at));
     if state.jobs.reclaim_key(slot, state.now, &mut state.timers) {
         remember_put(state, slot, context);
     }
-    state.queues.make_known(queue, Some(protocol), &mut context.changes);
+    state
+        .queues
+        .make_known(queue, Some(protocol), &mut context.changes);
     remember_move(state, slot, context);
 }
 
 /// A job has a new body: clears its conversion errors, and serves its queue if the job is ready.
 pub(super) fn suits_anew(state: &mut State, slot: Slot, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot).filter(|job| job.unfit != Unfit::NONE) else { return };
+    let Some(job) = state.jobs.at(slot).filter(|job| job.unfit != Unfit::NONE) else {
+        return;
+    };
     let (queue, is_ready) = (job.queue, job.state == JobState::Ready);
     if is_ready {
         // While the job is parked, it is in no ready queue.
@@ -83,9 +110,13 @@ pub(super) fn suits_anew(state: &mut State, slot: Slot, context: &mut Context) {
 
 /// Returns a repaid entry to its queue, at the position that its rewards decide.
 pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     let (queue_id, boost) = (job.queue, job.cycle().map_or(0, |cycle| cycle.boost));
-    let Some(queue) = state.queues.at(queue_id) else { return };
+    let Some(queue) = state.queues.at(queue_id) else {
+        return;
+    };
     let min = queue.ready().cycle_head();
     let region = (queue.image().serial + 1).saturating_sub(min);
     let boost = match to {
@@ -96,7 +127,9 @@ pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut
     state.queues.next_serial(queue_id, &mut context.changes);
     let priority = match to {
         RepayTo::Front => 0,
-        RepayTo::Penalty | RepayTo::Reward | RepayTo::Drop => min + region.checked_shr(boost).unwrap_or(0),
+        RepayTo::Penalty | RepayTo::Reward | RepayTo::Drop => {
+            min + region.checked_shr(boost).unwrap_or(0)
+        }
     };
     enter_cycle(state, slot, Cycle { priority, boost }, context);
 }
@@ -104,7 +137,9 @@ pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut
 /// Returns an entry whose lease ran out to the front, with its boost kept.
 pub(super) fn return_to_front(state: &mut State, slot: Slot, context: &mut Context) {
     count(state, slot, |totals| totals.lost += 1);
-    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     match job.cycle() {
         None => {
             let rank = state.meta.rank(true);
@@ -113,7 +148,15 @@ pub(super) fn return_to_front(state: &mut State, slot: Slot, context: &mut Conte
         Some(cycle) => {
             let queue = job.queue;
             state.queues.next_serial(queue, &mut context.changes);
-            enter_cycle(state, slot, Cycle { priority: 0, boost: cycle.boost }, context);
+            enter_cycle(
+                state,
+                slot,
+                Cycle {
+                    priority: 0,
+                    boost: cycle.boost,
+                },
+                context,
+            );
         }
     }
 }
@@ -127,7 +170,9 @@ pub(super) fn void_token(state: &mut State, slot: Slot, context: &mut Context) {
 
 /// Puts an entry back into the ready queue with this sort key, behind its equals.
 fn enter_cycle(state: &mut State, slot: Slot, cycle: Cycle, context: &mut Context) {
-    state.jobs.update(slot, |job| job.extra_mut().cycle = Some(cycle));
+    state
+        .jobs
+        .update(slot, |job| job.extra_mut().cycle = Some(cycle));
     let rank = state.meta.rank(false);
     make_ready(state, slot, Some(rank), context);
 }

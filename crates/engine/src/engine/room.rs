@@ -28,7 +28,9 @@ const DONE_SHARE: u64 = 4;
 #[inline]
 pub(super) fn has_past_to_drop(state: &State) -> bool {
     let too_many = || is_dead_letter_queue_full(state) || is_short_of_room(state, 0, 0);
-    state.queues.oldest_of_too_many_dead().is_some() || has_too_many_done(state) || (has_past(state) && too_many())
+    state.queues.oldest_of_too_many_dead().is_some()
+        || has_too_many_done(state)
+        || (has_past(state) && too_many())
 }
 
 fn has_past(state: &State) -> bool {
@@ -56,7 +58,11 @@ fn is_short_of_room(state: &State, jobs: u64, bytes: u64) -> bool {
 #[cold]
 pub(super) fn drop_past(state: &mut State, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
-        if let Some(slot) = state.queues.oldest_of_too_many_dead().and_then(|job| state.jobs.slot(job)) {
+        if let Some(slot) = state
+            .queues
+            .oldest_of_too_many_dead()
+            .and_then(|job| state.jobs.slot(job))
+        {
             drop_one_dead(state, slot, context);
             continue;
         }
@@ -97,7 +103,9 @@ pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Outcome {
 pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
     let (held, limit) = (state.bytes(), state.limits.jobs_bytes_max);
     let kept = state.jobs.kept();
-    let stays = held.saturating_sub(kept.dead + kept.done).saturating_sub(less);
+    let stays = held
+        .saturating_sub(kept.dead + kept.done)
+        .saturating_sub(less);
     if stays.saturating_add(bytes) > limit {
         return Err(Capacity::JobBytes.exceeded(held, limit));
     }
@@ -112,7 +120,11 @@ pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
 /// There would be too many bytes in memory.
 pub(super) fn check_memory_for(state: &State, bytes: u64) -> Outcome {
     let (resident, limit) = (state.resident_bytes(), state.limits.memory_max);
-    if resident.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(resident, limit)) } else { Ok(()) }
+    if resident.saturating_add(bytes) > limit {
+        Err(Capacity::JobBytes.exceeded(resident, limit))
+    } else {
+        Ok(())
+    }
 }
 
 /// Drops the oldest jobs that are over to make room for a new job, at most one page of them. A queue that is not known may be

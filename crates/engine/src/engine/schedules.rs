@@ -15,19 +15,29 @@ use crate::ids::{JobId, Protocol, Timestamp};
 use crate::jobs::JobStateKind;
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::Cursor;
-use crate::schedules::{EARLIER_RUNS_MAX, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef};
+use crate::schedules::{
+    EARLIER_RUNS_MAX, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef,
+};
 use crate::warning::WarningKind;
 use crate::work::STEP;
 
 pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<'_>) -> Outcome {
-    let before = new.key.as_ref().and_then(|key| state.schedules.named(new.job.protocol, key));
-    let (id, last) = (before.map(|before| before.id), before.and_then(|before| before.last.clone()));
+    let before = new
+        .key
+        .as_ref()
+        .and_then(|key| state.schedules.named(new.job.protocol, key));
+    let (id, last) = (
+        before.map(|before| before.id),
+        before.and_then(|before| before.last.clone()),
+    );
     let grid = grid(state, &new, before);
     check_schedule(state, &new, before)?;
     let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
     // The queue is listed from now on, and keeps its kind.
     let queue = state.find_or_make(&new.job.queue, new.job.kind, Some(new.job.protocol))?;
-    state.queues.make_known(queue, Some(new.job.protocol), &mut call.context.changes);
+    state
+        .queues
+        .make_known(queue, Some(new.job.protocol), &mut call.context.changes);
     make_way(state, 0, more, call.context);
     let schedule = Schedule {
         id: id.unwrap_or_else(|| state.meta.new_job_id(&mut call.context.changes)),
@@ -41,7 +51,10 @@ pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<
     };
     let number = schedule.id;
     state.schedules.set(schedule, &mut call.context.changes);
-    call.acknowledge(Reply::ScheduleSet { schedule: number, replaced: id.is_some() });
+    call.acknowledge(Reply::ScheduleSet {
+        schedule: number,
+        replaced: id.is_some(),
+    });
     Ok(())
 }
 
@@ -51,19 +64,34 @@ fn grid(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> (Timesta
         Some(before) => (before.anchor, before.next_at),
         None => {
             let now = now_for(state, new.recurrence);
-            (now, if new.at_once { now } else { new.recurrence.next_after(now, now) })
+            (
+                now,
+                if new.at_once {
+                    now
+                } else {
+                    new.recurrence.next_after(now, now)
+                },
+            )
         }
     }
 }
 
 /// The time now, by the clock that a schedule uses.
 const fn now_for(state: &State, recurrence: Recurrence) -> Timestamp {
-    if recurrence.by_wall() { state.wall() } else { state.now }
+    if recurrence.by_wall() {
+        state.wall()
+    } else {
+        state.now
+    }
 }
 
 /// Checks that a new schedule could be set, under a name that is free.
 pub(super) fn check_new_schedule(state: &State, new: &NewSchedule) -> Outcome {
-    if new.key.as_ref().is_some_and(|key| state.schedules.named(new.job.protocol, key).is_some()) {
+    if new
+        .key
+        .as_ref()
+        .is_some_and(|key| state.schedules.named(new.job.protocol, key).is_some())
+    {
         return Err(Refusal::NotUnique);
     }
     check_schedule(state, new, None)
@@ -73,7 +101,11 @@ fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -
     state.check_name(new.key.as_deref().unwrap_or_default())?;
     check_names(state, &new.job)?;
     // Its runs join no batch: they would be refused once the batch is forgotten.
-    if new.job.listen.is_wanted() || !new.job.durable || new.job.past.is_some() || new.job.batch.is_some() {
+    if new.job.listen.is_wanted()
+        || !new.job.durable
+        || new.job.past.is_some()
+        || new.job.batch.is_some()
+    {
         return Err(Refusal::OutOfPlace);
     }
     check_new_body(state, &new.job)?;
@@ -84,17 +116,28 @@ fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -
     if before.is_none() && state.schedules.len() >= limit as usize {
         return Err(Capacity::Schedules.exceeded(limit, limit));
     }
-    check_bytes_for(state, new.job.body.len() as u64, before.map_or(0, Schedule::weight_bytes))
+    check_bytes_for(
+        state,
+        new.job.body.len() as u64,
+        before.map_or(0, Schedule::weight_bytes),
+    )
 }
 
 /// Finds the schedule, if the client sees it.
 fn find<'a>(state: &'a State, which: &ScheduleRef, call: &Call<'_>) -> Outcome<&'a Schedule> {
-    let found = state.schedules.find(which).and_then(|id| state.schedules.at(id));
+    let found = state
+        .schedules
+        .find(which)
+        .and_then(|id| state.schedules.at(id));
     let found = found.filter(|schedule| Scope::of(state, call).has_schedule(state, schedule));
     found.ok_or(Refusal::NotFound(Thing::Schedule))
 }
 
-pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Outcome {
+pub(super) fn remove_schedule(
+    state: &mut State,
+    which: &ScheduleRef,
+    call: &mut Call<'_>,
+) -> Outcome {
     let id = find(state, which, call)?.id;
     state.schedules.end(id, &mut call.context.changes);
     call.done()
@@ -110,16 +153,29 @@ pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_
     Ok(())
 }
 
-pub(super) fn pause_schedule(state: &mut State, which: &ScheduleRef, paused: bool, call: &mut Call<'_>) -> Outcome {
+pub(super) fn pause_schedule(
+    state: &mut State,
+    which: &ScheduleRef,
+    paused: bool,
+    call: &mut Call<'_>,
+) -> Outcome {
     let schedule = find(state, which, call)?;
-    let Schedule { id, recurrence, anchor, runs_left, .. } = schedule;
+    let Schedule {
+        id,
+        recurrence,
+        anchor,
+        runs_left,
+        ..
+    } = schedule;
     if schedule.is_paused() != paused {
         let next_at = match paused {
             true => Timestamp::NEVER,
             false => recurrence.next_after(*anchor, now_for(state, *recurrence)),
         };
         let (id, runs_left) = (*id, *runs_left);
-        state.schedules.advance(id, next_at, runs_left, &mut call.context.changes);
+        state
+            .schedules
+            .advance(id, next_at, runs_left, &mut call.context.changes);
     }
     call.done()
 }
@@ -133,7 +189,8 @@ pub(super) fn list_schedules(
     let limit = state.page(limit);
     let scope = Scope::of(state, call);
     let is_listed = |schedule: &&Schedule| {
-        protocol.is_none_or(|protocol| schedule.job.protocol == protocol) && scope.has_schedule(state, schedule)
+        protocol.is_none_or(|protocol| schedule.job.protocol == protocol)
+            && scope.has_schedule(state, schedule)
     };
     let mut all = state.schedules.from(JobId(after.0));
     let page = all.by_ref().take(limit).filter(is_listed);
@@ -144,12 +201,26 @@ pub(super) fn list_schedules(
 
 /// A run of a schedule has pushed this job.
 fn note_run(state: &mut State, schedule: JobId, job: JobId, context: &mut Context) {
-    let before = state.schedules.at(schedule).and_then(|schedule| schedule.last.as_ref());
+    let before = state
+        .schedules
+        .at(schedule)
+        .and_then(|schedule| schedule.last.as_ref());
     let before = before.map_or_else(Vec::new, |last| [&last.earlier[..], &[last.job]].concat());
-    let lives = |id: &JobId| *id != job && state.jobs.get(*id).is_some_and(|job| job.state.kind().is_live());
+    let lives = |id: &JobId| {
+        *id != job
+            && state
+                .jobs
+                .get(*id)
+                .is_some_and(|job| job.state.kind().is_live())
+    };
     let mut earlier: Vec<JobId> = before.into_iter().filter(lives).collect();
     earlier.drain(..earlier.len().saturating_sub(EARLIER_RUNS_MAX));
-    let last = LastRun { at: state.wall(), job, end: RunEnd::Running, earlier };
+    let last = LastRun {
+        at: state.wall(),
+        job,
+        end: RunEnd::Running,
+        earlier,
+    };
     state.schedules.ran(schedule, last, &mut context.changes);
 }
 
@@ -162,12 +233,24 @@ pub(super) fn view(state: &State, schedule: &Schedule) -> Schedule {
             (Some(JobStateKind::Dead), _) => RunEnd::Dead,
             (Some(JobStateKind::Done) | None, RunEnd::Running) => RunEnd::Forgotten,
             (Some(JobStateKind::Done) | None, end) => end,
-            (Some(JobStateKind::Ready), _) if !job.is_some_and(|job| is_served(state, job)) => RunEnd::Unserved,
+            (Some(JobStateKind::Ready), _) if !job.is_some_and(|job| is_served(state, job)) => {
+                RunEnd::Unserved
+            }
             (Some(kind), _) => RunEnd::In(kind),
         };
-        let waits = |kind| matches!(kind, JobStateKind::Ready | JobStateKind::Scheduled | JobStateKind::Retrying);
+        let waits = |kind| {
+            matches!(
+                kind,
+                JobStateKind::Ready | JobStateKind::Scheduled | JobStateKind::Retrying
+            )
+        };
         state.work.spend(STEP * last.earlier.len() as u64);
-        last.earlier.retain(|id| state.jobs.get(*id).is_some_and(|job| waits(job.state.kind())));
+        last.earlier.retain(|id| {
+            state
+                .jobs
+                .get(*id)
+                .is_some_and(|job| waits(job.state.kind()))
+        });
     }
     seen
 }
@@ -175,12 +258,20 @@ pub(super) fn view(state: &State, schedule: &Schedule) -> Schedule {
 /// Runs a schedule that is due: one run, however many times were missed, then its next time after now.
 #[cold]
 pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
-    let Some(id) = state.schedules.next(state.skew_ms) else { return };
-    let Some(schedule) = state.schedules.at(id) else { return };
+    let Some(id) = state.schedules.next(state.skew_ms) else {
+        return;
+    };
+    let Some(schedule) = state.schedules.at(id) else {
+        return;
+    };
     let (job, runs_left) = (schedule.run_at(state.now, state.wall()), schedule.runs_left);
-    let next_at = schedule.recurrence.next_after(schedule.anchor, now_for(state, schedule.recurrence));
+    let next_at = schedule
+        .recurrence
+        .next_after(schedule.anchor, now_for(state, schedule.recurrence));
     if is_skipped(state, schedule) {
-        return state.schedules.advance(id, next_at, runs_left, &mut context.changes);
+        return state
+            .schedules
+            .advance(id, next_at, runs_left, &mut context.changes);
     }
     // Journal the dropped queues first: this job may create a queue with the number of one of them.
     state.queues.remember_dropped(&mut context.changes);
@@ -189,21 +280,39 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     match ran {
         Ok((job, ..)) => note_run(state, id, job, context),
         Err(why) => {
-            let key = state.schedules.at(id).and_then(|schedule| schedule.key.as_ref()).map(own);
-            context.warn(WarningKind::RunRefused(why), || (job.queue.clone(), key.unwrap_or_default(), Bytes::new()));
+            let key = state
+                .schedules
+                .at(id)
+                .and_then(|schedule| schedule.key.as_ref())
+                .map(own);
+            context.warn(WarningKind::RunRefused(why), || {
+                (job.queue.clone(), key.unwrap_or_default(), Bytes::new())
+            });
         }
     }
     let runs_left = runs_left.map(|left| left.saturating_sub(ran.is_ok().into()));
     if runs_left == Some(0) {
         state.schedules.end(id, &mut context.changes);
     } else {
-        state.schedules.advance(id, next_at, runs_left, &mut context.changes);
+        state
+            .schedules
+            .advance(id, next_at, runs_left, &mut context.changes);
     }
 }
 
 /// Whether the run of a schedule fell due before the engine's first visit, and is not made up for.
 fn is_skipped(state: &State, schedule: &Schedule) -> bool {
-    let began = state.began.map(|(now, wall)| if schedule.recurrence.by_wall() { wall } else { now });
-    let skips = |key: &Bytes| state.skip_missed.contains(&(schedule.job.protocol, key.clone()));
+    let began = state.began.map(|(now, wall)| {
+        if schedule.recurrence.by_wall() {
+            wall
+        } else {
+            now
+        }
+    });
+    let skips = |key: &Bytes| {
+        state
+            .skip_missed
+            .contains(&(schedule.job.protocol, key.clone()))
+    };
     began.is_some_and(|began| schedule.next_at < began) && schedule.key.as_ref().is_some_and(skips)
 }

@@ -57,7 +57,11 @@ impl Scope {
 
     pub(super) fn has_schedule(self, state: &State, schedule: &Schedule) -> bool {
         let job = &schedule.job;
-        self.includes(job.protocol) || state.queues.named(&job.queue).is_some_and(|queue| is_bridged(state, queue))
+        self.includes(job.protocol)
+            || state
+                .queues
+                .named(&job.queue)
+                .is_some_and(|queue| is_bridged(state, queue))
     }
 
     pub(super) fn has_batch(self, batch: &Batch) -> bool {
@@ -65,7 +69,12 @@ impl Scope {
     }
 
     /// Whether the name of a queue that a client of this protocol serves is shown.
-    pub(super) fn has_subscription(self, state: &State, of: Option<Protocol>, queue: QueueId) -> bool {
+    pub(super) fn has_subscription(
+        self,
+        state: &State,
+        of: Option<Protocol>,
+        queue: QueueId,
+    ) -> bool {
         of.is_none() || self.is(of) || is_bridged(state, queue)
     }
 }

@@ -22,14 +22,28 @@ pub(super) const OWN_KEY_WAIT_MS: u64 = 50;
 const OWN_JOBS_MAX: usize = 64;
 
 /// Whether ready jobs of these queues wait for keys that this worker's own jobs hold.
-pub(super) fn keeps_itself_waiting(state: &State, client: ClientId, worker: &[u8], sources: &[Served]) -> bool {
-    if !sources.iter().any(|served| state.queues.at(served.queue).is_some_and(Queue::excludes)) {
+pub(super) fn keeps_itself_waiting(
+    state: &State,
+    client: ClientId,
+    worker: &[u8],
+    sources: &[Served],
+) -> bool {
+    if !sources
+        .iter()
+        .any(|served| state.queues.at(served.queue).is_some_and(Queue::excludes))
+    {
         return false;
     }
     let holders = state.jobs.holders();
-    let own = holders.held_by(client).iter().chain(holders.held_by_worker(worker).iter()).take(OWN_JOBS_MAX);
+    let own = holders
+        .held_by(client)
+        .iter()
+        .chain(holders.held_by_worker(worker).iter())
+        .take(OWN_JOBS_MAX);
     let mut jobs = own.filter_map(|id| state.jobs.get(id));
-    jobs.any(|job| sources.iter().any(|served| served.queue == job.queue) && state.queues.keeps_back(job))
+    jobs.any(|job| {
+        sources.iter().any(|served| served.queue == job.queue) && state.queues.keeps_back(job)
+    })
 }
 
 /// The next step at a queue.
@@ -41,7 +55,9 @@ pub(super) enum Next {
 
 /// Serves a queue after work arrived or a woken client gave up: hands out and wakes until jobs or clients run out.
 pub(super) fn serve(state: &mut State, queue: QueueId, context: &mut Context) {
-    let Some(known) = state.queues.at(queue) else { return };
+    let Some(known) = state.queues.at(queue) else {
+        return;
+    };
     if known.needs_serving() {
         serve_waiting(state, queue, context);
     }
@@ -66,11 +82,25 @@ fn serve_waiting(state: &mut State, queue: QueueId, context: &mut Context) {
 #[cold]
 fn answer_holders(state: &mut State, queue: QueueId, context: &mut Context) {
     let soon = state.now.after_ms(OWN_KEY_WAIT_MS);
-    let Some(at) = state.queues.at(queue).filter(|queue| queue.jobs(JobStateKind::Ready) > 0) else { return };
-    let takers = at.consumers().flat_map(|consumers| consumers.waiting(WaitsAs::Taker).values()).take(OWN_JOBS_MAX);
+    let Some(at) = state
+        .queues
+        .at(queue)
+        .filter(|queue| queue.jobs(JobStateKind::Ready) > 0)
+    else {
+        return;
+    };
+    let takers = at
+        .consumers()
+        .flat_map(|consumers| consumers.waiting(WaitsAs::Taker).values())
+        .take(OWN_JOBS_MAX);
     let holds = |id: &ClientId| {
-        let wait = state.clients.get(*id).and_then(Client::blocked_until_a_time);
-        wait.is_some_and(|it| it.until > soon && keeps_itself_waiting(state, *id, &it.worker, &it.sources))
+        let wait = state
+            .clients
+            .get(*id)
+            .and_then(Client::blocked_until_a_time);
+        wait.is_some_and(|it| {
+            it.until > soon && keeps_itself_waiting(state, *id, &it.worker, &it.sources)
+        })
     };
     let holders: Vec<ClientId> = takers.copied().filter(holds).collect();
     for client in holders {
@@ -83,20 +113,30 @@ fn answer_holders(state: &mut State, queue: QueueId, context: &mut Context) {
 /// The next client to serve at a queue: the one of all protocols' candidates that has waited longest.
 pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
     let queue = state.queues.at(id).filter(|queue| queue.has_work())?;
-    let candidates = queue.consumers().filter_map(|consumers| next_of(state, queue, consumers));
-    candidates.min_by_key(|(key, _)| key.turn()).map(|(_, next)| next)
+    let candidates = queue
+        .consumers()
+        .filter_map(|consumers| next_of(state, queue, consumers));
+    candidates
+        .min_by_key(|(key, _)| key.turn())
+        .map(|(_, next)| next)
 }
 
 /// The candidate of one protocol: the heaviest, and among equals the one that has waited longest. A job that a sleeper
 /// was woken for is left to that sleeper for a while.
 fn next_of(state: &State, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
-    let (takers, sleepers) = (consumers.waiting(WaitsAs::Taker), consumers.waiting(WaitsAs::Sleeper));
+    let (takers, sleepers) = (
+        consumers.waiting(WaitsAs::Taker),
+        consumers.waiting(WaitsAs::Sleeper),
+    );
     if (takers.is_empty() && sleepers.is_empty()) || !queue.has_unclaimed_for(consumers) {
         return None;
     }
-    let admitted = |(key, client): &(&WaitKey, &ClientId)| admits_waiter(state, queue, **client, **key);
+    let admitted =
+        |(key, client): &(&WaitKey, &ClientId)| admits_waiter(state, queue, **client, **key);
     match (takers.iter().find(admitted), sleepers.iter().find(admitted)) {
-        (Some((taken, client)), Some((slept, _))) if taken < slept => Some((*taken, Next::HandTo(*client, *taken))),
+        (Some((taken, client)), Some((slept, _))) if taken < slept => {
+            Some((*taken, Next::HandTo(*client, *taken)))
+        }
         (_, Some((slept, client))) => Some((*slept, Next::Wake(*client))),
         (Some((taken, client)), None) => Some((*taken, Next::HandTo(*client, *taken))),
         (None, None) => None,
@@ -109,9 +149,13 @@ pub(super) fn admits_waiter(state: &State, queue: &Queue, id: ClientId, key: Wai
     if !queue.knows_workers_apart() {
         return true;
     }
-    let Some(client) = state.clients.get(id) else { return false };
+    let Some(client) = state.clients.get(id) else {
+        return false;
+    };
     let (sources, worker) = client.takes_from(key.turn());
-    let served = sources.iter().find(|served| served.queue == queue.image().id);
+    let served = sources
+        .iter()
+        .find(|served| served.queue == queue.image().id);
     served.is_some_and(|served| queue.admits(Whose::taking(id, served.lease, worker)))
 }
 
@@ -123,18 +167,40 @@ pub(super) fn wake(state: &mut State, id: ClientId, queue: QueueId, context: &mu
 }
 
 /// Hands the first job to the client whose turn it is. The key decides whether its blocked take or its credit is used.
-fn hand_to_waiting(state: &mut State, id: ClientId, key: WaitKey, queue: QueueId, context: &mut Context) {
-    let Some(client) = state.clients.get(id) else { return };
-    let first = state.queues.at(queue).and_then(|queue| queue.first_of(client.protocol()));
+fn hand_to_waiting(
+    state: &mut State,
+    id: ClientId,
+    key: WaitKey,
+    queue: QueueId,
+    context: &mut Context,
+) {
+    let Some(client) = state.clients.get(id) else {
+        return;
+    };
+    let first = state
+        .queues
+        .at(queue)
+        .and_then(|queue| queue.first_of(client.protocol()));
     let Some((_, slot)) = first else { return };
     let at_queue = |served: &&Served| served.queue == queue;
     if let Some(blocked) = state.waiters().unblock(id, key.turn()) {
         if let Some(served) = blocked.sources.iter().find(at_queue) {
-            hand_out(state, id, blocked.tag, slot, *served, &blocked.worker, context);
+            hand_out(
+                state,
+                id,
+                blocked.tag,
+                slot,
+                *served,
+                &blocked.worker,
+                context,
+            );
         }
         return;
     }
-    let served = state.clients.get(id).and_then(|client| client.subscriptions().iter().find(at_queue).copied());
+    let served = state
+        .clients
+        .get(id)
+        .and_then(|client| client.subscriptions().iter().find(at_queue).copied());
     state.waiters().use_credit(id);
     if let Some(served) = served {
         hand_out(state, id, Tag::NONE, slot, served, &[], context);
@@ -166,23 +232,31 @@ pub(super) fn serve_unclaimed(state: &mut State, context: &mut Context) -> bool 
 }
 
 pub(super) fn next_unclaimed(state: &State) -> Option<(ClientId, Served, Slot)> {
-    state.queues.unclaimed_waiters().find_map(|(protocol, waiters)| {
-        state.queues.unclaimed(protocol).find_map(|queue| {
-            waiters.iter().find_map(|(key, id)| {
-                let client = state.clients.get(*id)?;
-                let (_, slot) = queue.first_unclaimed(protocol, client.protocol())?;
-                let mut takes = client.takes_unclaimed(protocol, key.weight());
-                let may = |served: &&Served| queue.admits(Whose::taking(*id, served.lease, &[]));
-                Some((*id, *takes.find(may)?, slot))
+    state
+        .queues
+        .unclaimed_waiters()
+        .find_map(|(protocol, waiters)| {
+            state.queues.unclaimed(protocol).find_map(|queue| {
+                waiters.iter().find_map(|(key, id)| {
+                    let client = state.clients.get(*id)?;
+                    let (_, slot) = queue.first_unclaimed(protocol, client.protocol())?;
+                    let mut takes = client.takes_unclaimed(protocol, key.weight());
+                    let may =
+                        |served: &&Served| queue.admits(Whose::taking(*id, served.lease, &[]));
+                    Some((*id, *takes.find(may)?, slot))
+                })
             })
         })
-    })
 }
 
 /// Serves what has waited for room, if it is time. Returns whether it was.
 pub(super) fn serve_starved(state: &mut State, context: &mut Context) -> bool {
-    let Some((queues, unclaimed)) = state.starved.take_due(state.now) else { return false };
-    queues.into_iter().for_each(|queue| serve(state, queue, context));
+    let Some((queues, unclaimed)) = state.starved.take_due(state.now) else {
+        return false;
+    };
+    queues
+        .into_iter()
+        .for_each(|queue| serve(state, queue, context));
     if unclaimed {
         state.queues.serve_unclaimed_again();
     }

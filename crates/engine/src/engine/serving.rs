@@ -17,12 +17,21 @@ const TAKES_MAX: usize = 64;
 /// Notes the queues from which a client takes by name.
 pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
     let is_full = sources.len() > FEW && state.check_beside(0).is_err();
-    let State { clients, queues, now, .. } = state;
-    let Some(client) = clients.get_mut(id) else { return };
+    let State {
+        clients,
+        queues,
+        now,
+        ..
+    } = state;
+    let Some(client) = clients.get_mut(id) else {
+        return;
+    };
     let own = client.protocol();
     client.took_at = *now;
     for (index, served) in sources.iter().enumerate() {
-        let Some(birth) = queues.at(served.queue).map(Queue::birth) else { continue };
+        let Some(birth) = queues.at(served.queue).map(Queue::birth) else {
+            continue;
+        };
         let is_it = |take: &TakesFrom| (take.queue, take.birth) == (served.queue, birth);
         // A client asks for the same queues again and again, in the same order.
         let known = match client.takes_from.get(index).is_some_and(is_it) {
@@ -35,31 +44,51 @@ pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
             None if is_full && index >= FEW => {}
             None => {
                 queues.set_taker(served.queue, own, (id, true));
-                client.takes_from.push(TakesFrom { queue: served.queue, birth, at: *now });
+                client.takes_from.push(TakesFrom {
+                    queue: served.queue,
+                    birth,
+                    at: *now,
+                });
                 client.recount();
             }
         }
     }
     while client.takes_from.len() > TAKES_MAX.max(sources.len()) {
-        let oldest = client.takes_from.iter().enumerate().min_by_key(|(_, take)| take.at).map(|(at, _)| at);
-        let Some(take) = oldest.map(|at| client.takes_from.swap_remove(at)) else { break };
+        let oldest = client
+            .takes_from
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, take)| take.at)
+            .map(|(at, _)| at);
+        let Some(take) = oldest.map(|at| client.takes_from.swap_remove(at)) else {
+            break;
+        };
         end_take(queues, take, (id, own));
     }
 }
 
 /// The client serves the queues of its takes no longer.
 pub(super) fn forget_takes(state: &mut State, id: ClientId) {
-    let State { clients, queues, .. } = state;
-    let Some(client) = clients.get_mut(id) else { return };
+    let State {
+        clients, queues, ..
+    } = state;
+    let Some(client) = clients.get_mut(id) else {
+        return;
+    };
     let own = client.protocol();
-    std::mem::take(&mut client.takes_from).into_iter().for_each(|take| end_take(queues, take, (id, own)));
+    std::mem::take(&mut client.takes_from)
+        .into_iter()
+        .for_each(|take| end_take(queues, take, (id, own)));
     client.recount();
 }
 
 /// The client takes no longer from this queue, if there still is one: a queue that was dropped meanwhile may have given
 /// its number to another one.
 fn end_take(queues: &mut Queues, take: TakesFrom, (client, own): (ClientId, Option<Protocol>)) {
-    if queues.at(take.queue).is_some_and(|queue| queue.birth() == take.birth) {
+    if queues
+        .at(take.queue)
+        .is_some_and(|queue| queue.birth() == take.birth)
+    {
         queues.set_taker(take.queue, own, (client, false));
     }
 }
@@ -67,15 +96,23 @@ fn end_take(queues: &mut Queues, take: TakesFrom, (client, own): (ClientId, Opti
 /// How many clients serve a queue that see the jobs of one protocol, or all. A client that has registered counts once
 /// for each of its subscriptions.
 pub(super) fn workers(state: &State, queue: &Queue, scope: Option<Protocol>) -> u32 {
-    let sees = |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;
-    let taking = queue.consumers().filter(sees).map(|consumers| taking(state, queue, consumers).count());
-    queue.workers_of(scope).saturating_add(u32::try_from(taking.sum::<usize>()).unwrap_or(u32::MAX))
+    let sees =
+        |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;
+    let taking = queue
+        .consumers()
+        .filter(sees)
+        .map(|consumers| taking(state, queue, consumers).count());
+    queue
+        .workers_of(scope)
+        .saturating_add(u32::try_from(taking.sum::<usize>()).unwrap_or(u32::MAX))
 }
 
 /// How many of the clients that serve a queue and see the jobs of one protocol, or all, wait there.
 pub(super) fn waiting(queue: &Queue, scope: Option<Protocol>) -> u32 {
-    let sees = |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;
-    let count = |it: &Consumers| it.waiting(WaitsAs::Taker).len() + it.waiting(WaitsAs::Sleeper).len();
+    let sees =
+        |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;
+    let count =
+        |it: &Consumers| it.waiting(WaitsAs::Taker).len() + it.waiting(WaitsAs::Sleeper).len();
     u32::try_from(queue.consumers().filter(sees).map(count).sum::<usize>()).unwrap_or(u32::MAX)
 }
 
@@ -87,14 +124,27 @@ pub(super) fn serve_it(state: &State, queue: &Queue, consumers: &Consumers) -> b
 /// Whether a worker has a job of the queue: one whose lease may outlive its connection is nobody's client.
 pub(super) fn is_worked_on(queue: &Queue, protocol: Protocol) -> bool {
     let scope = (!queue.is_bridged()).then_some(protocol);
-    queue.states(scope).get(JobStateKind::Leased as usize).is_some_and(|leased| *leased > 0)
+    queue
+        .states(scope)
+        .get(JobStateKind::Leased as usize)
+        .is_some_and(|leased| *leased > 0)
 }
 
 /// Whether any worker serves a job's queue and sees its jobs, or has one of them in hand.
 pub(super) fn is_served(state: &State, job: &Job) -> bool {
-    let Some(queue) = state.queues.at(job.queue) else { return false };
-    let sees = |own| if queue.is_bridged() { !job.unfit.has(own) } else { own == job.protocol };
-    let mut seeing = queue.consumers().filter(|consumers| consumers.protocol().is_none_or(sees));
+    let Some(queue) = state.queues.at(job.queue) else {
+        return false;
+    };
+    let sees = |own| {
+        if queue.is_bridged() {
+            !job.unfit.has(own)
+        } else {
+            own == job.protocol
+        }
+    };
+    let mut seeing = queue
+        .consumers()
+        .filter(|consumers| consumers.protocol().is_none_or(sees));
     is_worked_on(queue, job.protocol)
         || state.queues.unclaimed_subscriptions(job.protocol) > 0
         || seeing.any(|consumers| serve_it(state, queue, consumers))
@@ -102,25 +152,43 @@ pub(super) fn is_served(state: &State, job: &Job) -> bool {
 
 /// Whether the client, or its worker, has a job in hand.
 fn holds(state: &State, id: ClientId, client: &Client) -> bool {
-    let worker = client.worker().and_then(|number| state.workers.from(number).next());
-    let by_worker = worker.is_some_and(|(_, it)| !state.jobs.holders().held_by_worker(it.name()).is_empty());
+    let worker = client
+        .worker()
+        .and_then(|number| state.workers.from(number).next());
+    let by_worker =
+        worker.is_some_and(|(_, it)| !state.jobs.holders().held_by_worker(it.name()).is_empty());
     by_worker || !state.jobs.holders().held_by(id).is_empty()
 }
 
 /// The clients that take from the queue by name: within the last minute, or with their last take, which waits or has
 /// brought what they have in hand.
-fn taking<'a>(state: &'a State, queue: &Queue, consumers: &'a Consumers) -> impl Iterator<Item = ClientId> + 'a {
+fn taking<'a>(
+    state: &'a State,
+    queue: &Queue,
+    consumers: &'a Consumers,
+) -> impl Iterator<Item = ClientId> + 'a {
     state.work.spend(STEP * consumers.taking().len() as u64);
     let (queue, birth) = (queue.image().id, queue.birth());
     let lately = |at: Timestamp| at.after_ms(LATELY_MS) > state.now;
     let serves = move |id: ClientId, client: &Client| {
-        let take = client.takes_from.iter().find(|take| (take.queue, take.birth) == (queue, birth));
-        !client.subscriptions().iter().any(|served| served.queue == queue)
+        let take = client
+            .takes_from
+            .iter()
+            .find(|take| (take.queue, take.birth) == (queue, birth));
+        !client
+            .subscriptions()
+            .iter()
+            .any(|served| served.queue == queue)
             && take.is_some_and(|take| {
                 let is_last = take.at == client.took_at;
                 lately(take.at) || is_last && (client.waits() || holds(state, id, client))
             })
     };
     let taking = consumers.taking().iter().copied();
-    taking.filter(move |id| state.clients.get(*id).is_some_and(|client| serves(*id, client)))
+    taking.filter(move |id| {
+        state
+            .clients
+            .get(*id)
+            .is_some_and(|client| serves(*id, client))
+    })
 }

@@ -154,7 +154,11 @@ impl State {
 
     /// Whether a worker may have a job since an earlier engine, and has not claimed it yet.
     pub(super) fn may_run_since_before(&self, job: JobId) -> bool {
-        self.deferred.is_held(self.now) && self.succession.as_ref().is_some_and(|it| it.may_be_of_before(job))
+        self.deferred.is_held(self.now)
+            && self
+                .succession
+                .as_ref()
+                .is_some_and(|it| it.may_be_of_before(job))
     }
 
     /// A job is gone, and another client may bring it back.
@@ -171,7 +175,9 @@ impl State {
     /// Whether the context has a later time than the engine, or other clocks.
     pub(super) fn is_behind(&self, context: &Context) -> bool {
         let clock = &context.clock;
-        context.now > self.now || clock.skew_ms != self.skew_ms || clock.differs(&self.meta.kept().clock)
+        context.now > self.now
+            || clock.skew_ms != self.skew_ms
+            || clock.differs(&self.meta.kept().clock)
     }
 
     /// Bytes counted for jobs, schedules and batches.
@@ -188,10 +194,15 @@ impl State {
     /// Bytes that clients, or names, may take: up to a half together while jobs leave room, and a part of their own in any
     /// case, so that the workers of a memory full of jobs in many queues can come.
     fn held_max(&self, own: &Held) -> u64 {
-        let (max, together) = (self.limits.memory_max, self.beside.bytes() + self.names.bytes());
+        let (max, together) = (
+            self.limits.memory_max,
+            self.beside.bytes() + self.names.bytes(),
+        );
         let left = max.saturating_sub(self.resident_bytes() - together);
         let others = together - own.bytes();
-        left.min(max / BESIDE_PART).saturating_sub(others).max(max / BESIDE_LEAST_PART)
+        left.min(max / BESIDE_PART)
+            .saturating_sub(others)
+            .max(max / BESIDE_LEAST_PART)
     }
 
     /// Whether clients may take `bytes` more.
@@ -201,16 +212,29 @@ impl State {
     /// They would take more than they may.
     pub(super) fn check_beside(&self, bytes: u64) -> Outcome {
         let (held, limit) = (self.beside.bytes(), self.held_max(&self.beside));
-        if held.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
+        if held.saturating_add(bytes) > limit {
+            Err(Capacity::JobBytes.exceeded(held, limit))
+        } else {
+            Ok(())
+        }
     }
 
     /// The same for the names of one client, which need room only if they are large.
     pub(super) fn check_large(&self, bytes: u64) -> Outcome {
-        if bytes > SMALL_BYTES { self.check_beside(bytes) } else { Ok(()) }
+        if bytes > SMALL_BYTES {
+            self.check_beside(bytes)
+        } else {
+            Ok(())
+        }
     }
 
     /// The queue of this name, which is created (not yet known) for a protocol if there is none.
-    pub(super) fn find_or_make(&mut self, name: &Bytes, kind: QueueKind, maker: Option<Protocol>) -> Outcome<QueueId> {
+    pub(super) fn find_or_make(
+        &mut self,
+        name: &Bytes,
+        kind: QueueKind,
+        maker: Option<Protocol>,
+    ) -> Outcome<QueueId> {
         match self.queues.find(name, kind)? {
             Some(id) => Ok(id),
             None => self.make_queue(name, kind, maker),
@@ -219,19 +243,33 @@ impl State {
 
     #[cold]
     #[inline(never)]
-    fn make_queue(&mut self, name: &Bytes, kind: QueueKind, maker: Option<Protocol>) -> Outcome<QueueId> {
+    fn make_queue(
+        &mut self,
+        name: &Bytes,
+        kind: QueueKind,
+        maker: Option<Protocol>,
+    ) -> Outcome<QueueId> {
         let bytes_max = self.held_max(&self.names);
-        self.queues.make(name, kind, maker, (self.limits.queues_max, bytes_max))
+        self.queues
+            .make(name, kind, maker, (self.limits.queues_max, bytes_max))
     }
 
     /// The waits of clients.
     pub(super) const fn waiters(&mut self) -> Waiters<'_> {
-        Waiters::new(&mut self.clients, &self.workers, &mut self.queues, &mut self.timers)
+        Waiters::new(
+            &mut self.clients,
+            &self.workers,
+            &mut self.queues,
+            &mut self.timers,
+        )
     }
 
     /// Whether a client, or the worker of this name in whose name it asks, was asked to take no more.
     pub(super) fn is_quiet(&self, client: ClientId, worker: &[u8]) -> bool {
-        self.workers.may_be_quiet() && self.workers.is_quiet(client, self.clients.get(client), worker)
+        self.workers.may_be_quiet()
+            && self
+                .workers
+                .is_quiet(client, self.clients.get(client), worker)
     }
 
     /// How many rows a page has for which a client requested `limit`.
@@ -242,7 +280,11 @@ impl State {
     pub(super) fn check_name(&self, name: &[u8]) -> Outcome {
         let limit = self.limits.name_bytes_max;
         let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        if given > limit { Err(Capacity::NameBytes.exceeded(given, limit)) } else { Ok(()) }
+        if given > limit {
+            Err(Capacity::NameBytes.exceeded(given, limit))
+        } else {
+            Ok(())
+        }
     }
 }
 

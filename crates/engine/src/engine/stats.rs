@@ -14,7 +14,10 @@ pub(super) fn stats(state: &State, call: &mut Call<'_>) {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let mut places = StateCounts::default();
     for (_, of_protocol) in state.jobs.counts() {
-        places.iter_mut().zip(of_protocol).for_each(|(sum, n)| *sum += n);
+        places
+            .iter_mut()
+            .zip(of_protocol)
+            .for_each(|(sum, n)| *sum += n);
     }
     let stats = Stats {
         totals: state.meta.kept().totals,
@@ -24,7 +27,13 @@ pub(super) fn stats(state: &State, call: &mut Call<'_>) {
         bytes: state.bytes(),
         past_bytes: state.jobs.kept().dead + state.jobs.kept().done,
         queues: state.queues.known(),
-        throttled: count(state.queues.special().filter(|queue| queue.image().throttle.is_some()).count()),
+        throttled: count(
+            state
+                .queues
+                .special()
+                .filter(|queue| queue.image().throttle.is_some())
+                .count(),
+        ),
         clients: count(state.clients.len()),
         workers: count(state.workers.len()),
         schedules: count(state.schedules.len()),
@@ -41,8 +50,17 @@ pub(super) fn days(state: &State, call: &mut Call<'_>) {
 
 /// The figures of each protocol that has, or had, any jobs.
 fn protocol_stats(state: &State) -> Vec<ProtocolStats> {
-    let had = state.meta.kept().protocols.iter().map(|(protocol, _)| (*protocol, StateCounts::default()));
+    let had = state
+        .meta
+        .kept()
+        .protocols
+        .iter()
+        .map(|(protocol, _)| (*protocol, StateCounts::default()));
     let all: BTreeMap<Protocol, StateCounts> = had.chain(state.jobs.counts()).collect();
-    let row = |(protocol, places)| ProtocolStats { protocol, totals: state.meta.totals_of(protocol), places };
+    let row = |(protocol, places)| ProtocolStats {
+        protocol,
+        totals: state.meta.totals_of(protocol),
+        places,
+    };
     all.into_iter().map(row).collect()
 }

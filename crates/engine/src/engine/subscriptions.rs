@@ -22,7 +22,12 @@ use crate::request::{QueueKind, Subscription};
 use crate::work::{LOOKED_UP, STEP};
 
 /// Lets a client watch jobs, or gives it room for more notices.
-pub(super) fn watch(state: &mut State, id: ClientId, which: (Option<Bytes>, Bytes), room: u32) -> Outcome {
+pub(super) fn watch(
+    state: &mut State,
+    id: ClientId,
+    which: (Option<Bytes>, Bytes),
+    room: u32,
+) -> Outcome {
     state.clients.opened(id)?;
     let (queue, text) = (which.0.as_ref().map(own), own(&which.1));
     state.check_large(watcher_bytes(queue.as_ref(), &text))?;
@@ -32,7 +37,10 @@ pub(super) fn watch(state: &mut State, id: ClientId, which: (Option<Bytes>, Byte
 
 /// Asks another client's session to close its connection.
 pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -> Outcome {
-    state.clients.get(client).ok_or(Refusal::NotFound(Thing::Client))?;
+    state
+        .clients
+        .get(client)
+        .ok_or(Refusal::NotFound(Thing::Client))?;
     call.context.notify(client, Notice::Close);
     call.done()
 }
@@ -55,8 +63,11 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     let worker = state.clients.close(id);
     // Stop listening before its jobs are lost: a job that lives only for its listeners must not be tried again.
     let heard: Vec<JobId> = state.jobs.holders().listened_by(id).iter().collect();
-    heard.into_iter().for_each(|job| stop_listening(state, job, id, context));
-    held.into_iter().for_each(|job| lose_job(state, job, context));
+    heard
+        .into_iter()
+        .for_each(|job| stop_listening(state, job, id, context));
+    held.into_iter()
+        .for_each(|job| lose_job(state, job, context));
     state.jobs.forget_client(id);
     if let Some(worker) = worker
         && state.workers.leave(worker, id)
@@ -72,7 +83,12 @@ pub(super) fn set_client_name(state: &mut State, id: ClientId, label: &Bytes) ->
     Ok(())
 }
 
-pub(super) fn subscribe(state: &mut State, id: ClientId, subscription: Subscription, context: &mut Context) -> Outcome {
+pub(super) fn subscribe(
+    state: &mut State,
+    id: ClientId,
+    subscription: Subscription,
+    context: &mut Context,
+) -> Outcome {
     state.check_name(&subscription.queue)?;
     state.work.spend(STEP * subscriptions_of(state, id));
     let limit = state.limits.abilities_max;
@@ -84,7 +100,9 @@ pub(super) fn subscribe(state: &mut State, id: ClientId, subscription: Subscript
     if times > 0 {
         state.queues.retry_unclaimed();
     }
-    if let Some(known) = known.filter(|_| times >= Subscription::TIMES_MAX || (is_full && times > 0)) {
+    if let Some(known) =
+        known.filter(|_| times >= Subscription::TIMES_MAX || (is_full && times > 0))
+    {
         // The new terms may allow jobs that the old ones did not.
         serve(state, known, context);
         return Ok(());
@@ -98,8 +116,12 @@ pub(super) fn subscribe(state: &mut State, id: ClientId, subscription: Subscript
     let own = state.clients.protocol_of(id);
     let queue = state.find_or_make(&subscription.queue, QueueKind::Work, own)?;
     state.queues.make_known(queue, own, &mut context.changes);
-    let served =
-        Served { queue, weight: subscription.weight, lease: subscription.lease, unclaimed: subscription.unclaimed };
+    let served = Served {
+        queue,
+        weight: subscription.weight,
+        lease: subscription.lease,
+        unclaimed: subscription.unclaimed,
+    };
     let client = state.clients.opened(id)?;
     client.subscribe(served);
     state.queues.count_workers(queue, client.protocol(), 1);
@@ -113,7 +135,13 @@ pub(super) fn subscribe(state: &mut State, id: ClientId, subscription: Subscript
     Ok(())
 }
 
-pub(super) fn unserve(state: &mut State, id: ClientId, name: &Bytes, requeue: bool, context: &mut Context) -> Outcome {
+pub(super) fn unserve(
+    state: &mut State,
+    id: ClientId,
+    name: &Bytes,
+    requeue: bool,
+    context: &mut Context,
+) -> Outcome {
     state.clients.opened(id)?;
     if let Some(queue) = state.queues.named(name) {
         unsubscribe(state, id, |served| served.queue == queue, context);
@@ -125,7 +153,12 @@ pub(super) fn unserve(state: &mut State, id: ClientId, name: &Bytes, requeue: bo
     Ok(())
 }
 
-pub(super) fn unserve_all(state: &mut State, id: ClientId, requeue: bool, context: &mut Context) -> Outcome {
+pub(super) fn unserve_all(
+    state: &mut State,
+    id: ClientId,
+    requeue: bool,
+    context: &mut Context,
+) -> Outcome {
     state.clients.opened(id)?;
     unsubscribe(state, id, |_| true, context);
     if requeue {
@@ -135,10 +168,19 @@ pub(super) fn unserve_all(state: &mut State, id: ClientId, requeue: bool, contex
 }
 
 /// Removes subscriptions. A client that sleeps or has credits keeps waiting at its other queues.
-fn unsubscribe(state: &mut State, id: ClientId, which: impl Fn(&Served) -> bool, context: &mut Context) {
-    let Some(client) = state.clients.get_mut(id) else { return };
+fn unsubscribe(
+    state: &mut State,
+    id: ClientId,
+    which: impl Fn(&Served) -> bool,
+    context: &mut Context,
+) {
+    let Some(client) = state.clients.get_mut(id) else {
+        return;
+    };
     let gone = client.unsubscribe(which);
-    state.work.spend(LOOKED_UP * gone.len() as u64 + STEP * subscriptions_of(state, id));
+    state
+        .work
+        .spend(LOOKED_UP * gone.len() as u64 + STEP * subscriptions_of(state, id));
     for served in &gone {
         state.waiters().wait_no_more_at(id, *served);
     }
@@ -146,11 +188,19 @@ fn unsubscribe(state: &mut State, id: ClientId, which: impl Fn(&Served) -> bool,
 }
 
 fn subscriptions_of(state: &State, id: ClientId) -> u64 {
-    state.clients.get(id).map_or(0, |client| client.subscriptions().len() as u64)
+    state
+        .clients
+        .get(id)
+        .map_or(0, |client| client.subscriptions().len() as u64)
 }
 
 /// Updates queues that a client no longer serves, and at which it no longer waits.
-pub(super) fn forget_served(state: &mut State, id: ClientId, gone: Vec<Served>, context: &mut Context) {
+pub(super) fn forget_served(
+    state: &mut State,
+    id: ClientId,
+    gone: Vec<Served>,
+    context: &mut Context,
+) {
     let own = state.clients.protocol_of(id);
     for served in gone {
         count_out(state, own, served);
@@ -182,10 +232,21 @@ fn give_back(state: &mut State, id: ClientId, queue: Option<QueueId>, context: &
 }
 
 /// Removes a listener. A job that lives only for its listeners is removed with the last of them, unless it is leased.
-pub(super) fn stop_listening(state: &mut State, id: JobId, client: ClientId, context: &mut Context) {
-    let Some(slot) = state.jobs.slot(id) else { return };
+pub(super) fn stop_listening(
+    state: &mut State,
+    id: JobId,
+    client: ClientId,
+    context: &mut Context,
+) {
+    let Some(slot) = state.jobs.slot(id) else {
+        return;
+    };
     state.jobs.unlisten(slot, client);
-    if state.jobs.at(slot).is_some_and(|job| job.is_abandoned() && job.lease().is_none()) {
+    if state
+        .jobs
+        .at(slot)
+        .is_some_and(|job| job.is_abandoned() && job.lease().is_none())
+    {
         count(state, slot, |totals| totals.cancelled += 1);
         state.may_return(id);
         remove_job(state, slot, context);

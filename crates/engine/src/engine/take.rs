@@ -35,7 +35,11 @@ pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) 
     if call.context.room == 0 {
         state.starved.wait(state.now);
     }
-    if state.deferred.add(call.client, call.tag, command) { Ok(()) } else { Err(Refusal::OutOfPlace) }
+    if state.deferred.add(call.client, call.tag, command) {
+        Ok(())
+    } else {
+        Err(Refusal::OutOfPlace)
+    }
 }
 
 /// Does what was asked while it had to wait, at most one page of it.
@@ -45,27 +49,40 @@ pub(super) fn resume(state: &mut State, context: &mut Context) {
         if context.room == 0 {
             return state.starved.wait(state.now);
         }
-        let Some((client, tag, take)) = state.deferred.pop() else { return };
+        let Some((client, tag, take)) = state.deferred.pop() else {
+            return;
+        };
         state.work.spend(COMMAND);
-        let mut call = Call { client, tag, context };
+        let mut call = Call {
+            client,
+            tag,
+            context,
+        };
         if let Err(why) = ask_now(state, take, &mut call) {
             call.reply(Reply::Refused(why));
         }
     }
 }
 
-#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+#[expect(
+    clippy::unit_arg,
+    reason = "one line for each command is easiest to read"
+)]
 fn ask_now(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         TakeCommand::Take(wish) => take(state, wish, call),
         TakeCommand::WaitForWork => wait_for_work(state, call.client, call.context),
-        TakeCommand::Credit { credits, select } => credit(state, call.client, credits, select, call.context),
+        TakeCommand::Credit { credits, select } => {
+            credit(state, call.client, credits, select, call.context)
+        }
         TakeCommand::Unwait => Ok(unwait(state, call.client, call.context)),
     }
 }
 
 fn take(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
-    let woken_for = state.waiters().stop_waking_to_take(call.client, take.wait)?;
+    let woken_for = state
+        .waiters()
+        .stop_waking_to_take(call.client, take.wait)?;
     let answer = take_or_wait(state, take, call);
     // It may have taken a job of another queue than the one for which it was woken, or none.
     if let Some(queue) = woken_for {
@@ -83,24 +100,55 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
             let who = (call.client, known.protocol());
             let first = |served: &Served| first(&state.queues, who, served, &take.worker);
             match choose(state, call.client, subscriptions, take.select, first).filter(|_| !quiet) {
-                Some((served, slot)) => {
-                    hand_out(state, call.client, call.tag, slot, served, &take.worker, call.context)
-                }
+                Some((served, slot)) => hand_out(
+                    state,
+                    call.client,
+                    call.tag,
+                    slot,
+                    served,
+                    &take.worker,
+                    call.context,
+                ),
                 None => {
-                    let sources = if quiet || take.wait == Wait::No { Vec::new() } else { subscriptions.to_vec() };
+                    let sources = if quiet || take.wait == Wait::No {
+                        Vec::new()
+                    } else {
+                        subscriptions.to_vec()
+                    };
                     wait_for_job(state, sources, (take.wait, take.worker), call)?;
                 }
             }
         }
         From::Listed { queues, lease } => {
             let sources = listed(state, call.client, queues, lease)?;
-            take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call)?;
+            take_from(
+                state,
+                &sources,
+                (take.select, take.wait, take.worker),
+                quiet,
+                call,
+            )?;
         }
         From::Cycle { queue, lease } => {
             state.check_name(&queue)?;
-            let queue = state.find_or_make(&queue, QueueKind::Cycle, state.clients.protocol_of(call.client))?;
-            let sources = [Served { queue, weight: 0, lease, unclaimed: None }];
-            take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call)?;
+            let queue = state.find_or_make(
+                &queue,
+                QueueKind::Cycle,
+                state.clients.protocol_of(call.client),
+            )?;
+            let sources = [Served {
+                queue,
+                weight: 0,
+                lease,
+                unclaimed: None,
+            }];
+            take_from(
+                state,
+                &sources,
+                (take.select, take.wait, take.worker),
+                quiet,
+                call,
+            )?;
         }
     }
     Ok(())
@@ -118,20 +166,39 @@ fn take_from(
     let first = |served: &Served| first(&state.queues, (call.client, own), served, &worker);
     let answer = match choose(state, call.client, sources, select, first).filter(|_| !quiet) {
         Some((served, slot)) => {
-            hand_out(state, call.client, call.tag, slot, served, &worker, call.context);
+            hand_out(
+                state,
+                call.client,
+                call.tag,
+                slot,
+                served,
+                &worker,
+                call.context,
+            );
             Ok(())
         }
         None => {
-            let at = if quiet || wait == Wait::No { Vec::new() } else { sources.to_vec() };
+            let at = if quiet || wait == Wait::No {
+                Vec::new()
+            } else {
+                sources.to_vec()
+            };
             wait_for_job(state, at, (wait, worker), call)
         }
     };
-    sources.iter().for_each(|served| state.queues.drop_if_unknown(served.queue));
+    sources
+        .iter()
+        .for_each(|served| state.queues.drop_if_unknown(served.queue));
     answer
 }
 
 /// Resolves queue names, with the taker's lease terms. An unknown name becomes a queue to wait at.
-fn listed(state: &mut State, client: ClientId, names: Vec<Bytes>, lease: LeaseTerms) -> Outcome<Vec<Served>> {
+fn listed(
+    state: &mut State,
+    client: ClientId,
+    names: Vec<Bytes>,
+    lease: LeaseTerms,
+) -> Outcome<Vec<Served>> {
     let own = state.clients.protocol_of(client);
     let limit = state.limits.abilities_max;
     if names.len() > limit as usize {
@@ -141,22 +208,40 @@ fn listed(state: &mut State, client: ClientId, names: Vec<Bytes>, lease: LeaseTe
     let (mut listed, mut no_room) = (Vec::with_capacity(names.len()), None);
     for name in names {
         // A take that expects work skips `cycle` queues.
-        let kind = state.queues.named(&name).and_then(|id| state.queues.at(id)).map(|queue| queue.image().kind);
+        let kind = state
+            .queues
+            .named(&name)
+            .and_then(|id| state.queues.at(id))
+            .map(|queue| queue.image().kind);
         if kind == Some(QueueKind::Cycle) {
             continue;
         }
         match state.find_or_make(&name, QueueKind::Work, own) {
-            Ok(queue) => listed.push(Served { queue, weight: 0, lease, unclaimed: None }),
+            Ok(queue) => listed.push(Served {
+                queue,
+                weight: 0,
+                lease,
+                unclaimed: None,
+            }),
             // It takes from the others: they may be what fills memory.
-            Err(why @ Refusal::Limit { what: Capacity::JobBytes, .. }) => no_room = Some(why),
+            Err(
+                why @ Refusal::Limit {
+                    what: Capacity::JobBytes,
+                    ..
+                },
+            ) => no_room = Some(why),
             Err(why) => {
                 // Drop the queues that were created for this take alone.
-                listed.iter().for_each(|served| state.queues.drop_if_unknown(served.queue));
+                listed
+                    .iter()
+                    .for_each(|served| state.queues.drop_if_unknown(served.queue));
                 return Err(why);
             }
         }
     }
-    no_room.filter(|_| listed.is_empty()).map_or(Ok(listed), Err)
+    no_room
+        .filter(|_| listed.is_empty())
+        .map_or(Ok(listed), Err)
 }
 
 /// A take found no job.
@@ -175,17 +260,28 @@ fn wait_for_job(
         call.reply(Reply::Empty);
         return Ok(());
     };
-    if sources.len() > FEW || state.clients.get(call.client).is_some_and(|client| client.blocked_count() >= FEW) {
+    if sources.len() > FEW
+        || state
+            .clients
+            .get(call.client)
+            .is_some_and(|client| client.blocked_count() >= FEW)
+    {
         state.check_beside(Served::BYTES * sources.len() as u64 + heap(worker.len()))?;
     }
-    let until = if until < Timestamp::NEVER && keeps_itself_waiting(state, call.client, &worker, &sources) {
+    let until = if until < Timestamp::NEVER
+        && keeps_itself_waiting(state, call.client, &worker, &sources)
+    {
         until.min(state.now.after_ms(OWN_KEY_WAIT_MS))
     } else {
         until
     };
     let queues: Vec<_> = sources.iter().map(|served| served.queue).collect();
-    state.waiters().block(call.client, call.tag, sources, worker, until);
-    queues.into_iter().for_each(|queue| warn_unserved(state, queue, call.context));
+    state
+        .waiters()
+        .block(call.client, call.tag, sources, worker, until);
+    queues
+        .into_iter()
+        .for_each(|queue| warn_unserved(state, queue, call.context));
     Ok(())
 }
 
@@ -197,7 +293,11 @@ fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Outc
     let client = state.clients.get(id).ok_or(Refusal::OutOfPlace)?;
     let who = (id, client.protocol());
     let has_work = |served: &&Served| !quiet && first(&state.queues, who, served, &[]).is_some();
-    let work = client.subscriptions().iter().find(has_work).map(|served| served.queue);
+    let work = client
+        .subscriptions()
+        .iter()
+        .find(has_work)
+        .map(|served| served.queue);
     match work {
         Some(queue) => wake(state, id, queue, context),
         None => state.waiters().sleep(id),
@@ -209,7 +309,13 @@ fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Outc
 }
 
 #[inline(never)]
-fn credit(state: &mut State, id: ClientId, credits: u32, select: Select, context: &mut Context) -> Outcome {
+fn credit(
+    state: &mut State,
+    id: ClientId,
+    credits: u32,
+    select: Select,
+    context: &mut Context,
+) -> Outcome {
     state.waiters().add_credit(id, credits, select)?;
     spend_credits(state, id, context);
     Ok(())
@@ -217,7 +323,9 @@ fn credit(state: &mut State, id: ClientId, credits: u32, select: Select, context
 
 /// A client gets a credit back.
 pub(super) fn return_credit(state: &mut State, id: ClientId, context: &mut Context) {
-    let Some(select) = state.clients.get(id).map(Client::select) else { return };
+    let Some(select) = state.clients.get(id).map(Client::select) else {
+        return;
+    };
     if state.waiters().add_credit(id, 1, select).is_ok() {
         spend_credits(state, id, context);
     }
@@ -235,9 +343,16 @@ fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
             let candidates = [first(&state.queues, who, served, &[]), unclaimed];
             candidates.into_iter().flatten().min_by_key(|(key, _)| *key)
         };
-        let Some((served, slot)) = choose(state, id, client.subscriptions(), client.select(), first) else { return };
+        let Some((served, slot)) =
+            choose(state, id, client.subscriptions(), client.select(), first)
+        else {
+            return;
+        };
         if context.room == 0 {
-            client.subscriptions().iter().for_each(|served| state.starved.add(served.queue, state.now));
+            client
+                .subscriptions()
+                .iter()
+                .for_each(|served| state.starved.add(served.queue, state.now));
             return state.starved.add_unclaimed(state.now);
         }
         state.waiters().use_credit(id);

@@ -20,42 +20,92 @@ pub(super) fn head(text: &[u8]) -> &[u8] {
 
 /// The producer's name for a job, else its number.
 pub(super) fn name_of(job: &Job) -> Bytes {
-    if job.name().is_empty() { job.id.0.to_string().into() } else { Bytes::copy_from_slice(job.name()) }
+    if job.name().is_empty() {
+        job.id.0.to_string().into()
+    } else {
+        Bytes::copy_from_slice(job.name())
+    }
 }
 
 /// Records an event of a job, before the job is removed.
 pub(super) fn warn_job(state: &State, kind: WarningKind, slot: Slot, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot) else { return };
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     context.warn(kind, || {
-        let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
-        let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-        let why = failure.map_or_else(Bytes::new, |failure| match (head(&failure.kind), head(&failure.message)) {
-            (kind, b"") => Bytes::copy_from_slice(kind),
-            (b"", message) => Bytes::copy_from_slice(message),
-            (kind, message) => [kind, b": ", message].concat().into(),
+        let queue = state
+            .queues
+            .at(job.queue)
+            .map(|queue| own(&queue.image().name))
+            .unwrap_or_default();
+        let failure = job
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.failure.as_deref());
+        let why = failure.map_or_else(Bytes::new, |failure| {
+            match (head(&failure.kind), head(&failure.message)) {
+                (kind, b"") => Bytes::copy_from_slice(kind),
+                (b"", message) => Bytes::copy_from_slice(message),
+                (kind, message) => [kind, b": ", message].concat().into(),
+            }
         });
         (queue, name_of(job), why)
     });
 }
 
 /// Records that a job could not be converted to a worker's protocol.
-pub(super) fn warn_unfit(state: &State, slot: Slot, why: &Bytes, is_dead: bool, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot) else { return };
+pub(super) fn warn_unfit(
+    state: &State,
+    slot: Slot,
+    why: &Bytes,
+    is_dead: bool,
+    context: &mut Context,
+) {
+    let Some(job) = state.jobs.at(slot) else {
+        return;
+    };
     context.warn(WarningKind::Unfit { is_dead }, || {
-        let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
+        let queue = state
+            .queues
+            .at(job.queue)
+            .map(|queue| own(&queue.image().name))
+            .unwrap_or_default();
         (queue, name_of(job), Bytes::copy_from_slice(head(why)))
     });
 }
 
 /// Records that a worker was lost with a job that it still has.
 pub(super) fn warn_lost(state: &State, id: JobId, context: &mut Context) {
-    let Some(job) = state.jobs.get(id) else { return };
+    let Some(job) = state.jobs.get(id) else {
+        return;
+    };
     context.warn(WarningKind::WorkerLost, || {
-        let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
-        let holder = job.lease().map(|lease| holder(state, &lease.holder)).unwrap_or_default();
-        let worker = if holder.name().is_empty() { &b"a worker without a name"[..] } else { holder.name() };
-        let at: &[u8] = if holder.address.is_empty() { b"" } else { b" at " };
-        (queue, name_of(job), [head(worker), at, holder.address.as_bytes()].concat().into())
+        let queue = state
+            .queues
+            .at(job.queue)
+            .map(|queue| own(&queue.image().name))
+            .unwrap_or_default();
+        let holder = job
+            .lease()
+            .map(|lease| holder(state, &lease.holder))
+            .unwrap_or_default();
+        let worker = if holder.name().is_empty() {
+            &b"a worker without a name"[..]
+        } else {
+            holder.name()
+        };
+        let at: &[u8] = if holder.address.is_empty() {
+            b""
+        } else {
+            b" at "
+        };
+        (
+            queue,
+            name_of(job),
+            [head(worker), at, holder.address.as_bytes()]
+                .concat()
+                .into(),
+        )
     });
 }
 
@@ -79,13 +129,19 @@ pub(super) fn warn_unserved(state: &mut State, queue: QueueId, context: &mut Con
 #[inline(never)]
 fn warn_if_unserved(state: &mut State, queue: QueueId, context: &mut Context) {
     if let Some((name, jobs, workers)) = state.queues.take_unserved(queue, state.now) {
-        context.warn(WarningKind::Unserved { jobs, workers }, || (name, Bytes::new(), Bytes::new()));
+        context.warn(WarningKind::Unserved { jobs, workers }, || {
+            (name, Bytes::new(), Bytes::new())
+        });
     }
 }
 
 /// Counts a new job in which no key could be read, and warns of it.
 #[inline]
-pub(super) fn warn_keyless(state: &mut State, (queue, slot): (QueueId, Slot), context: &mut Context) {
+pub(super) fn warn_keyless(
+    state: &mut State,
+    (queue, slot): (QueueId, Slot),
+    context: &mut Context,
+) {
     if state.queues.at(queue).is_some_and(Queue::has_keys) {
         warn_if_keyless(state, slot, context);
     }
@@ -93,7 +149,11 @@ pub(super) fn warn_keyless(state: &mut State, (queue, slot): (QueueId, Slot), co
 
 #[inline(never)]
 fn warn_if_keyless(state: &mut State, slot: Slot, context: &mut Context) {
-    if let Some(job) = state.jobs.at(slot).filter(|job| state.queues.lacks_key(job)) {
+    if let Some(job) = state
+        .jobs
+        .at(slot)
+        .filter(|job| state.queues.lacks_key(job))
+    {
         let queue = job.queue;
         warn_job(state, WarningKind::Keyless, slot, context);
         state.queues.note_keyless(queue);

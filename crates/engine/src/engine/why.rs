@@ -42,10 +42,16 @@ pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Outco
 pub(super) fn list_throttles(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let mut rows: Vec<ThrottleRow> = Vec::new();
     let mut next = None;
-    for queue in state.queues.special().skip_while(|queue| u64::from(queue.image().id.0) < after.0) {
+    for queue in state
+        .queues
+        .special()
+        .skip_while(|queue| u64::from(queue.image().id.0) < after.0)
+    {
         let image = queue.image();
         state.work.spend(STEP);
-        let Some(throttle) = image.throttle else { continue };
+        let Some(throttle) = image.throttle else {
+            continue;
+        };
         if rows.len() == state.page(limit) {
             next = Some(Cursor(image.id.0.into(), 0));
             break;
@@ -61,7 +67,11 @@ pub(super) fn list_throttles(state: &State, (after, limit): (Cursor, u32), call:
             throttle,
             slots_held: queue.slots_held(),
             ready: queue.jobs(JobStateKind::Ready),
-            holders: queue.slot_holders().take(HOLDERS_MAX).filter_map(holder).collect(),
+            holders: queue
+                .slot_holders()
+                .take(HOLDERS_MAX)
+                .filter_map(holder)
+                .collect(),
         });
     }
     state.work.spend(ROW * rows.len() as u64);
@@ -71,46 +81,87 @@ pub(super) fn list_throttles(state: &State, (after, limit): (Cursor, u32), call:
 /// The holder of a lease. A connection without a name of its own has that of its worker.
 pub(super) fn holder(state: &State, holder: &Holder) -> LeaseHolder {
     match holder {
-        Holder::Named(worker) => LeaseHolder { worker: worker.to_vec().into(), ..LeaseHolder::default() },
+        Holder::Named(worker) => LeaseHolder {
+            worker: worker.to_vec().into(),
+            ..LeaseHolder::default()
+        },
         Holder::Connection(id) => {
-            let Some(client) = state.clients.get(*id) else { return LeaseHolder::default() };
-            let named = client.worker().and_then(|number| state.workers.from(number).next());
+            let Some(client) = state.clients.get(*id) else {
+                return LeaseHolder::default();
+            };
+            let named = client
+                .worker()
+                .and_then(|number| state.workers.from(number).next());
             let named = named.filter(|_| client.label().is_empty());
-            let worker = named.map_or_else(|| client.label().clone(), |(_, worker)| worker.name().to_vec().into());
+            let worker = named.map_or_else(
+                || client.label().clone(),
+                |(_, worker)| worker.name().to_vec().into(),
+            );
             let (address, number) = (client.info().address.clone(), client.info().number);
-            LeaseHolder { worker, address, number, protocol: client.protocol() }
+            LeaseHolder {
+                worker,
+                address,
+                number,
+                protocol: client.protocol(),
+            }
         }
-        Holder::Away(protocol) => LeaseHolder { protocol: Some(*protocol), ..LeaseHolder::default() },
+        Holder::Away(protocol) => LeaseHolder {
+            protocol: Some(*protocol),
+            ..LeaseHolder::default()
+        },
     }
 }
 
 fn coalesced(state: &State, job: &Job) -> Why {
-    let behind = ahead_of(state, job).and_then(|slot| state.jobs.at(slot)).map(|ahead| ahead.id);
-    match job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref()) {
-        Some(it) if it.submits > 1 || behind.is_some() => Why::Coalesced { submits: it.submits, behind },
+    let behind = ahead_of(state, job)
+        .and_then(|slot| state.jobs.at(slot))
+        .map(|ahead| ahead.id);
+    match job
+        .extra
+        .as_deref()
+        .and_then(|extra| extra.coalesced.as_deref())
+    {
+        Some(it) if it.submits > 1 || behind.is_some() => Why::Coalesced {
+            submits: it.submits,
+            behind,
+        },
         Some(_) | None => Why::NotReady,
     }
 }
 
 fn waits(state: &State, job: &Job) -> Why {
-    let Some(queue) = state.queues.at(job.queue) else { return Why::NotReady };
+    let Some(queue) = state.queues.at(job.queue) else {
+        return Why::NotReady;
+    };
     if queue.image().paused.has(job.protocol) {
-        return Why::Paused { since: queue.image().paused_at };
+        return Why::Paused {
+            since: queue.image().paused_at,
+        };
     }
     let hold = state.queues.hold(job);
     if let Some(hold @ Hold::Paused { .. }) = hold {
-        return Why::Turn(Box::new(Turn { hold: Some(hold), ..Turn::default() }));
+        return Why::Turn(Box::new(Turn {
+            hold: Some(hold),
+            ..Turn::default()
+        }));
     }
-    let serving = queue.consumers().filter(|consumers| serve_it(state, queue, consumers));
-    let (seeing, others): (Vec<_>, Vec<_>) = serving.partition(|consumers| sees(consumers, queue, job));
+    let serving = queue
+        .consumers()
+        .filter(|consumers| serve_it(state, queue, consumers));
+    let (seeing, others): (Vec<_>, Vec<_>) =
+        serving.partition(|consumers| sees(consumers, queue, job));
     if seeing.is_empty()
         && !is_worked_on(queue, job.protocol)
         && state.queues.unclaimed_subscriptions(job.protocol) == 0
     {
-        return Why::Unserved { others: others.into_iter().filter_map(Consumers::protocol).collect() };
+        return Why::Unserved {
+            others: others.into_iter().filter_map(Consumers::protocol).collect(),
+        };
     }
     if queue.is_throttled() {
-        return Why::Throttled { holders: queue.slot_holders().take(HOLDERS_MAX).collect() };
+        return Why::Throttled {
+            holders: queue.slot_holders().take(HOLDERS_MAX).collect(),
+        };
     }
     let own = Some(job.protocol).filter(|_| !queue.is_bridged());
     match queue.starts(own, state.now) {
@@ -126,41 +177,82 @@ fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Tur
     for start in starts.take(BEHIND_MAX as usize) {
         state.work.spend(LOOKED_UP);
         if state.jobs.at(start.slot).is_some_and(|it| it.id == job.id) {
-            return Turn { hold, jobs, more: false, at: Some(start.at), holders: Vec::new() };
+            return Turn {
+                hold,
+                jobs,
+                more: false,
+                at: Some(start.at),
+                holders: Vec::new(),
+            };
         }
         (jobs, last) = (jobs + 1, Some(start.at));
     }
     if jobs == BEHIND_MAX {
-        return Turn { hold, jobs, more: true, at: last, holders: Vec::new() };
+        return Turn {
+            hold,
+            jobs,
+            more: true,
+            at: last,
+            holders: Vec::new(),
+        };
     }
     // It does not start before a job of its key ends.
     let jobs = state.queues.before_in_key(job, BEHIND_MAX);
     state.work.spend(LOOKED_UP * u64::from(jobs));
-    Turn { hold, jobs, more: jobs == BEHIND_MAX, at: None, holders: key_holders(state, job) }
+    Turn {
+        hold,
+        jobs,
+        more: jobs == BEHIND_MAX,
+        at: None,
+        holders: key_holders(state, job),
+    }
 }
 
 /// Some of the jobs that hold the key of a job: leased ones, and those of its key before it that wait for a retry.
 fn key_holders(state: &State, job: &Job) -> Vec<JobId> {
-    let leased = state.jobs.holders().of_connections().chain(state.timers.leases());
+    let leased = state
+        .jobs
+        .holders()
+        .of_connections()
+        .chain(state.timers.leases());
     // Only where jobs of a key start in order does one that waits for a retry hold it.
-    let is_ordered = state.queues.at(job.queue).and_then(Queue::policy).is_some_and(|policy| policy.ordered);
-    let retrying = state.jobs.timed(JobStateKind::Retrying).filter(|_| is_ordered).into_iter().flatten();
+    let is_ordered = state
+        .queues
+        .at(job.queue)
+        .and_then(Queue::policy)
+        .is_some_and(|policy| policy.ordered);
+    let retrying = state
+        .jobs
+        .timed(JobStateKind::Retrying)
+        .filter(|_| is_ordered)
+        .into_iter()
+        .flatten();
     let retrying = retrying.map(|(_, id)| *id);
     let holds = |id: &JobId| {
         state.work.spend(STEP);
-        let other = state.jobs.get(*id).filter(|other| other.queue == job.queue && state.queues.share_key(*id, job.id));
+        let other = state
+            .jobs
+            .get(*id)
+            .filter(|other| other.queue == job.queue && state.queues.share_key(*id, job.id));
         other.is_some_and(|other| other.lease().is_some() || other.rank < job.rank)
     };
-    let held: BTreeSet<JobId> = leased.chain(retrying).take(LOOKED_MAX).filter(holds).take(HOLDERS_MAX).collect();
+    let held: BTreeSet<JobId> = leased
+        .chain(retrying)
+        .take(LOOKED_MAX)
+        .filter(holds)
+        .take(HOLDERS_MAX)
+        .collect();
     held.into_iter().collect()
 }
 
 /// Whether these clients see a job of the queue.
 fn sees(consumers: &Consumers, queue: &Queue, job: &Job) -> bool {
-    consumers.protocol().is_none_or(|own| match queue.is_bridged() {
-        true => !job.unfit.has(own),
-        false => own == job.protocol,
-    })
+    consumers
+        .protocol()
+        .is_none_or(|own| match queue.is_bridged() {
+            true => !job.unfit.has(own),
+            false => own == job.protocol,
+        })
 }
 
 /// How many jobs are taken before it.

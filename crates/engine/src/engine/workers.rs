@@ -19,7 +19,12 @@ use crate::query::WorkLeft;
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{QueueKind, WorkerState};
 
-pub(super) fn register_worker(state: &mut State, name: &Bytes, about: Bytes, call: &mut Call<'_>) -> Outcome {
+pub(super) fn register_worker(
+    state: &mut State,
+    name: &Bytes,
+    about: Bytes,
+    call: &mut Call<'_>,
+) -> Outcome {
     state.check_name(name)?;
     // Connections that give no name do not form one worker.
     if name.is_empty() {
@@ -33,7 +38,9 @@ pub(super) fn register_worker(state: &mut State, name: &Bytes, about: Bytes, cal
         let protocol = state.clients.protocol_of(call.client);
         add_worker(state, name, protocol)
     });
-    state.clients.set_worker(std::iter::once(call.client), Some(number));
+    state
+        .clients
+        .set_worker(std::iter::once(call.client), Some(number));
     state.workers.join(number, call.client, about);
     if state.is_quiet(call.client, name) {
         hush(state, &[call.client], call.context);
@@ -44,7 +51,13 @@ pub(super) fn register_worker(state: &mut State, name: &Bytes, about: Bytes, cal
 fn add_worker(state: &mut State, name: &[u8], protocol: Option<Protocol>) -> u64 {
     show(state, name, WorkerChange::Registered);
     state.jobs.add_worker(name);
-    state.workers.add(name, protocol, state.now, state.limits.beat_ms, &mut state.timers)
+    state.workers.add(
+        name,
+        protocol,
+        state.now,
+        state.limits.beat_ms,
+        &mut state.timers,
+    )
 }
 
 /// The daemon begins. Workers that had jobs in its earlier life have as long as a heartbeat may take to come back: only
@@ -62,7 +75,10 @@ pub(super) fn beat(
     (requested, memory_bytes): (Option<WorkerState>, Option<u64>),
     call: &mut Call<'_>,
 ) -> Outcome {
-    let number = state.workers.named(name).ok_or(Refusal::NotFound(Thing::Worker))?;
+    let number = state
+        .workers
+        .named(name)
+        .ok_or(Refusal::NotFound(Thing::Worker))?;
     state.workers.beat(number, state.now, memory_bytes);
     if let Some(requested) = requested {
         advance_worker(state, number, requested, call.context);
@@ -83,15 +99,22 @@ pub(super) fn set_worker_state(
         None if name.is_empty() => state.workers.numbers().collect(),
         None => return Err(Refusal::NotFound(Thing::Worker)),
     };
-    numbers.into_iter().for_each(|number| advance_worker(state, number, requested, call.context));
+    numbers
+        .into_iter()
+        .for_each(|number| advance_worker(state, number, requested, call.context));
     call.done()
 }
 
 pub(super) fn drain(state: &mut State, call: &mut Call<'_>) -> Outcome {
     let daemon = call.client.daemon();
     let quieted: Vec<Bytes> = state.workers.drain(daemon);
-    quieted.iter().for_each(|name| show(state, name, WorkerChange::Quiet));
-    let clients = state.clients.ids_from(ClientId(0)).filter(|client| state.is_quiet(*client, &[]));
+    quieted
+        .iter()
+        .for_each(|name| show(state, name, WorkerChange::Quiet));
+    let clients = state
+        .clients
+        .ids_from(ClientId(0))
+        .filter(|client| state.is_quiet(*client, &[]));
     let clients: Vec<ClientId> = clients.collect();
     hush(state, &clients, call.context);
     call.done()
@@ -100,65 +123,124 @@ pub(super) fn drain(state: &mut State, call: &mut Call<'_>) -> Outcome {
 /// See [`super::Engine::work_left`].
 pub(super) fn work_left(state: &State, daemon: u64) -> WorkLeft {
     let is_there = |client: &ClientId| client.daemon() == daemon;
-    let connections = state.jobs.holders().by_connection().filter(|(client, _)| is_there(client));
+    let connections = state
+        .jobs
+        .holders()
+        .by_connection()
+        .filter(|(client, _)| is_there(client));
     let connections = connections.map(|(client, jobs)| (state.clients.protocol_of(client), jobs));
-    let named = state.workers.from(0).filter(|(_, worker)| worker.clients().any(|client| is_there(&client)));
-    let named = named.map(|(_, worker)| (worker.protocol(), state.jobs.holders().held_by_worker(worker.name()).len()));
+    let named = state
+        .workers
+        .from(0)
+        .filter(|(_, worker)| worker.clients().any(|client| is_there(&client)));
+    let named = named.map(|(_, worker)| {
+        (
+            worker.protocol(),
+            state.jobs.holders().held_by_worker(worker.name()).len(),
+        )
+    });
     let mut jobs = BTreeMap::new();
     for (protocol, held) in connections.chain(named).filter(|(_, held)| *held > 0) {
         *jobs.entry(protocol).or_default() += held as u64;
     }
-    let cycles = state.queues.iter().filter(|queue| queue.image().kind == QueueKind::Cycle);
-    let lent: u64 = cycles.map(|queue| u64::from(queue.jobs(JobStateKind::Leased))).sum();
-    let is_of_spiderq =
-        |(id, client): (ClientId, &Client)| is_there(&id) && client.protocol() == Some(Protocol::SPIDERQ);
+    let cycles = state
+        .queues
+        .iter()
+        .filter(|queue| queue.image().kind == QueueKind::Cycle);
+    let lent: u64 = cycles
+        .map(|queue| u64::from(queue.jobs(JobStateKind::Leased)))
+        .sum();
+    let is_of_spiderq = |(id, client): (ClientId, &Client)| {
+        is_there(&id) && client.protocol() == Some(Protocol::SPIDERQ)
+    };
     if lent > 0 && state.clients.iter().any(is_of_spiderq) {
         jobs.insert(Some(Protocol::SPIDERQ), lent);
     }
     let is_at_rest = state.jobs.holders().is_at_rest(daemon);
-    WorkLeft { jobs: jobs.into_iter().collect(), is_at_rest, is_draining: state.workers.is_draining(daemon) }
+    WorkLeft {
+        jobs: jobs.into_iter().collect(),
+        is_at_rest,
+        is_draining: state.workers.is_draining(daemon),
+    }
 }
 
 /// Moves a worker to a later state; never back. From quiet on, none of its connections is given work.
 fn advance_worker(state: &mut State, number: u64, requested: WorkerState, context: &mut Context) {
-    let Some((name, clients)) = state.workers.advance(number, requested) else { return };
-    let change = if requested == WorkerState::Quiet { WorkerChange::Quiet } else { WorkerChange::Stopping };
+    let Some((name, clients)) = state.workers.advance(number, requested) else {
+        return;
+    };
+    let change = if requested == WorkerState::Quiet {
+        WorkerChange::Quiet
+    } else {
+        WorkerChange::Stopping
+    };
     show(state, &name, change);
     hush(state, &clients, context);
 }
 
 /// Shows watchers what has happened to a worker.
 fn show(state: &mut State, name: &[u8], change: WorkerChange) {
-    state.watchers.note(None, || Watched::Worker(Bytes::copy_from_slice(name), change));
+    state.watchers.note(None, || {
+        Watched::Worker(Bytes::copy_from_slice(name), change)
+    });
 }
 
 /// These clients take no more. Jobs for which they were woken go to other clients, but not to one of these.
 fn hush(state: &mut State, clients: &[ClientId], context: &mut Context) {
-    let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| state.waiters().hush(*client)).collect();
-    woken_for.into_iter().for_each(|queue| serve(state, queue, context));
+    let woken_for: Vec<QueueId> = clients
+        .iter()
+        .filter_map(|client| state.waiters().hush(*client))
+        .collect();
+    woken_for
+        .into_iter()
+        .for_each(|queue| serve(state, queue, context));
 }
 
 /// A worker may have missed its heartbeat. If so, its connections are closed.
 pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: &mut Context) {
-    let Some(clients) = state.workers.miss_beat(number, at, state.limits.beat_ms, &mut state.timers) else { return };
-    state.meta.count_lost_worker(clients.first().and_then(|client| state.clients.protocol_of(*client)));
+    let Some(clients) =
+        state
+            .workers
+            .miss_beat(number, at, state.limits.beat_ms, &mut state.timers)
+    else {
+        return;
+    };
+    state.meta.count_lost_worker(
+        clients
+            .first()
+            .and_then(|client| state.clients.protocol_of(*client)),
+    );
     // A worker that counts as dead is given no more jobs.
-    let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| state.waiters().stop(*client)).collect();
-    clients.into_iter().for_each(|client| context.notify(client, Notice::Close));
-    woken_for.into_iter().for_each(|queue| serve(state, queue, context));
+    let woken_for: Vec<QueueId> = clients
+        .iter()
+        .filter_map(|client| state.waiters().stop(*client))
+        .collect();
+    clients
+        .into_iter()
+        .for_each(|client| context.notify(client, Notice::Close));
+    woken_for
+        .into_iter()
+        .for_each(|queue| serve(state, queue, context));
     forget_worker(state, number, context);
 }
 
 /// Forgets a worker. Its time-bound leases on jobs of its own protocol continue, unless the configuration requeues them
 /// at once. Jobs of other protocols are requeued: their clients do not know such leases.
 pub(super) fn forget_worker(state: &mut State, number: u64, context: &mut Context) {
-    let Some(worker) = state.workers.remove(number, &mut state.timers) else { return };
+    let Some(worker) = state.workers.remove(number, &mut state.timers) else {
+        return;
+    };
     show(state, worker.name(), WorkerChange::Gone);
     state.clients.set_worker(worker.clients(), None);
     let held = state.jobs.remove_worker(worker.name());
     let all = state.limits.requeue_dead_workers;
     for id in held.iter() {
-        let is_foreign = |own| state.jobs.get(id).is_some_and(|job| job.protocol != own && job.cycle().is_none());
+        let is_foreign = |own| {
+            state
+                .jobs
+                .get(id)
+                .is_some_and(|job| job.protocol != own && job.cycle().is_none())
+        };
         if all || worker.protocol().is_some_and(is_foreign) {
             warn_lost(state, id, context);
             lose_attempt(state, id);

@@ -76,15 +76,28 @@ impl Attempts {
     pub fn push(&mut self, attempt: Attempt) {
         let worker = cut(&attempt.worker, Self::NAME_BYTES_MAX);
         let error = attempt.error.as_deref();
-        let error = error.map(|error| AttemptError::of([&error.kind, &error.message, &error.backtrace]));
+        let error =
+            error.map(|error| AttemptError::of([&error.kind, &error.message, &error.backtrace]));
         if self.0.len() >= Self::MAX {
             self.0.remove(0);
         }
-        self.0.push(Attempt { worker, error: None, ..attempt });
+        self.0.push(Attempt {
+            worker,
+            error: None,
+            ..attempt
+        });
         self.set_error(self.0.len() - 1, error);
         let old = self.0.len().checked_sub(Self::BACKTRACES_MAX + 1);
-        if let Some((old, error)) = old.and_then(|old| Some((old, self.0.get(old)?.error.as_deref()?))) {
-            self.set_error(old, Some(AttemptError { backtrace: Box::default(), ..error.clone() }));
+        if let Some((old, error)) =
+            old.and_then(|old| Some((old, self.0.get(old)?.error.as_deref()?)))
+        {
+            self.set_error(
+                old,
+                Some(AttemptError {
+                    backtrace: Box::default(),
+                    ..error.clone()
+                }),
+            );
         }
     }
 
@@ -98,13 +111,19 @@ impl Attempts {
         {
             self.set_error(
                 self.0.len() - 1,
-                Some(AttemptError::of([&failure.kind, &failure.message, &first_lines(failure)])),
+                Some(AttemptError::of([
+                    &failure.kind,
+                    &failure.message,
+                    &first_lines(failure),
+                ])),
             );
         }
     }
 
     fn set_error(&mut self, at: usize, error: Option<AttemptError>) {
-        let before = at.checked_sub(1).and_then(|before| self.0.get(before)?.error.clone());
+        let before = at
+            .checked_sub(1)
+            .and_then(|before| self.0.get(before)?.error.clone());
         let same = before.filter(|before| error.as_ref() == Some(before));
         if let Some(attempt) = self.0.get_mut(at) {
             attempt.error = same.or_else(|| error.map(Arc::new));
@@ -118,7 +137,9 @@ impl Attempts {
         for Attempt { worker, error, .. } in &self.0 {
             let error = error.as_deref();
             let own = error.filter(|_| error != before);
-            let texts = own.map_or(0, |own| FIXED + own.kind.len() + own.message.len() + own.backtrace.len());
+            let texts = own.map_or(0, |own| {
+                FIXED + own.kind.len() + own.message.len() + own.backtrace.len()
+            });
             (bytes, before) = (bytes + FIXED + worker.len() + texts, error);
         }
         bytes
@@ -127,9 +148,15 @@ impl Attempts {
 
 impl AttemptError {
     fn of([kind, message, backtrace]: [&[u8]; 3]) -> Self {
-        let (message, backtrace) =
-            (cut(message, Attempts::MESSAGE_BYTES_MAX), cut(backtrace, Attempts::BACKTRACE_BYTES_MAX));
-        Self { kind: cut(kind, Attempts::NAME_BYTES_MAX), message, backtrace }
+        let (message, backtrace) = (
+            cut(message, Attempts::MESSAGE_BYTES_MAX),
+            cut(backtrace, Attempts::BACKTRACE_BYTES_MAX),
+        );
+        Self {
+            kind: cut(kind, Attempts::NAME_BYTES_MAX),
+            message,
+            backtrace,
+        }
     }
 }
 
@@ -141,7 +168,10 @@ fn cut(text: &[u8], bytes_max: usize) -> Box<[u8]> {
     }
     let longest = bytes_max.saturating_sub(MORE.len());
     let is_begin = |at: &usize| text.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
-    let end = (longest.saturating_sub(3)..=longest).rev().find(is_begin).unwrap_or(longest);
+    let end = (longest.saturating_sub(3)..=longest)
+        .rev()
+        .find(is_begin)
+        .unwrap_or(longest);
     [text.get(..end).unwrap_or_default(), MORE].concat().into()
 }
 
@@ -168,11 +198,16 @@ mod shared {
 
     use super::AttemptError;
 
-    pub(super) fn serialize<S: Serializer>(error: &Option<Arc<AttemptError>>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        error: &Option<Arc<AttemptError>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         error.as_deref().serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<AttemptError>>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Arc<AttemptError>>, D::Error> {
         Ok(Option::deserialize(from)?.map(Arc::new))
     }
 }
@@ -204,11 +239,17 @@ mod tests {
     #[test]
     fn the_last_attempts_are_kept_and_the_last_of_these_keep_their_backtraces() {
         let mut attempts = Attempts::default();
-        (1..=40).for_each(|number| attempts.push(attempt(number, Some(error(&number.to_string(), "line")))));
+        (1..=40).for_each(|number| {
+            attempts.push(attempt(number, Some(error(&number.to_string(), "line"))))
+        });
         let numbers: Vec<u32> = attempts.iter().map(|attempt| attempt.number).collect();
         assert_eq!(numbers, (16..=40).collect::<Vec<_>>());
         let traced = |attempt: &&Attempt| !attempt.error.as_deref().unwrap().backtrace.is_empty();
-        let traced: Vec<u32> = attempts.iter().filter(traced).map(|attempt| attempt.number).collect();
+        let traced: Vec<u32> = attempts
+            .iter()
+            .filter(traced)
+            .map(|attempt| attempt.number)
+            .collect();
         assert_eq!(traced, (33..=40).collect::<Vec<_>>());
     }
 
@@ -218,31 +259,61 @@ mod tests {
         for number in 1..=40 {
             let long = |text: u8| vec![text; 10_000].into_boxed_slice();
             let letter = if number % 2 == 0 { b'a' } else { b'b' };
-            let long = AttemptError { kind: long(letter), message: long(b'm'), backtrace: long(b'\n') };
-            attempts.push(Attempt { worker: vec![b'w'; 10_000].into(), ..attempt(number, Some(long)) });
-            assert!(attempts.weight_bytes() < 15 << 10, "{}", attempts.weight_bytes());
+            let long = AttemptError {
+                kind: long(letter),
+                message: long(b'm'),
+                backtrace: long(b'\n'),
+            };
+            attempts.push(Attempt {
+                worker: vec![b'w'; 10_000].into(),
+                ..attempt(number, Some(long))
+            });
+            assert!(
+                attempts.weight_bytes() < 15 << 10,
+                "{}",
+                attempts.weight_bytes()
+            );
         }
     }
 
     #[test]
     fn equal_errors_that_follow_each_other_share_memory() {
         let mut attempts = Attempts::default();
-        (1..=12).for_each(|number| attempts.push(attempt(number, Some(error("no such file", "line")))));
-        let errors: Vec<_> = attempts.iter().map(|attempt| attempt.error.clone().unwrap()).collect();
-        let shared: Vec<bool> = errors.windows(2).map(|pair| Arc::ptr_eq(&pair[0], &pair[1])).collect();
+        (1..=12)
+            .for_each(|number| attempts.push(attempt(number, Some(error("no such file", "line")))));
+        let errors: Vec<_> = attempts
+            .iter()
+            .map(|attempt| attempt.error.clone().unwrap())
+            .collect();
+        let shared: Vec<bool> = errors
+            .windows(2)
+            .map(|pair| Arc::ptr_eq(&pair[0], &pair[1]))
+            .collect();
         // The first four have lost their backtraces.
-        assert_eq!(shared, [true, true, true, false, true, true, true, true, true, true, true]);
+        assert_eq!(
+            shared,
+            [
+                true, true, true, false, true, true, true, true, true, true, true
+            ]
+        );
         let one = |text: &str| 64 + "no such file".len() + text.len();
         assert_eq!(attempts.weight_bytes(), 12 * 65 + one("") + one("line"));
         attempts.push(attempt(13, None));
         attempts.push(attempt(14, Some(error("no such file", "line"))));
-        let errors: Vec<_> = attempts.iter().map(|attempt| attempt.error.clone()).collect();
+        let errors: Vec<_> = attempts
+            .iter()
+            .map(|attempt| attempt.error.clone())
+            .collect();
         assert!(errors[12].is_none() && errors[11] == errors[13]);
     }
 
     #[test]
     fn a_failure_explains_the_attempt_that_ended_with_it() {
-        let failure = Failure { at: Timestamp(7), message: "late".into(), ..Failure::default() };
+        let failure = Failure {
+            at: Timestamp(7),
+            message: "late".into(),
+            ..Failure::default()
+        };
         for (ended_at, end, is_explained) in [
             (7, AttemptEnd::Failed, true),
             (7, AttemptEnd::TimedOut, true),
@@ -252,16 +323,31 @@ mod tests {
             (8, AttemptEnd::Failed, false),
         ] {
             let mut attempts = Attempts::default();
-            attempts.push(Attempt { ended_at: Timestamp(ended_at), end, ..attempt(1, None) });
+            attempts.push(Attempt {
+                ended_at: Timestamp(ended_at),
+                end,
+                ..attempt(1, None)
+            });
             attempts.explain(&failure);
             let message = |attempts: &Attempts| {
                 let error = attempts.iter().next().unwrap().error.clone();
                 error.map(|error| String::from_utf8(error.message.to_vec()).unwrap())
             };
-            assert_eq!(message(&attempts), is_explained.then(|| "late".to_owned()), "{end:?}");
+            assert_eq!(
+                message(&attempts),
+                is_explained.then(|| "late".to_owned()),
+                "{end:?}"
+            );
             // The first one counts.
-            attempts.explain(&Failure { message: "other".into(), ..failure.clone() });
-            assert_eq!(message(&attempts).as_deref() == Some("late"), is_explained, "{end:?}");
+            attempts.explain(&Failure {
+                message: "other".into(),
+                ..failure.clone()
+            });
+            assert_eq!(
+                message(&attempts).as_deref() == Some("late"),
+                is_explained,
+                "{end:?}"
+            );
         }
     }
 
@@ -275,17 +361,33 @@ mod tests {
             ("éé", 3, "…"),
         ];
         for (text, bytes_max, expected) in table {
-            assert_eq!(String::from_utf8(cut(text.as_bytes(), bytes_max).into()).unwrap(), expected, "{text}");
+            assert_eq!(
+                String::from_utf8(cut(text.as_bytes(), bytes_max).into()).unwrap(),
+                expected,
+                "{text}"
+            );
         }
         // Bytes that are no text are cut anywhere.
-        assert_eq!(*cut(&[0x80; 20], 10), [&[0x80; 7][..], "…".as_bytes()].concat());
+        assert_eq!(
+            *cut(&[0x80; 20], 10),
+            [&[0x80; 7][..], "…".as_bytes()].concat()
+        );
         let lines = |lines: &[&'static [u8]]| {
-            let backtrace = lines.iter().map(|line| bytes::Bytes::from_static(line)).collect();
-            first_lines(&Failure { backtrace, ..Failure::default() })
+            let backtrace = lines
+                .iter()
+                .map(|line| bytes::Bytes::from_static(line))
+                .collect();
+            first_lines(&Failure {
+                backtrace,
+                ..Failure::default()
+            })
         };
         assert_eq!(lines(&[b"one", b"", b"three"]), b"one\n\nthree");
         assert_eq!(lines(&[]), b"");
         // No more than that is read.
-        assert_eq!(lines(&[b"one", &[b'x'; 600], b"three"]), [&b"one\n"[..], &[b'x'; 513]].concat());
+        assert_eq!(
+            lines(&[b"one", &[b'x'; 600], b"three"]),
+            [&b"one\n"[..], &[b'x'; 513]].concat()
+        );
     }
 }

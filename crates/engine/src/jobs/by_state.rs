@@ -44,7 +44,10 @@ impl ByState {
                 self.holders.hold(job.id, lease);
                 self.names.enter(job);
             }
-            JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) | JobState::Done(_) => {
+            JobState::Scheduled(_)
+            | JobState::Retrying(_)
+            | JobState::Dead(_)
+            | JobState::Done(_) => {
                 self.enter_timed(job);
             }
         }
@@ -70,7 +73,10 @@ impl ByState {
                 self.holders.release(job.id, lease);
                 self.names.leave(job);
             }
-            JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) | JobState::Done(_) => {
+            JobState::Scheduled(_)
+            | JobState::Retrying(_)
+            | JobState::Dead(_)
+            | JobState::Done(_) => {
                 self.leave_timed(job);
             }
         }

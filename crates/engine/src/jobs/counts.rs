@@ -31,7 +31,10 @@ impl Counts {
 
     /// The counts of each protocol that has any jobs, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Protocol, StateCounts)> {
-        self.0.iter().filter(|(_, states)| *states != StateCounts::default()).copied()
+        self.0
+            .iter()
+            .filter(|(_, states)| *states != StateCounts::default())
+            .copied()
     }
 
     /// Asserts the counts of these jobs.
@@ -40,7 +43,11 @@ impl Counts {
         let mut actual = Self::default();
         jobs.for_each(|(protocol, state)| actual.count(protocol, state, 1));
         let some = |counts: &Self| counts.iter().collect::<Vec<_>>();
-        assert_eq!(some(self), some(&actual), "jobs by protocol and state, left: counted, right: actual");
+        assert_eq!(
+            some(self),
+            some(&actual),
+            "jobs by protocol and state, left: counted, right: actual"
+        );
     }
 }
 
@@ -50,7 +57,10 @@ mod tests {
 
     #[test]
     fn protocols_are_counted_in_their_order() {
-        let (mut counts, mut expected) = (Counts::default(), [Protocol::EVENTMQ, Protocol::FAKTORY, Protocol::GEARMAN]);
+        let (mut counts, mut expected) = (
+            Counts::default(),
+            [Protocol::EVENTMQ, Protocol::FAKTORY, Protocol::GEARMAN],
+        );
         for protocol in expected {
             counts.count(protocol, JobStateKind::Ready, 1);
         }

@@ -172,7 +172,13 @@ pub enum Role {
 impl Coalesced {
     /// Of a job with one submit.
     pub(crate) const fn first(since: Timestamp) -> Self {
-        Self { since, submits: 1, attempts: 0, behind: None, joined: false }
+        Self {
+            since,
+            submits: 1,
+            attempts: 0,
+            behind: None,
+            joined: false,
+        }
     }
 }
 
@@ -230,7 +236,8 @@ impl Extra {
         let times = matches!((expires, key_until), (Expiry::Never, KeyUntil::End));
         let bytes = meta.is_empty() && collector.is_empty() && listeners.is_empty();
         let numbers = *losses == 0 && *result_keep_ms == 0 && lease_ms.is_none() && !taken_back;
-        let ends = failure.is_none() && attempts.is_none() && result.is_none() && result_by.is_none();
+        let ends =
+            failure.is_none() && attempts.is_none() && result.is_none() && result_by.is_none();
         let parts = cycle.is_none() && progress.is_none() && track.is_none() && member.is_none();
         let parts = parts && coalesced.is_none();
         !(times && bytes && numbers && ends && parts)
@@ -239,7 +246,9 @@ impl Extra {
     /// Records a delivery that did not succeed.
     pub(crate) fn end_attempt(&mut self, attempt: Attempt) {
         let attempts = Arc::make_mut(self.attempts.get_or_insert_default());
-        self.failure.iter().for_each(|failure| attempts.explain(failure));
+        self.failure
+            .iter()
+            .for_each(|failure| attempts.explain(failure));
         attempts.push(attempt);
     }
 
@@ -247,7 +256,10 @@ impl Extra {
     pub(super) const FIXED_BYTES: usize = 200;
 
     pub(super) fn weight_bytes(&self) -> usize {
-        let told = self.progress.as_ref().map_or(0, |progress| progress.text.len());
+        let told = self
+            .progress
+            .as_ref()
+            .map_or(0, |progress| progress.text.len());
         let result = self.result.as_ref().map_or(0, Bytes::len);
         let attempts = self.attempts.as_deref().map_or(0, Attempts::weight_bytes);
         Self::FIXED_BYTES + self.meta.len() + self.collector.len() + told + result + attempts

@@ -66,7 +66,11 @@ impl Full {
     /// The page that is packed next, if it is time. It is not listed any more.
     pub(super) fn next(&mut self) -> Option<u32> {
         self.credit = self.credit.min(CREDIT_MAX);
-        if self.pages.len() > FULL && self.credit >= PAGE { self.pages.pop_front() } else { None }
+        if self.pages.len() > FULL && self.credit >= PAGE {
+            self.pages.pop_front()
+        } else {
+            None
+        }
     }
 
     /// A page was packed.
@@ -92,7 +96,9 @@ mod tests {
     }
 
     fn fill(slab: &mut Slab, pages: usize) -> Vec<Slot> {
-        (0..pages * PAGE).map(|id| slab.insert(job(id as u64))).collect()
+        (0..pages * PAGE)
+            .map(|id| slab.insert(job(id as u64)))
+            .collect()
     }
 
     fn filled(pages: usize) -> (Slab, Vec<Slot>) {
@@ -106,7 +112,11 @@ mod tests {
         let mut slab = Slab::default();
         for id in 0..(FULL + 9) * PAGE {
             slab.insert(job(id as u64));
-            assert_eq!(packed_pages(&slab), ((id + 1) / PAGE).saturating_sub(FULL), "{id}");
+            assert_eq!(
+                packed_pages(&slab),
+                ((id + 1) / PAGE).saturating_sub(FULL),
+                "{id}"
+            );
         }
         assert!((0..9).all(|page| packed(&slab, page)));
         assert!(slab.saved_bytes() > 9 * 255 * 200);
@@ -141,7 +151,11 @@ mod tests {
         const STEPS: usize = 40_000;
         for pause in [1, 10] {
             let (mut slab, mut slots) = filled(FULL + 30);
-            let closed = |slab: &Slab| slab.firsts().map(|first| slab.is_packed(first)).collect::<Vec<_>>();
+            let closed = |slab: &Slab| {
+                slab.firsts()
+                    .map(|first| slab.is_packed(first))
+                    .collect::<Vec<_>>()
+            };
             let (mut times, mut before) = (0, closed(&slab));
             for id in 0..STEPS {
                 let at = id * 7_919 % slots.len();
@@ -152,11 +166,18 @@ mod tests {
                     assert!(slab.at(slots[at]).is_some());
                 }
                 let now = closed(&slab);
-                times += now.iter().zip(&before).filter(|(now, before)| **now && !**before).count();
+                times += now
+                    .iter()
+                    .zip(&before)
+                    .filter(|(now, before)| **now && !**before)
+                    .count();
                 before = now;
             }
             let most = (CREDIT_MAX + FOR_NEW * STEPS / pause) / PAGE;
-            assert!((most / 4..=most).contains(&times), "{times} times, at most {most}");
+            assert!(
+                (most / 4..=most).contains(&times),
+                "{times} times, at most {most}"
+            );
         }
     }
 
@@ -164,10 +185,16 @@ mod tests {
     fn pages_that_a_look_has_opened_are_closed_when_others_become_full() {
         let (mut slab, slots) = filled(FULL + 9);
         let before = slab.saved_bytes();
-        slots.iter().for_each(|slot| assert!(slab.at(*slot).is_some()));
+        slots
+            .iter()
+            .for_each(|slot| assert!(slab.at(*slot).is_some()));
         assert_eq!((packed_pages(&slab), slab.saved_bytes()), (0, 0));
         fill(&mut slab, 9);
-        assert!(slab.saved_bytes() >= 2 * before - before / 9, "{} of {before}", slab.saved_bytes());
+        assert!(
+            slab.saved_bytes() >= 2 * before - before / 9,
+            "{} of {before}",
+            slab.saved_bytes()
+        );
     }
 
     #[test]
@@ -177,7 +204,10 @@ mod tests {
         let lease = Lease::new(holder, Token(1), Timestamp(0), Timestamp(1), OnExpiry::Fail);
         slab.at_mut(slots[PAGE]).unwrap().state = JobState::Leased(Box::new(lease));
         fill(&mut slab, 3);
-        assert_eq!([0, 1, 2].map(|page| packed(&slab, page)), [true, false, true]);
+        assert_eq!(
+            [0, 1, 2].map(|page| packed(&slab, page)),
+            [true, false, true]
+        );
         // It was passed over, and waits again.
         slab.at_mut(slots[PAGE]).unwrap().state = JobState::Ready;
         let again = slab.remove(slots[PAGE]).unwrap();

@@ -39,7 +39,9 @@ const LISTENER: u64 = Jobs::LISTENER_BYTES;
 
 /// What a collector's name takes.
 fn collector_bytes(name: &[u8]) -> u64 {
-    hashed(size_of::<((Protocol, Box<[u8]>), BTreeSet<JobId>)>()) + heap(name.len()) + tree(1, size_of::<JobId>())
+    hashed(size_of::<((Protocol, Box<[u8]>), BTreeSet<JobId>)>())
+        + heap(name.len())
+        + tree(1, size_of::<JobId>())
 }
 
 impl Holders {
@@ -68,7 +70,10 @@ impl Holders {
 
     /// A worker has this job, whose lease has begun.
     pub(super) fn hold_for(&mut self, id: JobId, worker: &[u8]) {
-        self.by_worker.get_mut(worker).into_iter().for_each(|held| held.insert(id));
+        self.by_worker
+            .get_mut(worker)
+            .into_iter()
+            .for_each(|held| held.insert(id));
     }
 
     /// A lease of this job ends.
@@ -99,7 +104,9 @@ impl Holders {
 
     /// The connections that hold or have held jobs, and how many they hold.
     pub(crate) fn by_connection(&self) -> impl Iterator<Item = (ClientId, usize)> {
-        self.by_connection.iter().map(|(client, jobs)| (*client, jobs.len()))
+        self.by_connection
+            .iter()
+            .map(|(client, jobs)| (*client, jobs.len()))
     }
 
     /// From now on the leases of this worker are recorded.
@@ -125,7 +132,10 @@ impl Holders {
     /// A client no longer listens that did this many times.
     pub(super) fn unlisten(&mut self, id: JobId, client: ClientId, times: usize) {
         self.held.subtract(LISTENER * times as u64);
-        self.by_listener.get_mut(&client).into_iter().for_each(|jobs| jobs.remove(id));
+        self.by_listener
+            .get_mut(&client)
+            .into_iter()
+            .for_each(|jobs| jobs.remove(id));
     }
 
     /// The jobs to which a client listens.
@@ -148,7 +158,10 @@ impl Holders {
         if job.collector().is_empty() {
             return;
         }
-        if let Entry::Occupied(mut jobs) = self.by_collector.entry((job.protocol, job.collector().into())) {
+        if let Entry::Occupied(mut jobs) = self
+            .by_collector
+            .entry((job.protocol, job.collector().into()))
+        {
             jobs.get_mut().remove(&job.id);
             if jobs.get().is_empty() {
                 self.held.subtract(collector_bytes(job.collector()));
@@ -159,26 +172,39 @@ impl Holders {
 
     /// The jobs whose ends a client of this protocol collects under this name.
     pub(crate) fn collected_by(&self, protocol: Protocol, name: &[u8]) -> &BTreeSet<JobId> {
-        self.by_collector.get(&(protocol, name.into())).unwrap_or(&NOTHING)
+        self.by_collector
+            .get(&(protocol, name.into()))
+            .unwrap_or(&NOTHING)
     }
 
     /// Forgets a connection that holds nothing and listens to nothing.
     pub(super) fn remove_connection(&mut self, client: ClientId) {
-        let left = [self.by_connection.remove(&client), self.by_listener.remove(&client)];
-        debug_assert!(left.into_iter().flatten().all(|jobs| jobs.is_empty()), "{client:?} has jobs");
+        let left = [
+            self.by_connection.remove(&client),
+            self.by_listener.remove(&client),
+        ];
+        debug_assert!(
+            left.into_iter().flatten().all(|jobs| jobs.is_empty()),
+            "{client:?} has jobs"
+        );
     }
 
     /// Whether no connection of a daemon holds a job or listens to one.
     pub(crate) fn is_at_rest(&self, daemon: u64) -> bool {
         let all = self.by_connection.iter().chain(&self.by_listener);
-        all.filter(|(client, _)| client.daemon() == daemon).all(|(_, jobs)| jobs.is_empty())
+        all.filter(|(client, _)| client.daemon() == daemon)
+            .all(|(_, jobs)| jobs.is_empty())
     }
 
     /// Asserts that the connections and collectors have these jobs and no others.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
         let (mut held, mut heard, mut collected) = (0, 0, 0);
-        let mut bytes: u64 = self.by_collector.keys().map(|(_, name)| collector_bytes(name)).sum();
+        let mut bytes: u64 = self
+            .by_collector
+            .keys()
+            .map(|(_, name)| collector_bytes(name))
+            .sum();
         for job in jobs {
             bytes += LISTENER * job.listeners().len() as u64;
             if let Some(Holder::Named(name)) = job.lease().map(|lease| &lease.holder) {
@@ -191,18 +217,36 @@ impl Holders {
             }
             if let Some(Holder::Connection(holder)) = job.lease().map(|lease| &lease.holder) {
                 held += 1;
-                assert!(self.held_by(*holder).contains(job.id), "{:?} is missing at {holder:?}", job.id);
+                assert!(
+                    self.held_by(*holder).contains(job.id),
+                    "{:?} is missing at {holder:?}",
+                    job.id
+                );
             }
             let listeners: BTreeSet<ClientId> = job.listeners().iter().copied().collect();
             heard += listeners.len();
             for listener in listeners {
-                assert!(self.listened_by(listener).contains(job.id), "{:?} and its {listener:?}", job.id);
+                assert!(
+                    self.listened_by(listener).contains(job.id),
+                    "{:?} and its {listener:?}",
+                    job.id
+                );
             }
         }
-        assert_eq!(bytes, self.held.bytes(), "bytes of listeners, collectors and names in leases");
+        assert_eq!(
+            bytes,
+            self.held.bytes(),
+            "bytes of listeners, collectors and names in leases"
+        );
         let to_collect: usize = self.by_collector.values().map(BTreeSet::len).sum();
         assert_eq!(collected, to_collect, "jobs to collect");
-        let sum = |jobs: &HashMap<ClientId, JobSet, FixedState>| jobs.values().map(JobSet::len).sum::<usize>();
-        assert_eq!((held, heard), (sum(&self.by_connection), sum(&self.by_listener)), "jobs held, jobs listened to");
+        let sum = |jobs: &HashMap<ClientId, JobSet, FixedState>| {
+            jobs.values().map(JobSet::len).sum::<usize>()
+        };
+        assert_eq!(
+            (held, heard),
+            (sum(&self.by_connection), sum(&self.by_listener)),
+            "jobs held, jobs listened to"
+        );
     }
 }

@@ -66,7 +66,11 @@ impl Job {
 
 impl Retry {
     /// No retries, discarded on failure, and no limit of its own to lost workers.
-    pub const NONE: Self = Self { failures_max: 0, losses_max: 0, backoff: Backoff::None };
+    pub const NONE: Self = Self {
+        failures_max: 0,
+        losses_max: 0,
+        backoff: Backoff::None,
+    };
 }
 
 /// The wait before the next attempt after the `n`th failure (`n` from 0). A new protocol adds a variant here and an arm
@@ -84,7 +88,9 @@ pub enum Backoff {
 }
 
 /// Protocols whose workers cannot take a job. Not journalled: after a restart the conversion fails again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
+)]
 pub struct Unfit(u8);
 
 impl Unfit {
@@ -99,19 +105,30 @@ impl Unfit {
     /// These and one more; `None` if the engine does not have this protocol's number.
     #[must_use]
     pub const fn and(self, protocol: Protocol) -> Option<Self> {
-        if protocol.0 < 8 { Some(Self(self.0 | 1 << protocol.0)) } else { None }
+        if protocol.0 < 8 {
+            Some(Self(self.0 | 1 << protocol.0))
+        } else {
+            None
+        }
     }
 }
 
 impl Job {
     /// The lease, if it is leased.
     pub fn lease(&self) -> Option<&Lease> {
-        if let JobState::Leased(lease) = &self.state { Some(lease) } else { None }
+        if let JobState::Leased(lease) = &self.state {
+            Some(lease)
+        } else {
+            None
+        }
     }
 
     /// Whether it succeeded; `None` if it has not ended, or is dead and can be retried.
     pub fn succeeded(&self) -> Option<bool> {
-        let result = self.extra.as_deref().and_then(|extra| extra.result.as_ref());
+        let result = self
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.result.as_ref());
         matches!(self.state, JobState::Done(_)).then_some(result.is_some())
     }
 
@@ -128,12 +145,19 @@ impl Job {
 
     /// When it expires.
     pub(crate) fn expiry(&self) -> Expiry {
-        self.extra.as_deref().map(|extra| extra.expires).unwrap_or_default()
+        self.extra
+            .as_deref()
+            .map(|extra| extra.expires)
+            .unwrap_or_default()
     }
 
     /// Whether it should hold its key in its state.
     pub(crate) fn wants_key(&self) -> bool {
-        let until = self.extra.as_deref().map(|extra| extra.key_until).unwrap_or_default();
+        let until = self
+            .extra
+            .as_deref()
+            .map(|extra| extra.key_until)
+            .unwrap_or_default();
         let is_free = match until {
             KeyUntil::End | KeyUntil::EndOr(_) => self.is_over(),
             KeyUntil::Start | KeyUntil::StartOr(_) => self.is_over() || self.attempts > 0,
@@ -144,7 +168,11 @@ impl Job {
 
     /// Whether it releases its key only when it ends. Two such jobs never hold one key in turn while both are live.
     pub(crate) fn keeps_key(&self) -> bool {
-        let until = self.extra.as_deref().map(|extra| extra.key_until).unwrap_or_default();
+        let until = self
+            .extra
+            .as_deref()
+            .map(|extra| extra.key_until)
+            .unwrap_or_default();
         matches!(until, KeyUntil::End | KeyUntil::Gone)
     }
 
@@ -168,23 +196,51 @@ impl Job {
 
     /// Whether it is a part of the job ahead of it, and ends as that one ends.
     pub(crate) fn is_joined(&self) -> bool {
-        let coalesced = self.extra.as_deref().and_then(|extra| extra.coalesced.as_deref());
+        let coalesced = self
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.coalesced.as_deref());
         self.state == JobState::Parked && coalesced.is_some_and(|coalesced| coalesced.joined)
     }
 
     /// The fields on which an index depends.
     #[cfg(debug_assertions)]
     pub(super) fn indexed(&self) -> impl PartialEq + std::fmt::Debug + use<> {
-        let sorted = (self.state == JobState::Ready).then(|| (self.priority, self.rank, self.cycle(), self.unfit));
-        let lease = self.lease().map(|lease| (lease.holder.clone(), lease.taken_at, lease.until, lease.alarm_at));
-        let names = (self.key().map(<[u8]>::to_vec), self.name().to_vec(), self.collector().to_vec());
+        let sorted = (self.state == JobState::Ready)
+            .then(|| (self.priority, self.rank, self.cycle(), self.unfit));
+        let lease = self.lease().map(|lease| {
+            (
+                lease.holder.clone(),
+                lease.taken_at,
+                lease.until,
+                lease.alarm_at,
+            )
+        });
+        let names = (
+            self.key().map(<[u8]>::to_vec),
+            self.name().to_vec(),
+            self.collector().to_vec(),
+        );
         let times = (self.expiry(), self.key_limit(), lease);
-        (self.id, self.queue, self.protocol, self.state.kind(), sorted, names, times, self.listeners().to_vec())
+        (
+            self.id,
+            self.queue,
+            self.protocol,
+            self.state.kind(),
+            sorted,
+            names,
+            times,
+            self.listeners().to_vec(),
+        )
     }
 
     /// Records a visible change.
     pub(crate) fn touch(&mut self, now: Timestamp) {
-        if let Some(track) = self.extra.as_deref_mut().and_then(|extra| extra.track.as_mut()) {
+        if let Some(track) = self
+            .extra
+            .as_deref_mut()
+            .and_then(|extra| extra.track.as_mut())
+        {
             track.updated_at = now;
         }
     }
@@ -206,7 +262,9 @@ impl Job {
 
     /// The bytes that the producer's session attached.
     pub fn meta(&self) -> Bytes {
-        self.extra.as_deref().map_or_else(Bytes::new, |e| e.meta.clone())
+        self.extra
+            .as_deref()
+            .map_or_else(Bytes::new, |e| e.meta.clone())
     }
 
     /// The clients that listen to it.
@@ -259,7 +317,10 @@ mod tests {
     fn a_job_can_be_unfit_for_eight_protocols() {
         for number in 0..8 {
             let unfit = Unfit::NONE.and(Protocol(number)).unwrap();
-            assert!(unfit.has(Protocol(number)) && !unfit.has(Protocol(7 - number)), "{number}");
+            assert!(
+                unfit.has(Protocol(number)) && !unfit.has(Protocol(7 - number)),
+                "{number}"
+            );
         }
         assert_eq!(Unfit::NONE.and(Protocol(8)), None);
         assert!(!Unfit::NONE.has(Protocol(8)));

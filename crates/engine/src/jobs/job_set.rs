@@ -18,7 +18,10 @@ pub(crate) struct JobSet {
 
 impl JobSet {
     /// No jobs.
-    pub(super) const NONE: Self = Self { few: Vec::new(), many: None };
+    pub(super) const NONE: Self = Self {
+        few: Vec::new(),
+        many: None,
+    };
 
     #[inline]
     pub(super) fn insert(&mut self, id: JobId) {
@@ -33,7 +36,9 @@ impl JobSet {
 
     #[inline(never)]
     fn insert_between(&mut self, id: JobId) {
-        let Err(at) = self.few.binary_search(&id) else { return };
+        let Err(at) = self.few.binary_search(&id) else {
+            return;
+        };
         if self.few.len() < FEW {
             self.few.insert(at, id);
         } else {
@@ -71,7 +76,8 @@ impl JobSet {
 
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn contains(&self, id: JobId) -> bool {
-        self.few.binary_search(&id).is_ok() || self.many.as_ref().is_some_and(|many| many.contains(&id))
+        self.few.binary_search(&id).is_ok()
+            || self.many.as_ref().is_some_and(|many| many.contains(&id))
     }
 }
 
@@ -85,7 +91,8 @@ mod tests {
     fn it_is_a_sorted_set_however_many_there_are() {
         for seed in 0..50 {
             let mut rng = Context::new(Timestamp(0), seed);
-            let (mut set, mut model, most) = (JobSet::default(), BTreeSet::new(), 1 + rng.roll(200));
+            let (mut set, mut model, most) =
+                (JobSet::default(), BTreeSet::new(), 1 + rng.roll(200));
             for step in 0..2_000 {
                 let id = JobId(rng.roll(most));
                 if rng.roll(5) < if step % 600 < 300 { 4 } else { 1 } {
@@ -95,11 +102,18 @@ mod tests {
                     set.remove(id);
                     model.remove(&id);
                 }
-                assert_eq!((set.len(), set.is_empty()), (model.len(), model.is_empty()), "seed {seed}");
+                assert_eq!(
+                    (set.len(), set.is_empty()),
+                    (model.len(), model.is_empty()),
+                    "seed {seed}"
+                );
                 assert_eq!(set.contains(id), model.contains(&id), "seed {seed}");
             }
             assert!(set.iter().eq(model.iter().copied()), "seed {seed}");
-            assert!(set.iter().rev().eq(model.iter().rev().copied()), "seed {seed}");
+            assert!(
+                set.iter().rev().eq(model.iter().rev().copied()),
+                "seed {seed}"
+            );
         }
     }
 }

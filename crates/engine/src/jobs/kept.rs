@@ -22,11 +22,19 @@ impl Kept {
             JobState::Dead(_) => {
                 let dead = job.weight_bytes();
                 let dead_memory = dead.saturating_sub(job.payload.body_len() as u64);
-                Self { dead, dead_memory, ..Self::default() }
+                Self {
+                    dead,
+                    dead_memory,
+                    ..Self::default()
+                }
             }
             JobState::Done(_) => {
                 let done = job.weight_bytes();
-                Self { done, uncollected: if job.collector().is_empty() { 0 } else { done }, ..Self::default() }
+                Self {
+                    done,
+                    uncollected: if job.collector().is_empty() { 0 } else { done },
+                    ..Self::default()
+                }
             }
             JobState::Ready
             | JobState::Leased(_)

@@ -43,7 +43,10 @@ pub(super) enum Claimed {
 
 impl Keys {
     pub(super) const fn new(hasher: FixedState) -> Self {
-        Self { table: HashTable::new(), hasher }
+        Self {
+            table: HashTable::new(),
+            hasher,
+        }
     }
 
     #[cfg(any(test, debug_assertions, feature = "testing"))]
@@ -60,8 +63,18 @@ impl Keys {
     }
 
     /// The job that holds a key.
-    pub(super) fn find(&self, jobs: &Slab, queue: QueueId, protocol: Protocol, key: &[u8]) -> Option<Slot> {
-        self.find_by_hash(jobs, self.hash(queue, protocol, key), (queue, protocol, key))
+    pub(super) fn find(
+        &self,
+        jobs: &Slab,
+        queue: QueueId,
+        protocol: Protocol,
+        key: &[u8],
+    ) -> Option<Slot> {
+        self.find_by_hash(
+            jobs,
+            self.hash(queue, protocol, key),
+            (queue, protocol, key),
+        )
     }
 
     fn find_by_hash(
@@ -72,20 +85,32 @@ impl Keys {
     ) -> Option<Slot> {
         let same = |keyed: &Entry| {
             keyed.hash == hash
-                && jobs
-                    .at(keyed.slot)
-                    .is_some_and(|j| j.queue == queue && j.protocol == protocol && j.key() == Some(key))
+                && jobs.at(keyed.slot).is_some_and(|j| {
+                    j.queue == queue && j.protocol == protocol && j.key() == Some(key)
+                })
         };
         self.table.find(hash.spread(), same).map(|keyed| keyed.slot)
     }
 
     /// A job that holds a key in any queue: the oldest one in the first group of queues that has one. All queues have
     /// numbers below `queues`.
-    pub(super) fn find_anywhere(&self, jobs: &Slab, protocol: Protocol, key: &[u8], queues: u32) -> Option<Slot> {
+    pub(super) fn find_anywhere(
+        &self,
+        jobs: &Slab,
+        protocol: Protocol,
+        key: &[u8],
+        queues: u32,
+    ) -> Option<Slot> {
         (0..queues.min(QUEUE_GROUPS)).find_map(|group| {
-            let slots = self.table.iter_hash(self.group_hash(group, protocol, key).spread()).map(|keyed| keyed.slot);
-            let same =
-                |job: &&Job| job.queue.0 % QUEUE_GROUPS == group && job.protocol == protocol && job.key() == Some(key);
+            let slots = self
+                .table
+                .iter_hash(self.group_hash(group, protocol, key).spread())
+                .map(|keyed| keyed.slot);
+            let same = |job: &&Job| {
+                job.queue.0 % QUEUE_GROUPS == group
+                    && job.protocol == protocol
+                    && job.key() == Some(key)
+            };
             let held = slots.filter_map(|slot| Some((jobs.at(slot).filter(same)?.id, slot)));
             held.min_by_key(|(id, _)| *id).map(|(_, slot)| slot)
         })
@@ -93,24 +118,40 @@ impl Keys {
 
     /// Makes the job hold its key, if it has one and no other job holds it. Returns whether the job holds it now.
     pub(super) fn claim(&mut self, jobs: &Slab, slot: Slot) -> Claimed {
-        let Some((queue, protocol, key)) = jobs.at(slot).and_then(|j| Some((j.queue, j.protocol, j.key()?))) else {
+        let Some((queue, protocol, key)) = jobs
+            .at(slot)
+            .and_then(|j| Some((j.queue, j.protocol, j.key()?)))
+        else {
             return Claimed::No;
         };
         let hash = self.hash(queue, protocol, key);
         if let Some(holder) = self.find_by_hash(jobs, hash, (queue, protocol, key)) {
-            return if holder == slot { Claimed::Before } else { Claimed::No };
+            return if holder == slot {
+                Claimed::Before
+            } else {
+                Claimed::No
+            };
         }
-        self.table.insert_unique(hash.spread(), Entry { hash, slot }, |keyed| keyed.hash.spread());
+        self.table
+            .insert_unique(hash.spread(), Entry { hash, slot }, |keyed| {
+                keyed.hash.spread()
+            });
         Claimed::Now
     }
 
     /// Releases the job's key. Returns whether the job held it.
     pub(super) fn release(&mut self, jobs: &Slab, slot: Slot) -> bool {
-        let Some((queue, protocol, key)) = jobs.at(slot).and_then(|j| Some((j.queue, j.protocol, j.key()?))) else {
+        let Some((queue, protocol, key)) = jobs
+            .at(slot)
+            .and_then(|j| Some((j.queue, j.protocol, j.key()?)))
+        else {
             return false;
         };
         let hash = self.hash(queue, protocol, key);
-        match self.table.find_entry(hash.spread(), |keyed| keyed.slot == slot) {
+        match self
+            .table
+            .find_entry(hash.spread(), |keyed| keyed.slot == slot)
+        {
             Ok(entry) => {
                 entry.remove();
                 true
@@ -123,7 +164,8 @@ impl Keys {
     pub(super) fn shrink(&mut self) {
         const KEEP: usize = 4096;
         if self.table.capacity() > KEEP && self.table.len() < self.table.capacity() / 16 {
-            self.table.shrink_to(self.table.len() * 4, |entry| entry.hash.spread());
+            self.table
+                .shrink_to(self.table.len() * 4, |entry| entry.hash.spread());
         }
     }
 }

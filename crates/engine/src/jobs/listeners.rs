@@ -24,37 +24,67 @@ impl Jobs {
 
     /// The jobs of a queue that are leased, `count` in all. Looks at the leases of all queues, and at all jobs only if
     /// leases of this queue never run out by themselves.
-    pub(crate) fn leased_in(&self, queue: QueueId, count: usize, timers: &Timers) -> BTreeSet<JobId> {
+    pub(crate) fn leased_in(
+        &self,
+        queue: QueueId,
+        count: usize,
+        timers: &Timers,
+    ) -> BTreeSet<JobId> {
         let is_leased = |job: &Job| job.queue == queue && job.lease().is_some();
-        let candidates = self.by_state.holders.of_connections().chain(timers.leases());
-        let leased: BTreeSet<JobId> = candidates.filter(|id| self.get(*id).is_some_and(is_leased)).collect();
+        let candidates = self
+            .by_state
+            .holders
+            .of_connections()
+            .chain(timers.leases());
+        let leased: BTreeSet<JobId> = candidates
+            .filter(|id| self.get(*id).is_some_and(is_leased))
+            .collect();
         if leased.len() == count {
             return leased;
         }
-        self.iter().filter(|(_, job)| is_leased(job)).map(|(_, job)| job.id).collect()
+        self.iter()
+            .filter(|(_, job)| is_leased(job))
+            .map(|(_, job)| job.id)
+            .collect()
     }
 
     /// A client listens to a job. If it does so already, it listens once more.
     pub(crate) fn listen(&mut self, slot: Slot, client: ClientId) {
-        let Some(job) = self.slab.at_mut(slot) else { return };
+        let Some(job) = self.slab.at_mut(slot) else {
+            return;
+        };
         self.by_state.holders.listen(job.id, client);
         self.change(slot, |job| job.extra_mut().listeners.push(client));
     }
 
     /// A client no longer listens to a job.
     pub(crate) fn unlisten(&mut self, slot: Slot, client: ClientId) {
-        let Some(job) = self.slab.at_mut(slot) else { return };
-        let Some(extra) = job.extra.as_deref_mut() else { return };
+        let Some(job) = self.slab.at_mut(slot) else {
+            return;
+        };
+        let Some(extra) = job.extra.as_deref_mut() else {
+            return;
+        };
         let before = extra.listeners.len();
         extra.listeners.retain(|listener| *listener != client);
-        self.by_state.holders.unlisten(job.id, client, before - extra.listeners.len());
+        self.by_state
+            .holders
+            .unlisten(job.id, client, before - extra.listeners.len());
     }
 
     /// Removes all listeners of a job and returns them, oldest first.
     pub(crate) fn take_listeners(&mut self, slot: Slot) -> Vec<ClientId> {
-        let Some(job) = self.slab.at_mut(slot) else { return Vec::new() };
-        let listeners = job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners)).unwrap_or_default();
-        listeners.iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener, 1));
+        let Some(job) = self.slab.at_mut(slot) else {
+            return Vec::new();
+        };
+        let listeners = job
+            .extra
+            .as_deref_mut()
+            .map(|extra| std::mem::take(&mut extra.listeners))
+            .unwrap_or_default();
+        listeners
+            .iter()
+            .for_each(|listener| self.by_state.holders.unlisten(job.id, *listener, 1));
         listeners
     }
 
@@ -81,7 +111,9 @@ impl Jobs {
 
     /// A worker that was just added has had this job since before a restart.
     pub(crate) fn hold_again(&mut self, id: JobId) {
-        let Some(job) = self.slot(id).and_then(|slot| self.slab.at(slot)) else { return };
+        let Some(job) = self.slot(id).and_then(|slot| self.slab.at(slot)) else {
+            return;
+        };
         if let Some(Holder::Named(worker)) = job.lease().map(|lease| &lease.holder) {
             self.by_state.holders.hold_for(id, worker);
         }

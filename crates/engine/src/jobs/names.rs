@@ -27,7 +27,12 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(hasher: FixedState) -> Self {
-        Self { live: Live::default(), over: BTreeSet::new(), leased: BTreeSet::new(), hasher }
+        Self {
+            live: Live::default(),
+            over: BTreeSet::new(),
+            leased: BTreeSet::new(),
+            hasher,
+        }
     }
 
     /// The hash of a job's name, if it has one.
@@ -66,7 +71,8 @@ impl Names {
     #[inline(never)]
     fn enter_named(&mut self, job: &Job) {
         if let Some(lease) = job.lease() {
-            self.hash(job).map(|hash| self.leased.insert((hash, lease.taken_at, job.id)));
+            self.hash(job)
+                .map(|hash| self.leased.insert((hash, lease.taken_at, job.id)));
         } else if job.is_over()
             && let Some(hash) = self.hash(job)
         {
@@ -86,7 +92,8 @@ impl Names {
     #[inline(never)]
     fn leave_named(&mut self, job: &Job) {
         if let Some(lease) = job.lease() {
-            self.hash(job).map(|hash| self.leased.remove(&(hash, lease.taken_at, job.id)));
+            self.hash(job)
+                .map(|hash| self.leased.remove(&(hash, lease.taken_at, job.id)));
         } else if job.is_over()
             && let Some(hash) = self.hash(job)
         {
@@ -100,10 +107,17 @@ impl Names {
     pub(super) fn find<T>(&self, name: &[u8], found: impl Fn(JobId) -> Option<T>) -> Option<T> {
         let hash = self.hash_of(name);
         let (first, last) = (JobId(0), JobId(u64::MAX));
-        let leased = self.leased.range((hash, Timestamp(0), first)..=(hash, Timestamp::NEVER, last));
+        let leased = self
+            .leased
+            .range((hash, Timestamp(0), first)..=(hash, Timestamp::NEVER, last));
         let leased = leased.map(|(.., id)| *id).find_map(&found);
         let live = || self.live.from(hash, first).find_map(&found);
-        let over = || self.over.range((hash, first)..=(hash, last)).rev().find_map(|(_, id)| found(*id));
+        let over = || {
+            self.over
+                .range((hash, first)..=(hash, last))
+                .rev()
+                .find_map(|(_, id)| found(*id))
+        };
         leased.or_else(live).or_else(over)
     }
 
@@ -111,7 +125,11 @@ impl Names {
     pub(super) fn from(&self, name: &[u8], first: JobId) -> impl Iterator<Item = JobId> {
         let hash = self.hash_of(name);
         let mut live = self.live.from(hash, first).peekable();
-        let mut over = self.over.range((hash, first)..=(hash, JobId(u64::MAX))).map(|(_, id)| *id).peekable();
+        let mut over = self
+            .over
+            .range((hash, first)..=(hash, JobId(u64::MAX)))
+            .map(|(_, id)| *id)
+            .peekable();
         std::iter::from_fn(move || match (live.peek(), over.peek()) {
             (Some(one), Some(other)) if other < one => over.next(),
             (Some(_), _) => live.next(),
@@ -133,7 +151,11 @@ impl Names {
             assert!(is_found, "{:?} is not found by name", job.id);
             if let Some(lease) = job.lease() {
                 leased += 1;
-                assert!(self.leased.contains(&(hash, lease.taken_at, job.id)), "{:?} is leased", job.id);
+                assert!(
+                    self.leased.contains(&(hash, lease.taken_at, job.id)),
+                    "{:?} is leased",
+                    job.id
+                );
             }
         }
         assert_eq!(named, self.live.len() + self.over.len(), "jobs by name");
@@ -164,7 +186,10 @@ struct Oldest {
 
 impl Oldest {
     const fn new(hash: HalfHash, id: JobId) -> Self {
-        Self { hash, id: id.0.to_ne_bytes() }
+        Self {
+            hash,
+            id: id.0.to_ne_bytes(),
+        }
     }
 
     const fn id(&self) -> JobId {
@@ -174,14 +199,23 @@ impl Oldest {
 
 impl Default for Live {
     fn default() -> Self {
-        Self { oldest: [const { HashTable::new() }; PARTS], others: BTreeSet::new() }
+        Self {
+            oldest: [const { HashTable::new() }; PARTS],
+            others: BTreeSet::new(),
+        }
     }
 }
 
 impl Live {
     fn insert(&mut self, hash: HalfHash, id: JobId) {
-        let Some(part) = self.oldest.get_mut(hash.part(PARTS)) else { return };
-        match part.entry(hash.spread(), |oldest| oldest.hash == hash, |oldest| oldest.hash.spread()) {
+        let Some(part) = self.oldest.get_mut(hash.part(PARTS)) else {
+            return;
+        };
+        match part.entry(
+            hash.spread(),
+            |oldest| oldest.hash == hash,
+            |oldest| oldest.hash.spread(),
+        ) {
             Entry::Vacant(place) => {
                 place.insert(Oldest::new(hash, id));
             }
@@ -194,13 +228,21 @@ impl Live {
     }
 
     fn remove(&mut self, hash: HalfHash, id: JobId) {
-        let Some(part) = self.oldest.get_mut(hash.part(PARTS)) else { return };
-        let Ok(mut place) = part.find_entry(hash.spread(), |oldest| oldest.hash == hash) else { return };
+        let Some(part) = self.oldest.get_mut(hash.part(PARTS)) else {
+            return;
+        };
+        let Ok(mut place) = part.find_entry(hash.spread(), |oldest| oldest.hash == hash) else {
+            return;
+        };
         if place.get().id() != id {
             self.others.remove(&(hash, id));
             return;
         }
-        let next = self.others.range((hash, JobId(0))..=(hash, JobId(u64::MAX))).next().copied();
+        let next = self
+            .others
+            .range((hash, JobId(0))..=(hash, JobId(u64::MAX)))
+            .next()
+            .copied();
         if let Some(next) = next {
             self.others.remove(&next);
             *place.get_mut() = Oldest::new(hash, next.1);
@@ -215,8 +257,13 @@ impl Live {
     /// The jobs of a hash from a number on.
     fn from(&self, hash: HalfHash, first: JobId) -> impl Iterator<Item = JobId> {
         let part = self.oldest.get(hash.part(PARTS));
-        let oldest = part.and_then(|part| part.find(hash.spread(), |oldest| oldest.hash == hash)).map(Oldest::id);
-        let others = self.others.range((hash, first)..=(hash, JobId(u64::MAX))).map(|(_, id)| *id);
+        let oldest = part
+            .and_then(|part| part.find(hash.spread(), |oldest| oldest.hash == hash))
+            .map(Oldest::id);
+        let others = self
+            .others
+            .range((hash, first)..=(hash, JobId(u64::MAX)))
+            .map(|(_, id)| *id);
         oldest.filter(|id| *id >= first).into_iter().chain(others)
     }
 
@@ -233,16 +280,26 @@ mod tests {
     #[test]
     fn jobs_of_one_hash_are_found_oldest_first_in_whatever_order_they_come_and_go() {
         let (mut live, hash) = (Live::default(), HalfHash::of(7 << 32));
-        let all = |live: &Live, first| live.from(hash, JobId(first)).map(|id| id.0).collect::<Vec<_>>();
+        let all = |live: &Live, first| {
+            live.from(hash, JobId(first))
+                .map(|id| id.0)
+                .collect::<Vec<_>>()
+        };
         for id in [5, 2, 9, 7] {
             live.insert(hash, JobId(id));
         }
         live.insert(HalfHash::of(8 << 32), JobId(1));
-        assert_eq!((all(&live, 0), all(&live, 6), live.len()), (vec![2, 5, 7, 9], vec![7, 9], 5));
+        assert_eq!(
+            (all(&live, 0), all(&live, 6), live.len()),
+            (vec![2, 5, 7, 9], vec![7, 9], 5)
+        );
         live.remove(hash, JobId(2));
         live.remove(hash, JobId(7));
         live.remove(hash, JobId(3));
-        assert_eq!((all(&live, 0), all(&live, 6), live.len()), (vec![5, 9], vec![9], 3));
+        assert_eq!(
+            (all(&live, 0), all(&live, 6), live.len()),
+            (vec![5, 9], vec![9], 3)
+        );
         live.insert(hash, JobId(1));
         assert_eq!(all(&live, 0), [1, 5, 9]);
         for id in [1, 5, 9] {
@@ -258,6 +315,10 @@ mod tests {
         hashes().for_each(|(hash, id)| live.insert(hash, id));
         assert_eq!(live.len(), live.oldest[0].len());
         hashes().for_each(|(hash, id)| live.remove(hash, id));
-        assert!(live.oldest[0].capacity() <= KEEP, "{}", live.oldest[0].capacity());
+        assert!(
+            live.oldest[0].capacity() <= KEEP,
+            "{}",
+            live.oldest[0].capacity()
+        );
     }
 }

@@ -52,7 +52,14 @@ impl<T: Copy + PartialEq> Numbered<T> {
 
     /// An empty map. `none` stands for "no value" and is never stored.
     pub fn new(none: T) -> Self {
-        Self { pages: VecDeque::new(), first: 0, dense: 0, sparse: BTreeMap::new(), len: 0, none }
+        Self {
+            pages: VecDeque::new(),
+            first: 0,
+            dense: 0,
+            sparse: BTreeMap::new(),
+            len: 0,
+            none,
+        }
     }
 
     /// The number of values.
@@ -117,30 +124,60 @@ impl<T: Copy + PartialEq> Numbered<T> {
     /// The values of jobs up to this number, those of higher numbers first.
     pub fn down_from(&self, id: JobId) -> impl Iterator<Item = (JobId, T)> {
         let (none, size) = (self.none, Self::PAGE as u64);
-        let pages = self.pages.iter().enumerate().rev().filter_map(|(index, page)| Some((index, page.as_ref()?)));
+        let pages = self
+            .pages
+            .iter()
+            .enumerate()
+            .rev()
+            .filter_map(|(index, page)| Some((index, page.as_ref()?)));
         let dense = pages.flat_map(move |(index, page)| {
             let first = (self.first + index as u64) * size;
             // Of a page above the number, nothing is looked at.
-            let values = page.values.iter().take(if first > id.0 { 0 } else { Self::PAGE });
-            values.enumerate().rev().map(move |(at, value)| (first + at as u64, *value))
+            let values = page
+                .values
+                .iter()
+                .take(if first > id.0 { 0 } else { Self::PAGE });
+            values
+                .enumerate()
+                .rev()
+                .map(move |(at, value)| (first + at as u64, *value))
         });
         let dense = dense.filter(move |(number, value)| *number <= id.0 && *value != none);
-        let sparse = self.sparse.range(..=id.0).rev().map(|(number, value)| (*number, *value));
+        let sparse = self
+            .sparse
+            .range(..=id.0)
+            .rev()
+            .map(|(number, value)| (*number, *value));
         merged(dense, sparse, |one, other| one > other)
     }
 
     /// The values of jobs from this number on, those of lower numbers first.
     pub fn up_from(&self, id: JobId) -> impl Iterator<Item = (JobId, T)> {
         let (none, size) = (self.none, Self::PAGE as u64);
-        let pages = self.pages.iter().enumerate().filter_map(|(index, page)| Some((index, page.as_ref()?)));
+        let pages = self
+            .pages
+            .iter()
+            .enumerate()
+            .filter_map(|(index, page)| Some((index, page.as_ref()?)));
         let dense = pages.flat_map(move |(index, page)| {
             let first = (self.first + index as u64) * size;
             // Of a page below the number, nothing is looked at.
             let below = usize::try_from(id.0.saturating_sub(first)).unwrap_or(Self::PAGE);
-            page.values.iter().enumerate().skip(below).map(move |(at, value)| (first + at as u64, *value))
+            page.values
+                .iter()
+                .enumerate()
+                .skip(below)
+                .map(move |(at, value)| (first + at as u64, *value))
         });
-        let sparse = self.sparse.range(id.0..).map(|(number, value)| (*number, *value));
-        merged(dense.filter(move |(_, value)| *value != none), sparse, |one, other| one < other)
+        let sparse = self
+            .sparse
+            .range(id.0..)
+            .map(|(number, value)| (*number, *value));
+        merged(
+            dense.filter(move |(_, value)| *value != none),
+            sparse,
+            |one, other| one < other,
+        )
     }
 
     /// Begins a new page. The page before it is now complete, and stays only if it is full enough.
@@ -163,10 +200,14 @@ impl<T: Copy + PartialEq> Numbered<T> {
     }
 
     fn give_up(&mut self, index: usize) {
-        let Some(page) = self.pages.get_mut(index).and_then(Option::take) else { return };
+        let Some(page) = self.pages.get_mut(index).and_then(Option::take) else {
+            return;
+        };
         self.dense -= 1;
         let number = self.first + index as u64;
-        let values = (number * Self::PAGE as u64..).zip(page.values).filter(|(_, value)| *value != self.none);
+        let values = (number * Self::PAGE as u64..)
+            .zip(page.values)
+            .filter(|(_, value)| *value != self.none);
         self.sparse.extend(values);
         while let Some(None) = self.pages.front() {
             self.pages.pop_front();
@@ -183,7 +224,10 @@ impl<T: Copy + PartialEq> Numbered<T> {
     fn split(&self, id: JobId) -> (usize, usize) {
         let page = (id.0 / Self::PAGE as u64).wrapping_sub(self.first);
         let at = id.0 % Self::PAGE as u64;
-        (usize::try_from(page).unwrap_or(usize::MAX), usize::try_from(at).unwrap_or_default())
+        (
+            usize::try_from(page).unwrap_or(usize::MAX),
+            usize::try_from(at).unwrap_or_default(),
+        )
     }
 }
 
@@ -214,17 +258,26 @@ mod tests {
     fn random_operations_match_a_map() {
         for seed in 0..100 {
             let mut rng = Context::new(Timestamp(0), seed);
-            let (mut map, mut oracle, mut born) = (Numbered::new(u64::MAX), Oracle::new(), 5000_u64);
+            let (mut map, mut oracle, mut born) =
+                (Numbered::new(u64::MAX), Oracle::new(), 5000_u64);
             for _ in 0..2000 {
                 let value = rng.roll(1_000_000);
                 match rng.roll(4) {
                     0 | 1 => {
                         born += rng.roll(5);
-                        assert_eq!(map.set(JobId(born), value), oracle.insert(born, value), "seed {seed}");
+                        assert_eq!(
+                            map.set(JobId(born), value),
+                            oracle.insert(born, value),
+                            "seed {seed}"
+                        );
                     }
                     2 => {
                         let id = born.saturating_sub(rng.roll(6000));
-                        assert_eq!(map.set(JobId(id), value), oracle.insert(id, value), "seed {seed}");
+                        assert_eq!(
+                            map.set(JobId(id), value),
+                            oracle.insert(id, value),
+                            "seed {seed}"
+                        );
                     }
                     _ => {
                         let id = born.saturating_sub(rng.roll(40));
@@ -240,12 +293,24 @@ mod tests {
                 let plain = |(id, value): (&u64, &u64)| (JobId(*id), *value);
                 let expected: Vec<_> = expected.into_iter().map(plain).collect();
                 assert_eq!(found, expected, "seed {seed}, down from {from}");
-                let mut expected: Vec<_> = oracle.iter().filter(|(id, _)| **id >= from).map(plain).collect();
+                let mut expected: Vec<_> = oracle
+                    .iter()
+                    .filter(|(id, _)| **id >= from)
+                    .map(plain)
+                    .collect();
                 expected.sort_unstable();
-                assert_eq!(map.up_from(JobId(from)).collect::<Vec<_>>(), expected, "seed {seed}, up from {from}");
+                assert_eq!(
+                    map.up_from(JobId(from)).collect::<Vec<_>>(),
+                    expected,
+                    "seed {seed}, up from {from}"
+                );
             }
             for id in 0..=born + 1 {
-                assert_eq!(map.get(JobId(id)), oracle.get(&id).copied(), "seed {seed}, {id}");
+                assert_eq!(
+                    map.get(JobId(id)),
+                    oracle.get(&id).copied(),
+                    "seed {seed}, {id}"
+                );
             }
         }
     }
@@ -260,7 +325,10 @@ mod tests {
         for id in (1..=100_000).filter(|id| id % 100 != 0) {
             map.remove(JobId(id));
         }
-        assert_eq!((map.pages.len(), map.sparse.len(), map.len()), (1, 998, 1000));
+        assert_eq!(
+            (map.pages.len(), map.sparse.len(), map.len()),
+            (1, 998, 1000)
+        );
         for id in (1..=100_000).filter(|id| id % 100 == 0) {
             assert!(map.remove(JobId(id)).is_some());
         }
@@ -279,7 +347,10 @@ mod tests {
         }
         assert!((0..3 * PAGE).all(|id| map.get(JobId(id)) == Some(1)));
         map.set(JobId(u64::MAX / 2), 3);
-        assert_eq!((map.pages.len(), map.dense, map.len() as u64), (1, 1, 3 * PAGE + 1));
+        assert_eq!(
+            (map.pages.len(), map.dense, map.len() as u64),
+            (1, 1, 3 * PAGE + 1)
+        );
         assert_eq!(map.get(JobId(u64::MAX / 2)), Some(3));
     }
 }

@@ -47,10 +47,13 @@ impl Packed {
             if job.lease().is_some() {
                 return None;
             }
-            let number = shapes.iter().position(|shape| shape.fits(job)).unwrap_or_else(|| {
-                shapes.push(Shape::of(job));
-                shapes.len() - 1
-            });
+            let number = shapes
+                .iter()
+                .position(|shape| shape.fits(job))
+                .unwrap_or_else(|| {
+                    shapes.push(Shape::of(job));
+                    shapes.len() - 1
+                });
             let shape = shapes.get(number).filter(|_| number < SHAPES_MAX)?;
             let view = job.payload.view();
             before.put((u8::try_from(number).ok()?, shape), (job, view), room)?;
@@ -60,15 +63,25 @@ impl Packed {
         }
         let kept = room.len() as u64 + shapes.iter().map(Shape::bytes).sum::<u64>();
         let saved = less.saturating_sub(kept);
-        Some(Self { shapes: shapes.into(), bytes: room.as_slice().into(), saved, can_leave })
+        Some(Self {
+            shapes: shapes.into(),
+            bytes: room.as_slice().into(),
+            saved,
+            can_leave,
+        })
     }
 
     /// The jobs in their places.
     pub(super) fn jobs(&self) -> Vec<Option<Job>> {
-        let (mut jobs, mut bytes, mut before) = (Vec::with_capacity(PAGE), &self.bytes[..], Before::default());
+        let (mut jobs, mut bytes, mut before) =
+            (Vec::with_capacity(PAGE), &self.bytes[..], Before::default());
         while let Some((first, rest)) = bytes.split_first() {
             bytes = rest;
-            jobs.push(if *first == NO_JOB { None } else { before.take(*first, &self.shapes, &mut bytes) });
+            jobs.push(if *first == NO_JOB {
+                None
+            } else {
+                before.take(*first, &self.shapes, &mut bytes)
+            });
         }
         jobs
     }
@@ -91,14 +104,30 @@ fn bytes_of(job: &Job, view: View<'_>) -> (u64, u64) {
     let (here, body) = match view {
         View::Whole(bytes, body) => (SAVED_BYTES + bytes.len() as u64, body as u64),
         View::Stored(stored) => (payload.len() as u64 - u64::from(stored.len), 0),
-        View::Apart => {
-            (SAVED_BYTES + payload.len() as u64, if payload.can_leave() { payload.body_len() as u64 } else { 0 })
-        }
+        View::Apart => (
+            SAVED_BYTES + payload.len() as u64,
+            if payload.can_leave() {
+                payload.body_len() as u64
+            } else {
+                0
+            },
+        ),
     };
-    let body = if body < Payload::BODY_BYTES_MIN as u64 { 0 } else { body };
-    let indexes =
-        if payload.has_key() { INDEX_BYTES } else { 0 } + if payload.name().is_empty() { 0 } else { INDEX_BYTES };
-    (JOB_BYTES + extra_bytes(job.extra.as_deref()) + here - indexes, body)
+    let body = if body < Payload::BODY_BYTES_MIN as u64 {
+        0
+    } else {
+        body
+    };
+    let indexes = if payload.has_key() { INDEX_BYTES } else { 0 }
+        + if payload.name().is_empty() {
+            0
+        } else {
+            INDEX_BYTES
+        };
+    (
+        JOB_BYTES + extra_bytes(job.extra.as_deref()) + here - indexes,
+        body,
+    )
 }
 
 #[cfg(test)]
@@ -136,21 +165,33 @@ mod tests {
     }
 
     fn elsewhere(job: Job, at: u64) -> Job {
-        let payload = job.payload.with_stored(Stored::new(at, job.body()).unwrap()).unwrap();
+        let payload = job
+            .payload
+            .with_stored(Stored::new(at, job.body()).unwrap())
+            .unwrap();
         Job { payload, ..job }
     }
 
     fn with(job: Job, change: impl FnOnce(&mut Extra)) -> Job {
         let mut extra = Extra::default();
         change(&mut extra);
-        Job { extra: Some(Box::new(extra)), ..job }
+        Job {
+            extra: Some(Box::new(extra)),
+            ..job
+        }
     }
 
     #[test]
     fn jobs_come_back_as_they_were() {
         let long = [b'k'; 9_000];
-        let retried = with(job(u64::MAX >> 2, Some(&long), &long, b""), |extra| extra.losses = 2);
-        let retried = Job { failures: 3, state: JobState::Retrying(Timestamp(7)), ..retried };
+        let retried = with(job(u64::MAX >> 2, Some(&long), &long, b""), |extra| {
+            extra.losses = 2
+        });
+        let retried = Job {
+            failures: 3,
+            state: JobState::Retrying(Timestamp(7)),
+            ..retried
+        };
         let keyed = job(9, Some(b"key"), b"", &long[..300]);
         let jobs = vec![
             Some(job(5, None, b"", b"")),
@@ -160,10 +201,24 @@ mod tests {
             Some(stored(900, u64::MAX, &long)),
             Some(stored(4, 0, b"cat.png")),
             Some(retried),
-            Some(Job { rank: 0, ready_at: Timestamp(0), ..job(0, Some(b"key"), b"", b"") }),
-            Some(Job { queue: QueueId(u32::MAX), ..keyed.clone() }),
-            Some(Job { ready_at: Timestamp::NEVER, ..keyed.clone() }),
-            Some(Job { queue: QueueId(0), ready_at: Timestamp(1 << 63), ..elsewhere(keyed, 7) }),
+            Some(Job {
+                rank: 0,
+                ready_at: Timestamp(0),
+                ..job(0, Some(b"key"), b"", b"")
+            }),
+            Some(Job {
+                queue: QueueId(u32::MAX),
+                ..keyed.clone()
+            }),
+            Some(Job {
+                ready_at: Timestamp::NEVER,
+                ..keyed.clone()
+            }),
+            Some(Job {
+                queue: QueueId(0),
+                ready_at: Timestamp(1 << 63),
+                ..elsewhere(keyed, 7)
+            }),
             None,
         ];
         let packed = packed(&jobs).unwrap();
@@ -178,11 +233,23 @@ mod tests {
             let mut rng = Context::new(Timestamp(0), seed);
             let (mut jobs, mut id) = (Vec::new(), rng.roll(1 << 40));
             for _ in 0..PAGE {
-                id += if rng.roll(4) == 0 { 1 + rng.roll(1 << 20) } else { 1 };
+                id += if rng.roll(4) == 0 {
+                    1 + rng.roll(1 << 20)
+                } else {
+                    1
+                };
                 let text = vec![b't'; usize::try_from(rng.roll(1_025)).unwrap()];
-                let part = |bytes: u64| text.get(..usize::try_from(bytes).unwrap()).unwrap_or_default();
+                let part = |bytes: u64| {
+                    text.get(..usize::try_from(bytes).unwrap())
+                        .unwrap_or_default()
+                };
                 let key = (rng.roll(3) == 0).then(|| part(rng.roll(300)));
-                let mut new = job(id, key, part(rng.roll(2) * rng.roll(40)), part(rng.roll(1_025)));
+                let mut new = job(
+                    id,
+                    key,
+                    part(rng.roll(2) * rng.roll(40)),
+                    part(rng.roll(1_025)),
+                );
                 new.queue = QueueId(u32::try_from(rng.roll(2) * rng.roll(1 << 32)).unwrap());
                 new.rank = new.rank.wrapping_add(rng.roll(2) * rng.roll(1 << 30));
                 new.ready_at = Timestamp(new.ready_at.0 - rng.roll(3) * rng.roll(200));
@@ -190,7 +257,9 @@ mod tests {
                     new.state = JobState::Scheduled(Timestamp(rng.roll(u64::MAX)));
                 }
                 if rng.roll(4) == 0 {
-                    new = with(new, |extra| extra.expires = Expiry::By(Timestamp(rng.roll(1 << 41))));
+                    new = with(new, |extra| {
+                        extra.expires = Expiry::By(Timestamp(rng.roll(1 << 41)))
+                    });
                 }
                 if rng.roll(3) == 0 {
                     new = elsewhere(new, rng.roll(u64::MAX));
@@ -200,7 +269,11 @@ mod tests {
             let packed = packed(&jobs).unwrap();
             assert_eq!(packed.jobs(), jobs, "seed {seed}");
             let leaving = jobs.iter().flatten().filter(|job| job.payload.can_leave());
-            assert_eq!(packed.can_leave, leaving.map(|job| job.body().len() as u64).sum::<u64>(), "seed {seed}");
+            assert_eq!(
+                packed.can_leave,
+                leaving.map(|job| job.body().len() as u64).sum::<u64>(),
+                "seed {seed}"
+            );
         }
     }
 
@@ -224,8 +297,19 @@ mod tests {
         // A body stays with its job, and takes nothing but its own bytes.
         assert_eq!(bytes(&|n| plain(n)).0, 1_006);
         let queue = |n: u64| QueueId(u32::try_from(n * 77 % 10_000).unwrap());
-        assert_eq!(bytes(&|n| Job { queue: queue(n), ..away(plain(n)) }).0, 11);
-        let expiring = |n| with(plain(n), |extra| extra.expires = Expiry::At(Timestamp((1 << 41) + n * 1_000)));
+        assert_eq!(
+            bytes(&|n| Job {
+                queue: queue(n),
+                ..away(plain(n))
+            })
+            .0,
+            11
+        );
+        let expiring = |n| {
+            with(plain(n), |extra| {
+                extra.expires = Expiry::At(Timestamp((1 << 41) + n * 1_000))
+            })
+        };
         assert_eq!(bytes(&|n| away(expiring(n))).0, 11);
     }
 
@@ -234,39 +318,99 @@ mod tests {
         let at = |n: u64| Timestamp((1 << 41) + n * n);
         let plain = |n| job(n, Some(b"key"), b"", b"");
         let kinds: [&dyn Fn(u64) -> Job; 9] = [
-            &|n| Job { state: JobState::Scheduled(at(n)), ..plain(n) },
-            &|n| Job { state: JobState::Retrying(at(n)), ..plain(n) },
-            &|n| Job { state: JobState::Dead(at(n)), ..plain(n) },
-            &|n| with(Job { state: JobState::Done(at(n)), ..plain(n) }, |extra| extra.expires = Expiry::By(at(n + 9))),
+            &|n| Job {
+                state: JobState::Scheduled(at(n)),
+                ..plain(n)
+            },
+            &|n| Job {
+                state: JobState::Retrying(at(n)),
+                ..plain(n)
+            },
+            &|n| Job {
+                state: JobState::Dead(at(n)),
+                ..plain(n)
+            },
+            &|n| {
+                with(
+                    Job {
+                        state: JobState::Done(at(n)),
+                        ..plain(n)
+                    },
+                    |extra| extra.expires = Expiry::By(at(n + 9)),
+                )
+            },
             &|n| with(plain(n), |extra| extra.expires = Expiry::At(at(n))),
             &|n| with(plain(n), |extra| extra.key_until = KeyUntil::EndOr(at(n))),
-            &|n| with(plain(n), |extra| extra.key_until = KeyUntil::StartOr(Timestamp::NEVER)),
-            &|n| with(plain(n), |extra| extra.cycle = Some(Cycle { priority: u64::MAX / (n + 1), boost: 1 })),
-            &|n| with(plain(n), |extra| extra.track = Some(Track { keep_ms: 9, updated_at: at(n) })),
+            &|n| {
+                with(plain(n), |extra| {
+                    extra.key_until = KeyUntil::StartOr(Timestamp::NEVER)
+                })
+            },
+            &|n| {
+                with(plain(n), |extra| {
+                    extra.cycle = Some(Cycle {
+                        priority: u64::MAX / (n + 1),
+                        boost: 1,
+                    })
+                })
+            },
+            &|n| {
+                with(plain(n), |extra| {
+                    extra.track = Some(Track {
+                        keep_ms: 9,
+                        updated_at: at(n),
+                    })
+                })
+            },
         ];
         for kind in kinds {
             let jobs: Vec<_> = (0..100).map(|n| Some(kind(n))).collect();
             let packed = packed(&jobs).unwrap();
             assert_eq!((packed.jobs(), packed.shapes.len()), (jobs, 1));
         }
-        let all: Vec<_> = kinds.iter().zip(0..).map(|(kind, n)| Some(kind(n))).collect();
+        let all: Vec<_> = kinds
+            .iter()
+            .zip(0..)
+            .map(|(kind, n)| Some(kind(n)))
+            .collect();
         let packed = packed(&all).unwrap();
         assert_eq!((packed.jobs(), packed.shapes.len()), (all, kinds.len()));
     }
 
     #[test]
     fn what_packing_saves_is_what_it_takes_less() {
-        let page = |job: &dyn Fn(u64) -> Job| packed(&(0..15).map(|n| Some(job(n))).collect::<Vec<_>>()).unwrap();
+        let page = |job: &dyn Fn(u64) -> Job| {
+            packed(&(0..15).map(|n| Some(job(n))).collect::<Vec<_>>()).unwrap()
+        };
         let saved = |job: &dyn Fn(u64) -> Job| page(job).saved;
         let alike = saved(&|n| job(n, None, b"", b""));
         // A job that has its body with it also had an allocation for it.
         assert!(alike > 15 * JOB_BYTES, "{alike}");
-        let unlike = saved(&|n| Job { failures: u32::try_from(n).unwrap(), ..job(n, None, b"", b"") });
-        assert_eq!(alike - unlike, 14 * size_of::<Shape>() as u64, "a shape for each of them");
-        assert_eq!(saved(&|n| job(n, None, b"", &[b'b'; 100])), alike, "a body takes its bytes, packed or not");
-        assert_eq!(saved(&|n| job(n, None, b"", &[b'b'; 1_000])), alike - 15, "and two for a length");
+        let unlike = saved(&|n| Job {
+            failures: u32::try_from(n).unwrap(),
+            ..job(n, None, b"", b"")
+        });
+        assert_eq!(
+            alike - unlike,
+            14 * size_of::<Shape>() as u64,
+            "a shape for each of them"
+        );
+        assert_eq!(
+            saved(&|n| job(n, None, b"", &[b'b'; 100])),
+            alike,
+            "a body takes its bytes, packed or not"
+        );
+        assert_eq!(
+            saved(&|n| job(n, None, b"", &[b'b'; 1_000])),
+            alike - 15,
+            "and two for a length"
+        );
         let keyed = saved(&|n| job(n, Some(b"key"), b"", b""));
-        assert_eq!(alike - keyed, 15 * INDEX_BYTES, "a key is in an index, which stays");
+        assert_eq!(
+            alike - keyed,
+            15 * INDEX_BYTES,
+            "a key is in an index, which stays"
+        );
         let extra = saved(&|n| with(job(n, None, b"", b""), |extra| extra.losses = 1));
         assert_eq!(extra - alike, 14 * 150);
     }
@@ -275,20 +419,50 @@ mod tests {
     fn jobs_that_are_needed_are_not_packed() {
         let refused = |job: Job| assert!(packed(&[Some(job)]).is_none());
         refused(job(1, None, b"", &[b'b'; Payload::COPY_MAX + 1]));
-        refused(Job { state: JobState::Leased(Box::new(lease())), ..job(1, None, b"", b"") });
-        let many = |n| (0..n).map(|n| Some(Job { failures: n, ..job(1, None, b"", b"") })).collect::<Vec<_>>();
+        refused(Job {
+            state: JobState::Leased(Box::new(lease())),
+            ..job(1, None, b"", b"")
+        });
+        let many = |n| {
+            (0..n)
+                .map(|n| {
+                    Some(Job {
+                        failures: n,
+                        ..job(1, None, b"", b"")
+                    })
+                })
+                .collect::<Vec<_>>()
+        };
         assert!(packed(&many(15)).is_some());
         assert!(packed(&many(16)).is_none());
         // Its key is too long for a body elsewhere, or for one piece.
-        for (key, body, leaves) in [(254, 1_024, 1_024), (300, 47, 0), (300, 1_024, 1_024), (70_000, 1_024, 0)] {
+        for (key, body, leaves) in [
+            (254, 1_024, 1_024),
+            (300, 47, 0),
+            (300, 1_024, 1_024),
+            (70_000, 1_024, 0),
+        ] {
             let keyed = |body| Some(job(1, Some(&vec![b'k'; key]), b"", &vec![b'b'; body]));
-            assert_eq!(packed(&[keyed(body)]).unwrap().can_leave, leaves, "{key} {body}");
+            assert_eq!(
+                packed(&[keyed(body)]).unwrap().can_leave,
+                leaves,
+                "{key} {body}"
+            );
             assert!(packed(&[keyed(Payload::COPY_MAX + 1)]).is_none());
         }
     }
 
     fn lease() -> crate::jobs::Lease {
-        let (holder, on_expiry) = (crate::jobs::Holder::Named(b"w".as_slice().into()), crate::jobs::OnExpiry::Requeue);
-        crate::jobs::Lease::new(holder, crate::ids::Token(1), Timestamp(0), Timestamp(1), on_expiry)
+        let (holder, on_expiry) = (
+            crate::jobs::Holder::Named(b"w".as_slice().into()),
+            crate::jobs::OnExpiry::Requeue,
+        );
+        crate::jobs::Lease::new(
+            holder,
+            crate::ids::Token(1),
+            Timestamp(0),
+            Timestamp(1),
+            on_expiry,
+        )
     }
 }

@@ -75,7 +75,11 @@ impl Head {
     fn read(bytes: &[u8]) -> Self {
         let byte = |at: usize| bytes.get(at).copied().unwrap_or_default();
         let (key, name) = (byte(0).checked_sub(1), byte(1));
-        let at = if name == 0 { Self::APART } else { u16::from_le_bytes([byte(2), byte(3)]) };
+        let at = if name == 0 {
+            Self::APART
+        } else {
+            u16::from_le_bytes([byte(2), byte(3)])
+        };
         Self { key, name, at }
     }
 
@@ -90,7 +94,11 @@ impl Head {
 
     /// Bytes of a name that stands before the body.
     fn name_bytes(self) -> usize {
-        if self.at == Self::APART { usize::from(self.name) } else { 0 }
+        if self.at == Self::APART {
+            usize::from(self.name)
+        } else {
+            0
+        }
     }
 
     fn body_at(self) -> usize {
@@ -112,20 +120,30 @@ impl Payload {
 
     /// Copies all three.
     pub fn copy(key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Self {
-        Self::small(key, name, body).unwrap_or_else(|| Self::large(key, name, Bytes::copy_from_slice(body)))
+        Self::small(key, name, body)
+            .unwrap_or_else(|| Self::large(key, name, Bytes::copy_from_slice(body)))
     }
 
     fn small(key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Option<Self> {
         let prefix = key.map_or(Some(0), |key| u8::try_from(key.len() + 1).ok());
-        let prefix = prefix.filter(|prefix| *prefix != stored::MARK && body.len() <= Self::COPY_MAX)?;
+        let prefix =
+            prefix.filter(|prefix| *prefix != stored::MARK && body.len() <= Self::COPY_MAX)?;
         let (key, name_bytes) = (key.unwrap_or_default(), u8::try_from(name.len()).ok()?);
         if name.is_empty() {
             return Some(Self::without_name(prefix, key, body));
         }
-        let at = body.windows(name.len()).position(|part| part == name).and_then(|at| u16::try_from(at).ok());
+        let at = body
+            .windows(name.len())
+            .position(|part| part == name)
+            .and_then(|at| u16::try_from(at).ok());
         let apart = if at.is_some() { &[] } else { name };
         let [low, high] = at.unwrap_or(Head::APART).to_le_bytes();
-        Some(Self::joined([&[prefix, name_bytes, low, high], key, apart, body]))
+        Some(Self::joined([
+            &[prefix, name_bytes, low, high],
+            key,
+            apart,
+            body,
+        ]))
     }
 
     fn without_name(prefix: u8, key: &[u8], body: &[u8]) -> Self {
@@ -140,12 +158,18 @@ impl Payload {
 
     fn joined<const N: usize>(parts: [&[u8]; N]) -> Self {
         let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
-        parts.into_iter().for_each(|part| bytes.extend_from_slice(part));
+        parts
+            .into_iter()
+            .for_each(|part| bytes.extend_from_slice(part));
         Self(Form::Small(bytes.into_boxed_slice()))
     }
 
     fn large(key: Option<&[u8]>, name: &[u8], body: Bytes) -> Self {
-        Self(Form::Large(Box::new(Large { key: key.map(Box::from), name: name.into(), body })))
+        Self(Form::Large(Box::new(Large {
+            key: key.map(Box::from),
+            name: name.into(),
+            body,
+        })))
     }
 
     /// The coalescing key.
@@ -177,7 +201,9 @@ impl Payload {
     #[inline]
     pub fn name(&self) -> &[u8] {
         match &self.0 {
-            Form::Small(bytes) if matches!(**bytes, [prefix, 0, ..] if prefix != stored::MARK) => &[],
+            Form::Small(bytes) if matches!(**bytes, [prefix, 0, ..] if prefix != stored::MARK) => {
+                &[]
+            }
             Form::Small(bytes) => Self::name_in(bytes),
             Form::Large(large) => &large.name,
         }
@@ -190,9 +216,15 @@ impl Payload {
             return head.name(bytes);
         }
         let head = Head::read(bytes);
-        let inside = if head.at == Head::APART { 0 } else { usize::from(head.at) };
+        let inside = if head.at == Head::APART {
+            0
+        } else {
+            usize::from(head.at)
+        };
         let begin = head.body_at() - head.name_bytes() + inside;
-        bytes.get(begin..begin + usize::from(head.name)).unwrap_or_default()
+        bytes
+            .get(begin..begin + usize::from(head.name))
+            .unwrap_or_default()
     }
 
     /// The producer's own bytes, verbatim. Empty while they are stored elsewhere: code that may meet such a payload asks
@@ -223,7 +255,9 @@ impl Payload {
     /// The same name and body without a key.
     #[must_use]
     pub fn without_key(&self) -> Self {
-        let stored = self.stored().and_then(|body| Self::of_stored(None, self.name(), body));
+        let stored = self
+            .stored()
+            .and_then(|body| Self::of_stored(None, self.name(), body));
         stored.unwrap_or_else(|| Self::new(None, self.name(), &self.share_body()))
     }
 
@@ -259,9 +293,10 @@ impl Payload {
         match &self.0 {
             Form::Small(bytes) => match **bytes {
                 [0, 0, ..] => View::Whole(bytes, bytes.len() - 2),
-                [prefix, ..] if prefix != stored::MARK => {
-                    View::Whole(bytes, bytes.len().saturating_sub(Head::read(bytes).body_at()))
-                }
+                [prefix, ..] if prefix != stored::MARK => View::Whole(
+                    bytes,
+                    bytes.len().saturating_sub(Head::read(bytes).body_at()),
+                ),
                 _ => stored::Head::read(bytes).map_or(View::Apart, |head| View::Stored(head.body)),
             },
             Form::Large(_) => View::Apart,
@@ -276,7 +311,8 @@ impl Payload {
 
     /// Bytes of the body, wherever it is.
     pub fn body_len(&self) -> usize {
-        self.stored().map_or_else(|| self.body().len(), |stored| stored.len as usize)
+        self.stored()
+            .map_or_else(|| self.body().len(), |stored| stored.len as usize)
     }
 
     /// Bytes of the body, if it is in memory.
@@ -303,12 +339,16 @@ impl Payload {
         match &self.0 {
             Form::Small(bytes) => {
                 if let Some(stored) = self.stored() {
-                    return self.key().map_or(0, <[u8]>::len) + self.name().len() + stored.len as usize;
+                    return self.key().map_or(0, <[u8]>::len)
+                        + self.name().len()
+                        + stored.len as usize;
                 }
                 let head = Head::read(bytes);
                 bytes.len() - head.len() - head.name_bytes() + usize::from(head.name)
             }
-            Form::Large(large) => large.key.as_deref().map_or(0, <[u8]>::len) + large.name.len() + large.body.len(),
+            Form::Large(large) => {
+                large.key.as_deref().map_or(0, <[u8]>::len) + large.name.len() + large.body.len()
+            }
         }
     }
 }
@@ -322,7 +362,11 @@ impl From<Parts> for Payload {
 impl From<Payload> for Parts {
     fn from(payload: Payload) -> Self {
         let copy = Bytes::copy_from_slice;
-        Self { key: payload.key().map(copy), name: copy(payload.name()), body: payload.share_body() }
+        Self {
+            key: payload.key().map(copy),
+            name: copy(payload.name()),
+            body: payload.share_body(),
+        }
     }
 }
 
@@ -341,7 +385,12 @@ impl PartialEq for Payload {
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| format!("\"{}\"", bytes.escape_ascii());
-        write!(f, "{{ key: {:?}, name: {}, ", self.key().map(text), text(self.name()))?;
+        write!(
+            f,
+            "{{ key: {:?}, name: {}, ",
+            self.key().map(text),
+            text(self.name())
+        )?;
         match self.stored() {
             Some(stored) => write!(f, "{stored:?} }}"),
             None => write!(f, "body: {} }}", text(self.body())),
@@ -356,33 +405,70 @@ mod tests {
     #[test]
     fn a_body_can_leave_if_key_and_name_have_room_beside_its_place() {
         let (body, most) = (Bytes::from(vec![b'b'; 100]), usize::from(u16::MAX));
-        for (key, name, fits) in
-            [(0, 0, true), (most - 1, 0, true), (most, 0, false), (0, most, true), (0, most + 1, false)]
-        {
+        for (key, name, fits) in [
+            (0, 0, true),
+            (most - 1, 0, true),
+            (most, 0, false),
+            (0, most, true),
+            (0, most + 1, false),
+        ] {
             let payload = Payload::new(Some(&vec![b'k'; key]), &vec![b'n'; name], &body);
             let stored = payload.with_stored(Stored::new(7, &body).unwrap());
-            assert_eq!((payload.can_leave(), stored.is_some()), (fits, fits), "{key} {name}");
+            assert_eq!(
+                (payload.can_leave(), stored.is_some()),
+                (fits, fits),
+                "{key} {name}"
+            );
         }
     }
 
     #[test]
     fn a_payload_returns_its_key_name_and_body() {
-        for key_bytes in [None, Some(0), Some(1), Some(36), Some(253), Some(254), Some(255), Some(256), Some(9_000)] {
+        for key_bytes in [
+            None,
+            Some(0),
+            Some(1),
+            Some(36),
+            Some(253),
+            Some(254),
+            Some(255),
+            Some(256),
+            Some(9_000),
+        ] {
             for body_bytes in [0, 1, 100, Payload::COPY_MAX, Payload::COPY_MAX + 1, 100_000] {
-                for name in [&b""[..], b"n", b"bbb", &[b'n'; 255], &[b'n'; 256], &[b'b'; 300]] {
+                for name in [
+                    &b""[..],
+                    b"n",
+                    b"bbb",
+                    &[b'n'; 255],
+                    &[b'n'; 256],
+                    &[b'b'; 300],
+                ] {
                     let key = key_bytes.map(|n| vec![b'k'; n]);
                     let body = Bytes::from(vec![b'b'; body_bytes]);
                     let payload = Payload::new(key.as_deref(), name, &body);
                     assert_eq!(Payload::copy(key.as_deref(), name, &body), payload);
-                    assert_eq!((payload.key(), payload.name(), payload.body()), (key.as_deref(), name, &body[..]));
-                    assert_eq!((payload.share_body(), payload.has_key()), (body.clone(), key.is_some()));
-                    assert_eq!(payload.len(), key_bytes.unwrap_or(0) + name.len() + body_bytes);
+                    assert_eq!(
+                        (payload.key(), payload.name(), payload.body()),
+                        (key.as_deref(), name, &body[..])
+                    );
+                    assert_eq!(
+                        (payload.share_body(), payload.has_key()),
+                        (body.clone(), key.is_some())
+                    );
+                    assert_eq!(
+                        payload.len(),
+                        key_bytes.unwrap_or(0) + name.len() + body_bytes
+                    );
                     let other = payload.with_body(&Bytes::from_static(b"x"));
                     assert_eq!(other, Payload::copy(key.as_deref(), name, b"x"));
                     assert_eq!(payload.without_key(), Payload::new(None, name, &body));
                     let place = Stored::new(7, &body).unwrap();
                     let stored = payload.with_stored(place).unwrap();
-                    assert_eq!((stored.key(), stored.name(), stored.stored()), (key.as_deref(), name, Some(place)));
+                    assert_eq!(
+                        (stored.key(), stored.name(), stored.stored()),
+                        (key.as_deref(), name, Some(place))
+                    );
                     assert_eq!(
                         (stored.has_key(), stored.len(), stored.body_len()),
                         (key.is_some(), payload.len(), body_bytes)
@@ -401,20 +487,39 @@ mod tests {
         let place = Stored::new(1, b"cat.png").unwrap();
         assert!(place.is(b"cat.png"));
         assert!(!place.is(b"dog.png") && !place.is(b"cat") && !place.is(b""));
-        let (stored, other) =
-            (Payload::copy(None, b"", b"cat.png").with_stored(place).unwrap(), Payload::copy(None, b"", b"x"));
+        let (stored, other) = (
+            Payload::copy(None, b"", b"cat.png")
+                .with_stored(place)
+                .unwrap(),
+            Payload::copy(None, b"", b"x"),
+        );
         assert_ne!(stored, other);
-        assert_ne!(other.with_stored(Stored::new(1, b"x").unwrap()).unwrap(), stored);
+        assert_ne!(
+            other.with_stored(Stored::new(1, b"x").unwrap()).unwrap(),
+            stored
+        );
         let long = vec![b'k'; 1 << 16];
-        assert!(Payload::copy(Some(&long), b"", b"x").with_stored(place).is_none());
-        assert!(Payload::copy(None, &long, b"x").with_stored(place).is_none());
+        assert!(
+            Payload::copy(Some(&long), b"", b"x")
+                .with_stored(place)
+                .is_none()
+        );
+        assert!(
+            Payload::copy(None, &long, b"x")
+                .with_stored(place)
+                .is_none()
+        );
     }
 
     #[test]
     fn payloads_are_equal_in_key_name_and_body() {
         let payload = |key: &[u8], name: &[u8], body: &[u8]| Payload::copy(Some(key), name, body);
         assert_eq!(payload(b"k", b"n", b"b"), payload(b"k", b"n", b"b"));
-        for other in [payload(b"l", b"n", b"b"), payload(b"k", b"m", b"b"), payload(b"k", b"n", b"c")] {
+        for other in [
+            payload(b"l", b"n", b"b"),
+            payload(b"k", b"m", b"b"),
+            payload(b"k", b"n", b"c"),
+        ] {
             assert_ne!(payload(b"k", b"n", b"b"), other);
         }
     }
@@ -426,8 +531,14 @@ mod tests {
             Form::Large(_) => 0,
         };
         let body = br#"{"retry":25,"jid":"0123456789"}"#;
-        assert_eq!(bytes(Payload::copy(None, b"0123456789", body)), 4 + body.len());
-        assert_eq!(bytes(Payload::copy(Some(b"key"), b"elsewhere", body)), 4 + 3 + 9 + body.len());
+        assert_eq!(
+            bytes(Payload::copy(None, b"0123456789", body)),
+            4 + body.len()
+        );
+        assert_eq!(
+            bytes(Payload::copy(Some(b"key"), b"elsewhere", body)),
+            4 + 3 + 9 + body.len()
+        );
         assert_eq!(bytes(Payload::copy(None, b"", body)), 2 + body.len());
     }
 
@@ -436,7 +547,10 @@ mod tests {
         let body = Bytes::from(vec![7; Payload::COPY_MAX + 1]);
         let payload = Payload::new(Some(b"key"), b"name", &body);
         assert_eq!(payload.share_body().as_ptr(), body.as_ptr());
-        assert_eq!(payload.with_body(&body).share_body().as_ptr(), body.as_ptr());
+        assert_eq!(
+            payload.with_body(&body).share_body().as_ptr(),
+            body.as_ptr()
+        );
     }
 
     #[test]

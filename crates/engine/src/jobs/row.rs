@@ -69,7 +69,12 @@ impl Before {
         let (id, queue) = (job.id.0, job.queue.0.into());
         let is_next = id == self.id.wrapping_add(1) && job.rank == self.rank.wrapping_add(1);
         let same_queue = queue == self.queue;
-        to.push(number | form | if is_next { IS_NEXT } else { 0 } | if same_queue { SAME_QUEUE } else { 0 });
+        to.push(
+            number
+                | form
+                | if is_next { IS_NEXT } else { 0 }
+                | if same_queue { SAME_QUEUE } else { 0 },
+        );
         if is_next {
             (self.id, self.rank) = (id, job.rank);
         } else {
@@ -95,7 +100,11 @@ impl Before {
         }
         if shape.has_numbers() {
             let numbers = self.numbers.iter_mut().zip(shape::numbers(job));
-            numbers.for_each(|(last, number)| number.into_iter().for_each(|number| put_step(last, number, to)));
+            numbers.for_each(|(last, number)| {
+                number
+                    .into_iter()
+                    .for_each(|number| put_step(last, number, to))
+            });
         }
         Some(())
     }
@@ -108,7 +117,9 @@ impl Before {
         (job, view): (&Job, View<'_>),
         to: &mut Vec<u8>,
     ) -> Option<()> {
-        let View::Whole(bytes, _) = view else { return None };
+        let View::Whole(bytes, _) = view else {
+            return None;
+        };
         let len = short(bytes.len() as u64)?;
         let later = short(job.ready_at.0.wrapping_sub(self.ready_at).checked_mul(2)?)?;
         let is_next = job.id.0 == self.id.wrapping_add(1) && job.rank == self.rank.wrapping_add(1);
@@ -165,13 +176,26 @@ impl Before {
 
     #[inline]
     fn own(&self, payload: Payload) -> Option<Own> {
-        let (queue, ready_at) = (QueueId(u32::try_from(self.queue).ok()?), Timestamp(self.ready_at));
-        Some(Own { id: JobId(self.id), queue, rank: self.rank, ready_at, payload })
+        let (queue, ready_at) = (
+            QueueId(u32::try_from(self.queue).ok()?),
+            Timestamp(self.ready_at),
+        );
+        Some(Own {
+            id: JobId(self.id),
+            queue,
+            rank: self.rank,
+            ready_at,
+            payload,
+        })
     }
 
     /// Reads a payload that is not in one piece.
     fn take_payload(&mut self, form: u8, from: &mut &[u8]) -> Option<Payload> {
-        let (key, name) = if form == ONLY_STORED { (None, &[][..]) } else { take_key_and_name(from)? };
+        let (key, name) = if form == ONLY_STORED {
+            (None, &[][..])
+        } else {
+            take_key_and_name(from)?
+        };
         if form == APART {
             return Some(Payload::copy(key, name, take_bytes(from)?));
         }
@@ -191,7 +215,11 @@ impl Before {
         self.body_end = self.body_end.wrapping_add(len);
         let (sum, rest) = from.split_first_chunk()?;
         *from = rest;
-        Some(Stored { at, len: u32::try_from(len).ok()?, sum: u32::from_le_bytes(*sum) })
+        Some(Stored {
+            at,
+            len: u32::try_from(len).ok()?,
+            sum: u32::from_le_bytes(*sum),
+        })
     }
 }
 

@@ -37,16 +37,53 @@ pub(super) struct Own {
 
 impl Shape {
     pub(super) fn of(job: &Job) -> Self {
-        let Job { protocol, priority, durable, attempts, failures, retry, unfit, .. } = *job;
+        let Job {
+            protocol,
+            priority,
+            durable,
+            attempts,
+            failures,
+            retry,
+            unfit,
+            ..
+        } = *job;
         let (state, extra) = (job.state.clone(), job.extra.clone());
-        Self { protocol, priority, durable, state, attempts, failures, retry, unfit, extra }
+        Self {
+            protocol,
+            priority,
+            durable,
+            state,
+            attempts,
+            failures,
+            retry,
+            unfit,
+            extra,
+        }
     }
 
     /// Whether a job differs from the one of this shape only in what stands in its row.
     #[inline]
     pub(super) fn fits(&self, job: &Job) -> bool {
-        let Job { id: _, queue: _, rank: _, ready_at: _, payload: _, .. } = job;
-        let Job { protocol, priority, durable, state, attempts, failures, retry, unfit, extra, .. } = job;
+        let Job {
+            id: _,
+            queue: _,
+            rank: _,
+            ready_at: _,
+            payload: _,
+            ..
+        } = job;
+        let Job {
+            protocol,
+            priority,
+            durable,
+            state,
+            attempts,
+            failures,
+            retry,
+            unfit,
+            extra,
+            ..
+        } = job;
         let same_extra = match (&self.extra, extra) {
             (None, None) => true,
             (Some(one), Some(other)) => is_alike(one, other),
@@ -66,8 +103,23 @@ impl Shape {
     /// The job of this shape with what is its own. Its [`numbers`] are those of the shape.
     #[inline]
     pub(super) fn job(&self, own: Own) -> Job {
-        let Own { id, queue, rank, ready_at, payload } = own;
-        let Self { protocol, priority, durable, attempts, failures, retry, unfit, .. } = *self;
+        let Own {
+            id,
+            queue,
+            rank,
+            ready_at,
+            payload,
+        } = own;
+        let Self {
+            protocol,
+            priority,
+            durable,
+            attempts,
+            failures,
+            retry,
+            unfit,
+            ..
+        } = *self;
         let (state, extra) = (self.state.clone(), self.extra.clone());
         Job {
             id,
@@ -107,28 +159,73 @@ pub(super) fn extra_bytes(extra: Option<&Extra>) -> u64 {
 
 /// Whether two jobs have the same optional fields but for their [`numbers`].
 fn is_alike(one: &Extra, other: &Extra) -> bool {
-    let Extra { meta, expires, key_until, cycle, losses, failure, attempts, progress, result_keep_ms, .. } = one;
-    let Extra { lease_ms, result, result_by, track, member, collector, taken_back, coalesced, listeners, .. } = one;
+    let Extra {
+        meta,
+        expires,
+        key_until,
+        cycle,
+        losses,
+        failure,
+        attempts,
+        progress,
+        result_keep_ms,
+        ..
+    } = one;
+    let Extra {
+        lease_ms,
+        result,
+        result_by,
+        track,
+        member,
+        collector,
+        taken_back,
+        coalesced,
+        listeners,
+        ..
+    } = one;
     let boost = |cycle: &Option<Cycle>| cycle.map(|cycle| cycle.boost);
     let keep_ms = |track: &Option<Track>| track.map(|track| track.keep_ms);
-    (discriminant(expires), discriminant(key_until)) == (discriminant(&other.expires), discriminant(&other.key_until))
+    (discriminant(expires), discriminant(key_until))
+        == (discriminant(&other.expires), discriminant(&other.key_until))
         && (boost(cycle), keep_ms(track)) == (boost(&other.cycle), keep_ms(&other.track))
         && (meta, losses, failure, attempts, progress)
-            == (&other.meta, &other.losses, &other.failure, &other.attempts, &other.progress)
+            == (
+                &other.meta,
+                &other.losses,
+                &other.failure,
+                &other.attempts,
+                &other.progress,
+            )
         && (result_keep_ms, lease_ms, result, result_by, member)
-            == (&other.result_keep_ms, &other.lease_ms, &other.result, &other.result_by, &other.member)
+            == (
+                &other.result_keep_ms,
+                &other.lease_ms,
+                &other.result,
+                &other.result_by,
+                &other.member,
+            )
         && (collector, taken_back, coalesced, listeners)
-            == (&other.collector, &other.taken_back, &other.coalesced, &other.listeners)
+            == (
+                &other.collector,
+                &other.taken_back,
+                &other.coalesced,
+                &other.listeners,
+            )
 }
 
 /// The numbers in which jobs differ that are alike otherwise: the time of the state, the expiry, the limit of the key,
 /// the position in a `cycle` queue and the time of the last change.
 pub(super) fn numbers(job: &Job) -> [Option<u64>; NUMBERS] {
     let state = match &job.state {
-        JobState::Scheduled(at) | JobState::Retrying(at) | JobState::Dead(at) | JobState::Done(at) => Some(at.0),
+        JobState::Scheduled(at)
+        | JobState::Retrying(at)
+        | JobState::Dead(at)
+        | JobState::Done(at) => Some(at.0),
         JobState::Ready | JobState::Parked | JobState::Leased(_) => None,
     };
-    let Some(extra) = job.extra.as_deref() else { return [state, None, None, None, None] };
+    let Some(extra) = job.extra.as_deref() else {
+        return [state, None, None, None, None];
+    };
     let expires = match extra.expires {
         Expiry::At(at) | Expiry::By(at) => Some(at.0),
         Expiry::Never => None,
@@ -138,16 +235,27 @@ pub(super) fn numbers(job: &Job) -> [Option<u64>; NUMBERS] {
         KeyUntil::End | KeyUntil::Start | KeyUntil::Gone => None,
     };
     let cycle = extra.cycle.map(|cycle| cycle.priority);
-    [state, expires, key_until, cycle, extra.track.map(|track| track.updated_at.0)]
+    [
+        state,
+        expires,
+        key_until,
+        cycle,
+        extra.track.map(|track| track.updated_at.0),
+    ]
 }
 
 /// The same numbers, to change them.
 pub(super) fn numbers_mut(job: &mut Job) -> [Option<&mut u64>; NUMBERS] {
     let state = match &mut job.state {
-        JobState::Scheduled(at) | JobState::Retrying(at) | JobState::Dead(at) | JobState::Done(at) => Some(&mut at.0),
+        JobState::Scheduled(at)
+        | JobState::Retrying(at)
+        | JobState::Dead(at)
+        | JobState::Done(at) => Some(&mut at.0),
         JobState::Ready | JobState::Parked | JobState::Leased(_) => None,
     };
-    let Some(extra) = job.extra.as_deref_mut() else { return [state, None, None, None, None] };
+    let Some(extra) = job.extra.as_deref_mut() else {
+        return [state, None, None, None, None];
+    };
     let expires = match &mut extra.expires {
         Expiry::At(at) | Expiry::By(at) => Some(&mut at.0),
         Expiry::Never => None,
@@ -157,5 +265,11 @@ pub(super) fn numbers_mut(job: &mut Job) -> [Option<&mut u64>; NUMBERS] {
         KeyUntil::End | KeyUntil::Start | KeyUntil::Gone => None,
     };
     let cycle = extra.cycle.as_mut().map(|cycle| &mut cycle.priority);
-    [state, expires, key_until, cycle, extra.track.as_mut().map(|track| &mut track.updated_at.0)]
+    [
+        state,
+        expires,
+        key_until,
+        cycle,
+        extra.track.as_mut().map(|track| &mut track.updated_at.0),
+    ]
 }

@@ -78,7 +78,10 @@ impl Slab {
     /// A job.
     pub fn at(&self, slot: Slot) -> Option<&Job> {
         let page = self.pages.get(slot.page())?;
-        let jobs = page.jobs.get().map_or_else(|| self.open(page, slot), Vec::as_slice);
+        let jobs = page
+            .jobs
+            .get()
+            .map_or_else(|| self.open(page, slot), Vec::as_slice);
         jobs.get(slot.place())?.as_ref()
     }
 
@@ -112,7 +115,9 @@ impl Slab {
 
     #[cold]
     fn unpack(page: &mut Page, packed_saved: &mut u64, open: &Cell<u64>) {
-        let Some(packed) = page.packed.take() else { return };
+        let Some(packed) = page.packed.take() else {
+            return;
+        };
         *packed_saved -= packed.saved_bytes();
         if page.jobs.get().is_none() {
             page.jobs = packed.jobs().into();
@@ -126,12 +131,18 @@ impl Slab {
         let (slot, mut is_full) = (self.free_slot(), false);
         if let Some(page) = self.pages.get_mut(slot.page()) {
             if page.used == 0 {
-                page.jobs = std::iter::repeat_with(|| None).take(PAGE).collect::<Vec<_>>().into();
+                page.jobs = std::iter::repeat_with(|| None)
+                    .take(PAGE)
+                    .collect::<Vec<_>>()
+                    .into();
             }
             page.used += 1;
             is_full = page.used == PAGE;
         }
-        if let Some(place) = self.jobs_mut(slot).and_then(|jobs| jobs.get_mut(slot.place())) {
+        if let Some(place) = self
+            .jobs_mut(slot)
+            .and_then(|jobs| jobs.get_mut(slot.place()))
+        {
             *place = Some(job);
         }
         self.full.earn();
@@ -145,20 +156,26 @@ impl Slab {
     #[cold]
     fn filled(&mut self, slot: Slot) {
         for opened in self.full.take_opened() {
-            let Some(page) = self.pages.get_mut(opened as usize) else { continue };
+            let Some(page) = self.pages.get_mut(opened as usize) else {
+                continue;
+            };
             page.is_noted.set(false);
             if page.place == full::Place::None && page.can_close() {
                 self.full.list(opened, &mut page.place);
             }
         }
-        let Some(page) = self.pages.get_mut(slot.page()) else { return };
+        let Some(page) = self.pages.get_mut(slot.page()) else {
+            return;
+        };
         self.full.list(slot.0 / SLOTS, &mut page.place);
         // Others may be listed that are not full any more.
         if self.pages.len() * PAGE - self.free.len() <= full::FULL * PAGE {
             return;
         }
         while let Some(next) = self.full.next() {
-            let Some(page) = self.pages.get_mut(next as usize) else { continue };
+            let Some(page) = self.pages.get_mut(next as usize) else {
+                continue;
+            };
             if std::mem::take(&mut page.place) == full::Place::Again {
                 self.full.list(next, &mut page.place);
             } else if page.can_close() {
@@ -196,13 +213,18 @@ impl Slab {
     /// Packs the page of a slot, if all of its jobs wait and none has a large body here. A page that is packed and open is
     /// closed.
     pub fn pack(&mut self, slot: Slot) {
-        let Some(page) = self.pages.get_mut(slot.page()).filter(|page| page.used > 0) else { return };
+        let Some(page) = self.pages.get_mut(slot.page()).filter(|page| page.used > 0) else {
+            return;
+        };
         if page.is_closed() {
             return;
         }
         let is_open = page.packed.is_some();
         if !is_open {
-            page.packed = page.jobs.get().and_then(|jobs| Packed::of(jobs, &mut self.rows));
+            page.packed = page
+                .jobs
+                .get()
+                .and_then(|jobs| Packed::of(jobs, &mut self.rows));
         }
         if page.packed.is_none() {
             return;
@@ -223,12 +245,17 @@ impl Slab {
 
     /// Bytes of bodies in a packed page that could be elsewhere.
     pub(super) fn can_leave(&self, slot: Slot) -> u64 {
-        self.pages.get(slot.page()).and_then(|page| page.packed.as_ref()).map_or(0, Packed::can_leave)
+        self.pages
+            .get(slot.page())
+            .and_then(|page| page.packed.as_ref())
+            .map_or(0, Packed::can_leave)
     }
 
     /// Whether the next new job comes into the page of this slot.
     pub(super) fn is_filling(&self, slot: Slot) -> bool {
-        self.free.last().is_some_and(|next| Self::share_page(*next, slot))
+        self.free
+            .last()
+            .is_some_and(|next| Self::share_page(*next, slot))
     }
 
     /// Whether two jobs are in one page.
@@ -253,7 +280,11 @@ impl Slab {
 
     /// Closes the page of a slot, if it is packed and open.
     pub(super) fn close(&mut self, slot: Slot) {
-        if self.pages.get(slot.page()).is_some_and(|page| page.packed.is_some()) {
+        if self
+            .pages
+            .get(slot.page())
+            .is_some_and(|page| page.packed.is_some())
+        {
             self.pack(slot);
         }
     }
@@ -264,7 +295,9 @@ impl Slab {
     }
 
     /// The slots of a page, given its first.
-    pub(crate) fn slots_of(Slot(first): Slot) -> impl DoubleEndedIterator<Item = Slot> + ExactSizeIterator {
+    pub(crate) fn slots_of(
+        Slot(first): Slot,
+    ) -> impl DoubleEndedIterator<Item = Slot> + ExactSizeIterator {
         (0..PAGE).map(move |place| Slot(first + u32::try_from(place).unwrap_or_default()))
     }
 
@@ -278,7 +311,9 @@ impl Slab {
 
     /// All jobs, in order of their slots.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Job)> {
-        self.firsts().flat_map(Self::slots_of).filter_map(|slot| Some((slot, self.at(slot)?)))
+        self.firsts()
+            .flat_map(Self::slots_of)
+            .filter_map(|slot| Some((slot, self.at(slot)?)))
     }
 }
 
@@ -317,15 +352,24 @@ pub(super) mod tests {
             let mut rng = Context::new(Timestamp(0), seed);
             let (mut slab, mut model, mut packed) = (Slab::default(), BTreeMap::new(), 0);
             for step in 0..3_000 {
-                let some = model.keys().nth(usize::try_from(rng.roll(model.len().max(1) as u64)).unwrap()).copied();
+                let some = model
+                    .keys()
+                    .nth(usize::try_from(rng.roll(model.len().max(1) as u64)).unwrap())
+                    .copied();
                 match (rng.roll(10), some) {
                     (0..=4, _) | (_, None) => drop(model.insert(slab.insert(job(step)), job(step))),
-                    (5, Some(slot)) => assert_eq!(slab.remove(slot), model.remove(&slot), "seed {seed} step {step}"),
+                    (5, Some(slot)) => assert_eq!(
+                        slab.remove(slot),
+                        model.remove(&slot),
+                        "seed {seed} step {step}"
+                    ),
                     (6, Some(slot)) => {
                         slab.at_mut(slot).unwrap().attempts += 1;
                         model.get_mut(&slot).unwrap().attempts += 1;
                     }
-                    (7, Some(slot)) => assert_eq!(slab.at(slot), model.get(&slot), "seed {seed} step {step}"),
+                    (7, Some(slot)) => {
+                        assert_eq!(slab.at(slot), model.get(&slot), "seed {seed} step {step}")
+                    }
                     (_, Some(slot)) => {
                         slab.pack(slot);
                         packed += u32::from(slab.is_packed(slot));
@@ -344,12 +388,21 @@ pub(super) mod tests {
             pack(&mut slab);
             let saved = slab.saved_bytes();
             assert!(saved > 0);
-            assert!(slab.iter().map(|(_, job)| job).eq(model.values()), "seed {seed}");
+            assert!(
+                slab.iter().map(|(_, job)| job).eq(model.values()),
+                "seed {seed}"
+            );
             assert_eq!(slab.saved_bytes(), 0, "all are open");
             slab.visit(|_, _| {});
             assert_eq!(slab.saved_bytes(), saved, "and are closed again");
-            model.keys().for_each(|slot| assert!(slab.at_mut(*slot).is_some()));
-            assert_eq!((slab.packed_saved, slab.saved_bytes()), (0, 0), "none is packed");
+            model
+                .keys()
+                .for_each(|slot| assert!(slab.at_mut(*slot).is_some()));
+            assert_eq!(
+                (slab.packed_saved, slab.saved_bytes()),
+                (0, 0),
+                "none is packed"
+            );
         }
     }
 
@@ -358,9 +411,11 @@ pub(super) mod tests {
     fn a_long_slab_is_a_map() {
         for seed in 0..6 {
             let mut rng = Context::new(Timestamp(0), seed);
-            let (mut slab, mut model, mut slots, mut most) = (Slab::default(), BTreeMap::new(), Vec::new(), 0);
+            let (mut slab, mut model, mut slots, mut most) =
+                (Slab::default(), BTreeMap::new(), Vec::new(), 0);
             for step in 0..60_000 {
-                let some = (!slots.is_empty()).then(|| usize::try_from(rng.roll(slots.len() as u64)).unwrap());
+                let some = (!slots.is_empty())
+                    .then(|| usize::try_from(rng.roll(slots.len() as u64)).unwrap());
                 let grows = step % 20_000 < 12_000;
                 match (rng.roll(if grows { 10 } else { 40 }), some) {
                     (0..=7, _) | (_, None) => {
@@ -372,10 +427,18 @@ pub(super) mod tests {
                         slab.at_mut(slots[at]).unwrap().attempts += 1;
                         model.get_mut(&slots[at]).unwrap().attempts += 1;
                     }
-                    (9, Some(at)) => assert_eq!(slab.at(slots[at]), model.get(&slots[at]), "seed {seed} step {step}"),
+                    (9, Some(at)) => assert_eq!(
+                        slab.at(slots[at]),
+                        model.get(&slots[at]),
+                        "seed {seed} step {step}"
+                    ),
                     (_, Some(at)) => {
                         let slot = slots.swap_remove(at);
-                        assert_eq!(slab.remove(slot), model.remove(&slot), "seed {seed} step {step}");
+                        assert_eq!(
+                            slab.remove(slot),
+                            model.remove(&slot),
+                            "seed {seed} step {step}"
+                        );
                     }
                 }
                 most = most.max(if step % 100 == 0 {
@@ -385,8 +448,13 @@ pub(super) mod tests {
                 });
             }
             assert!(most > 9, "{most} pages");
-            assert!(slab.iter().map(|(_, job)| job).eq(model.values()), "seed {seed}");
-            slots.iter().for_each(|slot| assert_eq!(slab.remove(*slot), model.remove(slot)));
+            assert!(
+                slab.iter().map(|(_, job)| job).eq(model.values()),
+                "seed {seed}"
+            );
+            slots
+                .iter()
+                .for_each(|slot| assert_eq!(slab.remove(*slot), model.remove(slot)));
             assert_eq!((slab.packed_saved, slab.open.get()), (0, 0));
         }
     }

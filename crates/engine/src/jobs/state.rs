@@ -38,12 +38,22 @@ pub enum JobStateKind {
 
 impl JobStateKind {
     /// All kinds.
-    pub const ALL: [Self; 7] =
-        [Self::Ready, Self::Leased, Self::Scheduled, Self::Retrying, Self::Dead, Self::Parked, Self::Done];
+    pub const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Leased,
+        Self::Scheduled,
+        Self::Retrying,
+        Self::Dead,
+        Self::Parked,
+        Self::Done,
+    ];
 
     /// Whether the job waits, is leased, or will become ready: it is neither dead, nor parked, nor done.
     pub const fn is_live(self) -> bool {
-        matches!(self, Self::Ready | Self::Leased | Self::Scheduled | Self::Retrying)
+        matches!(
+            self,
+            Self::Ready | Self::Leased | Self::Scheduled | Self::Retrying
+        )
     }
 }
 
@@ -84,8 +94,22 @@ pub struct Lease {
 
 impl Lease {
     /// A lease from `taken_at` to `until`.
-    pub const fn new(holder: Holder, token: Token, taken_at: Timestamp, until: Timestamp, on_expiry: OnExpiry) -> Self {
-        Self { holder, token, taken_at, until, on_expiry, alarm_at: until, kind: None }
+    pub const fn new(
+        holder: Holder,
+        token: Token,
+        taken_at: Timestamp,
+        until: Timestamp,
+        on_expiry: OnExpiry,
+    ) -> Self {
+        Self {
+            holder,
+            token,
+            taken_at,
+            until,
+            on_expiry,
+            alarm_at: until,
+            kind: None,
+        }
     }
 
     /// It ends at this time, if it did not end before.
@@ -156,8 +180,17 @@ mod tests {
     fn the_times_of_the_engine_move_and_those_of_the_wall_clock_stay() {
         let at = Timestamp;
         let lease = |taken_at, until, alarm_at| {
-            let lease = Lease::new(Holder::Named(Box::default()), Token(1), at(taken_at), at(until), OnExpiry::Fail);
-            JobState::Leased(Box::new(Lease { alarm_at: at(alarm_at), ..lease }))
+            let lease = Lease::new(
+                Holder::Named(Box::default()),
+                Token(1),
+                at(taken_at),
+                at(until),
+                OnExpiry::Fail,
+            );
+            JobState::Leased(Box::new(Lease {
+                alarm_at: at(alarm_at),
+                ..lease
+            }))
         };
         let table = [
             (lease(10, 20, 30), lease(15, 25, 35)),

@@ -19,7 +19,11 @@ pub struct Stored {
 impl Stored {
     /// A body at this place. `None`: it is too long.
     pub fn new(at: u64, body: &[u8]) -> Option<Self> {
-        Some(Self { at, len: u32::try_from(body.len()).ok()?, sum: sum(body) })
+        Some(Self {
+            at,
+            len: u32::try_from(body.len()).ok()?,
+            sum: sum(body),
+        })
     }
 
     /// Whether these bytes are the body.
@@ -52,7 +56,11 @@ impl Head {
     /// The head, if these bytes begin with one.
     #[inline]
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        if bytes.first() == Some(&MARK) { Self::read_behind_mark(bytes.get(1..)?) } else { None }
+        if bytes.first() == Some(&MARK) {
+            Self::read_behind_mark(bytes.get(1..)?)
+        } else {
+            None
+        }
     }
 
     #[inline(never)]
@@ -62,8 +70,16 @@ impl Head {
         let (at, rest) = rest.split_first_chunk()?;
         let (len, rest) = rest.split_first_chunk()?;
         let (sum, _) = rest.split_first_chunk()?;
-        let body = Stored { at: u64::from_le_bytes(*at), len: u32::from_le_bytes(*len), sum: u32::from_le_bytes(*sum) };
-        Some(Self { key: u16::from_le_bytes(*key).checked_sub(1), name: u16::from_le_bytes(*name), body })
+        let body = Stored {
+            at: u64::from_le_bytes(*at),
+            len: u32::from_le_bytes(*len),
+            sum: u32::from_le_bytes(*sum),
+        };
+        Some(Self {
+            key: u16::from_le_bytes(*key).checked_sub(1),
+            name: u16::from_le_bytes(*name),
+            body,
+        })
     }
 
     /// Whether key and name are short enough for a payload without its body.
@@ -76,9 +92,21 @@ impl Head {
     pub(super) fn write(key: Option<&[u8]>, name: &[u8], body: Stored) -> Option<Box<[u8]>> {
         let prefix = key.map_or(Some(0), |key| u16::try_from(key.len() + 1).ok())?;
         let name_bytes = u16::try_from(name.len()).ok()?;
-        let (at, len, sum) = (body.at.to_le_bytes(), body.len.to_le_bytes(), body.sum.to_le_bytes());
-        let parts: [&[u8]; 8] =
-            [&[MARK], &prefix.to_le_bytes(), &name_bytes.to_le_bytes(), &at, &len, &sum, key.unwrap_or_default(), name];
+        let (at, len, sum) = (
+            body.at.to_le_bytes(),
+            body.len.to_le_bytes(),
+            body.sum.to_le_bytes(),
+        );
+        let parts: [&[u8]; 8] = [
+            &[MARK],
+            &prefix.to_le_bytes(),
+            &name_bytes.to_le_bytes(),
+            &at,
+            &len,
+            &sum,
+            key.unwrap_or_default(),
+            name,
+        ];
         Some(parts.concat().into())
     }
 
@@ -88,7 +116,9 @@ impl Head {
 
     pub(super) fn name(self, bytes: &[u8]) -> &[u8] {
         let begin = Self::BYTES + self.key.map_or(0, usize::from);
-        bytes.get(begin..begin + usize::from(self.name)).unwrap_or_default()
+        bytes
+            .get(begin..begin + usize::from(self.name))
+            .unwrap_or_default()
     }
 
     pub(super) const fn has_key(self) -> bool {

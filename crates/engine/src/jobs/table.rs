@@ -61,7 +61,8 @@ impl Jobs {
 
     /// Bytes in memory.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        self.bytes.saturating_sub(self.bodies.saved_bytes() + self.slab.saved_bytes())
+        self.bytes
+            .saturating_sub(self.bodies.saved_bytes() + self.slab.saved_bytes())
     }
 
     /// Bytes of bodies in memory.
@@ -98,7 +99,10 @@ impl Jobs {
     pub(crate) fn pack(&mut self, slots: impl Iterator<Item = Slot>) {
         let mut last = None;
         for slot in slots {
-            if !last.replace(slot).is_some_and(|last| Slab::share_page(last, slot)) {
+            if !last
+                .replace(slot)
+                .is_some_and(|last| Slab::share_page(last, slot))
+            {
                 self.slab.pack(slot);
             }
         }
@@ -201,24 +205,43 @@ impl Jobs {
     }
 
     /// A job that holds a key in any queue, always the same one while it stays. All queues have numbers below `queues`.
-    pub(crate) fn keyed_anywhere(&self, protocol: Protocol, key: &[u8], queues: u32) -> Option<Slot> {
+    pub(crate) fn keyed_anywhere(
+        &self,
+        protocol: Protocol,
+        key: &[u8],
+        queues: u32,
+    ) -> Option<Slot> {
         self.keys.find_anywhere(&self.slab, protocol, key, queues)
     }
 
     fn holds_key(&self, slot: Slot, job: &Job) -> bool {
-        job.key().is_some_and(|key| self.keyed(job.queue, job.protocol, key) == Some(slot))
+        job.key()
+            .is_some_and(|key| self.keyed(job.queue, job.protocol, key) == Some(slot))
     }
 
     /// The job for a public name among those that `accepts` admits: the one leased first; if none is leased, the oldest.
     /// A dead or done job only if there is no other; of those the youngest.
     pub(crate) fn named(&self, name: &[u8], accepts: impl Fn(&Job) -> bool) -> Option<Slot> {
-        let is_it = |slot: &Slot| self.at(*slot).is_some_and(|job| job.name() == name && accepts(job));
-        self.by_state.names.find(name, |id| self.slot(id).filter(is_it))
+        let is_it = |slot: &Slot| {
+            self.at(*slot)
+                .is_some_and(|job| job.name() == name && accepts(job))
+        };
+        self.by_state
+            .names
+            .find(name, |id| self.slot(id).filter(is_it))
     }
 
     /// All jobs with a public name from a number on, oldest first.
-    pub(crate) fn all_named<'a>(&'a self, name: &'a [u8], first: JobId) -> impl Iterator<Item = (JobId, Slot)> + 'a {
-        let slots = self.by_state.names.from(name, first).filter_map(|id| Some((id, self.slot(id)?)));
+    pub(crate) fn all_named<'a>(
+        &'a self,
+        name: &'a [u8],
+        first: JobId,
+    ) -> impl Iterator<Item = (JobId, Slot)> + 'a {
+        let slots = self
+            .by_state
+            .names
+            .from(name, first)
+            .filter_map(|id| Some((id, self.slot(id)?)));
         slots.filter(move |(_, slot)| self.at(*slot).is_some_and(|job| job.name() == name))
     }
 
@@ -242,7 +265,9 @@ impl Jobs {
     /// other work: the places of several names in the index are looked up at once then.
     pub(crate) fn name_page(&mut self, first: Slot) {
         let Self { slab, by_state, .. } = self;
-        Slab::slots_of(first).filter_map(|slot| slab.at(slot)).for_each(|job| by_state.names.insert(job));
+        Slab::slots_of(first)
+            .filter_map(|slot| slab.at(slot))
+            .for_each(|job| by_state.names.insert(job));
     }
 
     /// A job that was added comes into all other indexes. It holds its key unless another job does.
@@ -272,7 +297,9 @@ impl Jobs {
         self.by_id.remove(job.id);
         self.by_state.names.remove(&job);
         if job.extra.is_some() {
-            job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener, 1));
+            job.listeners()
+                .iter()
+                .for_each(|listener| self.by_state.holders.unlisten(job.id, *listener, 1));
             self.by_state.holders.remove_collector(&job);
             timers.cancel(expiry_of(&job).0);
         }
@@ -311,17 +338,29 @@ impl Jobs {
 
     /// Changes a job in a field on which no index depends: not its state, number, queue, protocol, key, name, time of
     /// expiry, listeners or collector; and while it is ready, not its sort key or its conversion errors.
-    pub(crate) fn update<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
+    pub(crate) fn update<T>(
+        &mut self,
+        slot: Slot,
+        change: impl FnOnce(&mut Job) -> T,
+    ) -> Option<T> {
         #[cfg(debug_assertions)]
         let indexed = self.at(slot).map(Job::indexed);
         let out = self.change(slot, change);
         #[cfg(debug_assertions)]
-        assert_eq!(indexed, self.at(slot).map(Job::indexed), "the fields of a job on which an index depends");
+        assert_eq!(
+            indexed,
+            self.at(slot).map(Job::indexed),
+            "the fields of a job on which an index depends"
+        );
         out
     }
 
     /// Changes a job, and counts its bytes anew.
-    pub(super) fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
+    pub(super) fn change<T>(
+        &mut self,
+        slot: Slot,
+        change: impl FnOnce(&mut Job) -> T,
+    ) -> Option<T> {
         let job = self.slab.at_mut(slot)?;
         let (before, was_kept) = (job.weight_bytes(), Kept::of(job));
         let body = (job.payload.stored(), job.payload.body_len());
@@ -342,7 +381,13 @@ impl Jobs {
 
     /// Records that a job of a batch has run, unless it is recorded. Returns its batch if it was not.
     pub(crate) fn set_ran(&mut self, slot: Slot) -> Option<JobId> {
-        let member = self.slab.at_mut(slot)?.extra.as_deref_mut()?.member.as_mut()?;
+        let member = self
+            .slab
+            .at_mut(slot)?
+            .extra
+            .as_deref_mut()?
+            .member
+            .as_mut()?;
         let first = member.role == Role::Job && !member.ran;
         member.ran |= first;
         first.then_some(member.batch)
@@ -355,7 +400,9 @@ impl Jobs {
 
     /// Makes the job hold its key, if it wants it and no other job holds it. Returns whether the job holds it now.
     pub(crate) fn claim_key(&mut self, slot: Slot, timers: &mut Timers) -> bool {
-        let Some(job) = self.slab.at(slot).filter(|job| job.wants_key()) else { return false };
+        let Some(job) = self.slab.at(slot).filter(|job| job.wants_key()) else {
+            return false;
+        };
         let claimed = self.keys.claim(&self.slab, slot);
         // A job that held it before has its timer: a second one would be counted and never be cancelled.
         if claimed == Claimed::Now {
@@ -376,8 +423,13 @@ impl Jobs {
     /// A job that was over is live again: it takes its key again if no other job holds it, and loses the key otherwise.
     /// Returns whether it lost its key.
     pub(crate) fn reclaim_key(&mut self, slot: Slot, now: Timestamp, timers: &mut Timers) -> bool {
-        let Some(job) = self.at(slot) else { return false };
-        if !job.wants_key() || self.holds_key(slot, job) || (job.key_limit() > now && self.claim_key(slot, timers)) {
+        let Some(job) = self.at(slot) else {
+            return false;
+        };
+        if !job.wants_key()
+            || self.holds_key(slot, job)
+            || (job.key_limit() > now && self.claim_key(slot, timers))
+        {
             return false;
         }
         self.change(slot, |job| job.payload = job.payload.without_key());
@@ -386,7 +438,13 @@ impl Jobs {
 
     /// Moves the time of a job's expiry, or takes it away.
     pub(crate) fn set_expiry(&mut self, slot: Slot, expires: Expiry, timers: &mut Timers) {
-        let Some(before) = self.at(slot).filter(|job| job.expiry() != expires).map(expiry_of) else { return };
+        let Some(before) = self
+            .at(slot)
+            .filter(|job| job.expiry() != expires)
+            .map(expiry_of)
+        else {
+            return;
+        };
         timers.cancel(before.0);
         self.change(slot, |job| job.extra_mut().expires = expires);
         if let Some((at, timer)) = self.at(slot).map(expiry_of) {
@@ -403,12 +461,18 @@ impl Jobs {
 
     /// A job that waits becomes what another submit of it has: the name, the body and the producer's bytes.
     pub(crate) fn resubmit(&mut self, slot: Slot, name: &[u8], body: &Bytes, meta: &Bytes) {
-        self.slab.at(slot).into_iter().for_each(|job| self.by_state.names.remove(job));
+        self.slab
+            .at(slot)
+            .into_iter()
+            .for_each(|job| self.by_state.names.remove(job));
         self.change(slot, |job| {
             job.payload = Payload::new(job.key(), name, body);
             job.extra_mut().meta = meta.clone();
         });
-        self.slab.at(slot).into_iter().for_each(|job| self.by_state.names.insert(job));
+        self.slab
+            .at(slot)
+            .into_iter()
+            .for_each(|job| self.by_state.names.insert(job));
     }
 
     /// Moves the end of a lease, if there is one. With `only_later` it never moves to an earlier time.
@@ -420,8 +484,12 @@ impl Jobs {
         now: Timestamp,
         timers: &mut Timers,
     ) {
-        let Some(job) = self.slab.at_mut(slot) else { return };
-        let JobState::Leased(lease) = &mut job.state else { return };
+        let Some(job) = self.slab.at_mut(slot) else {
+            return;
+        };
+        let JobState::Leased(lease) = &mut job.state else {
+            return;
+        };
         if only_later && until <= lease.until {
             return;
         }
@@ -436,9 +504,16 @@ impl Jobs {
 
     /// The timer of a lease has fired. Returns the job if the lease has run out. If its end has moved since, the timer
     /// is set anew.
-    pub(crate) fn lease_due(&mut self, id: JobId, at: Timestamp, timers: &mut Timers) -> Option<Slot> {
+    pub(crate) fn lease_due(
+        &mut self,
+        id: JobId,
+        at: Timestamp,
+        timers: &mut Timers,
+    ) -> Option<Slot> {
         let slot = self.slot(id)?;
-        let JobState::Leased(lease) = &mut self.slab.at_mut(slot)?.state else { return None };
+        let JobState::Leased(lease) = &mut self.slab.at_mut(slot)?.state else {
+            return None;
+        };
         if lease.until <= at {
             return Some(slot);
         }
@@ -451,8 +526,13 @@ impl Jobs {
     /// Whether a job's timer that was set for this time is still live.
     pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
         match timer {
-            Timer::Lease(id) => self.get(id).and_then(Job::lease).is_some_and(|lease| lease.alarm_at == at),
-            Timer::Expiry(id) | Timer::Age(id) => self.get(id).is_some_and(|job| expiry_of(job) == (at, timer)),
+            Timer::Lease(id) => self
+                .get(id)
+                .and_then(Job::lease)
+                .is_some_and(|lease| lease.alarm_at == at),
+            Timer::Expiry(id) | Timer::Age(id) => self
+                .get(id)
+                .is_some_and(|job| expiry_of(job) == (at, timer)),
             Timer::Key(id) => {
                 let keyed = self.slot(id).and_then(|slot| Some((slot, self.at(slot)?)));
                 keyed.is_some_and(|(slot, job)| job.key_limit() == at && self.holds_key(slot, job))
@@ -472,9 +552,18 @@ impl Jobs {
             count += 1;
             bytes += job.weight_bytes();
             kept.add(Kept::of(job));
-            assert_eq!(self.slot(job.id), Some(slot), "{:?} is not where its number says", job.id);
+            assert_eq!(
+                self.slot(job.id),
+                Some(slot),
+                "{:?} is not where its number says",
+                job.id
+            );
             let holds = self.holds_key(slot, job);
-            assert!(!holds || job.wants_key(), "{:?} holds a key it should have let go", job.id);
+            assert!(
+                !holds || job.wants_key(),
+                "{:?} holds a key it should have let go",
+                job.id
+            );
             keyed += usize::from(holds);
         }
         assert_eq!(bytes, self.bytes, "bytes of jobs");
@@ -484,7 +573,9 @@ impl Jobs {
         self.by_state.names.check(jobs());
         self.by_state.timed.check(jobs());
         self.by_state.holders.check(jobs());
-        self.by_state.counts.check(jobs().map(|job| (job.protocol, job.state.kind())));
+        self.by_state
+            .counts
+            .check(jobs().map(|job| (job.protocol, job.state.kind())));
     }
 }
 

@@ -21,7 +21,14 @@ pub(super) struct Timed {
 impl Default for Timed {
     fn default() -> Self {
         let [scheduled, retrying, dead, done] = Default::default();
-        Self { scheduled, retrying, dead, done, first_by_wall: Timestamp::NEVER, first: Timestamp::NEVER }
+        Self {
+            scheduled,
+            retrying,
+            dead,
+            done,
+            first_by_wall: Timestamp::NEVER,
+            first: Timestamp::NEVER,
+        }
     }
 }
 
@@ -45,11 +52,16 @@ impl Timed {
     #[inline(never)]
     fn note_first(&mut self) {
         self.first_by_wall = first_at(&self.scheduled);
-        self.first = first_at(&self.retrying).min(first_at(&self.dead)).min(first_at(&self.done));
+        self.first = first_at(&self.retrying)
+            .min(first_at(&self.dead))
+            .min(first_at(&self.done));
     }
 
     /// The set for a state, and the time by which it sorts the job.
-    const fn of_mut(&mut self, state: &JobState) -> Option<(&mut BTreeSet<(Timestamp, JobId)>, Timestamp)> {
+    const fn of_mut(
+        &mut self,
+        state: &JobState,
+    ) -> Option<(&mut BTreeSet<(Timestamp, JobId)>, Timestamp)> {
         match state {
             JobState::Scheduled(at) => Some((&mut self.scheduled, *at)),
             JobState::Retrying(at) => Some((&mut self.retrying, *at)),
@@ -86,13 +98,21 @@ impl Timed {
     }
 
     pub(super) fn next_at(&self, skew_ms: i64) -> Timestamp {
-        self.first_by_wall.shifted(skew_ms.saturating_neg()).min(self.first)
+        self.first_by_wall
+            .shifted(skew_ms.saturating_neg())
+            .min(self.first)
     }
 
     /// The first job due in any set, and when, by the engine's time.
     pub(super) fn next(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
-        let mut next = self.scheduled.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
-        for first in [&self.retrying, &self.dead, &self.done].into_iter().filter_map(BTreeSet::first) {
+        let mut next = self
+            .scheduled
+            .first()
+            .map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
+        for first in [&self.retrying, &self.dead, &self.done]
+            .into_iter()
+            .filter_map(BTreeSet::first)
+        {
             next = Some(next.map_or(*first, |next| next.min(*first)));
         }
         next
@@ -103,7 +123,13 @@ impl Timed {
     pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a super::job::Job>) {
         let mut expected = Self::default();
         jobs.for_each(|job| expected.insert(job.id, &job.state));
-        let sets = |timed: &Self| [&timed.scheduled, &timed.retrying, &timed.dead, &timed.done].map(Clone::clone);
-        assert_eq!(sets(self), sets(&expected), "jobs in states with a time, left: indexed, right: actual");
+        let sets = |timed: &Self| {
+            [&timed.scheduled, &timed.retrying, &timed.dead, &timed.done].map(Clone::clone)
+        };
+        assert_eq!(
+            sets(self),
+            sets(&expected),
+            "jobs in states with a time, left: indexed, right: actual"
+        );
     }
 }

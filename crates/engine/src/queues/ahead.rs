@@ -28,7 +28,11 @@ impl Ahead {
             (self.upto, self.jobs, self.bytes) = (Some(at), 0, 0);
         } else {
             self.jobs = self.jobs.saturating_sub(1);
-            self.bytes = if self.jobs == 0 { 0 } else { self.bytes.saturating_sub(bytes) };
+            self.bytes = if self.jobs == 0 {
+                0
+            } else {
+                self.bytes.saturating_sub(bytes)
+            };
         }
         before - self.bytes
     }

@@ -40,18 +40,28 @@ enum Sees {
 
 impl Class {
     pub(super) const fn of(job: &Job) -> Self {
-        Self { protocol: job.protocol, unfit: job.unfit }
+        Self {
+            protocol: job.protocol,
+            unfit: job.unfit,
+        }
     }
 
     /// Whether the same clients see both in an isolated, or in a bridged queue.
     pub(super) fn has_audience_of(self, other: Self, bridged: bool) -> bool {
-        if bridged { self.unfit == other.unfit } else { self.protocol == other.protocol }
+        if bridged {
+            self.unfit == other.unfit
+        } else {
+            self.protocol == other.protocol
+        }
     }
 }
 
 impl View {
     /// All jobs.
-    pub(crate) const ALL: Self = Self { sees: Sees::All, without: Protocols::NONE };
+    pub(crate) const ALL: Self = Self {
+        sees: Sees::All,
+        without: Protocols::NONE,
+    };
 
     /// What a client of this protocol sees of a queue.
     pub(super) const fn of(own: Option<Protocol>, bridged: bool) -> Self {

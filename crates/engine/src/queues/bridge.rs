@@ -23,13 +23,21 @@ pub struct Bridge {
 impl Bridge {
     /// All queues.
     pub fn all() -> Self {
-        Self { patterns: vec![Bytes::from_static(b"*")], named: BTreeMap::new() }
+        Self {
+            patterns: vec![Bytes::from_static(b"*")],
+            named: BTreeMap::new(),
+        }
     }
 
     /// Whether all protocols share the queue of this name.
     pub fn includes(&self, queue: &[u8]) -> bool {
-        let named = self.named.iter().filter(|(pattern, _)| matches(pattern, queue));
-        let named = named.min_by_key(|(pattern, _)| by_exactness(pattern)).map(|(_, shared)| *shared);
+        let named = self
+            .named
+            .iter()
+            .filter(|(pattern, _)| matches(pattern, queue));
+        let named = named
+            .min_by_key(|(pattern, _)| by_exactness(pattern))
+            .map(|(_, shared)| *shared);
         named.unwrap_or_else(|| self.patterns.iter().any(|pattern| matches(pattern, queue)))
     }
 }
@@ -40,9 +48,20 @@ mod tests {
 
     #[test]
     fn a_queue_configured_by_name_overrides_the_patterns() {
-        let named = [("thumb-x", false), ("mail", true), ("mail-*", true), ("mail-a*", false), ("mail-ab", true)];
-        let named = named.map(|(name, shared)| (Bytes::from_static(name.as_bytes()), shared)).into();
-        let bridge = Bridge { patterns: vec![Bytes::from_static(b"thumb-*")], named };
+        let named = [
+            ("thumb-x", false),
+            ("mail", true),
+            ("mail-*", true),
+            ("mail-a*", false),
+            ("mail-ab", true),
+        ];
+        let named = named
+            .map(|(name, shared)| (Bytes::from_static(name.as_bytes()), shared))
+            .into();
+        let bridge = Bridge {
+            patterns: vec![Bytes::from_static(b"thumb-*")],
+            named,
+        };
         let table = [
             ("thumb-y", true),
             ("thumb-x", false),
@@ -52,7 +71,9 @@ mod tests {
             ("mail-ac", false),
             ("mail-ab", true),
         ];
-        table.iter().for_each(|(name, expected)| assert_eq!(bridge.includes(name.as_bytes()), *expected, "{name}"));
+        table.iter().for_each(|(name, expected)| {
+            assert_eq!(bridge.includes(name.as_bytes()), *expected, "{name}")
+        });
         assert!(Bridge::all().includes(b""));
     }
 }

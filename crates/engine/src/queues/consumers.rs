@@ -32,7 +32,10 @@ pub(crate) struct WaitKey {
 
 impl WaitKey {
     pub(crate) const fn new(weight: u32, turn: u64) -> Self {
-        Self { weight: Reverse(weight), turn }
+        Self {
+            weight: Reverse(weight),
+            turn,
+        }
     }
 
     pub(crate) const fn weight(self) -> u32 {
@@ -73,8 +76,8 @@ impl Consumers {
 
     /// What the clients in it take.
     fn trees_bytes(&self) -> u64 {
-        let waiting =
-            [&self.takers, &self.sleepers].map(|tree_of| tree(tree_of.len(), size_of::<(WaitKey, ClientId)>()));
+        let waiting = [&self.takers, &self.sleepers]
+            .map(|tree_of| tree(tree_of.len(), size_of::<(WaitKey, ClientId)>()));
         tree(self.taking.len(), size_of::<ClientId>()) + waiting.iter().sum::<u64>()
     }
 
@@ -123,18 +126,30 @@ pub(super) struct AllConsumers {
 
 impl AllConsumers {
     pub(super) fn new(held: &Held) -> Self {
-        Self { all: Vec::new(), held: held.share() }
+        Self {
+            all: Vec::new(),
+            held: held.share(),
+        }
     }
 
     /// Asserts that their bytes are counted.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, name: &[u8]) {
         let trees: u64 = self.all.iter().map(Consumers::trees_bytes).sum();
-        assert_eq!(self.held.bytes(), heap(size_of_val(&*self.all)) + trees, "{name:?}: bytes of its consumers");
+        assert_eq!(
+            self.held.bytes(),
+            heap(size_of_val(&*self.all)) + trees,
+            "{name:?}: bytes of its consumers"
+        );
     }
 
     /// A client waits.
-    pub(super) fn add_waiter(&mut self, own: Option<Protocol>, (role, key): (WaitsAs, WaitKey), client: ClientId) {
+    pub(super) fn add_waiter(
+        &mut self,
+        own: Option<Protocol>,
+        (role, key): (WaitsAs, WaitKey),
+        client: ClientId,
+    ) {
         self.change(own, |consumers| {
             consumers.waiting_mut(role).insert(key, client);
         });
@@ -154,7 +169,9 @@ impl AllConsumers {
 
     /// Changes the trees of the consumers of one protocol, and counts their bytes.
     fn change(&mut self, own: Option<Protocol>, change: impl FnOnce(&mut Consumers)) {
-        let Some(consumers) = self.of_mut(own) else { return };
+        let Some(consumers) = self.of_mut(own) else {
+            return;
+        };
         let before = consumers.trees_bytes();
         change(consumers);
         let now = consumers.trees_bytes();
@@ -175,7 +192,9 @@ impl AllConsumers {
 
     /// Whether a client waits.
     pub(super) fn wait(&self) -> bool {
-        self.all.iter().any(|consumers| !consumers.takers.is_empty() || !consumers.sleepers.is_empty())
+        self.all
+            .iter()
+            .any(|consumers| !consumers.takers.is_empty() || !consumers.sleepers.is_empty())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Consumers> {
@@ -185,13 +204,18 @@ impl AllConsumers {
     /// The consumers of one protocol.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn of(&self, protocol: Option<Protocol>) -> Option<&Consumers> {
-        self.all.iter().find(|consumers| consumers.protocol == protocol)
+        self.all
+            .iter()
+            .find(|consumers| consumers.protocol == protocol)
     }
 
     /// The consumers of one protocol, which are created if absent.
     #[inline]
     pub(super) fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
-        let index = self.all.iter().position(|consumers| consumers.protocol == protocol);
+        let index = self
+            .all
+            .iter()
+            .position(|consumers| consumers.protocol == protocol);
         let index = index.unwrap_or_else(|| {
             self.add(protocol);
             self.all.len() - 1
@@ -203,8 +227,12 @@ impl AllConsumers {
     fn add(&mut self, protocol: Option<Protocol>) {
         self.all.reserve_exact(1);
         let before = heap(size_of_val(&*self.all));
-        self.all.push(Consumers { protocol, ..Consumers::default() });
-        self.held.set(self.held.bytes() - before + heap(size_of_val(&*self.all)));
+        self.all.push(Consumers {
+            protocol,
+            ..Consumers::default()
+        });
+        self.held
+            .set(self.held.bytes() - before + heap(size_of_val(&*self.all)));
     }
 
     /// Subscriptions registered.
@@ -219,6 +247,8 @@ impl AllConsumers {
 
     /// Whether any client of this protocol, or without a protocol, ever asked for jobs.
     pub(super) fn have(&self, protocol: Protocol) -> bool {
-        self.all.iter().any(|consumers| consumers.protocol.is_none_or(|own| own == protocol))
+        self.all
+            .iter()
+            .any(|consumers| consumers.protocol.is_none_or(|own| own == protocol))
     }
 }

@@ -35,8 +35,9 @@ pub struct Histogram {
 impl Histogram {
     /// The bounds of the counts, in milliseconds. None is more than twice the one before.
     pub const BOUNDS_MS: [u64; 28] = [
-        1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 30_000, 60_000, 120_000, 240_000,
-        480_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000, 57_600_000, 86_400_000,
+        1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 30_000, 60_000,
+        120_000, 240_000, 480_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000,
+        28_800_000, 57_600_000, 86_400_000,
     ];
 
     /// All durations.
@@ -47,7 +48,10 @@ impl Histogram {
     #[inline]
     pub(crate) fn observe(&mut self, ms: u64) {
         // From the front: most durations are short.
-        let index = Self::BOUNDS_MS.iter().position(|bound| ms <= *bound).unwrap_or(Self::BOUNDS_MS.len());
+        let index = Self::BOUNDS_MS
+            .iter()
+            .position(|bound| ms <= *bound)
+            .unwrap_or(Self::BOUNDS_MS.len());
         if let Some(count) = self.counts.get_mut(index) {
             *count += 1;
         }
@@ -59,21 +63,33 @@ impl Histogram {
     #[must_use]
     pub fn merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
         let mut counts = self.counts;
-        counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count = merge(*count, other));
-        Self { counts, sum_ms: merge(self.sum_ms, other.sum_ms), max_ms: self.max_ms.max(other.max_ms) }
+        counts
+            .iter_mut()
+            .zip(other.counts)
+            .for_each(|(count, other)| *count = merge(*count, other));
+        Self {
+            counts,
+            sum_ms: merge(self.sum_ms, other.sum_ms),
+            max_ms: self.max_ms.max(other.max_ms),
+        }
     }
 
     /// The duration, in milliseconds, that this part of all durations (per thousand) does not exceed: interpolated
     /// between two bounds, and never above the longest one. 0 if there are none.
     pub fn quantile_ms(&self, per_mille: u64) -> u64 {
-        let wanted = self.count().saturating_mul(per_mille).div_ceil(1_000).max(1);
+        let wanted = self
+            .count()
+            .saturating_mul(per_mille)
+            .div_ceil(1_000)
+            .max(1);
         let lower = [0].into_iter().chain(Self::BOUNDS_MS);
         let upper = Self::BOUNDS_MS.into_iter().chain([u64::MAX]);
         let mut seen = 0;
         for ((lower, upper), count) in lower.zip(upper).zip(self.counts) {
             if count > 0 && seen + count >= wanted {
                 let upper = upper.min(self.max_ms).max(lower);
-                let part = u128::from(upper - lower) * u128::from(wanted - seen) / u128::from(count);
+                let part =
+                    u128::from(upper - lower) * u128::from(wanted - seen) / u128::from(count);
                 return (lower + u64::try_from(part).unwrap_or(u64::MAX)).min(self.max_ms);
             }
             seen += count;
@@ -90,16 +106,28 @@ struct Coarse {
 }
 
 impl Coarse {
-    const BOUNDS_MS: [u64; 14] =
-        [5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 10_000, 60_000, 300_000, 3_600_000, 86_400_000];
+    const BOUNDS_MS: [u64; 14] = [
+        5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 10_000, 60_000, 300_000, 3_600_000, 86_400_000,
+    ];
 }
 
 impl From<Histogram> for Coarse {
     fn from(fine: Histogram) -> Self {
-        let mut coarse = Self { counts: Default::default(), sum_ms: fine.sum_ms };
-        for (bound, count) in Histogram::BOUNDS_MS.into_iter().chain([u64::MAX]).zip(fine.counts) {
+        let mut coarse = Self {
+            counts: Default::default(),
+            sum_ms: fine.sum_ms,
+        };
+        for (bound, count) in Histogram::BOUNDS_MS
+            .into_iter()
+            .chain([u64::MAX])
+            .zip(fine.counts)
+        {
             let at = Self::BOUNDS_MS.partition_point(|coarse| *coarse < bound);
-            coarse.counts.get_mut(at).into_iter().for_each(|sum| *sum = sum.saturating_add(count));
+            coarse
+                .counts
+                .get_mut(at)
+                .into_iter()
+                .for_each(|sum| *sum = sum.saturating_add(count));
         }
         coarse
     }
@@ -108,14 +136,31 @@ impl From<Histogram> for Coarse {
 impl From<Coarse> for Histogram {
     /// Each count stands at the highest of its own bounds within the coarse one.
     fn from(coarse: Coarse) -> Self {
-        let mut fine = Self { sum_ms: coarse.sum_ms, ..Self::default() };
-        for (bound, count) in Coarse::BOUNDS_MS.into_iter().chain([u64::MAX]).zip(coarse.counts) {
+        let mut fine = Self {
+            sum_ms: coarse.sum_ms,
+            ..Self::default()
+        };
+        for (bound, count) in Coarse::BOUNDS_MS
+            .into_iter()
+            .chain([u64::MAX])
+            .zip(coarse.counts)
+        {
             let beyond = Self::BOUNDS_MS.partition_point(|fine| *fine <= bound);
-            let at = if bound == u64::MAX { beyond } else { beyond.saturating_sub(1) };
-            fine.counts.get_mut(at).into_iter().for_each(|place| *place = count);
+            let at = if bound == u64::MAX {
+                beyond
+            } else {
+                beyond.saturating_sub(1)
+            };
+            fine.counts
+                .get_mut(at)
+                .into_iter()
+                .for_each(|place| *place = count);
             if count > 0 {
-                fine.max_ms =
-                    if bound == u64::MAX { Self::BOUNDS_MS.last().copied().unwrap_or_default() } else { bound };
+                fine.max_ms = if bound == u64::MAX {
+                    Self::BOUNDS_MS.last().copied().unwrap_or_default()
+                } else {
+                    bound
+                };
             }
         }
         fine
@@ -130,7 +175,9 @@ impl QueueFigures {
 
     /// The counters of all protocols together.
     pub fn total(&self) -> Totals {
-        self.totals.iter().fold(Totals::default(), |sum, (_, it)| sum.merged(it, u64::saturating_add))
+        self.totals.iter().fold(Totals::default(), |sum, (_, it)| {
+            sum.merged(it, u64::saturating_add)
+        })
     }
 
     /// Adds other figures to these.
@@ -148,9 +195,12 @@ impl QueueFigures {
     /// By how much each count is above an earlier one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let before = |protocol: Protocol| earlier.totals.iter().find(|(known, _)| *known == protocol);
+        let before =
+            |protocol: Protocol| earlier.totals.iter().find(|(known, _)| *known == protocol);
         let above = |(protocol, totals): &(Protocol, Totals)| {
-            let before = before(*protocol).map(|(_, totals)| *totals).unwrap_or_default();
+            let before = before(*protocol)
+                .map(|(_, totals)| *totals)
+                .unwrap_or_default();
             (*protocol, totals.merged(&before, u64::saturating_sub))
         };
         Self {
@@ -188,17 +238,31 @@ mod tests {
             histogram.observe(ms);
         }
         let mut expected = [0; Histogram::BOUNDS_MS.len() + 1];
-        (expected[0], expected[2], expected[3], expected[27], expected[28]) = (1, 1, 1, 1, 1);
-        assert_eq!((histogram.counts, histogram.count(), histogram.sum_ms), (expected, 5, 172_800_010));
+        (
+            expected[0],
+            expected[2],
+            expected[3],
+            expected[27],
+            expected[28],
+        ) = (1, 1, 1, 1, 1);
+        assert_eq!(
+            (histogram.counts, histogram.count(), histogram.sum_ms),
+            (expected, 5, 172_800_010)
+        );
         assert_eq!(histogram.max_ms, 86_400_001);
     }
 
     #[test]
     fn what_another_daemon_gets_is_the_same_for_it() {
         let mut histogram = Histogram::default();
-        [0, 3, 7, 300, 40_000, 90_000_000].into_iter().for_each(|ms| histogram.observe(ms));
+        [0, 3, 7, 300, 40_000, 90_000_000]
+            .into_iter()
+            .for_each(|ms| histogram.observe(ms));
         let there = Histogram::from(Coarse::from(histogram));
-        assert_eq!((there.count(), there.sum_ms, there.max_ms), (6, histogram.sum_ms, 86_400_000));
+        assert_eq!(
+            (there.count(), there.sum_ms, there.max_ms),
+            (6, histogram.sum_ms, 86_400_000)
+        );
         let again = Coarse::from(there).counts;
         assert_eq!(again, Coarse::from(histogram).counts);
         assert_eq!(again.iter().sum::<u64>(), 6);
@@ -216,8 +280,16 @@ mod tests {
         assert_eq!(of(&[100; 9]), [84, 100, 100]);
         let even: Vec<u64> = (1..=1_000).collect();
         let [half, most, nearly] = of(&even);
-        assert!((495..=505).contains(&half) && (940..=960).contains(&most) && (980..=1_000).contains(&nearly));
+        assert!(
+            (495..=505).contains(&half)
+                && (940..=960).contains(&most)
+                && (980..=1_000).contains(&nearly)
+        );
         assert_eq!(of(&[1, 1, 90_000_000]), [1, 90_000_000, 90_000_000]);
-        assert!(Histogram::BOUNDS_MS.windows(2).all(|pair| pair[1] <= 2 * pair[0]));
+        assert!(
+            Histogram::BOUNDS_MS
+                .windows(2)
+                .all(|pair| pair[1] <= 2 * pair[0])
+        );
     }
 }

@@ -14,11 +14,19 @@ impl Queues {
     #[inline]
     pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let used = self.uses.next();
-        let Some(queue) = self.by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(queue) = self
+            .by_id
+            .get_mut(job.queue.0 as usize)
+            .and_then(Option::as_mut)
+        else {
+            return;
+        };
         queue.used = used;
         queue.count(job.protocol, job.state.kind(), 1);
         let is_ruled = queue.is_ruled();
-        if matches!(job.state, JobState::Ready) && queue.ready.insert(SortKey::of(job), Class::of(job), slot) {
+        if matches!(job.state, JobState::Ready)
+            && queue.ready.insert(SortKey::of(job), Class::of(job), slot)
+        {
             queue.recount();
         }
         if is_ruled {
@@ -32,8 +40,12 @@ impl Queues {
     /// The same for what depends on a queue's policy, its throttle and its limit of dead jobs.
     #[inline(never)]
     fn enter_ruled(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
-        let Self { by_id, job_keys, .. } = self;
-        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
+        let Self {
+            by_id, job_keys, ..
+        } = self;
+        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
         if let Some(gate) = queue.gate.as_deref_mut() {
             gate.enter(job, (job_keys.get(job.id).unwrap_or(NO_KEY), slot), timers);
         }
@@ -48,7 +60,13 @@ impl Queues {
     /// A job is about to leave its state.
     #[inline]
     pub(crate) fn leave(&mut self, job: &Job) {
-        let Some(queue) = self.by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(queue) = self
+            .by_id
+            .get_mut(job.queue.0 as usize)
+            .and_then(Option::as_mut)
+        else {
+            return;
+        };
         queue.count(job.protocol, job.state.kind(), -1);
         let is_ruled = queue.is_ruled();
         if matches!(job.state, JobState::Ready) {
@@ -61,8 +79,15 @@ impl Queues {
 
     #[inline(never)]
     fn leave_ruled(&mut self, job: &Job) {
-        let Self { by_id, job_keys, freed, .. } = self;
-        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
+        let Self {
+            by_id,
+            job_keys,
+            freed,
+            ..
+        } = self;
+        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
         if let Some(gate) = queue.gate.as_deref_mut()
             && gate.leave(job, job_keys.get(job.id).unwrap_or(NO_KEY))
         {

@@ -84,8 +84,14 @@ impl Queues {
 
     /// All queues have been unused until now.
     pub(crate) fn forget_uses(&mut self) {
-        self.uses = Uses { made: std::mem::take(&mut self.uses.made), ..Uses::default() };
-        self.by_id.iter_mut().flatten().for_each(|queue| queue.used = 0);
+        self.uses = Uses {
+            made: std::mem::take(&mut self.uses.made),
+            ..Uses::default()
+        };
+        self.by_id
+            .iter_mut()
+            .flatten()
+            .for_each(|queue| queue.used = 0);
     }
 
     /// Whether most names have come into use since the last call.
@@ -97,14 +103,21 @@ impl Queues {
     pub(super) fn count_name(&mut self, maker: Option<Protocol>, is_there: bool) {
         let Some(maker) = maker else { return };
         let made = self.uses.made.entry(maker).or_default();
-        *made = if is_there { *made + 1 } else { made.saturating_sub(1) };
+        *made = if is_there {
+            *made + 1
+        } else {
+            made.saturating_sub(1)
+        };
     }
 
     /// Asserts that names are counted.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_names(&self) {
         for maker in Protocol::ALL.map(|row| row.id) {
-            let made = self.iter().filter(|queue| queue.maker == Some(maker)).count();
+            let made = self
+                .iter()
+                .filter(|queue| queue.maker == Some(maker))
+                .count();
             assert_eq!(made, self.made_by(maker), "names that {maker:?} has made");
         }
     }
@@ -115,11 +128,22 @@ impl Queues {
     }
 
     /// Whether a protocol may have one more name without those that are kept for others.
-    fn has_name_for(&self, Room { maker, names: limit, .. }: Room) -> bool {
+    fn has_name_for(
+        &self,
+        Room {
+            maker,
+            names: limit,
+            ..
+        }: Room,
+    ) -> bool {
         // Operators' names, and those of imports, come before all.
-        let others =
-            Protocol::ALL.into_iter().map(|row| row.id).filter(|other| maker.is_some_and(|maker| maker != *other));
-        let kept: usize = others.map(|other| (limit / OWN_SHARE).saturating_sub(self.made_by(other))).sum();
+        let others = Protocol::ALL
+            .into_iter()
+            .map(|row| row.id)
+            .filter(|other| maker.is_some_and(|maker| maker != *other));
+        let kept: usize = others
+            .map(|other| (limit / OWN_SHARE).saturating_sub(self.made_by(other)))
+            .sum();
         self.len() + kept < limit
     }
 
@@ -134,7 +158,9 @@ impl Queues {
 
     /// Whether the maker of a queue has more than its share, so that the queue may give way.
     fn is_above_share(&self, queue: &Queue, limit: usize) -> bool {
-        queue.maker.is_none_or(|maker| self.made_by(maker) > limit / OWN_SHARE)
+        queue
+            .maker
+            .is_none_or(|maker| self.made_by(maker) > limit / OWN_SHARE)
     }
 
     /// Forgets unused queues while there is no room for a new one.
@@ -168,7 +194,9 @@ impl Queues {
     /// Forgets the first of the queues found that is unused still. Returns whether there was one.
     fn forget_found(&mut self, limit: usize) -> bool {
         while let Some((used, id)) = self.uses.found.pop_front() {
-            let is_free = |queue: &Queue| queue.used == used && queue.is_unused() && self.is_above_share(queue, limit);
+            let is_free = |queue: &Queue| {
+                queue.used == used && queue.is_unused() && self.is_above_share(queue, limit)
+            };
             if self.at(id).is_some_and(is_free) {
                 self.forget(id);
                 self.uses.forgotten += 1;
@@ -180,9 +208,14 @@ impl Queues {
 
     /// Looks at all queues. One look serves many uses, so its cost does not count.
     fn find_unused(&mut self, limit: usize) {
-        let is_free =
-            |queue: &&Queue| queue.used <= self.uses.begun && queue.is_unused() && self.is_above_share(queue, limit);
-        let mut found: Vec<_> = self.iter().filter(is_free).map(|queue| (queue.used, queue.image().id)).collect();
+        let is_free = |queue: &&Queue| {
+            queue.used <= self.uses.begun && queue.is_unused() && self.is_above_share(queue, limit)
+        };
+        let mut found: Vec<_> = self
+            .iter()
+            .filter(is_free)
+            .map(|queue| (queue.used, queue.image().id))
+            .collect();
         found.sort_unstable();
         let many = self.len() / FOUND_SHARE;
         found.truncate(many + 1);

@@ -60,7 +60,10 @@ impl<T> Patterns<T> {
 
 /// Names before patterns, then patterns with much text of their own before those with little, then by the alphabet.
 pub(super) fn by_exactness(pattern: &[u8]) -> (bool, Reverse<usize>, &[u8]) {
-    let text = pattern.iter().filter(|byte| !matches!(byte, b'*' | b'?')).count();
+    let text = pattern
+        .iter()
+        .filter(|byte| !matches!(byte, b'*' | b'?'))
+        .count();
     (is_pattern(pattern), Reverse(text), pattern)
 }
 
@@ -83,13 +86,19 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
             }
             Some(own) if *own == b'?' || own == byte => (at, from) = (at + 1, from + 1),
             Some(_) | None => {
-                let Some((behind, end)) = star else { return false };
+                let Some((behind, end)) = star else {
+                    return false;
+                };
                 star = Some((behind, end + 1));
                 (at, from) = (behind, end + 1);
             }
         }
     }
-    pattern.get(at..).unwrap_or_default().iter().all(|byte| *byte == b'*')
+    pattern
+        .get(at..)
+        .unwrap_or_default()
+        .iter()
+        .all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]
@@ -115,29 +124,64 @@ mod tests {
             ("", "x", false),
         ];
         for (pattern, name, expected) in table {
-            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+            assert_eq!(
+                matches(pattern.as_bytes(), name.as_bytes()),
+                expected,
+                "{pattern} {name}"
+            );
         }
         // No match takes longer than the product of the two lengths.
-        assert!(!matches(&b"*a".repeat(2_000), &[b"a".repeat(8_000), b"b".to_vec()].concat()));
+        assert!(!matches(
+            &b"*a".repeat(2_000),
+            &[b"a".repeat(8_000), b"b".to_vec()].concat()
+        ));
     }
 
     #[test]
     fn the_most_exact_setting_holds_in_whatever_order_they_come() {
         let mut all = ["*", "mail-*", "mail-a?", "mail-a*", "*mail-ab", "mail-ab"].map(Bytes::from);
-        let table = [("x", "*"), ("mail-", "mail-*"), ("mail-ac", "mail-a*"), ("mail-ab", "mail-ab")];
+        let table = [
+            ("x", "*"),
+            ("mail-", "mail-*"),
+            ("mail-ac", "mail-a*"),
+            ("mail-ab", "mail-ab"),
+        ];
         for _ in 0..all.len() {
             all.rotate_left(1);
-            let patterns: Patterns<Bytes> = all.iter().map(|pattern| (pattern.clone(), pattern.clone())).collect();
+            let patterns: Patterns<Bytes> = all
+                .iter()
+                .map(|pattern| (pattern.clone(), pattern.clone()))
+                .collect();
             table.iter().for_each(|(name, holds)| {
-                assert_eq!(patterns.find(name.as_bytes()).map(Bytes::as_ref), Some(holds.as_bytes()), "{name}");
+                assert_eq!(
+                    patterns.find(name.as_bytes()).map(Bytes::as_ref),
+                    Some(holds.as_bytes()),
+                    "{name}"
+                );
             });
         }
         let patterns: Patterns<()> = all.into_iter().map(|pattern| (pattern, ())).collect();
         let order: Vec<&[u8]> = patterns.iter().map(|(pattern, ())| &**pattern).collect();
         assert_eq!(
             (order, patterns.is_empty()),
-            (vec![&b"mail-ab"[..], b"*mail-ab", b"mail-a*", b"mail-a?", b"mail-*", b"*"], false)
+            (
+                vec![
+                    &b"mail-ab"[..],
+                    b"*mail-ab",
+                    b"mail-a*",
+                    b"mail-a?",
+                    b"mail-*",
+                    b"*"
+                ],
+                false
+            )
         );
-        assert_eq!((Patterns::<()>::default().find(b"q"), Patterns::<()>::default().is_empty()), (None, true));
+        assert_eq!(
+            (
+                Patterns::<()>::default().find(b"q"),
+                Patterns::<()>::default().is_empty()
+            ),
+            (None, true)
+        );
     }
 }

@@ -29,7 +29,9 @@ impl Queue {
 
     /// Whether jobs of one key exclude each other.
     pub(crate) fn excludes(&self) -> bool {
-        self.gate.as_deref().is_some_and(|gate| gate.has_keys() && gate.policy().is_exclusive())
+        self.gate
+            .as_deref()
+            .is_some_and(|gate| gate.has_keys() && gate.policy().is_exclusive())
     }
 
     /// Whether its jobs have keys.
@@ -45,24 +47,37 @@ impl Queue {
     /// The order in which its ready jobs start by its policy: all of them, or those of one protocol.
     pub(crate) fn starts(&self, own: Option<Protocol>, now: Timestamp) -> Option<Starts<'_>> {
         let view = self.ready_in(self.scope(own));
-        self.gate.as_deref().map(|gate| gate.starts(&self.ready, view, now))
+        self.gate
+            .as_deref()
+            .map(|gate| gate.starts(&self.ready, view, now))
     }
 
     /// Its policy, and what may start by it.
     pub(crate) fn policy_row(&self) -> Option<PolicyRow> {
-        let set = self.image.policy.as_deref().map(|own| (own.by.clone(), own.at));
-        self.gate.as_deref().map(|gate| PolicyRow { set, ..gate.row() })
+        let set = self
+            .image
+            .policy
+            .as_deref()
+            .map(|own| (own.by.clone(), own.at));
+        self.gate
+            .as_deref()
+            .map(|gate| PolicyRow { set, ..gate.row() })
     }
 
     /// Keys with jobs that wait or run, from a number on.
     pub(crate) fn keys_from(&self, number: u32) -> impl Iterator<Item = (u32, KeyRow)> {
-        self.gate.as_deref().into_iter().flat_map(move |gate| gate.keys_from(number))
+        self.gate
+            .as_deref()
+            .into_iter()
+            .flat_map(move |gate| gate.keys_from(number))
     }
 
     /// Which clients see which of its jobs has changed.
     pub(super) fn relist(&mut self, clear_unfit: bool) {
         let bridged = self.bridged;
-        self.gate.iter_mut().for_each(|gate| gate.relist(bridged, clear_unfit));
+        self.gate
+            .iter_mut()
+            .for_each(|gate| gate.relist(bridged, clear_unfit));
     }
 }
 
@@ -86,7 +101,9 @@ impl Queues {
         let (mut unkeyed, mut paused) = (Vec::new(), Vec::new());
         let held = self.keys_held.clone();
         for (id, policy) in &changed {
-            let Some(queue) = self.at_mut(*id) else { continue };
+            let Some(queue) = self.at_mut(*id) else {
+                continue;
+            };
             if let (Some(gate), Some(policy)) = (queue.gate.as_deref_mut(), policy)
                 && gate.pause(policy)
             {
@@ -103,15 +120,26 @@ impl Queues {
             match policy {
                 Some(policy) if queue.gate.is_none() => {
                     let saved = queue.image.saved.as_deref();
-                    let mut gate = Box::new(Gate::new((*id, kind), (Arc::clone(policy), saved), bridged, &held));
+                    let mut gate = Box::new(Gate::new(
+                        (*id, kind),
+                        (Arc::clone(policy), saved),
+                        bridged,
+                        &held,
+                    ));
                     gate.set_timer(timers);
                     queue.gate = Some(gate);
                 }
                 Some(_) => {}
-                None => queue.gate.take().into_iter().for_each(|gate| timers.cancel(gate.timer_at())),
+                None => queue
+                    .gate
+                    .take()
+                    .into_iter()
+                    .for_each(|gate| timers.cancel(gate.timer_at())),
             }
         }
-        let enters = |id: &QueueId| !paused.contains(id) && self.at(*id).is_some_and(|queue| queue.total() > 0);
+        let enters = |id: &QueueId| {
+            !paused.contains(id) && self.at(*id).is_some_and(|queue| queue.total() > 0)
+        };
         if changed.keys().any(enters) {
             jobs.visit(|slot, job| {
                 if changed.contains_key(&job.queue) && !paused.contains(&job.queue) {
@@ -138,14 +166,25 @@ impl Queues {
     }
 
     /// The key of a job in a queue; empty if it has none there.
-    pub(crate) fn key_of(&self, queue: QueueId, facts: Facts<'_>, reader: Option<&dyn JobReader>) -> Vec<u8> {
+    pub(crate) fn key_of(
+        &self,
+        queue: QueueId,
+        facts: Facts<'_>,
+        reader: Option<&dyn JobReader>,
+    ) -> Vec<u8> {
         let policy = self.at(queue).and_then(Queue::policy);
-        policy.and_then(|policy| policy.key.as_ref()).map(|key| key.read(facts, reader)).unwrap_or_default()
+        policy
+            .and_then(|policy| policy.key.as_ref())
+            .map(|key| key.read(facts, reader))
+            .unwrap_or_default()
     }
 
     /// Whether the policy of a queue looks for keys in bodies.
     pub(crate) fn keys_are_in_bodies(&self, queue: QueueId) -> bool {
-        let key = self.at(queue).and_then(Queue::policy).and_then(|policy| policy.key.as_ref());
+        let key = self
+            .at(queue)
+            .and_then(Queue::policy)
+            .and_then(|policy| policy.key.as_ref());
         key.is_some_and(|key| !matches!(key, KeySource::Unique(_)))
     }
 
@@ -154,9 +193,18 @@ impl Queues {
         if !self.at(job.queue).is_some_and(Queue::has_keys) {
             return Some(Vec::new());
         }
-        let body = if job.payload.stored().is_none() { Some(job.body()) } else { lent };
-        let facts = Facts { protocol: job.protocol, body, unique: job.key() };
-        (body.is_some() || !self.keys_are_in_bodies(job.queue)).then(|| self.key_of(job.queue, facts, reader))
+        let body = if job.payload.stored().is_none() {
+            Some(job.body())
+        } else {
+            lent
+        };
+        let facts = Facts {
+            protocol: job.protocol,
+            body,
+            unique: job.key(),
+        };
+        (body.is_some() || !self.keys_are_in_bodies(job.queue))
+            .then(|| self.key_of(job.queue, facts, reader))
     }
 
     /// A job gets its key, before it enters its first state.
@@ -170,7 +218,9 @@ impl Queues {
     }
 
     fn set_key(&mut self, job: &Job, key: &[u8], now: Timestamp) {
-        let number = self.gate_mut(job.queue).map_or(NO_KEY, |gate| gate.add(key, now));
+        let number = self
+            .gate_mut(job.queue)
+            .map_or(NO_KEY, |gate| gate.add(key, now));
         if number != NO_KEY {
             self.job_keys.set(job.id, number);
         }
@@ -182,13 +232,18 @@ impl Queues {
         if self.watches_unclaimed() {
             self.note_unclaimed(job.queue);
         }
-        if self.at(job.queue).is_some_and(|queue| queue.gate.is_some()) || !self.job_keys.is_empty() {
+        if self.at(job.queue).is_some_and(|queue| queue.gate.is_some()) || !self.job_keys.is_empty()
+        {
             self.remove_key(job, timers);
         }
     }
 
     fn remove_key(&mut self, job: &Job, timers: &mut Timers) {
-        let number = if self.job_keys.is_empty() { None } else { self.job_keys.remove(job.id) };
+        let number = if self.job_keys.is_empty() {
+            None
+        } else {
+            self.job_keys.remove(job.id)
+        };
         if let Some(gate) = self.gate_mut(job.queue) {
             gate.remove(number, timers);
         }
@@ -206,7 +261,10 @@ impl Queues {
 
     /// Whether a job has this key in its queue.
     pub(crate) fn is_of_key(&self, job: &Job, key: &[u8]) -> bool {
-        let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref()).filter(|gate| gate.has_keys());
+        let gate = self
+            .at(job.queue)
+            .and_then(|queue| queue.gate.as_deref())
+            .filter(|gate| gate.has_keys());
         gate.is_some_and(|gate| gate.is_called(self.job_keys.get(job.id).unwrap_or(NO_KEY), key))
     }
 
@@ -218,10 +276,18 @@ impl Queues {
         now: Timestamp,
         timers: &mut Timers,
     ) -> bool {
-        let (before, Some(key)) = (self.job_keys.get(job.id).unwrap_or(NO_KEY), self.read(job, by)) else {
+        let (before, Some(key)) = (
+            self.job_keys.get(job.id).unwrap_or(NO_KEY),
+            self.read(job, by),
+        ) else {
             return false;
         };
-        let Some(gate) = self.gate_mut(job.queue).filter(|gate| !gate.is_called(before, &key)) else { return false };
+        let Some(gate) = self
+            .gate_mut(job.queue)
+            .filter(|gate| !gate.is_called(before, &key))
+        else {
+            return false;
+        };
         gate.leave(job, before);
         self.remove_key(job, timers);
         if !key.is_empty() {
@@ -235,9 +301,17 @@ impl Queues {
 
     /// A job is about to be handed out. Returns whether it excludes other jobs of its key.
     pub(crate) fn start(&mut self, job: &Job, now: Timestamp, timers: &mut Timers) -> bool {
-        let Self { by_id, job_keys, freed, unsaved, .. } = self;
+        let Self {
+            by_id,
+            job_keys,
+            freed,
+            unsaved,
+            ..
+        } = self;
         let queue = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut);
-        let Some(gate) = queue.and_then(|queue| queue.gate.as_deref_mut()) else { return false };
+        let Some(gate) = queue.and_then(|queue| queue.gate.as_deref_mut()) else {
+            return false;
+        };
         let before = gate.free();
         if gate.start(job_keys.get(job.id).unwrap_or(NO_KEY), now, timers) {
             unsaved.push(job.queue);
@@ -257,9 +331,17 @@ impl Queues {
     }
 
     /// The timer of a queue's policy has fired.
-    pub(crate) fn gate_due(&mut self, id: QueueId, at: Timestamp, now: Timestamp, timers: &mut Timers) {
+    pub(crate) fn gate_due(
+        &mut self,
+        id: QueueId,
+        at: Timestamp,
+        now: Timestamp,
+        timers: &mut Timers,
+    ) {
         timers.cancel(at);
-        let has_ready = self.at(id).is_some_and(|queue| queue.jobs(JobStateKind::Ready) > 0);
+        let has_ready = self
+            .at(id)
+            .is_some_and(|queue| queue.jobs(JobStateKind::Ready) > 0);
         if let Some(gate) = self.gate_mut(id) {
             if gate.come_due(has_ready, now, timers) {
                 self.unsaved.push(id);
@@ -272,13 +354,18 @@ impl Queues {
 
     /// What holds a ready job back.
     pub(crate) fn hold(&self, job: &Job) -> Option<Hold> {
-        self.at(job.queue)?.gate.as_deref()?.hold(self.job_keys.get(job.id).unwrap_or(NO_KEY), job.rank)
+        self.at(job.queue)?
+            .gate
+            .as_deref()?
+            .hold(self.job_keys.get(job.id).unwrap_or(NO_KEY), job.rank)
     }
 
     /// Ready jobs of the key of a ready job that come before it, up to a number.
     pub(crate) fn before_in_key(&self, job: &Job, max: u32) -> u32 {
         let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref());
-        gate.map_or(0, |gate| gate.before_in_key(self.job_keys.get(job.id).unwrap_or(NO_KEY), job, max))
+        gate.map_or(0, |gate| {
+            gate.before_in_key(self.job_keys.get(job.id).unwrap_or(NO_KEY), job, max)
+        })
     }
 
     /// Whether two jobs of a queue have one key.
@@ -297,7 +384,10 @@ impl Queues {
     pub(crate) fn are_ordered(&self, name: Option<&[u8]>) -> bool {
         let is_ordered = |queue: &Queue| queue.policy().is_some_and(|policy| policy.ordered);
         match name {
-            Some(name) => self.named(name).and_then(|id| self.at(id)).is_some_and(is_ordered),
+            Some(name) => self
+                .named(name)
+                .and_then(|id| self.at(id))
+                .is_some_and(is_ordered),
             None => self.iter().any(is_ordered),
         }
     }
@@ -316,17 +406,33 @@ impl Queues {
 
     /// Whether keys wait for such jobs.
     pub(crate) fn are_in_doubt(&self) -> bool {
-        self.by_id.iter().flatten().filter_map(|queue| queue.gate.as_deref()).any(Gate::is_in_doubt)
+        self.by_id
+            .iter()
+            .flatten()
+            .filter_map(|queue| queue.gate.as_deref())
+            .any(Gate::is_in_doubt)
     }
 
     fn gates(&mut self) -> impl Iterator<Item = &mut Gate> {
-        self.by_id.iter_mut().flatten().filter_map(|queue| queue.gate.as_deref_mut())
+        self.by_id
+            .iter_mut()
+            .flatten()
+            .filter_map(|queue| queue.gate.as_deref_mut())
     }
 
     /// Records the buckets that have changed enough; at an orderly stop, all of them exactly.
-    pub(crate) fn save_buckets(&mut self, all: bool, now: Timestamp, timers: &mut Timers, changes: &mut Vec<Change>) {
+    pub(crate) fn save_buckets(
+        &mut self,
+        all: bool,
+        now: Timestamp,
+        timers: &mut Timers,
+        changes: &mut Vec<Change>,
+    ) {
         if all {
-            let gated = self.iter().filter(|queue| queue.gate.is_some()).map(|queue| queue.image.id);
+            let gated = self
+                .iter()
+                .filter(|queue| queue.gate.is_some())
+                .map(|queue| queue.image.id);
             self.unsaved = gated.collect();
         }
         let mut unsaved = std::mem::take(&mut self.unsaved);
@@ -355,11 +461,20 @@ impl Queues {
             let (name, policy) = (&queue.image.name, self.policy_of(&queue.image));
             assert_eq!(queue.policy(), policy.as_deref(), "{name:?}: its policy");
             let own = jobs.iter().filter(|(_, job)| job.queue == queue.image.id);
-            let keyed = own.map(|(slot, job)| (slot, self.job_keys.get(job.id).unwrap_or(NO_KEY), job.clone()));
+            let keyed = own.map(|(slot, job)| {
+                (
+                    slot,
+                    self.job_keys.get(job.id).unwrap_or(NO_KEY),
+                    job.clone(),
+                )
+            });
             if let Some(gate) = &queue.gate {
                 gate.check(keyed);
             }
         }
-        assert!(self.job_keys.len() <= jobs.len(), "keys of jobs that are gone");
+        assert!(
+            self.job_keys.len() <= jobs.len(),
+            "keys of jobs that are gone"
+        );
     }
 }

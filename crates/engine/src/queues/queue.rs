@@ -57,7 +57,13 @@ pub struct QueueImage {
 impl QueueImage {
     /// A queue with nothing set, in no listing.
     pub fn new(id: QueueId, name: Bytes, kind: QueueKind) -> Self {
-        Self { id, name, kind, serial: 1, ..Self::default() }
+        Self {
+            id,
+            name,
+            kind,
+            serial: 1,
+            ..Self::default()
+        }
     }
 
     /// Whether any listing has it.
@@ -83,12 +89,22 @@ impl QueueImage {
 
     /// Its limits for jobs of one protocol; for `None`, all its limits.
     pub(crate) fn limits(&self, protocol: Option<Protocol>) -> [Option<u32>; Priority::COUNT] {
-        let is_other = protocol.zip(self.jobs_max_of).is_some_and(|(own, of)| own != of);
-        if is_other { [None; Priority::COUNT] } else { self.jobs_max }
+        let is_other = protocol
+            .zip(self.jobs_max_of)
+            .is_some_and(|(own, of)| own != of);
+        if is_other {
+            [None; Priority::COUNT]
+        } else {
+            self.jobs_max
+        }
     }
 
     /// Sets its limits, for the jobs of one protocol or for all.
-    pub(crate) const fn set_limits(&mut self, jobs_max: [Option<u32>; Priority::COUNT], of: Option<Protocol>) {
+    pub(crate) const fn set_limits(
+        &mut self,
+        jobs_max: [Option<u32>; Priority::COUNT],
+        of: Option<Protocol>,
+    ) {
         (self.jobs_max, self.jobs_max_of) = (jobs_max, of);
     }
 
@@ -108,7 +124,10 @@ impl QueueImage {
 
     /// Whether it has settings that keep it.
     pub(crate) fn is_special(&self) -> bool {
-        self.throttle.is_some() || self.rules.is_some() || self.policy.is_some() || !self.paused_keys.is_empty()
+        self.throttle.is_some()
+            || self.rules.is_some()
+            || self.policy.is_some()
+            || !self.paused_keys.is_empty()
     }
 }
 
@@ -167,12 +186,16 @@ impl Queue {
             maker,
             used: 0,
             journalled: false,
-            slots: image.throttle.map(|throttle| Box::new(Slots::new(image.id, throttle))),
+            slots: image
+                .throttle
+                .map(|throttle| Box::new(Slots::new(image.id, throttle))),
             gate: None,
             image,
             states: Vec::new(),
             consumers: AllConsumers::default(),
-            dead: rules.and_then(|rules| rules.dead_max).map(|_| BTreeSet::new()),
+            dead: rules
+                .and_then(|rules| rules.dead_max)
+                .map(|_| BTreeSet::new()),
             rules: rules.map(Box::new),
             unclaimed: Vec::new(),
             bridged,
@@ -206,14 +229,19 @@ impl Queue {
     /// What it takes, without its consumers, its keys and its jobs.
     pub(super) fn own_bytes(&self) -> u64 {
         let states = heap(self.states.capacity() * size_of::<(Protocol, States)>());
-        let figures = self.figures.as_deref().map_or(0, |_| QueueFigures::bytes_for(self.states.len()));
+        let figures = self
+            .figures
+            .as_deref()
+            .map_or(0, |_| QueueFigures::bytes_for(self.states.len()));
         let saved = self.image.saved.as_deref().map_or(0, SavedRates::bytes);
         Self::bytes_for(self.image.name.len()) + states + self.ready.parts_bytes() + figures + saved
     }
 
     /// What a queue takes at least, with a name of this size.
     pub(crate) const fn bytes_for(name_bytes: usize) -> u64 {
-        size_of::<Option<Self>>() as u64 + hashed(size_of::<(Bytes, QueueId)>()) + shared(name_bytes)
+        size_of::<Option<Self>>() as u64
+            + hashed(size_of::<(Bytes, QueueId)>())
+            + shared(name_bytes)
     }
 
     // ---- settings and counts ---------------------------------------------------------------------------------------
@@ -230,8 +258,13 @@ impl Queue {
 
     /// Whether it has more dead jobs than its rules allow.
     pub(super) fn has_too_many_dead(&self) -> bool {
-        let max = self.rules().and_then(|rules| rules.dead_max).unwrap_or(u32::MAX);
-        self.dead.as_ref().is_some_and(|dead| dead.len() > max as usize)
+        let max = self
+            .rules()
+            .and_then(|rules| rules.dead_max)
+            .unwrap_or(u32::MAX);
+        self.dead
+            .as_ref()
+            .is_some_and(|dead| dead.len() > max as usize)
     }
 
     pub(crate) const fn birth(&self) -> u64 {
@@ -255,19 +288,31 @@ impl Queue {
 
     /// Whether it is in the listings of a client of this protocol.
     pub(crate) fn is_known_to(&self, own: Option<Protocol>) -> bool {
-        self.is_open_to(own) && self.scope(own).map_or_else(|| self.image.is_known(), |own| self.image.known.has(own))
+        self.is_open_to(own)
+            && self
+                .scope(own)
+                .map_or_else(|| self.image.is_known(), |own| self.image.known.has(own))
     }
 
     /// Jobs in a state of this kind.
     pub fn jobs(&self, state: JobStateKind) -> u32 {
-        self.states.iter().filter_map(|(_, states)| states.get(state as usize)).sum()
+        self.states
+            .iter()
+            .filter_map(|(_, states)| states.get(state as usize))
+            .sum()
     }
 
     /// Jobs by state, in the order of [`JobStateKind::ALL`]: those of one protocol, or all.
     pub(crate) fn states(&self, of: Option<Protocol>) -> States {
         let mut sum = States::default();
-        for (_, states) in self.states.iter().filter(|(protocol, _)| of.is_none_or(|of| of == *protocol)) {
-            sum.iter_mut().zip(states).for_each(|(sum, jobs)| *sum += jobs);
+        for (_, states) in self
+            .states
+            .iter()
+            .filter(|(protocol, _)| of.is_none_or(|of| of == *protocol))
+        {
+            sum.iter_mut()
+                .zip(states)
+                .for_each(|(sum, jobs)| *sum += jobs);
         }
         sum
     }
@@ -275,7 +320,11 @@ impl Queue {
     /// Jobs that wait, are leased, or will become ready: those of one protocol, or all.
     pub fn live(&self, of: Option<Protocol>) -> u32 {
         let live = |(state, jobs): (JobStateKind, u32)| if state.is_live() { jobs } else { 0 };
-        JobStateKind::ALL.into_iter().zip(self.states(of)).map(live).sum()
+        JobStateKind::ALL
+            .into_iter()
+            .zip(self.states(of))
+            .map(live)
+            .sum()
     }
 
     /// What of it is loaded ahead.
@@ -303,7 +352,11 @@ impl Queue {
             return self.count_first(protocol, state, by);
         };
         if let Some(n) = states.get_mut(state as usize) {
-            debug_assert!(n.checked_add_signed(by).is_some(), "{state:?} of {:?} below zero", self.image.name);
+            debug_assert!(
+                n.checked_add_signed(by).is_some(),
+                "{state:?} of {:?} below zero",
+                self.image.name
+            );
             *n = n.saturating_add_signed(by);
         }
     }
@@ -321,7 +374,10 @@ impl Queue {
         self.total() == 0
             && !self.image.is_special()
             && !self.consumers.iter().any(Consumers::are_there)
-            && self.gate.as_deref().is_none_or(|gate| gate.timer_at() == Timestamp::NEVER)
+            && self
+                .gate
+                .as_deref()
+                .is_none_or(|gate| gate.timer_at() == Timestamp::NEVER)
     }
 
     // ---- ready jobs ------------------------------------------------------------------------------------------------
@@ -352,20 +408,25 @@ impl Queue {
         let open = self.open_view(None);
         let by_key = self.gate.as_deref().and_then(Gate::firsts);
         let plain = by_key.is_none().then(|| self.ready.firsts());
-        by_key.into_iter().flatten().chain(plain.into_iter().flatten()).filter(move |(class, ..)| open.includes(*class))
+        by_key
+            .into_iter()
+            .flatten()
+            .chain(plain.into_iter().flatten())
+            .filter(move |(class, ..)| open.includes(*class))
     }
 
     /// Whether a client that sees these jobs has registered for the queue.
     pub(super) fn serves(&self, class: Class) -> bool {
-        self.consumers
-            .iter()
-            .any(|consumers| consumers.workers() > 0 && self.view(consumers.protocol()).includes(class))
+        self.consumers.iter().any(|consumers| {
+            consumers.workers() > 0 && self.view(consumers.protocol()).includes(class)
+        })
     }
 
     /// Whether a job could be handed out, at least to some client.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.jobs(JobStateKind::Ready) > 0 && (!self.is_limited() || self.is_open() && self.free_slots() > 0)
+        self.jobs(JobStateKind::Ready) > 0
+            && (!self.is_limited() || self.is_open() && self.free_slots() > 0)
     }
 
     /// Whether it may have ready jobs that are not handed out.
@@ -375,13 +436,22 @@ impl Queue {
 
     /// Whether any of its ready jobs is not paused, and its key holds none back.
     fn is_open(&self) -> bool {
-        let all_open = self.image.paused.is_empty() && self.gate.as_deref().is_none_or(|gate| !gate.has_keys());
+        let all_open = self.image.paused.is_empty()
+            && self.gate.as_deref().is_none_or(|gate| !gate.has_keys());
         all_open || self.firsts().next().is_some()
     }
 
     /// The job that a client of this protocol gets next, for this worker.
-    pub(crate) fn first_for(&self, own: Option<Protocol>, whose: Whose<'_>) -> Option<(SortKey, Slot)> {
-        if self.has_work() && self.admits(whose) { self.first_of(own) } else { None }
+    pub(crate) fn first_for(
+        &self,
+        own: Option<Protocol>,
+        whose: Whose<'_>,
+    ) -> Option<(SortKey, Slot)> {
+        if self.has_work() && self.admits(whose) {
+            self.first_of(own)
+        } else {
+            None
+        }
     }
 
     // ---- slots -----------------------------------------------------------------------------------------------------
@@ -399,7 +469,10 @@ impl Queue {
 
     fn free_slots(&self) -> u32 {
         let tokens = self.gate.as_deref().map_or(u32::MAX, Gate::free);
-        self.slots.as_deref().map_or(u32::MAX, Slots::free).min(tokens)
+        self.slots
+            .as_deref()
+            .map_or(u32::MAX, Slots::free)
+            .min(tokens)
     }
 
     /// The jobs whose leases hold slots, those leased first before others.
@@ -409,7 +482,9 @@ impl Queue {
 
     /// Whether this worker's own limit allows another slot.
     pub(crate) fn admits(&self, whose: Whose<'_>) -> bool {
-        self.slots.as_deref().is_none_or(|slots| slots.admits(whose))
+        self.slots
+            .as_deref()
+            .is_none_or(|slots| slots.admits(whose))
     }
 
     /// Whether clients wait here, or tokens may have come.
@@ -419,7 +494,9 @@ impl Queue {
 
     /// Whether its limit depends on the worker.
     pub(crate) fn knows_workers_apart(&self) -> bool {
-        self.slots.as_deref().is_some_and(|slots| slots.throttle().per_worker_max.is_some())
+        self.slots
+            .as_deref()
+            .is_some_and(|slots| slots.throttle().per_worker_max.is_some())
     }
 
     // ---- consumers -------------------------------------------------------------------------------------------------
@@ -439,12 +516,19 @@ impl Queue {
     /// may take any job.
     pub(crate) fn has_unclaimed_for(&self, consumers: &Consumers) -> bool {
         let own = consumers.protocol();
-        let beside =
-            |other: &&Consumers| self.bridged || own.is_none() || other.protocol().is_none() || other.protocol() == own;
-        let woken: u32 = self.consumers.iter().filter(beside).map(Consumers::woken).sum();
+        let beside = |other: &&Consumers| {
+            self.bridged || own.is_none() || other.protocol().is_none() || other.protocol() == own
+        };
+        let woken: u32 = self
+            .consumers
+            .iter()
+            .filter(beside)
+            .map(Consumers::woken)
+            .sum();
         let view = self.open_view(own);
         let startable = || self.gate.as_deref().and_then(|gate| gate.len_of(view));
-        self.free_slots() > self.consumers.woken() && startable().unwrap_or_else(|| self.ready.len_of(view)) > woken
+        self.free_slots() > self.consumers.woken()
+            && startable().unwrap_or_else(|| self.ready.len_of(view)) > woken
     }
 
     /// The ready jobs in this scope.
@@ -454,28 +538,40 @@ impl Queue {
 
     /// Whether other protocols have jobs or clients in an isolated queue.
     pub(crate) fn is_used_beside(&self, own: Protocol) -> bool {
-        let mut others = self.consumers.iter().filter(|consumers| consumers.protocol() != Some(own));
+        let mut others = self
+            .consumers
+            .iter()
+            .filter(|consumers| consumers.protocol() != Some(own));
         self.total() > self.states(Some(own)).iter().sum() || others.any(Consumers::are_there)
     }
 
     /// Whose traces go with the queue if a client of this protocol removes it: those of its own protocol, unless no
     /// protocol has made the queue its own, and no other uses it.
     pub(crate) fn removed_with(&self, own: Option<Protocol>) -> Protocols {
-        let is_shared = |own: &Protocol| self.image.known != Protocols::ALL || self.is_used_beside(*own);
+        let is_shared =
+            |own: &Protocol| self.image.known != Protocols::ALL || self.is_used_beside(*own);
         Protocols::of(self.scope(own).filter(is_shared))
     }
 
     /// Subscriptions registered by clients that see the jobs of one protocol, or all.
     pub(crate) fn workers_of(&self, scope: Option<Protocol>) -> u32 {
-        let Some(own) = scope else { return self.consumers.workers() };
+        let Some(own) = scope else {
+            return self.consumers.workers();
+        };
         let seeing = |consumers: &&Consumers| consumers.protocol().is_none_or(|other| other == own);
-        self.consumers.iter().filter(seeing).map(Consumers::workers).sum()
+        self.consumers
+            .iter()
+            .filter(seeing)
+            .map(Consumers::workers)
+            .sum()
     }
 
     /// Whether jobs may wait beside workers of other protocols.
     #[inline]
     pub(crate) fn may_be_unserved(&self) -> bool {
-        !self.bridged && self.image.kind == QueueKind::Work && self.consumers.are_mixed(&self.states)
+        !self.bridged
+            && self.image.kind == QueueKind::Work
+            && self.consumers.are_mixed(&self.states)
     }
 
     /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the
@@ -483,8 +579,15 @@ impl Queue {
     pub(super) fn unserved_beside_others(&self) -> Option<(Protocol, Vec<Protocol>)> {
         let mut waiting = self.ready.firsts().map(|(class, ..)| class.protocol);
         let waiting = waiting.find(|protocol| !self.consumers.have(*protocol))?;
-        let others = self.consumers.iter().filter(|consumers| consumers.are_there());
+        let others = self
+            .consumers
+            .iter()
+            .filter(|consumers| consumers.are_there());
         let others: Vec<Protocol> = others.filter_map(Consumers::protocol).collect();
-        if others.is_empty() { None } else { Some((waiting, others)) }
+        if others.is_empty() {
+            None
+        } else {
+            Some((waiting, others))
+        }
     }
 }

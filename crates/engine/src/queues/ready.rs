@@ -25,8 +25,16 @@ pub(crate) struct SortKey {
 impl SortKey {
     pub(crate) fn of(job: &Job) -> Self {
         match job.cycle() {
-            Some(cycle) => Self { lane: 0, major: cycle.priority, minor: job.rank },
-            None => Self { lane: u8::try_from(job.priority.lane()).unwrap_or(u8::MAX), major: job.rank, minor: 0 },
+            Some(cycle) => Self {
+                lane: 0,
+                major: cycle.priority,
+                minor: job.rank,
+            },
+            None => Self {
+                lane: u8::try_from(job.priority.lane()).unwrap_or(u8::MAX),
+                major: job.rank,
+                minor: 0,
+            },
         }
     }
 }
@@ -63,7 +71,14 @@ impl Part {
             Some(at) if self.number == at.lane => self.lane.after(Some(at.major))?,
             Some(_) | None => self.lane.first()?,
         };
-        Some((SortKey { lane: self.number, major, minor: 0 }, slot))
+        Some((
+            SortKey {
+                lane: self.number,
+                major,
+                minor: 0,
+            },
+            slot,
+        ))
     }
 }
 
@@ -102,9 +117,19 @@ impl ReadyQueue {
         let (Ok(index) | Err(index)) = found;
         if found.is_err() {
             parts.reserve_exact(1);
-            parts.insert(index, Part { class, number: at.lane, lane: Lane::default() });
+            parts.insert(
+                index,
+                Part {
+                    class,
+                    number: at.lane,
+                    lane: Lane::default(),
+                },
+            );
         }
-        parts.get_mut(index).into_iter().for_each(|part| part.lane.insert(at.major, slot));
+        parts
+            .get_mut(index)
+            .into_iter()
+            .for_each(|part| part.lane.insert(at.major, slot));
         found.is_err()
     }
 
@@ -137,14 +162,21 @@ impl ReadyQueue {
     }
 
     fn parts(&self) -> &[Part] {
-        if let Self::Work(parts) = self { parts } else { &[] }
+        if let Self::Work(parts) = self {
+            parts
+        } else {
+            &[]
+        }
     }
 
     /// The number of jobs in this view.
     pub(crate) fn len_of(&self, view: View) -> u32 {
         match self {
             Self::Work(parts) => {
-                let jobs = parts.iter().filter(|part| view.includes(part.class)).map(|part| part.lane.len());
+                let jobs = parts
+                    .iter()
+                    .filter(|part| view.includes(part.class))
+                    .map(|part| part.lane.len());
                 u32::try_from(jobs.sum::<usize>()).unwrap_or(u32::MAX)
             }
             Self::Cycle(jobs) => u32::try_from(jobs.len()).unwrap_or(u32::MAX),
@@ -158,27 +190,50 @@ impl ReadyQueue {
 
     /// The first job of a class of a `work` queue, of those behind `at`.
     pub(crate) fn after_in(&self, class: Class, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
-        self.parts().iter().filter(|part| part.class == class).find_map(|part| part.after(at))
+        self.parts()
+            .iter()
+            .filter(|part| part.class == class)
+            .find_map(|part| part.after(at))
     }
 
     /// The first job of each class in a view of a `work` queue, of those behind `at`.
-    fn firsts_of(&self, view: View, at: Option<SortKey>) -> impl Iterator<Item = (Class, SortKey, Slot)> {
+    fn firsts_of(
+        &self,
+        view: View,
+        at: Option<SortKey>,
+    ) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let mut last = None;
-        self.parts().iter().filter(move |part| view.includes(part.class)).filter_map(move |part| {
-            let (at, slot) = (last != Some(part.class)).then(|| part.after(at))??;
-            last = Some(part.class);
-            Some((part.class, at, slot))
-        })
+        self.parts()
+            .iter()
+            .filter(move |part| view.includes(part.class))
+            .filter_map(move |part| {
+                let (at, slot) = (last != Some(part.class)).then(|| part.after(at))??;
+                last = Some(part.class);
+                Some((part.class, at, slot))
+            })
     }
 
     /// Sorts all jobs of a `work` queue as if none had ever failed to convert. Returns those that did.
     pub(crate) fn clear_unfit(&mut self) -> Vec<Slot> {
-        let Self::Work(parts) = self else { return Vec::new() };
-        let unfit: Vec<_> = parts.extract_if(.., |part| part.class.unfit != Unfit::NONE).collect();
+        let Self::Work(parts) = self else {
+            return Vec::new();
+        };
+        let unfit: Vec<_> = parts
+            .extract_if(.., |part| part.class.unfit != Unfit::NONE)
+            .collect();
         let mut cleared = Vec::new();
         for part in unfit {
-            for (at, slot) in std::iter::successors(part.after(None), |(at, _)| part.after(Some(*at))) {
-                self.insert(at, Class { unfit: Unfit::NONE, ..part.class }, slot);
+            for (at, slot) in
+                std::iter::successors(part.after(None), |(at, _)| part.after(Some(*at)))
+            {
+                self.insert(
+                    at,
+                    Class {
+                        unfit: Unfit::NONE,
+                        ..part.class
+                    },
+                    slot,
+                );
                 cleared.push(slot);
             }
         }
@@ -197,11 +252,21 @@ impl ReadyQueue {
             Self::Cycle(jobs) => {
                 let from = at.map_or(Unbounded, |at| Excluded((at.major, at.minor)));
                 let ((major, minor), slot) = jobs.range((from, Unbounded)).next()?;
-                Some((SortKey { lane: 0, major: *major, minor: *minor }, *slot))
+                Some((
+                    SortKey {
+                        lane: 0,
+                        major: *major,
+                        minor: *minor,
+                    },
+                    *slot,
+                ))
             }
             Self::Work(parts) => match parts.as_slice() {
                 [part] => part.after(at).filter(|_| view.includes(part.class)),
-                _ => self.firsts_of(view, at).map(|(_, at, slot)| (at, slot)).min_by_key(|(at, _)| *at),
+                _ => self
+                    .firsts_of(view, at)
+                    .map(|(_, at, slot)| (at, slot))
+                    .min_by_key(|(at, _)| *at),
             },
         }
     }
@@ -236,7 +301,10 @@ impl ReadyQueue {
 
     /// The jobs in this view, in order.
     pub(crate) fn slots_of(&self, view: View) -> impl Iterator<Item = Slot> + '_ {
-        std::iter::successors(self.first_of(view), move |(at, _)| self.after_of(view, Some(*at))).map(|(_, slot)| slot)
+        std::iter::successors(self.first_of(view), move |(at, _)| {
+            self.after_of(view, Some(*at))
+        })
+        .map(|(_, slot)| slot)
     }
 }
 
@@ -263,7 +331,8 @@ pub(crate) struct Lane {
 const HOLES_FEW: usize = 64;
 
 /// What a lane takes, whose ring has room for few jobs.
-pub(in crate::queues) const PART_BYTES: u64 = heap(size_of::<Part>()) + heap(4 * size_of::<(u32, Slot)>());
+pub(in crate::queues) const PART_BYTES: u64 =
+    heap(size_of::<Part>()) + heap(4 * size_of::<(u32, Slot)>());
 
 /// A ring with so many places is not worth shrinking: a queue without jobs keeps up to a kilobyte.
 const RING_SMALL: usize = 128;
@@ -276,7 +345,10 @@ impl Lane {
         if self.ring.is_empty() {
             self.base = rank;
         }
-        let back = self.ring.back().map(|(back, _)| self.base + u64::from(*back));
+        let back = self
+            .ring
+            .back()
+            .map(|(back, _)| self.base + u64::from(*back));
         if back.is_none_or(|back| back < rank) {
             if rank - self.base > u64::from(u32::MAX) {
                 self.make_room(rank);
@@ -304,7 +376,13 @@ impl Lane {
         match self.find(rank) {
             Ok(0) => drop(self.ring.pop_front()),
             Ok(index) => {
-                let Some(state) = self.ring.get_mut(index).filter(|state| state.1 != Slot::NONE) else { return false };
+                let Some(state) = self
+                    .ring
+                    .get_mut(index)
+                    .filter(|state| state.1 != Slot::NONE)
+                else {
+                    return false;
+                };
                 state.1 = Slot::NONE;
                 self.holes += 1;
             }
@@ -317,11 +395,17 @@ impl Lane {
     /// The index of a rank in the ring, or the index at which it would be inserted.
     #[inline]
     fn find(&self, rank: u64) -> Result<usize, usize> {
-        let Some(distance) = rank.checked_sub(self.base) else { return Err(0) };
-        let Ok(distance) = u32::try_from(distance) else { return Err(self.ring.len()) };
+        let Some(distance) = rank.checked_sub(self.base) else {
+            return Err(0);
+        };
+        let Ok(distance) = u32::try_from(distance) else {
+            return Err(self.ring.len());
+        };
         match self.ring.front() {
             Some((front, _)) if *front == distance => Ok(0),
-            Some(_) | None => self.ring.binary_search_by_key(&distance, |(distance, _)| *distance),
+            Some(_) | None => self
+                .ring
+                .binary_search_by_key(&distance, |(distance, _)| *distance),
         }
     }
 
@@ -330,7 +414,12 @@ impl Lane {
     fn make_room(&mut self, rank: u64) {
         let old = self.base;
         let base = rank - ROOM;
-        while let Some((distance, slot)) = self.ring.front().filter(|(d, _)| old + u64::from(*d) < base).copied() {
+        while let Some((distance, slot)) = self
+            .ring
+            .front()
+            .filter(|(d, _)| old + u64::from(*d) < base)
+            .copied()
+        {
             self.ring.pop_front();
             match slot {
                 Slot::NONE => self.holes = self.holes.saturating_sub(1),
@@ -346,7 +435,11 @@ impl Lane {
 
     /// Closes holes at the front, and all holes once they are most of the ring; then releases memory.
     fn tidy(&mut self) {
-        while self.ring.front().is_some_and(|(_, slot)| *slot == Slot::NONE) {
+        while self
+            .ring
+            .front()
+            .is_some_and(|(_, slot)| *slot == Slot::NONE)
+        {
             self.ring.pop_front();
             self.holes = self.holes.saturating_sub(1);
         }
@@ -360,17 +453,33 @@ impl Lane {
     }
 
     fn first(&self) -> Option<(u64, Slot)> {
-        let ring = self.ring.front().map(|(distance, slot)| (self.base + u64::from(*distance), *slot));
-        if self.tree.is_empty() { ring } else { self.after(None) }
+        let ring = self
+            .ring
+            .front()
+            .map(|(distance, slot)| (self.base + u64::from(*distance), *slot));
+        if self.tree.is_empty() {
+            ring
+        } else {
+            self.after(None)
+        }
     }
 
     /// The first job whose rank is greater than `rank`.
     fn after(&self, rank: Option<u64>) -> Option<(u64, Slot)> {
-        let from = rank.map_or(0, |rank| self.find(rank).map_or_else(|index| index, |index| index + 1));
-        let ring = self.ring.range(from..).find(|(_, slot)| *slot != Slot::NONE);
+        let from = rank.map_or(0, |rank| {
+            self.find(rank)
+                .map_or_else(|index| index, |index| index + 1)
+        });
+        let ring = self
+            .ring
+            .range(from..)
+            .find(|(_, slot)| *slot != Slot::NONE);
         let ring = ring.map(|(distance, slot)| (self.base + u64::from(*distance), *slot));
-        let tree =
-            self.tree.range((rank.map_or(Unbounded, Excluded), Unbounded)).next().map(|(rank, slot)| (*rank, *slot));
+        let tree = self
+            .tree
+            .range((rank.map_or(Unbounded, Excluded), Unbounded))
+            .next()
+            .map(|(rank, slot)| (*rank, *slot));
         match (ring, tree) {
             (Some(ring), Some(tree)) => Some(if ring.0 < tree.0 { ring } else { tree }),
             (one, other) => one.or(other),
@@ -400,8 +509,15 @@ mod tests {
                     lane.insert(rank, Slot(slot));
                 }
                 let walk = std::iter::successors(lane.first(), |(rank, _)| lane.after(Some(*rank)));
-                assert_eq!(walk.map(|(rank, _)| rank).collect::<Vec<_>>(), ranks, "{apart} after {base}");
-                assert!(ranks.into_iter().all(|rank| lane.remove(rank)), "{apart} after {base}");
+                assert_eq!(
+                    walk.map(|(rank, _)| rank).collect::<Vec<_>>(),
+                    ranks,
+                    "{apart} after {base}"
+                );
+                assert!(
+                    ranks.into_iter().all(|rank| lane.remove(rank)),
+                    "{apart} after {base}"
+                );
                 assert_eq!(lane.len(), 0);
             }
         }
@@ -427,10 +543,18 @@ mod tests {
                         lane.insert(next, Slot(step));
                         model.insert(next, Slot(step));
                         // Sometimes a lane is idle while four billion jobs go to others.
-                        next += if rng.roll(50) == 0 { 3 << 30 } else { 1 + rng.roll(3) };
+                        next += if rng.roll(50) == 0 {
+                            3 << 30
+                        } else {
+                            1 + rng.roll(3)
+                        };
                     }
                     2 if !model.is_empty() => {
-                        let pick = if rng.roll(2) == 0 { 0 } else { rng.roll(model.len() as u64) };
+                        let pick = if rng.roll(2) == 0 {
+                            0
+                        } else {
+                            rng.roll(model.len() as u64)
+                        };
                         let rank = *model.keys().nth(usize::try_from(pick).unwrap()).unwrap();
                         assert!(lane.remove(rank), "seed {seed}");
                         away.push((rank, model.remove(&rank).unwrap()));
@@ -443,9 +567,15 @@ mod tests {
                     }
                     _ => assert!(!lane.remove(next + rng.roll(1 << 34)), "seed {seed}"),
                 }
-                let walk: Vec<_> = std::iter::successors(lane.first(), |(rank, _)| lane.after(Some(*rank))).collect();
+                let walk: Vec<_> =
+                    std::iter::successors(lane.first(), |(rank, _)| lane.after(Some(*rank)))
+                        .collect();
                 assert_eq!(lane.first(), lane.after(None), "seed {seed} step {step}");
-                assert_eq!(walk, model.iter().map(|(r, s)| (*r, *s)).collect::<Vec<_>>(), "seed {seed} step {step}");
+                assert_eq!(
+                    walk,
+                    model.iter().map(|(r, s)| (*r, *s)).collect::<Vec<_>>(),
+                    "seed {seed} step {step}"
+                );
                 assert_eq!(lane.len(), model.len(), "seed {seed}");
             }
         }

@@ -18,18 +18,27 @@ impl Queues {
     pub(super) fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
         let of_pattern = || self.patterns.find(&image.name).map(|(rules, _)| rules);
         let rules = image.rules.as_deref().or_else(of_pattern);
-        rules.copied().filter(|rules| *rules != QueueRules::default())
+        rules
+            .copied()
+            .filter(|rules| *rules != QueueRules::default())
     }
 
     /// The policy of a queue with this image, with the keys that are paused, if it does anything.
     pub(super) fn policy_of(&self, image: &QueueImage) -> Option<Arc<Policy>> {
         let of_pattern = || self.patterns.find(&image.name).map(|(_, policy)| policy);
-        let policy = image.policy.as_deref().map(|own| &own.policy).or_else(of_pattern);
+        let policy = image
+            .policy
+            .as_deref()
+            .map(|own| &own.policy)
+            .or_else(of_pattern);
         let policy = policy.filter(|policy| ***policy != Policy::default())?;
         if image.paused_keys.is_empty() || !policy.has_keys() {
             return Some(Arc::clone(policy));
         }
-        Some(Arc::new(Policy { paused: image.paused_keys.clone(), ..(**policy).clone() }))
+        Some(Arc::new(Policy {
+            paused: image.paused_keys.clone(),
+            ..(**policy).clone()
+        }))
     }
 
     /// The name or the pattern in the configuration that holds for a queue.
@@ -40,7 +49,8 @@ impl Queues {
     /// Replaces what holds for queues without rules of their own. It holds for each of the queues that it returns, which
     /// are all, once its rules and its policy are renewed.
     pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueSettings>) -> Vec<QueueId> {
-        let shared = |(name, QueueSettings { rules, policy }): (Bytes, _)| (name, (rules, Arc::new(policy)));
+        let shared =
+            |(name, QueueSettings { rules, policy }): (Bytes, _)| (name, (rules, Arc::new(policy)));
         self.patterns = patterns.into_iter().map(shared).collect();
         self.iter().map(|queue| queue.image.id).collect()
     }
@@ -48,8 +58,14 @@ impl Queues {
     /// Finds the rules that hold for a queue again. Returns the rules before, if they have changed.
     pub(crate) fn renew_rules(&mut self, id: QueueId) -> Option<QueueRules> {
         let rules = self.at(id).and_then(|queue| self.rules_of(&queue.image));
-        let queue = self.at_mut(id).filter(|queue| queue.rules.as_deref().copied() != rules)?;
-        Some(std::mem::replace(&mut queue.rules, rules.map(Box::new)).map(|rules| *rules).unwrap_or_default())
+        let queue = self
+            .at_mut(id)
+            .filter(|queue| queue.rules.as_deref().copied() != rules)?;
+        Some(
+            std::mem::replace(&mut queue.rules, rules.map(Box::new))
+                .map(|rules| *rules)
+                .unwrap_or_default(),
+        )
     }
 
     /// Lists the dead jobs of queues anew whose rules have changed. Looks at all dead jobs, once, if their number becomes
@@ -57,15 +73,25 @@ impl Queues {
     pub(crate) fn list_dead(&mut self, changed: &[QueueId], jobs: &Jobs) {
         let mut begun = BTreeSet::new();
         for id in changed {
-            let Some(queue) = self.at_mut(*id) else { continue };
+            let Some(queue) = self.at_mut(*id) else {
+                continue;
+            };
             let is_limited = queue.rules().is_some_and(|rules| rules.dead_max.is_some());
             if is_limited != queue.dead.is_some() {
                 queue.dead = is_limited.then(BTreeSet::new);
                 begun.extend(is_limited.then_some(*id));
             }
         }
-        for (until, job) in jobs.timed(JobStateKind::Dead).into_iter().flatten().filter(|_| !begun.is_empty()) {
-            let queue = jobs.get(*job).map(|job| job.queue).filter(|queue| begun.contains(queue));
+        for (until, job) in jobs
+            .timed(JobStateKind::Dead)
+            .into_iter()
+            .flatten()
+            .filter(|_| !begun.is_empty())
+        {
+            let queue = jobs
+                .get(*job)
+                .map(|job| job.queue)
+                .filter(|queue| begun.contains(queue));
             if let Some(dead) = queue.and_then(|queue| self.at_mut(queue)?.dead.as_mut()) {
                 dead.insert((*until, *job));
             }
@@ -92,11 +118,22 @@ impl Queues {
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_rules(&self, queue: &Queue, jobs: &Jobs) {
         let name = &queue.image.name;
-        assert_eq!(queue.rules().copied(), self.rules_of(&queue.image), "{name:?} has rules");
-        assert_eq!(self.overfull.contains(&queue.image.id), queue.has_too_many_dead(), "{name:?} is overfull");
+        assert_eq!(
+            queue.rules().copied(),
+            self.rules_of(&queue.image),
+            "{name:?} has rules"
+        );
+        assert_eq!(
+            self.overfull.contains(&queue.image.id),
+            queue.has_too_many_dead(),
+            "{name:?} is overfull"
+        );
         if let Some(listed) = queue.dead.as_ref() {
             let dead = jobs.timed(JobStateKind::Dead).into_iter().flatten();
-            let own = dead.filter(|(_, job)| jobs.get(*job).is_some_and(|job| job.queue == queue.image.id));
+            let own = dead.filter(|(_, job)| {
+                jobs.get(*job)
+                    .is_some_and(|job| job.queue == queue.image.id)
+            });
             assert!(listed.iter().eq(own), "dead jobs of {name:?}");
         }
     }

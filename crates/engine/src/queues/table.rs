@@ -139,8 +139,13 @@ impl Queues {
     /// The queue of this name, if there is one. It is used from now on.
     pub(crate) fn find(&mut self, name: &[u8], kind: QueueKind) -> Outcome<Option<QueueId>> {
         let used = self.uses.next();
-        let Some(id) = self.named(name) else { return Ok(None) };
-        let queue = self.at_mut(id).filter(|queue| queue.image.kind == kind).ok_or(Refusal::WrongKind)?;
+        let Some(id) = self.named(name) else {
+            return Ok(None);
+        };
+        let queue = self
+            .at_mut(id)
+            .filter(|queue| queue.image.kind == kind)
+            .ok_or(Refusal::WrongKind)?;
         queue.used = used;
         Ok(Some(id))
     }
@@ -154,12 +159,17 @@ impl Queues {
         maker: Option<Protocol>,
         (limit, bytes_max): (u32, u64),
     ) -> Outcome<QueueId> {
-        let room = Room { maker, names: limit as usize, bytes: bytes_max.saturating_sub(Queue::bytes_for(name.len())) };
+        let room = Room {
+            maker,
+            names: limit as usize,
+            bytes: bytes_max.saturating_sub(Queue::bytes_for(name.len())),
+        };
         self.make_room(room)?;
         let used = self.uses.last();
         let id = match self.free.pop() {
             Some(id) => id,
-            None => u32::try_from(self.by_id.len()).map_err(|_| Capacity::Queues.exceeded(limit, limit))?,
+            None => u32::try_from(self.by_id.len())
+                .map_err(|_| Capacity::Queues.exceeded(limit, limit))?,
         };
         // Copy the name: it outlives the read buffer in which it arrived.
         let name = Bytes::copy_from_slice(name);
@@ -182,11 +192,19 @@ impl Queues {
         self.by_name.insert(image.name.clone(), image.id);
         let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
         let gate = self.policy_of(&image).map(|policy| {
-            Box::new(Gate::new((id, image.kind), (policy, image.saved.as_deref()), bridged, &self.keys_held))
+            Box::new(Gate::new(
+                (id, image.kind),
+                (policy, image.saved.as_deref()),
+                bridged,
+                &self.keys_held,
+            ))
         });
         if let Some(state) = self.by_id.get_mut(index) {
-            let before =
-                state.replace(Queue::new(image, maker, self.births, (bridged, rules)).behind(gate).counted(&self.held));
+            let before = state.replace(
+                Queue::new(image, maker, self.births, (bridged, rules))
+                    .behind(gate)
+                    .counted(&self.held),
+            );
             self.births += 1;
             self.count_name(maker, true);
             self.count_name(before.as_ref().and_then(|queue| queue.maker), false);
@@ -211,7 +229,12 @@ impl Queues {
 
     /// Changes the part of a queue that the journal keeps. A new throttle takes effect with [`Queues::count_slots`].
     #[inline(never)]
-    pub(crate) fn set(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage), changes: &mut Vec<Change>) {
+    pub(crate) fn set(
+        &mut self,
+        id: QueueId,
+        set: impl FnOnce(&mut QueueImage),
+        changes: &mut Vec<Change>,
+    ) {
         let Some(queue) = self.at_mut(id) else { return };
         let before = (queue.image.is_known(), queue.image.is_special());
         let had_rates = queue.image.saved.is_some();
@@ -229,7 +252,9 @@ impl Queues {
 
     /// Updates the counters after a queue was created or its image has changed.
     fn count_image(&mut self, id: QueueId, was_known: bool) {
-        let Some(image) = self.at(id).map(|queue| &queue.image) else { return };
+        let Some(image) = self.at(id).map(|queue| &queue.image) else {
+            return;
+        };
         let (is_known, is_special) = (image.is_known(), image.is_special());
         self.known = self.known + u32::from(is_known) - u32::from(was_known);
         if is_special {
@@ -240,9 +265,17 @@ impl Queues {
     }
 
     /// From now on the queue is journalled, and in the listings of a protocol, or of all.
-    pub(crate) fn make_known(&mut self, id: QueueId, to: Option<Protocol>, changes: &mut Vec<Change>) {
+    pub(crate) fn make_known(
+        &mut self,
+        id: QueueId,
+        to: Option<Protocol>,
+        changes: &mut Vec<Change>,
+    ) {
         let to = Protocols::of(to);
-        if self.at(id).is_some_and(|queue| !queue.image.known.include(to)) {
+        if self
+            .at(id)
+            .is_some_and(|queue| !queue.image.known.include(to))
+        {
             self.set(id, |image| image.known = image.known.and(to), changes);
         }
     }
@@ -255,14 +288,19 @@ impl Queues {
 
     /// Removes a queue that is not known, once nothing needs its name.
     pub(crate) fn drop_if_unknown(&mut self, id: QueueId) {
-        if self.at(id).is_some_and(|queue| !queue.image.is_known() && queue.is_idle()) {
+        if self
+            .at(id)
+            .is_some_and(|queue| !queue.image.is_known() && queue.is_idle())
+        {
             self.forget(id);
         }
     }
 
     /// Removes a queue that nothing needs.
     pub(super) fn forget(&mut self, id: QueueId) {
-        let Some(queue) = self.by_id.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        let Some(queue) = self.by_id.get_mut(id.0 as usize).and_then(Option::take) else {
+            return;
+        };
         if queue.journalled {
             self.dropped.push(id);
         }
@@ -291,7 +329,11 @@ impl Queues {
     pub(crate) fn set_bridge(&mut self, bridge: Bridge) -> Vec<QueueId> {
         self.bridge = bridge;
         let changes = |queue: &&Queue| queue.bridged != self.bridges(&queue.image);
-        let changed: Vec<QueueId> = self.iter().filter(changes).map(|queue| queue.image.id).collect();
+        let changed: Vec<QueueId> = self
+            .iter()
+            .filter(changes)
+            .map(|queue| queue.image.id)
+            .collect();
         for id in &changed {
             if let Some(queue) = self.at_mut(*id) {
                 queue.bridged = !queue.bridged;
@@ -306,7 +348,11 @@ impl Queues {
     /// of its ready jobs. Looks at those that have any.
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
         let Some(queue) = self.at_mut(id) else { return };
-        queue.ready.clear_unfit().into_iter().for_each(|slot| jobs.clear_unfit(slot));
+        queue
+            .ready
+            .clear_unfit()
+            .into_iter()
+            .for_each(|slot| jobs.clear_unfit(slot));
         queue.recount();
         queue.relist(true);
         self.note_unclaimed(id);
@@ -315,7 +361,13 @@ impl Queues {
     // ---- throttles -------------------------------------------------------------------------------------------------
 
     /// Recounts the slots of a queue after a change of its throttle.
-    pub(crate) fn count_slots(&mut self, id: QueueId, jobs: &Jobs, now: Timestamp, timers: &mut Timers) {
+    pub(crate) fn count_slots(
+        &mut self,
+        id: QueueId,
+        jobs: &Jobs,
+        now: Timestamp,
+        timers: &mut Timers,
+    ) {
         let Some(queue) = self.at_mut(id) else { return };
         if let Some(slots) = queue.slots.take() {
             timers.cancel(slots.timer_at());
@@ -334,9 +386,17 @@ impl Queues {
     }
 
     /// The timer of a queue has fired: releases the slots of leases that have timed out.
-    pub(crate) fn slots_due(&mut self, id: QueueId, at: Timestamp, jobs: &Jobs, timers: &mut Timers) {
+    pub(crate) fn slots_due(
+        &mut self,
+        id: QueueId,
+        at: Timestamp,
+        jobs: &Jobs,
+        timers: &mut Timers,
+    ) {
         timers.cancel(at);
-        let Some(slots) = self.at_mut(id).and_then(|queue| queue.slots.as_deref_mut()) else { return };
+        let Some(slots) = self.at_mut(id).and_then(|queue| queue.slots.as_deref_mut()) else {
+            return;
+        };
         slots.release_due(at, |job| jobs.get(job)?.lease(), timers);
         self.note_unclaimed(id);
         self.freed.push_back(id);
@@ -345,11 +405,24 @@ impl Queues {
     /// Whether a timer of this queue that was set for this time is still live.
     pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
         match timer {
-            Timer::Slots(id) => self.at(id).and_then(|queue| queue.slots.as_deref()).map(Slots::timer_at) == Some(at),
-            Timer::Gate(id) => self.at(id).and_then(|queue| queue.gate.as_deref()).map(Gate::timer_at) == Some(at),
-            Timer::Lease(_) | Timer::Expiry(_) | Timer::Age(_) | Timer::Key(_) | Timer::Wait(_) | Timer::Beat(_) => {
-                false
+            Timer::Slots(id) => {
+                self.at(id)
+                    .and_then(|queue| queue.slots.as_deref())
+                    .map(Slots::timer_at)
+                    == Some(at)
             }
+            Timer::Gate(id) => {
+                self.at(id)
+                    .and_then(|queue| queue.gate.as_deref())
+                    .map(Gate::timer_at)
+                    == Some(at)
+            }
+            Timer::Lease(_)
+            | Timer::Expiry(_)
+            | Timer::Age(_)
+            | Timer::Key(_)
+            | Timer::Wait(_)
+            | Timer::Beat(_) => false,
         }
     }
 
@@ -372,12 +445,21 @@ impl Queues {
         (role, key): (WaitsAs, WaitKey),
         client: ClientId,
     ) {
-        self.at_mut(id).into_iter().for_each(|queue| queue.consumers.add_waiter(own, (role, key), client));
+        self.at_mut(id)
+            .into_iter()
+            .for_each(|queue| queue.consumers.add_waiter(own, (role, key), client));
     }
 
     /// A client no longer waits at a queue.
-    pub(crate) fn remove_waiter(&mut self, id: QueueId, own: Option<Protocol>, (role, key): (WaitsAs, WaitKey)) {
-        self.at_mut(id).into_iter().for_each(|queue| queue.consumers.remove_waiter(own, (role, key)));
+    pub(crate) fn remove_waiter(
+        &mut self,
+        id: QueueId,
+        own: Option<Protocol>,
+        (role, key): (WaitsAs, WaitKey),
+    ) {
+        self.at_mut(id)
+            .into_iter()
+            .for_each(|queue| queue.consumers.remove_waiter(own, (role, key)));
     }
 
     /// A client of this protocol registers for a queue (1), or takes a registration back (-1).
@@ -395,8 +477,15 @@ impl Queues {
     }
 
     /// A client begins or ends to take from a queue by name.
-    pub(crate) fn set_taker(&mut self, id: QueueId, own: Option<Protocol>, (client, takes): (ClientId, bool)) {
-        self.at_mut(id).into_iter().for_each(|queue| queue.consumers.set_taker(own, (client, takes)));
+    pub(crate) fn set_taker(
+        &mut self,
+        id: QueueId,
+        own: Option<Protocol>,
+        (client, takes): (ClientId, bool),
+    ) {
+        self.at_mut(id)
+            .into_iter()
+            .for_each(|queue| queue.consumers.set_taker(own, (client, takes)));
     }
 
     /// What of a queue is loaded ahead, to change it.
@@ -423,13 +512,19 @@ impl Queues {
     /// Jobs of one protocol that wait where only workers of others serve: an operator may have meant to bridge the
     /// queue. Returns the queue's name, the protocol of the jobs and those of the workers, at most once a minute for
     /// each queue.
-    pub(crate) fn take_unserved(&mut self, id: QueueId, now: Timestamp) -> Option<(Bytes, Protocol, Vec<Protocol>)> {
+    pub(crate) fn take_unserved(
+        &mut self,
+        id: QueueId,
+        now: Timestamp,
+    ) -> Option<(Bytes, Protocol, Vec<Protocol>)> {
         let (jobs, workers) = self.at(id)?.unserved_beside_others()?;
         if self.unclaimed_subscriptions(jobs) > 0 {
             return None;
         }
         let queue = self.at_mut(id)?;
-        let is_due = queue.unserved_noticed_at.is_none_or(|at| now >= at.after_ms(NOTICE_PAUSE_MS));
+        let is_due = queue
+            .unserved_noticed_at
+            .is_none_or(|at| now >= at.after_ms(NOTICE_PAUSE_MS));
         is_due.then(|| {
             queue.unserved_noticed_at = Some(now);
             (queue.image.name.clone(), jobs, workers)

@@ -103,12 +103,16 @@ impl Slots {
 
     /// How many more leases there are slots for.
     pub(super) fn free(&self) -> u32 {
-        self.throttle.leased_max.map_or(u32::MAX, |max| max.saturating_sub(self.len()))
+        self.throttle
+            .leased_max
+            .map_or(u32::MAX, |max| max.saturating_sub(self.len()))
     }
 
     /// Whether this worker's own limit allows another slot.
     pub(super) fn admits(&self, whose: Whose<'_>) -> bool {
-        self.throttle.per_worker_max.is_none_or(|max| self.of(whose) < max)
+        self.throttle
+            .per_worker_max
+            .is_none_or(|max| self.of(whose) < max)
     }
 
     fn of(&self, whose: Whose<'_>) -> u32 {
@@ -182,13 +186,30 @@ impl Slots {
 
     /// Asserts that exactly the leases that have not timed out hold a slot.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
-    pub(super) fn check<'a>(&self, name: &[u8], leases: impl Iterator<Item = (JobId, &'a Lease)>, now: Timestamp) {
+    pub(super) fn check<'a>(
+        &self,
+        name: &[u8],
+        leases: impl Iterator<Item = (JobId, &'a Lease)>,
+        now: Timestamp,
+    ) {
         let mut expected = Self::new(self.queue, self.throttle);
         let counts = leases.filter(|(_, lease)| self.throttle.over_at(lease.taken_at) > now);
         counts.for_each(|(id, lease)| expected.insert(id, lease));
-        let of = |slots: &Self| (slots.held.clone(), slots.by_connection.clone(), slots.by_name.clone());
-        assert_eq!(of(self), of(&expected), "slots of {name:?}, left: held, right: leased");
-        let next = self.held.first().map_or(Timestamp::NEVER, |(taken_at, _)| self.throttle.over_at(*taken_at));
+        let of = |slots: &Self| {
+            (
+                slots.held.clone(),
+                slots.by_connection.clone(),
+                slots.by_name.clone(),
+            )
+        };
+        assert_eq!(
+            of(self),
+            of(&expected),
+            "slots of {name:?}, left: held, right: leased"
+        );
+        let next = self.held.first().map_or(Timestamp::NEVER, |(taken_at, _)| {
+            self.throttle.over_at(*taken_at)
+        });
         assert!(self.timer_at <= next, "{name:?} has slots until {next:?}");
     }
 }

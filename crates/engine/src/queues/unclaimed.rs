@@ -42,8 +42,16 @@ pub(super) struct Watch {
 
 impl Unclaimed {
     /// Moves a queue from its old sort keys to its new ones.
-    fn move_queue(&mut self, id: QueueId, before: &[(Protocol, SortKey)], now: &[(Protocol, SortKey)]) {
-        for (protocol, at) in before.iter().filter(|unclaimed_job| !now.contains(unclaimed_job)) {
+    fn move_queue(
+        &mut self,
+        id: QueueId,
+        before: &[(Protocol, SortKey)],
+        now: &[(Protocol, SortKey)],
+    ) {
+        for (protocol, at) in before
+            .iter()
+            .filter(|unclaimed_job| !now.contains(unclaimed_job))
+        {
             if let Some(watch) = self.watched.get_mut(protocol) {
                 watch.queues.remove(&(*at, id));
             }
@@ -58,17 +66,27 @@ impl Unclaimed {
 
     /// The protocols, among those watched, of which a queue has an unclaimed job, with the sort keys.
     fn of(&self, queue: &Queue) -> Vec<(Protocol, SortKey)> {
-        let unclaimed = queue.unclaimed_jobs().map(|(class, at, _)| (class.protocol, at));
-        unclaimed.filter(|(protocol, _)| self.watched.contains_key(protocol)).collect()
+        let unclaimed = queue
+            .unclaimed_jobs()
+            .map(|(class, at, _)| (class.protocol, at));
+        unclaimed
+            .filter(|(protocol, _)| self.watched.contains_key(protocol))
+            .collect()
     }
 }
 
 impl Queue {
     /// The unclaimed job of protocol `wanted` that a client of protocol `own` gets from this queue, if it sees any.
-    pub(crate) fn first_unclaimed(&self, wanted: Protocol, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
+    pub(crate) fn first_unclaimed(
+        &self,
+        wanted: Protocol,
+        own: Option<Protocol>,
+    ) -> Option<(SortKey, Slot)> {
         let is_seen = |class: Class| class.protocol == wanted && self.view(own).includes(class);
         let unclaimed = self.unclaimed_jobs().filter(|(class, ..)| is_seen(*class));
-        unclaimed.map(|(_, at, slot)| (at, slot)).min_by_key(|(at, _)| *at)
+        unclaimed
+            .map(|(_, at, slot)| (at, slot))
+            .min_by_key(|(at, _)| *at)
     }
 
     /// Whether clients serve all classes of jobs that there are.
@@ -78,11 +96,13 @@ impl Queue {
 
     /// The first job of each audience that no client serves.
     fn unclaimed_jobs(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
-        let queue = Some(self).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
+        let queue =
+            Some(self).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
         let firsts = queue.into_iter().flat_map(Self::firsts);
         firsts.filter(|(class, at, _)| {
-            let precedes =
-                |(other, before, _): (Class, SortKey, Slot)| before < *at && class.has_audience_of(other, self.bridged);
+            let precedes = |(other, before, _): (Class, SortKey, Slot)| {
+                before < *at && class.has_audience_of(other, self.bridged)
+            };
             !self.serves(*class) && !self.firsts().any(precedes)
         })
     }
@@ -94,7 +114,10 @@ impl Queues {
         match self.unclaimed.watched.entry(protocol) {
             Entry::Occupied(entry) => entry.into_mut().subscriptions += 1,
             Entry::Vacant(entry) => {
-                entry.insert(Watch { subscriptions: 1, ..Watch::default() });
+                entry.insert(Watch {
+                    subscriptions: 1,
+                    ..Watch::default()
+                });
                 (0..self.numbers()).for_each(|id| self.note_unclaimed(QueueId(id)));
             }
         }
@@ -109,7 +132,10 @@ impl Queues {
 
     /// How many subscriptions take unclaimed jobs of this protocol.
     pub(crate) fn unclaimed_subscriptions(&self, protocol: Protocol) -> usize {
-        self.unclaimed.watched.get(&protocol).map_or(0, |watch| watch.subscriptions)
+        self.unclaimed
+            .watched
+            .get(&protocol)
+            .map_or(0, |watch| watch.subscriptions)
     }
 
     /// Whether any subscription has ever taken unclaimed jobs.
@@ -122,11 +148,19 @@ impl Queues {
         if !self.watches_unclaimed() {
             return;
         }
-        if self.at(id).is_none_or(|queue| queue.unclaimed.is_empty() && queue.is_claimed()) {
+        if self
+            .at(id)
+            .is_none_or(|queue| queue.unclaimed.is_empty() && queue.is_claimed())
+        {
             return;
         }
-        let now = self.at(id).map_or_else(Vec::new, |queue| self.unclaimed.of(queue));
-        let before = self.at_mut(id).map(|queue| std::mem::take(&mut queue.unclaimed)).unwrap_or_default();
+        let now = self
+            .at(id)
+            .map_or_else(Vec::new, |queue| self.unclaimed.of(queue));
+        let before = self
+            .at_mut(id)
+            .map(|queue| std::mem::take(&mut queue.unclaimed))
+            .unwrap_or_default();
         self.unclaimed.move_queue(id, &before, &now);
         if let Some(queue) = self.at_mut(id) {
             queue.unclaimed = now;
@@ -134,7 +168,12 @@ impl Queues {
     }
 
     /// A client with credits begins to wait for unclaimed jobs of this protocol.
-    pub(crate) fn add_unclaimed_waiter(&mut self, protocol: Protocol, key: WaitKey, client: ClientId) {
+    pub(crate) fn add_unclaimed_waiter(
+        &mut self,
+        protocol: Protocol,
+        key: WaitKey,
+        client: ClientId,
+    ) {
         if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
             watch.takers.insert(key, client);
             self.unclaimed.is_dirty |= !watch.queues.is_empty();
@@ -156,13 +195,24 @@ impl Queues {
 
     /// The queues with an unclaimed job of this protocol, in order of these jobs.
     pub(crate) fn unclaimed(&self, protocol: Protocol) -> impl Iterator<Item = &Queue> {
-        let queues = self.unclaimed.watched.get(&protocol).into_iter().flat_map(|watch| &watch.queues);
+        let queues = self
+            .unclaimed
+            .watched
+            .get(&protocol)
+            .into_iter()
+            .flat_map(|watch| &watch.queues);
         queues.filter_map(|(_, queue)| self.at(*queue))
     }
 
     /// Per protocol: the clients that wait for unclaimed jobs, in serving order.
-    pub(crate) fn unclaimed_waiters(&self) -> impl Iterator<Item = (Protocol, &BTreeMap<WaitKey, ClientId>)> {
-        self.unclaimed.watched.iter().map(|(protocol, watch)| (*protocol, &watch.takers)).filter(|(_, t)| !t.is_empty())
+    pub(crate) fn unclaimed_waiters(
+        &self,
+    ) -> impl Iterator<Item = (Protocol, &BTreeMap<WaitKey, ClientId>)> {
+        self.unclaimed
+            .watched
+            .iter()
+            .map(|(protocol, watch)| (*protocol, &watch.takers))
+            .filter(|(_, t)| !t.is_empty())
     }
 
     /// Whether an unclaimed job and a client that waits for it may match.
@@ -187,14 +237,25 @@ impl Queues {
         let mut queues = 0;
         for queue in self.iter() {
             let unclaimed = self.unclaimed.of(queue);
-            assert_eq!(queue.unclaimed, unclaimed, "{:?}, left: recorded, right: actual", queue.image.name);
+            assert_eq!(
+                queue.unclaimed, unclaimed,
+                "{:?}, left: recorded, right: actual",
+                queue.image.name
+            );
             for (protocol, at) in unclaimed {
                 let watch = self.unclaimed.watched.get(&protocol);
-                assert!(watch.is_some_and(|watch| watch.queues.contains(&(at, queue.image.id))), "{protocol:?}");
+                assert!(
+                    watch.is_some_and(|watch| watch.queues.contains(&(at, queue.image.id))),
+                    "{protocol:?}"
+                );
                 queues += 1;
             }
         }
         let watched = self.unclaimed.watched.values();
-        assert_eq!(queues, watched.map(|watch| watch.queues.len()).sum::<usize>(), "unclaimed queues");
+        assert_eq!(
+            queues,
+            watched.map(|watch| watch.queues.len()).sum::<usize>(),
+            "unclaimed queues"
+        );
     }
 }

@@ -59,8 +59,16 @@ impl Cron {
     /// Whether any time matches: 31 February never comes.
     pub fn can_match(&self) -> bool {
         // In some year, a month of any length begins on each day of the week.
-        let fits = |month: u64, days: u64| (0..7).any(|first| self.days_among(days, first) != 0 && self.has(month));
-        let lengths = |month: u64| if month == 2 { [28, 29] } else { [month_days(1970, month); 2] };
+        let fits = |month: u64, days: u64| {
+            (0..7).any(|first| self.days_among(days, first) != 0 && self.has(month))
+        };
+        let lengths = |month: u64| {
+            if month == 2 {
+                [28, 29]
+            } else {
+                [month_days(1970, month); 2]
+            }
+        };
         self.second_from(0).is_some()
             && self.minute_from(0).is_some()
             && (1..=12).any(|month| lengths(month).into_iter().any(|days| fits(month, days)))
@@ -84,14 +92,22 @@ impl Cron {
             (found, Some(_)) => (found, self.second_from(0)?),
             (_, None) => (self.first_minute_from(minute + 1)?, self.second_from(0)?),
         };
-        minute.checked_mul(MINUTE_SECONDS)?.checked_add(second)?.checked_mul(SECOND_MS).map(Timestamp)
+        minute
+            .checked_mul(MINUTE_SECONDS)?
+            .checked_add(second)?
+            .checked_mul(SECOND_MS)
+            .map(Timestamp)
     }
 
     /// The first matching minute from this one on, counted from 1970.
     fn first_minute_from(&self, minute: u64) -> Option<u64> {
         let (today, minute) = (minute / DAY_MINUTES, minute % DAY_MINUTES);
         let (mut year, mut month, day) = date(today);
-        let days = if self.has(month) { self.days_of(year, month) } else { 0 };
+        let days = if self.has(month) {
+            self.days_of(year, month)
+        } else {
+            0
+        };
         let mut days = days >> day << day;
         if days >> day & 1 == 1 {
             if let Some(minute) = self.minute_from(minute) {
@@ -106,7 +122,14 @@ impl Cron {
             (year, month) = self.month_after(year, month)?;
             days = self.days_of(year, month);
         }
-        (days != 0).then(|| moment(day_number(year, month, days.trailing_zeros().into()), minute)).flatten()
+        (days != 0)
+            .then(|| {
+                moment(
+                    day_number(year, month, days.trailing_zeros().into()),
+                    minute,
+                )
+            })
+            .flatten()
     }
 
     fn has(&self, month: u64) -> bool {
@@ -138,8 +161,14 @@ impl Cron {
             self.weekdays >> (7 * nth + weekday) & 1 == 1
                 || (day + 7 > many && self.weekdays >> (35 + weekday) & 1 == 1)
         };
-        let weekdays = (1..=many).filter(is_weekday).fold(0, |bits: u32, day| bits | 1 << day);
-        if self.either_day { days | weekdays } else { days & weekdays }
+        let weekdays = (1..=many)
+            .filter(is_weekday)
+            .fold(0, |bits: u32, day| bits | 1 << day);
+        if self.either_day {
+            days | weekdays
+        } else {
+            days & weekdays
+        }
     }
 
     /// The first matching second of the minute, from this one on.
@@ -151,7 +180,10 @@ impl Cron {
     /// The first matching minute of the day, from this one on.
     fn minute_from(&self, minute: u64) -> Option<u64> {
         let (hour, minute) = (minute / HOUR_MINUTES, minute % HOUR_MINUTES);
-        let (hours, minutes) = (self.hours & Self::ALWAYS.hours, self.minutes & Self::ALWAYS.minutes);
+        let (hours, minutes) = (
+            self.hours & Self::ALWAYS.hours,
+            self.minutes & Self::ALWAYS.minutes,
+        );
         if minutes == 0 {
             return None;
         }
@@ -183,7 +215,13 @@ impl fmt::Display for Cron {
             f.write_str("1-31")?;
         } else {
             let last = u64::from(self.days & 1) << 32;
-            let put = |f: &mut fmt::Formatter<'_>, n| if n == 32 { f.write_str("L") } else { write!(f, "{n}") };
+            let put = |f: &mut fmt::Formatter<'_>, n| {
+                if n == 32 {
+                    f.write_str("L")
+                } else {
+                    write!(f, "{n}")
+                }
+            };
             put_field(f, u64::from(self.days) | last, 1..=32, put)?;
         }
         f.write_str(" ")?;
@@ -196,13 +234,19 @@ impl fmt::Display for Cron {
             f.write_str("0-6")?;
         } else {
             let single = (self.weekdays & !plain) << 7;
-            put_field(f, single | plain & 0x7f, 0..=48, |f, n| match (n % 7, n / 7) {
-                (day, 0) => write!(f, "{day}"),
-                (day, 6) => write!(f, "L{day}"),
-                (day, nth) => write!(f, "{day}#{nth}"),
+            put_field(f, single | plain & 0x7f, 0..=48, |f, n| {
+                match (n % 7, n / 7) {
+                    (day, 0) => write!(f, "{day}"),
+                    (day, 6) => write!(f, "L{day}"),
+                    (day, nth) => write!(f, "{day}#{nth}"),
+                }
             })?;
         }
-        if self.either_day || every_day || every_weekday { Ok(()) } else { f.write_str(" (both days)") }
+        if self.either_day || every_day || every_weekday {
+            Ok(())
+        } else {
+            f.write_str(" (both days)")
+        }
     }
 }
 
@@ -228,7 +272,11 @@ fn put_field(
         put(f, n)?;
         between = ",";
     }
-    if between.is_empty() { f.write_str("-") } else { Ok(()) }
+    if between.is_empty() {
+        f.write_str("-")
+    } else {
+        Ok(())
+    }
 }
 
 /// A minute of a day, as minutes since 1970.
@@ -247,59 +295,121 @@ mod tests {
     #[test]
     fn next_match_of_each_kind_of_expression() {
         let day = |year, month, day| day_number(year, month, day) * DAY_MINUTES * 60_000;
-        let at = |(y, mo, d): (u64, u64, u64), (h, mi): (u64, u64)| Timestamp(day(y, mo, d) + (h * 60 + mi) * 60_000);
-        let daily = Cron { minutes: 1 << 30, hours: 1 << 4, ..Cron::ALWAYS };
-        let leap = Cron { days: 1 << 29, months: 1 << 2, ..daily };
+        let at = |(y, mo, d): (u64, u64, u64), (h, mi): (u64, u64)| {
+            Timestamp(day(y, mo, d) + (h * 60 + mi) * 60_000)
+        };
+        let daily = Cron {
+            minutes: 1 << 30,
+            hours: 1 << 4,
+            ..Cron::ALWAYS
+        };
+        let leap = Cron {
+            days: 1 << 29,
+            months: 1 << 2,
+            ..daily
+        };
         let mondays = Cron::weekday(1);
         let table = [
-            ("every minute", Cron::ALWAYS, at((2024, 2, 28), (23, 59)), at((2024, 2, 29), (0, 0))),
-            ("today", daily, at((2023, 12, 31), (4, 29)), at((2023, 12, 31), (4, 30))),
-            ("not now", daily, at((2023, 12, 31), (4, 30)), at((2024, 1, 1), (4, 30))),
-            ("29 February, over 2100", leap, at((2096, 2, 29), (4, 30)), at((2104, 2, 29), (4, 30))),
+            (
+                "every minute",
+                Cron::ALWAYS,
+                at((2024, 2, 28), (23, 59)),
+                at((2024, 2, 29), (0, 0)),
+            ),
+            (
+                "today",
+                daily,
+                at((2023, 12, 31), (4, 29)),
+                at((2023, 12, 31), (4, 30)),
+            ),
+            (
+                "not now",
+                daily,
+                at((2023, 12, 31), (4, 30)),
+                at((2024, 1, 1), (4, 30)),
+            ),
+            (
+                "29 February, over 2100",
+                leap,
+                at((2096, 2, 29), (4, 30)),
+                at((2104, 2, 29), (4, 30)),
+            ),
             (
                 "… on a Monday",
-                Cron { weekdays: mondays, ..leap },
+                Cron {
+                    weekdays: mondays,
+                    ..leap
+                },
                 at((2072, 2, 29), (5, 0)),
                 at((2112, 2, 29), (4, 30)),
             ),
             (
                 "… or one",
-                Cron { weekdays: mondays, either_day: true, ..leap },
+                Cron {
+                    weekdays: mondays,
+                    either_day: true,
+                    ..leap
+                },
                 at((2023, 2, 27), (5, 0)),
                 at((2024, 2, 5), (4, 30)),
             ),
-            ("the last day", Cron { days: 1, ..daily }, at((2023, 2, 1), (0, 0)), at((2023, 2, 28), (4, 30))),
+            (
+                "the last day",
+                Cron { days: 1, ..daily },
+                at((2023, 2, 1), (0, 0)),
+                at((2023, 2, 28), (4, 30)),
+            ),
             (
                 "the second Friday",
-                Cron { weekdays: 1 << (7 + 5), ..daily },
+                Cron {
+                    weekdays: 1 << (7 + 5),
+                    ..daily
+                },
                 at((2023, 9, 9), (0, 0)),
                 at((2023, 10, 13), (4, 30)),
             ),
             (
                 "the last Sunday",
-                Cron { weekdays: 1 << 35, ..daily },
+                Cron {
+                    weekdays: 1 << 35,
+                    ..daily
+                },
                 at((2023, 9, 25), (0, 0)),
                 at((2023, 10, 29), (4, 30)),
             ),
             (
                 "this minute",
-                Cron { seconds: 1 << 30, ..Cron::ALWAYS },
+                Cron {
+                    seconds: 1 << 30,
+                    ..Cron::ALWAYS
+                },
                 at((2023, 2, 1), (0, 0)),
                 Timestamp(at((2023, 2, 1), (0, 0)).0 + 30_000),
             ),
             (
                 "not this second",
-                Cron { seconds: 1 | 1 << 30, ..Cron::ALWAYS },
+                Cron {
+                    seconds: 1 | 1 << 30,
+                    ..Cron::ALWAYS
+                },
                 Timestamp(at((2023, 2, 1), (0, 0)).0 + 30_000),
                 at((2023, 2, 1), (0, 1)),
             ),
             (
                 "a second of another day",
-                Cron { seconds: 1 << 59, ..daily },
+                Cron {
+                    seconds: 1 << 59,
+                    ..daily
+                },
                 at((2023, 2, 1), (4, 31)),
                 Timestamp(at((2023, 2, 2), (4, 30)).0 + 59_000),
             ),
-            ("beyond all time", daily, Timestamp(u64::MAX - 1), Timestamp::NEVER),
+            (
+                "beyond all time",
+                daily,
+                Timestamp(u64::MAX - 1),
+                Timestamp::NEVER,
+            ),
         ];
         for (name, cron, from, next) in table {
             assert_eq!(cron.next_after(from), next, "{name}: {cron}");
@@ -309,38 +419,164 @@ mod tests {
     #[test]
     fn impossible_dates_never_match() {
         let table = [
-            (Cron { days: 1 << 31, months: 1 << 2, ..Cron::ALWAYS }, false),
-            (Cron { days: 1 << 31, months: 1 << 2 | 1 << 4 | 1 << 11, ..Cron::ALWAYS }, false),
-            (Cron { days: 1 << 30, months: 1 << 2, weekdays: 1, either_day: true, ..Cron::ALWAYS }, true),
-            (Cron { days: 1 << 29, months: 1 << 2, weekdays: Cron::weekday(0), ..Cron::ALWAYS }, true),
-            (Cron { days: 1 << 22, weekdays: 1 << 14, ..Cron::ALWAYS }, false),
-            (Cron { days: 1 << 21, weekdays: 1 << 14, ..Cron::ALWAYS }, true),
-            (Cron { minutes: 1 << 60, ..Cron::ALWAYS }, false),
-            (Cron { seconds: 1 << 60, ..Cron::ALWAYS }, false),
-            (Cron { hours: 1 << 24, ..Cron::ALWAYS }, false),
-            (Cron { months: 1 | 1 << 13, ..Cron::ALWAYS }, false),
-            (Cron { days: 0, ..Cron::ALWAYS }, false),
-            (Cron { days: 0, either_day: true, ..Cron::ALWAYS }, true),
+            (
+                Cron {
+                    days: 1 << 31,
+                    months: 1 << 2,
+                    ..Cron::ALWAYS
+                },
+                false,
+            ),
+            (
+                Cron {
+                    days: 1 << 31,
+                    months: 1 << 2 | 1 << 4 | 1 << 11,
+                    ..Cron::ALWAYS
+                },
+                false,
+            ),
+            (
+                Cron {
+                    days: 1 << 30,
+                    months: 1 << 2,
+                    weekdays: 1,
+                    either_day: true,
+                    ..Cron::ALWAYS
+                },
+                true,
+            ),
+            (
+                Cron {
+                    days: 1 << 29,
+                    months: 1 << 2,
+                    weekdays: Cron::weekday(0),
+                    ..Cron::ALWAYS
+                },
+                true,
+            ),
+            (
+                Cron {
+                    days: 1 << 22,
+                    weekdays: 1 << 14,
+                    ..Cron::ALWAYS
+                },
+                false,
+            ),
+            (
+                Cron {
+                    days: 1 << 21,
+                    weekdays: 1 << 14,
+                    ..Cron::ALWAYS
+                },
+                true,
+            ),
+            (
+                Cron {
+                    minutes: 1 << 60,
+                    ..Cron::ALWAYS
+                },
+                false,
+            ),
+            (
+                Cron {
+                    seconds: 1 << 60,
+                    ..Cron::ALWAYS
+                },
+                false,
+            ),
+            (
+                Cron {
+                    hours: 1 << 24,
+                    ..Cron::ALWAYS
+                },
+                false,
+            ),
+            (
+                Cron {
+                    months: 1 | 1 << 13,
+                    ..Cron::ALWAYS
+                },
+                false,
+            ),
+            (
+                Cron {
+                    days: 0,
+                    ..Cron::ALWAYS
+                },
+                false,
+            ),
+            (
+                Cron {
+                    days: 0,
+                    either_day: true,
+                    ..Cron::ALWAYS
+                },
+                true,
+            ),
         ];
         for (cron, comes) in table {
             assert_eq!(cron.can_match(), comes, "{cron}");
-            assert_eq!(cron.next_after(Timestamp(0)) < Timestamp::NEVER, comes, "{cron}");
+            assert_eq!(
+                cron.next_after(Timestamp(0)) < Timestamp::NEVER,
+                comes,
+                "{cron}"
+            );
         }
     }
 
     #[test]
     fn expressions_print_as_in_a_crontab() {
-        let daily = Cron { minutes: 1 | 1 << 30, hours: 1 << 4, ..Cron::ALWAYS };
-        let days = Cron { days: 1 | 1 << 15, weekdays: Cron::weekday(5) | 1 << 7, either_day: true, ..daily };
+        let daily = Cron {
+            minutes: 1 | 1 << 30,
+            hours: 1 << 4,
+            ..Cron::ALWAYS
+        };
+        let days = Cron {
+            days: 1 | 1 << 15,
+            weekdays: Cron::weekday(5) | 1 << 7,
+            either_day: true,
+            ..daily
+        };
         let table = [
             (Cron::ALWAYS, "* * * * *"),
             (daily, "0,30 4 * * *"),
             (days, "0,30 4 15,L * 5,0#2"),
-            (Cron { either_day: false, ..days }, "0,30 4 15,L * 5,0#2 (both days)"),
-            (Cron { either_day: true, ..daily }, "0,30 4 1-31 * 0-6"),
-            (Cron { weekdays: Cron::ALWAYS.weekdays, ..days }, "0,30 4 15,L * 0-6"),
-            (Cron { seconds: 1 | 1 << 59, ..daily }, "0,59 0,30 4 * * *"),
-            (Cron { months: 0, weekdays: 1 << 40, ..daily }, "0,30 4 * - L5"),
+            (
+                Cron {
+                    either_day: false,
+                    ..days
+                },
+                "0,30 4 15,L * 5,0#2 (both days)",
+            ),
+            (
+                Cron {
+                    either_day: true,
+                    ..daily
+                },
+                "0,30 4 1-31 * 0-6",
+            ),
+            (
+                Cron {
+                    weekdays: Cron::ALWAYS.weekdays,
+                    ..days
+                },
+                "0,30 4 15,L * 0-6",
+            ),
+            (
+                Cron {
+                    seconds: 1 | 1 << 59,
+                    ..daily
+                },
+                "0,59 0,30 4 * * *",
+            ),
+            (
+                Cron {
+                    months: 0,
+                    weekdays: 1 << 40,
+                    ..daily
+                },
+                "0,30 4 * - L5",
+            ),
         ];
         for (cron, text) in table {
             assert_eq!(cron.to_string(), text);

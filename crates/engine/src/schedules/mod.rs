@@ -6,6 +6,8 @@ mod table;
 mod zone;
 
 pub use calendar::Cron;
-pub use schedule::{EARLIER_RUNS_MAX, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef};
+pub use schedule::{
+    EARLIER_RUNS_MAX, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef,
+};
 pub(crate) use table::Schedules;
 pub use zone::Zone;

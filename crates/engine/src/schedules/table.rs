@@ -43,7 +43,9 @@ impl Schedules {
     pub(crate) fn find(&self, which: &ScheduleRef) -> Option<JobId> {
         match which {
             ScheduleRef::Id(id) => self.by_id.get(id).map(|schedule| schedule.id),
-            ScheduleRef::Key { protocol, key } => self.by_key.get(&(*protocol, key.clone())).copied(),
+            ScheduleRef::Key { protocol, key } => {
+                self.by_key.get(&(*protocol, key.clone())).copied()
+            }
         }
     }
 
@@ -59,8 +61,17 @@ impl Schedules {
 
     /// The first schedule due.
     pub(crate) fn next(&self, skew_ms: i64) -> Option<JobId> {
-        let by_wall = self.due_by_wall.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
-        self.due.first().copied().into_iter().chain(by_wall).min().map(|(_, id)| id)
+        let by_wall = self
+            .due_by_wall
+            .first()
+            .map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
+        self.due
+            .first()
+            .copied()
+            .into_iter()
+            .chain(by_wall)
+            .min()
+            .map(|(_, id)| id)
     }
 
     /// The schedule of this name.
@@ -74,8 +85,11 @@ impl Schedules {
     pub(crate) fn rewind(&mut self, wall: Timestamp, changes: &mut Vec<Change>) {
         let by_wall: Vec<JobId> = self.due_by_wall.iter().map(|(_, id)| *id).collect();
         for id in by_wall {
-            let Some(schedule) = self.at(id) else { continue };
-            let (anchor, runs_left, recurrence) = (schedule.anchor, schedule.runs_left, schedule.recurrence);
+            let Some(schedule) = self.at(id) else {
+                continue;
+            };
+            let (anchor, runs_left, recurrence) =
+                (schedule.anchor, schedule.runs_left, schedule.recurrence);
             let second = recurrence.next_after(anchor, recurrence.next_after(anchor, wall));
             if second < schedule.next_at {
                 self.advance(id, second, runs_left, changes);
@@ -94,10 +108,12 @@ impl Schedules {
         self.remove(schedule.id);
         self.bytes += schedule.weight_bytes();
         if let Some(key) = &schedule.key {
-            self.by_key.insert((schedule.job.protocol, key.clone()), schedule.id);
+            self.by_key
+                .insert((schedule.job.protocol, key.clone()), schedule.id);
         }
         self.due_at(schedule.recurrence, schedule.next_at, schedule.id);
-        self.runs.extend(schedule.last.as_ref().map(|last| (last.job, schedule.id)));
+        self.runs
+            .extend(schedule.last.as_ref().map(|last| (last.job, schedule.id)));
         self.by_id.insert(schedule.id, schedule);
     }
 
@@ -113,14 +129,26 @@ impl Schedules {
         if let Some(key) = &schedule.key {
             self.by_key.remove(&(schedule.job.protocol, key.clone()));
         }
-        self.due_of(schedule.recurrence).remove(&(schedule.next_at, id));
-        schedule.last.as_ref().map(|last| self.runs.remove(&(last.job, id)));
+        self.due_of(schedule.recurrence)
+            .remove(&(schedule.next_at, id));
+        schedule
+            .last
+            .as_ref()
+            .map(|last| self.runs.remove(&(last.job, id)));
         Some(schedule)
     }
 
     /// Sets a schedule's next run, and the runs left after it.
-    pub(crate) fn advance(&mut self, id: JobId, next_at: Timestamp, runs_left: Option<u64>, changes: &mut Vec<Change>) {
-        let Some(schedule) = self.by_id.get_mut(&id) else { return };
+    pub(crate) fn advance(
+        &mut self,
+        id: JobId,
+        next_at: Timestamp,
+        runs_left: Option<u64>,
+        changes: &mut Vec<Change>,
+    ) {
+        let Some(schedule) = self.by_id.get_mut(&id) else {
+            return;
+        };
         let (recurrence, before) = (schedule.recurrence, schedule.next_at);
         (schedule.next_at, schedule.runs_left) = (next_at, runs_left);
         self.due_of(recurrence).remove(&(before, id));
@@ -130,8 +158,13 @@ impl Schedules {
 
     /// A schedule has run.
     pub(crate) fn ran(&mut self, id: JobId, last: LastRun, changes: &mut Vec<Change>) {
-        let Some(schedule) = self.by_id.get_mut(&id) else { return };
-        schedule.last.as_ref().map(|before| self.runs.remove(&(before.job, id)));
+        let Some(schedule) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        schedule
+            .last
+            .as_ref()
+            .map(|before| self.runs.remove(&(before.job, id)));
         self.runs.insert((last.job, id));
         schedule.last = Some(last);
         changes.push(Change::ScheduleMoved(id));
@@ -145,7 +178,11 @@ impl Schedules {
     /// A job has ended: the schedules whose last run it was note how.
     pub(crate) fn run_ended(&mut self, job: JobId, end: RunEnd, changes: &mut Vec<Change>) {
         for (_, id) in self.runs.range((job, JobId(0))..=(job, JobId(u64::MAX))) {
-            if let Some(last) = self.by_id.get_mut(id).and_then(|schedule| schedule.last.as_mut()) {
+            if let Some(last) = self
+                .by_id
+                .get_mut(id)
+                .and_then(|schedule| schedule.last.as_mut())
+            {
                 last.end = end;
                 changes.push(Change::ScheduleMoved(*id));
             }
@@ -159,7 +196,11 @@ impl Schedules {
     }
 
     const fn due_of(&mut self, recurrence: Recurrence) -> &mut BTreeSet<(Timestamp, JobId)> {
-        if recurrence.by_wall() { &mut self.due_by_wall } else { &mut self.due }
+        if recurrence.by_wall() {
+            &mut self.due_by_wall
+        } else {
+            &mut self.due
+        }
     }
 
     /// Asserts that the indexes agree.
@@ -167,20 +208,37 @@ impl Schedules {
     pub(crate) fn check(&self) {
         let bytes: u64 = self.by_id.values().map(Schedule::weight_bytes).sum();
         assert_eq!(bytes, self.bytes, "bytes of schedules");
-        let named = self.by_id.values().filter(|schedule| schedule.key.is_some());
+        let named = self
+            .by_id
+            .values()
+            .filter(|schedule| schedule.key.is_some());
         assert_eq!(named.count(), self.by_key.len(), "schedules by name");
         for ((protocol, key), id) in &self.by_key {
-            let named = self.at(*id).map(|schedule| (schedule.job.protocol, schedule.key.as_ref()));
+            let named = self
+                .at(*id)
+                .map(|schedule| (schedule.job.protocol, schedule.key.as_ref()));
             assert_eq!(named, Some((*protocol, Some(key))), "{id:?} by name");
         }
         for (by_wall, indexed) in [(false, &self.due), (true, &self.due_by_wall)] {
-            let timed = self.by_id.values().filter(|schedule| schedule.next_at < Timestamp::NEVER);
+            let timed = self
+                .by_id
+                .values()
+                .filter(|schedule| schedule.next_at < Timestamp::NEVER);
             let timed = timed.filter(|schedule| schedule.recurrence.by_wall() == by_wall);
-            let due: BTreeSet<_> = timed.map(|schedule| (schedule.next_at, schedule.id)).collect();
+            let due: BTreeSet<_> = timed
+                .map(|schedule| (schedule.next_at, schedule.id))
+                .collect();
             assert_eq!(due, *indexed, "schedules by when they run");
         }
-        let runs = self.by_id.values().filter_map(|schedule| Some((schedule.last.as_ref()?.job, schedule.id)));
-        assert_eq!(runs.collect::<BTreeSet<_>>(), self.runs, "schedules by the jobs of their last runs");
+        let runs = self
+            .by_id
+            .values()
+            .filter_map(|schedule| Some((schedule.last.as_ref()?.job, schedule.id)));
+        assert_eq!(
+            runs.collect::<BTreeSet<_>>(),
+            self.runs,
+            "schedules by the jobs of their last runs"
+        );
         for (id, schedule) in &self.by_id {
             assert_eq!(*id, schedule.id);
             assert_ne!(schedule.runs_left, Some(0), "{id:?} has no run left");

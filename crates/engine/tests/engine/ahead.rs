@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Command, From, JobCommand, JobId, LeaseTerms, Limits, NewJob, Protocol, Select, Stored, Take, TakeCommand, Wait,
+    Command, From, JobCommand, JobId, LeaseTerms, Limits, NewJob, Protocol, Select, Stored, Take,
+    TakeCommand, Wait,
 };
 
 use crate::common::{Broker, finish};
@@ -22,7 +23,11 @@ struct Fleet {
 impl Fleet {
     /// Queues with jobs whose bodies are not in memory, which has room for a part of them.
     fn new((queues, jobs): (u64, u64), part: u64) -> Self {
-        let mut fleet = Self { broker: Broker::new(), disk: BTreeMap::new(), loads: 0 };
+        let mut fleet = Self {
+            broker: Broker::new(),
+            disk: BTreeMap::new(),
+            loads: 0,
+        };
         for n in 0..queues * jobs {
             let body = Bytes::from(n.to_be_bytes().repeat(BODY / 8));
             let job = NewJob::new(Protocol::GEARMAN, format!("q{}", n % queues).into(), body);
@@ -31,7 +36,10 @@ impl Fleet {
         fleet.cool(0);
         let resident = fleet.broker.engine.resident_bytes();
         let memory_max = (resident + fleet.broker.engine.stored().1 / part) / 3 * 4;
-        fleet.broker.engine.set_limits(Limits { memory_max, ..Limits::default() });
+        fleet.broker.engine.set_limits(Limits {
+            memory_max,
+            ..Limits::default()
+        });
         fleet
     }
 
@@ -49,15 +57,29 @@ impl Fleet {
 
     fn load(&mut self, job: JobId, from: Stored) {
         self.loads += 1;
-        self.broker.engine.set_loaded(job, from, &self.disk[&from.at]);
+        self.broker
+            .engine
+            .set_loaded(job, from, &self.disk[&from.at]);
     }
 
     /// Takes and finishes the next job of a queue.
     fn work(&mut self, queue: u64) {
-        let from = From::Listed { queues: vec![format!("q{queue}").into()], lease: LeaseTerms::CONNECTION };
-        let take = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
+        let from = From::Listed {
+            queues: vec![format!("q{queue}").into()],
+            lease: LeaseTerms::CONNECTION,
+        };
+        let take = Take {
+            from,
+            select: Select::ListOrder,
+            wait: Wait::No,
+            worker: Bytes::new(),
+        };
         let events = self.broker.hear(2, Command::Take(TakeCommand::Take(take)));
-        let taken = events[0].1.handed_out().expect("the queue has a job").clone();
+        let taken = events[0]
+            .1
+            .handed_out()
+            .expect("the queue has a job")
+            .clone();
         if let Some(from) = taken.stored {
             self.load(taken.id, from);
         }
@@ -78,19 +100,29 @@ impl Fleet {
         let engine = &self.broker.engine;
         let memory_max = engine.limits().memory_max;
         let few = (memory_max / 64).saturating_sub(engine.bodies_here());
-        (memory_max / 4 * 3).saturating_sub(engine.resident_bytes()).max(few)
+        (memory_max / 4 * 3)
+            .saturating_sub(engine.resident_bytes())
+            .max(few)
     }
 }
 
 /// Queues that are worked off in turn share what memory has room for. A body is loaded ahead at most once.
 #[test]
 fn queues_that_take_turns_share_the_room_for_bodies() {
-    for ((queues, jobs), part) in
-        [((1, 4_000), 4), ((50, 80), 4), ((1_100, 16), 2), ((1_100, 16), 8), ((2_000, 8), 1_000)]
-    {
+    for ((queues, jobs), part) in [
+        ((1, 4_000), 4),
+        ((50, 80), 4),
+        ((1_100, 16), 2),
+        ((1_100, 16), 8),
+        ((2_000, 8), 1_000),
+    ] {
         let mut fleet = Fleet::new((queues, jobs), part);
         (0..jobs).for_each(|_| (0..queues).for_each(|queue| fleet.work(queue)));
         let all = queues * jobs;
-        assert!(fleet.loads <= all * 11 / 10, "{queues} queues, 1/{part}: {} loads of {all} bodies", fleet.loads);
+        assert!(
+            fleet.loads <= all * 11 / 10,
+            "{queues} queues, 1/{part}: {} loads of {all} bodies",
+            fleet.loads
+        );
     }
 }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, BatchCommand, CallbackState, ClientCommand, Command, Cursor, Event, JobCommand, JobRef, JobStateKind,
-    Limits, Listen, Mutation, NewBatch, NewJob, Protocol, Query, Reply,
+    Backoff, BatchCommand, CallbackState, ClientCommand, Command, Cursor, Event, JobCommand,
+    JobRef, JobStateKind, Limits, Listen, Mutation, NewBatch, NewJob, Protocol, Query, Reply,
 };
 
 use crate::common::*;
@@ -11,7 +11,11 @@ use crate::common::*;
 const CALLBACKS: &str = "callbacks";
 
 fn callback(body: &'static str) -> Option<Box<NewJob>> {
-    Some(Box::new(NewJob::new(Protocol::FAKTORY, name(CALLBACKS), name(body))))
+    Some(Box::new(NewJob::new(
+        Protocol::FAKTORY,
+        name(CALLBACKS),
+        name(body),
+    )))
 }
 
 fn batch(text: &'static str) -> NewBatch {
@@ -28,7 +32,11 @@ fn batch(text: &'static str) -> NewBatch {
 }
 
 fn both(text: &'static str) -> NewBatch {
-    NewBatch { complete: callback("complete"), success: callback("success"), ..batch(text) }
+    NewBatch {
+        complete: callback("complete"),
+        success: callback("success"),
+        ..batch(text)
+    }
 }
 
 fn make(new: NewBatch) -> Command {
@@ -41,7 +49,10 @@ fn commit(text: &'static str) -> Command {
 
 /// Opens a batch, and holds its callbacks for half an hour.
 fn open(text: &'static str) -> Command {
-    Command::Batch(BatchCommand::Open { batch: name(text), hold_ms: 1_800_000 })
+    Command::Batch(BatchCommand::Open {
+        batch: name(text),
+        hold_ms: 1_800_000,
+    })
 }
 
 /// `total/pending/failed`, and the states of the two callbacks.
@@ -56,7 +67,10 @@ fn state(broker: &mut Broker, text: &'static str) -> String {
     match events.as_slice() {
         [(_, Event::Reply(_, Reply::Batch(batch)))] => {
             let (complete, success) = (letter(batch.complete), letter(batch.success));
-            format!("{}/{}/{} {complete}{success}", batch.total, batch.pending, batch.failed)
+            format!(
+                "{}/{}/{} {complete}{success}",
+                batch.total, batch.pending, batch.failed
+            )
         }
         [(_, Event::Reply(_, Reply::Refused(why)))] => why.to_string(),
         other => panic!("{other:?}"),
@@ -66,7 +80,9 @@ fn state(broker: &mut Broker, text: &'static str) -> String {
 /// Takes and finishes the next callback.
 fn call_back(broker: &mut Broker) {
     let events = broker.hear(2, take([CALLBACKS]));
-    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("no callback: {events:?}") };
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else {
+        panic!("no callback: {events:?}")
+    };
     broker.hear(2, finish(job.id.0));
     broker.engine.check();
 }
@@ -76,7 +92,11 @@ fn complete_is_pushed_once_all_have_run_and_success_once_all_succeeded() {
     let mut broker = Broker::new();
     broker.says(1, make(both("b")), ["1 done"]);
     broker.says(1, push("work").batch("b"), ["1 new j2"]);
-    broker.says(1, push("work").batch("b").retry(3, Backoff::Fixed(10)), ["1 new j3"]);
+    broker.says(
+        1,
+        push("work").batch("b").retry(3, Backoff::Fixed(10)),
+        ["1 new j3"],
+    );
     broker.says(1, commit("b"), ["1 done"]);
     assert_eq!(state(&mut broker, "b"), "2/2/0 --");
 
@@ -116,7 +136,14 @@ fn success_waits_for_the_complete_callback_to_succeed() {
 #[test]
 fn success_without_a_complete_callback_is_pushed_at_once() {
     let mut broker = Broker::new();
-    broker.says(1, make(NewBatch { success: callback("success"), ..batch("b") }), ["1 done"]);
+    broker.says(
+        1,
+        make(NewBatch {
+            success: callback("success"),
+            ..batch("b")
+        }),
+        ["1 done"],
+    );
     broker.says(1, push("work").batch("b"), ["1 new j2"]);
     broker.says(1, commit("b"), ["1 done"]);
     assert_eq!(broker.drain("work"), [2]);
@@ -147,20 +174,37 @@ fn no_callback_before_the_commit_and_an_empty_batch_completes_with_it() {
 fn a_batch_completes_however_its_jobs_end() {
     let in_place = |state| in_queue("work", state);
     let fates: [(&str, Vec<Command>); 7] = [
-        ("cancelled", vec![Command::Job(JobCommand::Cancel(JobRef::Name(name("j"))))]),
-        ("discarded", vec![mutate(in_place(JobStateKind::Ready), Mutation::Discard)]),
-        ("killed", vec![mutate(in_place(JobStateKind::Ready), Mutation::Kill)]),
+        (
+            "cancelled",
+            vec![Command::Job(JobCommand::Cancel(JobRef::Name(name("j"))))],
+        ),
+        (
+            "discarded",
+            vec![mutate(in_place(JobStateKind::Ready), Mutation::Discard)],
+        ),
+        (
+            "killed",
+            vec![mutate(in_place(JobStateKind::Ready), Mutation::Kill)],
+        ),
         ("removed with its queue", vec![remove_queue("work", false)]),
         ("failed for good", vec![take(["work"]).into(), fail(2)]),
-        ("lost too often", vec![take(["work"]).into(), Command::Client(ClientCommand::Close)]),
+        (
+            "lost too often",
+            vec![take(["work"]).into(), Command::Client(ClientCommand::Close)],
+        ),
         ("run out of time", vec![]),
     ];
     for (fate, commands) in fates {
         let mut broker = Broker::new();
         broker.hear(1, make(both("b")));
-        broker.hear(1, push("work").batch("b").named("j").losses(1).expires(5_000));
+        broker.hear(
+            1,
+            push("work").batch("b").named("j").losses(1).expires(5_000),
+        );
         broker.hear(1, commit("b"));
-        commands.into_iter().for_each(|command| drop(broker.hear(2, command)));
+        commands
+            .into_iter()
+            .for_each(|command| drop(broker.hear(2, command)));
         if fate == "run out of time" {
             broker.at(5_000, []);
         }
@@ -174,13 +218,28 @@ fn a_batch_completes_however_its_jobs_end() {
 #[test]
 fn a_requeued_dead_job_may_still_lead_to_success() {
     let mut broker = Broker::new();
-    broker.says(1, make(NewBatch { success: callback("success"), ..batch("b") }), ["1 done"]);
-    broker.says(1, push("work").batch("b").retry(-1, Backoff::None), ["1 new j2"]);
+    broker.says(
+        1,
+        make(NewBatch {
+            success: callback("success"),
+            ..batch("b")
+        }),
+        ["1 done"],
+    );
+    broker.says(
+        1,
+        push("work").batch("b").retry(-1, Backoff::None),
+        ["1 new j2"],
+    );
     broker.says(1, commit("b"), ["1 done"]);
     broker.says(2, take(["work"]), ["2 took j2.1"]);
     broker.says(2, fail(2), ["2 failed j2, buried until 15552001000"]);
     assert_eq!(state(&mut broker, "b"), "1/1/1 --");
-    broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
+    broker.says(
+        1,
+        mutate(placed(JobStateKind::Dead), Mutation::Requeue),
+        ["1 mutated 1"],
+    );
     assert_eq!(broker.drain("work"), [2]);
     assert_eq!(state(&mut broker, "b"), "1/0/0 -1");
 }
@@ -189,28 +248,54 @@ fn a_requeued_dead_job_may_still_lead_to_success() {
 fn a_parent_waits_for_the_callbacks_of_its_children() {
     let mut broker = Broker::new();
     broker.says(1, make(both("parent")), ["1 done"]);
-    broker.says(1, make(NewBatch { parent: Some(name("parent")), ..both("child") }), ["1 done"]);
+    broker.says(
+        1,
+        make(NewBatch {
+            parent: Some(name("parent")),
+            ..both("child")
+        }),
+        ["1 done"],
+    );
     broker.says(1, push("work").batch("parent"), ["1 new j3"]);
     broker.says(1, push("work").batch("child"), ["1 new j4"]);
     broker.says(1, commit("parent"), ["1 done"]);
     assert_eq!(broker.drain("work"), [3, 4]);
-    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 --", "1/0/0 --"]);
+    assert_eq!(
+        [state(&mut broker, "parent"), state(&mut broker, "child")],
+        ["1/0/0 --", "1/0/0 --"]
+    );
     broker.says(1, commit("child"), ["1 done"]);
-    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 --", "1/0/0 1-"]);
+    assert_eq!(
+        [state(&mut broker, "parent"), state(&mut broker, "child")],
+        ["1/0/0 --", "1/0/0 1-"]
+    );
     call_back(&mut broker);
-    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 1-", "1/0/0 21"]);
+    assert_eq!(
+        [state(&mut broker, "parent"), state(&mut broker, "child")],
+        ["1/0/0 1-", "1/0/0 21"]
+    );
     // The parent's own callback is taken first, because it was pushed first. The parent's success waits for the
     // child's.
     call_back(&mut broker);
     call_back(&mut broker);
-    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 21", "1/0/0 22"]);
+    assert_eq!(
+        [state(&mut broker, "parent"), state(&mut broker, "child")],
+        ["1/0/0 21", "1/0/0 22"]
+    );
 }
 
 #[test]
 fn a_forgotten_child_that_has_not_succeeded_keeps_its_parent_from_success() {
     let mut broker = Broker::limited(|limits| limits.batch_keep_ms = 500);
     broker.says(1, make(both("parent")), ["1 done"]);
-    broker.says(1, make(NewBatch { parent: Some(name("parent")), ..both("child") }), ["1 done"]);
+    broker.says(
+        1,
+        make(NewBatch {
+            parent: Some(name("parent")),
+            ..both("child")
+        }),
+        ["1 done"],
+    );
     broker.says(1, push("work").batch("parent"), ["1 new j3"]);
     broker.says(1, push("fails").batch("child"), ["1 new j4"]);
     broker.says(1, commit("parent"), ["1 done"]);
@@ -218,7 +303,10 @@ fn a_forgotten_child_that_has_not_succeeded_keeps_its_parent_from_success() {
     broker.says(2, take(["fails"]), ["2 took j4.1"]);
     broker.says(2, fail(4), ["2 failed j4, discarded"]);
     call_back(&mut broker);
-    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/1/0 --", "1/1/1 2-"]);
+    assert_eq!(
+        [state(&mut broker, "parent"), state(&mut broker, "child")],
+        ["1/1/0 --", "1/1/1 2-"]
+    );
     broker.at(1_500, []);
     assert_eq!(state(&mut broker, "child"), "batch unknown");
     assert_eq!(broker.drain("work"), [3]);
@@ -230,7 +318,15 @@ fn a_forgotten_child_that_has_not_succeeded_keeps_its_parent_from_success() {
 fn a_parent_waits_for_an_uncommitted_child_until_it_expires() {
     let mut broker = Broker::new();
     broker.says(1, make(both("parent")), ["1 done"]);
-    broker.says(1, make(NewBatch { parent: Some(name("parent")), expires_ms: 500, ..both("child") }), ["1 done"]);
+    broker.says(
+        1,
+        make(NewBatch {
+            parent: Some(name("parent")),
+            expires_ms: 500,
+            ..both("child")
+        }),
+        ["1 done"],
+    );
     broker.says(1, commit("parent"), ["1 done"]);
     assert_eq!(state(&mut broker, "parent"), "0/0/0 --");
     broker.is_due_at(1_500);
@@ -284,7 +380,14 @@ fn a_reopened_batch_without_a_commit_continues_after_its_hold() {
     broker.says(1, make(batch("outer")), ["1 done"]);
     broker.says(1, commit("outer"), ["1 done"]);
     broker.says(1, open("outer"), ["1 done"]);
-    broker.says(1, make(NewBatch { parent: Some(name("outer")), ..both("b") }), ["1 done"]);
+    broker.says(
+        1,
+        make(NewBatch {
+            parent: Some(name("outer")),
+            ..both("b")
+        }),
+        ["1 done"],
+    );
     broker.says(1, commit("b"), ["1 done"]);
     call_back(&mut broker);
     assert_eq!(state(&mut broker, "b"), "0/0/0 21");
@@ -300,7 +403,14 @@ fn a_reopened_batch_without_a_commit_continues_after_its_hold() {
     broker.at(begin + 60_000, []);
     assert_eq!(broker.drain("work"), [8]);
     // Opened again for a shorter time: the longer time applies.
-    broker.says(1, Command::Batch(BatchCommand::Open { batch: name("d"), hold_ms: 5 }), ["1 done"]);
+    broker.says(
+        1,
+        Command::Batch(BatchCommand::Open {
+            batch: name("d"),
+            hold_ms: 5,
+        }),
+        ["1 done"],
+    );
     broker.at(begin + 1_799_999, []);
     assert_eq!(state(&mut broker, "d"), "1/0/0 --");
     broker.at(begin + 1_800_000, []);
@@ -317,7 +427,10 @@ fn unknown_and_forgotten_batches() {
     broker.says(1, push("work").batch("b"), ["1 refused: batch unknown"]);
     broker.says(1, open("b"), ["1 refused: batch unknown"]);
     broker.says(1, commit("b"), ["1 refused: batch unknown"]);
-    let orphan = NewBatch { parent: Some(name("b")), ..batch("c") };
+    let orphan = NewBatch {
+        parent: Some(name("b")),
+        ..batch("c")
+    };
     broker.says(1, make(orphan), ["1 refused: batch unknown"]);
     assert_eq!(state(&mut broker, "b"), "batch unknown");
 
@@ -351,16 +464,34 @@ fn callbacks_name_their_batch_and_are_exempt_from_limits() {
     broker.says(1, make(both("b")), ["1 done"]);
     broker.says(1, push("work"), ["1 new j2"]);
     broker.says(1, commit("b"), ["1 done"]);
-    broker.says(1, push("work"), ["1 refused: daemon is full: jobs 2, limit 1"]);
-    let job = broker.engine.job(windlass_engine::JobId(3)).and_then(|job| job.extra.as_deref()?.member).unwrap();
-    assert_eq!(broker.engine.batch(job.batch).map(|batch| batch.name.clone()), Some(name("b")));
+    broker.says(
+        1,
+        push("work"),
+        ["1 refused: daemon is full: jobs 2, limit 1"],
+    );
+    let job = broker
+        .engine
+        .job(windlass_engine::JobId(3))
+        .and_then(|job| job.extra.as_deref()?.member)
+        .unwrap();
+    assert_eq!(
+        broker
+            .engine
+            .batch(job.batch)
+            .map(|batch| batch.name.clone()),
+        Some(name("b"))
+    );
     assert_eq!(job.role, windlass_engine::Role::Complete);
 }
 
 #[test]
 fn a_callback_waits_while_its_queue_has_the_other_kind() {
     let mut broker = Broker::new();
-    broker.says(1, create(CALLBACKS, windlass_engine::QueueKind::Cycle), ["1 done"]);
+    broker.says(
+        1,
+        create(CALLBACKS, windlass_engine::QueueKind::Cycle),
+        ["1 done"],
+    );
     broker.says(1, make(both("b")), ["1 done"]);
     broker.says(1, commit("b"), ["1 done"]);
     assert_eq!(state(&mut broker, "b"), "0/0/0 --");
@@ -373,25 +504,72 @@ fn a_callback_waits_while_its_queue_has_the_other_kind() {
 
 #[test]
 fn invalid_batches_and_jobs_that_cannot_join_are_refused() {
-    let mut broker = Broker::limited(|limits| (limits.batch_depth_max, limits.name_bytes_max) = (1, 9));
+    let mut broker =
+        Broker::limited(|limits| (limits.batch_depth_max, limits.name_bytes_max) = (1, 9));
     let with = |change: fn(&mut NewJob)| {
         let mut new = both("b");
         new.success.as_deref_mut().map(change);
         make(new)
     };
-    broker.says(1, make(batch("much too long")), ["1 refused: name of 13 bytes, limit 9"]);
-    broker.says(1, with(|job| job.durable = false), ["1 refused: out of place"]);
-    broker.says(1, with(|job| job.listen = Listen::Yes), ["1 refused: out of place"]);
-    broker.says(1, with(|job| job.batch = Some(Bytes::new())), ["1 refused: out of place"]);
-    broker.says(1, with(|job| job.kind = windlass_engine::QueueKind::Cycle), ["1 refused: queue of the other kind"]);
+    broker.says(
+        1,
+        make(batch("much too long")),
+        ["1 refused: name of 13 bytes, limit 9"],
+    );
+    broker.says(
+        1,
+        with(|job| job.durable = false),
+        ["1 refused: out of place"],
+    );
+    broker.says(
+        1,
+        with(|job| job.listen = Listen::Yes),
+        ["1 refused: out of place"],
+    );
+    broker.says(
+        1,
+        with(|job| job.batch = Some(Bytes::new())),
+        ["1 refused: out of place"],
+    );
+    broker.says(
+        1,
+        with(|job| job.kind = windlass_engine::QueueKind::Cycle),
+        ["1 refused: queue of the other kind"],
+    );
     broker.says(1, make(batch("a")), ["1 done"]);
-    broker.says(1, make(NewBatch { parent: Some(name("a")), ..batch("b") }), ["1 done"]);
-    let third = NewBatch { parent: Some(name("b")), ..batch("c") };
-    broker.says(1, make(third), ["1 refused: limit of nested batches reached: 1"]);
-    let other = NewBatch { parent: Some(name("b")), protocol: Protocol::GEARMAN, ..batch("c") };
+    broker.says(
+        1,
+        make(NewBatch {
+            parent: Some(name("a")),
+            ..batch("b")
+        }),
+        ["1 done"],
+    );
+    let third = NewBatch {
+        parent: Some(name("b")),
+        ..batch("c")
+    };
+    broker.says(
+        1,
+        make(third),
+        ["1 refused: limit of nested batches reached: 1"],
+    );
+    let other = NewBatch {
+        parent: Some(name("b")),
+        protocol: Protocol::GEARMAN,
+        ..batch("c")
+    };
     broker.says(1, make(other), ["1 refused: batch unknown"]);
-    broker.says(1, push("work").batch("b").foreground(), ["1 refused: out of place"]);
-    broker.says(1, push("ring").batch("b").cycle(), ["1 refused: out of place"]);
+    broker.says(
+        1,
+        push("work").batch("b").foreground(),
+        ["1 refused: out of place"],
+    );
+    broker.says(
+        1,
+        push("ring").batch("b").cycle(),
+        ["1 refused: out of place"],
+    );
 }
 
 #[test]
@@ -399,10 +577,18 @@ fn a_new_batch_evicts_the_one_longest_at_rest() {
     let mut broker = Broker::limited(|limits| limits.batches_max = 2);
     broker.says(1, make(batch("a")), ["1 done"]);
     broker.says(1, make(batch("b")), ["1 done"]);
-    broker.says(1, make(batch("c")), ["1 refused: limit of batches reached: 2"]);
+    broker.says(
+        1,
+        make(batch("c")),
+        ["1 refused: limit of batches reached: 2"],
+    );
     broker.says(1, push("work").batch("a"), ["1 new j3"]);
     broker.says(1, commit("a"), ["1 done"]);
-    broker.says(1, make(batch("c")), ["1 refused: limit of batches reached: 2"]);
+    broker.says(
+        1,
+        make(batch("c")),
+        ["1 refused: limit of batches reached: 2"],
+    );
     broker.says(1, commit("b"), ["1 done"]);
     broker.says(1, make(batch("c")), ["1 done"]);
     assert_eq!(state(&mut broker, "b"), "batch unknown");
@@ -416,17 +602,34 @@ fn batches_beyond_a_lower_limit_make_room_one_by_one() {
         broker.says(1, make(batch(text)), ["1 done"]);
         broker.says(1, commit(text), ["1 done"]);
     }
-    broker.engine.set_limits(Limits { batches_max: 2, ..broker.engine.limits().clone() });
-    broker.says(1, make(batch("d")), ["1 refused: limit of batches reached: 2"]);
+    broker.engine.set_limits(Limits {
+        batches_max: 2,
+        ..broker.engine.limits().clone()
+    });
+    broker.says(
+        1,
+        make(batch("d")),
+        ["1 refused: limit of batches reached: 2"],
+    );
     broker.says(1, make(batch("d")), ["1 done"]);
-    assert_eq!(["a", "b"].map(|text| state(&mut broker, text)), ["batch unknown"; 2]);
+    assert_eq!(
+        ["a", "b"].map(|text| state(&mut broker, text)),
+        ["batch unknown"; 2]
+    );
 }
 
 #[test]
 fn batches_are_listed_by_number() {
     let mut broker = Broker::new();
-    ["a", "b", "c"].into_iter().for_each(|name| drop(broker.hear(1, make(batch(name)))));
-    let list = |after, limit| Command::Query(Query::Batches { after: Cursor(after, 0), limit });
+    ["a", "b", "c"]
+        .into_iter()
+        .for_each(|name| drop(broker.hear(1, make(batch(name)))));
+    let list = |after, limit| {
+        Command::Query(Query::Batches {
+            after: Cursor(after, 0),
+            limit,
+        })
+    };
     broker.says(1, list(0, 2), ["1 batches a b and more"]);
     broker.says(1, list(3, 2), ["1 batches c"]);
     broker.says(1, list(4, 2), ["1 batches"]);
@@ -439,13 +642,35 @@ fn a_long_chain_of_batches_completes_in_one_visit() {
     let named = |n: u32| Bytes::from(format!("b{n}"));
     for n in 0..DEEP {
         let parent = n.checked_sub(1).map(named);
-        broker.hear(1, make(NewBatch { name: named(n), parent, ..batch("") }));
+        broker.hear(
+            1,
+            make(NewBatch {
+                name: named(n),
+                parent,
+                ..batch("")
+            }),
+        );
         if n > 0 {
-            broker.hear(1, BatchCommand::Commit { batch: named(n - 1) });
+            broker.hear(
+                1,
+                BatchCommand::Commit {
+                    batch: named(n - 1),
+                },
+            );
         }
     }
-    broker.hear(1, BatchCommand::Commit { batch: named(DEEP - 1) });
-    assert!(broker.engine.batches().all(|batch| batch.progress.success.is_over()));
+    broker.hear(
+        1,
+        BatchCommand::Commit {
+            batch: named(DEEP - 1),
+        },
+    );
+    assert!(
+        broker
+            .engine
+            .batches()
+            .all(|batch| batch.progress.success.is_over())
+    );
     broker.at(1_000 + 7 * 86_400_000 - 1, []);
     assert_eq!(broker.engine.batches().count(), DEEP as usize);
     broker.at(1_000 + 7 * 86_400_000, []);

@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Claim, Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Held, JobId, JobRef, LeaseCommand,
-    Limits, NewJob, OnExpiry, Proof, Protocol, Tag, TakeCommand, Timestamp, Token,
+    Claim, Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Held, JobId,
+    JobRef, LeaseCommand, Limits, NewJob, OnExpiry, Proof, Protocol, Tag, TakeCommand, Timestamp,
+    Token,
 };
 
 use crate::common::{
-    Broker, Push, credit, finish, push, release, serve, serve_on, take, take_served, throttle, timed, words,
+    Broker, Push, credit, finish, push, release, serve, serve_on, take, take_served, throttle,
+    timed, words,
 };
 
 /// The first number that a successor without jobs gives.
@@ -36,11 +38,21 @@ fn claim(claim: Claim) -> Command {
 
 fn held(token: u64, until: u64, name: &'static str) -> Held {
     let (queue, key) = (Bytes::from_static(b"q"), Bytes::new());
-    Held { token: Token(token), until: Timestamp(until), protocol: Protocol::GEARMAN, queue, name: name.into(), key }
+    Held {
+        token: Token(token),
+        until: Timestamp(until),
+        protocol: Protocol::GEARMAN,
+        queue,
+        name: name.into(),
+        key,
+    }
 }
 
 fn holds(job: u64, token: u64) -> Command {
-    claim(Claim::Holds { job: JobId(job), held: held(token, u64::MAX, "") })
+    claim(Claim::Holds {
+        job: JobId(job),
+        held: held(token, u64::MAX, ""),
+    })
 }
 
 fn hears(job: u64) -> Command {
@@ -49,7 +61,10 @@ fn hears(job: u64) -> Command {
 
 fn pushed(job: u64, push: Push) -> Command {
     let new: Box<NewJob> = Box::new(push.0);
-    claim(Claim::Pushed { job: JobId(job), new })
+    claim(Claim::Pushed {
+        job: JobId(job),
+        new,
+    })
 }
 
 fn foreground() -> Push {
@@ -69,7 +84,10 @@ fn requests_for_work_wait_for_the_end_of_the_grace_and_have_their_turns() {
     broker.says(4, push("q"), [format!("4 new j{}", FIRST + 2).as_str()]);
     broker.is_due_at(3_000);
     broker.at(2_999, []);
-    broker.at(3_000, ["1 woken", "2 took j1.1", "3 took j2.1", "3 took j1048579.1"]);
+    broker.at(
+        3_000,
+        ["1 woken", "2 took j1.1", "3 took j2.1", "3 took j1048579.1"],
+    );
     broker.says(1, take_served(), ["1 empty"]);
 }
 
@@ -132,13 +150,27 @@ fn a_claimed_job_whose_worker_leaves_is_delivered_under_a_higher_token() {
 #[test]
 fn of_two_claims_the_higher_token_counts() {
     let (earlier, later) = (Token::of(1, 5).0, Token::of(2, 1).0);
-    let table = [(2, 3, 2), (3, 2, 1), (3, 3, 2), (earlier, later, 2), (later, earlier, 1)];
+    let table = [
+        (2, 3, 2),
+        (3, 2, 1),
+        (3, 3, 2),
+        (earlier, later, 2),
+        (later, earlier, 1),
+    ];
     for (first, second, holder) in table {
         let mut broker = successor([push("q")]);
         broker.says(1, holds(1, first), []);
         broker.says(2, holds(1, second), []);
-        broker.says(3 - holder, finish(1), [format!("{} refused: lease not held", 3 - holder).as_str()]);
-        broker.says(holder, finish(1), [format!("{holder} finished j1").as_str()]);
+        broker.says(
+            3 - holder,
+            finish(1),
+            [format!("{} refused: lease not held", 3 - holder).as_str()],
+        );
+        broker.says(
+            holder,
+            finish(1),
+            [format!("{holder} finished j1").as_str()],
+        );
     }
 }
 
@@ -154,7 +186,12 @@ fn a_claimed_lease_needs_a_delivery() {
 /// The journal has one delivery of the job, and its end.
 #[test]
 fn during_the_grace_the_last_delivery_of_the_journal_may_be_claimed_and_later_only_a_higher_one() {
-    for (now, token, place) in [(1_500, 1, "leased"), (1_500, 2, "leased"), (3_000, 1, "ready"), (3_000, 2, "leased")] {
+    for (now, token, place) in [
+        (1_500, 1, "leased"),
+        (1_500, 2, "leased"),
+        (3_000, 1, "ready"),
+        (3_000, 2, "leased"),
+    ] {
         let mut broker = Broker::new();
         broker.hear(4, push("q"));
         broker.says(3, take(["q"]), ["3 took j1.1"]);
@@ -199,8 +236,14 @@ fn two_leaders_give_no_token_twice() {
     broker.hear(1, serve_on("q", 0, timed(9_000, OnExpiry::Requeue)));
     let mut engine = Engine::new(Limits::default(), 1);
     engine.recall_meta(broker.engine.meta().clone(), false);
-    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
-    broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
+    broker
+        .engine
+        .queues()
+        .for_each(|queue| engine.recall_queue(queue.image().clone()));
+    broker
+        .engine
+        .jobs()
+        .for_each(|job| assert!(engine.recall_job(job.clone())));
     broker.says(1, take_served(), ["1 took j1.1 until 10000"]);
     broker.engine = engine;
     succeed(&mut broker);
@@ -210,7 +253,11 @@ fn two_leaders_give_no_token_twice() {
     broker.says(2, take(["q"]), []);
     broker.at(3_000, [format!("2 took j1.{}", Token::of(1, 1).0).as_str()]);
     let (job, proof) = (JobRef::Id(JobId(1)), Proof::Token(Token(1)));
-    let late = LeaseCommand::Finish { job, proof, result: Bytes::new() };
+    let late = LeaseCommand::Finish {
+        job,
+        proof,
+        result: Bytes::new(),
+    };
     broker.says(1, late, ["1 refused: lease not held"]);
     broker.says(2, finish(1), ["2 finished j1"]);
 }
@@ -218,10 +265,18 @@ fn two_leaders_give_no_token_twice() {
 #[test]
 fn a_lease_that_is_over_is_not_claimed_and_one_that_is_not_ends_in_time() {
     let mut broker = successor([push("q"), push("q")]);
-    let until = |job, until| claim(Claim::Holds { job: JobId(job), held: held(1, until, "") });
+    let until = |job, until| {
+        claim(Claim::Holds {
+            job: JobId(job),
+            held: held(1, until, ""),
+        })
+    };
     broker.says(1, until(1, 1_000), []);
     broker.says(1, until(2, 2_000), []);
-    assert_eq!([1, 2].map(|job| broker.place(job)), ["ready", "leased until 2000"]);
+    assert_eq!(
+        [1, 2].map(|job| broker.place(job)),
+        ["ready", "leased until 2000"]
+    );
     broker.says(2, take(["q"]), []);
     broker.at(2_000, []);
     broker.at(3_000, ["2 took j1.1"]);
@@ -275,7 +330,15 @@ fn a_listener_hears_again_of_a_job_that_is_there() {
     broker.says(1, hears(1), []);
     broker.says(1, hears(7), ["1 ended j7 lost"]);
     broker.says(2, holds(1, 1), []);
-    broker.says(2, finish(1), ["1 ended j1 succeeded result", "1 ended j1 succeeded result", "2 finished j1"]);
+    broker.says(
+        2,
+        finish(1),
+        [
+            "1 ended j1 succeeded result",
+            "1 ended j1 succeeded result",
+            "2 finished j1",
+        ],
+    );
 }
 
 #[test]
@@ -284,7 +347,15 @@ fn a_foreground_job_comes_back_under_its_number() {
     broker.says(1, pushed(7, foreground()), []);
     broker.says(2, pushed(7, foreground()), []);
     broker.says(2, holds(7, 2), []);
-    broker.says(2, finish(7), ["2 ended j7 succeeded result", "1 ended j7 succeeded result", "2 finished j7"]);
+    broker.says(
+        2,
+        finish(7),
+        [
+            "2 ended j7 succeeded result",
+            "1 ended j7 succeeded result",
+            "2 finished j7",
+        ],
+    );
     broker.says(3, pushed(7, foreground()), ["3 ended j7 lost"]);
 }
 
@@ -312,7 +383,11 @@ fn a_foreground_job_without_a_worker_is_delivered_after_the_grace() {
     let mut broker = successor([]);
     broker.says(2, take(["q"]), []);
     broker.says(1, pushed(7, foreground().unique("key", Clash::Attach)), []);
-    broker.says(3, foreground().unique("key", Clash::Attach), ["3 attached j7"]);
+    broker.says(
+        3,
+        foreground().unique("key", Clash::Attach),
+        ["3 attached j7"],
+    );
     broker.at(3_000, ["2 took j7.1"]);
 }
 
@@ -323,7 +398,11 @@ fn a_foreground_job_whose_time_is_over_comes_back() {
     let mut broker = successor([]);
     broker.says(1, pushed(7, late()), []);
     broker.says(2, holds(7, 1), []);
-    broker.says(2, finish(7), ["1 ended j7 succeeded result", "2 finished j7"]);
+    broker.says(
+        2,
+        finish(7),
+        ["1 ended j7 succeeded result", "2 finished j7"],
+    );
     broker.says(1, pushed(8, foreground().expires(2_000)), []);
     broker.at(2_000, ["1 ended j8 expired"]);
 }
@@ -335,10 +414,22 @@ fn a_worker_s_claim_and_its_result_wait_for_the_job() {
     broker.says(2, holds(7, 2), []);
     broker.says(3, holds(7, 1), []);
     broker.says(2, finish(7), []);
-    broker.says(1, pushed(7, foreground()), ["1 ended j7 succeeded result", "2 finished j7"]);
-    let by_name = |token| claim(Claim::Holds { job: JobId(8), held: held(token, u64::MAX, "eight") });
-    let finish =
-        || LeaseCommand::Finish { job: JobRef::Name("eight".into()), proof: Proof::Connection, result: Bytes::new() };
+    broker.says(
+        1,
+        pushed(7, foreground()),
+        ["1 ended j7 succeeded result", "2 finished j7"],
+    );
+    let by_name = |token| {
+        claim(Claim::Holds {
+            job: JobId(8),
+            held: held(token, u64::MAX, "eight"),
+        })
+    };
+    let finish = || LeaseCommand::Finish {
+        job: JobRef::Name("eight".into()),
+        proof: Proof::Connection,
+        result: Bytes::new(),
+    };
     broker.says(2, by_name(1), []);
     broker.says(2, finish(), []);
     broker.at(3_000, ["2 refused: job unknown"]);
@@ -354,7 +445,10 @@ fn a_worker_that_leaves_does_not_get_the_job_that_it_has_claimed() {
     broker.says(2, ClientCommand::Close, []);
     broker.says(1, pushed(7, foreground()), []);
     broker.says(1, pushed(8, foreground()), []);
-    assert_eq!((broker.place(7).as_str(), broker.place(8).as_str()), ("ready", "leased"));
+    assert_eq!(
+        (broker.place(7).as_str(), broker.place(8).as_str()),
+        ("ready", "leased")
+    );
 }
 
 #[test]
@@ -362,7 +456,11 @@ fn a_job_is_brought_back_once_and_after_the_grace_no_claim_of_it_waits() {
     let mut broker = successor([]);
     broker.says(1, pushed(7, foreground()), []);
     broker.says(2, holds(7, 1), []);
-    broker.says(2, finish(7), ["1 ended j7 succeeded result", "2 finished j7"]);
+    broker.says(
+        2,
+        finish(7),
+        ["1 ended j7 succeeded result", "2 finished j7"],
+    );
     // It was here: a late claim of another worker is not kept for it.
     broker.says(3, holds(7, 2), []);
     broker.says(3, finish(7), ["3 refused: job unknown"]);
@@ -375,7 +473,11 @@ fn a_job_is_brought_back_once_and_after_the_grace_no_claim_of_it_waits() {
 fn numbers_that_no_earlier_engine_gave_are_not_claimed() {
     let mut broker = successor([]);
     broker.says(1, pushed(FIRST, foreground()), ["1 ended j1048577 lost"]);
-    for job in [push("q"), push("q").listen(), push("q").with(|job| job.durable = false)] {
+    for job in [
+        push("q"),
+        push("q").listen(),
+        push("q").with(|job| job.durable = false),
+    ] {
         broker.says(1, pushed(7, job), ["1 ended j7 lost"]);
     }
     broker.says(2, holds(FIRST, 1), []);
@@ -385,7 +487,9 @@ fn numbers_that_no_earlier_engine_gave_are_not_claimed() {
     alone.says(1, pushed(7, foreground()), ["1 ended j7 lost"]);
     alone.hear(1, ClientCommand::Close);
     let mut context = Context::new(Timestamp(1_000), 1);
-    alone.engine.apply(ClientId(1), Tag(1), hears(7), &mut context);
+    alone
+        .engine
+        .apply(ClientId(1), Tag(1), hears(7), &mut context);
     assert_eq!(words(&context.events), ["1 refused: out of place"]);
 }
 
@@ -403,7 +507,14 @@ fn a_claimed_lease_ends_by_the_client_s_terms_for_the_job_s_queue() {
             "r" => 2,
             _ => 3,
         };
-        broker.says(1, claim(Claim::Holds { job: JobId(job), held: held(1, 4_000, "") }), []);
+        broker.says(
+            1,
+            claim(Claim::Holds {
+                job: JobId(job),
+                held: held(1, 4_000, ""),
+            }),
+            [],
+        );
         assert_eq!(broker.place(job), "leased until 4000");
         broker.at(4_000, []);
         assert_eq!(broker.place(job), end, "{queue}");
@@ -417,11 +528,21 @@ fn a_client_has_a_bounded_number_of_requests_in_the_grace() {
     succeed(&mut broker);
     let ask = |broker: &mut Broker| broker.hear(1, take(["q"])).len();
     assert_eq!((0..MAX).map(|_| ask(&mut broker)).sum::<usize>(), 0);
-    assert_eq!(words(&broker.hear(1, take(["q"]))), ["1 refused: out of place"]);
-    assert_eq!(broker.hear(2, take(["q"])).len(), 0, "another client has its own bound");
+    assert_eq!(
+        words(&broker.hear(1, take(["q"]))),
+        ["1 refused: out of place"]
+    );
+    assert_eq!(
+        broker.hear(2, take(["q"])).len(),
+        0,
+        "another client has its own bound"
+    );
     // One page, one request: it leaves room for one more.
     broker.at(3_000, ["1 empty"]);
     broker.engine.end_grace_at(Timestamp(9_000));
     assert_eq!(ask(&mut broker), 0);
-    assert_eq!(words(&broker.hear(1, take(["q"]))), ["1 refused: out of place"]);
+    assert_eq!(
+        words(&broker.hear(1, take(["q"]))),
+        ["1 refused: out of place"]
+    );
 }

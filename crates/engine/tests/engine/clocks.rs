@@ -1,7 +1,8 @@
 //! Two clocks: durations use the engine's time, calendar times use the wall clock, even when the wall clock is set.
 
 use windlass_engine::{
-    Backoff, Change, Clock, Context, Cron, Engine, JobId, KeyUntil, Limits, OnExpiry, Proof, Schedule, Timestamp,
+    Backoff, Change, Clock, Context, Cron, Engine, JobId, KeyUntil, Limits, OnExpiry, Proof,
+    Schedule, Timestamp,
 };
 
 use crate::common;
@@ -31,7 +32,11 @@ fn a_lease_ignores_changes_of_the_wall_clock() {
         assert_eq!(broker.place(1), format!("retrying {}", now + 620_000));
         broker.skew_ms = 0;
         broker.at(now + 619_999, []);
-        assert_eq!(broker.place(1), format!("retrying {}", now + 620_000), "and so does the wait for the retry");
+        assert_eq!(
+            broker.place(1),
+            format!("retrying {}", now + 620_000),
+            "and so does the wait for the retry"
+        );
         broker.at(now + 620_000, []);
         assert_eq!(broker.place(1), "ready");
     }
@@ -46,11 +51,18 @@ fn calendar_times_are_due_by_the_wall_clock() {
     broker.is_due_at(now + 1_800_000);
     broker.skew_ms = -HOUR_MS;
     broker.at(now + 1_800_000, []);
-    assert_eq!((broker.place(1), broker.place(2)), (format!("scheduled {}", now + 1_800_000), "ready".into()));
+    assert_eq!(
+        (broker.place(1), broker.place(2)),
+        (format!("scheduled {}", now + 1_800_000), "ready".into())
+    );
     broker.is_due_at(now + 5_400_000);
     broker.skew_ms = HOUR_MS;
     broker.at(now + 1_800_001, []);
-    assert_eq!((broker.place(1), broker.place(2)), ("ready".into(), "gone".into()), "due at once");
+    assert_eq!(
+        (broker.place(1), broker.place(2)),
+        ("ready".into(), "gone".into()),
+        "due at once"
+    );
     // A time that has passed by now is due at once, too.
     broker.hear(1, push("q").not_before(now + 1_800_000));
     assert_eq!(broker.place(3), "ready");
@@ -77,25 +89,49 @@ fn intervals_go_by_the_engine_and_cron_by_the_wall_clock() {
     let mut broker = noon();
     let now = broker.now;
     broker.hear(1, every(1_800_000, push("every")));
-    broker.hear(1, cron(Cron { minutes: 1, ..Cron::ALWAYS }, push("hourly")));
+    broker.hear(
+        1,
+        cron(
+            Cron {
+                minutes: 1,
+                ..Cron::ALWAYS
+            },
+            push("hourly"),
+        ),
+    );
     broker.skew_ms = HOUR_MS;
     broker.at(now + 1, []);
-    assert_eq!((broker.drain("every"), broker.drain("hourly")), (vec![], vec![3]), "one run, however many were missed");
+    assert_eq!(
+        (broker.drain("every"), broker.drain("hourly")),
+        (vec![], vec![3]),
+        "one run, however many were missed"
+    );
     broker.at(now + 1_800_000, []);
-    assert_eq!((broker.drain("every"), broker.drain("hourly")), (vec![4], vec![]));
+    assert_eq!(
+        (broker.drain("every"), broker.drain("hourly")),
+        (vec![4], vec![])
+    );
 }
 
 /// At ten past noon a schedule has run its times so far. Then the clock goes back an hour.
 #[test]
 fn a_clock_set_back_repeats_no_single_time_and_stops_nothing() {
     let minute = |minute: i64| (DAY_MS + DAY_MS / 2).saturating_add_signed(minute * 60_000);
-    let at = |minutes, hours| Cron { minutes, hours, ..Cron::ALWAYS };
+    let at = |minutes, hours| Cron {
+        minutes,
+        hours,
+        ..Cron::ALWAYS
+    };
     let table = [
         ("daily at noon", at(1, 1 << 12), minute(24 * 60)),
         ("hourly", at(1, (1 << 24) - 1), minute(60)),
         ("every half hour", at(1 | 1 << 30, (1 << 24) - 1), minute(0)),
         ("every minute", Cron::ALWAYS, minute(12 - 60)),
-        ("daily at one, which is still to come", at(1, 1 << 13), minute(60)),
+        (
+            "daily at one, which is still to come",
+            at(1, 1 << 13),
+            minute(60),
+        ),
     ];
     for (name, recurrence, expected) in table {
         let mut broker = noon();
@@ -104,7 +140,11 @@ fn a_clock_set_back_repeats_no_single_time_and_stops_nothing() {
         broker.at(minute(10), []);
         broker.skew_ms = -HOUR_MS;
         broker.at(minute(10), []);
-        assert_eq!(common::words(&broker.hear(1, look(1))), [format!("1 sees s1 in q at {expected}")], "{name}");
+        assert_eq!(
+            common::words(&broker.hear(1, look(1))),
+            [format!("1 sees s1 in q at {expected}")],
+            "{name}"
+        );
         broker.is_due_at(expected + 3_600_000);
     }
 }
@@ -113,7 +153,16 @@ fn a_clock_set_back_repeats_no_single_time_and_stops_nothing() {
 #[test]
 fn a_clock_set_back_journals_no_schedule_that_waits_no_longer_than_it_may() {
     let mut broker = noon();
-    broker.hear(1, cron(Cron { minutes: 1 | 1 << 30, ..Cron::ALWAYS }, push("q")));
+    broker.hear(
+        1,
+        cron(
+            Cron {
+                minutes: 1 | 1 << 30,
+                ..Cron::ALWAYS
+            },
+            push("q"),
+        ),
+    );
     let mut context = Context::new(Timestamp(broker.now + 600_000), 1);
     context.clock = Clock::skewed(-HOUR_MS / 2);
     broker.engine.tick(&mut context);
@@ -142,12 +191,29 @@ fn a_pause_leaves_the_next_run_of_a_schedule() {
     let now = broker.now;
     broker.hear(1, cron(Cron::ALWAYS, push("q")));
     let far = Timestamp(now + DAY_MS);
-    let schedule = Schedule { id: JobId(7), next_at: far, ..broker.engine.schedule(JobId(1)).cloned().unwrap() };
+    let schedule = Schedule {
+        id: JobId(7),
+        next_at: far,
+        ..broker.engine.schedule(JobId(1)).cloned().unwrap()
+    };
     let mut context = Context::new(Timestamp(now), 1);
-    broker.engine.adopt_schedule(schedule, &mut context).unwrap();
-    context.clock = Clock { boot: 3, ahead_ms: -4, ..Clock::skewed(0) };
+    broker
+        .engine
+        .adopt_schedule(schedule, &mut context)
+        .unwrap();
+    context.clock = Clock {
+        boot: 3,
+        ahead_ms: -4,
+        ..Clock::skewed(0)
+    };
     broker.engine.tick(&mut context);
-    assert_eq!(broker.engine.schedule(JobId(7)).map(|schedule| schedule.next_at), Some(far));
+    assert_eq!(
+        broker
+            .engine
+            .schedule(JobId(7))
+            .map(|schedule| schedule.next_at),
+        Some(far)
+    );
 }
 
 #[test]
@@ -163,7 +229,10 @@ fn times_are_shown_by_the_wall_clock() {
     broker.hear(1, common::fail(1));
     let extra = job(&broker).extra.unwrap();
     assert_eq!(extra.track.map(|track| track.updated_at), Some(wall));
-    assert_eq!(extra.failure.map(|failure| (failure.at, failure.first_at)), Some((wall, wall)));
+    assert_eq!(
+        extra.failure.map(|failure| (failure.at, failure.first_at)),
+        Some((wall, wall))
+    );
 }
 
 #[test]
@@ -175,32 +244,81 @@ fn a_step_of_the_wall_clock_is_journalled() {
         engine.tick(&mut context);
         (context.changes.len(), engine.meta().clock)
     };
-    let clock = Clock { skew_ms: 5_000, boot: 3, ahead_ms: -4, at: Timestamp(0) };
-    let kept = |clock: Clock, at| Clock { at: Timestamp(at), ..clock };
-    assert_eq!(tick(&mut engine, 10, Clock::skewed(0)), (0, Clock::default()), "nothing to keep");
+    let clock = Clock {
+        skew_ms: 5_000,
+        boot: 3,
+        ahead_ms: -4,
+        at: Timestamp(0),
+    };
+    let kept = |clock: Clock, at| Clock {
+        at: Timestamp(at),
+        ..clock
+    };
+    assert_eq!(
+        tick(&mut engine, 10, Clock::skewed(0)),
+        (0, Clock::default()),
+        "nothing to keep"
+    );
     assert_eq!(tick(&mut engine, 20, clock), (1, kept(clock, 20)));
-    assert_eq!(tick(&mut engine, 30, Clock { skew_ms: 5_900, ..clock }), (0, kept(clock, 20)), "no step");
-    let stepped = Clock { skew_ms: -5_000, ..clock };
+    assert_eq!(
+        tick(
+            &mut engine,
+            30,
+            Clock {
+                skew_ms: 5_900,
+                ..clock
+            }
+        ),
+        (0, kept(clock, 20)),
+        "no step"
+    );
+    let stepped = Clock {
+        skew_ms: -5_000,
+        ..clock
+    };
     assert_eq!(tick(&mut engine, 40, stepped), (1, kept(stepped, 40)));
-    let paused = Clock { ahead_ms: -3_000, ..stepped };
+    let paused = Clock {
+        ahead_ms: -3_000,
+        ..stepped
+    };
     assert_eq!(tick(&mut engine, 50, paused), (1, kept(paused, 50)));
-    assert_eq!(tick(&mut engine, 60_050, paused), (0, kept(paused, 50)), "a minute old");
-    assert_eq!(tick(&mut engine, 60_051, paused), (0, kept(paused, 60_051)), "it rides with the next commit");
+    assert_eq!(
+        tick(&mut engine, 60_050, paused),
+        (0, kept(paused, 50)),
+        "a minute old"
+    );
+    assert_eq!(
+        tick(&mut engine, 60_051, paused),
+        (0, kept(paused, 60_051)),
+        "it rides with the next commit"
+    );
 }
 
 #[test]
 fn an_acknowledgement_by_name_may_be_late() {
     let mut broker = Broker::new();
     broker.hear(1, push("q").retry(3, Backoff::Fixed(50)));
-    broker.says(2, finish_by(1, Proof::AnyLease), ["2 refused: lease not held"]);
-    broker.says(1, take(["q"]).for_ms(10, OnExpiry::Fail), ["1 took j1.1 until 1010"]);
+    broker.says(
+        2,
+        finish_by(1, Proof::AnyLease),
+        ["2 refused: lease not held"],
+    );
+    broker.says(
+        1,
+        take(["q"]).for_ms(10, OnExpiry::Fail),
+        ["1 took j1.1 until 1010"],
+    );
     broker.at(1_010, []);
     assert_eq!(broker.place(1), "retrying 1060");
     broker.says(2, finish_by(1, Proof::AnyLease), ["2 finished j1"]);
     assert_eq!(broker.place(1), "gone");
     // A job that has already come back is not handed out again either.
     broker.hear(1, push("q").retry(3, Backoff::None));
-    broker.says(1, take(["q"]).for_ms(10, OnExpiry::Fail), ["1 took j2.1 until 1020"]);
+    broker.says(
+        1,
+        take(["q"]).for_ms(10, OnExpiry::Fail),
+        ["1 took j2.1 until 1020"],
+    );
     broker.at(1_020, []);
     assert_eq!(broker.place(2), "ready");
     broker.says(2, finish_by(2, Proof::AnyLease), ["2 finished j2"]);

@@ -1,8 +1,8 @@
 //! Clients that come back collect the ends of their jobs.
 
 use windlass_engine::{
-    Backoff, Clash, ClientCommand, ClientInfo, From, JobCommand, JobId, JobRef, LeaseCommand, Limits, Listen, NewJob,
-    OnExpiry, Proof, Protocol,
+    Backoff, Clash, ClientCommand, ClientInfo, From, JobCommand, JobId, JobRef, LeaseCommand,
+    Limits, Listen, NewJob, OnExpiry, Proof, Protocol,
 };
 
 use crate::common::*;
@@ -10,7 +10,13 @@ use crate::common::*;
 const MINUTE_MS: u64 = 60_000;
 
 fn open(broker: &mut Broker, client: u64, protocol: Protocol) {
-    broker.hear(client, ClientCommand::Open(ClientInfo { protocol: Some(protocol), ..ClientInfo::default() }));
+    broker.hear(
+        client,
+        ClientCommand::Open(ClientInfo {
+            protocol: Some(protocol),
+            ..ClientInfo::default()
+        }),
+    );
 }
 
 /// Clients 11 and 12 are of Gearman, 21 of Faktory, 1 to 4 of no protocol.
@@ -44,12 +50,28 @@ fn a_client_that_comes_back_gets_what_lives_and_what_has_ended() {
     broker.says(11, ClientCommand::Close, []);
     broker.says(2, finish(1), ["2 finished j1"]);
     assert_eq!(broker.place(1), "done until 61000");
-    broker.says(12, collect("me"), ["12 collected j1 a succeeded result", "12 collected j2 b lives", "12 counted 2"]);
+    broker.says(
+        12,
+        collect("me"),
+        [
+            "12 collected j1 a succeeded result",
+            "12 collected j2 b lives",
+            "12 counted 2",
+        ],
+    );
     assert_eq!(broker.place(1), "gone", "it is delivered");
     broker.says(12, collect("me"), ["12 counted 1"]);
     broker.says(2, take(["q"]), ["2 took j2.1"]);
-    broker.says(2, finish(2), ["12 ended j2 succeeded result", "2 finished j2"]);
-    assert_eq!(broker.place(2), "gone", "a client that is there needs nothing kept");
+    broker.says(
+        2,
+        finish(2),
+        ["12 ended j2 succeeded result", "2 finished j2"],
+    );
+    assert_eq!(
+        broker.place(2),
+        "gone",
+        "a client that is there needs nothing kept"
+    );
     broker.says(12, collect("me"), ["12 counted 0"]);
 }
 
@@ -62,22 +84,64 @@ fn a_name_is_of_one_protocol_and_of_durable_jobs() {
     broker.says(12, collect(""), ["12 counted 0"]);
     broker.says(1, collect("me"), ["1 refused: out of place"]);
     broker.says(9, collect("me"), ["9 refused: out of place"]);
-    broker.says(11, named("b").with(|job| job.durable = false), ["11 new j2"]);
+    broker.says(
+        11,
+        named("b").with(|job| job.durable = false),
+        ["11 new j2"],
+    );
     broker.says(11, ClientCommand::Close, []);
-    assert_eq!((broker.place(1), broker.place(2)), ("ready".into(), "gone".into()));
+    assert_eq!(
+        (broker.place(1), broker.place(2)),
+        ("ready".into(), "gone".into())
+    );
 }
 
 /// How each job ends while its client is away, and how the client learns of it.
 #[test]
 fn every_end_is_collected() {
-    type Scene = (&'static str, fn(Push) -> Push, fn(&mut Broker), Option<&'static str>);
+    type Scene = (
+        &'static str,
+        fn(Push) -> Push,
+        fn(&mut Broker),
+        Option<&'static str>,
+    );
     let table: [Scene; 8] = [
-        ("success", |job| job, |broker| drop(broker.hear(2, finish(1))), Some("succeeded result")),
-        ("failure", |job| job, |broker| drop(broker.hear(2, fail(1))), Some("failed oops")),
-        ("buried", |job| job.retry(-1, Backoff::None), |broker| drop(broker.hear(2, fail(1))), Some("failed oops")),
-        ("retried", |job| job.retry(1, Backoff::None), |broker| drop(broker.hear(2, fail(1))), Some("lives")),
-        ("lost", |job| job.losses(1), |broker| drop(broker.hear(2, ClientCommand::Close)), Some("lost")),
-        ("late", |job| job.lease_ms(10), |broker| broker.at(1_010, []), Some("timed out")),
+        (
+            "success",
+            |job| job,
+            |broker| drop(broker.hear(2, finish(1))),
+            Some("succeeded result"),
+        ),
+        (
+            "failure",
+            |job| job,
+            |broker| drop(broker.hear(2, fail(1))),
+            Some("failed oops"),
+        ),
+        (
+            "buried",
+            |job| job.retry(-1, Backoff::None),
+            |broker| drop(broker.hear(2, fail(1))),
+            Some("failed oops"),
+        ),
+        (
+            "retried",
+            |job| job.retry(1, Backoff::None),
+            |broker| drop(broker.hear(2, fail(1))),
+            Some("lives"),
+        ),
+        (
+            "lost",
+            |job| job.losses(1),
+            |broker| drop(broker.hear(2, ClientCommand::Close)),
+            Some("lost"),
+        ),
+        (
+            "late",
+            |job| job.lease_ms(10),
+            |broker| broker.at(1_010, []),
+            Some("timed out"),
+        ),
         (
             "expired",
             |job| job.losses(2).expires(1_010),
@@ -88,7 +152,12 @@ fn every_end_is_collected() {
             // One worker was lost with it before.
             Some("lost"),
         ),
-        ("cancelled", |job| job, |broker| drop(broker.hear(3, JobCommand::Cancel(JobRef::Id(JobId(1))))), None),
+        (
+            "cancelled",
+            |job| job,
+            |broker| drop(broker.hear(3, JobCommand::Cancel(JobRef::Id(JobId(1))))),
+            None,
+        ),
     ];
     for (name, job, end, expected) in table {
         let mut broker = broker();
@@ -99,7 +168,14 @@ fn every_end_is_collected() {
         let said = words(&broker.hear(12, collect("me")));
         match expected {
             Some(expected) => {
-                assert_eq!(said, [format!("12 collected j1 a {expected}"), "12 counted 1".into()], "{name}")
+                assert_eq!(
+                    said,
+                    [
+                        format!("12 collected j1 a {expected}"),
+                        "12 counted 1".into()
+                    ],
+                    "{name}"
+                )
             }
             None => assert_eq!(said, ["12 counted 0"], "{name}"),
         }
@@ -146,8 +222,14 @@ fn ends_are_collected_page_by_page() {
     }
     open(&mut broker, 12, Protocol::GEARMAN);
     let lives = |job: usize| format!("12 collected j{job} {} lives", ["a", "b", "c"][job - 1]);
-    assert_eq!(words(&broker.hear(12, collect("me"))), [lives(1), lives(2), "12 counted 2 and more".into()]);
-    assert_eq!(words(&broker.hear(12, collect_from("me", 3))), [lives(3), "12 counted 1".into()]);
+    assert_eq!(
+        words(&broker.hear(12, collect("me"))),
+        [lives(1), lives(2), "12 counted 2 and more".into()]
+    );
+    assert_eq!(
+        words(&broker.hear(12, collect_from("me", 3))),
+        [lives(3), "12 counted 1".into()]
+    );
     // Large results fill a page, too.
     broker.says(11, ClientCommand::Close, []);
     broker.says(12, ClientCommand::Close, []);
@@ -175,7 +257,11 @@ fn a_result_that_is_kept_anyway_stays() {
     broker.says(11, ClientCommand::Close, []);
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     broker.says(2, finish(1), ["2 finished j1"]);
-    broker.says(12, collect("me"), ["12 collected j1 a succeeded result", "12 counted 1"]);
+    broker.says(
+        12,
+        collect("me"),
+        ["12 collected j1 a succeeded result", "12 counted 1"],
+    );
     broker.says(12, collect("me"), ["12 counted 0"]);
     assert_eq!(broker.place(1), "done until 121000");
 }
@@ -188,8 +274,16 @@ fn a_producer_that_attaches_gives_the_job_its_name() {
     broker.says(11, plain(|_| ()), ["11 new j1"]);
     broker.says(11, named("a"), ["11 attached j1"]);
     broker.says(11, ClientCommand::Close, []);
-    broker.says(12, collect("me"), ["12 collected j1 a lives", "12 counted 1"]);
-    broker.says(12, plain(|job| job.listen = Listen::As(name("you"))), ["12 attached j1"]);
+    broker.says(
+        12,
+        collect("me"),
+        ["12 collected j1 a lives", "12 counted 1"],
+    );
+    broker.says(
+        12,
+        plain(|job| job.listen = Listen::As(name("you"))),
+        ["12 attached j1"],
+    );
     broker.says(12, collect("me"), ["12 counted 0"]);
     broker.says(12, collect("you"), ["12 counted 1"]);
 }

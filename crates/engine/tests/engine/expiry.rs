@@ -39,7 +39,10 @@ fn a_job_scheduled_in_the_past_is_ready_at_once() {
 
 #[test]
 fn a_job_expires_unless_it_is_leased() {
-    let table = [("ready", push("q")), ("scheduled", push("q").not_before(9_000))];
+    let table = [
+        ("ready", push("q")),
+        ("scheduled", push("q").not_before(9_000)),
+    ];
     for (state, job) in table {
         let mut broker = Broker::new();
         broker.says(1, job.expires(2_000).listen(), ["1 new j1"]);
@@ -67,7 +70,10 @@ fn a_span_outlasts_a_wrong_wall_clock_and_a_moment_of_the_calendar_does_not() {
         broker.at(2_000, []);
         broker.skew_ms = 0;
         broker.at(2_500, []);
-        let gone: Vec<u64> = [1, 2].into_iter().filter(|job| broker.place(*job) == "gone").collect();
+        let gone: Vec<u64> = [1, 2]
+            .into_iter()
+            .filter(|job| broker.place(*job) == "gone")
+            .collect();
         assert_eq!(gone, lost, "{wrong_ms}");
         broker.at(2_999, []);
         assert_eq!(broker.place(2), "ready");
@@ -112,7 +118,11 @@ fn a_command_runs_everything_due_as_a_tick_does() {
 fn a_job_pushed_after_its_expiry_is_not_handed_out() {
     let mut broker = Broker::new();
     broker.says(2, take(["q"]).forever(), []);
-    broker.says(1, push("q").expires(1_000).listen(), ["1 ended j1 expired", "1 new j1"]);
+    broker.says(
+        1,
+        push("q").expires(1_000).listen(),
+        ["1 ended j1 expired", "1 new j1"],
+    );
     broker.says(1, push("q").expires(1_001), ["2 took j2.1", "1 new j2"]);
 }
 

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, BatchCommand, BulkCommand, ClientCommand, Command, Cursor, Event, JobStateKind, LeaseCommand, Limits,
-    NewBatch, NewJob, OnExpiry, Proof, Protocol, ProtocolStats, Query, Reply, Totals,
+    Backoff, BatchCommand, BulkCommand, ClientCommand, Command, Cursor, Event, JobStateKind,
+    LeaseCommand, Limits, NewBatch, NewJob, OnExpiry, Proof, Protocol, ProtocolStats, Query, Reply,
+    Totals,
 };
 
 use crate::common::*;
@@ -21,7 +22,14 @@ fn lease() -> Wish {
 fn flush(broker: &mut Broker, limit: u32) -> (u32, u32) {
     let (mut after, mut gone, mut rounds) = (Cursor::default(), 0, 0);
     loop {
-        let events = broker.hear(4, BulkCommand::Flush { protocol: Protocol::FAKTORY, after, limit });
+        let events = broker.hear(
+            4,
+            BulkCommand::Flush {
+                protocol: Protocol::FAKTORY,
+                after,
+                limit,
+            },
+        );
         broker.engine.check();
         let Some((_, Event::Reply(_, Reply::Mutated { changed, next, .. }))) = events.last() else {
             panic!("{events:?}")
@@ -37,15 +45,30 @@ fn flush(broker: &mut Broker, limit: u32) -> (u32, u32) {
 
 fn figures(broker: &mut Broker, protocol: Protocol) -> ProtocolStats {
     let events = broker.hear(4, Query::Stats);
-    let [(_, Event::Reply(_, Reply::Stats(stats)))] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!(stats.protocols.iter().map(|row| row.places.iter().sum::<u64>()).sum::<u64>(), stats.jobs);
+    let [(_, Event::Reply(_, Reply::Stats(stats)))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!(
+        stats
+            .protocols
+            .iter()
+            .map(|row| row.places.iter().sum::<u64>())
+            .sum::<u64>(),
+        stats.jobs
+    );
     stats.of(protocol)
 }
 
 #[test]
 fn a_flush_removes_everything_of_one_protocol_only() {
     let mut broker = Broker::new();
-    let callback = || Some(Box::new(NewJob::new(Protocol::FAKTORY, name("callbacks"), Bytes::new())));
+    let callback = || {
+        Some(Box::new(NewJob::new(
+            Protocol::FAKTORY,
+            name("callbacks"),
+            Bytes::new(),
+        )))
+    };
     let batch = NewBatch {
         protocol: Protocol::FAKTORY,
         name: name("b"),
@@ -56,9 +79,17 @@ fn a_flush_removes_everything_of_one_protocol_only() {
         success: callback(),
         expires_ms: 60_000,
     };
-    broker.says(1, Command::Batch(BatchCommand::New(Box::new(batch))), ["1 done"]);
+    broker.says(
+        1,
+        Command::Batch(BatchCommand::New(Box::new(batch))),
+        ["1 done"],
+    );
     broker.hear(1, faktory("callbacks").batch("b"));
-    broker.says(1, Command::Batch(BatchCommand::Commit { batch: name("b") }), ["1 done"]);
+    broker.says(
+        1,
+        Command::Batch(BatchCommand::Commit { batch: name("b") }),
+        ["1 done"],
+    );
     broker.hear(1, every(5_000, faktory("clock")));
     broker.hear(1, every(5_000, push("clock")));
     for job in [
@@ -79,13 +110,24 @@ fn a_flush_removes_everything_of_one_protocol_only() {
     for _ in 0..3 {
         broker.hear(2, lease());
     }
-    let ids: Vec<_> = broker.engine.jobs().filter_map(|job| Some((job.id.0, job.lease()?))).map(|(id, _)| id).collect();
+    let ids: Vec<_> = broker
+        .engine
+        .jobs()
+        .filter_map(|job| Some((job.id.0, job.lease()?)))
+        .map(|(id, _)| id)
+        .collect();
     broker.hear(2, fail_by(ids[1], Proof::AnyLease));
     broker.hear(2, fail_by(ids[2], Proof::AnyLease));
 
     let (gone, _) = flush(&mut broker, 1_000);
     assert_eq!(gone, 8, "and no callback came of it");
-    assert_eq!((broker.engine.batches().count(), broker.engine.schedules().count()), (0, 2));
+    assert_eq!(
+        (
+            broker.engine.batches().count(),
+            broker.engine.schedules().count()
+        ),
+        (0, 2)
+    );
     let left: Vec<_> = broker.engine.jobs().map(|job| job.protocol).collect();
     assert_eq!(left, [Protocol::GEARMAN]);
     let finish = Command::Lease(LeaseCommand::Finish {
@@ -135,7 +177,10 @@ fn a_large_queue_is_removed_in_several_steps() {
 fn totals_are_counted_for_each_protocol() {
     let mut broker = Broker::limited(|limits| (limits.dead_ms, limits.beat_ms) = (500, 100_000));
     broker.hear(1, push("other"));
-    assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals, Totals::default());
+    assert_eq!(
+        figures(&mut broker, Protocol::FAKTORY).totals,
+        Totals::default()
+    );
     broker.hear(1, faktory("q"));
     broker.hear(1, faktory("q").retry(1, Backoff::Fixed(100)));
     broker.hear(1, faktory("q").not_before(1_100));
@@ -145,7 +190,11 @@ fn totals_are_counted_for_each_protocol() {
     broker.hear(2, fail_by(3, Proof::AnyLease));
     let now = figures(&mut broker, Protocol::FAKTORY);
     assert_eq!(
-        (now.jobs(JobStateKind::Retrying), now.jobs(JobStateKind::Scheduled), now.jobs(JobStateKind::Ready)),
+        (
+            now.jobs(JobStateKind::Retrying),
+            now.jobs(JobStateKind::Scheduled),
+            now.jobs(JobStateKind::Ready)
+        ),
         (1, 1, 0)
     );
     broker.at(1_100, []);
@@ -153,10 +202,16 @@ fn totals_are_counted_for_each_protocol() {
     // removed because it has no retries; then the dead job is removed too.
     broker.hear(2, take(["q"]).for_ms(200, OnExpiry::Fail));
     broker.at(1_300, []);
-    assert_eq!(figures(&mut broker, Protocol::FAKTORY).jobs(JobStateKind::Dead), 1);
+    assert_eq!(
+        figures(&mut broker, Protocol::FAKTORY).jobs(JobStateKind::Dead),
+        1
+    );
     broker.hear(2, take(["q"]).for_ms(200, OnExpiry::Fail));
     broker.at(1_500, []);
-    assert_eq!(figures(&mut broker, Protocol::FAKTORY).jobs(JobStateKind::Dead), 1);
+    assert_eq!(
+        figures(&mut broker, Protocol::FAKTORY).jobs(JobStateKind::Dead),
+        1
+    );
     broker.at(1_800, []);
     let expected = Totals {
         pushed: 3,
@@ -172,20 +227,41 @@ fn totals_are_counted_for_each_protocol() {
     };
     assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals, expected);
     // The figures of other protocols are separate. The totals count all protocols, and a flush of one leaves them.
-    assert_eq!(figures(&mut broker, Protocol::GEARMAN).totals, Totals { pushed: 1, ..Totals::default() });
+    assert_eq!(
+        figures(&mut broker, Protocol::GEARMAN).totals,
+        Totals {
+            pushed: 1,
+            ..Totals::default()
+        }
+    );
     flush(&mut broker, 1_000);
-    assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals, Totals::default());
-    assert_eq!(broker.engine.meta().totals, Totals { pushed: 4, ..expected });
+    assert_eq!(
+        figures(&mut broker, Protocol::FAKTORY).totals,
+        Totals::default()
+    );
+    assert_eq!(
+        broker.engine.meta().totals,
+        Totals {
+            pushed: 4,
+            ..expected
+        }
+    );
 }
 
 #[test]
 fn lost_workers_count_for_their_protocol() {
     let mut broker = Broker::new();
-    let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
+    let info = windlass_engine::ClientInfo {
+        protocol: Some(Protocol::FAKTORY),
+        ..Default::default()
+    };
     broker.says(9, Command::Client(ClientCommand::Open(info)), []);
     broker.says(9, enlist("w"), ["9 done"]);
     broker.says(1, enlist("v"), ["1 done"]);
     broker.at(1_000 + Limits::default().beat_ms, ["9 closed", "1 closed"]);
-    assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals.workers_lost, 1);
+    assert_eq!(
+        figures(&mut broker, Protocol::FAKTORY).totals.workers_lost,
+        1
+    );
     assert_eq!(broker.engine.meta().totals.workers_lost, 2);
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use windlass_engine::{
-    Backoff, Calls, ClientCommand, Cursor, Event, Job, JobReader, KindRow, Protocol, Query, Reply, Totals,
+    Backoff, Calls, ClientCommand, Cursor, Event, Job, JobReader, KindRow, Protocol, Query, Reply,
+    Totals,
 };
 
 use crate::bodies::{Cold, long};
@@ -50,7 +51,9 @@ fn rows(broker: &mut Broker, limit: u32) -> Vec<(Option<Protocol>, String, [u64;
     let (mut rows, mut after) = (Vec::new(), Some(Cursor::default()));
     while let Some(from) = after.take() {
         let events = broker.hear(1, Query::Kinds { after: from, limit });
-        let [(_, Event::Reply(_, Reply::Kinds { rows: page, next }))] = events.as_slice() else { panic!("{events:?}") };
+        let [(_, Event::Reply(_, Reply::Kinds { rows: page, next }))] = events.as_slice() else {
+            panic!("{events:?}")
+        };
         rows.extend(page.iter().cloned());
         after = *next;
     }
@@ -58,9 +61,23 @@ fn rows(broker: &mut Broker, limit: u32) -> Vec<(Option<Protocol>, String, [u64;
 }
 
 fn shown(row: &KindRow) -> (Option<Protocol>, String, [u64; 4]) {
-    let all = row.figures.totals.iter().fold(Totals::default(), |sum, (_, it)| sum.merged(it, u64::saturating_add));
-    assert_eq!(row.figures.waited.count(), all.taken, "each delivery has waited");
-    (row.protocol, String::from_utf8_lossy(&row.name).into_owned(), [all.taken, all.succeeded, all.failed, all.lost])
+    let all = row
+        .figures
+        .totals
+        .iter()
+        .fold(Totals::default(), |sum, (_, it)| {
+            sum.merged(it, u64::saturating_add)
+        });
+    assert_eq!(
+        row.figures.waited.count(),
+        all.taken,
+        "each delivery has waited"
+    );
+    (
+        row.protocol,
+        String::from_utf8_lossy(&row.name).into_owned(),
+        [all.taken, all.succeeded, all.failed, all.lost],
+    )
 }
 
 #[test]
@@ -85,10 +102,21 @@ fn jobs_that_name_what_they_call_are_counted_by_it() {
     ];
     assert_eq!(rows(&mut broker, 10), expected);
     assert_eq!(rows(&mut broker, 1), expected, "page by page");
-    let events = broker.hear(1, Query::Kinds { after: Cursor::default(), limit: 1 });
-    let [(_, Event::Reply(_, Reply::Kinds { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    let events = broker.hear(
+        1,
+        Query::Kinds {
+            after: Cursor::default(),
+            limit: 1,
+        },
+    );
+    let [(_, Event::Reply(_, Reply::Kinds { rows, .. }))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     let mail = &rows[0].figures;
-    assert_eq!((mail.ran.count(), mail.ran.sum_ms, mail.waited.sum_ms), (2, 10 + 30, 10 + 20));
+    assert_eq!(
+        (mail.ran.count(), mail.ran.sum_ms, mail.waited.sum_ms),
+        (2, 10 + 30, 10 + 20)
+    );
 }
 
 #[test]
@@ -105,16 +133,26 @@ fn the_least_busy_kinds_give_way_and_nothing_is_lost_of_their_counts() {
     broker.hear(1, calling("held"));
     broker.hear(3, take(["q"]));
     for number in 3..2_003 {
-        let body = if number % 10 == 0 { "busy".to_owned() } else { format!("kind {number}") };
+        let body = if number % 10 == 0 {
+            "busy".to_owned()
+        } else {
+            format!("kind {number}")
+        };
         run(&mut broker, number, body);
     }
     broker.hear(3, finish(2));
     let rows = rows(&mut broker, 300);
     assert!(rows.len() <= 1_001 && rows.len() > 900, "{}", rows.len());
-    assert_eq!(rows[0], (Some(Protocol::GEARMAN), "busy".to_owned(), [201, 201, 0, 0]));
+    assert_eq!(
+        rows[0],
+        (Some(Protocol::GEARMAN), "busy".to_owned(), [201, 201, 0, 0])
+    );
     let (last, _, [_, others, ..]) = rows.last().unwrap();
     assert!(last.is_none() && *others > 800, "{others}");
-    let sums: Vec<u64> = [0, 1].iter().map(|at| rows.iter().map(|(_, _, counts)| counts[*at]).sum()).collect();
+    let sums: Vec<u64> = [0, 1]
+        .iter()
+        .map(|at| rows.iter().map(|(_, _, counts)| counts[*at]).sum())
+        .collect();
     assert_eq!(sums, [2_002, 2_002]);
     // What they take in memory is counted, and has a bound.
     let bytes = broker.engine.resident_bytes() - before;
@@ -126,11 +164,15 @@ fn a_body_that_is_not_in_memory_shows_no_kind() {
     let mut cold = Cold::new();
     cold.broker.engine.set_reader(Arc::new(Bodies));
     for protocol in [Protocol::GEARMAN, Protocol::SPIDERQ] {
-        cold.broker.hear(1, long("q", "mail").with(|job| job.protocol = protocol));
+        cold.broker
+            .hear(1, long("q", "mail").with(|job| job.protocol = protocol));
     }
     cold.store_all([1, 2]);
     (0..2).for_each(|_| drop(cold.broker.hear(2, take(["q"]))));
-    assert_eq!(rows(&mut cold.broker, 10), [(Some(Protocol::GEARMAN), String::new(), [1, 0, 0, 0])]);
+    assert_eq!(
+        rows(&mut cold.broker, 10),
+        [(Some(Protocol::GEARMAN), String::new(), [1, 0, 0, 0])]
+    );
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Leases: which client holds a job, until when, and which may end the lease.
 
 use windlass_engine::{
-    Backoff, ClientCommand, Command, Event, JobCommand, JobId, LeaseCommand, LeaseTerms, Mutation, Note, OnExpiry,
-    Proof, Reply, Timestamp, Token,
+    Backoff, ClientCommand, Command, Event, JobCommand, JobId, LeaseCommand, LeaseTerms, Mutation,
+    Note, OnExpiry, Proof, Reply, Timestamp, Token,
 };
 
 use crate::common;
 use crate::common::{
-    Broker, data, extend, fail, fail_by, finish, finish_by, push, release, serve_on, take, tell, timed, token,
+    Broker, data, extend, fail, fail_by, finish, finish_by, push, release, serve_on, take, tell,
+    timed, token,
 };
 
 const FAIL: OnExpiry = OnExpiry::Fail;
@@ -28,14 +29,56 @@ fn held() -> Broker {
 fn which_proofs_may_finish_a_job() {
     let table = [
         ("its connection", 1, 1, Proof::Connection, "1 finished j1"),
-        ("another connection", 2, 1, Proof::Connection, "2 refused: lease not held"),
+        (
+            "another connection",
+            2,
+            1,
+            Proof::Connection,
+            "2 refused: lease not held",
+        ),
         ("any client with the token", 2, 1, token(1), "2 finished j1"),
-        ("not with another token", 1, 1, token(2), "1 refused: lease not held"),
-        ("any client, if the protocol allows it", 2, 1, Proof::AnyLease, "2 finished j1"),
-        ("a time-bound lease has no connection", 1, 2, Proof::Connection, "1 refused: lease not held"),
-        ("a time-bound lease by token", 3, 2, token(1), "3 finished j2"),
-        ("a job that is not leased", 1, 3, Proof::AnyLease, "1 refused: lease not held"),
-        ("an unknown job", 1, 9, Proof::AnyLease, "1 refused: job unknown"),
+        (
+            "not with another token",
+            1,
+            1,
+            token(2),
+            "1 refused: lease not held",
+        ),
+        (
+            "any client, if the protocol allows it",
+            2,
+            1,
+            Proof::AnyLease,
+            "2 finished j1",
+        ),
+        (
+            "a time-bound lease has no connection",
+            1,
+            2,
+            Proof::Connection,
+            "1 refused: lease not held",
+        ),
+        (
+            "a time-bound lease by token",
+            3,
+            2,
+            token(1),
+            "3 finished j2",
+        ),
+        (
+            "a job that is not leased",
+            1,
+            3,
+            Proof::AnyLease,
+            "1 refused: lease not held",
+        ),
+        (
+            "an unknown job",
+            1,
+            9,
+            Proof::AnyLease,
+            "1 refused: job unknown",
+        ),
     ];
     for (name, client, job, proof, expected) in table {
         let said = common::words(&held().hear(client, finish_by(job, proof)));
@@ -45,7 +88,11 @@ fn which_proofs_may_finish_a_job() {
 
 #[test]
 fn a_late_connection_bound_lease_is_no_loss_unless_losses_have_a_limit() {
-    let bound = LeaseTerms { lease_ms: Some(100), on_expiry: REQUEUE, ..LeaseTerms::CONNECTION };
+    let bound = LeaseTerms {
+        lease_ms: Some(100),
+        on_expiry: REQUEUE,
+        ..LeaseTerms::CONNECTION
+    };
     let timed = timed(100, REQUEUE);
     for (name, lease, losses_max, own, lost) in [
         ("no limit", bound, 0, 0, 0),
@@ -57,12 +104,26 @@ fn a_late_connection_bound_lease_is_no_loss_unless_losses_have_a_limit() {
         broker.hear(4, push("q").losses(own));
         broker.hear(1, serve_on("q", 0, lease));
         broker.hear(1, common::take_served());
-        broker.hear(1, tell(1, Note::Progress { numerator: 1, denominator: 2, raw: "1".into() }));
+        broker.hear(
+            1,
+            tell(
+                1,
+                Note::Progress {
+                    numerator: 1,
+                    denominator: 2,
+                    raw: "1".into(),
+                },
+            ),
+        );
         broker.at(1_100, []);
         assert_eq!(broker.place(1), "ready", "{name}");
         let job = broker.engine.job(JobId(1)).unwrap();
         let extra = job.extra.as_deref().unwrap();
-        assert_eq!((extra.losses, extra.progress.is_none()), (lost, true), "{name}");
+        assert_eq!(
+            (extra.losses, extra.progress.is_none()),
+            (lost, true),
+            "{name}"
+        );
         assert_eq!(broker.engine.meta().totals.lost, u64::from(lost), "{name}");
     }
 }
@@ -77,10 +138,22 @@ fn a_stale_token_ends_nothing() {
 
     broker.says(4, push("q").losses(0), ["4 new j4"]);
     broker.says(2, take(["q"]), ["2 took j3.1"]);
-    broker.says(2, take(["q"]).for_ms(100, REQUEUE), ["2 took j4.1 until 1600"]);
+    broker.says(
+        2,
+        take(["q"]).for_ms(100, REQUEUE),
+        ["2 took j4.1 until 1600"],
+    );
     broker.at(1_600, []);
-    broker.says(3, take(["q"]).for_ms(100, REQUEUE), ["3 took j4.2 until 1700"]);
-    for stale in [finish_by(4, token(1)), fail_by(4, token(1)), extend(4, 1, 9_000, false)] {
+    broker.says(
+        3,
+        take(["q"]).for_ms(100, REQUEUE),
+        ["3 took j4.2 until 1700"],
+    );
+    for stale in [
+        finish_by(4, token(1)),
+        fail_by(4, token(1)),
+        extend(4, 1, 9_000, false),
+    ] {
         broker.says(2, stale, ["2 refused: lease not held"]);
     }
     broker.says(3, finish_by(4, token(2)), ["3 finished j4"]);
@@ -106,7 +179,11 @@ fn an_expired_lease_has_the_effect_of_its_terms() {
         let mut broker = Broker::new();
         broker.hear(4, push("q").retry(3, windlass_engine::Backoff::Fixed(50)));
         broker.hear(4, push("q"));
-        broker.says(1, take(["q"]).for_ms(50, on_expiry), ["1 took j1.1 until 1050"]);
+        broker.says(
+            1,
+            take(["q"]).for_ms(50, on_expiry),
+            ["1 took j1.1 until 1050"],
+        );
         broker.is_due_at(1_050);
         broker.at(1_049, []);
         assert_eq!(broker.place(1), "leased until 1050", "{name}");
@@ -122,7 +199,11 @@ fn a_lost_job_returns_to_its_position_or_to_the_front() {
     for (on_expiry, expected) in [(REQUEUE, [2, 1, 3, 4]), (OnExpiry::Front, [1, 2, 3, 4])] {
         let mut broker = Broker::new();
         broker.hear(4, push("q"));
-        broker.says(1, take(["q"]).for_ms(50, on_expiry), ["1 took j1.1 until 1050"]);
+        broker.says(
+            1,
+            take(["q"]).for_ms(50, on_expiry),
+            ["1 took j1.1 until 1050"],
+        );
         broker.hear(4, push("q").front());
         broker.hear(4, push("q"));
         broker.hear(4, push("q"));
@@ -137,13 +218,22 @@ fn extend_moves_the_end_of_a_lease_within_the_limit() {
         ("later", 2_000, false, "leased until 2000"),
         ("earlier", 1_200, false, "leased until 1200"),
         ("only later, and it is", 2_000, true, "leased until 2000"),
-        ("only later, and it is not", 1_200, true, "leased until 1500"),
+        (
+            "only later, and it is not",
+            1_200,
+            true,
+            "leased until 1500",
+        ),
         ("not past the limit", 999_999, false, "leased until 11000"),
     ];
     for (name, until, only_later, expected) in table {
         let mut broker = Broker::limited(|limits| limits.lease_ms_max = 10_000);
         broker.hear(4, push("q"));
-        broker.says(1, take(["q"]).for_ms(500, REQUEUE), ["1 took j1.1 until 1500"]);
+        broker.says(
+            1,
+            take(["q"]).for_ms(500, REQUEUE),
+            ["1 took j1.1 until 1500"],
+        );
         broker.says(1, extend(1, 1, until, only_later), ["1 done"]);
         assert_eq!(broker.place(1), expected, "{name}");
         let end: u64 = expected.rsplit(' ').next().unwrap().parse().unwrap();
@@ -158,7 +248,11 @@ fn extend_moves_the_end_of_a_lease_within_the_limit() {
 fn a_lease_extended_into_the_past_ends_at_once() {
     let mut broker = Broker::new();
     broker.hear(4, push("q"));
-    broker.says(1, take(["q"]).for_ms(500, REQUEUE), ["1 took j1.1 until 1500"]);
+    broker.says(
+        1,
+        take(["q"]).for_ms(500, REQUEUE),
+        ["1 took j1.1 until 1500"],
+    );
     broker.says(1, extend(1, 1, 10, false), ["1 done"]);
     broker.is_due_at(1_000);
     broker.says(2, take(["q"]), ["2 took j1.2"]);
@@ -170,8 +264,16 @@ fn an_extended_lease_ends_in_its_turn() {
     let mut broker = Broker::new();
     broker.hear(4, push("a"));
     broker.hear(4, push("b"));
-    broker.says(1, take(["a"]).for_ms(100, REQUEUE), ["1 took j1.1 until 1100"]);
-    broker.says(1, take(["b"]).for_ms(500, REQUEUE), ["1 took j2.1 until 1500"]);
+    broker.says(
+        1,
+        take(["a"]).for_ms(100, REQUEUE),
+        ["1 took j1.1 until 1100"],
+    );
+    broker.says(
+        1,
+        take(["b"]).for_ms(500, REQUEUE),
+        ["1 took j2.1 until 1500"],
+    );
     broker.says(1, extend(1, 1, 2_000, true), ["1 done"]);
     broker.says(3, take(["a", "b"]).forever(), []);
     broker.at(3_000, ["3 took j2.2"]);
@@ -180,9 +282,24 @@ fn an_extended_lease_ends_in_its_turn() {
 #[test]
 fn a_lease_lasts_as_the_taker_or_the_job_asks_within_the_limit() {
     let table = [
-        ("what the taker asks", push("q"), 500, "1 took j1.1 until 1500"),
-        ("what the job asks", push("q").lease_ms(70), 500, "1 took j1.1 until 1070"),
-        ("no longer than the limit", push("q").lease_ms(90_000), 500, "1 took j1.1 until 11000"),
+        (
+            "what the taker asks",
+            push("q"),
+            500,
+            "1 took j1.1 until 1500",
+        ),
+        (
+            "what the job asks",
+            push("q").lease_ms(70),
+            500,
+            "1 took j1.1 until 1070",
+        ),
+        (
+            "no longer than the limit",
+            push("q").lease_ms(90_000),
+            500,
+            "1 took j1.1 until 11000",
+        ),
     ];
     for (name, job, ms, expected) in table {
         let mut broker = Broker::limited(|limits| limits.lease_ms_max = 10_000);
@@ -202,44 +319,98 @@ fn a_lease_lasts_as_the_taker_or_the_job_asks_within_the_limit() {
 #[test]
 fn a_jobs_own_lease_time_applies_as_the_terms_allow() {
     let bound = LeaseTerms::CONNECTION;
-    let timed = LeaseTerms { wish: None, ..timed(500, REQUEUE) };
+    let timed = LeaseTerms {
+        wish: None,
+        ..timed(500, REQUEUE)
+    };
     // The terms, the end of the lease, and what happens then.
     let table = [
-        ("connection-bound, and it does not count", bound, "1 took j1.1", "leased", 0),
+        (
+            "connection-bound, and it does not count",
+            bound,
+            "1 took j1.1",
+            "leased",
+            0,
+        ),
         (
             "connection-bound, and it is a failure",
-            LeaseTerms { wish: Some(FAIL), ..bound },
+            LeaseTerms {
+                wish: Some(FAIL),
+                ..bound
+            },
             "1 took j1.1 until 1070",
             "retrying 2070",
             1,
         ),
-        ("time-bound, and it does not count", timed, "1 took j1.1 until 1500", "leased until 1500", 0),
+        (
+            "time-bound, and it does not count",
+            timed,
+            "1 took j1.1 until 1500",
+            "leased until 1500",
+            0,
+        ),
         (
             "time-bound, and it is a failure",
-            LeaseTerms { wish: Some(FAIL), ..timed },
+            LeaseTerms {
+                wish: Some(FAIL),
+                ..timed
+            },
             "1 took j1.1 until 1070",
             "retrying 2070",
             1,
         ),
-        ("a lost worker", LeaseTerms { wish: Some(REQUEUE), ..bound }, "1 took j1.1 until 1070", "ready", 0),
+        (
+            "a lost worker",
+            LeaseTerms {
+                wish: Some(REQUEUE),
+                ..bound
+            },
+            "1 took j1.1 until 1070",
+            "ready",
+            0,
+        ),
     ];
     for (name, lease, taken, state, failures) in table {
         let mut broker = Broker::new();
         broker.hear(4, push("q").lease_ms(70).retry(3, Backoff::Fixed(1_000)));
         broker.hear(1, serve_on("q", 0, lease));
-        assert_eq!(common::words(&broker.hear(1, common::take_served())), [taken], "{name}");
+        assert_eq!(
+            common::words(&broker.hear(1, common::take_served())),
+            [taken],
+            "{name}"
+        );
         broker.at(1_070, []);
         assert_eq!(broker.place(1), state, "{name}");
-        assert_eq!(broker.engine.job(JobId(1)).map(|job| job.failures), Some(failures), "{name}");
+        assert_eq!(
+            broker.engine.job(JobId(1)).map(|job| job.failures),
+            Some(failures),
+            "{name}"
+        );
         // Whatever its end, this lease ends with its connection.
         broker.says(1, Command::Client(ClientCommand::Close), []);
-        let left = if lease.connection_bound { state.replace("leased", "ready") } else { state.into() };
+        let left = if lease.connection_bound {
+            state.replace("leased", "ready")
+        } else {
+            state.into()
+        };
         assert_eq!(broker.place(1), left, "{name}");
     }
     // A job without a lease time of its own gets the taker's.
     let mut broker = Broker::new();
     broker.hear(4, push("q"));
-    broker.hear(1, serve_on("q", 0, LeaseTerms { lease_ms: Some(90), on_expiry: REQUEUE, wish: Some(FAIL), ..bound }));
+    broker.hear(
+        1,
+        serve_on(
+            "q",
+            0,
+            LeaseTerms {
+                lease_ms: Some(90),
+                on_expiry: REQUEUE,
+                wish: Some(FAIL),
+                ..bound
+            },
+        ),
+    );
     broker.says(1, common::take_served(), ["1 took j1.1 until 1090"]);
     broker.at(1_090, []);
     assert_eq!(broker.place(1), "ready");
@@ -252,7 +423,11 @@ fn a_worker_whose_connection_was_lost_may_finish_late() {
     type Then = fn(&mut Broker);
     let table: [(&str, Then, &str); 7] = [
         ("it is ready", |_| {}, "2 finished j1"),
-        ("another client has it", |broker| drop(broker.hear(3, take(["q"]))), "2 refused: lease not held"),
+        (
+            "another client has it",
+            |broker| drop(broker.hear(3, take(["q"]))),
+            "2 refused: lease not held",
+        ),
         (
             "it failed since and is retrying",
             |broker| {
@@ -265,7 +440,11 @@ fn a_worker_whose_connection_was_lost_may_finish_late() {
             "it is done",
             |broker| {
                 broker.hear(3, take(["q"]));
-                broker.says(3, finish(1), ["4 ended j1 succeeded result", "3 finished j1"]);
+                broker.says(
+                    3,
+                    finish(1),
+                    ["4 ended j1 succeeded result", "3 finished j1"],
+                );
             },
             "2 refused: lease not held",
         ),
@@ -277,7 +456,11 @@ fn a_worker_whose_connection_was_lost_may_finish_late() {
         (
             "it was removed",
             |broker| {
-                broker.says(3, Command::Job(JobCommand::Cancel(common::id(1))), ["4 ended j1 cancelled", "3 done"])
+                broker.says(
+                    3,
+                    Command::Job(JobCommand::Cancel(common::id(1))),
+                    ["4 ended j1 cancelled", "3 done"],
+                )
             },
             "2 refused: job unknown",
         ),
@@ -289,7 +472,13 @@ fn a_worker_whose_connection_was_lost_may_finish_late() {
     ];
     for (name, then, expected) in table {
         let mut broker = Broker::new();
-        broker.hear(4, push("q").retry(3, Backoff::Fixed(50)).listen().keep_result(5_000));
+        broker.hear(
+            4,
+            push("q")
+                .retry(3, Backoff::Fixed(50))
+                .listen()
+                .keep_result(5_000),
+        );
         broker.says(1, take(["q"]), ["1 took j1.1"]);
         broker.says(1, Command::Client(ClientCommand::Close), []);
         then(&mut broker);
@@ -314,9 +503,22 @@ fn only_a_success_may_be_late() {
     let (job, proof) = (common::id(1), Proof::Late);
     for other in [
         fail_by(1, proof),
-        Command::Lease(LeaseCommand::Release { job: job.clone(), proof, front: false }),
-        Command::Lease(LeaseCommand::Extend { job: job.clone(), proof, until: Timestamp(5_000), only_later: false }),
-        Command::Lease(LeaseCommand::Progress { job, proof, note: data("half") }),
+        Command::Lease(LeaseCommand::Release {
+            job: job.clone(),
+            proof,
+            front: false,
+        }),
+        Command::Lease(LeaseCommand::Extend {
+            job: job.clone(),
+            proof,
+            until: Timestamp(5_000),
+            only_later: false,
+        }),
+        Command::Lease(LeaseCommand::Progress {
+            job,
+            proof,
+            note: data("half"),
+        }),
         finish_by(2, proof),
     ] {
         broker.says(1, other, ["1 refused: lease not held"]);
@@ -338,58 +540,112 @@ fn a_late_report_counts_while_the_job_waits() {
     let (held, done) = ("1 refused: lease not held", "1 finished j1");
     let table: [(&str, Proof, Then, &str); 11] = [
         ("over a connection", Proof::Late, nothing, done),
-        ("over a connection, as of Gearman", Proof::Connection, nothing, held),
+        (
+            "over a connection, as of Gearman",
+            Proof::Connection,
+            nothing,
+            held,
+        ),
         ("by a token", Proof::Token(Token(1)), nothing, done),
         ("by name", Proof::AnyLease, nothing, done),
-        ("by the token of another delivery", Proof::Token(Token(2)), nothing, held),
-        ("another has it: over a connection", Proof::Late, again, held),
-        ("another has it: by a token", Proof::Token(Token(1)), again, held),
+        (
+            "by the token of another delivery",
+            Proof::Token(Token(2)),
+            nothing,
+            held,
+        ),
+        (
+            "another has it: over a connection",
+            Proof::Late,
+            again,
+            held,
+        ),
+        (
+            "another has it: by a token",
+            Proof::Token(Token(1)),
+            again,
+            held,
+        ),
         ("taken back: over a connection", Proof::Late, back, held),
         ("taken back: by a token", Proof::Token(Token(1)), back, held),
         ("taken back: by name", Proof::AnyLease, back, held),
-        ("taken back, and another has it: by name", Proof::AnyLease, |broker| back_and_again(broker), held),
+        (
+            "taken back, and another has it: by name",
+            Proof::AnyLease,
+            |broker| back_and_again(broker),
+            held,
+        ),
     ];
     for (name, proof, then, expected) in table {
         let mut broker = Broker::new();
         broker.hear(1, common::enlist("a"));
         broker.hear(2, common::enlist("b"));
         broker.hear(4, push("q").retry(3, Backoff::Fixed(50)));
-        broker.says(1, take(["q"]).worker("a").for_ms(500, FAIL), ["1 took j1.1 until 1500"]);
+        broker.says(
+            1,
+            take(["q"]).worker("a").for_ms(500, FAIL),
+            ["1 took j1.1 until 1500"],
+        );
         if !name.starts_with("taken back") {
             broker.at(1_500, []);
             broker.at(1_550, []);
         }
         then(&mut broker);
-        assert_eq!(common::words(&broker.hear(1, finish_by(1, proof))), [expected], "{name}");
+        assert_eq!(
+            common::words(&broker.hear(1, finish_by(1, proof))),
+            [expected],
+            "{name}"
+        );
         broker.engine.check();
     }
 }
 
 fn finish_of_operator(job: u64) -> Command {
-    Command::Lease(LeaseCommand::Release { job: common::id(job), proof: Proof::AnyLease, front: false })
+    Command::Lease(LeaseCommand::Release {
+        job: common::id(job),
+        proof: Proof::AnyLease,
+        front: false,
+    })
 }
 
 fn back_and_again(broker: &mut Broker) {
     broker.says(4, finish_of_operator(1), ["4 done"]);
-    broker.says(2, take(["q"]).worker("b").for_ms(500, FAIL), ["2 took j1.2 until 1500"]);
+    broker.says(
+        2,
+        take(["q"]).worker("b").for_ms(500, FAIL),
+        ["2 took j1.2 until 1500"],
+    );
 }
 
 #[test]
 fn the_words_of_a_late_failure_are_kept() {
     let mut broker = Broker::new();
     broker.hear(4, push("q").retry(3, Backoff::Fixed(50)));
-    broker.says(1, take(["q"]).worker("a").for_ms(500, FAIL), ["1 took j1.1 until 1500"]);
+    broker.says(
+        1,
+        take(["q"]).worker("a").for_ms(500, FAIL),
+        ["1 took j1.1 until 1500"],
+    );
     broker.at(1_500, []);
     let last = |broker: &Broker| {
-        let extra = broker.engine.job(JobId(1)).and_then(|job| job.extra.clone());
-        extra.and_then(|extra| extra.failure).map(|failure| (failure.kind, failure.at.0))
+        let extra = broker
+            .engine
+            .job(JobId(1))
+            .and_then(|job| job.extra.clone());
+        extra
+            .and_then(|extra| extra.failure)
+            .map(|failure| (failure.kind, failure.at.0))
     };
     assert_eq!(last(&broker), Some(("ReservationExpired".into(), 1_500)));
     broker.now = 1_520;
     let refused = ["1 refused: lease not held"];
     broker.says(1, fail_by(1, Proof::AnyLease), refused);
     assert_eq!(last(&broker), Some(("".into(), 1_500)));
-    assert_eq!(broker.engine.job(JobId(1)).map(|job| job.failures), Some(1), "it is the same failure");
+    assert_eq!(
+        broker.engine.job(JobId(1)).map(|job| job.failures),
+        Some(1),
+        "it is the same failure"
+    );
 }
 
 #[test]
@@ -411,13 +667,25 @@ fn listeners_are_notified_of_progress_and_the_end() {
     broker.says(2, push("r").listen(), ["2 new j2"]);
     broker.says(3, take(["q"]), ["3 took j1.1"]);
     broker.says(3, tell(1, data("half")), ["1 told j1 data half", "3 done"]);
-    let progress = Note::Progress { numerator: 3, denominator: 4, raw: bytes::Bytes::new() };
+    let progress = Note::Progress {
+        numerator: 3,
+        denominator: 4,
+        raw: bytes::Bytes::new(),
+    };
     broker.says(3, tell(1, progress), ["1 told j1 3/4", "3 done"]);
     broker.says(2, tell(1, data("no right")), ["2 refused: lease not held"]);
-    broker.says(3, finish(1), ["1 ended j1 succeeded result", "3 finished j1"]);
+    broker.says(
+        3,
+        finish(1),
+        ["1 ended j1 succeeded result", "3 finished j1"],
+    );
     // Listeners of another job receive nothing.
     broker.says(3, take(["r"]), ["3 took j2.1"]);
-    broker.says(3, fail(2), ["2 ended j2 failed oops", "3 failed j2, discarded"]);
+    broker.says(
+        3,
+        fail(2),
+        ["2 ended j2 failed oops", "3 failed j2, discarded"],
+    );
 }
 
 #[test]
@@ -425,7 +693,11 @@ fn a_foreground_job_lives_with_its_listeners() {
     let mut broker = Broker::new();
     broker.says(1, push("q").foreground(), ["1 new j1"]);
     broker.says(1, Command::Client(ClientCommand::Close), []);
-    assert_eq!(broker.place(1), "gone", "while it waits, it goes with the last listener");
+    assert_eq!(
+        broker.place(1),
+        "gone",
+        "while it waits, it goes with the last listener"
+    );
 
     broker.says(2, push("q").foreground(), ["2 new j2"]);
     broker.says(3, take(["q"]), ["3 took j2.1"]);
@@ -459,7 +731,10 @@ fn a_stop_interrupts_connection_bound_leases_and_listeners() {
     broker.says(1, take(["q"]).for_ms(500, FAIL), ["1 took j1.1 until 1500"]);
     assert!(broker.engine.work_left(0).is_at_rest);
     broker.says(1, take(["q"]), ["1 took j2.1"]);
-    assert!(!broker.engine.work_left(0).is_at_rest, "held by a connection");
+    assert!(
+        !broker.engine.work_left(0).is_at_rest,
+        "held by a connection"
+    );
     broker.says(1, finish(2), ["1 finished j2"]);
     assert!(broker.engine.work_left(0).is_at_rest);
     broker.hear(4, push("q").foreground());
@@ -475,7 +750,9 @@ fn a_taken_job_shows_whether_a_client_listens_to_it() {
     broker.hear(1, push("q").listen());
     for heard in [false, true] {
         let events = broker.hear(2, take(["q"]));
-        let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
+        let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else {
+            panic!("{events:?}")
+        };
         assert_eq!(job.heard, heard, "{:?}", job.id);
     }
 }

@@ -1,8 +1,8 @@
 //! Limits, checked before anything is done.
 
 use windlass_engine::{
-    Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Protocol, Query, QueueCommand, Reply,
-    WarningKind,
+    Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Protocol, Query,
+    QueueCommand, Reply, WarningKind,
 };
 
 use crate::common;
@@ -12,16 +12,36 @@ use crate::common::{Broker, limit, pause, push, serve, take};
 fn pushes_beyond_a_limit_are_refused() {
     type Case = (&'static str, fn(&mut Limits), fn() -> Command, &'static str);
     let table: [Case; 8] = [
-        ("jobs", |l| l.jobs_max = 1, || push("q").into(), "1 refused: daemon is full: jobs 1, limit 1"),
-        ("queues", |l| l.queues_max = 1, || push("r").into(), "1 refused: limit of queues reached: 1"),
-        ("queues served", |l| l.abilities_max = 0, || serve("q"), "1 refused: limit of queues of a client reached: 0"),
+        (
+            "jobs",
+            |l| l.jobs_max = 1,
+            || push("q").into(),
+            "1 refused: daemon is full: jobs 1, limit 1",
+        ),
+        (
+            "queues",
+            |l| l.queues_max = 1,
+            || push("r").into(),
+            "1 refused: limit of queues reached: 1",
+        ),
+        (
+            "queues served",
+            |l| l.abilities_max = 0,
+            || serve("q"),
+            "1 refused: limit of queues of a client reached: 0",
+        ),
         (
             "queues listed",
             |l| l.abilities_max = 1,
             || take(["q", "r"]).into(),
             "1 refused: limit of queues of a client reached: 1",
         ),
-        ("a queue's name", |l| l.name_bytes_max = 1, || push("qq").into(), "1 refused: name of 2 bytes, limit 1"),
+        (
+            "a queue's name",
+            |l| l.name_bytes_max = 1,
+            || push("qq").into(),
+            "1 refused: name of 2 bytes, limit 1",
+        ),
         (
             "a job's name",
             |l| l.name_bytes_max = 1,
@@ -44,7 +64,11 @@ fn pushes_beyond_a_limit_are_refused() {
     for (name, change, command, expected) in table {
         let mut broker = Broker::limited(change);
         broker.says(1, push("q"), ["1 new j1"]);
-        assert_eq!(common::words(&broker.hear(1, command())), [expected], "{name}");
+        assert_eq!(
+            common::words(&broker.hear(1, command())),
+            [expected],
+            "{name}"
+        );
         broker.engine.check();
         assert_eq!(broker.engine.job_count(), 1, "{name}");
         assert_eq!(broker.engine.queues().count(), 1, "{name}");
@@ -64,14 +88,22 @@ fn unused_queues_make_room_for_new_names() {
     broker.hear(1, pause("paused", true));
     broker.says(2, take(["used again"]), ["2 empty"]);
     let names = |broker: &Broker| {
-        let mut names: Vec<_> = broker.engine.queues().map(|queue| queue.image().name.clone()).collect();
+        let mut names: Vec<_> = broker
+            .engine
+            .queues()
+            .map(|queue| queue.image().name.clone())
+            .collect();
         names.sort_unstable();
         names
     };
     broker.says(1, push("a"), ["1 new j5"]);
     assert_eq!(names(&broker), ["a", "limited", "paused", "used again"]);
     // A queue that a command itself uses does not give way to another of its names.
-    broker.says(2, take(["used again", "b"]), ["2 refused: limit of queues reached: 4"]);
+    broker.says(
+        2,
+        take(["used again", "b"]),
+        ["2 refused: limit of queues reached: 4"],
+    );
     broker.says(1, push("b"), ["1 new j6"]);
     assert_eq!(names(&broker), ["a", "b", "limited", "paused"]);
     broker.says(1, push("c"), ["1 refused: limit of queues reached: 4"]);
@@ -82,7 +114,12 @@ fn unused_queues_make_room_for_new_names() {
     broker.hear(2, common::unserve("a", false));
     broker.says(1, push("c"), ["1 new j7"]);
     assert_eq!(broker.engine.queues_forgotten(), 3);
-    assert!(broker.warnings.iter().any(|warning| warning.kind == WarningKind::QueuesNearlyFull));
+    assert!(
+        broker
+            .warnings
+            .iter()
+            .any(|warning| warning.kind == WarningKind::QueuesNearlyFull)
+    );
 }
 
 /// A schedule's run is no part of the command before it, which used the only queue.
@@ -105,7 +142,8 @@ fn bytes_of_jobs() {
     assert_eq!(common::words(&broker.hear(1, job(100))), ["1 new j1"]);
     let said = common::words(&broker.hear(1, job(900)));
     assert!(
-        said[0].starts_with("1 refused: daemon is full: bytes of jobs ") && said[0].ends_with("limit 1000"),
+        said[0].starts_with("1 refused: daemon is full: bytes of jobs ")
+            && said[0].ends_with("limit 1000"),
         "{said:?}"
     );
     assert_eq!(common::words(&broker.hear(1, job(100))), ["1 new j2"]);
@@ -122,7 +160,10 @@ fn listeners() {
 
     let mut broker = Broker::limited(|limits| limits.listeners_max = 0);
     broker.says(1, job(), ["1 refused: queue is full: jobs 0, limit 0"]);
-    assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
+    assert_eq!(
+        (broker.engine.job_count(), broker.engine.queues().count()),
+        (0, 0)
+    );
 }
 
 /// They take memory, and no bytes of jobs: a job that exists is joined when no new one is accepted.
@@ -131,19 +172,34 @@ fn listeners_of_a_job_need_no_room_for_jobs() {
     let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 100);
     let job = || push("q").unique("k", Clash::Attach).listen();
     broker.says(1, job(), ["1 new j1"]);
-    assert!(common::words(&broker.hear(1, push("q")))[0].contains("refused: daemon is full: bytes of jobs"));
+    assert!(
+        common::words(&broker.hear(1, push("q")))[0]
+            .contains("refused: daemon is full: bytes of jobs")
+    );
     (0..40).for_each(|_| broker.says(2, job(), ["2 attached j1"]));
     broker.leave_memory(100);
-    let said: Vec<String> = (0..3).flat_map(|_| common::words(&broker.hear(2, job()))).collect();
+    let said: Vec<String> = (0..3)
+        .flat_map(|_| common::words(&broker.hear(2, job())))
+        .collect();
     assert_eq!(&said[..2], ["2 attached j1", "2 attached j1"]);
-    assert!(said[2].contains("refused: daemon is full: bytes of jobs"), "{said:?}");
+    assert!(
+        said[2].contains("refused: daemon is full: bytes of jobs"),
+        "{said:?}"
+    );
 }
 
 #[test]
 fn a_job_neither_durable_nor_listened_to_is_refused() {
     let mut broker = Broker::new();
-    broker.says(1, push("q").with(|job| job.durable = false), ["1 refused: out of place"]);
-    assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
+    broker.says(
+        1,
+        push("q").with(|job| job.durable = false),
+        ["1 refused: out of place"],
+    );
+    assert_eq!(
+        (broker.engine.job_count(), broker.engine.queues().count()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -152,8 +208,19 @@ fn a_queue_may_be_full_at_one_priority_and_not_at_another() {
     let mut jobs_max = [None; Priority::COUNT];
     jobs_max[Priority::NORMAL.lane()] = Some(2);
     jobs_max[Priority::MIN.lane()] = Some(0);
-    broker.says(1, Command::Queue(QueueCommand::Limit { queue: "q".into(), jobs_max }), ["1 done"]);
-    broker.says(1, push("q").priority(1), ["1 refused: queue is full: jobs 0, limit 0"]);
+    broker.says(
+        1,
+        Command::Queue(QueueCommand::Limit {
+            queue: "q".into(),
+            jobs_max,
+        }),
+        ["1 done"],
+    );
+    broker.says(
+        1,
+        push("q").priority(1),
+        ["1 refused: queue is full: jobs 0, limit 0"],
+    );
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(1, push("q").priority(9), ["1 new j2"]);
     // It holds two jobs, whatever their priority.
@@ -194,7 +261,11 @@ fn a_queue_may_be_registered_any_number_of_times() {
     for _ in 0..100 {
         broker.says(1, serve("q"), []);
     }
-    broker.says(1, serve("r"), ["1 refused: limit of queues of a client reached: 3"]);
+    broker.says(
+        1,
+        serve("r"),
+        ["1 refused: limit of queues of a client reached: 3"],
+    );
     let mut broker = Broker::new();
     (0..100).for_each(|_| broker.says(1, serve("q"), []));
     let told = broker.hear(1, Query::Queue { queue: "q".into() });
@@ -209,32 +280,51 @@ fn a_queue_may_be_registered_any_number_of_times() {
 #[test]
 fn names_of_queues_have_shares_by_protocol() {
     let push_as = |protocol: Protocol, number: u64| {
-        push("").with(|job| (job.protocol, job.queue) = (protocol, format!("{protocol:?} {number}").into()))
+        push("").with(|job| {
+            (job.protocol, job.queue) = (protocol, format!("{protocol:?} {number}").into())
+        })
     };
     let mut broker = Broker::limited(|limits| limits.queues_max = 640);
     let makes = |broker: &mut Broker, protocol: Protocol, many: u64| -> Vec<String> {
-        (0..many).flat_map(|number| common::words(&broker.hear(1, push_as(protocol, number)))).collect()
+        (0..many)
+            .flat_map(|number| common::words(&broker.hear(1, push_as(protocol, number))))
+            .collect()
     };
     // Four others have ten names each.
     let said = makes(&mut broker, Protocol::GEARMAN, 601);
-    assert!(said[..600].iter().all(|said| said.starts_with("1 new")), "{said:?}");
-    let kept = "1 refused: limit of queues reached: 600, and the rest of 640 is for other protocols";
+    assert!(
+        said[..600].iter().all(|said| said.starts_with("1 new")),
+        "{said:?}"
+    );
+    let kept =
+        "1 refused: limit of queues reached: 600, and the rest of 640 is for other protocols";
     assert_eq!(said[600], kept);
     let said = makes(&mut broker, Protocol::FAKTORY, 11);
-    assert!(said[..10].iter().all(|said| said.starts_with("1 new")), "{said:?}");
-    assert!(said[10].starts_with("1 refused: limit of queues reached: 610, and"), "{said:?}");
+    assert!(
+        said[..10].iter().all(|said| said.starts_with("1 new")),
+        "{said:?}"
+    );
+    assert!(
+        said[10].starts_with("1 refused: limit of queues reached: 610, and"),
+        "{said:?}"
+    );
     // A name that nothing uses gives way, of the protocol that is above its share: not FWP's, which was unused for longer.
     for job in [601, 1] {
         broker.says(1, JobCommand::Cancel(common::id(job)), ["1 done"]);
     }
     // The engine does not look at all names for each that is refused.
     let comes = |broker: &mut Broker, protocol: Protocol, number: u64| {
-        (0..40).any(|_| common::words(&broker.hear(1, push_as(protocol, number)))[0].starts_with("1 new"))
+        (0..40).any(|_| {
+            common::words(&broker.hear(1, push_as(protocol, number)))[0].starts_with("1 new")
+        })
     };
     assert!(comes(&mut broker, Protocol::FAKTORY, 10));
     assert_eq!(broker.engine.queues_forgotten(), 1);
     let has = |broker: &Broker, protocol: Protocol| {
-        broker.engine.queues().any(|queue| queue.image().name == format!("{protocol:?} 0"))
+        broker
+            .engine
+            .queues()
+            .any(|queue| queue.image().name == format!("{protocol:?} 0"))
     };
     assert!(has(&broker, Protocol::FAKTORY) && !has(&broker, Protocol::GEARMAN));
     // Now FWP is above its share, too, and its unused name goes for the next one of Gearman's.

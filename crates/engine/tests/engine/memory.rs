@@ -6,9 +6,10 @@ use std::process::Command as Program;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, From, JobCommand, JobRef, KeySource,
-    KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen, NewJob, Patterns, Policy, Proof, Protocol, QueueCommand,
-    QueueSettings, Rate, Select, Subscription, Tag, Take, TakeCommand, Timestamp, Unique, Wait, WorkerCommand,
+    Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, From, JobCommand, JobRef,
+    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen, NewJob, Patterns, Policy, Proof,
+    Protocol, QueueCommand, QueueSettings, Rate, Select, Subscription, Tag, Take, TakeCommand,
+    Timestamp, Unique, Wait, WorkerCommand,
 };
 
 /// The daemon's allocator.
@@ -26,11 +27,15 @@ struct Room {
 
 impl Room {
     fn new() -> Self {
-        Self { engine: Engine::new(Limits::default(), 42), context: Context::new(Timestamp(1_000), 1) }
+        Self {
+            engine: Engine::new(Limits::default(), 42),
+            context: Context::new(Timestamp(1_000), 1),
+        }
     }
 
     fn ask(&mut self, client: u64, command: impl Into<Command>) {
-        self.engine.apply(ClientId(client), Tag(1), command.into(), &mut self.context);
+        self.engine
+            .apply(ClientId(client), Tag(1), command.into(), &mut self.context);
         self.context.changes.clear();
         self.context.events.clear();
         self.context.warnings.clear();
@@ -49,7 +54,15 @@ impl Room {
 
     fn serve(&mut self, client: u64, queue: Bytes) {
         let lease = LeaseTerms::CONNECTION;
-        self.ask(client, ClientCommand::Serve(Subscription { queue, weight: 0, lease, unclaimed: None }));
+        self.ask(
+            client,
+            ClientCommand::Serve(Subscription {
+                queue,
+                weight: 0,
+                lease,
+                unclaimed: None,
+            }),
+        );
     }
 
     fn push(&mut self, client: u64, queue: &Bytes, change: impl FnOnce(&mut NewJob)) {
@@ -59,23 +72,43 @@ impl Room {
     }
 
     fn take(&mut self, client: u64, queues: Vec<Bytes>, wait: Wait, worker: Bytes) {
-        let from = From::Listed { queues, lease: LeaseTerms::CONNECTION };
-        self.ask(client, TakeCommand::Take(Take { from, select: Select::BestPriority, wait, worker }));
+        let from = From::Listed {
+            queues,
+            lease: LeaseTerms::CONNECTION,
+        };
+        self.ask(
+            client,
+            TakeCommand::Take(Take {
+                from,
+                select: Select::BestPriority,
+                wait,
+                worker,
+            }),
+        );
     }
 
     /// Moves all bodies out of memory.
     fn store_bodies(&mut self) {
         while self.engine.bodies_here() > 0 {
             let bodies = self.engine.cool(1 << 16);
-            bodies.iter().zip(1..).for_each(|((job, body), at)| assert!(self.engine.set_stored(*job, body, at)));
+            bodies
+                .iter()
+                .zip(1..)
+                .for_each(|((job, body), at)| assert!(self.engine.set_stored(*job, body, at)));
             self.engine.pack(bodies.iter().map(|(job, _)| *job));
         }
     }
 
     /// Jobs of this queue have these settings.
     fn rule(&mut self, queue: &Bytes, policy: Policy) {
-        let settings = QueueSettings { policy, ..QueueSettings::default() };
-        self.ask(1, QueueCommand::SetPatterns(Box::new(Patterns::from_iter([(queue.clone(), settings)]))));
+        let settings = QueueSettings {
+            policy,
+            ..QueueSettings::default()
+        };
+        self.ask(
+            1,
+            QueueCommand::SetPatterns(Box::new(Patterns::from_iter([(queue.clone(), settings)]))),
+        );
     }
 }
 
@@ -86,7 +119,11 @@ fn name(number: u64, bytes: usize) -> Bytes {
 
 /// Numbers from 0 on. Debug builds check the engine again and again, so they get fewer.
 fn many(release: u64) -> std::ops::Range<u64> {
-    0..if cfg!(debug_assertions) { release / 4 } else { release }
+    0..if cfg!(debug_assertions) {
+        release / 4
+    } else {
+        release
+    }
 }
 
 /// New clients.
@@ -98,26 +135,57 @@ fn clients(release: u64) -> std::ops::Range<u64> {
 /// Makes many of a kind.
 fn make(room: &mut Room, kind: &str) {
     let (queue, none) = (Bytes::from_static(b"resize"), Bytes::new());
-    let fair = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
-    let keyed = |number: u64| move |job: &mut NewJob| job.body = format!("{number:040}|{:60}", "").into();
+    let fair = Policy {
+        key: Some(KeySource::Prefix(b'|')),
+        fair: true,
+        ..Policy::default()
+    };
+    let keyed =
+        |number: u64| move |job: &mut NewJob| job.body = format!("{number:040}|{:60}", "").into();
     match kind {
-        "subscriptions" => many(40_000).for_each(|number| room.serve(1 + number % 10, name(number, 40))),
-        "long subscriptions" => many(4_000).for_each(|number| room.serve(1 + number % 10, name(number, 7_900))),
-        "shared subscriptions" => many(100_000).for_each(|number| room.serve(1 + number % 100, name(number / 100, 40))),
+        "subscriptions" => {
+            many(40_000).for_each(|number| room.serve(1 + number % 10, name(number, 40)))
+        }
+        "long subscriptions" => {
+            many(4_000).for_each(|number| room.serve(1 + number % 10, name(number, 7_900)))
+        }
+        "shared subscriptions" => {
+            many(100_000).for_each(|number| room.serve(1 + number % 100, name(number / 100, 40)))
+        }
         "used queues" => many(20_000).for_each(|number| {
             let queue = name(number, 40);
             room.push(1, &queue, |_| {});
             room.take(1, vec![queue], Wait::No, Bytes::new());
-            let (job, proof) = (JobRef::Id(windlass_engine::JobId(number + 1)), Proof::Connection);
-            room.ask(1, LeaseCommand::Finish { job, proof, result: Bytes::new() });
+            let (job, proof) = (
+                JobRef::Id(windlass_engine::JobId(number + 1)),
+                Proof::Connection,
+            );
+            room.ask(
+                1,
+                LeaseCommand::Finish {
+                    job,
+                    proof,
+                    result: Bytes::new(),
+                },
+            );
         }),
         "queues of jobs" => many(40_000).for_each(|number| room.push(1, &name(number, 40), |_| {})),
         "waiting" | "waiting with keys" | "waiting elsewhere" | "waiting elsewhere with keys" => {
             let mut rng = Context::new(Timestamp(0), 9);
             many(800_000).for_each(|_| {
-                let key = Bytes::from(format!("{:018x}{:018x}", rng.roll(u64::MAX), rng.roll(u64::MAX)));
-                let unique = Unique { key, clash: Clash::Attach, until: KeyUntil::End };
-                room.push(1, &queue, |job| job.unique = kind.ends_with("keys").then_some(unique));
+                let key = Bytes::from(format!(
+                    "{:018x}{:018x}",
+                    rng.roll(u64::MAX),
+                    rng.roll(u64::MAX)
+                ));
+                let unique = Unique {
+                    key,
+                    clash: Clash::Attach,
+                    until: KeyUntil::End,
+                };
+                room.push(1, &queue, |job| {
+                    job.unique = kind.ends_with("keys").then_some(unique)
+                });
             });
             if kind.contains("elsewhere") {
                 room.store_bodies();
@@ -128,23 +196,36 @@ fn make(room: &mut Room, kind: &str) {
             match kind {
                 "keys" => room.rule(&queue, fair),
                 "keyed jobs" => {}
-                _ => room.rule(&queue, Policy { key_rate: Some(Rate { jobs: 1, per_ms: 60_000, burst: 1 }), ..fair }),
+                _ => room.rule(
+                    &queue,
+                    Policy {
+                        key_rate: Some(Rate {
+                            jobs: 1,
+                            per_ms: 60_000,
+                            burst: 1,
+                        }),
+                        ..fair
+                    },
+                ),
             }
             many(60_000).for_each(|number| room.push(1, &queue, keyed(number)));
         }
         "clients" => room.open(clients(20_000)),
         "named clients" => {
             room.open(clients(10_000));
-            clients(10_000).for_each(|client| room.ask(client, ClientCommand::SetName(name(client, 1_000))));
+            clients(10_000)
+                .for_each(|client| room.ask(client, ClientCommand::SetName(name(client, 1_000))));
         }
         "blocked takes" => {
             room.open(clients(20_000));
-            clients(20_000).for_each(|it| room.take(it, vec![queue.clone()], Wait::Forever, name(it, 100)));
+            clients(20_000)
+                .for_each(|it| room.take(it, vec![queue.clone()], Wait::Forever, name(it, 100)));
         }
         "blocked takes at many" => {
             let queues: Vec<Bytes> = (0..100).map(|number| name(number, 40)).collect();
             room.open(clients(1_000));
-            clients(1_000).for_each(|client| room.take(client, queues.clone(), Wait::Forever, none.clone()));
+            clients(1_000)
+                .for_each(|client| room.take(client, queues.clone(), Wait::Forever, none.clone()));
         }
         "many takes of one" => many(20_000).for_each(|_| {
             room.take(1, vec![queue.clone()], Wait::Forever, name(1, 100));
@@ -166,7 +247,12 @@ fn make(room: &mut Room, kind: &str) {
         "takers by name" => {
             room.open(clients(2_000));
             for client in clients(2_000) {
-                room.take(client, (0..50).map(|number| name(number, 40)).collect(), Wait::No, none.clone());
+                room.take(
+                    client,
+                    (0..50).map(|number| name(number, 40)).collect(),
+                    Wait::No,
+                    none.clone(),
+                );
             }
         }
         "workers" => {
@@ -180,14 +266,29 @@ fn make(room: &mut Room, kind: &str) {
             room.open(clients(4_000));
             for client in clients(4_000) {
                 let (queue, text) = (Some(name(client, 2_000)), name(client, 3_000));
-                room.ask(client, ClientCommand::Watch { queue, text, room: 1 });
+                room.ask(
+                    client,
+                    ClientCommand::Watch {
+                        queue,
+                        text,
+                        room: 1,
+                    },
+                );
             }
         }
-        "listeners" => many(40_000).for_each(|_| room.push(1, &queue, |job| job.listen = Listen::Yes)),
+        "listeners" => {
+            many(40_000).for_each(|_| room.push(1, &queue, |job| job.listen = Listen::Yes))
+        }
         "many listeners" => {
             for number in many(200_000) {
-                let key = || Unique { key: name(number / 100, 40), clash: Clash::Attach, until: KeyUntil::End };
-                room.push(number % 100, &queue, |job| (job.unique, job.listen) = (Some(key()), Listen::Yes));
+                let key = || Unique {
+                    key: name(number / 100, 40),
+                    clash: Clash::Attach,
+                    until: KeyUntil::End,
+                };
+                room.push(number % 100, &queue, |job| {
+                    (job.unique, job.listen) = (Some(key()), Listen::Yes)
+                });
             }
         }
         other => panic!("{other}"),
@@ -196,7 +297,9 @@ fn make(room: &mut Room, kind: &str) {
 
 #[test]
 fn measure() {
-    let Ok(kind) = std::env::var(KIND) else { return };
+    let Ok(kind) = std::env::var(KIND) else {
+        return;
+    };
     // The first time leaves what a process has once.
     let mut warm = Room::new();
     warm.open(0..100);
@@ -207,28 +310,50 @@ fn measure() {
     let (before, counted) = (resident_bytes(), room.engine.resident_bytes());
     make(&mut room, &kind);
     let counted = room.engine.resident_bytes() - counted;
-    println!("measured {} {counted}", resident_bytes().saturating_sub(before));
+    println!(
+        "measured {} {counted}",
+        resident_bytes().saturating_sub(before)
+    );
 }
 
 /// What a kind takes, and what of it is counted, in bytes.
 fn measured(kind: &str) -> (u64, u64) {
     let program = std::env::current_exe().expect("the test's program");
     let output = Program::new(program)
-        .args(["memory::measure", "--exact", "--nocapture", "--test-threads=1"])
+        .args([
+            "memory::measure",
+            "--exact",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(KIND, kind)
         .env("MIMALLOC_PURGE_DELAY", "0")
         .output()
         .expect("the test's program runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut figures = said.split("measured ").nth(1).unwrap_or_else(|| panic!("{kind}: {said}")).split_whitespace();
-    let mut figure = || figures.next().and_then(|word| word.parse().ok()).expect("a figure");
+    let mut figures = said
+        .split("measured ")
+        .nth(1)
+        .unwrap_or_else(|| panic!("{kind}: {said}"))
+        .split_whitespace();
+    let mut figure = || {
+        figures
+            .next()
+            .and_then(|word| word.parse().ok())
+            .expect("a figure")
+    };
     (figure(), figure())
 }
 
 /// Resident bytes of this process. The allocator has returned what is free.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4_096
+    statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4_096
 }
 
 /// Kinds, each with a part of it that is not what it measures.
@@ -258,9 +383,19 @@ const KINDS: [(&str, Option<&str>); 19] = [
 fn what_is_counted_is_what_the_allocator_takes() {
     let (mut said, mut differs) = (String::new(), Vec::new());
     for (kind, without) in KINDS {
-        let ((taken, counted), (less, uncounted)) = (measured(kind), without.map_or((0, 0), measured));
-        let (taken, counted) = (taken.saturating_sub(less), counted.saturating_sub(uncounted));
-        writeln!(said, "{kind:24} {:>8} KiB, counted {:>8} KiB", taken >> 10, counted >> 10).expect("a text");
+        let ((taken, counted), (less, uncounted)) =
+            (measured(kind), without.map_or((0, 0), measured));
+        let (taken, counted) = (
+            taken.saturating_sub(less),
+            counted.saturating_sub(uncounted),
+        );
+        writeln!(
+            said,
+            "{kind:24} {:>8} KiB, counted {:>8} KiB",
+            taken >> 10,
+            counted >> 10
+        )
+        .expect("a text");
         let is_close = counted * 10 >= taken * 8 && counted * 10 <= taken * 16;
         differs.extend((!is_close).then_some(kind));
     }
@@ -272,13 +407,25 @@ fn what_is_counted_is_what_the_allocator_takes() {
 /// they are full, so a job takes some bytes more or less in queues of other lengths.
 #[test]
 fn a_job_of_a_long_queue_takes_few_bytes() {
-    let table =
-        [("waiting", 180), ("waiting with keys", 230), ("waiting elsewhere", 40), ("waiting elsewhere with keys", 85)];
+    let table = [
+        ("waiting", 180),
+        ("waiting with keys", 230),
+        ("waiting elsewhere", 40),
+        ("waiting elsewhere with keys", 85),
+    ];
     for (kind, most) in table {
         let (taken, counted) = measured(kind);
         let jobs = many(800_000).end;
-        println!("{kind:30} {} bytes, counted {}", taken / jobs, counted / jobs);
+        println!(
+            "{kind:30} {} bytes, counted {}",
+            taken / jobs,
+            counted / jobs
+        );
         assert!(taken < most * jobs, "{kind}: {} bytes", taken / jobs);
-        assert!(counted * 10 >= taken * 8 && counted * 10 <= taken * 16, "{kind}: counted {}", counted / jobs);
+        assert!(
+            counted * 10 >= taken * 8 && counted * 10 <= taken * 16,
+            "{kind}: counted {}",
+            counted / jobs
+        );
     }
 }

@@ -9,15 +9,36 @@ use crate::common::{Broker, finish, push, release, serve, serve_on, take, take_s
 fn jobs_of_a_queue_are_taken_by_priority_then_age() {
     type Case = (&'static str, Vec<common::Push>, &'static [u64]);
     let table: Vec<Case> = vec![
-        ("first in, first out", vec![push("q"), push("q"), push("q")], &[1, 2, 3]),
-        ("9 before 5 before 1", vec![push("q").priority(1), push("q"), push("q").priority(9)], &[3, 2, 1]),
+        (
+            "first in, first out",
+            vec![push("q"), push("q"), push("q")],
+            &[1, 2, 3],
+        ),
+        (
+            "9 before 5 before 1",
+            vec![push("q").priority(1), push("q"), push("q").priority(9)],
+            &[3, 2, 1],
+        ),
         (
             "first in, first out inside a priority",
-            vec![push("q").priority(7), push("q"), push("q").priority(7), push("q")],
+            vec![
+                push("q").priority(7),
+                push("q"),
+                push("q").priority(7),
+                push("q"),
+            ],
             &[1, 3, 2, 4],
         ),
-        ("the last to the front is first", vec![push("q"), push("q").front(), push("q").front()], &[3, 2, 1]),
-        ("the front of its own priority", vec![push("q").priority(9), push("q"), push("q").front()], &[1, 3, 2]),
+        (
+            "the last to the front is first",
+            vec![push("q"), push("q").front(), push("q").front()],
+            &[3, 2, 1],
+        ),
+        (
+            "the front of its own priority",
+            vec![push("q").priority(9), push("q"), push("q").front()],
+            &[1, 3, 2],
+        ),
         (
             "no priority is 1, too much is 9",
             vec![push("q").priority(0), push("q").priority(200), push("q")],
@@ -64,9 +85,21 @@ fn a_job_released_to_the_front_is_next() {
 #[test]
 fn each_selection_orders_queues() {
     let table: [(&str, Select, &[u64]); 4] = [
-        ("all of the first in the list", Select::ListOrder, &[3, 1, 2, 4]),
-        ("the most urgent, then the oldest", Select::BestPriority, &[2, 3, 1, 4]),
-        ("the most urgent, each queue in its turn", Select::RoundRobin, &[2, 3, 4, 1]),
+        (
+            "all of the first in the list",
+            Select::ListOrder,
+            &[3, 1, 2, 4],
+        ),
+        (
+            "the most urgent, then the oldest",
+            Select::BestPriority,
+            &[2, 3, 1, 4],
+        ),
+        (
+            "the most urgent, each queue in its turn",
+            Select::RoundRobin,
+            &[2, 3, 4, 1],
+        ),
         ("all of the heaviest", Select::Weighted, &[2, 4, 3, 1]),
     ];
     for (name, select, expected) in table {

@@ -3,18 +3,27 @@
 use std::sync::Arc;
 
 use windlass_engine::{
-    Backoff, BulkCommand, Calls, Command, Condition, Cursor, Event, Filter, Hold, Job, JobReader, JobStateKind,
-    KeySource, Limits, Mutation, OnExpiry, Patterns, Policy, PolicyRow, Proof, Protocol, Query, QueueCommand,
-    QueueKind, QueueRules, QueueSettings, Rate, Reply, TakeCommand, Timestamp, Why,
+    Backoff, BulkCommand, Calls, Command, Condition, Cursor, Event, Filter, Hold, Job, JobReader,
+    JobStateKind, KeySource, Limits, Mutation, OnExpiry, Patterns, Policy, PolicyRow, Proof,
+    Protocol, Query, QueueCommand, QueueKind, QueueRules, QueueSettings, Rate, Reply, TakeCommand,
+    Timestamp, Why,
 };
 
 use crate::common::*;
 
 fn set_all(policies: impl IntoIterator<Item = (&'static str, Policy)>) -> Command {
     let of = |(queue, policy): (&'static str, Policy)| {
-        (queue.into(), QueueSettings { rules: QueueRules::default(), policy })
+        (
+            queue.into(),
+            QueueSettings {
+                rules: QueueRules::default(),
+                policy,
+            },
+        )
     };
-    Command::Queue(QueueCommand::SetPatterns(Box::new(Patterns::from_iter(policies.into_iter().map(of)))))
+    Command::Queue(QueueCommand::SetPatterns(Box::new(Patterns::from_iter(
+        policies.into_iter().map(of),
+    ))))
 }
 
 pub(crate) fn set(policy: Policy) -> Command {
@@ -22,13 +31,24 @@ pub(crate) fn set(policy: Policy) -> Command {
 }
 
 pub(crate) fn rate(jobs: u32, per_ms: u32, burst: u32) -> Option<Rate> {
-    Some(Rate { jobs, per_ms, burst })
+    Some(Rate {
+        jobs,
+        per_ms,
+        burst,
+    })
 }
 
 /// A broker in whose queue `q` jobs have what stands before `|` as their key.
 pub(crate) fn keyed(policy: Policy) -> Broker {
     let mut broker = Broker::new();
-    broker.says(1, set(Policy { key: Some(KeySource::Prefix(b'|')), ..policy }), ["1 done"]);
+    broker.says(
+        1,
+        set(Policy {
+            key: Some(KeySource::Prefix(b'|')),
+            ..policy
+        }),
+        ["1 done"],
+    );
     broker
 }
 
@@ -48,26 +68,48 @@ pub(crate) fn taken(broker: &mut Broker) -> Vec<String> {
     let mut all = Vec::new();
     loop {
         let said = words(&broker.hear(2, take(["q"])));
-        let [line] = said.as_slice() else { panic!("{said:?}") };
-        let Some(job) = line.strip_prefix("2 took j") else { return all };
+        let [line] = said.as_slice() else {
+            panic!("{said:?}")
+        };
+        let Some(job) = line.strip_prefix("2 took j") else {
+            return all;
+        };
         all.push(job.split('.').next().unwrap_or_default().to_owned());
     }
 }
 
 pub(crate) fn hold(broker: &mut Broker, job: u64) -> Option<Hold> {
     let events = broker.hear(1, Query::Why(id(job)));
-    let [(_, Event::Reply(_, Reply::Why(why)))] = events.as_slice() else { panic!("{events:?}") };
-    if let Why::Turn(turn) = why { turn.hold.clone() } else { None }
+    let [(_, Event::Reply(_, Reply::Why(why)))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    if let Why::Turn(turn) = why {
+        turn.hold.clone()
+    } else {
+        None
+    }
 }
 
 #[test]
 fn starts_come_at_a_rate_and_waiting_takes_are_served_in_time() {
     let mut broker = Broker::new();
-    broker.says(1, set(Policy { rate: rate(2, 1_000, 2), ..Policy::default() }), ["1 done"]);
+    broker.says(
+        1,
+        set(Policy {
+            rate: rate(2, 1_000, 2),
+            ..Policy::default()
+        }),
+        ["1 done"],
+    );
     push_all(&mut broker, 1, &["a", "b", "c", "d", "e", "f"]);
     // The bucket is full at first.
     assert_eq!(taken(&mut broker), ["1", "2"]);
-    assert_eq!(hold(&mut broker, 3), Some(Hold::Rate { until: Timestamp(1_500) }));
+    assert_eq!(
+        hold(&mut broker, 3),
+        Some(Hold::Rate {
+            until: Timestamp(1_500)
+        })
+    );
     broker.says(2, take(["q"]).forever(), []);
     assert_eq!(broker.engine.next_deadline().map(|at| at.0), Some(1_500));
     broker.at(1_499, []);
@@ -76,7 +118,12 @@ fn starts_come_at_a_rate_and_waiting_takes_are_served_in_time() {
     // Two tokens are saved up, and no more.
     broker.at(9_000, []);
     assert_eq!(taken(&mut broker), ["4", "5"]);
-    assert_eq!(hold(&mut broker, 6), Some(Hold::Rate { until: Timestamp(9_500) }));
+    assert_eq!(
+        hold(&mut broker, 6),
+        Some(Hold::Rate {
+            until: Timestamp(9_500)
+        })
+    );
     // A retry needs a token, too.
     broker.says(2, release(5, false), ["2 done"]);
     assert_eq!(taken(&mut broker), [""; 0]);
@@ -87,7 +134,14 @@ fn starts_come_at_a_rate_and_waiting_takes_are_served_in_time() {
 #[test]
 fn a_sleeper_is_woken_for_a_token_and_not_before() {
     let mut broker = Broker::new();
-    broker.says(1, set(Policy { rate: rate(1, 100, 1), ..Policy::default() }), ["1 done"]);
+    broker.says(
+        1,
+        set(Policy {
+            rate: rate(1, 100, 1),
+            ..Policy::default()
+        }),
+        ["1 done"],
+    );
     push_all(&mut broker, 1, &["x"]);
     assert_eq!(taken(&mut broker), ["1"]);
     broker.says(2, serve("q"), []);
@@ -104,8 +158,15 @@ fn a_sleeper_is_woken_for_a_token_and_not_before() {
 #[test]
 fn the_first_pattern_that_matches_holds_and_without_a_policy_all_may_start() {
     let mut broker = Broker::new();
-    let slow = || Policy { rate: rate(1, 1_000, 1), ..Policy::default() };
-    broker.says(1, set_all([("quick", Policy::default()), ("q*", slow())]), ["1 done"]);
+    let slow = || Policy {
+        rate: rate(1, 1_000, 1),
+        ..Policy::default()
+    };
+    broker.says(
+        1,
+        set_all([("quick", Policy::default()), ("q*", slow())]),
+        ["1 done"],
+    );
     broker.says(1, push("quick"), ["1 new j1"]);
     broker.says(1, push("q"), ["1 new j2"]);
     broker.says(1, push("q"), ["1 new j3"]);
@@ -117,12 +178,27 @@ fn the_first_pattern_that_matches_holds_and_without_a_policy_all_may_start() {
 
 #[test]
 fn a_key_has_no_more_jobs_running_than_it_may() {
-    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
+    let mut broker = keyed(Policy {
+        key_running_max: Some(1),
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["a|1", "a|2", "b|3", "4", "5", "a|6"]);
     // The jobs without a key share the empty key.
     assert_eq!(taken(&mut broker), ["1", "3", "4"]);
-    assert_eq!(hold(&mut broker, 2), Some(Hold::Key { key: "a".into(), jobs: 1 }));
-    assert_eq!(hold(&mut broker, 5), Some(Hold::Key { key: "".into(), jobs: 1 }));
+    assert_eq!(
+        hold(&mut broker, 2),
+        Some(Hold::Key {
+            key: "a".into(),
+            jobs: 1
+        })
+    );
+    assert_eq!(
+        hold(&mut broker, 5),
+        Some(Hold::Key {
+            key: "".into(),
+            jobs: 1
+        })
+    );
     broker.says(3, take(["q"]).forever(), []);
     broker.says(2, finish(1), ["2 finished j1", "3 took j2.1"]);
     broker.says(2, finish(4), ["2 finished j4"]);
@@ -130,12 +206,19 @@ fn a_key_has_no_more_jobs_running_than_it_may() {
     // A lost lease frees its key.
     broker.says(3, release(2, false), ["3 done"]);
     assert_eq!(taken(&mut broker), ["2"]);
-    broker.says(1, mutate(placed(JobStateKind::Ready), Mutation::Discard), ["1 mutated 1"]);
+    broker.says(
+        1,
+        mutate(placed(JobStateKind::Ready), Mutation::Discard),
+        ["1 mutated 1"],
+    );
 }
 
 #[test]
 fn a_key_holds_back_no_other_however_much_it_has() {
-    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
+    let mut broker = keyed(Policy {
+        key_running_max: Some(1),
+        ..Policy::default()
+    });
     let stuck: Vec<&str> = std::iter::repeat_n("stuck|x", 50).collect();
     push_all(&mut broker, 1, &stuck);
     assert_eq!(taken(&mut broker), ["1"]);
@@ -145,7 +228,10 @@ fn a_key_holds_back_no_other_however_much_it_has() {
 
 #[test]
 fn jobs_of_a_key_start_in_order_whatever_their_priority_and_a_retry_holds_its_key() {
-    let mut broker = keyed(Policy { ordered: true, ..Policy::default() });
+    let mut broker = keyed(Policy {
+        ordered: true,
+        ..Policy::default()
+    });
     broker.says(1, job("a|1").retry(2, Backoff::None), ["1 new j1"]);
     broker.says(1, job("a|2").priority(9), ["1 new j2"]);
     push_all(&mut broker, 3, &["b|3"]);
@@ -163,23 +249,47 @@ fn jobs_of_a_key_start_in_order_whatever_their_priority_and_a_retry_holds_its_ke
     assert_eq!(taken(&mut broker), ["4"]);
     broker.says(2, fail(4), ["2 failed j4, retried 1500"]);
     assert_eq!(taken(&mut broker), [""; 0], "the retry is not yet due");
-    assert_eq!(hold(&mut broker, 5), Some(Hold::Key { key: "a".into(), jobs: 1 }));
+    assert_eq!(
+        hold(&mut broker, 5),
+        Some(Hold::Key {
+            key: "a".into(),
+            jobs: 1
+        })
+    );
     broker.at(1_500, []);
     assert_eq!(taken(&mut broker), ["4"]);
     broker.says(2, fail(4), ["2 failed j4, retried 2000"]);
-    broker.says(1, mutate(placed(JobStateKind::Retrying), Mutation::Kill), ["1 mutated 1"]);
+    broker.says(
+        1,
+        mutate(placed(JobStateKind::Retrying), Mutation::Kill),
+        ["1 mutated 1"],
+    );
     assert_eq!(taken(&mut broker), ["5"], "a dead job releases its key");
 }
 
 #[test]
 fn keys_take_turns_by_their_weights() {
     let weights = [("gold".into(), 3)].into_iter().collect();
-    let mut broker = keyed(Policy { fair: true, weights, ..Policy::default() });
+    let mut broker = keyed(Policy {
+        fair: true,
+        weights,
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["a|1", "a|2", "a|3", "a|4", "b|5", "b|6"]);
     assert_eq!(taken(&mut broker), ["1", "5", "2", "6", "3", "4"]);
-    push_all(&mut broker, 7, &["a|", "a|", "a|", "a|", "gold|", "gold|", "gold|", "gold|", "gold|", "gold|"]);
+    push_all(
+        &mut broker,
+        7,
+        &[
+            "a|", "a|", "a|", "a|", "gold|", "gold|", "gold|", "gold|", "gold|", "gold|",
+        ],
+    );
     let order = taken(&mut broker);
-    let gold = order.iter().take(8).filter(|job| job.parse::<u64>().is_ok_and(|job| job >= 11)).count();
+    let gold = order
+        .iter()
+        .take(8)
+        .filter(|job| job.parse::<u64>().is_ok_and(|job| job >= 11))
+        .count();
     assert_eq!(gold, 6, "three of four: {order:?}");
     // A key that comes later does not get what it has not used.
     push_all(&mut broker, 17, &["a|", "a|", "a|", "a|"]);
@@ -194,11 +304,20 @@ fn keys_take_turns_by_their_weights() {
 
 #[test]
 fn a_key_has_a_rate_of_its_own() {
-    let mut broker = keyed(Policy { key_rate: rate(1, 1_000, 1), ..Policy::default() });
+    let mut broker = keyed(Policy {
+        key_rate: rate(1, 1_000, 1),
+        ..Policy::default()
+    });
     broker.at(5_000, []);
     push_all(&mut broker, 1, &["a|", "a|", "b|"]);
     assert_eq!(taken(&mut broker), ["1", "3"]);
-    assert_eq!(hold(&mut broker, 2), Some(Hold::KeyRate { key: "a".into(), until: Timestamp(6_000) }));
+    assert_eq!(
+        hold(&mut broker, 2),
+        Some(Hold::KeyRate {
+            key: "a".into(),
+            until: Timestamp(6_000)
+        })
+    );
     broker.says(3, take(["q"]).forever(), []);
     broker.at(5_999, []);
     broker.at(6_000, ["3 took j2.1"]);
@@ -212,7 +331,10 @@ fn a_key_has_a_rate_of_its_own() {
 
 #[test]
 fn only_so_many_jobs_of_a_key_wait() {
-    let mut broker = keyed(Policy { key_waiting_max: Some(2), ..Policy::default() });
+    let mut broker = keyed(Policy {
+        key_waiting_max: Some(2),
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["a|", "a|", "b|"]);
     broker.says(1, job("a|"), ["1 refused: key is full: jobs 2, limit 2"]);
     assert_eq!(taken(&mut broker).len(), 3);
@@ -224,7 +346,11 @@ fn keys_of_jobs_that_are_there_are_read_again() {
     let mut broker = Broker::new();
     push_all(&mut broker, 1, &["a|1", "a|2", "b|3"]);
     broker.says(2, take(["q"]), ["2 took j1.1"]);
-    let policy = Policy { key: Some(KeySource::Prefix(b'|')), key_running_max: Some(1), ..Policy::default() };
+    let policy = Policy {
+        key: Some(KeySource::Prefix(b'|')),
+        key_running_max: Some(1),
+        ..Policy::default()
+    };
     broker.says(1, set(policy.clone()), ["1 done"]);
     // The leased job still counts for the empty key.
     assert_eq!(taken(&mut broker), [""; 0]);
@@ -233,9 +359,23 @@ fn keys_of_jobs_that_are_there_are_read_again() {
     broker.says(1, read(Cursor(3, 0)), ["1 mutated 1"]);
     assert_eq!(taken(&mut broker), ["3"]);
     // Another limit keeps the keys; another source forgets them.
-    broker.says(1, set(Policy { key_running_max: Some(2), ..policy.clone() }), ["1 done"]);
+    broker.says(
+        1,
+        set(Policy {
+            key_running_max: Some(2),
+            ..policy.clone()
+        }),
+        ["1 done"],
+    );
     assert_eq!(taken(&mut broker), ["2"]);
-    broker.says(1, set(Policy { key: Some(KeySource::Unique(None)), ..policy }), ["1 done"]);
+    broker.says(
+        1,
+        set(Policy {
+            key: Some(KeySource::Unique(None)),
+            ..policy
+        }),
+        ["1 done"],
+    );
     assert_eq!(hold(&mut broker, 1), None);
     broker.engine.check();
 }
@@ -257,7 +397,8 @@ impl JobReader for Whole {
     }
 
     fn key(&self, protocol: Protocol, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
-        (protocol == Protocol::GEARMAN && *at == KeySource::Args("/0".into())).then(|| body.to_vec())
+        (protocol == Protocol::GEARMAN && *at == KeySource::Args("/0".into()))
+            .then(|| body.to_vec())
     }
 }
 
@@ -265,7 +406,11 @@ impl JobReader for Whole {
 fn the_protocol_reads_a_key_at_a_pointer() {
     let mut broker = Broker::new();
     broker.engine.set_reader(Arc::new(Whole));
-    let policy = Policy { key: Some(KeySource::Args("/0".into())), key_running_max: Some(1), ..Policy::default() };
+    let policy = Policy {
+        key: Some(KeySource::Args("/0".into())),
+        key_running_max: Some(1),
+        ..Policy::default()
+    };
     broker.says(1, set(policy), ["1 done"]);
     push_all(&mut broker, 1, &["a", "a", "b"]);
     assert_eq!(taken(&mut broker), ["1", "3"]);
@@ -273,9 +418,16 @@ fn the_protocol_reads_a_key_at_a_pointer() {
 
 #[test]
 fn a_job_that_its_worker_loses_frees_its_key_only_when_the_lease_ends() {
-    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
+    let mut broker = keyed(Policy {
+        key_running_max: Some(1),
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["a|", "a|"]);
-    broker.says(2, take(["q"]).worker("w").for_ms(500, OnExpiry::Requeue), ["2 took j1.1 until 1500"]);
+    broker.says(
+        2,
+        take(["q"]).worker("w").for_ms(500, OnExpiry::Requeue),
+        ["2 took j1.1 until 1500"],
+    );
     broker.says(3, take(["q"]).forever(), []);
     broker.at(1_499, []);
     broker.at(1_500, ["3 took j1.2"]);
@@ -283,51 +435,105 @@ fn a_job_that_its_worker_loses_frees_its_key_only_when_the_lease_ends() {
 
 #[test]
 fn the_keys_of_a_queue_are_listed() {
-    let list = |after, limit| Query::Keys { queue: "q".into(), after, limit };
-    let mut broker = keyed(Policy { key_running_max: Some(1), rate: rate(1, 500, 9), ..Policy::default() });
+    let list = |after, limit| Query::Keys {
+        queue: "q".into(),
+        after,
+        limit,
+    };
+    let mut broker = keyed(Policy {
+        key_running_max: Some(1),
+        rate: rate(1, 500, 9),
+        ..Policy::default()
+    });
     broker.says(1, list(Cursor::default(), 9), ["1 keys"]);
     push_all(&mut broker, 1, &["a|", "a|", "b|", "x", "c|"]);
-    broker.says(1, mutate(in_queue("q", JobStateKind::Ready), Mutation::Kill), ["1 mutated 5"]);
+    broker.says(
+        1,
+        mutate(in_queue("q", JobStateKind::Ready), Mutation::Kill),
+        ["1 mutated 5"],
+    );
     broker.says(1, list(Cursor::default(), 9), ["1 keys"]);
     broker.at(3_000, []);
     push_all(&mut broker, 6, &["a|", "a|", "b|", "x"]);
     assert_eq!(taken(&mut broker).len(), 3);
-    broker.says(1, list(Cursor::default(), 9), ["1 keys : 0 1 a: 1 1 b: 0 1"]);
+    broker.says(
+        1,
+        list(Cursor::default(), 9),
+        ["1 keys : 0 1 a: 1 1 b: 0 1"],
+    );
     let events = broker.hear(1, list(Cursor(1, 0), 1));
-    let [(_, Event::Reply(_, Reply::Keys { policy, rows, next }))] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Keys { policy, rows, next }))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     assert_eq!((rows.len(), *next), (1, Some(Cursor(2, 0))));
-    assert_eq!(policy.as_ref().map(|row| (row.tokens, row.next_start_at)), Some((Some(6), None)));
+    assert_eq!(
+        policy.as_ref().map(|row| (row.tokens, row.next_start_at)),
+        Some((Some(6), None))
+    );
 }
 
 fn own(queue: &'static str, policy: Option<Policy>) -> Command {
-    Command::Queue(QueueCommand::SetPolicy { queue: queue.into(), policy: policy.map(Box::new), by: "ann".into() })
+    Command::Queue(QueueCommand::SetPolicy {
+        queue: queue.into(),
+        policy: policy.map(Box::new),
+        by: "ann".into(),
+    })
 }
 
 fn pause_key(key: &'static str, paused: bool) -> Command {
-    Command::Queue(QueueCommand::PauseKey { queue: "q".into(), key: key.into(), paused })
+    Command::Queue(QueueCommand::PauseKey {
+        queue: "q".into(),
+        key: key.into(),
+        paused,
+    })
 }
 
 pub(crate) fn row(broker: &mut Broker) -> Option<PolicyRow> {
     let events = broker.hear(1, Query::Queue { queue: "q".into() });
-    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     rows.first().and_then(|row| row.policy.as_deref().cloned())
 }
 
 #[test]
 fn a_policy_of_its_own_holds_in_place_of_a_patterns_and_outlasts_a_restart() {
-    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
+    let mut broker = keyed(Policy {
+        key_running_max: Some(1),
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["a|", "a|", "b|"]);
-    broker.says(1, own("q", Some(Policy { rate: rate(1, 1_000, 2), ..Policy::default() })), ["1 done"]);
+    broker.says(
+        1,
+        own(
+            "q",
+            Some(Policy {
+                rate: rate(1, 1_000, 2),
+                ..Policy::default()
+            }),
+        ),
+        ["1 done"],
+    );
     broker.at(3_000, []);
     assert_eq!(taken(&mut broker), ["1", "2"]);
     let author = row(&mut broker).and_then(|row| row.set);
     assert_eq!(author, Some(("ann".into(), Timestamp(1_000))));
     broker.restart(Limits::default());
-    assert_eq!(row(&mut broker).map(|row| row.policy.rate), Some(rate(1, 1_000, 2)));
+    assert_eq!(
+        row(&mut broker).map(|row| row.policy.rate),
+        Some(rate(1, 1_000, 2))
+    );
     broker.says(1, own("q", None), ["1 done"]);
     assert_eq!(row(&mut broker), None);
     // It keeps a queue without jobs, and an empty one holds in place of a pattern's.
-    broker.says(1, set(Policy { rate: rate(1, 9_000, 1), ..Policy::default() }), ["1 done"]);
+    broker.says(
+        1,
+        set(Policy {
+            rate: rate(1, 9_000, 1),
+            ..Policy::default()
+        }),
+        ["1 done"],
+    );
     broker.says(1, own("q2", Some(Policy::default())), ["1 done"]);
     broker.says(1, push("q2"), ["1 new j4"]);
     broker.says(2, take(["q2"]), ["2 took j4.4294967297"]);
@@ -337,7 +543,15 @@ fn a_policy_of_its_own_holds_in_place_of_a_patterns_and_outlasts_a_restart() {
 fn a_rate_that_changes_gives_back_nothing_that_was_spent() {
     let mut broker = Broker::new();
     broker.says(1, create("q", QueueKind::Work), ["1 done"]);
-    let of = |jobs| own("q", Some(Policy { rate: rate(jobs, 1_000, 2), ..Policy::default() }));
+    let of = |jobs| {
+        own(
+            "q",
+            Some(Policy {
+                rate: rate(jobs, 1_000, 2),
+                ..Policy::default()
+            }),
+        )
+    };
     broker.says(1, of(1), ["1 done"]);
     push_all(&mut broker, 1, &["x"; 4]);
     assert_eq!(taken(&mut broker), ["1", "2"]);
@@ -352,14 +566,35 @@ fn a_rate_that_changes_gives_back_nothing_that_was_spent() {
 fn a_policy_by_key_is_refused_for_a_cycle_queue() {
     let mut broker = Broker::new();
     broker.says(1, create("q", QueueKind::Cycle), ["1 done"]);
-    let keys = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
-    broker.says(1, own("q", Some(keys)), ["1 refused: queue of the other kind"]);
-    broker.says(1, own("q", Some(Policy { rate: rate(1, 1_000, 2), ..Policy::default() })), ["1 done"]);
+    let keys = Policy {
+        key: Some(KeySource::Prefix(b'|')),
+        fair: true,
+        ..Policy::default()
+    };
+    broker.says(
+        1,
+        own("q", Some(keys)),
+        ["1 refused: queue of the other kind"],
+    );
+    broker.says(
+        1,
+        own(
+            "q",
+            Some(Policy {
+                rate: rate(1, 1_000, 2),
+                ..Policy::default()
+            }),
+        ),
+        ["1 done"],
+    );
 }
 
 #[test]
 fn a_paused_key_starts_nothing_holds_up_no_other_and_stays_paused_after_a_restart() {
-    let mut broker = keyed(Policy { fair: true, ..Policy::default() });
+    let mut broker = keyed(Policy {
+        fair: true,
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["a|", "a|", "b|", "x"]);
     broker.says(1, pause_key("a", true), ["1 done"]);
     broker.says(1, pause_key("", true), ["1 done"]);
@@ -372,36 +607,67 @@ fn a_paused_key_starts_nothing_holds_up_no_other_and_stays_paused_after_a_restar
     broker.says(3, take(["q"]).forever(), []);
     broker.says(1, pause_key("", false), ["3 took j4.1", "1 done"]);
     // A queue keeps its paused keys without jobs, and while its policy has none.
-    for (client, job, said) in [(2, 3, "2 finished j3"), (2, 6, "2 finished j6"), (3, 4, "3 finished j4")] {
+    for (client, job, said) in [
+        (2, 3, "2 finished j3"),
+        (2, 6, "2 finished j6"),
+        (3, 4, "3 finished j4"),
+    ] {
         broker.says(client, finish(job), [said]);
     }
-    broker.says(1, mutate(in_queue("q", JobStateKind::Ready), Mutation::Discard), ["1 mutated 3"]);
+    broker.says(
+        1,
+        mutate(in_queue("q", JobStateKind::Ready), Mutation::Discard),
+        ["1 mutated 3"],
+    );
     broker.restart(Limits::default());
     broker.says(1, pause_key("b", true), ["1 refused: out of place"]);
-    broker.says(1, set(Policy { key: Some(KeySource::Prefix(b'|')), ordered: true, ..Policy::default() }), ["1 done"]);
+    broker.says(
+        1,
+        set(Policy {
+            key: Some(KeySource::Prefix(b'|')),
+            ordered: true,
+            ..Policy::default()
+        }),
+        ["1 done"],
+    );
     push_all(&mut broker, 7, &["b|", "a|"]);
     assert_eq!(taken(&mut broker), ["7"]);
     broker.says(2, take(["q"]).forever(), []);
     broker.says(1, pause_key("a", false), ["2 took j8.4294967297", "1 done"]);
     broker.says(
         1,
-        Command::Queue(QueueCommand::PauseKey { queue: "r".into(), key: "a".into(), paused: true }),
+        Command::Queue(QueueCommand::PauseKey {
+            queue: "r".into(),
+            key: "a".into(),
+            paused: true,
+        }),
         ["1 refused: queue unknown"],
     );
 }
 
 #[test]
 fn a_filter_finds_the_jobs_of_a_key_in_every_state() {
-    let mut broker = keyed(Policy { fair: true, ..Policy::default() });
+    let mut broker = keyed(Policy {
+        fair: true,
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["a|", "a|", "b|", "x", "y"]);
     let of = |key: &'static str, state| Filter {
         state,
         conditions: vec![Condition::OfKey(key.into())],
         ..in_queue("q", JobStateKind::Ready)
     };
-    broker.says(1, mutate(of("a", Some(JobStateKind::Ready)), Mutation::Kill), ["1 mutated 2"]);
+    broker.says(
+        1,
+        mutate(of("a", Some(JobStateKind::Ready)), Mutation::Kill),
+        ["1 mutated 2"],
+    );
     broker.says(1, mutate(of("", None), Mutation::Discard), ["1 mutated 2"]);
-    broker.says(1, mutate(of("a", Some(JobStateKind::Dead)), Mutation::Requeue), ["1 mutated 2"]);
+    broker.says(
+        1,
+        mutate(of("a", Some(JobStateKind::Dead)), Mutation::Requeue),
+        ["1 mutated 2"],
+    );
     broker.says(1, mutate(of("z", None), Mutation::Discard), ["1 mutated 0"]);
     broker.says(1, set(Policy::default()), ["1 done"]);
     broker.says(1, mutate(of("a", None), Mutation::Discard), ["1 mutated 0"]);
@@ -409,7 +675,11 @@ fn a_filter_finds_the_jobs_of_a_key_in_every_state() {
 
 #[test]
 fn waits_for_tokens_and_jobs_without_keys_are_counted() {
-    let policy = Policy { key_running_max: Some(9), rate: rate(1, 1_000, 1), ..Policy::default() };
+    let policy = Policy {
+        key_running_max: Some(9),
+        rate: rate(1, 1_000, 1),
+        ..Policy::default()
+    };
     let mut broker = keyed(policy);
     push_all(&mut broker, 1, &["a|", "x", "y"]);
     assert_eq!(taken(&mut broker), ["1"]);
@@ -423,11 +693,21 @@ fn waits_for_tokens_and_jobs_without_keys_are_counted() {
 /// The daemon sets what is configured before anything that fell due while it was down.
 #[test]
 fn what_fell_due_while_the_daemon_was_down_keeps_the_order_of_its_key() {
-    let ordered = || set(Policy { key: Some(KeySource::Prefix(b'|')), ordered: true, ..Policy::default() });
+    let ordered = || {
+        set(Policy {
+            key: Some(KeySource::Prefix(b'|')),
+            ordered: true,
+            ..Policy::default()
+        })
+    };
     let mut broker = Broker::new();
     broker.says(1, ordered(), ["1 done"]);
     for number in 1..=3 {
-        broker.says(1, job("a|").retry(1, Backoff::Fixed(2_000)), [format!("1 new j{number}").as_str()]);
+        broker.says(
+            1,
+            job("a|").retry(1, Backoff::Fixed(2_000)),
+            [format!("1 new j{number}").as_str()],
+        );
     }
     assert_eq!(taken(&mut broker), ["1"]);
     broker.says(2, fail(1), ["2 failed j1, retried 3000"]);
@@ -437,18 +717,34 @@ fn what_fell_due_while_the_daemon_was_down_keeps_the_order_of_its_key() {
     broker.open(1);
     assert_eq!(broker.engine.next_deadline(), None);
     broker.says(1, ordered(), ["1 done"]);
-    broker.says(1, BulkCommand::ReadKeys { after: Cursor::default(), limit: 9 }, ["1 mutated 3"]);
+    broker.says(
+        1,
+        BulkCommand::ReadKeys {
+            after: Cursor::default(),
+            limit: 9,
+        },
+        ["1 mutated 3"],
+    );
     broker.engine.release_due();
     broker.open(2);
     for number in 1..=3 {
         assert_eq!(taken(&mut broker), [number.to_string()]);
-        broker.says(2, finish(number), [format!("2 finished j{number}").as_str()]);
+        broker.says(
+            2,
+            finish(number),
+            [format!("2 finished j{number}").as_str()],
+        );
     }
 }
 
 #[test]
 fn a_rate_slower_than_restarts_starts_as_many_jobs_as_it_allows() {
-    let policy = || set(Policy { rate: rate(1, 6_000, 1), ..Policy::default() });
+    let policy = || {
+        set(Policy {
+            rate: rate(1, 6_000, 1),
+            ..Policy::default()
+        })
+    };
     let mut broker = Broker::new();
     broker.says(1, policy(), ["1 done"]);
     push_all(&mut broker, 1, &["x"; 20]);
@@ -464,14 +760,27 @@ fn a_rate_slower_than_restarts_starts_as_many_jobs_as_it_allows() {
             started.push(now - begin);
         }
     }
-    assert_eq!(started, [0, 6_000, 12_000, 18_000, 24_000, 30_000, 36_000, 42_000, 48_000]);
+    assert_eq!(
+        started,
+        [
+            0, 6_000, 12_000, 18_000, 24_000, 30_000, 36_000, 42_000, 48_000
+        ]
+    );
 }
 
 /// A worker with one connection reports on a job only after its next take is answered.
 #[test]
 fn a_take_is_answered_soon_if_the_workers_own_job_keeps_others_from_their_start() {
-    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
-    let wish = |until| take(["q"]).for_ms(9_000, OnExpiry::Fail).worker("w").until(until);
+    let mut broker = keyed(Policy {
+        key_running_max: Some(1),
+        ..Policy::default()
+    });
+    let wish = |until| {
+        take(["q"])
+            .for_ms(9_000, OnExpiry::Fail)
+            .worker("w")
+            .until(until)
+    };
     broker.says(2, enlist("w"), ["2 done"]);
     push_all(&mut broker, 1, &["a|", "a|"]);
     let now = broker.now;
@@ -485,9 +794,19 @@ fn a_take_is_answered_soon_if_the_workers_own_job_keeps_others_from_their_start(
     assert!(took[0].starts_with("2 took j2"), "{took:?}");
     // Nothing waits for the key until a job comes. Another worker waits as long as it asks to.
     broker.says(2, wish(now + 2_000), []);
-    broker.says(3, take(["q"]).for_ms(9_000, OnExpiry::Fail).worker("v").until(now + 2_000), []);
+    broker.says(
+        3,
+        take(["q"])
+            .for_ms(9_000, OnExpiry::Fail)
+            .worker("v")
+            .until(now + 2_000),
+        [],
+    );
     broker.at(now + 500, []);
     let said = words(&broker.hear(1, job("a|")));
-    assert!(said.contains(&"2 empty".to_owned()) && !said.contains(&"3 empty".to_owned()), "{said:?}");
+    assert!(
+        said.contains(&"2 empty".to_owned()) && !said.contains(&"3 empty".to_owned()),
+        "{said:?}"
+    );
     broker.at(now + 2_000, ["3 empty"]);
 }

@@ -1,8 +1,9 @@
 //! Policies at their edges: changes while jobs are there, protocols beside each other, sleepers, turns that were missed.
 
 use windlass_engine::{
-    Bridge, BulkCommand, ClientId, Codec, Command, Context, Cursor, Engine, Event, Hold, JobCommand, KeySource, Limits,
-    Policy, Proof, Query, QueueCommand, QueueKind, QueueRules, Reply, Tag, TakeCommand, Timestamp,
+    Bridge, BulkCommand, ClientId, Codec, Command, Context, Cursor, Engine, Event, Hold,
+    JobCommand, KeySource, Limits, Policy, Proof, Query, QueueCommand, QueueKind, QueueRules,
+    Reply, Tag, TakeCommand, Timestamp,
 };
 
 use crate::bodies::Cold;
@@ -11,16 +12,25 @@ use crate::isolation::{broker, faktory, misfit};
 use crate::policies::{hold, job, keyed, push_all, rate, row, set, taken};
 
 fn by_prefix(policy: Policy) -> Policy {
-    Policy { key: Some(KeySource::Prefix(b'|')), ..policy }
+    Policy {
+        key: Some(KeySource::Prefix(b'|')),
+        ..policy
+    }
 }
 
 fn limited(max: u32) -> Policy {
-    by_prefix(Policy { key_running_max: Some(max), ..Policy::default() })
+    by_prefix(Policy {
+        key_running_max: Some(max),
+        ..Policy::default()
+    })
 }
 
 fn bridge(queues: &[&'static str]) -> Command {
     let patterns = queues.iter().map(|queue| name(queue)).collect();
-    Command::Queue(QueueCommand::Bridge(Box::new(Bridge { patterns, ..Bridge::default() })))
+    Command::Queue(QueueCommand::Bridge(Box::new(Bridge {
+        patterns,
+        ..Bridge::default()
+    })))
 }
 
 fn keys(broker: &mut Broker) -> Option<u32> {
@@ -33,16 +43,48 @@ fn a_changed_policy_keeps_the_keys_that_it_reads_where_they_were_read() {
     push_all(&mut broker, 1, &["a|", "a|", "a|", "b|"]);
     assert_eq!(taken(&mut broker), ["1", "4"]);
     broker.says(1, set(limited(2)), ["1 done"]);
-    assert_eq!((taken(&mut broker), keys(&mut broker)), (vec!["2".to_owned()], Some(2)));
-    assert_eq!(hold(&mut broker, 3), Some(Hold::Key { key: "a".into(), jobs: 2 }));
+    assert_eq!(
+        (taken(&mut broker), keys(&mut broker)),
+        (vec!["2".to_owned()], Some(2))
+    );
+    assert_eq!(
+        hold(&mut broker, 3),
+        Some(Hold::Key {
+            key: "a".into(),
+            jobs: 2
+        })
+    );
     // A policy that needs no keys has none, even if it names where they are.
-    broker.says(1, set(by_prefix(Policy { rate: rate(1, 1_000, 1), ..Policy::default() })), ["1 done"]);
+    broker.says(
+        1,
+        set(by_prefix(Policy {
+            rate: rate(1, 1_000, 1),
+            ..Policy::default()
+        })),
+        ["1 done"],
+    );
     assert_eq!(keys(&mut broker), Some(0));
     broker.says(1, set(limited(2)), ["1 done"]);
-    assert_eq!((keys(&mut broker), hold(&mut broker, 3)), (Some(0), Some(Hold::Key { key: "".into(), jobs: 3 })));
+    assert_eq!(
+        (keys(&mut broker), hold(&mut broker, 3)),
+        (
+            Some(0),
+            Some(Hold::Key {
+                key: "".into(),
+                jobs: 3
+            })
+        )
+    );
     push_all(&mut broker, 5, &["c|"]);
     assert_eq!(keys(&mut broker), Some(1));
-    broker.says(1, set(Policy { key: Some(KeySource::Unique(None)), ..limited(2) }), ["1 done"]);
+    broker.says(
+        1,
+        set(Policy {
+            key: Some(KeySource::Unique(None)),
+            ..limited(2)
+        }),
+        ["1 done"],
+    );
     assert_eq!(keys(&mut broker), Some(0), "they were read elsewhere");
 }
 
@@ -50,8 +92,25 @@ fn a_changed_policy_keeps_the_keys_that_it_reads_where_they_were_read() {
 fn paused_keys_are_shown_while_a_policy_has_keys() {
     let mut broker = keyed(limited(1));
     push_all(&mut broker, 1, &["a|"]);
-    broker.says(1, QueueCommand::PauseKey { queue: "q".into(), key: "a".into(), paused: true }, ["1 done"]);
-    for (policy, paused) in [(Policy { rate: rate(1, 1_000, 1), ..Policy::default() }, 0), (limited(1), 1)] {
+    broker.says(
+        1,
+        QueueCommand::PauseKey {
+            queue: "q".into(),
+            key: "a".into(),
+            paused: true,
+        },
+        ["1 done"],
+    );
+    for (policy, paused) in [
+        (
+            Policy {
+                rate: rate(1, 1_000, 1),
+                ..Policy::default()
+            },
+            0,
+        ),
+        (limited(1), 1),
+    ] {
         broker.says(1, set(policy), ["1 done"]);
         assert_eq!(row(&mut broker).map(|row| row.keys_paused), Some(paused));
     }
@@ -74,7 +133,13 @@ fn a_cycle_queue_has_no_keys_whatever_its_patterns_policy_becomes() {
 
 #[test]
 fn tokens_outlast_a_change_of_the_policy_and_of_the_rate() {
-    let policy = |rate, fair| by_prefix(Policy { rate, fair, ..Policy::default() });
+    let policy = |rate, fair| {
+        by_prefix(Policy {
+            rate,
+            fair,
+            ..Policy::default()
+        })
+    };
     let tokens = |broker: &mut Broker| row(broker).and_then(|row| row.tokens);
     let mut broker = keyed(policy(rate(1, 100, 5), false));
     push_all(&mut broker, 1, &["a|"]);
@@ -88,7 +153,11 @@ fn tokens_outlast_a_change_of_the_policy_and_of_the_rate() {
 
 /// How many of three sleepers are woken for jobs of these keys, pushed while they sleep.
 fn woken(policy: Policy, before: &str, keys: &str) -> usize {
-    let bodies = |keys: &str| keys.chars().map(|key| if key == 'a' { "a|" } else { "b|" }).collect::<Vec<_>>();
+    let bodies = |keys: &str| {
+        keys.chars()
+            .map(|key| if key == 'a' { "a|" } else { "b|" })
+            .collect::<Vec<_>>()
+    };
     let mut broker = keyed(policy);
     push_all(&mut broker, 1, &bodies(before));
     taken(&mut broker);
@@ -96,16 +165,31 @@ fn woken(policy: Policy, before: &str, keys: &str) -> usize {
         broker.says(client, serve("q"), []);
         broker.says(client, TakeCommand::WaitForWork, []);
     }
-    let said = bodies(keys).into_iter().flat_map(|body| words(&broker.hear(1, job(body)))).collect::<Vec<_>>();
+    let said = bodies(keys)
+        .into_iter()
+        .flat_map(|body| words(&broker.hear(1, job(body))))
+        .collect::<Vec<_>>();
     said.iter().filter(|line| line.ends_with("woken")).count()
 }
 
 #[test]
 fn as_many_sleepers_are_woken_as_jobs_can_start() {
-    let fair = || Policy { fair: true, ..Policy::default() };
-    let one = || Policy { key_running_max: Some(1), ..Policy::default() };
-    let ordered = || Policy { ordered: true, ..Policy::default() };
-    let slow = || Policy { key_rate: rate(1, 1_000, 1), ..Policy::default() };
+    let fair = || Policy {
+        fair: true,
+        ..Policy::default()
+    };
+    let one = || Policy {
+        key_running_max: Some(1),
+        ..Policy::default()
+    };
+    let ordered = || Policy {
+        ordered: true,
+        ..Policy::default()
+    };
+    let slow = || Policy {
+        key_rate: rate(1, 1_000, 1),
+        ..Policy::default()
+    };
     let table = [
         ("no limit of a key", fair(), "", "aaa", 3),
         ("one at a time", one(), "", "aaa", 1),
@@ -121,8 +205,15 @@ fn as_many_sleepers_are_woken_as_jobs_can_start() {
 
 #[test]
 fn a_sleeper_is_not_woken_for_a_paused_key() {
-    let mut broker = keyed(Policy { fair: true, ..Policy::default() });
-    let pause = QueueCommand::PauseKey { queue: "q".into(), key: "a".into(), paused: true };
+    let mut broker = keyed(Policy {
+        fair: true,
+        ..Policy::default()
+    });
+    let pause = QueueCommand::PauseKey {
+        queue: "q".into(),
+        key: "a".into(),
+        paused: true,
+    };
     push_all(&mut broker, 1, &["b|"]);
     broker.says(1, pause, ["1 done"]);
     assert_eq!(taken(&mut broker), ["1"]);
@@ -138,7 +229,14 @@ fn a_sleeper_is_not_woken_for_a_paused_key() {
 fn order_by_key_is_among_the_jobs_that_the_same_workers_see() {
     let of_faktory = |body: &'static str| faktory("q").with(|job| job.body = body.into());
     let mut broker = broker();
-    broker.says(1, set(by_prefix(Policy { ordered: true, ..Policy::default() })), ["1 done"]);
+    broker.says(
+        1,
+        set(by_prefix(Policy {
+            ordered: true,
+            ..Policy::default()
+        })),
+        ["1 done"],
+    );
     broker.says(1, job("a|"), ["1 new j1"]);
     broker.says(1, of_faktory("a|"), ["1 new j2"]);
     broker.says(1, job("a|"), ["1 new j3"]);
@@ -160,9 +258,20 @@ fn order_by_key_is_among_the_jobs_that_the_same_workers_see() {
 fn a_job_that_a_protocol_cannot_have_holds_up_its_key_for_that_protocol_too() {
     let mut broker = broker();
     broker.says(1, bridge(&["q"]), ["1 done"]);
-    broker.says(1, set(by_prefix(Policy { ordered: true, ..Policy::default() })), ["1 done"]);
+    broker.says(
+        1,
+        set(by_prefix(Policy {
+            ordered: true,
+            ..Policy::default()
+        })),
+        ["1 done"],
+    );
     broker.says(1, job("a|"), ["1 new j1"]);
-    broker.says(1, faktory("q").with(|job| job.body = "a|".into()), ["1 new j2"]);
+    broker.says(
+        1,
+        faktory("q").with(|job| job.body = "a|".into()),
+        ["1 new j2"],
+    );
     broker.says(21, take(["q"]), ["21 took j1.1"]);
     broker.hear(21, misfit(1, Proof::Connection));
     broker.says(21, take(["q"]), ["21 empty"]);
@@ -175,13 +284,29 @@ fn a_job_that_a_protocol_cannot_have_holds_up_its_key_for_that_protocol_too() {
 fn a_job_that_could_not_be_converted_is_seen_again_with_another_codec() {
     let mut broker = broker();
     broker.says(1, bridge(&["q"]), ["1 done"]);
-    broker.says(1, set(by_prefix(Policy { fair: true, ..Policy::default() })), ["1 done"]);
+    broker.says(
+        1,
+        set(by_prefix(Policy {
+            fair: true,
+            ..Policy::default()
+        })),
+        ["1 done"],
+    );
     broker.says(1, job("a|"), ["1 new j1"]);
     broker.says(21, take(["q"]), ["21 took j1.1"]);
     broker.hear(21, misfit(1, Proof::Connection));
     broker.says(21, take(["q"]), ["21 empty"]);
-    let rules = QueueRules { codec: Codec::Base64, ..QueueRules::default() };
-    broker.hear(1, QueueCommand::SetRules { queue: name("q"), rules: rules.into() });
+    let rules = QueueRules {
+        codec: Codec::Base64,
+        ..QueueRules::default()
+    };
+    broker.hear(
+        1,
+        QueueCommand::SetRules {
+            queue: name("q"),
+            rules: rules.into(),
+        },
+    );
     broker.says(21, take(["q"]), ["21 took j1.2"]);
 }
 
@@ -189,14 +314,21 @@ fn a_job_that_could_not_be_converted_is_seen_again_with_another_codec() {
 fn only_a_wait_for_a_token_of_the_queue_counts() {
     let waits = |broker: &mut Broker| row(broker).map(|row| row.rate_waits);
     // The queue has tokens, the key has none: its time comes.
-    let of = |queue, key| Policy { rate: queue, key_rate: key, ..Policy::default() };
+    let of = |queue, key| Policy {
+        rate: queue,
+        key_rate: key,
+        ..Policy::default()
+    };
     let mut broker = keyed(of(rate(1, 100, 9), rate(1, 1_000, 1)));
     push_all(&mut broker, 1, &["a|", "a|"]);
     broker.at(2_000, []);
     assert_eq!(taken(&mut broker), ["1"]);
     let before = waits(&mut broker);
     broker.at(3_000, []);
-    assert_eq!((waits(&mut broker), taken(&mut broker)), (before, vec!["2".to_owned()]));
+    assert_eq!(
+        (waits(&mut broker), taken(&mut broker)),
+        (before, vec!["2".to_owned()])
+    );
     // The key has its token before the queue has one.
     let mut broker = keyed(of(rate(1, 1_000, 1), rate(1, 100, 1)));
     push_all(&mut broker, 1, &["a|"]);
@@ -213,7 +345,10 @@ fn only_a_wait_for_a_token_of_the_queue_counts() {
 
 #[test]
 fn a_key_with_tokens_left_has_no_time_of_its_own() {
-    let mut broker = keyed(Policy { key_rate: rate(1, 1_000, 2), ..Policy::default() });
+    let mut broker = keyed(Policy {
+        key_rate: rate(1, 1_000, 2),
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["x"]);
     broker.at(9_000, []);
     push_all(&mut broker, 2, &["a|"]);
@@ -223,14 +358,21 @@ fn a_key_with_tokens_left_has_no_time_of_its_own() {
     assert_eq!(keys(&mut broker), Some(1));
     // The buckets of keys are saved a second after they were saved last.
     broker.at(10_100, []);
-    assert_eq!((keys(&mut broker), broker.engine.next_deadline()), (Some(0), None));
+    assert_eq!(
+        (keys(&mut broker), broker.engine.next_deadline()),
+        (Some(0), None)
+    );
 }
 
 #[test]
 fn keys_that_only_wait_are_listed_and_those_that_go_are_not_counted() {
     let mut broker = keyed(limited(1));
     push_all(&mut broker, 1, &["a|", "b|"]);
-    let list = || Query::Keys { queue: "q".into(), after: Cursor::default(), limit: 9 };
+    let list = || Query::Keys {
+        queue: "q".into(),
+        after: Cursor::default(),
+        limit: 9,
+    };
     broker.says(1, list(), ["1 keys a: 1 0 b: 1 0"]);
     assert_eq!((keys(&mut broker), taken(&mut broker).len()), (Some(2), 2));
     for job in [1, 2] {
@@ -238,28 +380,50 @@ fn keys_that_only_wait_are_listed_and_those_that_go_are_not_counted() {
     }
     assert_eq!(keys(&mut broker), Some(0));
     let events = broker.hear(1, list());
-    assert!(matches!(events.as_slice(), [(_, Event::Reply(_, Reply::Keys { rows, .. }))] if rows.is_empty()));
+    assert!(
+        matches!(events.as_slice(), [(_, Event::Reply(_, Reply::Keys { rows, .. }))] if rows.is_empty())
+    );
 }
 
 #[test]
 fn a_key_that_goes_and_comes_again_does_not_jump_the_queue() {
-    let mut broker = keyed(Policy { fair: true, ..Policy::default() });
+    let mut broker = keyed(Policy {
+        fair: true,
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["b|", "b|", "a|"]);
     let mut next = |pushed: Option<u64>| {
         let said = words(&broker.hear(2, take(["q"])));
-        let job = said[0].trim_start_matches("2 took j").split('.').next().unwrap_or_default().parse().unwrap();
+        let job = said[0]
+            .trim_start_matches("2 took j")
+            .split('.')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .unwrap();
         broker.hear(2, finish(job));
-        pushed.into_iter().for_each(|number| push_all(&mut broker, number, &["a|"]));
+        pushed
+            .into_iter()
+            .for_each(|number| push_all(&mut broker, number, &["a|"]));
         job
     };
     // Each time, the key `a` has had its only job, and is not known any more when the next one comes.
-    let order = [next(None), next(Some(4)), next(Some(5)), next(None), next(None)];
+    let order = [
+        next(None),
+        next(Some(4)),
+        next(Some(5)),
+        next(None),
+        next(None),
+    ];
     assert_eq!(order, [1, 3, 4, 2, 5]);
 }
 
 #[test]
 fn a_key_does_not_save_up_the_turns_in_which_it_had_no_job() {
-    let mut broker = keyed(Policy { fair: true, ..Policy::default() });
+    let mut broker = keyed(Policy {
+        fair: true,
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["a|", "b|", "b|", "b|", "b|", "b|", "b|"]);
     // Job 1 runs on, so the key `a` stays, and has nothing to start while `b` has five turns.
     assert_eq!(words(&broker.hear(2, take(["q"]))), ["2 took j1.1"]);
@@ -272,17 +436,26 @@ fn a_key_does_not_save_up_the_turns_in_which_it_had_no_job() {
 
 #[test]
 fn a_rate_that_is_out_names_the_time_of_the_next_token() {
-    let mut broker = keyed(Policy { rate: rate(1, 1_000, 1), ..Policy::default() });
+    let mut broker = keyed(Policy {
+        rate: rate(1, 1_000, 1),
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["a|", "a|"]);
     assert_eq!(taken(&mut broker), ["1"]);
-    assert_eq!(row(&mut broker).and_then(|row| row.next_start_at), Some(Timestamp(2_000)));
+    assert_eq!(
+        row(&mut broker).and_then(|row| row.next_start_at),
+        Some(Timestamp(2_000))
+    );
     broker.at(2_000, []);
     assert_eq!(row(&mut broker).and_then(|row| row.next_start_at), None);
 }
 
 /// Two sleepers at a queue whose first token has come, and of which no timer is set for the next ones.
 fn two_asleep() -> Broker {
-    let mut broker = keyed(Policy { rate: rate(1, 10, 5), ..Policy::default() });
+    let mut broker = keyed(Policy {
+        rate: rate(1, 10, 5),
+        ..Policy::default()
+    });
     push_all(&mut broker, 1, &["x"]);
     for _ in 0..5 {
         assert_eq!(taken(&mut broker).len(), 1);
@@ -331,8 +504,24 @@ fn a_policy_that_changes_leaves_the_jobs_of_other_queues_alone() {
     push_all(&mut broker, 1, &["a|", "a|"]);
     broker.says(1, push("q2"), ["1 new j3"]);
     let policy = Some(Box::new(limited(2)));
-    broker.says(1, QueueCommand::SetPolicy { queue: "q2".into(), policy, by: "ann".into() }, ["1 done"]);
-    broker.says(1, Query::Keys { queue: "q".into(), after: Cursor::default(), limit: 9 }, ["1 keys a: 2 0"]);
+    broker.says(
+        1,
+        QueueCommand::SetPolicy {
+            queue: "q2".into(),
+            policy,
+            by: "ann".into(),
+        },
+        ["1 done"],
+    );
+    broker.says(
+        1,
+        Query::Keys {
+            queue: "q".into(),
+            after: Cursor::default(),
+            limit: 9,
+        },
+        ["1 keys a: 2 0"],
+    );
 }
 
 #[test]
@@ -340,12 +529,22 @@ fn keys_are_read_in_bodies_that_come_a_few_at_a_time() {
     for (jobs, bytes, first) in [(300, 100, 256), (12, 300_000, 4)] {
         let mut cold = Cold::new();
         cold.broker = Broker::limited(|limits| limits.page_max = 1_000);
-        (0..jobs).for_each(|_| drop(cold.broker.hear(1, push("q").with(|job| job.body = vec![b'|'; bytes].into()))));
+        (0..jobs).for_each(|_| {
+            drop(
+                cold.broker
+                    .hear(1, push("q").with(|job| job.body = vec![b'|'; bytes].into())),
+            )
+        });
         cold.store_all(1..=jobs);
         cold.broker.says(1, set(limited(1)), ["1 done"]);
-        let read = Command::Bulk(BulkCommand::ReadKeys { after: Cursor::default(), limit: 1_000 });
+        let read = Command::Bulk(BulkCommand::ReadKeys {
+            after: Cursor::default(),
+            limit: 1_000,
+        });
         let mut context = Context::new(Timestamp(1_000), 1);
-        cold.broker.engine.apply(ClientId(1), Tag(9), read, &mut context);
+        cold.broker
+            .engine
+            .apply(ClientId(1), Tag(9), read, &mut context);
         assert_eq!((context.missing.len(), context.events.len()), (first, 0));
     }
 }
@@ -357,14 +556,26 @@ fn start_again(broker: &mut Broker, is_killed: bool, configure: Command) {
     }
     let mut engine = Engine::new(Limits::default(), 1);
     engine.recall_meta(broker.engine.meta().clone(), !is_killed);
-    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
-    broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
+    broker
+        .engine
+        .queues()
+        .for_each(|queue| engine.recall_queue(queue.image().clone()));
+    broker
+        .engine
+        .jobs()
+        .for_each(|job| assert!(engine.recall_job(job.clone())));
     engine.wake_up();
     engine.hold_due();
     broker.engine = engine;
     broker.open(1);
     broker.says(1, configure, ["1 done"]);
-    broker.hear(1, Command::Bulk(BulkCommand::ReadKeys { after: Cursor::default(), limit: 9 }));
+    broker.hear(
+        1,
+        Command::Bulk(BulkCommand::ReadKeys {
+            after: Cursor::default(),
+            limit: 9,
+        }),
+    );
     broker.engine.release_due();
     (2..=4).for_each(|client| broker.open(client));
 }

@@ -3,7 +3,9 @@
 use windlass_engine::{Backoff, Command, QueueKind, TakeCommand};
 
 use crate::common;
-use crate::common::{Broker, create, list_queues, pause, push, remove_queue, serve, take, take_served, unserve};
+use crate::common::{
+    Broker, create, list_queues, pause, push, remove_queue, serve, take, take_served, unserve,
+};
 
 #[test]
 fn how_a_queue_comes_to_be_known() {
@@ -17,7 +19,11 @@ fn how_a_queue_comes_to_be_known() {
     for (name, command, expected) in table {
         let mut broker = Broker::new();
         broker.hear(2, command);
-        assert_eq!(common::words(&broker.hear(1, list_queues())), [expected], "{name}");
+        assert_eq!(
+            common::words(&broker.hear(1, list_queues())),
+            [expected],
+            "{name}"
+        );
         broker.engine.check();
     }
 }
@@ -35,7 +41,11 @@ fn the_kind_of_a_queue_does_not_change() {
     let mut broker = Broker::new();
     broker.says(1, create("q", QueueKind::Work), ["1 done"]);
     broker.says(1, create("q", QueueKind::Work), ["1 done"]);
-    broker.says(1, create("q", QueueKind::Cycle), ["1 refused: queue of the other kind"]);
+    broker.says(
+        1,
+        create("q", QueueKind::Cycle),
+        ["1 refused: queue of the other kind"],
+    );
     broker.says(1, push("q").cycle(), ["1 refused: queue of the other kind"]);
 }
 
@@ -46,11 +56,21 @@ fn remove_queue_removes_its_ready_jobs() {
     broker.says(1, push("q").listen(), ["1 new j1"]);
     broker.says(2, push("q").foreground(), ["2 new j2"]);
     broker.says(3, remove_queue("q", true), ["3 refused: queue in use"]);
-    broker.says(3, remove_queue("q", false), ["1 ended j1 cancelled", "2 ended j2 cancelled", "3 done"]);
-    assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
+    broker.says(
+        3,
+        remove_queue("q", false),
+        ["1 ended j1 cancelled", "2 ended j2 cancelled", "3 done"],
+    );
+    assert_eq!(
+        (broker.engine.job_count(), broker.engine.queues().count()),
+        (0, 0)
+    );
     broker.says(3, create("q", QueueKind::Work), ["3 done"]);
     broker.says(3, remove_queue("q", true), ["3 done"]);
-    assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
+    assert_eq!(
+        (broker.engine.job_count(), broker.engine.queues().count()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -108,21 +128,42 @@ fn a_queue_number_is_reused_once_its_jobs_are_gone() {
     broker.says(2, take(["a"]), ["2 took j1.1"]);
     broker.hear(1, remove_queue("a", false));
     broker.hear(1, push("b"));
-    let numbers: Vec<_> = broker.engine.queues().map(|queue| queue.image().id).collect();
-    assert_eq!(numbers.iter().filter(|n| **n == number).count(), 1, "its job still needs it");
+    let numbers: Vec<_> = broker
+        .engine
+        .queues()
+        .map(|queue| queue.image().id)
+        .collect();
+    assert_eq!(
+        numbers.iter().filter(|n| **n == number).count(),
+        1,
+        "its job still needs it"
+    );
     broker.hear(2, common::finish(1));
     broker.hear(1, push("c"));
-    let names: Vec<_> = broker.engine.queues().map(|queue| (queue.image().id, queue.image().name.clone())).collect();
+    let names: Vec<_> = broker
+        .engine
+        .queues()
+        .map(|queue| (queue.image().id, queue.image().name.clone()))
+        .collect();
     assert_eq!(names[0], (number, "c".into()), "{names:?}");
 }
 
 #[test]
 fn queues_are_recalled_in_any_order_and_their_numbers_are_not_given_again() {
     let mut broker = Broker::new();
-    ["a", "b", "c"].into_iter().for_each(|queue| drop(broker.hear(1, push(queue))));
+    ["a", "b", "c"]
+        .into_iter()
+        .for_each(|queue| drop(broker.hear(1, push(queue))));
     let mut after = Broker::new();
     // The second queue takes a number that was free after the first.
-    for queue in broker.engine.queues().skip(1).collect::<Vec<_>>().into_iter().rev() {
+    for queue in broker
+        .engine
+        .queues()
+        .skip(1)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+    {
         after.engine.recall_queue(queue.image().clone());
     }
     after.hear(1, push("d"));

@@ -1,11 +1,14 @@
 //! Failures and lost workers: retries, back-off, the dead-letter queue.
 
 use windlass_engine::{
-    Backoff, ClientCommand, Command, Event, Fate, JobStateKind, LOSSES, Limits, Mutation, Query, Reply,
+    Backoff, ClientCommand, Command, Event, Fate, JobStateKind, LOSSES, Limits, Mutation, Query,
+    Reply,
 };
 
 use crate::common;
-use crate::common::{Broker, by_name, fail, finish, list_jobs, mutate, placed, push, release, take};
+use crate::common::{
+    Broker, by_name, fail, finish, list_jobs, mutate, placed, push, release, take,
+};
 
 const DEAD_MS: u64 = 180 * 86_400_000;
 
@@ -21,10 +24,22 @@ fn fail_once(broker: &mut Broker) -> String {
 fn how_often_a_job_is_tried() {
     let dead = format!("2 failed j1, buried until {}", 1_000 + DEAD_MS);
     let table: [(&str, i32, &[&str]); 4] = [
-        ("0: the first failure discards it", 0, &["2 failed j1, discarded"]),
+        (
+            "0: the first failure discards it",
+            0,
+            &["2 failed j1, discarded"],
+        ),
         ("-1: the first failure buries it", -1, &[&dead]),
         ("1: one retry", 1, &["2 failed j1, retried 1000", &dead]),
-        ("2: two retries", 2, &["2 failed j1, retried 1000", "2 failed j1, retried 1000", &dead]),
+        (
+            "2: two retries",
+            2,
+            &[
+                "2 failed j1, retried 1000",
+                "2 failed j1, retried 1000",
+                &dead,
+            ],
+        ),
     ];
     for (name, failures_max, expected) in table {
         let mut broker = Broker::new();
@@ -40,15 +55,27 @@ fn how_often_a_job_is_tried() {
 fn how_long_it_waits_before_the_next_try() {
     let table = [
         ("the same again", Backoff::Fixed(250), [250, 250, 250, 250]),
-        ("doubling", Backoff::Doubling(1_000), [1_000, 2_000, 4_000, 8_000]),
-        ("doubling, an hour at most", Backoff::Doubling(1_000_000), [1_000_000, 2_000_000, 3_600_000, 3_600_000]),
+        (
+            "doubling",
+            Backoff::Doubling(1_000),
+            [1_000, 2_000, 4_000, 8_000],
+        ),
+        (
+            "doubling, an hour at most",
+            Backoff::Doubling(1_000_000),
+            [1_000_000, 2_000_000, 3_600_000, 3_600_000],
+        ),
     ];
     for (name, backoff, waits) in table {
         let mut broker = Broker::new();
         broker.hear(1, push("q").retry(25, backoff));
         for wait in waits {
             let at = broker.now + wait;
-            assert_eq!(fail_once(&mut broker), format!("2 failed j1, retried {at}"), "{name}");
+            assert_eq!(
+                fail_once(&mut broker),
+                format!("2 failed j1, retried {at}"),
+                "{name}"
+            );
             assert_eq!(broker.place(1), format!("retrying {at}"), "{name}");
             broker.at(at - 1, []);
             broker.says(2, take(["q"]), ["2 empty"]);
@@ -71,12 +98,25 @@ fn faktorys_back_off_stays_in_its_bounds() {
         for n in 0..6_u64 {
             broker.hear(2, take(["q"]));
             let events = broker.hear(2, fail(1));
-            let Some((_, Event::Reply(_, Reply::Failed { fate: Fate::Retried(at), .. }))) = events.last() else {
+            let Some((
+                _,
+                Event::Reply(
+                    _,
+                    Reply::Failed {
+                        fate: Fate::Retried(at),
+                        ..
+                    },
+                ),
+            )) = events.last()
+            else {
                 panic!("{events:?}")
             };
             let wait_s = (at.0 - broker.now) / 1_000;
             let least = n.pow(4) + 15;
-            assert!((least..=least + 29 * (n + 1)).contains(&wait_s), "failure {n}: {wait_s} s");
+            assert!(
+                (least..=least + 29 * (n + 1)).contains(&wait_s),
+                "failure {n}: {wait_s} s"
+            );
             seen.insert((n, wait_s));
             broker.at(at.0, []);
         }
@@ -103,7 +143,14 @@ fn lost_workers_are_counted_separately_from_failures() {
         let said = common::words(&broker.hear(client, take(["q"])));
         assert_eq!(said, [format!("{client} took j1.{delivery}")]);
         let ended = common::words(&broker.hear(client, ClientCommand::Close));
-        assert_eq!(ended, if client == 3 { vec!["1 ended j1 lost".to_owned()] } else { Vec::new() });
+        assert_eq!(
+            ended,
+            if client == 3 {
+                vec!["1 ended j1 lost".to_owned()]
+            } else {
+                Vec::new()
+            }
+        );
     }
     // It has retries, so it is kept.
     assert_eq!(broker.place(1), format!("dead until {}", 1_000 + DEAD_MS));
@@ -115,8 +162,16 @@ fn dead_jobs_can_be_listed_and_requeued_and_expire() {
     broker.hear(1, push("q").retry(-1, Backoff::None).named("a"));
     assert_eq!(fail_once(&mut broker), "2 failed j1, buried until 6000");
     broker.says(1, list_jobs(placed(JobStateKind::Dead)), ["1 jobs j1"]);
-    broker.says(1, Command::Query(Query::Job(by_name("a"))), ["1 sees j1 dead in q"]);
-    broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
+    broker.says(
+        1,
+        Command::Query(Query::Job(by_name("a"))),
+        ["1 sees j1 dead in q"],
+    );
+    broker.says(
+        1,
+        mutate(placed(JobStateKind::Dead), Mutation::Requeue),
+        ["1 mutated 1"],
+    );
     assert_eq!(fail_once(&mut broker), "2 failed j1, buried until 6000");
     broker.at(5_999, []);
     assert_eq!(broker.place(1), "dead until 6000");
@@ -130,9 +185,14 @@ fn the_next_worker_receives_the_last_failure() {
     broker.hear(1, push("q").retry(3, Backoff::None));
     fail_once(&mut broker);
     let events = broker.hear(2, take(["q"]));
-    let Some((_, Event::Reply(_, Reply::Taken(job)))) = events.first() else { panic!("{events:?}") };
+    let Some((_, Event::Reply(_, Reply::Taken(job)))) = events.first() else {
+        panic!("{events:?}")
+    };
     assert_eq!((job.attempts, job.failures, job.failures_max), (2, 1, 3));
-    assert_eq!(job.failure.as_ref().map(|f| (f.at.0, f.message.clone())), Some((1_000, "oops".into())));
+    assert_eq!(
+        job.failure.as_ref().map(|f| (f.at.0, f.message.clone())),
+        Some((1_000, "oops".into()))
+    );
     broker.says(2, finish(1), ["2 finished j1"]);
 }
 
@@ -142,10 +202,18 @@ fn results_are_kept_as_long_as_asked() {
     broker.says(1, push("q").named("r").keep_result(500), ["1 new j1"]);
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     broker.says(2, finish(1), ["2 finished j1"]);
-    broker.says(1, Command::Query(Query::Job(by_name("r"))), ["1 sees j1 done result in q"]);
+    broker.says(
+        1,
+        Command::Query(Query::Job(by_name("r"))),
+        ["1 sees j1 done result in q"],
+    );
     broker.says(2, take(["q"]), ["2 empty"]);
     broker.at(1_500, []);
-    broker.says(1, Command::Query(Query::Job(by_name("r"))), ["1 sees nothing"]);
+    broker.says(
+        1,
+        Command::Query(Query::Job(by_name("r"))),
+        ["1 sees nothing"],
+    );
 }
 
 /// Takes the job and closes the connection. The client is then opened again.
@@ -168,15 +236,24 @@ fn a_job_that_loses_workers_waits_longer_each_time_and_then_is_dead() {
             let waits = broker.engine.next_deadline().filter(|_| losses > 1);
             let pause = waits.map_or(0, |at| at.0 - broker.now);
             let least = if losses < 2 { 0 } else { 1_000 << (losses - 2) };
-            assert!((least..=least * 2).contains(&pause), "{losses} lost: {pause} ms");
+            assert!(
+                (least..=least * 2).contains(&pause),
+                "{losses} lost: {pause} ms"
+            );
             broker.at(broker.now + pause, []);
             assert_eq!(broker.place(1), "ready");
         }
         assert_eq!(lose(&mut broker, 2), ["1 ended j1 lost"]);
-        assert_eq!(broker.place(1), format!("dead until {}", broker.now + DEAD_MS));
+        assert_eq!(
+            broker.place(1),
+            format!("dead until {}", broker.now + DEAD_MS)
+        );
         let job = broker.engine.job(windlass_engine::JobId(1)).unwrap();
         let failure = job.extra.as_deref().unwrap().failure.clone().unwrap();
-        assert_eq!((&*failure.kind, &*failure.message), (LOSSES, &b"5 workers were lost with it"[..]));
+        assert_eq!(
+            (&*failure.kind, &*failure.message),
+            (LOSSES, &b"5 workers were lost with it"[..])
+        );
         assert_eq!((job.failures, broker.engine.meta().totals.lost), (0, 5));
         // A retry begins from the start.
         broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
@@ -195,12 +272,16 @@ fn deliveries_that_were_given_back_are_not_lost() {
     }
     assert_eq!(broker.place(1), "ready");
     lose(&mut broker, 2);
-    assert_eq!(broker.place(1), format!("dead until {}", broker.now + DEAD_MS));
+    assert_eq!(
+        broker.place(1),
+        format!("dead until {}", broker.now + DEAD_MS)
+    );
 }
 
 #[test]
 fn a_losses_limit_of_zero_is_none_and_the_jobs_own_limit_comes_first() {
-    let mut broker = Broker::limited(|limits: &mut Limits| (limits.losses_max, limits.loss_pause_ms) = (0, 0));
+    let mut broker =
+        Broker::limited(|limits: &mut Limits| (limits.losses_max, limits.loss_pause_ms) = (0, 0));
     broker.hear(1, push("q"));
     broker.hear(1, push("r").losses(7));
     for _ in 0..20 {
@@ -214,5 +295,8 @@ fn a_losses_limit_of_zero_is_none_and_the_jobs_own_limit_comes_first() {
         assert_eq!(broker.place(1), "ready");
     }
     lose(&mut broker, 2);
-    assert_eq!(broker.place(1), format!("dead until {}", broker.now + DEAD_MS));
+    assert_eq!(
+        broker.place(1),
+        format!("dead until {}", broker.now + DEAD_MS)
+    );
 }

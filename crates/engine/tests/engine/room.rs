@@ -65,7 +65,10 @@ fn credits_are_used_as_far_as_there_is_room() {
 
 #[test]
 fn a_client_that_has_left_gets_nothing() {
-    for command in [Command::Take(TakeCommand::Unwait), Command::Client(ClientCommand::Close)] {
+    for command in [
+        Command::Take(TakeCommand::Unwait),
+        Command::Client(ClientCommand::Close),
+    ] {
         let mut broker = narrow();
         broker.says(1, push("q"), ["1 new j1"]);
         broker.room = 0;

@@ -4,24 +4,34 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, BatchCommand, Clash, ClientCommand, Codec, Command, Event, Expiry, JobCommand, JobId, JobRef, JobState,
-    JobStateKind, LeaseCommand, Limits, Listen, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand,
-    QueueKind, QueueRow, QueueRules, QueueSettings, Reply, Retry, Timestamp, Token, Unique,
+    Backoff, BatchCommand, Clash, ClientCommand, Codec, Command, Event, Expiry, JobCommand, JobId,
+    JobRef, JobState, JobStateKind, LeaseCommand, Limits, Listen, MISFIT, Mutation, Notice, Proof,
+    Protocol, Query, QueueCommand, QueueKind, QueueRow, QueueRules, QueueSettings, Reply, Retry,
+    Timestamp, Token, Unique,
 };
 
 use crate::common::*;
 
 fn rule(queue: &'static str, rules: QueueRules) -> Command {
-    Command::Queue(QueueCommand::SetRules { queue: name(queue), rules: rules.into() })
+    Command::Queue(QueueCommand::SetRules {
+        queue: name(queue),
+        rules: rules.into(),
+    })
 }
 
 fn misfit(job: u64, proof: Proof) -> Command {
-    Command::Lease(LeaseCommand::Unconvertible { job: id(job), proof, why: name("base64: not one string") })
+    Command::Lease(LeaseCommand::Unconvertible {
+        job: id(job),
+        proof,
+        why: name("base64: not one string"),
+    })
 }
 
 fn rows(broker: &mut Broker) -> Vec<QueueRow> {
     let events = broker.hear(1, list_queues());
-    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     rows.clone()
 }
 
@@ -45,34 +55,77 @@ fn rules_are_kept_for_an_unknown_queue() {
     assert_eq!(rows(&mut broker).first().map(|row| row.rules), Some(JSON));
     // Jobs are looked at and taken with the rule.
     let events = broker.hear(1, look(1));
-    let [(_, Event::Reply(_, Reply::Looked { job: Some(view), .. }))] = events.as_slice() else { panic!("{events:?}") };
+    let [
+        (
+            _,
+            Event::Reply(
+                _,
+                Reply::Looked {
+                    job: Some(view), ..
+                },
+            ),
+        ),
+    ] = events.as_slice()
+    else {
+        panic!("{events:?}")
+    };
     assert_eq!(view.codec, Codec::Json);
     let events = broker.hear(1, take(["q"]));
-    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     assert_eq!(job.codec, Codec::Json);
     broker.says(1, finish(1), ["1 finished j1"]);
     // The rule outlasts the queue, as a throttle does, until it is removed.
     broker.says(1, remove_queue("q", false), ["1 done"]);
-    assert_eq!(broker.engine.queues().next().map(|queue| queue.image().rules()), Some(JSON));
+    assert_eq!(
+        broker
+            .engine
+            .queues()
+            .next()
+            .map(|queue| queue.image().rules()),
+        Some(JSON)
+    );
     broker.says(1, rule("q", QueueRules::default()), ["1 done"]);
     assert_eq!(broker.engine.queues().count(), 0);
     broker.says(1, rule("q", QueueRules::default()), ["1 done"]);
-    assert_eq!(broker.engine.queues().count(), 0, "a queue without rules is dropped");
+    assert_eq!(
+        broker.engine.queues().count(),
+        0,
+        "a queue without rules is dropped"
+    );
 }
 
 fn patterns(rules: &[(&'static str, QueueRules)]) -> Command {
-    let of = |rules: QueueRules| QueueSettings { rules, ..QueueSettings::default() };
-    let rules = rules.iter().map(|(pattern, rules)| (name(pattern), of(*rules))).collect();
+    let of = |rules: QueueRules| QueueSettings {
+        rules,
+        ..QueueSettings::default()
+    };
+    let rules = rules
+        .iter()
+        .map(|(pattern, rules)| (name(pattern), of(*rules)))
+        .collect();
     Command::Queue(QueueCommand::SetPatterns(Box::new(rules)))
 }
 
 #[test]
 fn rules_of_a_pattern_hold_for_queues_that_come_later_and_those_that_are_there() {
-    let limit = |most| QueueRules { body_bytes_max: Some(most), ..QueueRules::default() };
+    let limit = |most| QueueRules {
+        body_bytes_max: Some(most),
+        ..QueueRules::default()
+    };
     let refused = |most: u32| format!("1 refused: body of 4 bytes, limit of the queue {most}");
     let mut broker = Broker::new();
     broker.says(1, push("mail-old"), ["1 new j1"]);
-    broker.says(1, patterns(&[("mail-*", limit(3)), ("mail-x", QueueRules::default()), ("*", limit(1))]), ["1 done"]);
+    broker.says(
+        1,
+        patterns(&[
+            ("mail-*", limit(3)),
+            ("mail-x", QueueRules::default()),
+            ("*", limit(1)),
+        ]),
+        ["1 done"],
+    );
     for (queue, most) in [("mail-old", 3), ("mail-new", 3), ("other", 1)] {
         broker.says(1, push(queue), [refused(most).as_str()]);
     }
@@ -91,16 +144,32 @@ fn rules_of_a_pattern_hold_for_queues_that_come_later_and_those_that_are_there()
 #[test]
 fn rules_for_an_invalid_name_or_beyond_the_queue_limit_are_refused() {
     let mut broker = Broker::limited(|limits| (limits.name_bytes_max, limits.queues_max) = (3, 1));
-    broker.says(1, rule("long", JSON), ["1 refused: name of 4 bytes, limit 3"]);
+    broker.says(
+        1,
+        rule("long", JSON),
+        ["1 refused: name of 4 bytes, limit 3"],
+    );
     broker.says(1, rule("q", JSON), ["1 done"]);
-    broker.says(1, rule("r", JSON), ["1 refused: limit of queues reached: 1"]);
+    broker.says(
+        1,
+        rule("r", JSON),
+        ["1 refused: limit of queues reached: 1"],
+    );
     broker.says(1, push("q").cycle(), ["1 refused: queue of the other kind"]);
 }
 
 #[test]
 fn a_body_that_is_too_long_is_refused_in_every_command() {
     let refused = "1 refused: body of 4 bytes, limit of the queue 3";
-    let limit = |queue, most| rule(queue, QueueRules { body_bytes_max: Some(most), ..QueueRules::default() });
+    let limit = |queue, most| {
+        rule(
+            queue,
+            QueueRules {
+                body_bytes_max: Some(most),
+                ..QueueRules::default()
+            },
+        )
+    };
     let mut broker = Broker::new();
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(1, create("c", QueueKind::Cycle), ["1 done"]);
@@ -108,11 +177,29 @@ fn a_body_that_is_too_long_is_refused_in_every_command() {
     broker.hear(1, limit("q", 3));
     broker.hear(1, limit("c", 4));
     broker.says(1, push("q"), [refused]);
-    broker.says(1, push("q").with(|job| job.body = name("bod")), ["1 new j3"]);
+    broker.says(
+        1,
+        push("q").with(|job| job.body = name("bod")),
+        ["1 new j3"],
+    );
     broker.says(1, every(60_000, push("q")), [refused]);
     // Existing jobs stay, but their bodies cannot be replaced.
-    broker.says(1, Command::Job(JobCommand::Replace { job: id(1), body: name("four") }), [refused]);
-    broker.says(1, Command::Job(JobCommand::Replace { job: id(1), body: name("") }), ["1 done"]);
+    broker.says(
+        1,
+        Command::Job(JobCommand::Replace {
+            job: id(1),
+            body: name("four"),
+        }),
+        [refused],
+    );
+    broker.says(
+        1,
+        Command::Job(JobCommand::Replace {
+            job: id(1),
+            body: name(""),
+        }),
+        ["1 done"],
+    );
     broker.says(1, take_round("c"), ["1 took j2.2"]);
     let repay = Command::Lease(LeaseCommand::Repay {
         job: id(2),
@@ -120,7 +207,11 @@ fn a_body_that_is_too_long_is_refused_in_every_command() {
         body: name("value"),
         to: windlass_engine::RepayTo::Front,
     });
-    broker.says(1, repay, ["1 refused: body of 5 bytes, limit of the queue 4"]);
+    broker.says(
+        1,
+        repay,
+        ["1 refused: body of 5 bytes, limit of the queue 4"],
+    );
     // Batches do not bypass the limit either.
     let batch = windlass_engine::NewBatch {
         protocol: Protocol::FAKTORY,
@@ -132,7 +223,11 @@ fn a_body_that_is_too_long_is_refused_in_every_command() {
         success: None,
         expires_ms: 1_000,
     };
-    broker.says(1, Command::Batch(BatchCommand::New(Box::new(batch))), [refused]);
+    broker.says(
+        1,
+        Command::Batch(BatchCommand::New(Box::new(batch))),
+        [refused],
+    );
     broker.says(1, rule("q", QueueRules::default()), ["1 done"]);
     broker.says(1, push("q"), ["1 new j4"]);
 }
@@ -141,7 +236,16 @@ fn a_body_that_is_too_long_is_refused_in_every_command() {
 fn a_schedule_older_than_the_limit_runs_once_the_limit_allows() {
     let mut broker = Broker::new();
     broker.hear(1, every(1_000, push("q")));
-    broker.hear(1, rule("q", QueueRules { body_bytes_max: Some(3), ..QueueRules::default() }));
+    broker.hear(
+        1,
+        rule(
+            "q",
+            QueueRules {
+                body_bytes_max: Some(3),
+                ..QueueRules::default()
+            },
+        ),
+    );
     broker.at(2_000, []);
     assert_eq!(broker.engine.job_count(), 0);
     broker.hear(1, rule("q", QueueRules::default()));
@@ -151,10 +255,23 @@ fn a_schedule_older_than_the_limit_runs_once_the_limit_allows() {
 
 #[test]
 fn the_queues_retry_policy_applies_if_the_producer_set_none() {
-    let twice = Retry { failures_max: 2, losses_max: 7, backoff: Backoff::Fixed(9) };
-    let own = Retry { failures_max: 5, losses_max: 0, backoff: Backoff::None };
+    let twice = Retry {
+        failures_max: 2,
+        losses_max: 7,
+        backoff: Backoff::Fixed(9),
+    };
+    let own = Retry {
+        failures_max: 5,
+        losses_max: 0,
+        backoff: Backoff::None,
+    };
     let table = [
-        ("said nothing, and there is a rule", true, Some(twice), twice),
+        (
+            "said nothing, and there is a rule",
+            true,
+            Some(twice),
+            twice,
+        ),
         ("said nothing, and there is none", true, None, own),
         ("said something", false, Some(twice), own),
     ];
@@ -163,7 +280,14 @@ fn the_queues_retry_policy_applies_if_the_producer_set_none() {
         broker.hear(1, rule("q", QueueRules { retry, ..JSON }));
         let job = || push("q").with(|job| (job.retry, job.retry_default) = (own, retry_default));
         broker.says(1, job(), ["1 new j1"]);
-        assert_eq!(broker.engine.job(windlass_engine::JobId(1)).map(|job| job.retry), Some(expected), "{when}");
+        assert_eq!(
+            broker
+                .engine
+                .job(windlass_engine::JobId(1))
+                .map(|job| job.retry),
+            Some(expected),
+            "{when}"
+        );
         // A schedule's run takes the rule when it runs, not when it is set.
         broker.hear(1, rule("q", QueueRules::default()));
         broker.hear(1, every(1_000, job()));
@@ -179,20 +303,50 @@ fn a_job_with_a_conversion_error_is_dead_lettered() {
     // This holds whatever the retry policy is, with or without listeners.
     for failures_max in [0, 25, -1] {
         let mut broker = Broker::new();
-        broker.says(1, push("q").listen().retry(failures_max, Backoff::None), ["1 new j1"]);
+        broker.says(
+            1,
+            push("q").listen().retry(failures_max, Backoff::None),
+            ["1 new j1"],
+        );
         broker.says(2, take(["q"]), ["2 took j1.1"]);
         let said = broker.hear(2, misfit(1, Proof::Connection));
-        let [(_, Event::Notice(Notice::Ended { end, .. })), (_, Event::Reply(_, Reply::Done))] = said.as_slice() else {
+        let [
+            (_, Event::Notice(Notice::Ended { end, .. })),
+            (_, Event::Reply(_, Reply::Done)),
+        ] = said.as_slice()
+        else {
             panic!("{said:?}")
         };
-        let windlass_engine::End::Failed(failure) = end else { panic!("{end:?}") };
-        assert_eq!((&*failure.kind, &*failure.message), (MISFIT, &b"base64: not one string"[..]));
-        let job = broker.engine.job_named(b"").or_else(|| broker.engine.jobs().next()).unwrap();
-        assert_eq!((job.state.kind(), job.failures, job.attempts), (JobStateKind::Dead, 0, 1), "{failures_max}");
-        assert_eq!(job.extra.as_deref().and_then(|extra| extra.failure.clone()).as_ref(), Some(failure));
+        let windlass_engine::End::Failed(failure) = end else {
+            panic!("{end:?}")
+        };
+        assert_eq!(
+            (&*failure.kind, &*failure.message),
+            (MISFIT, &b"base64: not one string"[..])
+        );
+        let job = broker
+            .engine
+            .job_named(b"")
+            .or_else(|| broker.engine.jobs().next())
+            .unwrap();
+        assert_eq!(
+            (job.state.kind(), job.failures, job.attempts),
+            (JobStateKind::Dead, 0, 1),
+            "{failures_max}"
+        );
+        assert_eq!(
+            job.extra
+                .as_deref()
+                .and_then(|extra| extra.failure.clone())
+                .as_ref(),
+            Some(failure)
+        );
         let totals = broker.engine.meta().totals;
         assert_eq!((totals.misfits, totals.buried, totals.failed), (1, 1, 0));
-        assert_eq!(broker.engine.meta().protocols, [(Protocol::GEARMAN, totals)]);
+        assert_eq!(
+            broker.engine.meta().protocols,
+            [(Protocol::GEARMAN, totals)]
+        );
         // It can be tried again, by a worker that can take it.
         broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
         broker.says(3, take(["q"]), ["3 took j1.2"]);
@@ -207,7 +361,13 @@ fn a_foreground_job_with_a_conversion_error_is_removed() {
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     let said = broker.hear(2, misfit(1, Proof::Connection));
     assert!(
-        matches!(said.as_slice(), [(_, Event::Notice(Notice::Ended { .. })), (_, Event::Reply(_, Reply::Done))]),
+        matches!(
+            said.as_slice(),
+            [
+                (_, Event::Notice(Notice::Ended { .. })),
+                (_, Event::Reply(_, Reply::Done))
+            ]
+        ),
         "{said:?}"
     );
     assert_eq!(broker.engine.job_count(), 0);
@@ -221,13 +381,21 @@ fn only_its_worker_may_report_a_conversion_error() {
     broker.says(2, misfit(1, Proof::AnyLease), ["2 refused: lease not held"]);
     broker.says(2, misfit(9, Proof::AnyLease), ["2 refused: job unknown"]);
     broker.says(2, take(["q"]), ["2 took j1.1"]);
-    broker.says(3, misfit(1, Proof::Connection), ["3 refused: lease not held"]);
+    broker.says(
+        3,
+        misfit(1, Proof::Connection),
+        ["3 refused: lease not held"],
+    );
     broker.says(3, misfit(1, token(7)), ["3 refused: lease not held"]);
     broker.says(3, misfit(1, Proof::Late), ["3 refused: lease not held"]);
     broker.says(3, misfit(1, token(1)), ["3 done"]);
     broker.says(1, push("c").cycle(), ["1 new j2"]);
     broker.says(2, take_round("c"), ["2 took j2.2"]);
-    broker.says(2, misfit(2, Proof::AnyLease), ["2 refused: queue of the other kind"]);
+    broker.says(
+        2,
+        misfit(2, Proof::AnyLease),
+        ["2 refused: queue of the other kind"],
+    );
 }
 
 #[test]
@@ -238,7 +406,10 @@ fn rules_and_their_effects_survive_a_restart() {
         broker.hear(1, push("q").with(|job| job.protocol = protocol));
     }
     broker.restart(Limits::default());
-    let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
+    let info = windlass_engine::ClientInfo {
+        protocol: Some(Protocol::FAKTORY),
+        ..Default::default()
+    };
     broker.hear(5, ClientCommand::Open(info));
     let token = Token::of(1, 1).0;
     broker.says(5, take(["q"]), [format!("5 took j2.{token}").as_str()]);
@@ -252,19 +423,56 @@ fn rules_and_their_effects_survive_a_restart() {
 #[test]
 fn a_job_expires_after_waiting_for_the_ttl_of_its_queue_or_sooner() {
     let mut broker = Broker::new();
-    broker.hear(1, rule("q", QueueRules { ttl_ms: Some(1_000), ..QueueRules::default() }));
+    broker.hear(
+        1,
+        rule(
+            "q",
+            QueueRules {
+                ttl_ms: Some(1_000),
+                ..QueueRules::default()
+            },
+        ),
+    );
     let wall = |ms| Timestamp(ms);
     broker.says(1, push("q"), ["1 new j1"]);
-    broker.says(1, push("q").with(|job| job.expires = Expiry::By(wall(1_500))), ["1 new j2"]);
-    broker.says(1, push("q").with(|job| job.expires = Expiry::At(wall(6_000))), ["1 new j3"]);
-    broker.says(1, push("q").with(|job| job.not_before = Some(wall(4_000))), ["1 new j4"]);
+    broker.says(
+        1,
+        push("q").with(|job| job.expires = Expiry::By(wall(1_500))),
+        ["1 new j2"],
+    );
+    broker.says(
+        1,
+        push("q").with(|job| job.expires = Expiry::At(wall(6_000))),
+        ["1 new j3"],
+    );
+    broker.says(
+        1,
+        push("q").with(|job| job.not_before = Some(wall(4_000))),
+        ["1 new j4"],
+    );
     broker.hear(1, create("c", QueueKind::Cycle));
-    broker.hear(1, rule("c", QueueRules { ttl_ms: Some(1), ..QueueRules::default() }));
+    broker.hear(
+        1,
+        rule(
+            "c",
+            QueueRules {
+                ttl_ms: Some(1),
+                ..QueueRules::default()
+            },
+        ),
+    );
     broker.says(1, push("c").cycle(), ["1 new j5"]);
-    let left = |broker: &Broker| (1..=5).filter(|id| broker.engine.job(JobId(*id)).is_some()).collect::<Vec<_>>();
-    for (ms, expected) in
-        [(1_499, vec![1, 2, 3, 4, 5]), (1_500, vec![1, 3, 4, 5]), (2_000, vec![4, 5]), (5_000, vec![5])]
-    {
+    let left = |broker: &Broker| {
+        (1..=5)
+            .filter(|id| broker.engine.job(JobId(*id)).is_some())
+            .collect::<Vec<_>>()
+    };
+    for (ms, expected) in [
+        (1_499, vec![1, 2, 3, 4, 5]),
+        (1_500, vec![1, 3, 4, 5]),
+        (2_000, vec![4, 5]),
+        (5_000, vec![5]),
+    ] {
         broker.at(ms, []);
         assert_eq!(left(&broker), expected, "at {ms} ms");
     }
@@ -272,9 +480,16 @@ fn a_job_expires_after_waiting_for_the_ttl_of_its_queue_or_sooner() {
 
 #[test]
 fn a_queue_keeps_its_dead_jobs_by_its_own_rules() {
-    let rules = |dead_ms, dead_max| QueueRules { dead_ms, dead_max, ..QueueRules::default() };
+    let rules = |dead_ms, dead_max| QueueRules {
+        dead_ms,
+        dead_max,
+        ..QueueRules::default()
+    };
     let dead = |broker: &Broker| {
-        let dead = broker.engine.jobs().filter(|job| matches!(job.state, JobState::Dead(_)));
+        let dead = broker
+            .engine
+            .jobs()
+            .filter(|job| matches!(job.state, JobState::Dead(_)));
         dead.map(|job| job.id.0).collect::<BTreeSet<_>>()
     };
     let die = |broker: &mut Broker, queue| {
@@ -292,7 +507,11 @@ fn a_queue_keeps_its_dead_jobs_by_its_own_rules() {
     assert_eq!(dead(&broker), [2, 3, 4].into());
     die(&mut broker, "q");
     broker.at(1_002, []);
-    assert_eq!(dead(&broker), [2, 3, 4].into(), "the one with the shortest time goes first");
+    assert_eq!(
+        dead(&broker),
+        [2, 3, 4].into(),
+        "the one with the shortest time goes first"
+    );
     broker.hear(1, patterns(&[("q*", rules(Some(1_000), None))]));
     die(&mut broker, "q");
     broker.at(2_002, []);
@@ -300,7 +519,13 @@ fn a_queue_keeps_its_dead_jobs_by_its_own_rules() {
 }
 
 fn dedup(queue: &'static str, ms: u64) -> Command {
-    rule(queue, QueueRules { dedup_ms: Some(ms), ..QueueRules::default() })
+    rule(
+        queue,
+        QueueRules {
+            dedup_ms: Some(ms),
+            ..QueueRules::default()
+        },
+    )
 }
 
 /// A background job of this protocol, with this name and key.
@@ -349,10 +574,18 @@ fn a_background_push_that_joined_a_foreground_job_is_remembered() {
     let mut broker = Broker::new();
     broker.hear(1, dedup("q", 2_000));
     let submit = || submit(Protocol::GEARMAN, ("", "u"), Clash::Attach);
-    broker.says(2, submit().with(|job| (job.durable, job.listen) = (false, Listen::Yes)), ["2 new j1"]);
+    broker.says(
+        2,
+        submit().with(|job| (job.durable, job.listen) = (false, Listen::Yes)),
+        ["2 new j1"],
+    );
     broker.says(1, submit(), ["1 attached j1"]);
     broker.hear(4, take(["q"]));
-    broker.says(4, finish(1), ["2 ended j1 succeeded result", "4 finished j1"]);
+    broker.says(
+        4,
+        finish(1),
+        ["2 ended j1 succeeded result", "4 finished j1"],
+    );
     broker.says(1, submit(), ["1 attached j1"]);
     broker.restart(Limits::default());
     broker.says(1, submit(), ["1 attached j1"]);
@@ -364,20 +597,29 @@ fn a_background_push_that_joined_a_foreground_job_is_remembered() {
 fn a_client_that_waits_for_a_repeated_job_gets_the_result_that_it_had() {
     let mut broker = Broker::new();
     broker.hear(1, dedup("q", 2_000));
-    broker.says(1, submit(Protocol::GEARMAN, ("", "u"), Clash::Attach), ["1 new j1"]);
+    broker.says(
+        1,
+        submit(Protocol::GEARMAN, ("", "u"), Clash::Attach),
+        ["1 new j1"],
+    );
     broker.hear(1, take(["q"]));
     broker.says(1, finish(1), ["1 finished j1"]);
     let waits = submit(Protocol::GEARMAN, ("", "u"), Clash::Attach).with(|job| {
         (job.durable, job.listen) = (false, Listen::Yes);
     });
     let events = broker.hear(2, waits);
-    let [(_, Event::Reply(_, Reply::Pushed { how, .. })), (_, Event::Notice(Notice::Ended { end, .. }))] =
-        events.as_slice()
+    let [
+        (_, Event::Reply(_, Reply::Pushed { how, .. })),
+        (_, Event::Notice(Notice::Ended { end, .. })),
+    ] = events.as_slice()
     else {
         panic!("{events:?}")
     };
     assert_eq!(*how, windlass_engine::Pushed::Attached);
-    assert!(matches!(end, windlass_engine::End::Succeeded { .. }), "{end:?}");
+    assert!(
+        matches!(end, windlass_engine::End::Succeeded { .. }),
+        "{end:?}"
+    );
 }
 
 #[test]
@@ -387,15 +629,27 @@ fn other_pushes_are_new_jobs_in_a_queue_that_remembers() {
     // No id at all, an id that stands for the body, a job that failed, and a schedule's run.
     for (round, names) in ["", "\0body", ""].into_iter().enumerate() {
         let id = round as u64 + 1;
-        broker.says(1, submit(Protocol::GEARMAN, ("", names), Clash::Attach), [format!("1 new j{id}").as_str()]);
+        broker.says(
+            1,
+            submit(Protocol::GEARMAN, ("", names), Clash::Attach),
+            [format!("1 new j{id}").as_str()],
+        );
         broker.hear(1, take(["q"]));
         broker.says(1, finish(id), [format!("1 finished j{id}").as_str()]);
     }
     assert_eq!(broker.engine.job_count(), 0);
-    broker.says(1, submit(Protocol::GEARMAN, ("", "u"), Clash::Attach), ["1 new j4"]);
+    broker.says(
+        1,
+        submit(Protocol::GEARMAN, ("", "u"), Clash::Attach),
+        ["1 new j4"],
+    );
     broker.hear(1, take(["q"]));
     broker.hear(1, fail(4));
-    broker.says(1, submit(Protocol::GEARMAN, ("", "u"), Clash::Attach), ["1 new j5"]);
+    broker.says(
+        1,
+        submit(Protocol::GEARMAN, ("", "u"), Clash::Attach),
+        ["1 new j5"],
+    );
 }
 
 #[test]
@@ -403,23 +657,48 @@ fn what_is_remembered_of_the_past_takes_a_quarter_of_the_room_and_nothing_from_l
     let run = |broker: &mut Broker, key: &'static str| {
         broker.hear(1, submit(Protocol::GEARMAN, ("", key), Clash::Attach));
         let events = broker.hear(2, take(["q"]));
-        let taken = events.iter().find_map(|(_, event)| event.handed_out()).map(|taken| taken.id);
+        let taken = events
+            .iter()
+            .find_map(|(_, event)| event.handed_out())
+            .map(|taken| taken.id);
         broker.hear(2, finish(taken.unwrap().0));
     };
     const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    let remembered = |broker: &Broker| broker.engine.jobs().map(|job| job.id.0).collect::<BTreeSet<_>>();
+    let remembered = |broker: &Broker| {
+        broker
+            .engine
+            .jobs()
+            .map(|job| job.id.0)
+            .collect::<BTreeSet<_>>()
+    };
 
     // A done job counts 451 bytes.
     let mut broker = Broker::limited(|limits| limits.memory_max = 4 * 2_000);
     broker.hear(1, dedup("q", 60_000));
     KEYS.into_iter().for_each(|key| run(&mut broker, key));
     broker.at(1_001, []);
-    assert_eq!(remembered(&broker), [5, 6, 7, 8].into(), "those whose time ends first are forgotten");
-    broker.says(1, submit(Protocol::GEARMAN, ("", "h"), Clash::Attach), ["1 attached j8"]);
-    broker.says(1, submit(Protocol::GEARMAN, ("", "a"), Clash::Attach), ["1 new j9"]);
+    assert_eq!(
+        remembered(&broker),
+        [5, 6, 7, 8].into(),
+        "those whose time ends first are forgotten"
+    );
+    broker.says(
+        1,
+        submit(Protocol::GEARMAN, ("", "h"), Clash::Attach),
+        ["1 attached j8"],
+    );
+    broker.says(
+        1,
+        submit(Protocol::GEARMAN, ("", "a"), Clash::Attach),
+        ["1 new j9"],
+    );
 
     let mut broker = Broker::limited(|limits| limits.jobs_max = 4);
     broker.hear(1, dedup("q", 60_000));
     KEYS.into_iter().for_each(|key| run(&mut broker, key));
-    assert_eq!(remembered(&broker), [5, 6, 7, 8].into(), "a new job needs the place");
+    assert_eq!(
+        remembered(&broker),
+        [5, 6, 7, 8].into(),
+        "a new job needs the place"
+    );
 }

@@ -2,15 +2,19 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobStateKind, LeaseTerms, NewJob, Notice, Protocol,
-    Query, QueueCommand, Reply, Subscription, TakeCommand, Timestamp,
+    ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobStateKind, LeaseTerms, NewJob,
+    Notice, Protocol, Query, QueueCommand, Reply, Subscription, TakeCommand, Timestamp,
 };
 
 use crate::common;
 use crate::common::{Broker, finish, push, remove_queue, serve, take};
 
 fn push_to(queue: String) -> Command {
-    Command::Job(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::from_static(b"body")))))
+    Command::Job(JobCommand::Push(Box::new(NewJob::new(
+        Protocol::GEARMAN,
+        queue.into(),
+        Bytes::from_static(b"body"),
+    ))))
 }
 
 #[test]
@@ -20,21 +24,57 @@ fn a_million_jobs() {
     for n in 0..JOBS {
         // A quarter is scheduled, far from in order.
         let job = push("q").priority(u8::try_from(1 + n % 9).unwrap());
-        let job = if n % 4 == 0 { job.not_before(10_000 + n.wrapping_mul(7_919) % JOBS) } else { job };
+        let job = if n % 4 == 0 {
+            job.not_before(10_000 + n.wrapping_mul(7_919) % JOBS)
+        } else {
+            job
+        };
         assert_eq!(broker.hear(1, job).len(), 1);
     }
     assert_eq!(broker.engine.job_count() as u64, JOBS);
     broker.is_due_at(10_000);
     // From the middle of everything: one job is one event.
     let events = broker.hear(2, take(["q"]));
-    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     assert_eq!((job.priority.value(), job.id.0), (9, 18));
     assert_eq!(broker.hear(2, finish(18)).len(), 1);
-    assert_eq!(broker.hear(1, JobCommand::Cancel(common::id(777_777))).len(), 1);
+    assert_eq!(
+        broker
+            .hear(1, JobCommand::Cancel(common::id(777_777)))
+            .len(),
+        1
+    );
     // One page is one page.
-    let filter = Filter { state: Some(JobStateKind::Scheduled), ..Filter::default() };
-    let events = broker.hear(1, Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: 1_000_000 });
-    let [(_, Event::Reply(_, Reply::Jobs { rows, next: Some(_), .. }))] = events.as_slice() else { panic!("a page") };
+    let filter = Filter {
+        state: Some(JobStateKind::Scheduled),
+        ..Filter::default()
+    };
+    let events = broker.hear(
+        1,
+        Query::Jobs {
+            filter: filter.into(),
+            after: Cursor::default(),
+            limit: 1_000_000,
+        },
+    );
+    let [
+        (
+            _,
+            Event::Reply(
+                _,
+                Reply::Jobs {
+                    rows,
+                    next: Some(_),
+                    ..
+                },
+            ),
+        ),
+    ] = events.as_slice()
+    else {
+        panic!("a page")
+    };
     assert_eq!(rows.len(), 200);
     // Each tick moves only the jobs that are due.
     broker.at(10_000 + JOBS, []);
@@ -50,8 +90,16 @@ fn a_hundred_thousand_queues() {
     }
     let (mut rows_seen, mut after) = (0, Cursor::default());
     loop {
-        let events = broker.hear(1, Query::Queues { after, limit: 1_000 });
-        let [(_, Event::Reply(_, Reply::Queues { rows, next, .. }))] = events.as_slice() else { panic!("a page") };
+        let events = broker.hear(
+            1,
+            Query::Queues {
+                after,
+                limit: 1_000,
+            },
+        );
+        let [(_, Event::Reply(_, Reply::Queues { rows, next, .. }))] = events.as_slice() else {
+            panic!("a page")
+        };
         rows_seen += rows.len();
         match next {
             Some(next) => after = *next,
@@ -61,19 +109,36 @@ fn a_hundred_thousand_queues() {
     assert_eq!(rows_seen as u64, QUEUES);
     // No client serves them: each credit brings the next stray, without a look at all the others.
     let lease = LeaseTerms::CONNECTION;
-    let subscription =
-        Subscription { queue: Bytes::from_static(b"default"), weight: 0, lease, unclaimed: Some(Protocol::GEARMAN) };
+    let subscription = Subscription {
+        queue: Bytes::from_static(b"default"),
+        weight: 0,
+        lease,
+        unclaimed: Some(Protocol::GEARMAN),
+    };
     broker.says(2, Command::Client(ClientCommand::Serve(subscription)), []);
     for n in 1..=QUEUES {
         let events = broker.hear(2, common::credit(1));
-        let [(_, Event::Notice(Notice::Delivered(job)))] = events.as_slice() else { panic!("an unclaimed job") };
+        let [(_, Event::Notice(Notice::Delivered(job)))] = events.as_slice() else {
+            panic!("an unclaimed job")
+        };
         assert_eq!(job.id.0, n);
     }
     broker.says(2, Command::Client(ClientCommand::Close), []);
     broker.says(1, remove_queue("default", true), ["1 done"]);
     for n in 0..QUEUES {
         let queue = Bytes::from(format!("queue-{n}"));
-        assert_eq!(broker.hear(1, QueueCommand::Remove { queue, only_idle: false }).len(), 1);
+        assert_eq!(
+            broker
+                .hear(
+                    1,
+                    QueueCommand::Remove {
+                        queue,
+                        only_idle: false
+                    }
+                )
+                .len(),
+            1
+        );
     }
     assert_eq!(broker.engine.queues().count(), 0);
     assert_eq!(broker.engine.job_count(), 0);
@@ -86,7 +151,11 @@ fn ten_thousand_waiting_clients() {
     for client in 10..10 + CLIENTS {
         broker.open(client);
         match client % 3 {
-            0 => assert!(broker.hear(client, take(["q", "r"]).until(60_000 + client)).is_empty()),
+            0 => assert!(
+                broker
+                    .hear(client, take(["q", "r"]).until(60_000 + client))
+                    .is_empty()
+            ),
             1 => {
                 broker.hear(client, serve("q"));
                 assert!(broker.hear(client, TakeCommand::WaitForWork).is_empty());
@@ -102,13 +171,27 @@ fn ten_thousand_waiting_clients() {
     for _ in 0..CLIENTS {
         let events = broker.hear(1, push("q"));
         let count = |is: fn(&Event) -> bool| events.iter().filter(|(_, event)| is(event)).count();
-        assert!(count(|event| event.handed_out().is_some()) <= 1, "{events:?}");
-        assert!(count(|event| matches!(event, Event::Notice(Notice::WorkAvailable))) <= 1, "{events:?}");
+        assert!(
+            count(|event| event.handed_out().is_some()) <= 1,
+            "{events:?}"
+        );
+        assert!(
+            count(|event| matches!(event, Event::Notice(Notice::WorkAvailable))) <= 1,
+            "{events:?}"
+        );
         woken += count(|event| matches!(event, Event::Notice(Notice::WorkAvailable)));
     }
     // No direct taker is left, and no sleeper was woken twice.
     assert_eq!(woken as u64, CLIENTS.div_ceil(3));
-    let ready = broker.engine.queues().map(|queue| queue.jobs(JobStateKind::Ready)).sum::<u32>();
-    assert_eq!(u64::from(ready), CLIENTS.div_ceil(3), "as many as there are sleepers");
+    let ready = broker
+        .engine
+        .queues()
+        .map(|queue| queue.jobs(JobStateKind::Ready))
+        .sum::<u32>();
+    assert_eq!(
+        u64::from(ready),
+        CLIENTS.div_ceil(3),
+        "as many as there are sleepers"
+    );
     broker.engine.check();
 }

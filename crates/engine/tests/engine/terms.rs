@@ -3,13 +3,15 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchCommand, ClientCommand, ClientId, ClientInfo, Command, JobCommand, JobId, JobRef, Mutation, NewBatch,
-    Protocol, QueueKind, RepayTo, ScheduleCommand, ScheduleRef, Tag, TakeCommand,
+    BatchCommand, ClientCommand, ClientId, ClientInfo, Command, JobCommand, JobId, JobRef,
+    Mutation, NewBatch, Protocol, QueueKind, RepayTo, ScheduleCommand, ScheduleRef, Tag,
+    TakeCommand,
 };
 
 use crate::common::{
-    all, beat, by_name, create, credit, data, enlist, every, extend, fail, finish, list_jobs, list_queues, look,
-    mutate, name, pause, push, release, remove_queue, remove_schedule, repay, serve, take, tell,
+    all, beat, by_name, create, credit, data, enlist, every, extend, fail, finish, list_jobs,
+    list_queues, look, mutate, name, pause, push, release, remove_queue, remove_schedule, repay,
+    serve, take, tell,
 };
 
 const SILENT: Tag = Tag::NONE;
@@ -48,9 +50,29 @@ fn a_change_needs_the_store_and_a_question_does_not() {
         (run.into(), Always, true),
         (batch(), Always, true),
         (mutate(all(), Mutation::Requeue), Always, false),
-        (JobCommand::Replace { job: by_name("j"), body: Bytes::new() }.into(), Answered, false),
-        (JobCommand::Cancel(JobRef::Id(JobId(1))).into(), Answered, false),
-        (JobCommand::Collect { name: Bytes::new(), from: JobId(0) }.into(), Never, false),
+        (
+            JobCommand::Replace {
+                job: by_name("j"),
+                body: Bytes::new(),
+            }
+            .into(),
+            Answered,
+            false,
+        ),
+        (
+            JobCommand::Cancel(JobRef::Id(JobId(1))).into(),
+            Answered,
+            false,
+        ),
+        (
+            JobCommand::Collect {
+                name: Bytes::new(),
+                from: JobId(0),
+            }
+            .into(),
+            Never,
+            false,
+        ),
         (finish(1), Answered, false),
         (fail(1), Answered, false),
         (release(1, false), Answered, false),
@@ -61,12 +83,20 @@ fn a_change_needs_the_store_and_a_question_does_not() {
         (pause("q", true), Answered, false),
         (remove_queue("q", false), Answered, false),
         (remove_schedule(1), Answered, false),
-        (BatchCommand::Commit { batch: name("b") }.into(), Answered, false),
+        (
+            BatchCommand::Commit { batch: name("b") }.into(),
+            Answered,
+            false,
+        ),
         (Command::Barrier, Answered, false),
         (take(["q"]).into(), Never, false),
         (credit(1), Never, false),
         (serve("q"), Never, false),
-        (ClientCommand::Open(ClientInfo::default()).into(), Never, false),
+        (
+            ClientCommand::Open(ClientInfo::default()).into(),
+            Never,
+            false,
+        ),
         (beat("w"), Never, false),
         (look(1), Never, false),
         (list_jobs(all()), Never, false),
@@ -95,11 +125,20 @@ fn only_reports_end_a_job_and_only_requests_wait_for_work() {
         (credit(3), false, true, false),
         (TakeCommand::Unwait.into(), false, false, false),
         (ClientCommand::Close.into(), false, false, true),
-        (ClientCommand::UnserveAll { requeue: false }.into(), false, false, true),
+        (
+            ClientCommand::UnserveAll { requeue: false }.into(),
+            false,
+            false,
+            true,
+        ),
         (list_queues(), false, false, false),
     ];
     for (command, ends, waits, in_parts) in table {
-        let found = (command.ends_job(), command.waits_for_work(), command.runs_in_parts());
+        let found = (
+            command.ends_job(),
+            command.waits_for_work(),
+            command.runs_in_parts(),
+        );
         assert_eq!(found, (ends, waits, in_parts), "{command:?}");
     }
 }
@@ -120,6 +159,10 @@ fn a_command_without_a_tag_is_answered_only_if_its_answer_is_its_purpose() {
         (Command::Barrier, true, true),
     ];
     for (command, silent, asked) in table {
-        assert_eq!([SILENT, ASKED].map(|tag| command.is_answered(tag)), [silent, asked], "{command:?}");
+        assert_eq!(
+            [SILENT, ASKED].map(|tag| command.is_answered(tag)),
+            [silent, asked],
+            "{command:?}"
+        );
     }
 }

@@ -1,16 +1,26 @@
 //! Throttled queues: how much may be worked on at once, and which client is served when a slot becomes free.
 
 use windlass_engine::{
-    BulkCommand, ClientCommand, Command, Cursor, Engine, Event, From, JobCommand, JobStateKind, Limits, Mutation,
-    OnExpiry, Proof, Protocol, Query, QueueKind, QueueRow, Reply, TakeCommand, Throttle,
+    BulkCommand, ClientCommand, Command, Cursor, Engine, Event, From, JobCommand, JobStateKind,
+    Limits, Mutation, OnExpiry, Proof, Protocol, Query, QueueKind, QueueRow, Reply, TakeCommand,
+    Throttle,
 };
 
 use crate::common::*;
 
 /// A broker with a throttle on `q` and this many jobs in it.
-fn throttled(jobs: u64, leased_max: Option<u32>, per_worker_max: Option<u32>, timeout_ms: Option<u64>) -> Broker {
+fn throttled(
+    jobs: u64,
+    leased_max: Option<u32>,
+    per_worker_max: Option<u32>,
+    timeout_ms: Option<u64>,
+) -> Broker {
     let mut broker = Broker::limited(|limits| limits.requeue_dead_workers = true);
-    broker.says(1, throttle("q", leased_max, per_worker_max, timeout_ms), ["1 done"]);
+    broker.says(
+        1,
+        throttle("q", leased_max, per_worker_max, timeout_ms),
+        ["1 done"],
+    );
     for job in 1..=jobs {
         broker.says(1, push("q"), [format!("1 new j{job}").as_str()]);
     }
@@ -24,7 +34,9 @@ fn take_as(worker: &'static str) -> Wish {
 
 fn row(broker: &mut Broker) -> Option<QueueRow> {
     let events = broker.hear(1, list_queues());
-    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     rows.iter().find(|row| row.name == name("q")).cloned()
 }
 
@@ -38,27 +50,49 @@ fn no_more_is_handed_out_than_there_are_slots() {
     broker.says(1, push("other"), ["1 new j5"]);
     broker.says(4, take(["q", "other"]), ["4 took j5.1"]);
     let row = row(&mut broker).unwrap();
-    let throttle = Throttle { leased_max: Some(2), ..Throttle::default() };
-    assert_eq!((row.throttle, row.slots_held, row.jobs(JobStateKind::Ready)), (Some(throttle), 2, 2));
+    let throttle = Throttle {
+        leased_max: Some(2),
+        ..Throttle::default()
+    };
+    assert_eq!(
+        (row.throttle, row.slots_held, row.jobs(JobStateKind::Ready)),
+        (Some(throttle), 2, 2)
+    );
     let events = broker.hear(1, Query::Stats);
-    let [(_, Event::Reply(_, Reply::Stats(stats)))] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Stats(stats)))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     assert_eq!((stats.queues, stats.throttled), (2, 1));
 }
 
 #[test]
 fn the_first_waiting_client_is_served_when_a_slot_becomes_free() {
-    let flush = || Command::Bulk(BulkCommand::Flush { protocol: Protocol::GEARMAN, after: Cursor(1, 1), limit: 1 });
+    let flush = || {
+        Command::Bulk(BulkCommand::Flush {
+            protocol: Protocol::GEARMAN,
+            after: Cursor(1, 1),
+            limit: 1,
+        })
+    };
     let cancel = || Command::Job(JobCommand::Cancel(id(1)));
     let requeue = || mutate(placed(JobStateKind::Leased), Mutation::Requeue);
     let close = || Command::Client(ClientCommand::Close);
     // The command of the client that has j1, and its effect while 3 and 4 wait and j2 is ready.
     let table: [(&str, Command, &[&str]); 8] = [
         ("finished", finish(1), &["2 finished j1", "3 took j2.1"]),
-        ("failed", fail(1), &["2 failed j1, discarded", "3 took j2.1"]),
+        (
+            "failed",
+            fail(1),
+            &["2 failed j1, discarded", "3 took j2.1"],
+        ),
         ("released", release(1, false), &["3 took j1.2", "2 done"]),
         ("cancelled", cancel(), &["2 done", "3 took j2.1"]),
         ("flushed", flush(), &["2 mutated 1 and more", "3 took j2.1"]),
-        ("given back", Command::Client(ClientCommand::UnserveAll { requeue: true }), &["3 took j1.2"]),
+        (
+            "given back",
+            Command::Client(ClientCommand::UnserveAll { requeue: true }),
+            &["3 took j1.2"],
+        ),
         ("gone with its connection", close(), &["3 took j1.2"]),
         ("still worked on", requeue(), &["2 mutated 0"]),
     ];
@@ -76,7 +110,11 @@ fn the_first_waiting_client_is_served_when_a_slot_becomes_free() {
 #[test]
 fn a_lease_that_runs_out_frees_its_slot() {
     let mut broker = throttled(2, Some(1), None, None);
-    broker.says(2, take(["q"]).for_ms(500, OnExpiry::Fail), ["2 took j1.1 until 1500"]);
+    broker.says(
+        2,
+        take(["q"]).for_ms(500, OnExpiry::Fail),
+        ["2 took j1.1 until 1500"],
+    );
     broker.says(3, take(["q"]).forever(), []);
     broker.at(1_499, []);
     broker.at(1_500, ["3 took j2.1"]);
@@ -102,7 +140,11 @@ fn each_worker_has_its_own_slots() {
     broker.says(4, take_as("t").forever(), []);
     broker.says(1, push("q"), ["4 took j4.1 until 61000", "1 new j4"]);
     broker.says(1, push("q"), ["1 new j5"]);
-    broker.says(1, finish_by(2, Proof::AnyLease), ["1 finished j2", "3 took j5.1 until 61000"]);
+    broker.says(
+        1,
+        finish_by(2, Proof::AnyLease),
+        ["1 finished j2", "3 took j5.1 until 61000"],
+    );
     // All takes without a name count as one worker; each connection counts as its own.
     let mut broker = throttled(5, None, Some(1), None);
     broker.says(2, take_as(""), ["2 took j1.1 until 61000"]);
@@ -183,7 +225,11 @@ fn a_new_throttle_counts_existing_leases_and_its_removal_serves_all() {
     broker.says(3, take(["q"]), ["3 took j3.1"]);
     broker.says(3, take(["q"]).forever(), []);
     // Another throttle counts anew; the same throttle again changes nothing.
-    broker.says(1, throttle("q", Some(4), Some(2), None), ["3 took j4.1", "1 done"]);
+    broker.says(
+        1,
+        throttle("q", Some(4), Some(2), None),
+        ["3 took j4.1", "1 done"],
+    );
     broker.says(1, throttle("q", Some(4), Some(2), None), ["1 done"]);
     broker.at(5_000, []);
     broker.says(1, unthrottle("q"), ["2 took j5.1", "1 done"]);
@@ -232,7 +278,11 @@ fn a_throttle_outlasts_its_queue() {
     broker.says(1, unthrottle("nowhere"), ["1 done"]);
     assert_eq!(broker.engine.queues().count(), 0);
     let mut broker = Broker::limited(|limits| limits.name_bytes_max = 3);
-    broker.says(1, throttle("long", Some(1), None, None), ["1 refused: name of 4 bytes, limit 3"]);
+    broker.says(
+        1,
+        throttle("long", Some(1), None, None),
+        ["1 refused: name of 4 bytes, limit 3"],
+    );
 }
 
 #[test]
@@ -243,11 +293,23 @@ fn a_cycle_queue_is_throttled_like_any_other() {
     broker.hear(1, push("q").cycle());
     broker.hear(1, push("q").cycle());
     let events = broker.hear(2, take_round("q").for_ms(60_000, OnExpiry::Front));
-    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
-    broker.says(3, take_round("q").for_ms(60_000, OnExpiry::Front), ["3 empty"]);
-    broker.hear(2, repay(job.id.0, job.token.0, windlass_engine::RepayTo::Penalty));
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    broker.says(
+        3,
+        take_round("q").for_ms(60_000, OnExpiry::Front),
+        ["3 empty"],
+    );
+    broker.hear(
+        2,
+        repay(job.id.0, job.token.0, windlass_engine::RepayTo::Penalty),
+    );
     let events = broker.hear(3, take_round("q").for_ms(60_000, OnExpiry::Front));
-    assert!(matches!(events.as_slice(), [(_, Event::Reply(_, Reply::Taken(_)))]), "{events:?}");
+    assert!(
+        matches!(events.as_slice(), [(_, Event::Reply(_, Reply::Taken(_)))]),
+        "{events:?}"
+    );
 }
 
 #[test]
@@ -255,7 +317,10 @@ fn leases_that_outlive_the_daemon_count_again() {
     let mut before = throttled(3, Some(1), None, Some(500));
     before.says(2, take_as("w"), ["2 took j1.1 until 61000"]);
     let mut engine = Engine::new(Limits::default(), 7);
-    before.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+    before
+        .engine
+        .queues()
+        .for_each(|queue| engine.recall_queue(queue.image().clone()));
     for job in before.engine.jobs() {
         assert!(engine.recall_job(job.clone()));
     }

@@ -1,14 +1,15 @@
 //! Strays: jobs in queues that no client serves go to clients that take strays.
 
 use windlass_engine::{
-    Bridge, Change, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobStateKind,
-    LeaseTerms, Limits, Mutation, Notice, OnExpiry, Protocol, QueueCommand, QueueKind, Select, Subscription, Tag,
-    TakeCommand, Timestamp, Token,
+    Bridge, Change, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event,
+    JobCommand, JobStateKind, LeaseTerms, Limits, Mutation, Notice, OnExpiry, Protocol,
+    QueueCommand, QueueKind, Select, Subscription, Tag, TakeCommand, Timestamp, Token,
 };
 
 use crate::common;
 use crate::common::{
-    Broker, create, credit, finish, name, pause, placed, push, serve, serve_on, take, throttle, timed, unserve,
+    Broker, create, credit, finish, name, pause, placed, push, serve, serve_on, take, throttle,
+    timed, unserve,
 };
 
 /// Serves a queue, and also takes Gearman's strays.
@@ -36,8 +37,18 @@ fn which_jobs_are_strays() {
     // The commands before the push, the push, and the client that gets the job.
     type Before = fn(&mut Broker);
     let table: [(&str, Before, common::Push, &str); 9] = [
-        ("no client serves the queue", |_| {}, push("q"), "1 took j1.1"),
-        ("a client serves it", |broker| drop(broker.hear(2, serve("q"))), push("q"), ""),
+        (
+            "no client serves the queue",
+            |_| {},
+            push("q"),
+            "1 took j1.1",
+        ),
+        (
+            "a client serves it",
+            |broker| drop(broker.hear(2, serve("q"))),
+            push("q"),
+            "",
+        ),
         (
             "a client served it before",
             |broker| {
@@ -47,7 +58,12 @@ fn which_jobs_are_strays() {
             push("q"),
             "1 took j1.1",
         ),
-        ("a client waits at it", |broker| drop(broker.hear(2, take(["q"]).forever())), push("q"), "2 took j1.1"),
+        (
+            "a client waits at it",
+            |broker| drop(broker.hear(2, take(["q"]).forever())),
+            push("q"),
+            "2 took j1.1",
+        ),
         (
             "the queue is paused",
             |broker| {
@@ -57,7 +73,12 @@ fn which_jobs_are_strays() {
             push("q"),
             "",
         ),
-        ("the queue is throttled", |broker| drop(broker.hear(4, throttle("q", Some(0), None, None))), push("q"), ""),
+        (
+            "the queue is throttled",
+            |broker| drop(broker.hear(4, throttle("q", Some(0), None, None))),
+            push("q"),
+            "",
+        ),
         (
             "the worker has as much of it as it may",
             |broker| drop(broker.hear(4, throttle("q", None, Some(0), None))),
@@ -65,7 +86,12 @@ fn which_jobs_are_strays() {
             "",
         ),
         ("it is of another protocol", |_| {}, other("q"), ""),
-        ("it is an entry of a cycle queue", |_| {}, push("q").cycle(), ""),
+        (
+            "it is an entry of a cycle queue",
+            |_| {},
+            push("q").cycle(),
+            "",
+        ),
     ];
     for (when, before, job, expected) in table {
         let job: Command = job.into();
@@ -76,11 +102,18 @@ fn which_jobs_are_strays() {
             before(&mut broker);
             let mut said = Vec::new();
             for step in [credit_first, !credit_first] {
-                said.extend(broker.hear(if step { 1 } else { 4 }, if step { credit(1) } else { job.clone() }));
+                said.extend(broker.hear(
+                    if step { 1 } else { 4 },
+                    if step { credit(1) } else { job.clone() },
+                ));
                 broker.engine.check();
             }
             said.retain(|(_, event)| event.handed_out().is_some());
-            assert_eq!(common::words(&said).join(""), expected, "{when}, credit first: {credit_first}");
+            assert_eq!(
+                common::words(&said).join(""),
+                expected,
+                "{when}, credit first: {credit_first}"
+            );
         }
     }
 }
@@ -89,11 +122,18 @@ fn which_jobs_are_strays() {
 fn a_stray_keeps_its_queue_and_is_leased_on_the_terms_of_the_ability() {
     let mut broker = Broker::limited(|limits| limits.loss_pause_ms = 0);
     let lease = timed(500, OnExpiry::Requeue);
-    let subscription = Subscription { queue: name("default"), weight: 0, lease, unclaimed: Some(Protocol::GEARMAN) };
+    let subscription = Subscription {
+        queue: name("default"),
+        weight: 0,
+        lease,
+        unclaimed: Some(Protocol::GEARMAN),
+    };
     broker.hear(1, ClientCommand::Serve(subscription));
     broker.hear(1, credit(2));
     let said = broker.hear(4, push("q"));
-    let [_, (_, Event::Notice(Notice::Delivered(job)))] = &said[..] else { panic!("{said:?}") };
+    let [_, (_, Event::Notice(Notice::Delivered(job)))] = &said[..] else {
+        panic!("{said:?}")
+    };
     assert_eq!((&*job.queue, job.until), (&b"q"[..], Timestamp(1_500)));
     // It comes back to its own queue, and then to the remaining credit.
     broker.at(1_500, ["1 took j1.2 until 2000"]);
@@ -118,15 +158,27 @@ fn a_stray_is_leased_on_the_terms_of_an_ability_that_takes_strays() {
 #[test]
 fn a_stray_is_handed_out_when_new_terms_of_a_subscription_allow_it() {
     let mut broker = Broker::new();
-    let on = |lease| Subscription { queue: name("default"), weight: 0, lease, unclaimed: Some(Protocol::GEARMAN) };
+    let on = |lease| Subscription {
+        queue: name("default"),
+        weight: 0,
+        lease,
+        unclaimed: Some(Protocol::GEARMAN),
+    };
     broker.hear(1, ClientCommand::Serve(on(LeaseTerms::CONNECTION)));
     broker.hear(1, credit(2));
     broker.hear(4, throttle("q", None, Some(1), None));
     // A connection may hold one job. Credits have no worker's name, so a time-bound lease counts for no worker.
     broker.says(4, push("q"), ["4 new j1", "1 took j1.1"]);
     broker.says(4, push("q"), ["4 new j2"]);
-    let renewed = Subscription { unclaimed: None, ..on(timed(500, OnExpiry::Requeue)) };
-    broker.says(1, Command::Client(ClientCommand::Serve(renewed)), ["1 took j2.1 until 1500"]);
+    let renewed = Subscription {
+        unclaimed: None,
+        ..on(timed(500, OnExpiry::Requeue))
+    };
+    broker.says(
+        1,
+        Command::Client(ClientCommand::Serve(renewed)),
+        ["1 took j2.1 until 1500"],
+    );
 }
 
 /// However the first job goes away, the next one becomes the stray.
@@ -135,7 +187,9 @@ fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
     type Away = fn(&mut Broker) -> Vec<(ClientId, Event)>;
     let table: [(&str, Away); 5] = [
         ("taken", |broker| broker.hear(2, take(["q"]))),
-        ("removed", |broker| broker.hear(2, JobCommand::Cancel(common::id(1)))),
+        ("removed", |broker| {
+            broker.hear(2, JobCommand::Cancel(common::id(1)))
+        }),
         ("to the dead-letter queue", |broker| {
             let filter = common::with_names(["first"]);
             broker.hear(2, common::mutate(filter, Mutation::Kill))
@@ -144,7 +198,9 @@ fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
             broker.now = 5_000;
             broker.hear(2, credit(0))
         }),
-        ("overtaken", |broker| broker.hear(2, push("q").front().named("jumper"))),
+        ("overtaken", |broker| {
+            broker.hear(2, push("q").front().named("jumper"))
+        }),
     ];
     for (how, away) in table {
         let mut broker = Broker::new();
@@ -152,11 +208,25 @@ fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
         broker.hear(1, QueueCommand::Bridge(Box::new(Bridge::all())));
         broker.hear(1, default("default"));
         broker.hear(1, credit(1));
-        broker.hear(4, other("q").named("first").expires(5_000).retry(1, windlass_engine::Backoff::None));
-        assert_eq!(common::words(&broker.hear(4, push("q"))), ["4 new j2"], "{how}");
+        broker.hear(
+            4,
+            other("q")
+                .named("first")
+                .expires(5_000)
+                .retry(1, windlass_engine::Backoff::None),
+        );
+        assert_eq!(
+            common::words(&broker.hear(4, push("q"))),
+            ["4 new j2"],
+            "{how}"
+        );
         let said = common::words(&away(&mut broker));
         broker.engine.check();
-        let taken = if how == "overtaken" { "1 took j3.1" } else { "1 took j2.1" };
+        let taken = if how == "overtaken" {
+            "1 took j3.1"
+        } else {
+            "1 took j2.1"
+        };
         assert!(said.iter().any(|line| line == taken), "{how}: {said:?}");
     }
 }
@@ -165,7 +235,10 @@ fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
 fn a_queue_becomes_stray_when_the_last_of_its_workers_goes() {
     let table: [(&str, Command); 3] = [
         ("unserve", unserve("q", false)),
-        ("unserve all", Command::Client(ClientCommand::UnserveAll { requeue: true })),
+        (
+            "unserve all",
+            Command::Client(ClientCommand::UnserveAll { requeue: true }),
+        ),
         ("close", Command::Client(ClientCommand::Close)),
     ];
     for (how, goes) in table {
@@ -176,8 +249,16 @@ fn a_queue_becomes_stray_when_the_last_of_its_workers_goes() {
         broker.hear(3, serve("q"));
         broker.hear(4, push("q"));
         broker.hear(4, push("q"));
-        assert_eq!(common::words(&broker.hear(2, goes.clone())), [""; 0], "{how}");
-        assert_eq!(common::words(&broker.hear(3, goes)), ["1 took j1.1", "1 took j2.1"], "{how}");
+        assert_eq!(
+            common::words(&broker.hear(2, goes.clone())),
+            [""; 0],
+            "{how}"
+        );
+        assert_eq!(
+            common::words(&broker.hear(3, goes)),
+            ["1 took j1.1", "1 took j2.1"],
+            "{how}"
+        );
         broker.engine.check();
     }
     // The jobs of a worker that leaves are strays as well.
@@ -194,9 +275,27 @@ fn a_queue_becomes_stray_when_the_last_of_its_workers_goes() {
 fn a_stray_that_becomes_available_is_handed_out_at_once() {
     let table: [(&str, [Command; 2], &str); 4] = [
         ("resumed", [pause("q", true), pause("q", false)], "4 done"),
-        ("throttled less", [throttle("q", Some(0), None, None), throttle("q", Some(1), None, None)], "4 done"),
-        ("for its worker", [throttle("q", None, Some(0), None), throttle("q", None, Some(1), None)], "4 done"),
-        ("not at all any more", [throttle("q", Some(0), None, None), common::unthrottle("q")], "4 done"),
+        (
+            "throttled less",
+            [
+                throttle("q", Some(0), None, None),
+                throttle("q", Some(1), None, None),
+            ],
+            "4 done",
+        ),
+        (
+            "for its worker",
+            [
+                throttle("q", None, Some(0), None),
+                throttle("q", None, Some(1), None),
+            ],
+            "4 done",
+        ),
+        (
+            "not at all any more",
+            [throttle("q", Some(0), None, None), common::unthrottle("q")],
+            "4 done",
+        ),
     ];
     for (how, [before, after], done) in table {
         let mut broker = Broker::new();
@@ -204,12 +303,23 @@ fn a_stray_that_becomes_available_is_handed_out_at_once() {
         broker.hear(4, before);
         broker.hear(1, default("default"));
         broker.hear(1, credit(1));
-        assert_eq!(common::words(&broker.hear(4, push("q"))), ["4 new j1"], "{how}");
-        assert_eq!(common::words(&broker.hear(4, after)), [done, "1 took j1.1"], "{how}");
+        assert_eq!(
+            common::words(&broker.hear(4, push("q"))),
+            ["4 new j1"],
+            "{how}"
+        );
+        assert_eq!(
+            common::words(&broker.hear(4, after)),
+            [done, "1 took j1.1"],
+            "{how}"
+        );
         broker.engine.check();
     }
     // A slot becomes free, of the queue or of the worker.
-    for limit in [throttle("q", Some(1), None, None), throttle("q", None, Some(1), None)] {
+    for limit in [
+        throttle("q", Some(1), None, None),
+        throttle("q", None, Some(1), None),
+    ] {
         let mut broker = Broker::new();
         broker.hear(4, limit);
         broker.hear(1, default("default"));
@@ -258,7 +368,8 @@ fn the_heaviest_ability_gets_the_stray_and_equals_take_turns() {
     }
     let takers = (0..6).map(|_| {
         let said = broker.hear(4, push("q"));
-        said.iter().find_map(|(client, event)| event.handed_out().map(|_| client.0))
+        said.iter()
+            .find_map(|(client, event)| event.handed_out().map(|_| client.0))
     });
     assert_eq!(takers.collect::<Vec<_>>(), [2, 2, 1, 3, 1, 3].map(Some));
 }
@@ -306,20 +417,42 @@ fn after_a_restart_strays_are_there_before_their_takers() {
     let old = broker.engine;
     let mut engine = Engine::new(Limits::default(), 1);
     engine.recall_meta(old.meta().clone(), true);
-    old.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
-    old.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
+    old.queues()
+        .for_each(|queue| engine.recall_queue(queue.image().clone()));
+    old.jobs()
+        .for_each(|job| assert!(engine.recall_job(job.clone())));
     engine.wake_up();
     let mut context = Context::new(Timestamp(2_000), 1);
     let client = ClientId(7);
     let bridge = Command::Queue(QueueCommand::Bridge(Box::new(Bridge::all())));
-    for command in [Command::Client(ClientCommand::Open(ClientInfo::default())), bridge, credit(9), default("default")]
-    {
+    for command in [
+        Command::Client(ClientCommand::Open(ClientInfo::default())),
+        bridge,
+        credit(9),
+        default("default"),
+    ] {
         engine.apply(client, Tag(1), command, &mut context);
         engine.check();
     }
-    assert_eq!(common::words(&context.events), ["7 done".to_owned(), format!("7 took j3.{}", Token::of(1, 1).0)]);
+    assert_eq!(
+        common::words(&context.events),
+        [
+            "7 done".to_owned(),
+            format!("7 took j3.{}", Token::of(1, 1).0)
+        ]
+    );
     // A connection-bound lease is not journalled.
-    assert!(!context.changes.iter().any(|change| matches!(change, Change::JobMoved(_) | Change::JobPut(_))));
-    engine.apply(client, Tag(2), common::mutate(placed(JobStateKind::Ready), Mutation::Discard), &mut context);
+    assert!(
+        !context
+            .changes
+            .iter()
+            .any(|change| matches!(change, Change::JobMoved(_) | Change::JobPut(_)))
+    );
+    engine.apply(
+        client,
+        Tag(2),
+        common::mutate(placed(JobStateKind::Ready), Mutation::Discard),
+        &mut context,
+    );
     engine.check();
 }

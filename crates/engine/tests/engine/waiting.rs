@@ -3,7 +3,9 @@
 use windlass_engine::{ClientCommand, Command, LeaseTerms, TakeCommand};
 
 use crate::common;
-use crate::common::{Broker, credit, finish, pause, push, release, serve, serve_on, take, take_served, unserve};
+use crate::common::{
+    Broker, credit, finish, pause, push, release, serve, serve_on, take, take_served, unserve,
+};
 
 // ---- blocked takes -------------------------------------------------------------------------------------------------
 
@@ -43,7 +45,11 @@ fn a_client_with_a_deadline_may_not_block_again() {
     broker.says(1, take(["q"]).until(9_000), []);
     broker.says(1, take(["r"]), ["1 refused: out of place"]);
     broker.says(1, take(["r"]).forever(), ["1 refused: out of place"]);
-    broker.says(1, Command::Take(TakeCommand::WaitForWork), ["1 refused: out of place"]);
+    broker.says(
+        1,
+        Command::Take(TakeCommand::WaitForWork),
+        ["1 refused: out of place"],
+    );
     broker.says(1, Command::Take(TakeCommand::Unwait), []);
     broker.says(1, take(["r"]), ["1 empty"]);
     broker.says(2, push("q"), ["2 new j1"]);
@@ -57,7 +63,11 @@ fn a_client_without_a_deadline_may_block_again_and_each_take_has_its_turn() {
     broker.says(2, take(["q"]).forever(), []);
     broker.says(1, take(["q"]).forever(), []);
     broker.says(1, take(["r"]).until(9_000), ["1 refused: out of place"]);
-    broker.says(1, Command::Take(TakeCommand::WaitForWork), ["1 refused: out of place"]);
+    broker.says(
+        1,
+        Command::Take(TakeCommand::WaitForWork),
+        ["1 refused: out of place"],
+    );
     broker.says(1, take(["q"]), ["1 empty"]);
     broker.says(3, push("r"), ["1 took j1.1", "3 new j1"]);
     broker.says(3, push("q"), ["1 took j2.1", "3 new j2"]);
@@ -102,7 +112,11 @@ fn every_way_that_a_job_becomes_ready_serves_a_waiting_client() {
 #[test]
 fn a_take_that_is_refused_leaves_no_queue_behind() {
     let mut broker = Broker::limited(|limits| limits.queues_max = 2);
-    broker.says(1, take(["a", "b", "c"]), ["1 refused: limit of queues reached: 2"]);
+    broker.says(
+        1,
+        take(["a", "b", "c"]),
+        ["1 refused: limit of queues reached: 2"],
+    );
     assert_eq!(broker.engine.queues().count(), 0);
     broker.says(1, take(["a", "b"]).forever(), []);
     assert_eq!(broker.engine.queues().count(), 2);
@@ -140,7 +154,10 @@ fn one_push_with_ten_thousand_asleep_wakes_one() {
     }
     for job in 1..=3 {
         let said = common::words(&broker.hear(1, push("q")));
-        assert_eq!(said, [format!("{} woken", 9 + job), format!("1 new j{job}")]);
+        assert_eq!(
+            said,
+            [format!("{} woken", 9 + job), format!("1 new j{job}")]
+        );
     }
     broker.engine.check();
 }
@@ -316,5 +333,9 @@ fn no_job_waits_while_a_client_could_take_it() {
     broker.says(2, take_served(), ["2 empty"]);
     broker.says(2, Command::Take(TakeCommand::WaitForWork), []);
     // Both come back: the one that kept sleeping, and the one that went back to sleep.
-    broker.says(1, Command::Client(ClientCommand::Close), ["3 woken", "2 woken"]);
+    broker.says(
+        1,
+        Command::Client(ClientCommand::Close),
+        ["3 woken", "2 woken"],
+    );
 }

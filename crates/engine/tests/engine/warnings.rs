@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Capacity, Clash, ClientCommand, ClientId, Command, Context, LeaseCommand, LeaseTerms, Proof, Protocol,
-    Refusal, Subscription, Tag, Timestamp, Warning, WarningKind,
+    Backoff, Capacity, Clash, ClientCommand, ClientId, Command, Context, LeaseCommand, LeaseTerms,
+    Proof, Protocol, Refusal, Subscription, Tag, Timestamp, Warning, WarningKind,
 };
 
 use crate::common::*;
@@ -13,8 +13,13 @@ use crate::isolation::{broker, faktory, gearman, misfit};
 fn noticed(broker: &mut Broker) -> Vec<(WarningKind, u64, String)> {
     let shown = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     let rows = broker.warnings.drain(..);
-    let about = |notice: &windlass_engine::Warning| [&notice.queue, &notice.name, &notice.why].map(shown).join(" ");
-    rows.map(|notice| (notice.kind.clone(), notice.times, about(&notice))).collect()
+    let about = |notice: &windlass_engine::Warning| {
+        [&notice.queue, &notice.name, &notice.why]
+            .map(shown)
+            .join(" ")
+    };
+    rows.map(|notice| (notice.kind.clone(), notice.times, about(&notice)))
+        .collect()
 }
 
 #[test]
@@ -26,7 +31,10 @@ fn a_dead_lettered_job_gives_a_notice() {
         assert_eq!(noticed(&mut broker), [], "{failures}: it is tried again");
         broker.hear(2, fail(1));
     }
-    assert_eq!(noticed(&mut broker), [(WarningKind::Buried, 1, "mail first oops".to_owned())]);
+    assert_eq!(
+        noticed(&mut broker),
+        [(WarningKind::Buried, 1, "mail first oops".to_owned())]
+    );
     // A job without retries does not enter the dead-letter queue.
     broker.hear(1, push("mail").retry(0, Backoff::None));
     broker.hear(2, take(["mail"]));
@@ -39,9 +47,22 @@ fn a_job_whose_workers_were_lost_too_often_gives_a_notice() {
     let table = [(3, WarningKind::Buried), (0, WarningKind::LostForGood)];
     for (failures_max, kind) in table {
         let mut broker = Broker::new();
-        broker.hear(1, push("mail").named("first").retry(failures_max, Backoff::None).losses(2));
-        let lost = (WarningKind::WorkerLost, 1, "mail first a worker without a name".to_owned());
-        for expected in [vec![lost.clone()], vec![lost, (kind.clone(), 1, "mail first ".to_owned())]] {
+        broker.hear(
+            1,
+            push("mail")
+                .named("first")
+                .retry(failures_max, Backoff::None)
+                .losses(2),
+        );
+        let lost = (
+            WarningKind::WorkerLost,
+            1,
+            "mail first a worker without a name".to_owned(),
+        );
+        for expected in [
+            vec![lost.clone()],
+            vec![lost, (kind.clone(), 1, "mail first ".to_owned())],
+        ] {
             broker.open(7);
             broker.hear(7, take(["mail"]));
             broker.hear(7, ClientCommand::Close);
@@ -56,10 +77,21 @@ fn a_conversion_error_gives_a_notice() {
     broker.hear(1, push("mail"));
     broker.hear(2, take(["mail"]));
     let why = name("base64: not one string");
-    broker.hear(2, LeaseCommand::Unconvertible { job: id(1), proof: Proof::Connection, why });
+    broker.hear(
+        2,
+        LeaseCommand::Unconvertible {
+            job: id(1),
+            proof: Proof::Connection,
+            why,
+        },
+    );
     assert_eq!(
         noticed(&mut broker),
-        [(WarningKind::Unfit { is_dead: true }, 1, "mail 1 base64: not one string".to_owned())]
+        [(
+            WarningKind::Unfit { is_dead: true },
+            1,
+            "mail 1 base64: not one string".to_owned()
+        )]
     );
 }
 
@@ -70,7 +102,10 @@ fn jobs_that_expire_in_one_turn_give_one_notice() {
         broker.hear(1, push("mail").named(name).expires(2_000));
     }
     broker.at(2_000, []);
-    assert_eq!(noticed(&mut broker), [(WarningKind::Expired, 3, "mail first ".to_owned())]);
+    assert_eq!(
+        noticed(&mut broker),
+        [(WarningKind::Expired, 3, "mail first ".to_owned())]
+    );
 }
 
 #[test]
@@ -82,13 +117,24 @@ fn refused_jobs_give_notices() {
     }
     let full = WarningKind::Refused(Capacity::QueueJobs.exceeded(1_u32, 1_u32));
     let expected = (full, 1, "mail  ".to_owned());
-    assert_eq!(noticed(&mut broker), [expected.clone(), expected], "each in its own turn");
+    assert_eq!(
+        noticed(&mut broker),
+        [expected.clone(), expected],
+        "each in its own turn"
+    );
     broker.hear(1, push("much too long a name"));
     let too_long = WarningKind::Refused(Capacity::NameBytes.exceeded(20_u32, 8_u32));
-    assert_eq!(noticed(&mut broker), [(too_long, 1, "much too long a name  ".to_owned())]);
+    assert_eq!(
+        noticed(&mut broker),
+        [(too_long, 1, "much too long a name  ".to_owned())]
+    );
     // `NotUnique` is the answer that its producer asked for.
     broker.hear(1, push("other").unique("k", Clash::Refuse));
-    broker.says(1, push("other").unique("k", Clash::Refuse), ["1 refused: job not unique"]);
+    broker.says(
+        1,
+        push("other").unique("k", Clash::Refuse),
+        ["1 refused: job not unique"],
+    );
     assert_eq!(noticed(&mut broker), []);
 }
 
@@ -98,26 +144,52 @@ fn refusals_of_one_turn_are_counted_by_their_reason() {
     broker.hear(1, limit("mail", 1));
     broker.hear(1, push("mail"));
     let mut context = Context::new(Timestamp(broker.now), 1);
-    for queue in ["mail", "a name of 18 bytes", "mail", "a name of 21 bytes..."] {
-        broker.engine.apply(ClientId(1), Tag(1), push(queue), &mut context);
+    for queue in [
+        "mail",
+        "a name of 18 bytes",
+        "mail",
+        "a name of 21 bytes...",
+    ] {
+        broker
+            .engine
+            .apply(ClientId(1), Tag(1), push(queue), &mut context);
     }
-    for job in [push("mail").cycle(), push("mail").with(|job| job.durable = false), push("mail").cycle()] {
+    for job in [
+        push("mail").cycle(),
+        push("mail").with(|job| job.durable = false),
+        push("mail").cycle(),
+    ] {
         broker.engine.apply(ClientId(1), Tag(1), job, &mut context);
     }
-    let counted: Vec<_> = context.warnings.into_iter().map(|warning| (warning.kind, warning.times)).collect();
+    let counted: Vec<_> = context
+        .warnings
+        .into_iter()
+        .map(|warning| (warning.kind, warning.times))
+        .collect();
     let full = WarningKind::Refused(Capacity::QueueJobs.exceeded(1_u32, 1_u32));
     let too_long = WarningKind::Refused(Capacity::NameBytes.exceeded(18_u32, 8_u32));
-    let [wrong_kind, out_of_place] = [Refusal::WrongKind, Refusal::OutOfPlace].map(WarningKind::Refused);
-    assert_eq!(counted, [(full, 2), (too_long, 2), (wrong_kind, 2), (out_of_place, 1)]);
+    let [wrong_kind, out_of_place] =
+        [Refusal::WrongKind, Refusal::OutOfPlace].map(WarningKind::Refused);
+    assert_eq!(
+        counted,
+        [(full, 2), (too_long, 2), (wrong_kind, 2), (out_of_place, 1)]
+    );
 }
 
 #[test]
 fn refused_runs_of_a_schedule_give_notices() {
     let mut broker = Broker::new();
     broker.hear(1, push("mail").unique("k", Clash::Refuse));
-    broker.hear(1, every(1_000, push("mail").unique("k", Clash::Refuse)).key("nightly"));
+    broker.hear(
+        1,
+        every(1_000, push("mail").unique("k", Clash::Refuse)).key("nightly"),
+    );
     broker.at(2_000, []);
-    let expected = [(WarningKind::RunRefused(Refusal::NotUnique), 1, "mail nightly ".to_owned())];
+    let expected = [(
+        WarningKind::RunRefused(Refusal::NotUnique),
+        1,
+        "mail nightly ".to_owned(),
+    )];
     assert_eq!(noticed(&mut broker), expected);
 }
 
@@ -125,23 +197,43 @@ fn refused_runs_of_a_schedule_give_notices() {
 
 fn warnings(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec<Warning> {
     let mut context = Context::new(Timestamp(broker.now), 1);
-    broker.engine.apply(ClientId(client), Tag::NONE, command.into(), &mut context);
+    broker
+        .engine
+        .apply(ClientId(client), Tag::NONE, command.into(), &mut context);
     context.warnings
 }
 
 fn warn(queue: &'static str, kind: WarningKind) -> Warning {
-    Warning { kind, times: 1, queue: name(queue), name: Default::default(), why: Default::default() }
+    Warning {
+        kind,
+        times: 1,
+        queue: name(queue),
+        name: Default::default(),
+        why: Default::default(),
+    }
 }
 
 #[test]
 fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
     let mut broker = broker();
-    let unserved = warn("q", WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] });
+    let unserved = warn(
+        "q",
+        WarningKind::Unserved {
+            jobs: Protocol::FAKTORY,
+            workers: vec![Protocol::GEARMAN],
+        },
+    );
     assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
-    assert_eq!(warnings(&mut broker, 11, serve("q")), std::slice::from_ref(&unserved));
+    assert_eq!(
+        warnings(&mut broker, 11, serve("q")),
+        std::slice::from_ref(&unserved)
+    );
     assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
     broker.now += 60_000;
-    assert_eq!(warnings(&mut broker, 1, gearman("q")), std::slice::from_ref(&unserved));
+    assert_eq!(
+        warnings(&mut broker, 1, gearman("q")),
+        std::slice::from_ref(&unserved)
+    );
     broker.now += 60_000;
     // Once a client of their own protocol has come, there is no notice.
     assert_eq!(warnings(&mut broker, 21, take(["q"])), []);
@@ -152,19 +244,42 @@ fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
     // A client that waits in FETCH counts as well.
     assert_eq!(warnings(&mut broker, 1, gearman("r")), []);
     let waits = warnings(&mut broker, 22, take(["r"]).forever());
-    assert_eq!(waits, [warn("r", WarningKind::Unserved { jobs: Protocol::GEARMAN, workers: vec![Protocol::FAKTORY] })]);
+    assert_eq!(
+        waits,
+        [warn(
+            "r",
+            WarningKind::Unserved {
+                jobs: Protocol::GEARMAN,
+                workers: vec![Protocol::FAKTORY]
+            }
+        )]
+    );
 }
 
 #[test]
 fn unserved_jobs_are_noticed_unless_a_client_takes_unclaimed_jobs() {
     let mut broker = broker();
     let (lease, unclaimed) = (LeaseTerms::CONNECTION, Some(Protocol::FAKTORY));
-    broker.hear(3, ClientCommand::Serve(Subscription { queue: "other".into(), weight: 0, lease, unclaimed }));
+    broker.hear(
+        3,
+        ClientCommand::Serve(Subscription {
+            queue: "other".into(),
+            weight: 0,
+            lease,
+            unclaimed,
+        }),
+    );
     broker.hear(11, serve("q"));
     assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
     broker.hear(3, ClientCommand::Close);
-    let unserved = WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
-    assert_eq!(warnings(&mut broker, 1, faktory("q")), [warn("q", unserved)]);
+    let unserved = WarningKind::Unserved {
+        jobs: Protocol::FAKTORY,
+        workers: vec![Protocol::GEARMAN],
+    };
+    assert_eq!(
+        warnings(&mut broker, 1, faktory("q")),
+        [warn("q", unserved)]
+    );
 }
 
 #[test]
@@ -173,10 +288,18 @@ fn unserved_jobs_of_several_queues_are_noticed_in_one_turn() {
     let mut context = Context::new(Timestamp(broker.now), 1);
     for queue in ["q", "r"] {
         broker.hear(11, serve(queue));
-        broker.engine.apply(ClientId(1), Tag::NONE, faktory(queue), &mut context);
+        broker
+            .engine
+            .apply(ClientId(1), Tag::NONE, faktory(queue), &mut context);
     }
-    let unserved = || WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
-    assert_eq!(context.warnings, ["q", "r"].map(|queue| warn(queue, unserved())));
+    let unserved = || WarningKind::Unserved {
+        jobs: Protocol::FAKTORY,
+        workers: vec![Protocol::GEARMAN],
+    };
+    assert_eq!(
+        context.warnings,
+        ["q", "r"].map(|queue| warn(queue, unserved()))
+    );
 }
 
 #[test]
@@ -190,8 +313,14 @@ fn a_conversion_error_of_another_protocol_gives_a_notice() {
         why: why.clone(),
         ..warn(queue, WarningKind::Unfit { is_dead })
     };
-    assert_eq!(warnings(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", "1", false)]);
+    assert_eq!(
+        warnings(&mut broker, 11, misfit(1, Proof::Connection)),
+        [unfit("b", "1", false)]
+    );
     broker.hear(1, faktory("q"));
     broker.hear(21, take(["q"]));
-    assert_eq!(warnings(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", "2", true)]);
+    assert_eq!(
+        warnings(&mut broker, 21, misfit(2, Proof::Connection)),
+        [unfit("q", "2", true)]
+    );
 }

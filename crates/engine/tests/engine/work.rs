@@ -2,12 +2,14 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "that is how a test fails")]
 
 use windlass_engine::{
-    Backoff, BulkCommand, ClientCommand, Command, Condition, Cursor, Event, Filter, JobCommand, JobStateKind, Mutation,
-    NewJob, Protocol, Query, QueueCommand, QueueKind, Reply, TakeCommand,
+    Backoff, BulkCommand, ClientCommand, Command, Condition, Cursor, Event, Filter, JobCommand,
+    JobStateKind, Mutation, NewJob, Protocol, Query, QueueCommand, QueueKind, Reply, TakeCommand,
 };
 
 use crate::common;
-use crate::common::{Broker, all, credit, in_queue, placed, push, remove_queue, serve, take, take_served};
+use crate::common::{
+    Broker, all, credit, in_queue, placed, push, remove_queue, serve, take, take_served,
+};
 
 /// Rows and changes of one page.
 const PAGE: u64 = 100;
@@ -26,14 +28,21 @@ fn limited() -> Broker {
 fn cost(broker: &mut Broker, command: impl Into<Command>) -> (Option<Cursor>, u64) {
     let before = broker.engine.work();
     let events = broker.hear(1, command);
-    let [(_, event)] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, event)] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     let (rows, next) = match event {
         Event::Reply(_, Reply::Queues { rows, next, .. }) => (rows.len(), *next),
         Event::Reply(_, Reply::Clients { rows, next, .. }) => (rows.len(), *next),
         Event::Reply(_, Reply::Jobs { rows, next, .. }) => (rows.len(), *next),
-        Event::Reply(_, Reply::Mutated { changed: jobs, next } | Reply::Counted { jobs, next }) => {
-            (*jobs as usize, *next)
-        }
+        Event::Reply(
+            _,
+            Reply::Mutated {
+                changed: jobs,
+                next,
+            }
+            | Reply::Counted { jobs, next },
+        ) => (*jobs as usize, *next),
         Event::Reply(_, Reply::Done) | Event::Reply(_, Reply::Stats(_)) => (0, None),
         other => panic!("{other:?}"),
     };
@@ -56,23 +65,42 @@ fn walk(broker: &mut Broker, command: impl Fn(Cursor) -> Command) -> (u64, u64) 
 }
 
 fn list_queues(after: Cursor) -> Command {
-    Command::Query(Query::Queues { after, limit: u32::MAX })
+    Command::Query(Query::Queues {
+        after,
+        limit: u32::MAX,
+    })
 }
 
 fn list_clients(after: Cursor) -> Command {
-    Command::Query(Query::Clients { after, limit: u32::MAX })
+    Command::Query(Query::Clients {
+        after,
+        limit: u32::MAX,
+    })
 }
 
 fn flush(after: Cursor) -> Command {
-    Command::Bulk(BulkCommand::Flush { protocol: Protocol::GEARMAN, after, limit: u32::MAX })
+    Command::Bulk(BulkCommand::Flush {
+        protocol: Protocol::GEARMAN,
+        after,
+        limit: u32::MAX,
+    })
 }
 
 fn list(filter: Filter, after: Cursor) -> Command {
-    Command::Query(Query::Jobs { filter: filter.into(), after, limit: u32::MAX })
+    Command::Query(Query::Jobs {
+        filter: filter.into(),
+        after,
+        limit: u32::MAX,
+    })
 }
 
 fn discard(filter: Filter, after: Cursor) -> Command {
-    Command::Bulk(BulkCommand::Mutate { filter: filter.into(), action: Mutation::Discard, after, limit: u32::MAX })
+    Command::Bulk(BulkCommand::Mutate {
+        filter: filter.into(),
+        action: Mutation::Discard,
+        after,
+        limit: u32::MAX,
+    })
 }
 
 fn never() -> Filter {
@@ -89,15 +117,33 @@ fn a_hundred_thousand_queues() {
     let mut broker = limited();
     for n in 0..QUEUES {
         let queue = format!("queue-{n}").into();
-        broker.hear(1, QueueCommand::Create { queue, kind: QueueKind::Work });
+        broker.hear(
+            1,
+            QueueCommand::Create {
+                queue,
+                kind: QueueKind::Work,
+            },
+        );
     }
     let (visits, most) = walk(&mut broker, list_queues);
-    assert!(visits == QUEUES / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
+    assert!(
+        visits == QUEUES / PAGE && most <= WORK_MAX,
+        "{visits} visits of {most}"
+    );
     assert!(cost(&mut broker, Command::Query(Query::Stats)).1 <= 100);
     let (visits, most) = walk(&mut broker, flush);
-    assert!(visits >= QUEUES / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
+    assert!(
+        visits >= QUEUES / PAGE && most <= WORK_MAX,
+        "{visits} visits of {most}"
+    );
     // Unused numbers are skipped in parts, too.
-    broker.hear(1, QueueCommand::Create { queue: "last".into(), kind: QueueKind::Work });
+    broker.hear(
+        1,
+        QueueCommand::Create {
+            queue: "last".into(),
+            kind: QueueKind::Work,
+        },
+    );
     let (visits, most) = walk(&mut broker, list_queues);
     assert!(visits > 10 && most <= WORK_MAX, "{visits} visits of {most}");
 }
@@ -107,32 +153,70 @@ fn a_hundred_thousand_jobs() {
     const JOBS: u64 = 100_000;
     let mut broker = limited();
     for n in 0..JOBS {
-        let job =
-            NewJob::new(if n % 2 == 0 { Protocol::GEARMAN } else { Protocol::FAKTORY }, "q".into(), "body".into());
+        let job = NewJob::new(
+            if n % 2 == 0 {
+                Protocol::GEARMAN
+            } else {
+                Protocol::FAKTORY
+            },
+            "q".into(),
+            "body".into(),
+        );
         broker.hear(1, JobCommand::Push(Box::new(job)));
     }
     let table: [Walk; 7] = [
         ("all", |after| list(all(), after)),
-        ("of a protocol without jobs", |after| list(Filter { protocol: Some(Protocol::EVENTMQ), ..all() }, after)),
-        ("ready", |after| list(in_queue("q", JobStateKind::Ready), after)),
+        ("of a protocol without jobs", |after| {
+            list(
+                Filter {
+                    protocol: Some(Protocol::EVENTMQ),
+                    ..all()
+                },
+                after,
+            )
+        }),
+        ("ready", |after| {
+            list(in_queue("q", JobStateKind::Ready), after)
+        }),
         ("leased", |after| list(placed(JobStateKind::Leased), after)),
         ("counted", |after| {
-            let filter = Box::new(Filter { conditions: never().conditions, ..all() });
-            Command::Query(Query::Preview { filter, action: Mutation::Kill, after, limit: u32::MAX })
+            let filter = Box::new(Filter {
+                conditions: never().conditions,
+                ..all()
+            });
+            Command::Query(Query::Preview {
+                filter,
+                action: Mutation::Kill,
+                after,
+                limit: u32::MAX,
+            })
         }),
         ("killed", |after| {
-            Command::Bulk(BulkCommand::Mutate { filter: all().into(), action: Mutation::Kill, after, limit: u32::MAX })
+            Command::Bulk(BulkCommand::Mutate {
+                filter: all().into(),
+                action: Mutation::Kill,
+                after,
+                limit: u32::MAX,
+            })
         }),
         ("tested", |after| list(never(), after)),
     ];
     for (name, command) in table {
         let (visits, most) = walk(&mut broker, command);
-        assert!(visits > 1 && most <= WORK_MAX, "{name}: {visits} visits of {most}");
+        assert!(
+            visits > 1 && most <= WORK_MAX,
+            "{name}: {visits} visits of {most}"
+        );
     }
     let (visits, most) = walk(&mut broker, flush);
-    assert!(visits > JOBS / 2 / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
+    assert!(
+        visits > JOBS / 2 / PAGE && most <= WORK_MAX,
+        "{visits} visits of {most}"
+    );
     // The remaining jobs are spread over the slab; then none is left.
-    let (_, most) = walk(&mut broker, |after| discard(placed(JobStateKind::Dead), after));
+    let (_, most) = walk(&mut broker, |after| {
+        discard(placed(JobStateKind::Dead), after)
+    });
     assert!(most <= WORK_MAX, "{most}");
     assert_eq!(broker.engine.job_count(), 0);
 }
@@ -173,10 +257,15 @@ fn clients_with_many_abilities_are_listed_in_parts() {
         broker.open(client);
     }
     for n in 0..ABILITIES {
-        let Command::Client(ClientCommand::Serve(subscription)) = serve("q") else { panic!("it serves") };
+        let Command::Client(ClientCommand::Serve(subscription)) = serve("q") else {
+            panic!("it serves")
+        };
         broker.hear(
             500,
-            ClientCommand::Serve(windlass_engine::Subscription { queue: format!("q{n}").into(), ..subscription }),
+            ClientCommand::Serve(windlass_engine::Subscription {
+                queue: format!("q{n}").into(),
+                ..subscription
+            }),
         );
     }
     let (visits, most) = walk(&mut broker, list_clients);
@@ -185,7 +274,9 @@ fn clients_with_many_abilities_are_listed_in_parts() {
     let (mut named, mut after) = (Vec::new(), Cursor::default());
     loop {
         let events = broker.hear(1, list_clients(after));
-        let [(_, Event::Reply(_, Reply::Clients { rows, next, .. }))] = events.as_slice() else { panic!("{events:?}") };
+        let [(_, Event::Reply(_, Reply::Clients { rows, next, .. }))] = events.as_slice() else {
+            panic!("{events:?}")
+        };
         for row in rows.iter().filter(|row| !row.subscriptions.is_empty()) {
             assert_eq!(row.is_continued, !named.is_empty());
             named.splice(0..0, row.subscriptions.iter().cloned());
@@ -196,19 +287,34 @@ fn clients_with_many_abilities_are_listed_in_parts() {
             None => break,
         }
     }
-    assert!(named.iter().eq((0..ABILITIES).map(|n| format!("q{n}")).collect::<Vec<_>>().iter()));
+    assert!(
+        named.iter().eq((0..ABILITIES)
+            .map(|n| format!("q{n}"))
+            .collect::<Vec<_>>()
+            .iter())
+    );
 }
 
 #[test]
 fn every_command_on_dead_jobs_runs_in_parts() {
     let mut broker = limited();
     for _ in 0..2_000 {
-        broker.hear(1, push("q").retry(-1, Backoff::None).with(|job| job.body = vec![7; 2_000].into()));
+        broker.hear(
+            1,
+            push("q")
+                .retry(-1, Backoff::None)
+                .with(|job| job.body = vec![7; 2_000].into()),
+        );
         broker.hear(2, take(["q"]));
     }
     broker.hear(2, ClientCommand::Close);
     let (_, most) = walk(&mut broker, |after| {
-        Command::Bulk(BulkCommand::Mutate { filter: all().into(), action: Mutation::Kill, after, limit: u32::MAX })
+        Command::Bulk(BulkCommand::Mutate {
+            filter: all().into(),
+            action: Mutation::Kill,
+            after,
+            limit: u32::MAX,
+        })
     });
     assert!(most <= WORK_MAX, "{most}");
     let (visits, most) = walk(&mut broker, |after| list(never(), after));
@@ -218,10 +324,15 @@ fn every_command_on_dead_jobs_runs_in_parts() {
 /// A connection that serves many queues, holds many jobs and follows many others.
 fn busy_client(broker: &mut Broker, many: u64) {
     for n in 0..many {
-        let Command::Client(ClientCommand::Serve(subscription)) = serve("q") else { panic!("it serves") };
+        let Command::Client(ClientCommand::Serve(subscription)) = serve("q") else {
+            panic!("it serves")
+        };
         broker.hear(
             3,
-            ClientCommand::Serve(windlass_engine::Subscription { queue: format!("q{}", n / 2).into(), ..subscription }),
+            ClientCommand::Serve(windlass_engine::Subscription {
+                queue: format!("q{}", n / 2).into(),
+                ..subscription
+            }),
         );
         broker.hear(1, push("q"));
         broker.hear(3, take(["q"]));
@@ -233,15 +344,20 @@ fn busy_client(broker: &mut Broker, many: u64) {
 #[test]
 fn a_busy_connection_closes_in_parts() {
     const MANY: u64 = 1_001;
-    for command in [Command::Client(ClientCommand::Close), Command::Client(ClientCommand::UnserveAll { requeue: true })]
-    {
+    for command in [
+        Command::Client(ClientCommand::Close),
+        Command::Client(ClientCommand::UnserveAll { requeue: true }),
+    ] {
         let mut broker = limited();
         busy_client(&mut broker, MANY);
         let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
         let mut parts = 0;
         loop {
             let before = broker.engine.work();
-            let more = broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut context);
+            let more =
+                broker
+                    .engine
+                    .apply_in_part(windlass_engine::ClientId(3), &command, &mut context);
             let work = broker.engine.work() - before;
             assert!(work <= 2 * WORK_MAX, "{command:?}, part {parts}: {work}");
             // Another client may come between, and finds a consistent engine.
@@ -254,17 +370,35 @@ fn a_busy_connection_closes_in_parts() {
             parts += 1;
         }
         let each = MANY.div_ceil(PAGE) - 1;
-        let expected = if matches!(command, Command::Client(ClientCommand::Close)) { 3 * each } else { 2 * each };
+        let expected = if matches!(command, Command::Client(ClientCommand::Close)) {
+            3 * each
+        } else {
+            2 * each
+        };
         assert_eq!(parts, expected, "{command:?}");
         let before = broker.engine.work();
         broker.hear(3, command.clone());
         assert!(broker.engine.work() - before <= WORK_MAX, "{command:?}");
         broker.engine.check();
         // All leased jobs are back, and jobs without other followers are removed.
-        let count = |state| broker.engine.queues().map(|queue| queue.jobs(state)).sum::<u32>();
+        let count = |state| {
+            broker
+                .engine
+                .queues()
+                .map(|queue| queue.jobs(state))
+                .sum::<u32>()
+        };
         assert_eq!(count(JobStateKind::Leased), 0, "{command:?}");
-        let followed = if matches!(command, Command::Client(ClientCommand::Close)) { 0 } else { MANY };
-        assert_eq!(u64::from(count(JobStateKind::Ready)), MANY + followed, "{command:?}");
+        let followed = if matches!(command, Command::Client(ClientCommand::Close)) {
+            0
+        } else {
+            MANY
+        };
+        assert_eq!(
+            u64::from(count(JobStateKind::Ready)),
+            MANY + followed,
+            "{command:?}"
+        );
         assert!(broker.engine.queues().all(|queue| queue.image().is_known()));
     }
 }
@@ -273,8 +407,12 @@ fn a_busy_connection_closes_in_parts() {
 fn all_that_a_connection_has_ends_a_page_at_a_time() {
     type OneMore = fn(&mut Broker, &'static str);
     let table: [(&str, OneMore); 3] = [
-        ("takes that wait", |broker, queue| drop(broker.hear(3, take([queue]).forever()))),
-        ("queues that it serves", |broker, queue| drop(broker.hear(3, serve(queue)))),
+        ("takes that wait", |broker, queue| {
+            drop(broker.hear(3, take([queue]).forever()))
+        }),
+        ("queues that it serves", |broker, queue| {
+            drop(broker.hear(3, serve(queue)))
+        }),
         ("jobs that it holds", |broker, queue| {
             broker.hear(1, push(queue));
             broker.hear(3, take([queue]));
@@ -283,11 +421,17 @@ fn all_that_a_connection_has_ends_a_page_at_a_time() {
     for (what, one_more) in table {
         for (many, parts) in [(1, 0), (2, 1), (3, 2)] {
             let mut broker = Broker::limited(|limits| limits.page_max = 1);
-            ["q", "r", "s"].into_iter().take(many).for_each(|queue| one_more(&mut broker, queue));
+            ["q", "r", "s"]
+                .into_iter()
+                .take(many)
+                .for_each(|queue| one_more(&mut broker, queue));
             let close = Command::Client(ClientCommand::Close);
-            let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
+            let mut context =
+                windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
             let ran = std::iter::repeat_with(|| {
-                broker.engine.apply_in_part(windlass_engine::ClientId(3), &close, &mut context)
+                broker
+                    .engine
+                    .apply_in_part(windlass_engine::ClientId(3), &close, &mut context)
             });
             assert_eq!(ran.take_while(|more| *more).count(), parts, "{many} {what}");
         }
@@ -297,11 +441,17 @@ fn all_that_a_connection_has_ends_a_page_at_a_time() {
 #[test]
 fn a_client_that_stops_to_serve_in_parts_keeps_its_credits() {
     let mut broker = Broker::limited(|limits| limits.page_max = 1);
-    ["q", "r"].into_iter().for_each(|queue| broker.says(3, serve(queue), []));
+    ["q", "r"]
+        .into_iter()
+        .for_each(|queue| broker.says(3, serve(queue), []));
     broker.says(3, credit(1), []);
     let command = Command::Client(ClientCommand::UnserveAll { requeue: false });
     let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
-    assert!(broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut context));
+    assert!(
+        broker
+            .engine
+            .apply_in_part(windlass_engine::ClientId(3), &command, &mut context)
+    );
     broker.says(3, command, []);
     broker.says(3, serve("q"), []);
     broker.says(1, push("q"), ["3 took j1.1", "1 new j1"]);
@@ -315,7 +465,11 @@ fn a_client_that_closes_in_parts_gets_no_job_between_two() {
     broker.says(3, take_served().forever(), []);
     let close = Command::Client(ClientCommand::Close);
     let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
-    assert!(broker.engine.apply_in_part(windlass_engine::ClientId(3), &close, &mut context));
+    assert!(
+        broker
+            .engine
+            .apply_in_part(windlass_engine::ClientId(3), &close, &mut context)
+    );
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(1, push("r"), ["1 new j2"]);
 }
@@ -330,11 +484,31 @@ fn a_client_that_gives_back_in_parts_keeps_a_job_that_its_own_take_gets() {
     broker.hear(3, take(["q"]).forever());
     let command = Command::Client(ClientCommand::UnserveAll { requeue: true });
     let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
-    while broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut context) {}
+    while broker
+        .engine
+        .apply_in_part(windlass_engine::ClientId(3), &command, &mut context)
+    {}
     context.events.append(&mut broker.hear(3, command));
-    let taken = context.events.iter().filter(|(_, event)| event.handed_out().is_some()).count();
-    let count = |state| broker.engine.queues().map(|queue| queue.jobs(state)).sum::<u32>();
-    assert_eq!((taken, count(JobStateKind::Leased), count(JobStateKind::Ready)), (1, 1, 1));
+    let taken = context
+        .events
+        .iter()
+        .filter(|(_, event)| event.handed_out().is_some())
+        .count();
+    let count = |state| {
+        broker
+            .engine
+            .queues()
+            .map(|queue| queue.jobs(state))
+            .sum::<u32>()
+    };
+    assert_eq!(
+        (
+            taken,
+            count(JobStateKind::Leased),
+            count(JobStateKind::Ready)
+        ),
+        (1, 1, 1)
+    );
 }
 
 #[test]
@@ -346,7 +520,11 @@ fn a_job_that_lives_only_for_its_worker_is_not_tried_again_between_two_parts() {
     broker.hear(3, take(["q"]));
     let close = Command::Client(ClientCommand::Close);
     let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
-    assert!(broker.engine.apply_in_part(windlass_engine::ClientId(3), &close, &mut context));
+    assert!(
+        broker
+            .engine
+            .apply_in_part(windlass_engine::ClientId(3), &close, &mut context)
+    );
     let states: Vec<_> = broker.engine.jobs().map(|job| job.state.kind()).collect();
     assert_eq!(states, [JobStateKind::Leased], "the foreground job is gone");
 }

@@ -7,7 +7,9 @@ mod run;
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
-use windlass_bridge::{Bridge, CALL_READ_MAX, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer};
+use windlass_bridge::{
+    Bridge, CALL_READ_MAX, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer,
+};
 use windlass_engine::{Calls, KeySource, Protocol};
 
 use run::Run;
@@ -32,11 +34,19 @@ const NOT_TEXT: Why = Why::Rule("the body is not UTF-8");
 /// # Errors
 /// An EventMQ body is not UTF-8, the bytes of another protocol's job are not an EventMQ job, the name of a call is not
 /// a callable or its metadata has a value of the wrong kind, or the job's protocol does not share jobs.
-pub fn message<'a>(bridge: &Bridge, job: &Job<'a>, binary: bool) -> Result<Cow<'a, [u8]>, Unconvertible> {
+pub fn message<'a>(
+    bridge: &Bridge,
+    job: &Job<'a>,
+    binary: bool,
+) -> Result<Cow<'a, [u8]>, Unconvertible> {
     let refuse = |why| bridge.unconvertible(job, Protocol::EVENTMQ, Fault::of(why));
     if job.protocol == Protocol::EVENTMQ {
         let is_readable = binary || std::str::from_utf8(job.body).is_ok();
-        return if is_readable { Ok(Cow::Borrowed(job.body)) } else { Err(refuse(NOT_TEXT)) };
+        return if is_readable {
+            Ok(Cow::Borrowed(job.body))
+        } else {
+            Err(refuse(NOT_TEXT))
+        };
     }
     match bridge.call(job, Protocol::EVENTMQ)? {
         Some(call) => of_call(&call).map(Cow::Owned).map_err(refuse),
@@ -50,7 +60,11 @@ pub fn result<'a>(bridge: &Bridge, from: Protocol, result: &'a [u8]) -> Cow<'a, 
     if from == Protocol::EVENTMQ {
         return Cow::Borrowed(result);
     }
-    bridge.result(from, result).map_or(Cow::Borrowed(result), |bytes| Cow::Owned(result::wrapped(&bytes)))
+    bridge
+        .result(from, result)
+        .map_or(Cow::Borrowed(result), |bytes| {
+            Cow::Owned(result::wrapped(&bytes))
+        })
 }
 
 /// EventMQ's jobs and results.
@@ -70,7 +84,12 @@ impl Origin for EventmqOrigin {
         // JSON texts make a JSON text.
         let metadata = RawValue::from_string(metadata(&run)).map_err(|_| Fault::of(NOT_A_CALL))?;
         let name = format!("{}.{}", run.path, run.callable);
-        Ok(Some(Call { name: name.into(), args: run.args, kwargs: None, metadata: Some(Cow::Owned(metadata)) }))
+        Ok(Some(Call {
+            name: name.into(),
+            args: run.args,
+            kwargs: None,
+            metadata: Some(Cow::Owned(metadata)),
+        }))
     }
 
     fn calls<'a>(&self, body: &'a [u8]) -> Calls<'a> {
@@ -89,7 +108,11 @@ impl Origin for EventmqOrigin {
     }
 
     fn key(&self, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
-        let member = if matches!(at, KeySource::Custom(_)) { "/1/kwargs" } else { "/1/args" };
+        let member = if matches!(at, KeySource::Custom(_)) {
+            "/1/kwargs"
+        } else {
+            "/1/args"
+        };
         json::key(body, &[member, pointer(at)?].concat())
     }
 
@@ -130,7 +153,10 @@ fn kept(metadata: &RawValue) -> Option<&RawValue> {
 
 /// Writes keys and blanks as stock clients do.
 fn of_call(call: &Call<'_>) -> Result<Vec<u8>, Why> {
-    let words = call.name.rsplit_once('.').filter(|(path, callable)| !path.is_empty() && !callable.is_empty());
+    let words = call
+        .name
+        .rsplit_once('.')
+        .filter(|(path, callable)| !path.is_empty() && !callable.is_empty());
     let (path, callable) = words.ok_or(NOT_A_CALLABLE)?;
     let more = More::of(call)?;
 
@@ -170,7 +196,10 @@ struct More<'a> {
 impl<'a> More<'a> {
     /// Jobs that came from EventMQ have metadata of ours; of other jobs only the keyword arguments count.
     fn of(call: &'a Call<'_>) -> Result<Self, Why> {
-        let mut more = Self { whole: call.metadata.as_deref().and_then(kept), ..Self::default() };
+        let mut more = Self {
+            whole: call.metadata.as_deref().and_then(kept),
+            ..Self::default()
+        };
         if let Some(whole) = more.whole {
             let each = |key: &str, value: &'a RawValue| {
                 let value = Some(value).filter(|value| value.get() != "null");
@@ -182,7 +211,8 @@ impl<'a> More<'a> {
                 }
                 Ok(())
             };
-            json::members(whole, each).map_err(|_| Why::Rule("custom has no eventmq that is an object"))?;
+            json::members(whole, each)
+                .map_err(|_| Why::Rule("custom has no eventmq that is an object"))?;
         }
         more.kwargs = more.kwargs.or(call.kwargs);
         let is = |value: Option<&RawValue>, is: fn(&RawValue) -> bool| value.is_none_or(is);

@@ -10,7 +10,9 @@ use windlass_bridge::json;
 /// A string's own bytes, nothing for `null`, the JSON text of any other value. Input other than `{"value": …}` stays as
 /// it is.
 pub(crate) fn unwrapped(result: &[u8]) -> Cow<'_, [u8]> {
-    let Some(value) = value_of(result) else { return Cow::Borrowed(result) };
+    let Some(value) = value_of(result) else {
+        return Cow::Borrowed(result);
+    };
     match json::text(value) {
         Some(Cow::Borrowed(text)) => Cow::Borrowed(text.as_bytes()),
         Some(Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
@@ -23,7 +25,11 @@ fn value_of(result: &[u8]) -> Option<&RawValue> {
     let mut found = None;
     let each = |key: &str, value| {
         found = Some(value);
-        if key == "value" { Ok(()) } else { Err(json::Unexpected) }
+        if key == "value" {
+            Ok(())
+        } else {
+            Err(json::Unexpected)
+        }
     };
     json::members(json::value(result)?, each).ok()?;
     found

@@ -35,7 +35,11 @@ impl<'a> Run<'a> {
         }
         let mut found = [None; 6];
         let each = |key: &str, value: &'a RawValue| {
-            if let Some(place) = KEYS.iter().position(|known| *known == key).and_then(|at| found.get_mut(at)) {
+            if let Some(place) = KEYS
+                .iter()
+                .position(|known| *known == key)
+                .and_then(|at| found.get_mut(at))
+            {
                 *place = Some(value).filter(|value| value.get() != "null");
             }
             Ok(())
@@ -43,10 +47,23 @@ impl<'a> Run<'a> {
         json::members(whole, each).ok()?;
         let [path, callable, args, kwargs, class_args, class_kwargs] = found;
         let lists = [args, class_args].into_iter().flatten().all(json::is_list);
-        let objects = [kwargs, class_kwargs].into_iter().flatten().all(json::is_object);
-        let word = |value: Option<&'a RawValue>| value.and_then(json::text).filter(|word| !word.is_empty());
+        let objects = [kwargs, class_kwargs]
+            .into_iter()
+            .flatten()
+            .all(json::is_object);
+        let word = |value: Option<&'a RawValue>| {
+            value.and_then(json::text).filter(|word| !word.is_empty())
+        };
         let (path, callable) = (word(path)?, word(callable)?);
-        (lists && objects).then_some(Self { path, callable, args, kwargs, class_args, class_kwargs, whole })
+        (lists && objects).then_some(Self {
+            path,
+            callable,
+            args,
+            kwargs,
+            class_args,
+            class_kwargs,
+            whole,
+        })
     }
 }
 
@@ -92,13 +109,24 @@ impl<'a> DeserializeSeed<'a> for &mut Names<'a> {
                 "callable" => self.callable = Some(value),
                 _ => {}
             }
-            if self.path.is_some() && self.callable.is_some() { Err(Unexpected) } else { Ok(()) }
+            if self.path.is_some() && self.callable.is_some() {
+                Err(Unexpected)
+            } else {
+                Ok(())
+            }
         }))
     }
 }
 
 /// The keys of a job, in the order of [`Run`].
-const KEYS: [&str; 6] = ["path", "callable", "args", "kwargs", "class_args", "class_kwargs"];
+const KEYS: [&str; 6] = [
+    "path",
+    "callable",
+    "args",
+    "kwargs",
+    "class_args",
+    "class_kwargs",
+];
 
 /// Appends the members of an object that are not part of a [`Run`], each after a comma.
 pub(crate) fn put_unknown(object: &RawValue, out: &mut Vec<u8>) {

@@ -34,8 +34,12 @@ impl EventmqSpeaker {
     ) {
         for row in rows {
             let queue = text(&row.name);
-            report.waiting.add(&queue, row.jobs(JobStateKind::Ready).into());
-            report.inflight.add(&queue, row.jobs(JobStateKind::Leased).into());
+            report
+                .waiting
+                .add(&queue, row.jobs(JobStateKind::Ready).into());
+            report
+                .inflight
+                .add(&queue, row.jobs(JobStateKind::Leased).into());
         }
         match next {
             Some(after) => Self::ask_page(report, after, talk),
@@ -61,7 +65,13 @@ impl EventmqSpeaker {
         if !talk.may(Right::Administer) {
             return refused(Refusal::NotPermitted);
         }
-        self.send(wire::Command::Reply { text: json.as_bytes(), of: None }, talk);
+        self.send(
+            wire::Command::Reply {
+                text: json.as_bytes(),
+                of: None,
+            },
+            talk,
+        );
     }
 
     /// `DISCONNECT`. If the configuration allows it, this stops the daemon, which then sends `KBYE` to all peers.

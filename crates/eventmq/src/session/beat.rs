@@ -22,7 +22,11 @@ pub(super) struct Beat {
 impl Beat {
     /// It has just registered and gets its first heartbeat now.
     pub(super) const fn new(now: Timestamp) -> Self {
-        Self { received_at: now, sent_at: now, worked_at: now }
+        Self {
+            received_at: now,
+            sent_at: now,
+            worked_at: now,
+        }
     }
 
     /// It has sent a message, or the session could not read its messages.
@@ -51,7 +55,11 @@ impl Beat {
     /// When its next heartbeat is due. `busy`: it has jobs and no credit.
     pub(super) fn due_at(&self, busy: bool, section: &Eventmq) -> Timestamp {
         let regular = self.sent_at.after_ms(section.heartbeat.as_ms());
-        if busy && !section.nudge.is_zero() { regular.min(self.nudge_at(section)) } else { regular }
+        if busy && !section.nudge.is_zero() {
+            regular.min(self.nudge_at(section))
+        } else {
+            regular
+        }
     }
 
     /// The time of the next nudge. The pause before it is a quarter of the time from the last job to the last
@@ -59,7 +67,10 @@ impl Beat {
     fn nudge_at(&self, section: &Eventmq) -> Timestamp {
         let last = self.sent_at.max(self.worked_at);
         let pause_ms = last.ms_since(self.worked_at) / 4;
-        let (least, most) = (section.nudge.as_ms(), section.nudge_max.max(section.nudge).as_ms());
+        let (least, most) = (
+            section.nudge.as_ms(),
+            section.nudge_max.max(section.nudge).as_ms(),
+        );
         last.after_ms(pause_ms.clamp(least, most))
     }
 }
@@ -71,7 +82,10 @@ mod tests {
     use super::*;
 
     fn section() -> Eventmq {
-        Eventmq { nudge: Period::from_ms(10), ..Eventmq::default() }
+        Eventmq {
+            nudge: Period::from_ms(10),
+            ..Eventmq::default()
+        }
     }
 
     #[test]
@@ -84,18 +98,39 @@ mod tests {
             times.push(beat.sent_at.0 - 5);
         }
         assert_eq!(times[..9], [10, 20, 30, 40, 50, 62, 77, 96, 120]);
-        assert_eq!(times[times.len() - 3..].windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>(), [1_000, 1_000]);
-        assert!(times.len() < 40, "a job of ten seconds is nudged {} times", times.len());
+        assert_eq!(
+            times[times.len() - 3..]
+                .windows(2)
+                .map(|two| two[1] - two[0])
+                .collect::<Vec<_>>(),
+            [1_000, 1_000]
+        );
+        assert!(
+            times.len() < 40,
+            "a job of ten seconds is nudged {} times",
+            times.len()
+        );
         assert_eq!(beat.due_at(false, &section()), beat.sent_at.after_ms(3_000));
         beat.worked(Timestamp(12_000));
-        assert_eq!(beat.due_at(true, &section()), Timestamp(12_010), "and begin anew with the next");
+        assert_eq!(
+            beat.due_at(true, &section()),
+            Timestamp(12_010),
+            "and begin anew with the next"
+        );
     }
 
     #[test]
     fn what_is_0_is_never() {
         let beat = Beat::new(Timestamp(0));
-        let off = Eventmq { nudge: Period::from_ms(0), heartbeat_timeout: Period::from_ms(0), ..section() };
-        assert_eq!((beat.due_at(true, &off), beat.dead_at(&off)), (Timestamp(3_000), Timestamp::NEVER));
+        let off = Eventmq {
+            nudge: Period::from_ms(0),
+            heartbeat_timeout: Period::from_ms(0),
+            ..section()
+        };
+        assert_eq!(
+            (beat.due_at(true, &off), beat.dead_at(&off)),
+            (Timestamp(3_000), Timestamp::NEVER)
+        );
         assert_eq!(beat.dead_at(&section()), Timestamp(10_000));
     }
 }

@@ -124,7 +124,10 @@ pub(crate) struct Tally {
 impl Directory {
     /// The directory of a daemon. No other daemon's has this number.
     pub fn new(number: u64) -> Self {
-        Self { number, ..Self::default() }
+        Self {
+            number,
+            ..Self::default()
+        }
     }
 
     /// Registers a worker with these queues, or a scheduler with `None`.
@@ -149,7 +152,11 @@ impl Directory {
         inner.next += 1;
         inner.entries.insert(number, Arc::clone(&entry));
         drop(inner);
-        Listed { directory: Arc::clone(self), number, entry }
+        Listed {
+            directory: Arc::clone(self),
+            number,
+            entry,
+        }
     }
 
     /// The counters of a queue. If there are too many queues, counters that no report includes.
@@ -160,7 +167,9 @@ impl Directory {
         }
         let tally = Arc::<Tally>::default();
         if inner.tallies.len() < TALLIES_MAX {
-            inner.tallies.insert(Bytes::copy_from_slice(queue), Arc::clone(&tally));
+            inner
+                .tallies
+                .insert(Bytes::copy_from_slice(queue), Arc::clone(&tally));
         }
         tally
     }
@@ -168,25 +177,51 @@ impl Directory {
     /// All schedulers of this daemon, in order of registration.
     pub(crate) fn schedulers(&self) -> Vec<ClientId> {
         let inner = self.lock();
-        inner.entries.values().filter(|entry| entry.queues.is_none()).map(|entry| entry.client).collect()
+        inner
+            .entries
+            .values()
+            .filter(|entry| entry.queues.is_none())
+            .map(|entry| entry.client)
+            .collect()
     }
 
     // ---- messages to schedulers ------------------------------------------------------------------------------------
 
     /// Sends frames to the scheduler that registered last: with `publish` if it is connected to this daemon. Returns
     /// `false` if there is no scheduler.
-    pub(crate) fn send_to_newest_scheduler(&self, frames: &Bytes, publish: impl FnOnce(ClientId)) -> bool {
+    pub(crate) fn send_to_newest_scheduler(
+        &self,
+        frames: &Bytes,
+        publish: impl FnOnce(ClientId),
+    ) -> bool {
         let inner = self.lock();
         let here = inner.entries.values().rfind(|entry| entry.queues.is_none());
         let others = inner.others.values().flat_map(|Other { announced, .. }| {
-            announced.entries.iter().map(|row| (row, Address { directory: announced.directory, client: row.client }))
+            announced.entries.iter().map(|row| {
+                (
+                    row,
+                    Address {
+                        directory: announced.directory,
+                        client: row.client,
+                    },
+                )
+            })
         });
-        let elsewhere = others.filter(|(row, _)| row.queues.is_none()).max_by_key(|(row, _)| row.registered_ms);
-        let elsewhere = elsewhere.filter(|(row, _)| here.is_none_or(|entry| entry.registered_ms < row.registered_ms));
-        let (here, elsewhere) = (here.map(|entry| entry.client), elsewhere.map(|(_, address)| address));
+        let elsewhere = others
+            .filter(|(row, _)| row.queues.is_none())
+            .max_by_key(|(row, _)| row.registered_ms);
+        let elsewhere = elsewhere
+            .filter(|(row, _)| here.is_none_or(|entry| entry.registered_ms < row.registered_ms));
+        let (here, elsewhere) = (
+            here.map(|entry| entry.client),
+            elsewhere.map(|(_, address)| address),
+        );
         drop(inner);
         match (elsewhere, here) {
-            (Some(address), _) => self.send(Kind::ToScheduler, &[address.to_bytes().as_flattened(), frames]),
+            (Some(address), _) => self.send(
+                Kind::ToScheduler,
+                &[address.to_bytes().as_flattened(), frames],
+            ),
             (None, Some(client)) => publish(client),
             (None, None) => return false,
         }
@@ -221,15 +256,27 @@ impl Directory {
     /// silent.
     pub(crate) fn announce(&self) -> Option<Vec<u8>> {
         let mut inner = self.lock();
-        inner.others.values_mut().for_each(|other| other.silent += 1);
+        inner
+            .others
+            .values_mut()
+            .for_each(|other| other.silent += 1);
         inner.others.retain(|_, other| other.silent <= SILENT_MAX);
         if inner.next == 0 {
             return None;
         }
         let announcement = Announcement {
             directory: self.number,
-            entries: inner.entries.values().take(ANNOUNCED_MAX).map(|entry| entry.row()).collect(),
-            tallies: inner.tallies.iter().map(|(queue, tally)| tally.row(queue)).collect(),
+            entries: inner
+                .entries
+                .values()
+                .take(ANNOUNCED_MAX)
+                .map(|entry| entry.row())
+                .collect(),
+            tallies: inner
+                .tallies
+                .iter()
+                .map(|(queue, tally)| tally.row(queue))
+                .collect(),
         };
         drop(inner);
         serde_json::to_vec(&announcement).ok()
@@ -238,7 +285,9 @@ impl Directory {
     /// Takes another daemon's announcement.
     pub(crate) fn learn(&self, json: &[u8]) {
         let Ok(mut announced) = serde_json::from_slice::<Announcement>(json) else {
-            return tracing::warn!("another daemon announces its workers in a form that is not understood");
+            return tracing::warn!(
+                "another daemon announces its workers in a form that is not understood"
+            );
         };
         announced.entries.truncate(ANNOUNCED_MAX);
         announced.tallies.truncate(TALLIES_MAX);
@@ -246,7 +295,13 @@ impl Directory {
         if announced.directory != self.number
             && (inner.others.len() < OTHERS_MAX || inner.others.contains_key(&announced.directory))
         {
-            inner.others.insert(announced.directory, Other { announced, silent: 0 });
+            inner.others.insert(
+                announced.directory,
+                Other {
+                    announced,
+                    silent: 0,
+                },
+            );
         }
     }
 
@@ -258,12 +313,23 @@ impl Directory {
         for row in self.lock().rows() {
             let Some(queues) = row.queues else { continue };
             for (weight, queue) in &queues {
-                report.queues.entry(queue.clone()).or_default().push((*weight, row.identity.clone()));
+                report
+                    .queues
+                    .entry(queue.clone())
+                    .or_default()
+                    .push((*weight, row.identity.clone()));
             }
-            let worker = Worker { queues, heard: seconds(row.received_ms), available_slots: row.slots.into() };
+            let worker = Worker {
+                queues,
+                heard: seconds(row.received_ms),
+                available_slots: row.slots.into(),
+            };
             report.workers.insert(row.identity, worker);
         }
-        report.queues.values_mut().for_each(|served| served.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight)));
+        report
+            .queues
+            .values_mut()
+            .for_each(|served| served.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight)));
         report
     }
 
@@ -271,16 +337,29 @@ impl Directory {
     pub(super) fn report_schedulers(&self) -> Schedulers {
         let rows = self.lock().rows();
         let schedulers = rows.into_iter().filter(|row| row.queues.is_none());
-        Schedulers { schedulers: schedulers.map(|row| (row.identity, seconds(row.received_ms))).collect() }
+        Schedulers {
+            schedulers: schedulers
+                .map(|row| (row.identity, seconds(row.received_ms)))
+                .collect(),
+        }
     }
 
     /// Adds the finished jobs to `STATUS`. The engine has the other counters.
     pub(crate) fn report_counters(&self, status: &mut Status) {
         let inner = self.lock();
-        inner.tallies.iter().for_each(|(queue, tally)| add(status, &tally.row(queue)));
-        inner.others.values().flat_map(|other| &other.announced.tallies).for_each(|row| add(status, row));
+        inner
+            .tallies
+            .iter()
+            .for_each(|(queue, tally)| add(status, &tally.row(queue)));
+        inner
+            .others
+            .values()
+            .flat_map(|other| &other.announced.tallies)
+            .for_each(|row| add(status, row));
         for row in inner.rows().into_iter().filter(|row| row.queues.is_some()) {
-            status.processed_by_worker.insert(row.identity, row.processed);
+            status
+                .processed_by_worker
+                .insert(row.identity, row.processed);
         }
     }
 
@@ -292,7 +371,9 @@ impl Directory {
 
 impl std::fmt::Debug for Directory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Directory").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("Directory")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
     }
 }
 
@@ -306,21 +387,39 @@ impl Address {
     pub(crate) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (directory, rest) = bytes.split_first_chunk()?;
         let (client, rest) = rest.split_first_chunk()?;
-        Some((Self { directory: u64::from_be_bytes(*directory), client: u64::from_be_bytes(*client) }, rest))
+        Some((
+            Self {
+                directory: u64::from_be_bytes(*directory),
+                client: u64::from_be_bytes(*client),
+            },
+            rest,
+        ))
     }
 }
 
 impl Inner {
     /// The entries of all daemons.
     fn rows(&self) -> Vec<Row> {
-        let elsewhere = self.others.values().flat_map(|other| other.announced.entries.iter().cloned());
-        self.entries.values().map(|entry| entry.row()).chain(elsewhere).collect()
+        let elsewhere = self
+            .others
+            .values()
+            .flat_map(|other| other.announced.entries.iter().cloned());
+        self.entries
+            .values()
+            .map(|entry| entry.row())
+            .chain(elsewhere)
+            .collect()
     }
 }
 
 impl Entry {
     fn row(&self) -> Row {
-        let queues = |queues: &Vec<Queue>| queues.iter().map(|queue| (queue.weight, text(&queue.name))).collect();
+        let queues = |queues: &Vec<Queue>| {
+            queues
+                .iter()
+                .map(|queue| (queue.weight, text(&queue.name)))
+                .collect()
+        };
         Row {
             identity: text(&self.identity),
             queues: self.queues.as_ref().map(queues),

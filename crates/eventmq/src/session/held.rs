@@ -38,7 +38,11 @@ impl Held {
     /// Removes a job that has ended. Of several jobs with this identifier, the newest.
     pub(super) fn take(&mut self, id: &[u8]) -> Option<HeldJob> {
         let (id, job) = self.jobs.remove_entry(id)?;
-        if let Some(at) = self.shadowed.iter().rposition(|(shadowed, _)| *shadowed == id) {
+        if let Some(at) = self
+            .shadowed
+            .iter()
+            .rposition(|(shadowed, _)| *shadowed == id)
+        {
             let (id, before) = self.shadowed.swap_remove(at);
             self.jobs.insert(id, before);
         }
@@ -47,7 +51,11 @@ impl Held {
 
     /// The identifier of the only job; `None` if there are none or several.
     pub(super) fn only(&self) -> Option<Bytes> {
-        if self.len() == 1 { self.jobs.keys().next().cloned() } else { None }
+        if self.len() == 1 {
+            self.jobs.keys().next().cloned()
+        } else {
+            None
+        }
     }
 
     /// Number of jobs.
@@ -98,7 +106,12 @@ mod tests {
     use super::*;
 
     fn held(job: u64) -> HeldJob {
-        HeldJob { job: JobId(job), queue: Bytes::new(), since: Timestamp(0), heard: false }
+        HeldJob {
+            job: JobId(job),
+            queue: Bytes::new(),
+            since: Timestamp(0),
+            heard: false,
+        }
     }
 
     #[test]
@@ -119,9 +132,15 @@ mod tests {
     fn jobs_and_credits_stay_within_the_limit() {
         let mut credits = Credits::default();
         (0..10).for_each(|_| credits.add());
-        assert_eq!((credits.lend(0, 4), credits.lend(0, 4), credits.open()), (4, 0, 10));
+        assert_eq!(
+            (credits.lend(0, 4), credits.lend(0, 4), credits.open()),
+            (4, 0, 10)
+        );
         credits.spend();
-        assert_eq!((credits.lend(1, 4), credits.lend(0, 4), credits.open()), (0, 1, 9));
+        assert_eq!(
+            (credits.lend(1, 4), credits.lend(0, 4), credits.open()),
+            (0, 1, 9)
+        );
         // A job that arrives without a credit left.
         (0..20).for_each(|_| credits.spend());
         assert_eq!((credits.open(), credits.lend(0, 4)), (0, 0));

@@ -88,7 +88,12 @@ enum Role {
 impl EventmqSpeaker {
     /// The session of a connection that was just accepted. `registration` is its place in the listener's registry.
     /// `rng` is random, for identifiers of messages.
-    pub fn session(settings: Arc<Settings>, info: ClientInfo, registration: Registration, rng: u64) -> EventmqSession {
+    pub fn session(
+        settings: Arc<Settings>,
+        info: ClientInfo,
+        registration: Registration,
+        rng: u64,
+    ) -> EventmqSession {
         let speaker = Self {
             link: Link::new(Arc::clone(&settings.zmtp), registration),
             settings,
@@ -127,7 +132,9 @@ impl EventmqSpeaker {
             Command::ShowSchedulers => Self::show(false, talk),
             // The daemon never sends `INFORM`, so this answers nothing.
             Command::Ack { .. } => {}
-            Command::Unknown { name } => ignored(&format_args!("unknown command {}", name.escape_ascii())),
+            Command::Unknown { name } => {
+                ignored(&format_args!("unknown command {}", name.escape_ascii()))
+            }
         }
     }
 
@@ -141,7 +148,11 @@ impl EventmqSpeaker {
 
     /// Sends a message with this identifier.
     fn send_as(&mut self, id: &[u8], command: Command<'_>, talk: &mut Talk<'_>) {
-        match self.link.peer().send(Packet { id, command }.frames(), talk.bytes()) {
+        match self
+            .link
+            .peer()
+            .send(Packet { id, command }.frames(), talk.bytes())
+        {
             Ok(()) | Err(Unsent::NotReady) => {}
             Err(Unsent::Full) => talk.end(Reason::Limit("outbound_bytes_max")),
         }
@@ -152,7 +163,12 @@ impl EventmqSpeaker {
             beat.sent(talk.now());
         }
         let time = unix_seconds(talk.wall(talk.now()).0);
-        self.send(Command::Heartbeat { time: time.as_bytes() }, talk);
+        self.send(
+            Command::Heartbeat {
+                time: time.as_bytes(),
+            },
+            talk,
+        );
     }
 
     /// Records a sign of life.
@@ -224,7 +240,10 @@ impl Speaker for EventmqSpeaker {
                 end.iter().for_each(|end| self.job_ended(job, end, talk));
             }
             // eMQP has no progress.
-            Notice::Progress { .. } | Notice::WorkAvailable | Notice::Watched(_) | Notice::Close => {}
+            Notice::Progress { .. }
+            | Notice::WorkAvailable
+            | Notice::Watched(_)
+            | Notice::Close => {}
         }
     }
 
@@ -241,7 +260,10 @@ impl Speaker for EventmqSpeaker {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let beat = self.beat.as_ref()?;
-        Some(beat.due_at(self.is_busy(), &self.settings.section).min(beat.dead_at(&self.settings.section)))
+        Some(
+            beat.due_at(self.is_busy(), &self.settings.section)
+                .min(beat.dead_at(&self.settings.section)),
+        )
     }
 
     fn reset_liveness(&mut self, now: Timestamp) {

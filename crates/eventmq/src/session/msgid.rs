@@ -15,7 +15,10 @@ const TEXT_BYTES: usize = 36;
 impl MessageIds {
     /// A sequence that starts with these random bits.
     pub(super) const fn new(rng: u64) -> Self {
-        Self { high: rng & !0xF000 | 0x4000, count: 0 }
+        Self {
+            high: rng & !0xF000 | 0x4000,
+            count: 0,
+        }
     }
 
     /// The next identifier.

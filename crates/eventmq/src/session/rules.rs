@@ -16,22 +16,35 @@ use crate::wire::{Headers, Request};
 impl Settings {
     /// The job of a request, or the template of a schedule's runs. It has no key, and no client awaits its end.
     pub(super) fn job(&self, request: &Request<'_>, message: &Message) -> NewJob {
-        let Request { queue, headers, job } = *request;
+        let Request {
+            queue,
+            headers,
+            job,
+        } = *request;
         NewJob {
             meta: message.view(headers.0),
             retry: self.retry(headers),
             retry_default: !headers.is_retry(),
-            lease_ms: headers
-                .timeout_secs()
-                .map(|s| s.saturating_mul(1_000).saturating_add(self.section.timeout_grace.as_ms())),
+            lease_ms: headers.timeout_secs().map(|s| {
+                s.saturating_mul(1_000)
+                    .saturating_add(self.section.timeout_grace.as_ms())
+            }),
             ..NewJob::new(Protocol::EVENTMQ, message.view(queue), message.keep(job))
         }
     }
 
     /// Requests with the same identifier are the same job until it ends, and for `dedup` after its end.
     pub(super) fn unique(&self, id: Bytes) -> Option<Unique> {
-        let until = if self.section.dedup.is_zero() { KeyUntil::End } else { KeyUntil::Gone };
-        (!id.is_empty()).then_some(Unique { key: id, clash: Clash::Attach, until })
+        let until = if self.section.dedup.is_zero() {
+            KeyUntil::End
+        } else {
+            KeyUntil::Gone
+        };
+        (!id.is_empty()).then_some(Unique {
+            key: id,
+            clash: Clash::Attach,
+            until,
+        })
     }
 
     /// With `guarantee` the job must stay visible to an operator: it goes to the dead-letter queue if it fails for
@@ -42,7 +55,15 @@ impl Settings {
             0 if self.section.keep_failed || guarantee => -1,
             count => i32::try_from(count).unwrap_or(i32::MAX),
         };
-        Retry { failures_max, losses_max: if guarantee { 0 } else { self.section.losses_max }, backoff: Backoff::None }
+        Retry {
+            failures_max,
+            losses_max: if guarantee {
+                0
+            } else {
+                self.section.losses_max
+            },
+            backoff: Backoff::None,
+        }
     }
 }
 
@@ -51,7 +72,10 @@ impl Settings {
     pub(super) fn failure<'a>(&self, queue: &[u8], result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let patterns = self.failure_values.find(queue)?;
         let value = unwrapped(result);
-        patterns.iter().any(|pattern| matches(pattern, &value)).then_some(value)
+        patterns
+            .iter()
+            .any(|pattern| matches(pattern, &value))
+            .then_some(value)
     }
 }
 
@@ -64,8 +88,15 @@ mod tests {
 
     #[test]
     fn headers_set_the_terms_of_a_job() {
-        let section = Eventmq { losses_max: 3, timeout_grace: Period::from_ms(500), ..Eventmq::default() };
-        let careless = Settings::new(Eventmq { keep_failed: false, ..section.clone() });
+        let section = Eventmq {
+            losses_max: 3,
+            timeout_grace: Period::from_ms(500),
+            ..Eventmq::default()
+        };
+        let careless = Settings::new(Eventmq {
+            keep_failed: false,
+            ..section.clone()
+        });
         let settings = Settings::new(section);
         let table: [(&str, &Settings, i32, u32, Option<u64>); 7] = [
             ("", &settings, -1, 3, None),
@@ -78,7 +109,11 @@ mod tests {
         ];
         for (headers, settings, failures_max, losses_max, lease_ms) in table {
             let message = Message::new([b"q", headers.as_bytes(), b"[]"]);
-            let request = Request { queue: b"q", headers: Headers(headers.as_bytes()), job: b"[]" };
+            let request = Request {
+                queue: b"q",
+                headers: Headers(headers.as_bytes()),
+                job: b"[]",
+            };
             let job = settings.job(&request, &message);
             assert_eq!(
                 job.retry_default,
@@ -87,7 +122,10 @@ mod tests {
             );
             let terms = (job.retry.failures_max, job.retry.losses_max, job.lease_ms);
             assert_eq!(terms, (failures_max, losses_max, lease_ms), "{headers}");
-            assert_eq!((&*job.queue, &*job.meta, &*job.body), (&b"q"[..], headers.as_bytes(), &b"[]"[..]));
+            assert_eq!(
+                (&*job.queue, &*job.meta, &*job.body),
+                (&b"q"[..], headers.as_bytes(), &b"[]"[..])
+            );
         }
     }
 
@@ -108,7 +146,11 @@ mod tests {
         ];
         for (queue, result, expected) in table {
             let failure = settings.failure(queue.as_bytes(), result.as_bytes());
-            assert_eq!(failure.as_deref(), expected.map(str::as_bytes), "{queue} {result}");
+            assert_eq!(
+                failure.as_deref(),
+                expected.map(str::as_bytes),
+                "{queue} {result}"
+            );
         }
     }
 
@@ -117,10 +159,18 @@ mod tests {
         let settings = Settings::new(Eventmq::default());
         assert_eq!(settings.unique(Bytes::new()), None);
         assert_eq!(
-            settings.unique("a".into()).map(|unique| (unique.key, unique.until)),
+            settings
+                .unique("a".into())
+                .map(|unique| (unique.key, unique.until)),
             Some(("a".into(), KeyUntil::End))
         );
-        let window = Settings::new(Eventmq { dedup: Period::from_ms(1), ..Eventmq::default() });
-        assert_eq!(window.unique("a".into()).map(|unique| unique.until), Some(KeyUntil::Gone));
+        let window = Settings::new(Eventmq {
+            dedup: Period::from_ms(1),
+            ..Eventmq::default()
+        });
+        assert_eq!(
+            window.unique("a".into()).map(|unique| unique.until),
+            Some(KeyUntil::Gone)
+        );
     }
 }

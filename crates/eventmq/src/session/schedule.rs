@@ -14,7 +14,10 @@ use crate::wire::{self, Fault, Plan, Runs, When};
 ///
 /// # Errors
 /// The job or the time is missing or invalid. An earlier schedule of the job remains.
-pub(super) fn new_schedule(plan: &Plan<'_>, template: NewJob) -> Result<Option<NewSchedule>, Fault> {
+pub(super) fn new_schedule(
+    plan: &Plan<'_>,
+    template: NewJob,
+) -> Result<Option<NewSchedule>, Fault> {
     let key = schedule_key(plan)?;
     let recurrence = recurrence(plan.when()?)?;
     let runs = match plan.headers.run_count() {
@@ -42,11 +45,16 @@ pub(super) fn schedule_key(plan: &Plan<'_>) -> Result<Bytes, Fault> {
 
 fn recurrence(when: When<'_>) -> Result<Recurrence, Fault> {
     match when {
-        When::Every { secs } => Ok(Recurrence::Every { interval_ms: secs.max(1).saturating_mul(1_000) }),
+        When::Every { secs } => Ok(Recurrence::Every {
+            interval_ms: secs.max(1).saturating_mul(1_000),
+        }),
         When::Cron(text) => {
-            let when = croniter::parse(text).map_err(|error| Fault(format!("invalid cron expression: {error}")))?;
+            let when = croniter::parse(text)
+                .map_err(|error| Fault(format!("invalid cron expression: {error}")))?;
             if !when.can_match() {
-                return Err(Fault(format!("the cron expression never comes due: {when}")));
+                return Err(Fault(format!(
+                    "the cron expression never comes due: {when}"
+                )));
             }
             Ok(Recurrence::Cron(when))
         }
@@ -73,8 +81,15 @@ mod tests {
     }
 
     fn template() -> NewJob {
-        let job = NewJob::new(Protocol::EVENTMQ, Bytes::from_static(b"nightly"), Bytes::from_static(JOB));
-        NewJob { meta: Bytes::from_static(b"timeout:7"), ..job }
+        let job = NewJob::new(
+            Protocol::EVENTMQ,
+            Bytes::from_static(b"nightly"),
+            Bytes::from_static(JOB),
+        );
+        NewJob {
+            meta: Bytes::from_static(b"timeout:7"),
+            ..job
+        }
     }
 
     /// Its recurrence, whether it runs at once, and how often.
@@ -86,7 +101,9 @@ mod tests {
                     Recurrence::Every { interval_ms } => format!("{interval_ms} ms"),
                 };
                 let begin = if new.at_once { "at once" } else { "later" };
-                let runs = new.runs.map_or("for ever".to_owned(), |runs| runs.to_string());
+                let runs = new
+                    .runs
+                    .map_or("for ever".to_owned(), |runs| runs.to_string());
                 format!("{when}, {begin}, {runs}")
             }
             Ok(None) => "nothing".to_owned(),
@@ -107,30 +124,71 @@ mod tests {
             ("run_count:0", "60", "", "nothing"),
             ("", "0", "", "1000 ms, at once, for ever"),
             ("", "1", "* * * * *", "1000 ms, at once, for ever"),
-            ("", "99999999999999999999", "", "18446744073709551615 ms, at once, for ever"),
+            (
+                "",
+                "99999999999999999999",
+                "",
+                "18446744073709551615 ms, at once, for ever",
+            ),
             ("", "-1", "30 4 * * *", "30 4 * * *, at once, for ever"),
-            ("nohaste,run_count:2", "-1", "30 4 * * mon", "30 4 * * 1, later, 2"),
-            ("", "-1", "30 4 13 * fri#2", "30 4 * * 5#2, at once, for ever"),
+            (
+                "nohaste,run_count:2",
+                "-1",
+                "30 4 * * mon",
+                "30 4 * * 1, later, 2",
+            ),
+            (
+                "",
+                "-1",
+                "30 4 13 * fri#2",
+                "30 4 * * 5#2, at once, for ever",
+            ),
             ("run_count:0", "-1", "30 4 * * *", "nothing"),
-            ("", "soon", "", "the interval is not a whole number of seconds"),
-            ("", "-1", "", "an interval below 0 stands for a cron expression, and there is none"),
-            ("", "-1", "61 4 * * *", "invalid cron expression: minute: 61 is not between 0 and 59"),
+            (
+                "",
+                "soon",
+                "",
+                "the interval is not a whole number of seconds",
+            ),
+            (
+                "",
+                "-1",
+                "",
+                "an interval below 0 stands for a cron expression, and there is none",
+            ),
+            (
+                "",
+                "-1",
+                "61 4 * * *",
+                "invalid cron expression: minute: 61 is not between 0 and 59",
+            ),
             (
                 "run_count:0",
                 "-1",
                 "x",
                 "invalid cron expression: 1 fields, but minute, hour, day of month, month and day of week are needed",
             ),
-            ("", "-1", "0 0 30 2 *", "the cron expression never comes due: 0 0 30 2 *"),
+            (
+                "",
+                "-1",
+                "0 0 30 2 *",
+                "the cron expression never comes due: 0 0 30 2 *",
+            ),
         ];
         for (headers, interval, cron, expected) in table {
-            assert_eq!(shown(&plan(headers, interval, cron)), expected, "{headers} {interval} {cron}");
+            assert_eq!(
+                shown(&plan(headers, interval, cron)),
+                expected,
+                "{headers} {interval} {cron}"
+            );
         }
     }
 
     #[test]
     fn each_run_is_the_job_verbatim_and_a_new_schedule_replaces_the_old() {
-        let new = new_schedule(&plan("", "60", ""), template()).unwrap().unwrap();
+        let new = new_schedule(&plan("", "60", ""), template())
+            .unwrap()
+            .unwrap();
         assert_eq!(new.job, template());
         assert!(!new.keep_grid);
     }
@@ -139,13 +197,28 @@ mod tests {
     fn the_job_alone_identifies_the_schedule() {
         let key = |plan: &Plan<'_>| new_schedule(plan, template()).unwrap().unwrap().key;
         let one = plan("", "60", "");
-        assert_eq!(key(&one), Some(Bytes::copy_from_slice(&wire::identity(JOB).unwrap().0)));
+        assert_eq!(
+            key(&one),
+            Some(Bytes::copy_from_slice(&wire::identity(JOB).unwrap().0))
+        );
         assert_eq!(key(&one), Some(schedule_key(&one).unwrap()));
-        assert_eq!(key(&one), key(&Plan { queue: b"daily", ..plan("nohaste", "-1", "@daily") }));
-        let other = Plan { job: br#"["run", {"callable": "report", "path": "other"}]"#, ..one };
+        assert_eq!(
+            key(&one),
+            key(&Plan {
+                queue: b"daily",
+                ..plan("nohaste", "-1", "@daily")
+            })
+        );
+        let other = Plan {
+            job: br#"["run", {"callable": "report", "path": "other"}]"#,
+            ..one
+        };
         assert_ne!(key(&one), key(&other));
         let none = Plan { job: b"{}", ..one };
-        assert_eq!(schedule_key(&none), Err("the body is not a list with a job in its second place".into()));
+        assert_eq!(
+            schedule_key(&none),
+            Err("the body is not a list with a job in its second place".into())
+        );
         assert_eq!(
             new_schedule(&none, template()),
             Err("the body is not a list with a job in its second place".into())

@@ -7,8 +7,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, Command, Failure, JobId, JobRef, LeaseCommand, Proof, Protocol, READ_KEY, Refusal, Right,
-    Subscription, TakeCommand, Taken, Timestamp,
+    ClientCommand, Command, Failure, JobId, JobRef, LeaseCommand, Proof, Protocol, READ_KEY,
+    Refusal, Right, Subscription, TakeCommand, Taken, Timestamp,
 };
 use windlass_session::jid;
 use windlass_zmtp::Message;
@@ -31,14 +31,22 @@ const MESSAGE_BYTES_MAX: usize = 1_000;
 
 impl EventmqSpeaker {
     /// `INFORM`. Replaces the peer's earlier registration.
-    pub(super) fn inform(&mut self, id: &[u8], queues: &[u8], kind: PeerKind<'_>, talk: &mut Talk<'_>) {
+    pub(super) fn inform(
+        &mut self,
+        id: &[u8],
+        queues: &[u8],
+        kind: PeerKind<'_>,
+        talk: &mut Talk<'_>,
+    ) {
         let queues = match kind {
             PeerKind::Worker => match wire::queues(queues) {
                 Ok(queues) => Some(queues),
                 Err(fault) => return ignored(&fault),
             },
             PeerKind::Scheduler => None,
-            PeerKind::Other(name) => return ignored(&format_args!("unknown role {}", name.escape_ascii())),
+            PeerKind::Other(name) => {
+                return ignored(&format_args!("unknown role {}", name.escape_ascii()));
+            }
         };
         self.quit(talk);
         if queues.is_some() && !talk.may(Right::Work) {
@@ -50,8 +58,15 @@ impl EventmqSpeaker {
         }
         let is_worker = queues.is_some();
         let identity = self.link.identity().cloned().unwrap_or_default();
-        let listed = self.settings.directory.enter(identity, queues, talk.client(), talk.wall(talk.now()));
-        self.role = if is_worker { Role::Worker(listed) } else { Role::Scheduler(listed) };
+        let listed =
+            self.settings
+                .directory
+                .enter(identity, queues, talk.client(), talk.wall(talk.now()));
+        self.role = if is_worker {
+            Role::Worker(listed)
+        } else {
+            Role::Scheduler(listed)
+        };
         self.beat = Some(Beat::new(talk.now()));
         self.send(wire::Command::Ack { of: id }, talk);
         // The stock JobManager starts its processes at the first heartbeat.
@@ -80,10 +95,17 @@ impl EventmqSpeaker {
 
     /// Sends new credits to the engine, once for all messages that were read.
     pub(super) fn lend_credits(&mut self, talk: &mut Talk<'_>) {
-        let Role::Worker(listed) = &self.role else { return };
-        let credits = self.credits.lend(self.held.len(), self.settings.section.jobs_max);
+        let Role::Worker(listed) = &self.role else {
+            return;
+        };
+        let credits = self
+            .credits
+            .lend(self.held.len(), self.settings.section.jobs_max);
         if credits > 0 {
-            talk.send(TakeCommand::Credit { credits, select: self.settings.section.order.select() });
+            talk.send(TakeCommand::Credit {
+                credits,
+                select: self.settings.section.order.select(),
+            });
         }
         listed.set_slots(self.credits.open());
     }
@@ -93,16 +115,28 @@ impl EventmqSpeaker {
         let Role::Worker(listed) = &self.role else {
             // It has sent `KBYE` meanwhile.
             let job = JobRef::Id(job.id);
-            return talk.send(LeaseCommand::Release { job, proof: Proof::Connection, front: false });
+            return talk.send(LeaseCommand::Release {
+                job,
+                proof: Proof::Connection,
+                front: false,
+            });
         };
         self.credits.spend();
         listed.set_slots(self.credits.open());
-        let body = match message(&self.settings.bridge, &(&job).into(), self.settings.section.binary_workers) {
+        let body = match message(
+            &self.settings.bridge,
+            &(&job).into(),
+            self.settings.section.binary_workers,
+        ) {
             Ok(body) => body,
             Err(misfit) => {
                 // EventMQ cannot express this job: return it for workers of other protocols, and keep the credit.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
-                talk.send(LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
+                talk.send(LeaseCommand::Unconvertible {
+                    job,
+                    proof,
+                    why: misfit.to_string().into(),
+                });
                 self.credits.add();
                 return self.lend_credits(talk);
             }
@@ -112,18 +146,42 @@ impl EventmqSpeaker {
         }
         let ours = job.protocol == Protocol::EVENTMQ;
         let is_given = ours && !job.key.is_empty() && !job.key.starts_with(READ_KEY);
-        let id = if is_given { job.key.clone() } else { jid::jid_of(job.id.0).into() };
+        let id = if is_given {
+            job.key.clone()
+        } else {
+            jid::jid_of(job.id.0).into()
+        };
         let headers = Headers(if ours { &job.meta } else { b"" }).with_reply_requested();
-        let request = Request { queue: &job.queue, headers: Headers(&headers), job: &body };
+        let request = Request {
+            queue: &job.queue,
+            headers: Headers(&headers),
+            job: &body,
+        };
         self.send_as(&id, wire::Command::Request(request), talk);
-        self.held.insert(id, HeldJob { job: job.id, queue: job.queue, since: talk.now(), heard: job.heard });
+        self.held.insert(
+            id,
+            HeldJob {
+                job: job.id,
+                queue: job.queue,
+                since: talk.now(),
+                heard: job.heard,
+            },
+        );
     }
 
     /// `REPLY`: a job has ended. The specification's form has no identifier; it is valid if the worker has one job
     /// only.
-    pub(super) fn result(&mut self, text: &[u8], of: Option<&[u8]>, message: &Message, talk: &mut Talk<'_>) {
+    pub(super) fn result(
+        &mut self,
+        text: &[u8],
+        of: Option<&[u8]>,
+        message: &Message,
+        talk: &mut Talk<'_>,
+    ) {
         let only = if of.is_none() { self.held.only() } else { None };
-        let Some(of) = of.or(only.as_deref()) else { return ignored(&"a REPLY without a job") };
+        let Some(of) = of.or(only.as_deref()) else {
+            return ignored(&"a REPLY without a job");
+        };
         let Some(held) = self.held.take(of) else {
             return talk.send(late(text, of, message));
         };
@@ -140,11 +198,23 @@ impl EventmqSpeaker {
             Command::Lease(LeaseCommand::Fail {
                 job,
                 proof,
-                failure: Box::new(Failure { kind, message, ..Failure::default() }),
+                failure: Box::new(Failure {
+                    kind,
+                    message,
+                    ..Failure::default()
+                }),
             })
         } else {
-            let result = if held.heard { message.keep(text) } else { message.view(text) };
-            Command::Lease(LeaseCommand::Finish { job, proof: Proof::Late, result })
+            let result = if held.heard {
+                message.keep(text)
+            } else {
+                message.view(text)
+            };
+            Command::Lease(LeaseCommand::Finish {
+                job,
+                proof: Proof::Late,
+                result,
+            })
         };
         talk.send(command);
     }
@@ -153,8 +223,15 @@ impl EventmqSpeaker {
         if let Role::Worker(listed) = &self.role {
             listed.processed();
         }
-        if self.tally.as_ref().is_none_or(|(queue, _)| *queue != held.queue) {
-            self.tally = Some((held.queue.clone(), self.settings.directory.tally(&held.queue)));
+        if self
+            .tally
+            .as_ref()
+            .is_none_or(|(queue, _)| *queue != held.queue)
+        {
+            self.tally = Some((
+                held.queue.clone(),
+                self.settings.directory.tally(&held.queue),
+            ));
         }
         if let Some((_, tally)) = &self.tally {
             tally.count(now.ms_since(held.since));
@@ -180,16 +257,31 @@ fn late(text: &[u8], of: &[u8], message: &Message) -> Command {
     let number = std::str::from_utf8(of).ok().and_then(jid::number_of);
     let job = match number {
         Some(number) => JobRef::Id(JobId(number)),
-        None => JobRef::KeyAnywhere { protocol: Protocol::EVENTMQ, key: message.view(of) },
+        None => JobRef::KeyAnywhere {
+            protocol: Protocol::EVENTMQ,
+            key: message.view(of),
+        },
     };
     match wire::is_time_out(text) {
         true => timed_out(job),
-        false => Command::Lease(LeaseCommand::Finish { job, proof: Proof::Late, result: message.keep(text) }),
+        false => Command::Lease(LeaseCommand::Finish {
+            job,
+            proof: Proof::Late,
+            result: message.keep(text),
+        }),
     }
 }
 
 fn timed_out(job: JobRef) -> Command {
     let (kind, message) = (Bytes::from_static(TIME_OUT), Bytes::from_static(TIME_OUT));
-    let failure = Box::new(Failure { kind, message, ..Failure::default() });
-    Command::Lease(LeaseCommand::Fail { job, proof: Proof::Connection, failure })
+    let failure = Box::new(Failure {
+        kind,
+        message,
+        ..Failure::default()
+    });
+    Command::Lease(LeaseCommand::Fail {
+        job,
+        proof: Proof::Connection,
+        failure,
+    })
 }

@@ -24,25 +24,38 @@ impl<'a> Headers<'a> {
     /// Every header: its name and, behind a colon, its value, both without blanks around them. Empty headers are
     /// skipped.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
-        self.0.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()).map(|word| {
-            let mut halves = word.splitn(2, |byte| *byte == b':');
-            (halves.next().unwrap_or_default().trim_ascii(), halves.next().map(<[u8]>::trim_ascii))
-        })
+        self.0
+            .split(|byte| *byte == b',')
+            .map(<[u8]>::trim_ascii)
+            .filter(|word| !word.is_empty())
+            .map(|word| {
+                let mut halves = word.splitn(2, |byte| *byte == b':');
+                (
+                    halves.next().unwrap_or_default().trim_ascii(),
+                    halves.next().map(<[u8]>::trim_ascii),
+                )
+            })
     }
 
     /// Whether the sender has requested a reply. True wherever the word stands, as in the released programs.
     pub fn reply_requested(self) -> bool {
-        self.0.windows(REPLY_REQUESTED.len()).any(|window| window == REPLY_REQUESTED)
+        self.0
+            .windows(REPLY_REQUESTED.len())
+            .any(|window| window == REPLY_REQUESTED)
     }
 
     /// The job's limit in seconds; `None` if absent or 0, which leaves it to the worker (300 s).
     pub fn timeout_secs(self) -> Option<u64> {
-        self.number(b"timeout").and_then(|secs| u64::try_from(secs).ok()).filter(|secs| *secs > 0)
+        self.number(b"timeout")
+            .and_then(|secs| u64::try_from(secs).ok())
+            .filter(|secs| *secs > 0)
     }
 
     /// Retries of a failed job; 0 if absent or negative.
     pub fn retry_count(self) -> u64 {
-        self.number(b"retry-count").and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+        self.number(b"retry-count")
+            .and_then(|count| u64::try_from(count).ok())
+            .unwrap_or(0)
     }
 
     /// Whether a header concerns the job's failure.
@@ -62,7 +75,9 @@ impl<'a> Headers<'a> {
 
     /// Runs of a schedule; no limit if absent or negative.
     pub fn run_count(self) -> Runs {
-        self.number(b"run_count").and_then(|count| u64::try_from(count).ok()).map_or(Runs::Endless, Runs::Count)
+        self.number(b"run_count")
+            .and_then(|count| u64::try_from(count).ok())
+            .map_or(Runs::Endless, Runs::Count)
     }
 
     /// The client's headers with `reply-requested`, which is appended if absent.
@@ -82,7 +97,9 @@ impl<'a> Headers<'a> {
 
     /// The first valid number of this name. Numbers that are too large saturate.
     fn number(self, name: &[u8]) -> Option<i64> {
-        self.iter().filter(|(found, _)| *found == name).find_map(|(_, value)| number(value?))
+        self.iter()
+            .filter(|(found, _)| *found == name)
+            .find_map(|(_, value)| number(value?))
     }
 }
 
@@ -111,13 +128,37 @@ mod tests {
                 "reply-requested,guarantee,retry-count:3,timeout:20",
                 (true, Some(20), 3, true, false, Runs::Endless),
             ),
-            ("as it writes schedules", "nohaste,run_count:5", (false, None, 0, false, true, Runs::Count(5))),
-            ("blanks", " nohaste , timeout : 7 ,, ", (false, Some(7), 0, false, true, Runs::Endless)),
-            ("a reply is found anywhere", "no-reply-requested-at-all", (true, None, 0, false, false, Runs::Endless)),
-            ("other words that only begin so", "guaranteed,nohastes,timeouts:3", nothing),
+            (
+                "as it writes schedules",
+                "nohaste,run_count:5",
+                (false, None, 0, false, true, Runs::Count(5)),
+            ),
+            (
+                "blanks",
+                " nohaste , timeout : 7 ,, ",
+                (false, Some(7), 0, false, true, Runs::Endless),
+            ),
+            (
+                "a reply is found anywhere",
+                "no-reply-requested-at-all",
+                (true, None, 0, false, false, Runs::Endless),
+            ),
+            (
+                "other words that only begin so",
+                "guaranteed,nohastes,timeouts:3",
+                nothing,
+            ),
             ("0 is nothing", "timeout:0", nothing),
-            ("less than nothing", "timeout:-1,retry-count:-2,run_count:-1", nothing),
-            ("no numbers", "timeout:,retry-count:x,run_count:1.5,timeout", nothing),
+            (
+                "less than nothing",
+                "timeout:-1,retry-count:-2,run_count:-1",
+                nothing,
+            ),
+            (
+                "no numbers",
+                "timeout:,retry-count:x,run_count:1.5,timeout",
+                nothing,
+            ),
             (
                 "the first readable one",
                 "timeout:x,timeout:2,timeout:3",
@@ -128,8 +169,16 @@ mod tests {
                 "retry-count:99999999999999999999",
                 (false, None, i64::MAX as u64, false, false, Runs::Endless),
             ),
-            ("never to run is a number", "run_count:0", (false, None, 0, false, false, Runs::Count(0))),
-            ("a sign", "timeout:+4,retry-count:-", (false, Some(4), 0, false, false, Runs::Endless)),
+            (
+                "never to run is a number",
+                "run_count:0",
+                (false, None, 0, false, false, Runs::Count(0)),
+            ),
+            (
+                "a sign",
+                "timeout:+4,retry-count:-",
+                (false, Some(4), 0, false, false, Runs::Endless),
+            ),
         ];
         for (name, text, said) in table {
             let headers = Headers(text.as_bytes());
@@ -156,8 +205,15 @@ mod tests {
         ];
         for (text, extended) in table {
             let headers = Headers(text.as_bytes());
-            assert_eq!(headers.with_reply_requested(), extended.as_bytes(), "{text}");
+            assert_eq!(
+                headers.with_reply_requested(),
+                extended.as_bytes(),
+                "{text}"
+            );
         }
-        assert_eq!(Headers(b"\xff:\x00").with_reply_requested(), &b"\xff:\x00,reply-requested"[..]);
+        assert_eq!(
+            Headers(b"\xff:\x00").with_reply_requested(),
+            &b"\xff:\x00,reply-requested"[..]
+        );
     }
 }

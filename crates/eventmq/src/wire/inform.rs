@@ -26,14 +26,23 @@ pub struct Queue {
 pub fn queues(frame: &[u8]) -> Result<Vec<Queue>, Fault> {
     let mut from = Scanner::new(frame);
     if from.peek().is_none() {
-        return Ok(vec![Queue { weight: 10, name: b"default".to_vec() }]);
+        return Ok(vec![Queue {
+            weight: 10,
+            name: b"default".to_vec(),
+        }]);
     }
     let mut queues = Vec::new();
     let is_full = read(&mut from, &mut queues).map_err(|Unexpected| {
         let at = from.at();
-        Fault(format!("the queues are not a list of [weight, \"name\"], from byte {at}"))
+        Fault(format!(
+            "the queues are not a list of [weight, \"name\"], from byte {at}"
+        ))
     })?;
-    if is_full { Err(Fault(format!("more than {QUEUES_MAX} queues"))) } else { Ok(queues) }
+    if is_full {
+        Err(Fault(format!("more than {QUEUES_MAX} queues")))
+    } else {
+        Ok(queues)
+    }
 }
 
 /// Returns whether there are too many queues; then the rest is not parsed.
@@ -71,14 +80,21 @@ fn read(from: &mut Scanner<'_>, queues: &mut Vec<Queue>) -> Result<bool, Unexpec
 fn queue(from: &mut Scanner<'_>) -> Result<Queue, Unexpected> {
     let weight = number(from.word()).ok_or(Unexpected)?;
     from.take(b',')?;
-    let quote = from.peek().filter(|byte| matches!(byte, b'"' | b'\'')).ok_or(Unexpected)?;
+    let quote = from
+        .peek()
+        .filter(|byte| matches!(byte, b'"' | b'\''))
+        .ok_or(Unexpected)?;
     let name = from.string(quote)?;
     from.take(b']')?;
     Ok(Queue { weight, name })
 }
 
 fn end(from: &mut Scanner<'_>) -> Result<bool, Unexpected> {
-    if from.peek().is_none() { Ok(false) } else { Err(Unexpected) }
+    if from.peek().is_none() {
+        Ok(false)
+    } else {
+        Err(Unexpected)
+    }
 }
 
 #[cfg(test)]
@@ -93,18 +109,45 @@ mod tests {
             ("blanks", " \n", &[(10, "default")]),
             ("none", "[]", &[]),
             ("none, with a blank", " [ ] ", &[]),
-            ("JSON", r#"[[10, "default"], [20, "fast"]]"#, &[(10, "default"), (20, "fast")]),
+            (
+                "JSON",
+                r#"[[10, "default"], [20, "fast"]]"#,
+                &[(10, "default"), (20, "fast")],
+            ),
             ("JSON, escapes", r#"[[-1,"\u00e9\""]]"#, &[(-1, "é\"")]),
-            ("the specification's example", "[40, 'email']", &[(40, "email")]),
-            ("the specification's, more", "[40,'email'] , [1,\"x\"]", &[(40, "email"), (1, "x")]),
-            ("a name twice stays", "[[1,\"a\"],[2,\"a\"]]", &[(1, "a"), (2, "a")]),
+            (
+                "the specification's example",
+                "[40, 'email']",
+                &[(40, "email")],
+            ),
+            (
+                "the specification's, more",
+                "[40,'email'] , [1,\"x\"]",
+                &[(40, "email"), (1, "x")],
+            ),
+            (
+                "a name twice stays",
+                "[[1,\"a\"],[2,\"a\"]]",
+                &[(1, "a"), (2, "a")],
+            ),
         ];
         for (name, frame, expected) in table {
-            let expected: Vec<_> =
-                expected.iter().map(|&(weight, name)| Queue { weight, name: name.as_bytes().to_vec() }).collect();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|&(weight, name)| Queue {
+                    weight,
+                    name: name.as_bytes().to_vec(),
+                })
+                .collect();
             assert_eq!(queues(frame.as_bytes()), Ok(expected), "{name}");
         }
-        assert_eq!(queues(b"[[1,\"\xff\"]]"), Ok(vec![Queue { weight: 1, name: vec![0xff] }]));
+        assert_eq!(
+            queues(b"[[1,\"\xff\"]]"),
+            Ok(vec![Queue {
+                weight: 1,
+                name: vec![0xff]
+            }])
+        );
     }
 
     #[test]
@@ -128,7 +171,13 @@ mod tests {
             assert_eq!(queues(frame.as_bytes()), Err(Fault(fault)), "{frame}");
         }
         let many = |count: usize| format!("[{}[1,'q']]", "[1,'q'],".repeat(count - 1));
-        assert_eq!(queues(many(QUEUES_MAX).as_bytes()).map(|queues| queues.len()), Ok(QUEUES_MAX));
-        assert_eq!(queues(many(QUEUES_MAX + 1).as_bytes()), Err(Fault(format!("more than {QUEUES_MAX} queues"))));
+        assert_eq!(
+            queues(many(QUEUES_MAX).as_bytes()).map(|queues| queues.len()),
+            Ok(QUEUES_MAX)
+        );
+        assert_eq!(
+            queues(many(QUEUES_MAX + 1).as_bytes()),
+            Err(Fault(format!("more than {QUEUES_MAX} queues")))
+        );
     }
 }

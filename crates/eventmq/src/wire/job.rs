@@ -23,15 +23,33 @@ const NOT_A_JOB: &str = "the body is not a list with a job in its second place";
 /// The body is too long, not JSON, or not a list with a job in its second place.
 pub fn identity(body: &[u8]) -> Result<Identity, Fault> {
     /// In the order of the text.
-    const KEYS: [&str; 6] = ["args", "callable", "class_args", "class_kwargs", "kwargs", "path"];
+    const KEYS: [&str; 6] = [
+        "args",
+        "callable",
+        "class_args",
+        "class_kwargs",
+        "kwargs",
+        "path",
+    ];
 
     if body.len() > JOB_BYTES_MAX {
         let given = body.len();
-        return Err(Fault(format!("a scheduled job has {given} bytes: the limit is {JOB_BYTES_MAX}")));
+        return Err(Fault(format!(
+            "a scheduled job has {given} bytes: the limit is {JOB_BYTES_MAX}"
+        )));
     }
-    let Value::List(call) = Value::read(body)? else { return Err(NOT_A_JOB.into()) };
-    let Some(Value::Map(mut job)) = call.into_iter().nth(1) else { return Err(NOT_A_JOB.into()) };
-    let named = KEYS.map(|key| (key.as_bytes().to_vec(), job.remove(key.as_bytes()).unwrap_or(Value::NULL)));
+    let Value::List(call) = Value::read(body)? else {
+        return Err(NOT_A_JOB.into());
+    };
+    let Some(Value::Map(mut job)) = call.into_iter().nth(1) else {
+        return Err(NOT_A_JOB.into());
+    };
+    let named = KEYS.map(|key| {
+        (
+            key.as_bytes().to_vec(),
+            job.remove(key.as_bytes()).unwrap_or(Value::NULL),
+        )
+    });
     let mut text = Vec::new();
     Value::Map(named.into()).write(&mut text);
     Ok(Identity(Sha1::digest(&text).into()))
@@ -54,7 +72,9 @@ pub fn is_time_out(reply: &[u8]) -> bool {
     if reply.len() > BYTES_MAX {
         return false;
     }
-    let Ok(Value::Map(reply)) = Value::read(reply) else { return false };
+    let Ok(Value::Map(reply)) = Value::read(reply) else {
+        return false;
+    };
     matches!(reply.get(&b"value"[..]), Some(Value::Text(text)) if text == b"TimeoutError")
 }
 
@@ -67,7 +87,8 @@ mod tests {
         "class_kwargs": {"apple": false, "donkey": true}, "kwargs": {"alpha": "\u03b1", "zeta": "Z"}, "path": "test"}"#;
 
     fn hash(body: &str) -> String {
-        let hex = |Identity(bytes): Identity| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex =
+            |Identity(bytes): Identity| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         identity(body.as_bytes()).map_or_else(|fault| fault.to_string(), hex)
     }
 
@@ -78,9 +99,11 @@ mod tests {
         let other_order = r#"["run",{"path":"test","kwargs":{"zeta":"Z","alpha":"α"},"class_kwargs":{"donkey":true,"apple":false},
             "class_args":[0],"args":[33,"asdf"],"more":"is no part of it","callable":"x","callable":"do_the_thing"}]"#;
         assert_eq!(hash(other_order), known);
-        assert_ne!(hash(&format!("[\"run\", {}]", JOB.replace("33", "34"))), known);
-        let nulls =
-            r#"["run",{"args":null,"callable":null,"class_args":null,"class_kwargs":null,"kwargs":null,"path":null}]"#;
+        assert_ne!(
+            hash(&format!("[\"run\", {}]", JOB.replace("33", "34"))),
+            known
+        );
+        let nulls = r#"["run",{"args":null,"callable":null,"class_args":null,"class_kwargs":null,"kwargs":null,"path":null}]"#;
         assert_eq!(hash("[\"run\",{}]"), hash(nulls));
     }
 
@@ -96,7 +119,10 @@ mod tests {
         let long = vec![b' '; JOB_BYTES_MAX + 1];
         assert_eq!(
             identity(&long),
-            Err(Fault(format!("a scheduled job has {} bytes: the limit is {JOB_BYTES_MAX}", JOB_BYTES_MAX + 1)))
+            Err(Fault(format!(
+                "a scheduled job has {} bytes: the limit is {JOB_BYTES_MAX}",
+                JOB_BYTES_MAX + 1
+            )))
         );
     }
 
@@ -115,6 +141,8 @@ mod tests {
         for (reply, expected) in table {
             assert_eq!(is_time_out(reply.as_bytes()), expected, "{reply}");
         }
-        assert!(!is_time_out(format!("{{\"value\": \"TimeoutError\"{}}}", " ".repeat(64)).as_bytes()));
+        assert!(!is_time_out(
+            format!("{{\"value\": \"TimeoutError\"{}}}", " ".repeat(64)).as_bytes()
+        ));
     }
 }

@@ -160,8 +160,15 @@ const SHOW_SCHEDULERS: &str = "ROUTER_SHOW_SCHEDULERS";
 const HELLO: &str = "HELLO";
 
 /// The fewest frames of messages that need more than the head.
-const FRAMES_MIN: [(&str, usize); 7] =
-    [(INFORM, 6), (ACK, 5), (REQUEST, 7), (REPLY, 5), (SCHEDULE, 8), (UNSCHEDULE, 8), (PUBLISH, 6)];
+const FRAMES_MIN: [(&str, usize); 7] = [
+    (INFORM, 6),
+    (ACK, 5),
+    (REQUEST, 7),
+    (REPLY, 5),
+    (SCHEDULE, 8),
+    (UNSCHEDULE, 8),
+    (PUBLISH, 6),
+];
 
 impl<'a> Packet<'a> {
     /// Parses a message. Extra frames are ignored.
@@ -174,52 +181,92 @@ impl<'a> Packet<'a> {
         let (Some(delimiter), Some(_version), Some(name), Some(id)) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(Fault(format!("a message has at least 4 frames, not {given}")));
+            return Err(Fault(format!(
+                "a message has at least 4 frames, not {given}"
+            )));
         };
         if !delimiter.is_empty() {
             return Err("the first frame is not empty: this is not eMQP".into());
         }
         let mut frames = [&b""[..]; FRAMES_MAX - HEAD];
-        frames.iter_mut().zip(parts).for_each(|(frame, part)| *frame = part);
-        Ok(Self { id, command: Command::read(name, frames, given)? })
+        frames
+            .iter_mut()
+            .zip(parts)
+            .for_each(|(frame, part)| *frame = part);
+        Ok(Self {
+            id,
+            command: Command::read(name, frames, given)?,
+        })
     }
 
     /// All frames of the message, from the empty one on.
     pub fn frames(&self) -> Frames<'a> {
         let (name, body, count) = self.command.body();
         let [a, b, c, d, e] = body;
-        [b"", VERSION, name, self.id, a, b, c, d, e].into_iter().take(HEAD + count)
+        [b"", VERSION, name, self.id, a, b, c, d, e]
+            .into_iter()
+            .take(HEAD + count)
     }
 }
 
 impl<'a> Command<'a> {
     /// `frames` are those behind the head, empty if absent; `given` counts all frames of the message.
-    fn read(name: &'a [u8], frames: [&'a [u8]; FRAMES_MAX - HEAD], given: usize) -> Result<Self, Fault> {
+    fn read(
+        name: &'a [u8],
+        frames: [&'a [u8]; FRAMES_MAX - HEAD],
+        given: usize,
+    ) -> Result<Self, Fault> {
         let [a, b, c, d, e] = frames;
-        let plan = Plan { queue: a, headers: Headers(b), interval: c, job: d, cron: e };
+        let plan = Plan {
+            queue: a,
+            headers: Headers(b),
+            interval: c,
+            job: d,
+            cron: e,
+        };
         let text = std::str::from_utf8(name).unwrap_or_default();
         let is_short = |(command, least): &(&str, usize)| *command == text && given < *least;
         Ok(match (text, FRAMES_MIN.into_iter().find(is_short)) {
             (SCHEDULE, Some(_)) if given == 7 => {
-                return Err(Fault(format!("SCHEDULE has {given} frames: the interval is missing")));
+                return Err(Fault(format!(
+                    "SCHEDULE has {given} frames: the interval is missing"
+                )));
             }
             // The specification's form. It lacks the interval, which does not matter here.
-            (UNSCHEDULE, Some(_)) if given == 7 => {
-                Self::Unschedule(Plan { interval: b"-1", job: c, cron: b"", ..plan })
-            }
+            (UNSCHEDULE, Some(_)) if given == 7 => Self::Unschedule(Plan {
+                interval: b"-1",
+                job: c,
+                cron: b"",
+                ..plan
+            }),
             (_, Some((command, required))) => {
-                return Err(Fault(format!("{command} has at least {required} frames, not {given}")));
+                return Err(Fault(format!(
+                    "{command} has at least {required} frames, not {given}"
+                )));
             }
-            (INFORM, _) => Self::Inform { queues: a, kind: PeerKind::read(b) },
+            (INFORM, _) => Self::Inform {
+                queues: a,
+                kind: PeerKind::read(b),
+            },
             (ACK, _) => Self::Ack { of: a },
             (HEARTBEAT, _) => Self::Heartbeat { time: a },
             (READY, _) => Self::Ready,
-            (REQUEST, _) => Self::Request(Request { queue: a, headers: Headers(b), job: c }),
-            (REPLY, _) => Self::Reply { text: a, of: (given > 5).then_some(b) },
+            (REQUEST, _) => Self::Request(Request {
+                queue: a,
+                headers: Headers(b),
+                job: c,
+            }),
+            (REPLY, _) => Self::Reply {
+                text: a,
+                of: (given > 5).then_some(b),
+            },
             (SCHEDULE, _) => Self::Schedule(plan),
             (UNSCHEDULE, _) => Self::Unschedule(plan),
             // The client's form has headers; all of them are ignored.
-            (PUBLISH, _) => Self::Publish { topic: a, text: if given == 6 { b } else { c } },
+            (PUBLISH, _) => Self::Publish {
+                topic: a,
+                text: if given == 6 { b } else { c },
+            },
             (DISCONNECT, _) => Self::Disconnect,
             (KBYE | KBAI, _) => Self::Kbye,
             (STATUS, _) => Self::Status,
@@ -235,18 +282,28 @@ impl<'a> Command<'a> {
         let none: &[u8] = b"";
         let alone = |name: &'static str| (name.as_bytes(), [none; FRAMES_MAX - HEAD], 0);
         match self {
-            Self::Inform { queues, kind } => (INFORM.as_bytes(), [queues, kind.name(), none, none, none], 2),
+            Self::Inform { queues, kind } => (
+                INFORM.as_bytes(),
+                [queues, kind.name(), none, none, none],
+                2,
+            ),
             Self::Ack { of } => (ACK.as_bytes(), [of, none, none, none, none], 1),
             Self::Heartbeat { time } => (HEARTBEAT.as_bytes(), [time, none, none, none, none], 1),
             Self::Ready => alone(READY),
-            Self::Request(Request { queue, headers, job }) => {
-                (REQUEST.as_bytes(), [queue, headers.0, job, none, none], 3)
-            }
+            Self::Request(Request {
+                queue,
+                headers,
+                job,
+            }) => (REQUEST.as_bytes(), [queue, headers.0, job, none, none], 3),
             Self::Reply { text, of: None } => (REPLY.as_bytes(), [text, none, none, none, none], 1),
-            Self::Reply { text, of: Some(of) } => (REPLY.as_bytes(), [text, of, none, none, none], 2),
+            Self::Reply { text, of: Some(of) } => {
+                (REPLY.as_bytes(), [text, of, none, none, none], 2)
+            }
             Self::Schedule(plan) => (SCHEDULE.as_bytes(), plan.body(), 5),
             Self::Unschedule(plan) => (UNSCHEDULE.as_bytes(), plan.body(), 5),
-            Self::Publish { topic, text } => (PUBLISH.as_bytes(), [topic, text, none, none, none], 2),
+            Self::Publish { topic, text } => {
+                (PUBLISH.as_bytes(), [topic, text, none, none, none], 2)
+            }
             Self::Disconnect => alone(DISCONNECT),
             Self::Kbye => alone(KBYE),
             Self::Status => alone(STATUS),
@@ -293,7 +350,13 @@ impl<'a> Plan<'a> {
     }
 
     const fn body(&self) -> [&'a [u8]; FRAMES_MAX - HEAD] {
-        [self.queue, self.headers.0, self.interval, self.job, self.cron]
+        [
+            self.queue,
+            self.headers.0,
+            self.interval,
+            self.job,
+            self.cron,
+        ]
     }
 }
 
@@ -308,37 +371,114 @@ mod tests {
 
     /// Frames from words; `-` is an empty frame.
     fn message(text: &str) -> Message {
-        Message::new(text.split(' ').map(|frame| if frame == "-" { b"" } else { frame.as_bytes() }))
+        Message::new(
+            text.split(' ')
+                .map(|frame| if frame == "-" { b"" } else { frame.as_bytes() }),
+        )
     }
 
     fn shown(frames: Frames<'_>) -> String {
-        let frames: Vec<_> =
-            frames.map(|frame| if frame.is_empty() { "-".into() } else { String::from_utf8_lossy(frame) }).collect();
+        let frames: Vec<_> = frames
+            .map(|frame| {
+                if frame.is_empty() {
+                    "-".into()
+                } else {
+                    String::from_utf8_lossy(frame)
+                }
+            })
+            .collect();
         frames.join(" ")
     }
 
     const fn plan(interval: &'static [u8], cron: &'static [u8]) -> Plan<'static> {
-        Plan { queue: b"q", headers: Headers(b"nohaste"), interval, job: b"[job]", cron }
+        Plan {
+            queue: b"q",
+            headers: Headers(b"nohaste"),
+            interval,
+            job: b"[job]",
+            cron,
+        }
     }
 
     #[test]
     fn every_message() {
-        let request = Request { queue: b"q", headers: Headers(b"timeout:3"), job: b"[job]" };
+        let request = Request {
+            queue: b"q",
+            headers: Headers(b"timeout:3"),
+            job: b"[job]",
+        };
         let table = [
-            ("INFORM m [[10,\"q\"]] worker", Command::Inform { queues: b"[[10,\"q\"]]", kind: PeerKind::Worker }),
-            ("INFORM m - scheduler", Command::Inform { queues: b"", kind: PeerKind::Scheduler }),
-            ("INFORM m - spectator", Command::Inform { queues: b"", kind: PeerKind::Other(b"spectator") }),
+            (
+                "INFORM m [[10,\"q\"]] worker",
+                Command::Inform {
+                    queues: b"[[10,\"q\"]]",
+                    kind: PeerKind::Worker,
+                },
+            ),
+            (
+                "INFORM m - scheduler",
+                Command::Inform {
+                    queues: b"",
+                    kind: PeerKind::Scheduler,
+                },
+            ),
+            (
+                "INFORM m - spectator",
+                Command::Inform {
+                    queues: b"",
+                    kind: PeerKind::Other(b"spectator"),
+                },
+            ),
             ("ACK m i", Command::Ack { of: b"i" }),
-            ("HEARTBEAT m 1795234453.149", Command::Heartbeat { time: b"1795234453.149" }),
+            (
+                "HEARTBEAT m 1795234453.149",
+                Command::Heartbeat {
+                    time: b"1795234453.149",
+                },
+            ),
             ("READY m", Command::Ready),
             ("REQUEST m q timeout:3 [job]", Command::Request(request)),
-            ("REQUEST m - - -", Command::Request(Request { queue: b"", headers: Headers(b""), job: b"" })),
-            ("REPLY m r", Command::Reply { text: b"r", of: None }),
-            ("REPLY m {\"value\":1} r", Command::Reply { text: b"{\"value\":1}", of: Some(b"r") }),
-            ("SCHEDULE m q nohaste 60 [job] -", Command::Schedule(plan(b"60", b""))),
-            ("SCHEDULE m q nohaste -1 [job] @daily", Command::Schedule(plan(b"-1", b"@daily"))),
-            ("UNSCHEDULE m q nohaste 60 [job] -", Command::Unschedule(plan(b"60", b""))),
-            ("PUBLISH m t [x]", Command::Publish { topic: b"t", text: b"[x]" }),
+            (
+                "REQUEST m - - -",
+                Command::Request(Request {
+                    queue: b"",
+                    headers: Headers(b""),
+                    job: b"",
+                }),
+            ),
+            (
+                "REPLY m r",
+                Command::Reply {
+                    text: b"r",
+                    of: None,
+                },
+            ),
+            (
+                "REPLY m {\"value\":1} r",
+                Command::Reply {
+                    text: b"{\"value\":1}",
+                    of: Some(b"r"),
+                },
+            ),
+            (
+                "SCHEDULE m q nohaste 60 [job] -",
+                Command::Schedule(plan(b"60", b"")),
+            ),
+            (
+                "SCHEDULE m q nohaste -1 [job] @daily",
+                Command::Schedule(plan(b"-1", b"@daily")),
+            ),
+            (
+                "UNSCHEDULE m q nohaste 60 [job] -",
+                Command::Unschedule(plan(b"60", b"")),
+            ),
+            (
+                "PUBLISH m t [x]",
+                Command::Publish {
+                    topic: b"t",
+                    text: b"[x]",
+                },
+            ),
             ("DISCONNECT m", Command::Disconnect),
             ("KBYE m", Command::Kbye),
             ("STATUS m", Command::Status),
@@ -367,31 +507,52 @@ mod tests {
             ("- eMQP/1.0 HEARTBEAT m", "HEARTBEAT m -"),
             ("- eMQP/1.0 PUBLISH m t headers [x]", "PUBLISH m t [x]"),
             ("- eMQP/1.0 PUBLISH m t headers [x] more", "PUBLISH m t [x]"),
-            ("- eMQP/1.0 UNSCHEDULE m q - [job]", "UNSCHEDULE m q - -1 [job] -"),
-            ("- eMQP/1.0 SCHEDULE m q - 5 [job]", "SCHEDULE m q - 5 [job] -"),
-            ("- eMQP/1.0 SCHEDULE m q - 5 [job] - 1 2 3 4 5", "SCHEDULE m q - 5 [job] -"),
+            (
+                "- eMQP/1.0 UNSCHEDULE m q - [job]",
+                "UNSCHEDULE m q - -1 [job] -",
+            ),
+            (
+                "- eMQP/1.0 SCHEDULE m q - 5 [job]",
+                "SCHEDULE m q - 5 [job] -",
+            ),
+            (
+                "- eMQP/1.0 SCHEDULE m q - 5 [job] - 1 2 3 4 5",
+                "SCHEDULE m q - 5 [job] -",
+            ),
         ];
         for (text, written) in table {
             let message = message(text);
             let packet = Packet::decode(&message).unwrap();
-            assert_eq!(shown(packet.frames()), format!("- eMQP/1.0 {written}"), "{text}");
+            assert_eq!(
+                shown(packet.frames()),
+                format!("- eMQP/1.0 {written}"),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn messages_with_missing_frames() {
-        let short = |command, required, given| format!("{command} has at least {required} frames, not {given}");
+        let short = |command, required, given| {
+            format!("{command} has at least {required} frames, not {given}")
+        };
         let no_command = |given| format!("a message has at least 4 frames, not {given}");
         let table = [
             ("-", no_command(1)),
             ("- eMQP/1.0 READY", no_command(3)),
-            ("x eMQP/1.0 READY m", "the first frame is not empty: this is not eMQP".to_owned()),
+            (
+                "x eMQP/1.0 READY m",
+                "the first frame is not empty: this is not eMQP".to_owned(),
+            ),
             ("- eMQP/1.0 INFORM m -", short("INFORM", 6, 5)),
             ("- eMQP/1.0 ACK m", short("ACK", 5, 4)),
             ("- eMQP/1.0 REQUEST m q -", short("REQUEST", 7, 6)),
             ("- eMQP/1.0 REPLY m", short("REPLY", 5, 4)),
             ("- eMQP/1.0 SCHEDULE m q -", short("SCHEDULE", 8, 6)),
-            ("- eMQP/1.0 SCHEDULE m q - [job]", "SCHEDULE has 7 frames: the interval is missing".to_owned()),
+            (
+                "- eMQP/1.0 SCHEDULE m q - [job]",
+                "SCHEDULE has 7 frames: the interval is missing".to_owned(),
+            ),
             ("- eMQP/1.0 UNSCHEDULE m q -", short("UNSCHEDULE", 8, 6)),
             ("- eMQP/1.0 PUBLISH m t", short("PUBLISH", 6, 5)),
         ];
@@ -403,8 +564,15 @@ mod tests {
     #[test]
     fn a_request_byte_for_byte() {
         let job = br#"["run", {}]"#;
-        let request = Request { queue: b"default", headers: Headers(b""), job };
-        let packet = Packet { id: b"e5a6", command: Command::Request(request) };
+        let request = Request {
+            queue: b"default",
+            headers: Headers(b""),
+            job,
+        };
+        let packet = Packet {
+            id: b"e5a6",
+            command: Command::Request(request),
+        };
         let frames = Message::new(packet.frames());
         let expected =
             b"\x01\x00\x01\x08eMQP/1.0\x01\x07REQUEST\x01\x04e5a6\x01\x07default\x01\x00\x00\x0b[\"run\", {}]";
@@ -414,7 +582,8 @@ mod tests {
     #[test]
     fn times_of_schedules() {
         type Case = (&'static [u8], &'static [u8], Result<When<'static>, Fault>);
-        let no_cron = || Err("an interval below 0 stands for a cron expression, and there is none".into());
+        let no_cron =
+            || Err("an interval below 0 stands for a cron expression, and there is none".into());
         let no_interval = || Err("the interval is not a whole number of seconds".into());
         let table: [Case; 9] = [
             (b"60", b"", Ok(When::Every { secs: 60 })),
@@ -425,10 +594,21 @@ mod tests {
             (b"", b"* * * * *", no_interval()),
             (b"1.5", b"", no_interval()),
             (b"soon", b"", no_interval()),
-            (b"99999999999999999999", b"", Ok(When::Every { secs: i64::MAX as u64 })),
+            (
+                b"99999999999999999999",
+                b"",
+                Ok(When::Every {
+                    secs: i64::MAX as u64,
+                }),
+            ),
         ];
         for (interval, cron, expected) in table {
-            assert_eq!(plan(interval, cron).when(), expected, "{}", interval.escape_ascii());
+            assert_eq!(
+                plan(interval, cron).when(),
+                expected,
+                "{}",
+                interval.escape_ascii()
+            );
         }
     }
 

@@ -32,7 +32,9 @@ impl<'a> Value<'a> {
             (Ok(value), None) => Ok(value),
             _ => {
                 let (at, depth_max) = (from.at(), Self::DEPTH_MAX);
-                Err(Fault(format!("the body is not JSON, or nested deeper than {depth_max}, from byte {at}")))
+                Err(Fault(format!(
+                    "the body is not JSON, or nested deeper than {depth_max}, from byte {at}"
+                )))
             }
         }
     }
@@ -112,11 +114,17 @@ fn items<'a>(
 
 /// A constant or a number, of JSON or of Python's extensions.
 fn word(word: &[u8]) -> Result<Value<'_>, Unexpected> {
-    if matches!(word, b"null" | b"true" | b"false" | b"NaN" | b"Infinity" | b"-Infinity") {
+    if matches!(
+        word,
+        b"null" | b"true" | b"false" | b"NaN" | b"Infinity" | b"-Infinity"
+    ) {
         return Ok(Value::Word(word));
     }
     let digits = word.strip_prefix(b"-").unwrap_or(word);
-    let whole = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let whole = digits
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     let (whole, rest) = digits.split_at(whole);
     if whole.is_empty() || (whole.len() > 1 && whole.starts_with(b"0")) {
         return Err(Unexpected);
@@ -128,7 +136,10 @@ fn word(word: &[u8]) -> Result<Value<'_>, Unexpected> {
     if rest == b"." || rest.starts_with(b".e") || rest.starts_with(b".E") {
         return Err(Unexpected);
     }
-    let number = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok()).ok_or(Unexpected)?;
+    let number = std::str::from_utf8(word)
+        .ok()
+        .and_then(|word| word.parse().ok())
+        .ok_or(Unexpected)?;
     Ok(Value::Float(number))
 }
 
@@ -153,8 +164,14 @@ fn repr(number: f64) -> String {
     let (digits, exponent) = scientific(&format!("{number:e}"));
     let behind_point = digits.saturating_sub(1);
     if (-4..16).contains(&exponent) {
-        let behind_point = i32::try_from(behind_point).unwrap_or_default().saturating_sub(exponent).max(1);
-        return format!("{number:.*}", usize::try_from(behind_point).unwrap_or_default());
+        let behind_point = i32::try_from(behind_point)
+            .unwrap_or_default()
+            .saturating_sub(exponent)
+            .max(1);
+        return format!(
+            "{number:.*}",
+            usize::try_from(behind_point).unwrap_or_default()
+        );
     }
     // Formatted again to this length: of two equally near numbers Rust's shortest form is the greater one, Python's the
     // even one.
@@ -167,7 +184,10 @@ fn repr(number: f64) -> String {
 /// The number of digits before the exponent, and the exponent.
 fn scientific(text: &str) -> (usize, i32) {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
-    (mantissa.bytes().filter(u8::is_ascii_digit).count(), exponent.parse().unwrap_or_default())
+    (
+        mantissa.bytes().filter(u8::is_ascii_digit).count(),
+        exponent.parse().unwrap_or_default(),
+    )
 }
 
 /// Appends a string in quotes. Invalid UTF-8 becomes surrogates, as in Python's `surrogateescape`: `\udc80` and on.
@@ -175,7 +195,10 @@ fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {
         chunk.valid().chars().for_each(|each| escape(each, out));
-        chunk.invalid().iter().for_each(|byte| unit(0xdc00 | u16::from(*byte), out));
+        chunk
+            .invalid()
+            .iter()
+            .for_each(|byte| unit(0xdc00 | u16::from(*byte), out));
     }
     out.push(b'"');
 }
@@ -190,7 +213,12 @@ fn escape(each: char, out: &mut Vec<u8>) {
         '\u{8}' => b'b',
         '\u{c}' => b'f',
         ' '..='~' => return out.extend(u8::try_from(each).ok()),
-        _ => return each.encode_utf16(&mut [0; 2]).iter().for_each(|code| unit(*code, out)),
+        _ => {
+            return each
+                .encode_utf16(&mut [0; 2])
+                .iter()
+                .for_each(|code| unit(*code, out));
+        }
     };
     out.extend_from_slice(&[b'\\', short]);
 }
@@ -211,21 +239,48 @@ mod tests {
             ("[true,false]", "[true, false]"),
             ("[]", "[]"),
             ("{ }", "{}"),
-            ("{\"b\":1,\"a\":{\"c\":[1,\"x\"]}}", "{\"a\": {\"c\": [1, \"x\"]}, \"b\": 1}"),
+            (
+                "{\"b\":1,\"a\":{\"c\":[1,\"x\"]}}",
+                "{\"a\": {\"c\": [1, \"x\"]}, \"b\": 1}",
+            ),
             ("{\"a\":1,\"a\":2}", "{\"a\": 2}"),
-            ("{\"\u{10000}\":1,\"\u{e000}\":2,\"B\":3,\"a\":4}", r#"{"B": 3, "a": 4, "\ue000": 2, "\ud800\udc00": 1}"#),
-            ("\"\\u00e9é\\/\\n\\u0001\\u007f\"", r#""\u00e9\u00e9/\n\u0001\u007f""#),
-            ("123456789012345678901234567890", "123456789012345678901234567890"),
+            (
+                "{\"\u{10000}\":1,\"\u{e000}\":2,\"B\":3,\"a\":4}",
+                r#"{"B": 3, "a": 4, "\ue000": 2, "\ud800\udc00": 1}"#,
+            ),
+            (
+                "\"\\u00e9é\\/\\n\\u0001\\u007f\"",
+                r#""\u00e9\u00e9/\n\u0001\u007f""#,
+            ),
+            (
+                "123456789012345678901234567890",
+                "123456789012345678901234567890",
+            ),
             ("[-0, -0.0, 0.0]", "[0, -0.0, 0.0]"),
-            ("[1.0, 1.50, 1e3, 1E+2, 100e-2]", "[1.0, 1.5, 1000.0, 100.0, 1.0]"),
-            ("[1e15, 1e16, 123456789012345680.0]", "[1000000000000000.0, 1e+16, 1.2345678901234568e+17]"),
-            ("[0.0001, 0.00001, 1.5e-7, 1e100]", "[0.0001, 1e-05, 1.5e-07, 1e+100]"),
+            (
+                "[1.0, 1.50, 1e3, 1E+2, 100e-2]",
+                "[1.0, 1.5, 1000.0, 100.0, 1.0]",
+            ),
+            (
+                "[1e15, 1e16, 123456789012345680.0]",
+                "[1000000000000000.0, 1e+16, 1.2345678901234568e+17]",
+            ),
+            (
+                "[0.0001, 0.00001, 1.5e-7, 1e100]",
+                "[0.0001, 1e-05, 1.5e-07, 1e+100]",
+            ),
             (
                 "[1658244675791227.25, 8.5e15, 9007199254740994.0]",
                 "[1658244675791227.2, 8500000000000000.0, 9007199254740994.0]",
             ),
-            ("[5e-324, 1.7976931348623157e308, -2.5e-5]", "[5e-324, 1.7976931348623157e+308, -2.5e-05]"),
-            ("[NaN, Infinity, -Infinity, 1e400, -1e400]", "[NaN, Infinity, -Infinity, Infinity, -Infinity]"),
+            (
+                "[5e-324, 1.7976931348623157e308, -2.5e-5]",
+                "[5e-324, 1.7976931348623157e+308, -2.5e-05]",
+            ),
+            (
+                "[NaN, Infinity, -Infinity, 1e400, -1e400]",
+                "[NaN, Infinity, -Infinity, Infinity, -Infinity]",
+            ),
         ];
         for (text, expected) in table {
             let mut out = Vec::new();

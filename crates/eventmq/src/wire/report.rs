@@ -80,7 +80,11 @@ pub struct Schedulers {
 
 /// Each as an object, like that of a worker.
 fn as_objects<S: Serializer>(schedulers: &BTreeMap<String, f64>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(schedulers.iter().map(|(identity, heard)| (identity, BTreeMap::from([("hb", heard)]))))
+    to.collect_map(
+        schedulers
+            .iter()
+            .map(|(identity, heard)| (identity, BTreeMap::from([("hb", heard)]))),
+    )
 }
 
 impl Serialize for Members {
@@ -104,7 +108,9 @@ mod tests {
         let count = |name: &str, count| BTreeMap::from([(name.to_owned(), count)]);
         let members = |names: &[(&str, u64)]| {
             let mut members = Members::default();
-            names.iter().for_each(|(name, count)| members.add(name, *count));
+            names
+                .iter()
+                .for_each(|(name, count)| members.add(name, *count));
             members
         };
         let status = Status {
@@ -122,7 +128,11 @@ mod tests {
         );
         assert_eq!(json(&status), expected);
 
-        let worker = Worker { queues: vec![(10, "default".into())], heard: 1_795_234_453.5, available_slots: 2 };
+        let worker = Worker {
+            queues: vec![(10, "default".into())],
+            heard: 1_795_234_453.5,
+            available_slots: 2,
+        };
         let workers = Workers {
             workers: BTreeMap::from([("id".into(), worker)]),
             queues: BTreeMap::from([("default".into(), vec![(10, "id".into())])]),
@@ -133,8 +143,16 @@ mod tests {
         );
         assert_eq!(json(&workers), expected);
 
-        let schedulers = Schedulers { schedulers: BTreeMap::from([("id".into(), 0.5)]) };
-        assert_eq!(json(&schedulers), r#"{"connected_schedulers":{"id":{"hb":0.5}}}"#);
-        assert_eq!(json(&Schedulers::default()), r#"{"connected_schedulers":{}}"#);
+        let schedulers = Schedulers {
+            schedulers: BTreeMap::from([("id".into(), 0.5)]),
+        };
+        assert_eq!(
+            json(&schedulers),
+            r#"{"connected_schedulers":{"id":{"hb":0.5}}}"#
+        );
+        assert_eq!(
+            json(&Schedulers::default()),
+            r#"{"connected_schedulers":{}}"#
+        );
     }
 }

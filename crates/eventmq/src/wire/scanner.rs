@@ -23,7 +23,11 @@ impl<'a> Scanner<'a> {
 
     /// The next byte that is not a blank; `None` at the end.
     pub(super) fn peek(&mut self) -> Option<u8> {
-        let blanks = self.rest().iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
+        let blanks = self
+            .rest()
+            .iter()
+            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
+            .count();
         self.at += blanks;
         self.rest().first().copied()
     }
@@ -37,7 +41,11 @@ impl<'a> Scanner<'a> {
 
     /// Reads a byte that must be this one.
     pub(super) fn take(&mut self, byte: u8) -> Result<(), Unexpected> {
-        if self.takes(byte) { Ok(()) } else { Err(Unexpected) }
+        if self.takes(byte) {
+            Ok(())
+        } else {
+            Err(Unexpected)
+        }
     }
 
     /// Reads a number or a word: letters, digits, signs and points.
@@ -87,7 +95,10 @@ impl<'a> Scanner<'a> {
             self.at += 2;
             match self.hex4()? {
                 second @ 0xdc00..0xe000 => {
-                    put(0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00), text);
+                    put(
+                        0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00),
+                        text,
+                    );
                     return Ok(());
                 }
                 _ => self.at = behind,
@@ -144,11 +155,30 @@ mod tests {
         ];
         for (text, expected) in table {
             let mut from = Scanner::new(text);
-            assert_eq!(from.string(b'"').as_deref(), Ok(expected), "{}", text.escape_ascii());
+            assert_eq!(
+                from.string(b'"').as_deref(),
+                Ok(expected),
+                "{}",
+                text.escape_ascii()
+            );
             assert_eq!((from.at(), from.peek()), (text.len(), None));
         }
-        for bad in ["", "\"", "a", "\"\\", "\"\\x\"", "\"\\u12g4\"", "\"\\ud83d\\u1\"", "\"\n\"", "'a'"] {
-            assert_eq!(Scanner::new(bad.as_bytes()).string(b'"'), Err(Unexpected), "{bad}");
+        for bad in [
+            "",
+            "\"",
+            "a",
+            "\"\\",
+            "\"\\x\"",
+            "\"\\u12g4\"",
+            "\"\\ud83d\\u1\"",
+            "\"\n\"",
+            "'a'",
+        ] {
+            assert_eq!(
+                Scanner::new(bad.as_bytes()).string(b'"'),
+                Err(Unexpected),
+                "{bad}"
+            );
         }
     }
 }

@@ -48,20 +48,43 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn seed() -> impl Strategy<Value = Seed> {
-    (0..17_u8, frame(), [frame(), frame(), frame(), frame(), frame()])
+    (
+        0..17_u8,
+        frame(),
+        [frame(), frame(), frame(), frame(), frame()],
+    )
 }
 
 fn packet((which, id, [a, b, c, d, e]): &Seed) -> Packet<'_> {
-    let plan = Plan { queue: a, headers: Headers(b), interval: c, job: d, cron: e };
+    let plan = Plan {
+        queue: a,
+        headers: Headers(b),
+        interval: c,
+        job: d,
+        cron: e,
+    };
     let command = match which {
-        0 => Command::Inform { queues: a, kind: PeerKind::Worker },
-        1 => Command::Inform { queues: a, kind: PeerKind::Scheduler },
+        0 => Command::Inform {
+            queues: a,
+            kind: PeerKind::Worker,
+        },
+        1 => Command::Inform {
+            queues: a,
+            kind: PeerKind::Scheduler,
+        },
         2 => Command::Ack { of: a },
         3 => Command::Heartbeat { time: a },
         4 => Command::Ready,
-        5 => Command::Request(Request { queue: a, headers: Headers(b), job: c }),
+        5 => Command::Request(Request {
+            queue: a,
+            headers: Headers(b),
+            job: c,
+        }),
         6 => Command::Reply { text: a, of: None },
-        7 => Command::Reply { text: a, of: Some(b) },
+        7 => Command::Reply {
+            text: a,
+            of: Some(b),
+        },
         8 => Command::Schedule(plan),
         9 => Command::Unschedule(plan),
         10 => Command::Publish { topic: a, text: b },
@@ -81,8 +104,14 @@ fn connected(server: &mut Peer) -> (Peer, BytesMut) {
     let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
     server.open(NOW, &mut to_client);
     client.open(NOW, &mut to_server);
-    assert!(matches!(server.read(NOW, &mut to_server, &mut to_client), Ok(Some(Event::Ready(_)))));
-    assert!(matches!(client.read(NOW, &mut to_client, &mut to_server), Ok(Some(Event::Ready(_)))));
+    assert!(matches!(
+        server.read(NOW, &mut to_server, &mut to_client),
+        Ok(Some(Event::Ready(_)))
+    ));
+    assert!(matches!(
+        client.read(NOW, &mut to_client, &mut to_server),
+        Ok(Some(Event::Ready(_)))
+    ));
     (client, to_server)
 }
 

@@ -23,11 +23,14 @@ windlass_testkit::transcripts! {
 }
 
 fn play(name: &str) {
-    let transcript = Transcript::read(&folder().join(name).with_extension("txt")).unwrap_or_else(|e| panic!("{e}"));
+    let transcript = Transcript::read(&folder().join(name).with_extension("txt"))
+        .unwrap_or_else(|e| panic!("{e}"));
     assert!(!transcript.scenes.is_empty());
     for scene in &transcript.scenes {
         let mut wire = ZmtpWire::new(wire(scene), Framing::Whole);
-        scene.play(&mut wire, &crate::speech::Emqp).unwrap_or_else(|failure| panic!("{}: {failure}", scene.name));
+        scene
+            .play(&mut wire, &crate::speech::Emqp)
+            .unwrap_or_else(|failure| panic!("{}: {failure}", scene.name));
         wire.inner().hub().engine().check();
     }
 }
@@ -38,7 +41,12 @@ fn wire(scene: &Scene) -> MemoryWire<'_> {
     let registry = Arc::<ConnectionRegistry>::default();
     MemoryWire::new(hub, move |info| {
         let registration = registry.enter(Arc::new(|_| ()));
-        Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, 7))
+        Box::new(EventmqSpeaker::session(
+            Arc::clone(&settings),
+            info,
+            registration,
+            7,
+        ))
     })
     .for_scene(scene)
 }
@@ -47,7 +55,11 @@ fn wire(scene: &Scene) -> MemoryWire<'_> {
 /// counts as dead.
 fn settings(scene: &Scene) -> Settings {
     let none = Period::from_ms(0);
-    let mut section = Eventmq { heartbeat_timeout: none, nudge: none, ..Eventmq::default() };
+    let mut section = Eventmq {
+        heartbeat_timeout: none,
+        nudge: none,
+        ..Eventmq::default()
+    };
     for (key, value) in &scene.settings {
         let time = || Period::from_ms(value.parse().unwrap());
         match (key.as_str(), value.as_str()) {

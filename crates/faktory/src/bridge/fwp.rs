@@ -51,7 +51,9 @@ impl<'a> Fwp<'a> {
 
     /// Whether `custom` marks the only argument as bytes in base64.
     pub(crate) fn is_base64(&self) -> bool {
-        self.custom("_encoding").and_then(json::text).is_some_and(|encoding| encoding == "base64")
+        self.custom("_encoding")
+            .and_then(json::text)
+            .is_some_and(|encoding| encoding == "base64")
     }
 }
 
@@ -66,7 +68,10 @@ mod tests {
         let fwp = Fwp::read(body).unwrap();
         assert_eq!((&*fwp.jobtype, fwp.args.get()), ("ab", "[1, 1e400]"));
         let custom = |name| fwp.custom(name).map(RawValue::get);
-        assert_eq!([custom("a"), custom("c"), custom("d")], [Some("{\"b\":2.0}"), None, None]);
+        assert_eq!(
+            [custom("a"), custom("c"), custom("d")],
+            [Some("{\"b\":2.0}"), None, None]
+        );
     }
 
     #[test]
@@ -81,14 +86,28 @@ mod tests {
         ];
         for (custom, expected) in table {
             let body = format!("{{{custom}\"jobtype\":\"a\",\"args\":[]}}");
-            assert_eq!(Fwp::read(body.as_bytes()).unwrap().is_base64(), expected, "{body}");
+            assert_eq!(
+                Fwp::read(body.as_bytes()).unwrap().is_base64(),
+                expected,
+                "{body}"
+            );
         }
     }
 
     #[test]
     fn invalid_jobs_are_refused() {
-        let bad = ["", "[]", "{}", r#"{"jobtype":"a"}"#, r#"{"args":[]}"#, r#"{"jobtype":1,"args":[]}"#];
-        for body in bad.into_iter().chain([r#"{"jobtype":"a","args":{}}"#, r#"{"jobtype":"a","args":[]"#]) {
+        let bad = [
+            "",
+            "[]",
+            "{}",
+            r#"{"jobtype":"a"}"#,
+            r#"{"args":[]}"#,
+            r#"{"jobtype":1,"args":[]}"#,
+        ];
+        for body in bad.into_iter().chain([
+            r#"{"jobtype":"a","args":{}}"#,
+            r#"{"jobtype":"a","args":[]"#,
+        ]) {
             assert!(Fwp::read(body.as_bytes()).is_none(), "{body}");
         }
     }

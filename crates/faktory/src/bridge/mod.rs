@@ -7,7 +7,9 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
-use windlass_bridge::{Bridge, CALL_READ_MAX, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer};
+use windlass_bridge::{
+    Bridge, CALL_READ_MAX, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer,
+};
 use windlass_engine::{Calls, KeySource, Priority, Protocol, READ_KEY};
 
 use fwp::Fwp;
@@ -62,25 +64,42 @@ pub fn unconverted<'a>(bridge: &Bridge, job: &Job<'a>) -> Unit<'a> {
     };
     let mut custom = custom_of(bridge, job, is_base64);
     custom.push(b'}');
-    Unit { jobtype: String::from_utf8_lossy(job.queue), args, custom }
+    Unit {
+        jobtype: String::from_utf8_lossy(job.queue),
+        args,
+        custom,
+    }
 }
 
 fn own<'a>(job: &Job<'a>) -> Result<Unit<'a>, Why> {
     let own = Fwp::read(job.body).ok_or(NOT_A_UNIT)?;
     let args = Cow::Borrowed(own.args.get().as_bytes());
-    Ok(Unit { jobtype: own.jobtype, args, custom: own.custom.map_or("{}", RawValue::get).into() })
+    Ok(Unit {
+        jobtype: own.jobtype,
+        args,
+        custom: own.custom.map_or("{}", RawValue::get).into(),
+    })
 }
 
 fn of_call<'a>(bridge: &Bridge, job: &Job<'a>, call: Call<'a>) -> Unit<'a> {
     let mut custom = custom_of(bridge, job, false);
-    let members = call.metadata.as_ref().and_then(|metadata| metadata.get().strip_prefix('{'));
+    let members = call
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata.get().strip_prefix('{'));
     match members {
         // With its closing brace.
-        Some(members) if members != "}" => custom.extend_from_slice(&[b",", members.as_bytes()].concat()),
+        Some(members) if members != "}" => {
+            custom.extend_from_slice(&[b",", members.as_bytes()].concat())
+        }
         _ => custom.push(b'}'),
     }
     let args = call.args.map_or("[]", RawValue::get);
-    Unit { jobtype: call.name, args: Cow::Borrowed(args.as_bytes()), custom }
+    Unit {
+        jobtype: call.name,
+        args: Cow::Borrowed(args.as_bytes()),
+        custom,
+    }
 }
 
 fn of_bytes<'a>(bridge: &Bridge, job: &Job<'a>) -> Result<Unit<'a>, Why> {
@@ -92,13 +111,21 @@ fn of_bytes<'a>(bridge: &Bridge, job: &Job<'a>) -> Result<Unit<'a>, Why> {
     };
     let mut custom = custom_of(bridge, job, is_base64);
     custom.push(b'}');
-    Ok(Unit { jobtype: Cow::Borrowed(jobtype), args, custom })
+    Ok(Unit {
+        jobtype: Cow::Borrowed(jobtype),
+        args,
+        custom,
+    })
 }
 
 /// A list as it is; any other value as the only item of a list.
 fn listed(value: &RawValue) -> Cow<'_, [u8]> {
     let text = value.get().as_bytes();
-    if json::is_list(value) { Cow::Borrowed(text) } else { Cow::Owned([b"[", text, b"]"].concat()) }
+    if json::is_list(value) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned([b"[", text, b"]"].concat())
+    }
 }
 
 fn quoted<'a>(text: &str) -> Cow<'a, [u8]> {
@@ -157,7 +184,12 @@ impl Origin for FwpOrigin {
     fn call<'a>(&self, job: &Job<'a>) -> Result<Option<Call<'a>>, Fault> {
         let job = Fwp::read(job.body).ok_or(Fault::of(NOT_A_UNIT))?;
         let (kwargs, metadata) = (job.custom("kwargs"), job.custom.map(Cow::Borrowed));
-        Ok(Some(Call { name: job.jobtype, args: Some(job.args), kwargs, metadata }))
+        Ok(Some(Call {
+            name: job.jobtype,
+            args: Some(job.args),
+            kwargs,
+            metadata,
+        }))
     }
 
     fn calls<'a>(&self, body: &'a [u8]) -> Calls<'a> {
@@ -181,7 +213,11 @@ impl Origin for FwpOrigin {
     }
 
     fn key(&self, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
-        let member = if matches!(at, KeySource::Custom(_)) { "/custom" } else { "/args" };
+        let member = if matches!(at, KeySource::Custom(_)) {
+            "/custom"
+        } else {
+            "/args"
+        };
         json::key(body, &[member, pointer(at)?].concat())
     }
 
@@ -196,7 +232,9 @@ fn of_args(body: &[u8], codec: Codec) -> Result<Cow<'_, [u8]>, Why> {
     match codec {
         Codec::Base64 => decoded(job.args),
         Codec::Text if job.is_base64() => decoded(job.args),
-        Codec::Text => Ok(json::only(job.args).and_then(json::text).map_or_else(text, bytes)),
+        Codec::Text => Ok(json::only(job.args)
+            .and_then(json::text)
+            .map_or_else(text, bytes)),
         Codec::Json => Ok(text()),
     }
 }
@@ -204,7 +242,10 @@ fn of_args(body: &[u8], codec: Codec) -> Result<Cow<'_, [u8]>, Why> {
 /// Decodes the base64 of the only argument.
 fn decoded<'a>(args: &RawValue) -> Result<Cow<'a, [u8]>, Why> {
     let text = json::only(args).and_then(json::text).ok_or(NOT_BASE64)?;
-    STANDARD.decode(text.as_bytes()).map(Cow::Owned).map_err(|_| NOT_BASE64)
+    STANDARD
+        .decode(text.as_bytes())
+        .map(Cow::Owned)
+        .map_err(|_| NOT_BASE64)
 }
 
 fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {

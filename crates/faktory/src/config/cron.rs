@@ -90,24 +90,40 @@ impl Cron {
     ///
     /// What is wrong with the entry.
     pub fn check(&self) -> Result<(), String> {
-        self.schedule(&Settings::new(Faktory::default(), Timestamp(0)), String::new()).map(drop)
+        self.schedule(
+            &Settings::new(Faktory::default(), Timestamp(0)),
+            String::new(),
+        )
+        .map(drop)
     }
 
     fn schedule(&self, settings: &Settings, name: String) -> Result<NewSchedule, String> {
-        let recurrence =
-            cron::when(&self.schedule, self.timezone.as_deref()).map_err(|error| format!("schedule: {error}"))?;
+        let recurrence = cron::when(&self.schedule, self.timezone.as_deref())
+            .map_err(|error| format!("schedule: {error}"))?;
         if !recurrence.happens() {
             return Err("schedule: there is no such day".to_owned());
         }
         let unit = self.job.work_unit().map_err(|error| error.to_string())?;
         let mut job = settings.template(&unit)?;
-        job.not_before = self.spread.map(|spread| Timestamp(part_of(&name, spread.as_ms())));
-        Ok(NewSchedule { key: Some(name.into()), job, recurrence, at_once: false, keep_grid: true, runs: None })
+        job.not_before = self
+            .spread
+            .map(|spread| Timestamp(part_of(&name, spread.as_ms())));
+        Ok(NewSchedule {
+            key: Some(name.into()),
+            job,
+            recurrence,
+            at_once: false,
+            keep_grid: true,
+            runs: None,
+        })
     }
 
     /// The entry's number and type, and what is wrong with it.
     fn mistake(&self, number: usize, reason: &str) -> String {
-        format!("entry {number} ({}): {reason}", self.job.jobtype.escape_debug())
+        format!(
+            "entry {number} ({}): {reason}",
+            self.job.jobtype.escape_debug()
+        )
     }
 }
 
@@ -119,18 +135,31 @@ impl Cron {
 pub(super) fn schedules(section: &Faktory) -> Result<Schedules, Error> {
     let settings = Settings::new(section.clone(), Timestamp(0));
     let mut namesakes = BTreeMap::new();
-    let mut schedules = Schedules { key: KEY, entries: Vec::new(), skip_missed: Vec::new() };
+    let mut schedules = Schedules {
+        key: KEY,
+        entries: Vec::new(),
+        skip_missed: Vec::new(),
+    };
     for (entry, number) in section.cron.iter().zip(1..) {
         let fields: Vec<&str> = entry.schedule.split_whitespace().collect();
         // The arguments are not part of the name: they may change, and it is still the same schedule.
         let name = format!("{} {}", entry.job.jobtype, fields.join(" "));
-        let namesake = namesakes.entry(name.clone()).and_modify(|count| *count += 1).or_insert(1);
-        let name = if *namesake == 1 { name } else { format!("{name} ({namesake})") };
+        let namesake = namesakes
+            .entry(name.clone())
+            .and_modify(|count| *count += 1)
+            .or_insert(1);
+        let name = if *namesake == 1 {
+            name
+        } else {
+            format!("{name} ({namesake})")
+        };
         if entry.missed == Missed::Skip {
             schedules.skip_missed.push(name.clone().into());
         }
         let schedule = entry.schedule(&settings, name);
-        schedules.entries.push(schedule.map_err(|reason| Error::senseless(KEY, entry.mistake(number, &reason)))?);
+        schedules.entries.push(
+            schedule.map_err(|reason| Error::senseless(KEY, entry.mistake(number, &reason)))?,
+        );
     }
     Ok(schedules)
 }
@@ -144,7 +173,10 @@ pub(super) fn check_text(entries: &[Cron], text: &str) -> Result<(), Misplaced> 
     for (index, entry) in entries.iter().enumerate() {
         if let Err(reason) = entry.check() {
             let message = format!("{KEY}: {}", entry.mistake(index + 1, &reason));
-            return Err(Misplaced { range: schedule_of(text, index).unwrap_or_default(), message });
+            return Err(Misplaced {
+                range: schedule_of(text, index).unwrap_or_default(),
+                message,
+            });
         }
     }
     Ok(())
@@ -153,15 +185,21 @@ pub(super) fn check_text(entries: &[Cron], text: &str) -> Result<(), Misplaced> 
 /// The range of the `schedule` of an entry.
 fn schedule_of(text: &str, index: usize) -> Option<Range<usize>> {
     let file = DeTable::parse(text).ok()?;
-    let entry = file.get_ref().get("faktory")?.get_ref().get("cron")?.get_ref().get(index)?;
+    let entry = file
+        .get_ref()
+        .get("faktory")?
+        .get_ref()
+        .get("cron")?
+        .get_ref()
+        .get(index)?;
     Some(entry.get_ref().get("schedule")?.span())
 }
 
 /// A number below `most` that depends on a name alone (FNV-1a), and 0 for 0.
 fn part_of(name: &str, most: u64) -> u64 {
-    let hash = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     hash.checked_rem(most).unwrap_or(0)
 }
 
@@ -172,7 +210,16 @@ impl CronJob {
     ///
     /// [`NotJson`].
     pub fn work_unit(&self) -> Result<String, NotJson> {
-        let Self { jobtype, queue, retry, reserve_for, priority, backtrace, args, custom } = self;
+        let Self {
+            jobtype,
+            queue,
+            retry,
+            reserve_for,
+            priority,
+            backtrace,
+            args,
+            custom,
+        } = self;
         let args = args.iter().map(json).collect::<Result<Json, _>>()?;
         let fields = [
             ("jobtype", Some(jobtype.clone().into())),
@@ -184,7 +231,11 @@ impl CronJob {
             ("args", Some(args)),
             ("custom", Some(object(custom)?)),
         ];
-        Ok(fields.into_iter().filter_map(|(key, value)| Some((key, value?))).collect::<Json>().to_string())
+        Ok(fields
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)))
+            .collect::<Json>()
+            .to_string())
     }
 }
 
@@ -192,7 +243,9 @@ fn json(value: &Value) -> Result<Json, NotJson> {
     Ok(match value {
         Value::String(text) => text.clone().into(),
         Value::Integer(number) => (*number).into(),
-        Value::Float(number) => serde_json::Number::from_f64(*number).map(Json::Number).ok_or(NotJson(*number))?,
+        Value::Float(number) => serde_json::Number::from_f64(*number)
+            .map(Json::Number)
+            .ok_or(NotJson(*number))?,
         Value::Boolean(value) => (*value).into(),
         Value::Datetime(time) => time.to_string().into(),
         Value::Array(values) => values.iter().map(json).collect::<Result<_, _>>()?,
@@ -201,7 +254,10 @@ fn json(value: &Value) -> Result<Json, NotJson> {
 }
 
 fn object(table: &Table) -> Result<Json, NotJson> {
-    table.iter().map(|(key, value)| Ok((key.clone(), json(value)?))).collect()
+    table
+        .iter()
+        .map(|(key, value)| Ok((key.clone(), json(value)?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -235,15 +291,28 @@ mod tests {
     fn the_jobs_of_schedules_are_spread_by_their_names() {
         let section = |text: &str| toml::from_str::<Faktory>(text).unwrap();
         let offset = |spread: &str, jobtype: &str| {
-            let text = format!("[[cron]]\nschedule = '@daily'\nspread = '{spread}'\njob.type = '{jobtype}'");
+            let text = format!(
+                "[[cron]]\nschedule = '@daily'\nspread = '{spread}'\njob.type = '{jobtype}'"
+            );
             let schedules = schedules(&section(&text)).unwrap();
             schedules.entries[0].job.not_before.map(|at| at.0)
         };
-        let all: Vec<_> = (0..20).filter_map(|n| offset("5m", &format!("T{n}"))).collect();
-        assert!(all.len() == 20 && all.iter().all(|ms| *ms < 300_000), "{all:?}");
-        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 20);
+        let all: Vec<_> = (0..20)
+            .filter_map(|n| offset("5m", &format!("T{n}")))
+            .collect();
+        assert!(
+            all.len() == 20 && all.iter().all(|ms| *ms < 300_000),
+            "{all:?}"
+        );
+        assert_eq!(
+            all.iter().collect::<std::collections::BTreeSet<_>>().len(),
+            20
+        );
         // A later version must not move the runs.
-        assert_eq!([offset("5m", "T0"), offset("0s", "T0")], [Some(260_546), Some(0)]);
+        assert_eq!(
+            [offset("5m", "T0"), offset("0s", "T0")],
+            [Some(260_546), Some(0)]
+        );
         let text = "[[cron]]\nschedule = '@daily'\njob.type = 'A'\n[[cron]]\nschedule = '@daily'\nmissed = 'skip'\njob.type = 'B'";
         assert_eq!(schedules(&section(text)).unwrap().skip_missed, ["B @daily"]);
     }

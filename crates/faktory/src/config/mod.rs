@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use windlass_bridge::Origin;
 use windlass_config::{
-    ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Misplaced, Period, Secret, Throttles, Tls, check_secret,
-    credential, positive, secret, senseless, within,
+    ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Misplaced, Period, Secret, Throttles,
+    Tls, check_secret, credential, positive, secret, senseless, within,
 };
 use windlass_engine::{Clash, Limits, NewJob, QueueKind, Timestamp};
 use windlass_session::Listen;
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, Schedules, SessionFactory};
+use windlass_session::protocol::{
+    Daemon, Endpoint, ImportTerms, Listener, Protocol, Schedules, SessionFactory,
+};
 
 pub use cron::{Cron, CronJob, NotJson};
 
@@ -84,12 +86,20 @@ impl Faktory {
     ///
     /// [`Error::Senseless`]: the password's file cannot be read.
     pub fn settings(&self, daemon: &Daemon) -> Result<Settings, Error> {
-        let password = self.secret().map_err(|error| Error::senseless("faktory.password_file", error))?;
+        let password = self
+            .secret()
+            .map_err(|error| Error::senseless("faktory.password_file", error))?;
         Ok(Settings {
             memory_mb: daemon.memory_mb,
             clock_ns: daemon.wall_ns,
             bridge: Arc::clone(&daemon.bridge),
-            ..Settings::new(Self { password, ..self.clone() }, (daemon.now)())
+            ..Settings::new(
+                Self {
+                    password,
+                    ..self.clone()
+                },
+                (daemon.now)(),
+            )
         })
     }
 
@@ -109,7 +119,11 @@ impl Protocol for Faktory {
     }
 
     fn import_terms(&self) -> ImportTerms {
-        ImportTerms { kind: QueueKind::Work, clash: Clash::Refuse, key_is_identity: false }
+        ImportTerms {
+            kind: QueueKind::Work,
+            clash: Clash::Refuse,
+            key_is_identity: false,
+        }
     }
 
     fn check(&self, _daemon: &Daemon) -> Result<(), Error> {
@@ -119,7 +133,12 @@ impl Protocol for Faktory {
             ("faktory.reserve_min", self.reserve_min.as_ms()),
             ("faktory.batch_open_max", self.batch_open_max.as_ms()),
         ])?;
-        within("faktory.line_bytes_max", self.line_bytes_max, FRAME_BYTES_MIN, FRAME_BYTES_CEILING)?;
+        within(
+            "faktory.line_bytes_max",
+            self.line_bytes_max,
+            FRAME_BYTES_MIN,
+            FRAME_BYTES_CEILING,
+        )?;
         check_secret(
             "faktory",
             ["password", "password_file"],
@@ -131,13 +150,18 @@ impl Protocol for Faktory {
             return senseless("faktory.reserve_min", "must be whole seconds, at most 1d");
         }
         if !self.reserve_max.as_ms().is_multiple_of(1000) || self.reserve_max < self.reserve_min {
-            return senseless("faktory.reserve_max", "must be whole seconds, at least faktory.reserve_min");
+            return senseless(
+                "faktory.reserve_max",
+                "must be whole seconds, at least faktory.reserve_min",
+            );
         }
         if self.description.chars().any(char::is_control) {
             return senseless("faktory.description", "must be one line of text");
         }
         for (queue, throttle) in &self.throttles {
-            throttle.check(queue).or_else(|reason| senseless("faktory.throttles", reason))?;
+            throttle
+                .check(queue)
+                .or_else(|reason| senseless("faktory.throttles", reason))?;
         }
         self.schedules().map(drop)
     }
@@ -167,12 +191,19 @@ impl Protocol for Faktory {
     }
 
     fn call(&self, queue: &str, jobtype: &str, argument: &str) -> Option<Result<NewJob, String>> {
-        let [queue, jobtype] = [queue, jobtype].map(|text| serde_json::Value::from(text).to_string());
+        let [queue, jobtype] =
+            [queue, jobtype].map(|text| serde_json::Value::from(text).to_string());
         let unit = format!(r#"{{"queue":{queue},"jobtype":{jobtype},"args":[{argument}]}}"#);
         Some(Settings::new(self.clone(), Timestamp(0)).template(&unit))
     }
 
-    fn unit(&self, queue: &str, name: &str, text: &str, at: (Timestamp, i64)) -> Option<Result<NewJob, String>> {
+    fn unit(
+        &self,
+        queue: &str,
+        name: &str,
+        text: &str,
+        at: (Timestamp, i64),
+    ) -> Option<Result<NewJob, String>> {
         Some(Settings::new(self.clone(), Timestamp(0)).unit(queue, name, text, at))
     }
 
@@ -189,13 +220,31 @@ impl Protocol for Faktory {
         let guarded = !settings.section.password.is_empty();
         let pages = pages(&settings);
         let shared = Arc::<Shared>::clone(&settings.shared);
-        let endpoint = Endpoint::new(self.name(), self.listen.clone(), sessions(settings, daemon), shared);
-        Ok(vec![Endpoint { guarded, pages, ..endpoint }])
+        let endpoint = Endpoint::new(
+            self.name(),
+            self.listen.clone(),
+            sessions(settings, daemon),
+            shared,
+        );
+        Ok(vec![Endpoint {
+            guarded,
+            pages,
+            ..endpoint
+        }])
     }
 
-    fn renewed(&self, daemon: &Daemon, running: &Endpoint) -> Result<Option<SessionFactory>, Error> {
-        let Ok(shared) = Arc::clone(&running.shared).downcast::<Shared>() else { return Ok(None) };
-        let settings = Settings { shared, ..self.settings(daemon)? };
+    fn renewed(
+        &self,
+        daemon: &Daemon,
+        running: &Endpoint,
+    ) -> Result<Option<SessionFactory>, Error> {
+        let Ok(shared) = Arc::clone(&running.shared).downcast::<Shared>() else {
+            return Ok(None);
+        };
+        let settings = Settings {
+            shared,
+            ..self.settings(daemon)?
+        };
         Ok(Some(sessions(Arc::new(settings), daemon)))
     }
 }

@@ -37,21 +37,41 @@ impl Settings {
     pub fn adopt(&self, now: Timestamp, text: &[u8], standing: Standing) -> Result<NewJob, String> {
         let limit = self.section.line_bytes_max.bytes();
         if text.len() > limit {
-            return Err(format!("a job of {} bytes, faktory.line_bytes_max is {limit}", text.len()));
+            return Err(format!(
+                "a job of {} bytes, faktory.line_bytes_max is {limit}",
+                text.len()
+            ));
         }
         let whole = Bytes::copy_from_slice(text);
         let text = readable(&whole);
         match standing {
             Standing::Reserved(until) => {
-                let Reservation { job, wid, since } = Reservation::parse(&text).ok_or("not a reservation")?;
+                let Reservation { job, wid, since } =
+                    Reservation::parse(&text).ok_or("not a reservation")?;
                 let holder = Holder::Named(wid.into());
-                let lease = Lease::new(holder, Token(0), since.unwrap_or(now), until, OnExpiry::Fail);
-                self.moved(now, &whole, job, Some(JobState::Leased(Box::new(lease))), None)
+                let lease = Lease::new(
+                    holder,
+                    Token(0),
+                    since.unwrap_or(now),
+                    until,
+                    OnExpiry::Fail,
+                );
+                self.moved(
+                    now,
+                    &whole,
+                    job,
+                    Some(JobState::Leased(Box::new(lease))),
+                    None,
+                )
             }
             Standing::Queued => self.moved(now, &whole, &text, None, None),
             Standing::Scheduled(at) => self.moved(now, &whole, &text, None, Some(at)),
-            Standing::Retrying(at) => self.moved(now, &whole, &text, Some(JobState::Retrying(at)), None),
-            Standing::Dead(until) => self.moved(now, &whole, &text, Some(JobState::Dead(until)), None),
+            Standing::Retrying(at) => {
+                self.moved(now, &whole, &text, Some(JobState::Retrying(at)), None)
+            }
+            Standing::Dead(until) => {
+                self.moved(now, &whole, &text, Some(JobState::Dead(until)), None)
+            }
         }
     }
 
@@ -65,10 +85,20 @@ impl Settings {
     ) -> Result<NewJob, String> {
         let unit = Unit::parse(text)?;
         let enqueued_at = enqueued_at(text);
-        let since = enqueued_at.or_else(|| time(&unit.created_at)).unwrap_or(now);
-        let past = Past { ready_at: enqueued_at, failures: unit.failure.map_or(0, failures), state };
+        let since = enqueued_at
+            .or_else(|| time(&unit.created_at))
+            .unwrap_or(now);
+        let past = Past {
+            ready_at: enqueued_at,
+            failures: unit.failure.map_or(0, failures),
+            state,
+        };
         let job = new_job(self, Pushed::by_wall(since), whole, &unit)?;
-        Ok(NewJob { not_before, past: Some(Box::new(past)), ..job })
+        Ok(NewJob {
+            not_before,
+            past: Some(Box::new(past)),
+            ..job
+        })
     }
 }
 
@@ -83,7 +113,11 @@ impl<'a> Reservation<'a> {
     fn parse(text: &'a str) -> Option<Self> {
         let [job, wid, since] = json::members(text, &["job", "wid", "reserved_at"]).ok()?;
         let words = |value: Option<&'a RawValue>| value.map_or(Ok("".into()), json::text).ok();
-        Some(Self { job: job?.get(), wid: words(wid)?.as_bytes().to_vec(), since: time(&words(since)?) })
+        Some(Self {
+            job: job?.get(),
+            wid: words(wid)?.as_bytes().to_vec(),
+            since: time(&words(since)?),
+        })
     }
 }
 
@@ -117,31 +151,71 @@ mod tests {
     fn a_queued_job_keeps_its_fields_and_its_history() {
         let job = adopt(QUEUED, Standing::Queued).unwrap();
         let past = job.past.unwrap();
-        assert_eq!((&job.queue[..], job.name.as_deref()), (&b"q"[..], Some(&b"jid00000001"[..])));
+        assert_eq!(
+            (&job.queue[..], job.name.as_deref()),
+            (&b"q"[..], Some(&b"jid00000001"[..]))
+        );
         assert_eq!((job.protocol, job.not_before), (Protocol::FAKTORY, None));
-        assert_eq!(job.retry, Retry { failures_max: 3, losses_max: 0, backoff: Backoff::Faktory });
-        assert_eq!(*past, Past { ready_at: Some(Timestamp(1_795_233_549_368)), failures: 2, state: None });
+        assert_eq!(
+            job.retry,
+            Retry {
+                failures_max: 3,
+                losses_max: 0,
+                backoff: Backoff::Faktory
+            }
+        );
+        assert_eq!(
+            *past,
+            Past {
+                ready_at: Some(Timestamp(1_795_233_549_368)),
+                failures: 2,
+                state: None
+            }
+        );
         let body = std::str::from_utf8(&job.body).unwrap();
-        assert_eq!(body, QUEUED.replace(r#","enqueued_at":"2026-11-21T03:59:09.367045193Z""#, ""));
+        assert_eq!(
+            body,
+            QUEUED.replace(r#","enqueued_at":"2026-11-21T03:59:09.367045193Z""#, "")
+        );
     }
 
     #[test]
     fn states() {
         let at = Timestamp(NOW.0 + 5_000);
-        let state = |standing| adopt(QUEUED, standing).map(|job| (job.not_before, job.past.unwrap().state));
+        let state =
+            |standing| adopt(QUEUED, standing).map(|job| (job.not_before, job.past.unwrap().state));
         assert_eq!(state(Standing::Scheduled(at)), Ok((Some(at), None)));
-        assert_eq!(state(Standing::Retrying(at)), Ok((None, Some(JobState::Retrying(at)))));
-        assert_eq!(state(Standing::Dead(at)), Ok((None, Some(JobState::Dead(at)))));
+        assert_eq!(
+            state(Standing::Retrying(at)),
+            Ok((None, Some(JobState::Retrying(at))))
+        );
+        assert_eq!(
+            state(Standing::Dead(at)),
+            Ok((None, Some(JobState::Dead(at))))
+        );
         let text = format!(
             r#"{{"job":{QUEUED},"reserved_at":"2026-11-21T04:00:00Z","expires_at":"2026-11-21T04:30:00Z","wid":"w1"}}"#
         );
         let job = adopt(&text, Standing::Reserved(at)).unwrap();
         let holder = Holder::Named(b"w1".as_slice().into());
-        let lease = Lease::new(holder, Token(0), Timestamp(1_795_233_600_000), at, OnExpiry::Fail);
+        let lease = Lease::new(
+            holder,
+            Token(0),
+            Timestamp(1_795_233_600_000),
+            at,
+            OnExpiry::Fail,
+        );
         assert_eq!(job.name.as_deref(), Some(&b"jid00000001"[..]));
-        assert_eq!(job.past.unwrap().state, Some(JobState::Leased(Box::new(lease))));
+        assert_eq!(
+            job.past.unwrap().state,
+            Some(JobState::Leased(Box::new(lease)))
+        );
         for text in ["", "{}", QUEUED, "[]"] {
-            assert_eq!(adopt(text, Standing::Reserved(at)), Err("not a reservation".to_owned()), "{text}");
+            assert_eq!(
+                adopt(text, Standing::Reserved(at)),
+                Err("not a reservation".to_owned()),
+                "{text}"
+            );
         }
     }
 
@@ -149,23 +223,53 @@ mod tests {
     fn unique_locks_and_expiry_count_from_the_time_of_enqueuing() {
         let text = r#"{"jid":"jid00000001","jobtype":"T","args":[],"created_at":"2026-11-21T03:59:09Z","custom":{"unique_for":60,"expires_in":120}}"#;
         let job = adopt(text, Standing::Queued).unwrap();
-        assert_eq!(job.unique.map(|unique| unique.until), Some(KeyUntil::EndOr(Timestamp(1_795_233_609_000))));
+        assert_eq!(
+            job.unique.map(|unique| unique.until),
+            Some(KeyUntil::EndOr(Timestamp(1_795_233_609_000)))
+        );
         assert_eq!(job.expires, Expiry::By(Timestamp(1_795_233_669_000)));
         assert_eq!(job.past.unwrap().ready_at, None);
     }
 
     #[test]
     fn jobs_that_push_would_reject_are_errors() {
-        let small = Settings::new(Faktory { line_bytes_max: ByteSize(9), ..Faktory::default() }, NOW);
-        let error = small.adopt(NOW, QUEUED.as_bytes(), Standing::Queued).unwrap_err();
-        assert_eq!(error.to_string(), format!("a job of {} bytes, faktory.line_bytes_max is 9", QUEUED.len()));
+        let small = Settings::new(
+            Faktory {
+                line_bytes_max: ByteSize(9),
+                ..Faktory::default()
+            },
+            NOW,
+        );
+        let error = small
+            .adopt(NOW, QUEUED.as_bytes(), Standing::Queued)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "a job of {} bytes, faktory.line_bytes_max is 9",
+                QUEUED.len()
+            )
+        );
         let table = [
-            ("nonsense", "invalid JSON: invalid character 'o' in literal null (expecting 'u')"),
-            (r#"{"jid":"short","jobtype":"T","args":[]}"#, "jobs must have a reasonable jid parameter"),
-            (r#"{"jid":"jid00000001","args":[]}"#, "jobs must have a jobtype parameter"),
+            (
+                "nonsense",
+                "invalid JSON: invalid character 'o' in literal null (expecting 'u')",
+            ),
+            (
+                r#"{"jid":"short","jobtype":"T","args":[]}"#,
+                "jobs must have a reasonable jid parameter",
+            ),
+            (
+                r#"{"jid":"jid00000001","args":[]}"#,
+                "jobs must have a jobtype parameter",
+            ),
         ];
         for (text, reason) in table {
-            assert_eq!(adopt(text, Standing::Queued).unwrap_err().to_string(), reason, "{text}");
+            assert_eq!(
+                adopt(text, Standing::Queued).unwrap_err().to_string(),
+                reason,
+                "{text}"
+            );
         }
     }
 }

@@ -66,8 +66,10 @@ impl Question for Ask {
 
     /// Nothing is read until a command of several steps, or one that waits, is done.
     fn weight(&self) -> usize {
-        let is_one_step =
-            matches!(self, Self::Push { .. } | Self::Finish | Self::Report(_) | Self::Batch { .. } | Self::Beat(_));
+        let is_one_step = matches!(
+            self,
+            Self::Push { .. } | Self::Finish | Self::Report(_) | Self::Batch { .. } | Self::Beat(_)
+        );
         usize::from(!is_one_step)
     }
 }

@@ -6,12 +6,16 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_engine::{BatchCommand, BatchView, CallbackState, NewBatch, NewJob, Protocol, Query, Reply};
+use windlass_engine::{
+    BatchCommand, BatchView, CallbackState, NewBatch, NewJob, Protocol, Query, Reply,
+};
 
 use super::ask::Ask;
 use super::push::{Pushed, new_job};
 use super::{FaktorySpeaker, Talk, readable};
-use crate::wire::{self, BatchText, Unit, batch_name, callback_custom, echo, reply, time_text, time_text_ns};
+use crate::wire::{
+    self, BatchText, Unit, batch_name, callback_custom, echo, reply, time_text, time_text_ns,
+};
 
 impl FaktorySpeaker {
     pub(super) fn batch(&mut self, verb: &Bytes, rest: &Bytes, talk: &mut Talk<'_>) {
@@ -19,34 +23,74 @@ impl FaktorySpeaker {
             b"NEW" => match self.new_batch(Pushed::at(talk), rest) {
                 Ok(batch) => {
                     let bid = batch.parent.clone().unwrap_or_default();
-                    talk.ask(Ask::Batch { bid, said: Some(batch.name.clone()) }, BatchCommand::New(batch));
+                    talk.ask(
+                        Ask::Batch {
+                            bid,
+                            said: Some(batch.name.clone()),
+                        },
+                        BatchCommand::New(batch),
+                    );
                 }
                 Err(error) => reply::error(error, talk.bytes()),
             },
             b"OPEN" => {
-                let ask = Ask::Batch { bid: rest.clone(), said: Some(rest.clone()) };
+                let ask = Ask::Batch {
+                    bid: rest.clone(),
+                    said: Some(rest.clone()),
+                };
                 let hold_ms = self.settings.section.batch_open_max.as_ms();
-                talk.ask(ask, BatchCommand::Open { batch: rest.clone(), hold_ms });
+                talk.ask(
+                    ask,
+                    BatchCommand::Open {
+                        batch: rest.clone(),
+                        hold_ms,
+                    },
+                );
             }
             b"COMMIT" => {
-                let ask = Ask::Batch { bid: rest.clone(), said: None };
-                talk.ask(ask, BatchCommand::Commit { batch: rest.clone() });
+                let ask = Ask::Batch {
+                    bid: rest.clone(),
+                    said: None,
+                };
+                talk.ask(
+                    ask,
+                    BatchCommand::Commit {
+                        batch: rest.clone(),
+                    },
+                );
             }
-            b"STATUS" => talk.ask(Ask::BatchStatus(rest.clone()), Query::Batch { batch: rest.clone() }),
-            _ => reply::error([b"no such BATCH subcommand: ", echo(verb)].concat(), talk.bytes()),
+            b"STATUS" => talk.ask(
+                Ask::BatchStatus(rest.clone()),
+                Query::Batch {
+                    batch: rest.clone(),
+                },
+            ),
+            _ => reply::error(
+                [b"no such BATCH subcommand: ", echo(verb)].concat(),
+                talk.bytes(),
+            ),
         }
     }
 
     fn new_batch(&mut self, at: Pushed, line: &Bytes) -> Result<Box<NewBatch>, String> {
         let text = readable(line);
-        let wire::NewBatch { parent_bid, description, success, complete } = wire::NewBatch::parse(&text)?;
+        let wire::NewBatch {
+            parent_bid,
+            description,
+            success,
+            complete,
+        } = wire::NewBatch::parse(&text)?;
         let bid = self.next_bid();
-        let callback = |unit: Option<Unit<'_>>, role| unit.map(|unit| self.callback(at, line, &unit, (&bid, role)));
+        let callback = |unit: Option<Unit<'_>>, role| {
+            unit.map(|unit| self.callback(at, line, &unit, (&bid, role)))
+        };
         Ok(Box::new(NewBatch {
             protocol: Protocol::FAKTORY,
             complete: callback(complete, "complete").transpose()?,
             success: callback(success, "success").transpose()?,
-            parent: Some(parent_bid).filter(|parent| !parent.is_empty()).map(Bytes::from),
+            parent: Some(parent_bid)
+                .filter(|parent| !parent.is_empty())
+                .map(Bytes::from),
             name: bid.clone().into(),
             about: description.into(),
             meta: Bytes::copy_from_slice(&(self.settings.clock_ns)().to_le_bytes()),
@@ -63,31 +107,57 @@ impl FaktorySpeaker {
         (bid, role): (&str, &str),
     ) -> Result<Box<NewJob>, String> {
         let custom = callback_custom(unit.custom, bid, role);
-        let jid = if unit.jid.is_empty() { self.callback_jid(bid, role).into() } else { unit.jid.clone() };
-        let unit = Unit { custom: Some(&custom), jid, ..unit.clone() };
+        let jid = if unit.jid.is_empty() {
+            self.callback_jid(bid, role).into()
+        } else {
+            unit.jid.clone()
+        };
+        let unit = Unit {
+            custom: Some(&custom),
+            jid,
+            ..unit.clone()
+        };
         let job = new_job(&self.settings, at, line, &unit)?;
-        Ok(Box::new(NewJob { batch: None, past: None, ..job }))
+        Ok(Box::new(NewJob {
+            batch: None,
+            past: None,
+            ..job
+        }))
     }
 
     fn next_bid(&mut self) -> String {
         self.batches += 1;
-        let hash = self.random().chain_update(self.batches.to_le_bytes()).finalize();
+        let hash = self
+            .random()
+            .chain_update(self.batches.to_le_bytes())
+            .finalize();
         batch_name(&hash.first_chunk().copied().unwrap_or_default())
     }
 
     /// A random name in the form clients use: 24 hexadecimal digits.
     fn callback_jid(&self, bid: &str, role: &str) -> String {
-        let hash = self.random().chain_update(bid).chain_update(role).finalize();
-        hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+        let hash = self
+            .random()
+            .chain_update(bid)
+            .chain_update(role)
+            .finalize();
+        hash.iter()
+            .take(12)
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 
     fn random(&self) -> Sha256 {
         let [a, b] = self.rng;
-        Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes())
+        Sha256::new()
+            .chain_update(a.to_le_bytes())
+            .chain_update(b.to_le_bytes())
     }
 
     pub(super) fn batch_looked(reply: &Reply, talk: &mut Talk<'_>) {
-        let Reply::Batch(batch) = reply else { return reply::null(talk.bytes()) };
+        let Reply::Batch(batch) = reply else {
+            return reply::null(talk.bytes());
+        };
         reply::json(&text(batch), talk.bytes());
     }
 }

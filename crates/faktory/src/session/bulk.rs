@@ -36,7 +36,12 @@ impl FaktorySpeaker {
         };
         match List::parse(&readable(&text), PART_MAX) {
             Ok(List { first, rest }) => {
-                let mut bulk = Bulk { text: text.clone(), rest, open: 0, wrong: BTreeMap::new() };
+                let mut bulk = Bulk {
+                    text: text.clone(),
+                    rest,
+                    open: 0,
+                    wrong: BTreeMap::new(),
+                };
                 self.push_part(&mut bulk, &first, talk);
                 self.go_on(Box::new(bulk), talk);
             }
@@ -62,7 +67,9 @@ impl FaktorySpeaker {
     /// Pushes the next part that contains a valid job, or writes the reply.
     fn go_on(&mut self, mut bulk: Box<Bulk>, talk: &mut Talk<'_>) {
         while bulk.open == 0 {
-            let Some(from) = bulk.rest else { return reply::bulk(&texts_object(&bulk.wrong), talk.bytes()) };
+            let Some(from) = bulk.rest else {
+                return reply::bulk(&texts_object(&bulk.wrong), talk.bytes());
+            };
             let text = bulk.text.clone();
             let text = readable(&text);
             let List { first, rest } = List::go_on(&text, from, PART_MAX);
@@ -74,7 +81,9 @@ impl FaktorySpeaker {
 
     /// `wrong`: why this job was refused.
     pub(super) fn listed(&mut self, jid: Bytes, wrong: Option<String>, talk: &mut Talk<'_>) {
-        let Some(Task::Bulk(mut bulk)) = self.task.take() else { return };
+        let Some(Task::Bulk(mut bulk)) = self.task.take() else {
+            return;
+        };
         bulk.open -= 1;
         if let Some(wrong) = wrong {
             bulk.is_wrong(jid, wrong);

@@ -6,7 +6,8 @@
 use bytes::Bytes;
 use windlass_bridge::{Bridge, Unconvertible};
 use windlass_engine::{
-    From, JobRef, LeaseCommand, LeaseTerms, OnExpiry, Proof, Reply, Select, Take, TakeCommand, Taken, Timestamp, Wait,
+    From, JobRef, LeaseCommand, LeaseTerms, OnExpiry, Proof, Reply, Select, Take, TakeCommand,
+    Taken, Timestamp, Wait,
 };
 
 use super::ask::{Ask, Fetch};
@@ -27,16 +28,32 @@ impl FaktorySpeaker {
             return reply::error("must call fetch with at least one queue", talk.bytes());
         };
         // Skip names that FWP does not allow, even if another protocol has such a queue.
-        let queues = queues.into_iter().filter(|name| is_queue_name(name)).collect();
-        self.take(Fetch { queues, until: wait_until(talk.now(), self.settings.section.fetch_wait.as_ms()) }, talk);
+        let queues = queues
+            .into_iter()
+            .filter(|name| is_queue_name(name))
+            .collect();
+        self.take(
+            Fetch {
+                queues,
+                until: wait_until(talk.now(), self.settings.section.fetch_wait.as_ms()),
+            },
+            talk,
+        );
     }
 
     fn take(&self, fetch: Fetch, talk: &mut Talk<'_>) {
         let on_expiry = OnExpiry::Fail;
-        let lease =
-            LeaseTerms { connection_bound: false, lease_ms: Some(RESERVE_MS), on_expiry, wish: Some(on_expiry) };
+        let lease = LeaseTerms {
+            connection_bound: false,
+            lease_ms: Some(RESERVE_MS),
+            on_expiry,
+            wish: Some(on_expiry),
+        };
         let take = Take {
-            from: From::Listed { queues: fetch.queues.clone(), lease },
+            from: From::Listed {
+                queues: fetch.queues.clone(),
+                lease,
+            },
             select: Select::ListOrder,
             wait: Wait::Until(fetch.until),
             worker: self.wid.clone(),
@@ -45,11 +62,17 @@ impl FaktorySpeaker {
     }
 
     pub(super) fn fetched(&self, fetch: Fetch, reply: &Reply, talk: &mut Talk<'_>) {
-        let Reply::Taken(job) = reply else { return reply::null(talk.bytes()) };
+        let Reply::Taken(job) = reply else {
+            return reply::null(talk.bytes());
+        };
         if let Err(misfit) = deliver(&self.settings.bridge, job, talk) {
             // FWP cannot express this job: return it for workers of other protocols, and wait for another one.
             let (job, proof) = (JobRef::Id(job.id), Proof::Token(job.token));
-            talk.send(LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
+            talk.send(LeaseCommand::Unconvertible {
+                job,
+                proof,
+                why: misfit.to_string().into(),
+            });
             self.take(fetch, talk);
         }
     }
@@ -58,11 +81,19 @@ impl FaktorySpeaker {
 /// The next common moment at which a wait of this length has passed.
 fn wait_until(now: Timestamp, wait_ms: u64) -> Timestamp {
     let Timestamp(at) = now.after_ms(wait_ms);
-    Timestamp(at.checked_next_multiple_of((wait_ms / TOGETHER_PARTS).max(1)).unwrap_or(at))
+    Timestamp(
+        at.checked_next_multiple_of((wait_ms / TOGETHER_PARTS).max(1))
+            .unwrap_or(at),
+    )
 }
 
 fn deliver(bridge: &Bridge, job: &Taken, talk: &mut Talk<'_>) -> Result<(), Unconvertible> {
-    let failure = failure_text(job.failure.as_deref(), job.failures, job.failures_max, job.ready_at);
+    let failure = failure_text(
+        job.failure.as_deref(),
+        job.failures,
+        job.failures_max,
+        job.ready_at,
+    );
     let source = Source {
         id: job.id,
         protocol: job.protocol,
@@ -100,7 +131,11 @@ mod tests {
             (u64::MAX - 1, 2_000, u64::MAX),
         ];
         for (now, wait_ms, expected) in table {
-            assert_eq!(wait_until(Timestamp(now), wait_ms), Timestamp(expected), "{now} {wait_ms}");
+            assert_eq!(
+                wait_until(Timestamp(now), wait_ms),
+                Timestamp(expected),
+                "{now} {wait_ms}"
+            );
         }
     }
 }

@@ -14,11 +14,23 @@ const PAGE_ROWS: u32 = 200;
 
 impl FaktorySpeaker {
     pub(super) fn flush(after: Cursor, talk: &mut Talk<'_>) {
-        talk.ask(Ask::Flush, BulkCommand::Flush { protocol: Protocol::FAKTORY, after, limit: PAGE_ROWS });
+        talk.ask(
+            Ask::Flush,
+            BulkCommand::Flush {
+                protocol: Protocol::FAKTORY,
+                after,
+                limit: PAGE_ROWS,
+            },
+        );
     }
 
     pub(super) fn flush_step(reply: &Reply, talk: &mut Talk<'_>) {
-        let Reply::Mutated { next: Some(after), .. } = reply else { return reply::ok(talk.bytes()) };
+        let Reply::Mutated {
+            next: Some(after), ..
+        } = reply
+        else {
+            return reply::ok(talk.bytes());
+        };
         Self::flush(*after, talk);
     }
 }

@@ -24,13 +24,17 @@ pub(super) struct Handshake {
 impl Handshake {
     pub(super) fn new(settings: &Settings, rng: [u64; 2]) -> Self {
         let challenge = (!settings.section.password.is_empty()).then(|| Challenge::new(rng));
-        Self { challenge, deadline: None }
+        Self {
+            challenge,
+            deadline: None,
+        }
     }
 
     /// Sends HI.
     pub(super) fn begin(&mut self, settings: &Settings, talk: &mut Talk<'_>) {
         self.deadline = Some(talk.now().after_ms(settings.section.hello_timeout.as_ms()));
-        talk.bytes().extend_from_slice(hi(self.challenge.as_ref()).as_bytes());
+        talk.bytes()
+            .extend_from_slice(hi(self.challenge.as_ref()).as_bytes());
     }
 
     pub(super) const fn deadline(&self) -> Option<Timestamp> {
@@ -60,7 +64,10 @@ impl FaktorySpeaker {
         if !hello.wid.is_empty() {
             let about = about(&hello);
             self.wid = Bytes::from(hello.wid);
-            talk.send(WorkerCommand::Register { worker: self.wid.clone(), about });
+            talk.send(WorkerCommand::Register {
+                worker: self.wid.clone(),
+                about,
+            });
         }
     }
 }
@@ -68,5 +75,10 @@ impl FaktorySpeaker {
 /// A worker's description for the list of workers, one line for each property.
 fn about(hello: &Hello) -> Bytes {
     let labels = hello.labels.join(" ");
-    format!("{}\n{}\n{labels}", hello.hostname.replace('\n', " "), hello.pid).into()
+    format!(
+        "{}\n{}\n{labels}",
+        hello.hostname.replace('\n', " "),
+        hello.pid
+    )
+    .into()
 }

@@ -9,7 +9,8 @@
 //! sends the reply in parts. Other clients get their turn between two parts.
 
 use windlass_engine::{
-    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow, Reply, Stats, Timestamp,
+    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow,
+    Reply, Stats, Timestamp,
 };
 
 use super::ask::{Ask, Gathered, Leaving};
@@ -35,7 +36,13 @@ impl FaktorySpeaker {
         }
         match after {
             Some(after) => {
-                talk.ask(Ask::Info(gathered), Query::Queues { after, limit: u32::MAX });
+                talk.ask(
+                    Ask::Info(gathered),
+                    Query::Queues {
+                        after,
+                        limit: u32::MAX,
+                    },
+                );
             }
             None => self.begin_info(*gathered, talk),
         }
@@ -46,10 +53,19 @@ impl FaktorySpeaker {
         let now = talk.now();
         let text = info_text(&self.settings, &gathered, now, talk.wall(now));
         let (begin, mut end) = (text.before_queues(), text.after_queues());
-        reply::bulk_head(begin.len() + gathered.bytes.saturating_sub(1) + end.len(), talk.bytes());
+        reply::bulk_head(
+            begin.len() + gathered.bytes.saturating_sub(1) + end.len(),
+            talk.bytes(),
+        );
         talk.bytes().extend_from_slice(begin.as_bytes());
         end.push_str("\r\n");
-        Self::go_on_with_info(Leaving { members: gathered.members.into_values(), end }, talk);
+        Self::go_on_with_info(
+            Leaving {
+                members: gathered.members.into_values(),
+                end,
+            },
+            talk,
+        );
     }
 
     /// Sends one part. The trivial question to the engine lets other clients have their turn before the next part.
@@ -76,21 +92,47 @@ pub(super) fn info_text<'a>(
     now: Timestamp,
     wall: Timestamp,
 ) -> InfoText<'a> {
-    let Gathered { stats, queues, waiting, waiting_in_default, .. } = gathered;
+    let Gathered {
+        stats,
+        queues,
+        waiting,
+        waiting_in_default,
+        ..
+    } = gathered;
     let ours = stats.of(Protocol::FAKTORY);
     let ProtocolStats { totals, .. } = ours;
     let jobs = |state: JobStateKind| ours.places.get(state as usize).copied().unwrap_or_default();
-    let Settings { section, shared, memory_mb, .. } = settings;
+    let Settings {
+        section,
+        shared,
+        memory_mb,
+        ..
+    } = settings;
     InfoText {
         now_ms: wall.0,
         queues: *queues,
         waiting: *waiting,
         waiting_in_default: *waiting_in_default,
-        dead: Chore { size: jobs(JobStateKind::Dead), done: totals.purged },
-        retries: Chore { size: jobs(JobStateKind::Retrying), done: totals.retried },
-        scheduled: Chore { size: jobs(JobStateKind::Scheduled), done: totals.released },
-        working: Chore { size: jobs(JobStateKind::Leased), done: totals.timed_out },
-        workers: Chore { size: stats.workers.into(), done: totals.workers_lost },
+        dead: Chore {
+            size: jobs(JobStateKind::Dead),
+            done: totals.purged,
+        },
+        retries: Chore {
+            size: jobs(JobStateKind::Retrying),
+            done: totals.retried,
+        },
+        scheduled: Chore {
+            size: jobs(JobStateKind::Scheduled),
+            done: totals.released,
+        },
+        working: Chore {
+            size: jobs(JobStateKind::Leased),
+            done: totals.timed_out,
+        },
+        workers: Chore {
+            size: stats.workers.into(),
+            done: totals.workers_lost,
+        },
         total_failures: totals.failed,
         total_processed: totals.succeeded + totals.failed,
         description: &section.description,
@@ -107,7 +149,10 @@ pub(super) fn info_text<'a>(
 impl Gathered {
     /// All of it at once.
     pub(super) fn of(stats: Stats, rows: &[QueueRow]) -> Self {
-        let mut gathered = Self { stats, ..Self::default() };
+        let mut gathered = Self {
+            stats,
+            ..Self::default()
+        };
         rows.iter().for_each(|row| gathered.add(row));
         gathered
     }

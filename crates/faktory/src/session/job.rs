@@ -20,19 +20,31 @@ impl FaktorySpeaker {
         match verb.as_ref() {
             b"GET" => talk.ask(Ask::Look, Query::Job(job)),
             b"CANCEL" => talk.ask(Ask::Report(jid.clone()), JobCommand::Cancel(job)),
-            _ => reply::error([b"no such JOB subcommand: ", echo(verb)].concat(), talk.bytes()),
+            _ => reply::error(
+                [b"no such JOB subcommand: ", echo(verb)].concat(),
+                talk.bytes(),
+            ),
         }
     }
 
     pub(super) fn looked(&self, reply: &Reply, talk: &mut Talk<'_>) {
-        let Reply::Looked { job: Some(view), .. } = reply else { return reply::null(talk.bytes()) };
+        let Reply::Looked {
+            job: Some(view), ..
+        } = reply
+        else {
+            return reply::null(talk.bytes());
+        };
         put_job(&self.settings.bridge, view, talk);
     }
 }
 
 fn put_job(bridge: &Bridge, view: &JobView, talk: &mut Talk<'_>) {
     let (job, skew_ms) = (&view.job, talk.skew_ms());
-    let body = Source { codec: view.codec, ..source(job, &view.queue) }.shown(bridge);
+    let body = Source {
+        codec: view.codec,
+        ..source(job, &view.queue)
+    }
+    .shown(bridge);
     let extra = job.extra.as_deref();
     let result = extra.and_then(|extra| {
         let by = extra.result_by.unwrap_or(job.protocol);
@@ -50,16 +62,24 @@ fn put_job(bridge: &Bridge, view: &JobView, talk: &mut Talk<'_>) {
         JobStateKind::Done => "failed",
     };
     // Empty unless a conversion of this job has failed.
-    let others = Protocol::sharing().filter(|protocol| job.unfit != Unfit::NONE && !job.unfit.has(*protocol));
+    let others = Protocol::sharing()
+        .filter(|protocol| job.unfit != Unfit::NONE && !job.unfit.has(*protocol));
     let waits_for: Vec<&str> = others.map(|protocol| bridge.name(protocol)).collect();
     let text = JobText {
         state,
         attempts: job.attempts,
         failures: job.failures,
-        reserved_until: job.lease().map(|lease| time_text(lease.until.shifted(skew_ms).0)),
+        reserved_until: job
+            .lease()
+            .map(|lease| time_text(lease.until.shifted(skew_ms).0)),
         waits_for: &waits_for,
-        result: result.as_deref().filter(|result| !result.is_empty()).map(readable),
-        job: unit.as_deref().and_then(|unit| serde_json::from_slice(unit).ok()),
+        result: result
+            .as_deref()
+            .filter(|result| !result.is_empty())
+            .map(readable),
+        job: unit
+            .as_deref()
+            .and_then(|unit| serde_json::from_slice(unit).ok()),
     };
     reply::json(&text, talk.bytes());
 }

@@ -33,7 +33,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Cursor, JobId, JobRef, Notice, Protocol, Refusal, Reply, TakeCommand, Timestamp};
+use windlass_engine::{
+    ClientInfo, Cursor, JobId, JobRef, Notice, Protocol, Refusal, Reply, TakeCommand, Timestamp,
+};
 use windlass_session::{Conversation, Read, Reason, Speaker};
 
 pub use adopt::Standing;
@@ -209,7 +211,10 @@ impl Speaker for FaktorySpeaker {
     fn notice(&mut self, _notice: Notice, _talk: &mut Talk<'_>) {}
 
     fn tick(&mut self, talk: &mut Talk<'_>) {
-        if self.next_deadline().is_some_and(|deadline| deadline <= talk.now()) {
+        if self
+            .next_deadline()
+            .is_some_and(|deadline| deadline <= talk.now())
+        {
             talk.end(Reason::TimedOut("no HELLO"));
         }
     }

@@ -17,7 +17,9 @@ const NAMES_MAX: usize = 500;
 
 impl FaktorySpeaker {
     pub(super) fn mutate(text: Option<&Bytes>, talk: &mut Talk<'_>) {
-        let Some(text) = text else { return reply::error("invalid format", talk.bytes()) };
+        let Some(text) = text else {
+            return reply::error("invalid format", talk.bytes());
+        };
         let mutate = match Mutate::parse(&readable(text)) {
             Ok(mutate) => mutate,
             Err(error) => return reply::error(error, talk.bytes()),
@@ -28,9 +30,23 @@ impl FaktorySpeaker {
             conditions: conditions(mutate.regexp.as_deref(), mutate.jobtype),
             ..Filter::default()
         };
-        let numbers = mutate.jids.iter().filter_map(|jid| number_of(jid)).collect();
-        let names = mutate.jids.into_iter().filter(|jid| number_of(jid).is_none()).map(Bytes::from).collect();
-        let mut mutating = Box::new(Mutating { filter, action: mutate.action, names, numbers });
+        let numbers = mutate
+            .jids
+            .iter()
+            .filter_map(|jid| number_of(jid))
+            .collect();
+        let names = mutate
+            .jids
+            .into_iter()
+            .filter(|jid| number_of(jid).is_none())
+            .map(Bytes::from)
+            .collect();
+        let mut mutating = Box::new(Mutating {
+            filter,
+            action: mutate.action,
+            names,
+            numbers,
+        });
         if mutating.names.is_empty() {
             mutating.turn_to_numbers();
         }
@@ -43,11 +59,22 @@ impl FaktorySpeaker {
             mutating.filter.names = mutating.names.drain(..count).collect();
         }
         let (filter, action) = (mutating.filter.clone(), mutating.action);
-        talk.ask(Ask::Mutate(mutating), BulkCommand::Mutate { filter: filter.into(), action, after, limit: PAGE_JOBS });
+        talk.ask(
+            Ask::Mutate(mutating),
+            BulkCommand::Mutate {
+                filter: filter.into(),
+                action,
+                after,
+                limit: PAGE_JOBS,
+            },
+        );
     }
 
     pub(super) fn mutate_step(mut mutating: Box<Mutating>, reply: &Reply, talk: &mut Talk<'_>) {
-        if let Reply::Mutated { next: Some(after), .. } = reply {
+        if let Reply::Mutated {
+            next: Some(after), ..
+        } = reply
+        {
             return Self::mutate_some(mutating, *after, talk);
         }
         if mutating.names.is_empty() && mutating.numbers.is_empty() {

@@ -13,7 +13,10 @@ use crate::wire::health_object;
 
 /// All pages.
 pub fn pages(settings: &Arc<Settings>) -> Vec<Arc<dyn Page>> {
-    vec![Arc::new(StatsPage(Arc::clone(settings))), Arc::new(HealthPage(Arc::clone(settings)))]
+    vec![
+        Arc::new(StatsPage(Arc::clone(settings))),
+        Arc::new(HealthPage(Arc::clone(settings))),
+    ]
 }
 
 #[derive(Debug)]
@@ -55,7 +58,14 @@ impl Page for HealthPage {
     }
 
     fn text(&self, figures: &Figures) -> String {
-        let Settings { shared, section, .. } = &*self.0;
-        health_object(figures.wall.0, (shared.commands(), shared.connections()), &section.description, FAKTORY_VERSION)
+        let Settings {
+            shared, section, ..
+        } = &*self.0;
+        health_object(
+            figures.wall.0,
+            (shared.commands(), shared.connections()),
+            &section.description,
+            FAKTORY_VERSION,
+        )
     }
 }

@@ -36,11 +36,18 @@ impl FaktorySpeaker {
                 reply::error("QUEUE LATENCY does not support wildcards", talk.bytes());
             }
             QueueRequest::Latency(names) => {
-                let latency = Latency { names: names.into(), open: 0, ages: BTreeMap::new() };
+                let latency = Latency {
+                    names: names.into(),
+                    open: 0,
+                    ages: BTreeMap::new(),
+                };
                 self.ask_ages(Box::new(latency), talk);
             }
             QueueRequest::Unknown(verb) => {
-                reply::error([b"no such QUEUE subcommand: ", echo(&verb)].concat(), talk.bytes());
+                reply::error(
+                    [b"no such QUEUE subcommand: ", echo(&verb)].concat(),
+                    talk.bytes(),
+                );
             }
         }
     }
@@ -49,8 +56,18 @@ impl FaktorySpeaker {
 
     fn each_queue(&mut self, paused: Option<bool>, names: Vec<Bytes>, talk: &mut Talk<'_>) {
         let next = names.iter().any(|name| name == EVERY).then(Cursor::default);
-        let names = names.into_iter().filter(|name| is_queue_name(name)).collect();
-        self.next_queue(Box::new(Queues { paused, names, next }), talk);
+        let names = names
+            .into_iter()
+            .filter(|name| is_queue_name(name))
+            .collect();
+        self.next_queue(
+            Box::new(Queues {
+                paused,
+                names,
+                next,
+            }),
+            talk,
+        );
     }
 
     /// Handles the next name, then the next page of the list; replies at the end.
@@ -68,13 +85,24 @@ impl FaktorySpeaker {
                 remove(queues, queue, talk);
             }
             (_, 0) => match queues.next.take() {
-                Some(after) => talk.ask(Ask::Queues(queues), Query::Queues { after, limit: PAGE_ROWS }),
+                Some(after) => talk.ask(
+                    Ask::Queues(queues),
+                    Query::Queues {
+                        after,
+                        limit: PAGE_ROWS,
+                    },
+                ),
                 None => reply::ok(talk.bytes()),
             },
         }
     }
 
-    pub(super) fn queues_listed(&mut self, mut queues: Box<Queues>, reply: Reply, talk: &mut Talk<'_>) {
+    pub(super) fn queues_listed(
+        &mut self,
+        mut queues: Box<Queues>,
+        reply: Reply,
+        talk: &mut Talk<'_>,
+    ) {
         if let Reply::Queues { rows, next, .. } = reply {
             let ours = rows.into_iter().filter(|row| is_queue_name(&row.name));
             queues.names.extend(ours.map(|row| row.name));
@@ -91,7 +119,13 @@ impl FaktorySpeaker {
         }
     }
 
-    pub(super) fn queue_removed(&mut self, queues: Box<Queues>, queue: Bytes, reply: &Reply, talk: &mut Talk<'_>) {
+    pub(super) fn queue_removed(
+        &mut self,
+        queues: Box<Queues>,
+        queue: Bytes,
+        reply: &Reply,
+        talk: &mut Talk<'_>,
+    ) {
         if matches!(reply, Reply::Mutated { next: Some(_), .. }) {
             remove(queues, queue, talk);
         } else {
@@ -104,8 +138,19 @@ impl FaktorySpeaker {
     fn ask_ages(&mut self, mut latency: Box<Latency>, talk: &mut Talk<'_>) {
         let count = latency.names.len().min(PAGE_ROWS as usize);
         for name in latency.names.drain(..count) {
-            let filter = Filter { state: Some(JobStateKind::Ready), queue: Some(name.clone()), ..Filter::default() };
-            talk.ask(Ask::Age(name), Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: 1 });
+            let filter = Filter {
+                state: Some(JobStateKind::Ready),
+                queue: Some(name.clone()),
+                ..Filter::default()
+            };
+            talk.ask(
+                Ask::Age(name),
+                Query::Jobs {
+                    filter: filter.into(),
+                    after: Cursor::default(),
+                    limit: 1,
+                },
+            );
         }
         latency.open = count;
         match count {
@@ -115,10 +160,19 @@ impl FaktorySpeaker {
     }
 
     pub(super) fn age(&mut self, queue: Bytes, reply: &Reply, talk: &mut Talk<'_>) {
-        let Some(Task::Latency(mut latency)) = self.task.take() else { return };
-        let first = if let Reply::Jobs { rows, .. } = reply { rows.first() } else { None };
+        let Some(Task::Latency(mut latency)) = self.task.take() else {
+            return;
+        };
+        let first = if let Reply::Jobs { rows, .. } = reply {
+            rows.first()
+        } else {
+            None
+        };
         let waited_ms = first.map_or(0, |view| talk.wall(talk.now()).ms_since(view.job.ready_at));
-        #[expect(clippy::cast_precision_loss, reason = "milliseconds of many thousand years are exact")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "milliseconds of many thousand years are exact"
+        )]
         latency.ages.insert(queue, waited_ms as f64 / 1_000.0);
         latency.open -= 1;
         if latency.open == 0 {
@@ -131,5 +185,11 @@ impl FaktorySpeaker {
 
 /// Removes a part of the queue.
 fn remove(queues: Box<Queues>, queue: Bytes, talk: &mut Talk<'_>) {
-    talk.ask(Ask::Remove(queues, queue.clone()), QueueCommand::Remove { queue, only_idle: false });
+    talk.ask(
+        Ask::Remove(queues, queue.clone()),
+        QueueCommand::Remove {
+            queue,
+            only_idle: false,
+        },
+    );
 }

@@ -13,13 +13,26 @@ impl FaktorySpeaker {
     pub(super) fn refuse(&mut self, ask: Ask, why: Refusal, talk: &mut Talk<'_>) {
         let is_unknown = matches!(why, Refusal::NotFound(Thing::Job) | Refusal::NotHeld);
         match (ask, why) {
-            (Ask::Push { bid: Some(bid) } | Ask::Batch { bid, .. } | Ask::BatchStatus(bid), NO_BATCH) => {
+            (
+                Ask::Push { bid: Some(bid) } | Ask::Batch { bid, .. } | Ask::BatchStatus(bid),
+                NO_BATCH,
+            ) => {
                 reply::error(no_such_batch(&bid), talk.bytes());
             }
-            (Ask::Listed { jid, bid: Some(bid) }, NO_BATCH) => self.listed(jid, Some(no_such_batch(&bid)), talk),
+            (
+                Ask::Listed {
+                    jid,
+                    bid: Some(bid),
+                },
+                NO_BATCH,
+            ) => self.listed(jid, Some(no_such_batch(&bid)), talk),
             (Ask::Listed { jid, .. }, _) => {
                 let (code, text) = words(why);
-                let wrong = if code == "ERR" { text } else { format!("{code} {text}") };
+                let wrong = if code == "ERR" {
+                    text
+                } else {
+                    format!("{code} {text}")
+                };
                 self.listed(jid, Some(wrong), talk);
             }
             // Another client may have finished the job first.
@@ -31,7 +44,9 @@ impl FaktorySpeaker {
             (Ask::Beat(wid), Refusal::NotFound(Thing::Worker)) => {
                 reply::error([b"Unknown worker ", echo(&wid)].concat(), talk.bytes());
             }
-            (Ask::Remove(queues, _), Refusal::NotFound(Thing::Queue)) => self.next_queue(queues, talk),
+            (Ask::Remove(queues, _), Refusal::NotFound(Thing::Queue)) => {
+                self.next_queue(queues, talk)
+            }
             // Only the first refusal of several questions is the reply.
             (Ask::Pause | Ask::Age(_), _) if self.task.take().is_none() => {}
             (_, why) => {

@@ -44,8 +44,19 @@ const WARNED_MAX: usize = 100;
 impl Settings {
     /// The settings under this section, for a server that starts at this time.
     pub fn new(section: Faktory, started_at: Timestamp) -> Self {
-        let shared = Shared { started_at, connections: 0.into(), commands: 0.into(), warned: Mutex::default() };
-        Self { section, memory_mb: || 0, clock_ns: || 0, shared: Arc::new(shared), bridge: Arc::default() }
+        let shared = Shared {
+            started_at,
+            connections: 0.into(),
+            commands: 0.into(),
+            warned: Mutex::default(),
+        };
+        Self {
+            section,
+            memory_mb: || 0,
+            clock_ns: || 0,
+            shared: Arc::new(shared),
+            bridge: Arc::default(),
+        }
     }
 }
 

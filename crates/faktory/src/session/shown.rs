@@ -48,10 +48,20 @@ pub(super) fn source<'a>(job: &'a Job, queue: &'a [u8]) -> Source<'a> {
 
 /// A job's text as a worker would get it. `skew_ms` is the wall clock minus the engine's.
 pub(super) fn whole(job: &Job, text: Text<'_>, skew_ms: i64) -> Vec<u8> {
-    let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-    let tried_at = if let JobState::Retrying(at) = job.state { at.shifted(skew_ms) } else { job.ready_at };
+    let failure = job
+        .extra
+        .as_deref()
+        .and_then(|extra| extra.failure.as_deref());
+    let tried_at = if let JobState::Retrying(at) = job.state {
+        at.shifted(skew_ms)
+    } else {
+        job.ready_at
+    };
     let failure = failure_text(failure, job.failures, job.retry.failures_max, tried_at);
-    text.whole(failure.as_ref(), was_enqueued(job).then_some(job.ready_at.0))
+    text.whole(
+        failure.as_ref(),
+        was_enqueued(job).then_some(job.ready_at.0),
+    )
 }
 
 /// Whether the job has ever been ready.
@@ -74,11 +84,23 @@ pub(super) fn failure_text(
     Some(FailureText {
         failed_at_ms: failure.first_at.0,
         next_at_ms: (retry > 0).then_some(failure.next_at.unwrap_or(tried_at).0),
-        message: if expired { Cow::Borrowed(EXPIRED_WORDS) } else { String::from_utf8_lossy(&failure.message) },
+        message: if expired {
+            Cow::Borrowed(EXPIRED_WORDS)
+        } else {
+            String::from_utf8_lossy(&failure.message)
+        },
         errtype: String::from_utf8_lossy(&failure.kind),
-        backtrace: failure.backtrace.iter().map(|line| String::from_utf8_lossy(line)).collect(),
+        backtrace: failure
+            .backtrace
+            .iter()
+            .map(|line| String::from_utf8_lossy(line))
+            .collect(),
         retry_count: count,
-        remaining: if retry < 0 { retry } else { (retry - count).max(0) },
+        remaining: if retry < 0 {
+            retry
+        } else {
+            (retry - count).max(0)
+        },
     })
 }
 
@@ -110,18 +132,35 @@ impl<'a> Source<'a> {
         }
         Ok(match self.named {
             true => Cow::Borrowed(self.body),
-            false => run_text(self.body, &jid_of(self.id.0), self.since.0).map_or(Cow::Borrowed(self.body), Cow::Owned),
+            false => run_text(self.body, &jid_of(self.id.0), self.since.0)
+                .map_or(Cow::Borrowed(self.body), Cow::Owned),
         })
     }
 
     /// The job's text for display. It never fails.
     pub(super) fn shown(&self, bridge: &Bridge) -> Cow<'a, [u8]> {
-        self.text(bridge).unwrap_or_else(|_| Cow::Owned(self.text_of(&unconverted(bridge, &self.foreign()))))
+        self.text(bridge)
+            .unwrap_or_else(|_| Cow::Owned(self.text_of(&unconverted(bridge, &self.foreign()))))
     }
 
     const fn foreign(&self) -> windlass_bridge::Job<'a> {
-        let Self { protocol, queue, body, codec, key, priority, .. } = *self;
-        windlass_bridge::Job { protocol, queue, body, codec, key, priority }
+        let Self {
+            protocol,
+            queue,
+            body,
+            codec,
+            key,
+            priority,
+            ..
+        } = *self;
+        windlass_bridge::Job {
+            protocol,
+            queue,
+            body,
+            codec,
+            key,
+            priority,
+        }
     }
 
     fn text_of(&self, unit: &Unit<'_>) -> Vec<u8> {

@@ -11,14 +11,21 @@ use crate::wire::{Ack, Beat, Failed, echo, reply, requeued};
 
 impl FaktorySpeaker {
     pub(super) fn ack(text: &[u8], talk: &mut Talk<'_>) {
-        let Some(Ack { jid, result }) = Ack::parse(&readable(text)) else { return invalid("ACK", text, talk) };
-        let finish =
-            Command::Lease(LeaseCommand::Finish { job: job_ref(&jid), proof: Proof::AnyLease, result: result.into() });
+        let Some(Ack { jid, result }) = Ack::parse(&readable(text)) else {
+            return invalid("ACK", text, talk);
+        };
+        let finish = Command::Lease(LeaseCommand::Finish {
+            job: job_ref(&jid),
+            proof: Proof::AnyLease,
+            result: result.into(),
+        });
         talk.ask(Ask::Finish, finish);
     }
 
     pub(super) fn fail(text: &[u8], talk: &mut Talk<'_>) {
-        let Some(failed) = Failed::parse(&readable(text)) else { return invalid("FAIL", text, talk) };
+        let Some(failed) = Failed::parse(&readable(text)) else {
+            return invalid("FAIL", text, talk);
+        };
         if failed.jid.is_empty() {
             return reply::error("missing JID", talk.bytes());
         }
@@ -38,13 +45,24 @@ impl FaktorySpeaker {
 
     /// Returns a job to the front of its queue. It costs no retry.
     pub(super) fn requeue(text: &[u8], talk: &mut Talk<'_>) {
-        let Some(jid) = requeued(&readable(text)) else { return invalid("REQUEUE", text, talk) };
-        let release = Command::Lease(LeaseCommand::Release { job: job_ref(&jid), proof: Proof::AnyLease, front: true });
+        let Some(jid) = requeued(&readable(text)) else {
+            return invalid("REQUEUE", text, talk);
+        };
+        let release = Command::Lease(LeaseCommand::Release {
+            job: job_ref(&jid),
+            proof: Proof::AnyLease,
+            front: true,
+        });
         talk.ask(Ask::Report(jid.into()), release);
     }
 
     pub(super) fn beat(text: &[u8], talk: &mut Talk<'_>) {
-        let Some(Beat { wid, state, rss_kib }) = Beat::parse(&readable(text)) else {
+        let Some(Beat {
+            wid,
+            state,
+            rss_kib,
+        }) = Beat::parse(&readable(text))
+        else {
             return invalid("BEAT", text, talk);
         };
         let state = match state.as_str() {
@@ -54,11 +72,20 @@ impl FaktorySpeaker {
         };
         let worker = Bytes::from(wid);
         let memory_bytes = rss_kib.map(|kib| kib.saturating_mul(1_024));
-        talk.ask(Ask::Beat(worker.clone()), WorkerCommand::Beat { worker, state, memory_bytes });
+        talk.ask(
+            Ask::Beat(worker.clone()),
+            WorkerCommand::Beat {
+                worker,
+                state,
+                memory_bytes,
+            },
+        );
     }
 
     pub(super) fn beaten(reply: &Reply, talk: &mut Talk<'_>) {
-        let Reply::Beaten(state) = reply else { return reply::ok(talk.bytes()) };
+        let Reply::Beaten(state) = reply else {
+            return reply::ok(talk.bytes());
+        };
         match state {
             WorkerState::Quiet => reply::bulk(b"{\"state\":\"quiet\"}", talk.bytes()),
             WorkerState::Terminate => reply::bulk(b"{\"state\":\"terminate\"}", talk.bytes()),
@@ -69,5 +96,8 @@ impl FaktorySpeaker {
 
 /// Returns invalid text to its sender.
 fn invalid(verb: &str, text: &[u8], talk: &mut Talk<'_>) {
-    reply::error([b"invalid ", verb.as_bytes(), b" ", echo(text)].concat(), talk.bytes());
+    reply::error(
+        [b"invalid ", verb.as_bytes(), b" ", echo(text)].concat(),
+        talk.bytes(),
+    );
 }

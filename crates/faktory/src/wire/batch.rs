@@ -32,13 +32,16 @@ impl<'a> NewBatch<'a> {
     /// Invalid JSON, or a value of a wrong kind.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let fields = json::members(text, &["parent_bid", "description", "success", "complete"]);
-        let [parent_bid, description, success, complete] = fields.map_err(|Unexpected| wrong(text))?;
+        let [parent_bid, description, success, complete] =
+            fields.map_err(|Unexpected| wrong(text))?;
         let string = |value: Option<&_>| match value.map(json::text) {
             None => Ok(String::new()),
             Some(Ok(text)) => Ok(text.into_owned()),
             Some(Err(Unexpected)) => Err(invalid("parent_bid and description must be strings")),
         };
-        let unit = |value: Option<&'a serde_json::value::RawValue>| value.map(|it| Unit::parse(it.get())).transpose();
+        let unit = |value: Option<&'a serde_json::value::RawValue>| {
+            value.map(|it| Unit::parse(it.get())).transpose()
+        };
         Ok(Self {
             parent_bid: string(parent_bid)?,
             description: string(description)?,
@@ -56,7 +59,9 @@ fn wrong(text: &str) -> String {
 /// equal keys counts.
 pub fn callback_custom(custom: Option<&str>, bid: &str, role: &str) -> String {
     let mut out = b"{".to_vec();
-    let inner = custom.and_then(|custom| custom.strip_prefix('{')?.strip_suffix('}')).unwrap_or_default();
+    let inner = custom
+        .and_then(|custom| custom.strip_prefix('{')?.strip_suffix('}'))
+        .unwrap_or_default();
     if !inner.trim().is_empty() {
         json::compact_into(inner, &mut out);
         out.push(b',');
@@ -117,18 +122,26 @@ impl TrackSet {
     }
 
     fn read(text: &str) -> Result<Self, Unexpected> {
-        let [jid, percent, desc, until] = json::members(text, &["jid", "percent", "desc", "reserve_until"])?;
+        let [jid, percent, desc, until] =
+            json::members(text, &["jid", "percent", "desc", "reserve_until"])?;
         let percent = percent.map(json::number).transpose()?;
         if percent.is_some_and(|percent| !(0.0..=100.0).contains(&percent)) {
             return Err(Unexpected);
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 100")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is between 0 and 100"
+        )]
         let whole = |percent: f64| percent as u32;
         let until = until.map(|value| parse_time(&json::text(value)?).map_err(|_| Unexpected));
         Ok(Self {
             jid: json::text(jid.ok_or(Unexpected)?)?.into_owned(),
             percent: percent.map(whole),
-            desc: desc.map(json::text).transpose()?.map(|desc| cut(desc.into_owned(), DESC_BYTES_MAX)),
+            desc: desc
+                .map(json::text)
+                .transpose()?
+                .map(|desc| cut(desc.into_owned(), DESC_BYTES_MAX)),
             reserve_until_ms: until.transpose()?,
         })
     }
@@ -156,8 +169,14 @@ pub fn batch_name(rng: &[u8; 12]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut name = String::from("b-");
     for chunk in rng.chunks(3) {
-        let group = chunk.iter().fold(0_usize, |group, byte| group << 8 | usize::from(*byte));
-        let letter = |n: usize| LETTERS.get(group >> (18 - 6 * n) & 63).map_or('-', |letter| char::from(*letter));
+        let group = chunk
+            .iter()
+            .fold(0_usize, |group, byte| group << 8 | usize::from(*byte));
+        let letter = |n: usize| {
+            LETTERS
+                .get(group >> (18 - 6 * n) & 63)
+                .map_or('-', |letter| char::from(*letter))
+        };
         name.extend((0..4).map(letter));
     }
     name

@@ -25,9 +25,16 @@ const EXPONENT_DIGITS_MAX: usize = 17;
 /// The canonical form of a value. The value must be valid JSON; the result for other text is unspecified, but never a
 /// panic.
 pub fn canonical(value: &str) -> Vec<u8> {
-    let mut form = Form { out: Vec::with_capacity(value.len()), ..Form::default() };
+    let mut form = Form {
+        out: Vec::with_capacity(value.len()),
+        ..Form::default()
+    };
     form.write(value.as_bytes());
-    if form.unsorted.is_empty() { form.out } else { form.in_order() }
+    if form.unsorted.is_empty() {
+        form.out
+    } else {
+        form.in_order()
+    }
 }
 
 /// The position of an object's member in the text.
@@ -83,7 +90,11 @@ impl Form {
                     self.string(rest.get(1..end - 1).unwrap_or_default());
                 }
                 b'{' => {
-                    self.open.push(Open::Object { start: self.out.len(), first: self.members.len(), at_key: true });
+                    self.open.push(Open::Object {
+                        start: self.out.len(),
+                        first: self.members.len(),
+                        at_key: true,
+                    });
                     self.out.push(b'{');
                 }
                 b'[' => {
@@ -99,8 +110,12 @@ impl Form {
                     self.out.push(b',');
                 }
                 b'-' | b'0'..=b'9' => {
-                    end = rest.iter().position(|byte| !is_of_number(*byte)).unwrap_or(rest.len());
-                    self.out.extend_from_slice(&number(rest.get(..end).unwrap_or_default()));
+                    end = rest
+                        .iter()
+                        .position(|byte| !is_of_number(*byte))
+                        .unwrap_or(rest.len());
+                    self.out
+                        .extend_from_slice(&number(rest.get(..end).unwrap_or_default()));
                 }
                 // A colon, or a letter of `true`, `false` or `null`.
                 _ => self.out.push(*byte),
@@ -114,16 +129,26 @@ impl Form {
         self.out.push(b'"');
         string_inner(inner, &mut self.out);
         self.out.push(b'"');
-        if let Some(Open::Object { at_key: at_key @ true, .. }) = self.open.last_mut() {
+        if let Some(Open::Object {
+            at_key: at_key @ true,
+            ..
+        }) = self.open.last_mut()
+        {
             *at_key = false;
-            self.members.push(Member { start, key_end: self.out.len(), end: self.out.len() });
+            self.members.push(Member {
+                start,
+                key_end: self.out.len(),
+                end: self.out.len(),
+            });
         }
     }
 
     /// Ends a value, and the member that it belongs to.
     fn end_member(&mut self) {
         let end = self.out.len();
-        if let (Some(Open::Object { .. }), Some(member)) = (self.open.last(), self.members.last_mut()) {
+        if let (Some(Open::Object { .. }), Some(member)) =
+            (self.open.last(), self.members.last_mut())
+        {
             member.end = end;
         }
     }
@@ -147,16 +172,23 @@ impl Form {
             own.sort_by(|one, other| key(one).cmp(key(other)));
             let from = self.ordered.len();
             let nexts = own.iter().skip(1).map(Some).chain([None]);
-            let last = own.iter().zip(nexts).filter(|(member, next)| next.is_none_or(|next| key(next) != key(member)));
+            let last = own
+                .iter()
+                .zip(nexts)
+                .filter(|(member, next)| next.is_none_or(|next| key(next) != key(member)));
             self.ordered.extend(last.map(|(member, _)| *member));
-            self.unsorted.push(Unsorted { span: start..self.out.len(), members: from..self.ordered.len() });
+            self.unsorted.push(Unsorted {
+                span: start..self.out.len(),
+                members: from..self.ordered.len(),
+            });
         }
         self.members.truncate(first);
     }
 
     /// The second pass.
     fn in_order(mut self) -> Vec<u8> {
-        self.unsorted.sort_unstable_by_key(|object| object.span.start);
+        self.unsorted
+            .sort_unstable_by_key(|object| object.span.start);
         let mut sorted = Vec::with_capacity(self.out.len());
         // A stack of the parts that remain.
         let mut todo = vec![Todo::Part(0..self.out.len())];
@@ -165,8 +197,12 @@ impl Form {
                 sorted.push(b',');
                 continue;
             };
-            let at = self.unsorted.partition_point(|object| object.span.start < part.start);
-            let Some(Unsorted { span, members }) = self.unsorted.get(at).filter(|it| it.span.end <= part.end) else {
+            let at = self
+                .unsorted
+                .partition_point(|object| object.span.start < part.start);
+            let Some(Unsorted { span, members }) =
+                self.unsorted.get(at).filter(|it| it.span.end <= part.end)
+            else {
                 sorted.extend_from_slice(self.out.get(part).unwrap_or_default());
                 continue;
             };
@@ -230,11 +266,15 @@ fn unescaped(escape: &[u8]) -> (Meant, usize) {
 fn unicode(escape: &[u8]) -> (Meant, usize) {
     let digits = |at: usize| {
         let digits = escape.get(at..at + 6)?.strip_prefix(b"\\u")?;
-        digits.iter().try_fold(0, |code, digit| Some(code << 4 | char::from(*digit).to_digit(16)?))
+        digits.iter().try_fold(0, |code, digit| {
+            Some(code << 4 | char::from(*digit).to_digit(16)?)
+        })
     };
     let code = digits(0).unwrap_or(u32::from('\u{fffd}'));
-    let low = digits(6).filter(|low| (0xd800..0xdc00).contains(&code) && (0xdc00..0xe000).contains(low));
-    let both = low.and_then(|low| char::from_u32(0x1_0000 + (((code - 0xd800) << 10) | (low - 0xdc00))));
+    let low =
+        digits(6).filter(|low| (0xd800..0xdc00).contains(&code) && (0xdc00..0xe000).contains(low));
+    let both =
+        low.and_then(|low| char::from_u32(0x1_0000 + (((code - 0xd800) << 10) | (low - 0xdc00))));
     match (both, char::from_u32(code)) {
         (Some(char), _) => (Meant::Char(char), 12),
         (None, Some(char)) => (Meant::Char(char), 6),
@@ -250,23 +290,40 @@ const fn is_of_number(byte: u8) -> bool {
 
 /// The canonical form of a number.
 fn number(text: &[u8]) -> Cow<'_, [u8]> {
-    let (sign, unsigned): (&[u8], _) = text.strip_prefix(b"-").map_or((b"", text), |rest| (b"-", rest));
+    let (sign, unsigned): (&[u8], _) = text
+        .strip_prefix(b"-")
+        .map_or((b"", text), |rest| (b"-", rest));
     let is_plain = unsigned.len() as i64 <= PLAIN_DIGITS && unsigned.iter().all(u8::is_ascii_digit);
     // The common case. The number 0 must have no sign.
     if is_plain && (sign.is_empty() || unsigned != b"0") {
         return Cow::Borrowed(text);
     }
-    let mantissa_end = unsigned.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(unsigned.len());
+    let mantissa_end = unsigned
+        .iter()
+        .position(|byte| matches!(byte, b'e' | b'E'))
+        .unwrap_or(unsigned.len());
     let (mantissa, exponent) = unsigned.split_at(mantissa_end);
-    let point = mantissa.iter().position(|byte| *byte == b'.').unwrap_or(mantissa.len());
+    let point = mantissa
+        .iter()
+        .position(|byte| *byte == b'.')
+        .unwrap_or(mantissa.len());
     let (whole, fraction) = mantissa.split_at(point);
     let digits = [whole, fraction.strip_prefix(b".").unwrap_or_default()].concat();
     let leading = digits.iter().take_while(|digit| **digit == b'0').count();
-    let trailing = digits.iter().rev().take_while(|digit| **digit == b'0').count();
-    let Some(significant) = digits.get(leading..digits.len() - trailing).filter(|digits| !digits.is_empty()) else {
+    let trailing = digits
+        .iter()
+        .rev()
+        .take_while(|digit| **digit == b'0')
+        .count();
+    let Some(significant) = digits
+        .get(leading..digits.len() - trailing)
+        .filter(|digits| !digits.is_empty())
+    else {
         return Cow::Borrowed(b"0");
     };
-    let Some(exponent) = exponent_of(exponent) else { return Cow::Borrowed(text) };
+    let Some(exponent) = exponent_of(exponent) else {
+        return Cow::Borrowed(text);
+    };
     // Position of the point, counted from the first significant digit.
     let point = exponent + (point as i64) - (leading as i64);
     let mut out = sign.to_vec();
@@ -276,15 +333,23 @@ fn number(text: &[u8]) -> Cow<'_, [u8]> {
 
 /// `None` if it has too many digits.
 fn exponent_of(text: &[u8]) -> Option<i64> {
-    let Some((_, text)) = text.split_first() else { return Some(0) };
+    let Some((_, text)) = text.split_first() else {
+        return Some(0);
+    };
     let (sign, digits) = match text.split_first() {
         Some((b'-', digits)) => (-1, digits),
         Some((b'+', digits)) => (1, digits),
         _ => (1, text),
     };
     let leading = digits.iter().take_while(|digit| **digit == b'0').count();
-    let digits = digits.get(leading..).filter(|digits| digits.len() <= EXPONENT_DIGITS_MAX)?;
-    Some(sign * digits.iter().fold(0, |value, digit| value * 10 + i64::from(digit.wrapping_sub(b'0'))))
+    let digits = digits
+        .get(leading..)
+        .filter(|digits| digits.len() <= EXPONENT_DIGITS_MAX)?;
+    Some(
+        sign * digits.iter().fold(0, |value, digit| {
+            value * 10 + i64::from(digit.wrapping_sub(b'0'))
+        }),
+    )
 }
 
 /// Writes digits that neither begin nor end with 0; `point` is the position of the point among them.
@@ -326,19 +391,64 @@ mod tests {
             (r#"["é"]"#, &[r#"["\u00e9"]"#, r#"[ "\u00E9" ]"#]),
             (r#"["a/b"]"#, &[r#"["a\/b"]"#, r#"["\u0061\u002fb"]"#]),
             (r#"["😀"]"#, &[r#"["\ud83d\ude00"]"#, r#"["\uD83D\uDE00"]"#]),
-            (r#"["\"\\\n\t\b\f\r\u0001"]"#, &[r#"["\u0022\u005c\u000a\u0009\u0008\u000C\u000d\u0001"]"#]),
+            (
+                r#"["\"\\\n\t\b\f\r\u0001"]"#,
+                &[r#"["\u0022\u005c\u000a\u0009\u0008\u000C\u000d\u0001"]"#],
+            ),
             (r#"["<&>\u2028"]"#, &[r#"["\u003c\u0026\u003e\u2028"]"#]),
-            (r#"["\ud800","\udc00a","\ud800\u0000"]"#, &[r#"["\uD800","\uDC00\u0061","\uD800\u0000"]"#]),
-            (r#"{"a":1,"b":[2]}"#, &[r#"{"b":[2],"a":1}"#, r#"{"b":0,"\u0061":0,"a":1.0,"b":[2]}"#]),
-            (r#"{"":{"x":{},"y":{"a":[],"z":0}},"b":1}"#, &[r#"{"b":1,"":{"y":{"z":0,"a":[]},"x":{}}}"#]),
-            (r#"[{"a":1,"b":2},{"c":3,"d":4}]"#, &[r#"[{"b":2,"a":1},{"d":4,"c":3}]"#]),
-            ("[1]", &["[1.0]", "[1e0]", "[1.000]", "[10e-1]", "[0.1E+1]", "[0.01e2]", "[1e-00000000000000000000]"]),
-            ("[0]", &["[-0]", "[0.0]", "[-0.0e9]", "[0e99999999999999999999]"]),
+            (
+                r#"["\ud800","\udc00a","\ud800\u0000"]"#,
+                &[r#"["\uD800","\uDC00\u0061","\uD800\u0000"]"#],
+            ),
+            (
+                r#"{"a":1,"b":[2]}"#,
+                &[
+                    r#"{"b":[2],"a":1}"#,
+                    r#"{"b":0,"\u0061":0,"a":1.0,"b":[2]}"#,
+                ],
+            ),
+            (
+                r#"{"":{"x":{},"y":{"a":[],"z":0}},"b":1}"#,
+                &[r#"{"b":1,"":{"y":{"z":0,"a":[]},"x":{}}}"#],
+            ),
+            (
+                r#"[{"a":1,"b":2},{"c":3,"d":4}]"#,
+                &[r#"[{"b":2,"a":1},{"d":4,"c":3}]"#],
+            ),
+            (
+                "[1]",
+                &[
+                    "[1.0]",
+                    "[1e0]",
+                    "[1.000]",
+                    "[10e-1]",
+                    "[0.1E+1]",
+                    "[0.01e2]",
+                    "[1e-00000000000000000000]",
+                ],
+            ),
+            (
+                "[0]",
+                &["[-0]", "[0.0]", "[-0.0e9]", "[0e99999999999999999999]"],
+            ),
             ("[-1.5]", &["[-15e-1]", "[-1.50]", "[-0.15e1]"]),
-            ("[100000000000000000000]", &["[1e20]", "[1e+20]", "[100000000000000000000.0]"]),
-            ("[1e+21]", &["[1E21]", "[1000000000000000000000]", "[1000000000000000000000.000]"]),
+            (
+                "[100000000000000000000]",
+                &["[1e20]", "[1e+20]", "[100000000000000000000.0]"],
+            ),
+            (
+                "[1e+21]",
+                &[
+                    "[1E21]",
+                    "[1000000000000000000000]",
+                    "[1000000000000000000000.000]",
+                ],
+            ),
             ("[0.000001,1e-7]", &["[1e-6,0.0000001]"]),
-            ("[1.234567890123456789012345e-300]", &["[1234567890123456789012345e-324]"]),
+            (
+                "[1.234567890123456789012345e-300]",
+                &["[1234567890123456789012345e-324]"],
+            ),
         ];
         for (one, others) in table {
             // The left spelling is its own canonical form, except for characters that JSON requires to be escaped.
@@ -352,9 +462,11 @@ mod tests {
 
     #[test]
     fn common_spellings_are_canonical() {
-        for text in
-            [r#"[1,"two",{"a":[true,false,null],"b":{}},-3,4.5,1e+21,12345678901234567890]"#, "[]", r#"["é/\"\\\n"]"#]
-        {
+        for text in [
+            r#"[1,"two",{"a":[true,false,null],"b":{}},-3,4.5,1e+21,12345678901234567890]"#,
+            "[]",
+            r#"["é/\"\\\n"]"#,
+        ] {
             assert_eq!(form(text), text);
         }
     }
@@ -412,8 +524,16 @@ mod tests {
     #[test]
     fn the_time_does_not_depend_on_depth() {
         let depth = 9_000;
-        let text = r#"{"b":0,"a":"#.repeat(depth) + "\"" + &"x".repeat(1 << 20) + "\"" + &"}".repeat(depth);
-        let sorted = r#"{"a":"#.repeat(depth) + "\"" + &"x".repeat(1 << 20) + "\"" + &r#","b":0}"#.repeat(depth);
+        let text = r#"{"b":0,"a":"#.repeat(depth)
+            + "\""
+            + &"x".repeat(1 << 20)
+            + "\""
+            + &"}".repeat(depth);
+        let sorted = r#"{"a":"#.repeat(depth)
+            + "\""
+            + &"x".repeat(1 << 20)
+            + "\""
+            + &r#","b":0}"#.repeat(depth);
         assert!(form(&text) == sorted);
     }
 

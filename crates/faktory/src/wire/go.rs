@@ -71,17 +71,29 @@ pub(crate) const JOB: Struct = Struct {
 /// The argument of MUTATE.
 pub(crate) const MUTATION: Struct = Struct {
     names: ("MutateOperation", "client.MutateOperation"),
-    fields: &[("cmd", Type::Str), ("target", Type::Str), ("filter", Type::Struct(&FILTER))],
+    fields: &[
+        ("cmd", Type::Str),
+        ("target", Type::Str),
+        ("filter", Type::Struct(&FILTER)),
+    ],
 };
 
 const FILTER: Struct = Struct {
     names: ("JobFilter", "client.JobFilter"),
-    fields: &[("jids", Type::StrSlice), ("regexp", Type::Str), ("jobtype", Type::Str)],
+    fields: &[
+        ("jids", Type::StrSlice),
+        ("regexp", Type::Str),
+        ("jobtype", Type::Str),
+    ],
 };
 
 /// Go's error for a text that should have this type; `None` if Go accepts it.
 pub(crate) fn explain(text: &str, expected: Type) -> Option<String> {
-    match (Scanner { rest: text.as_bytes() }).document() {
+    match (Scanner {
+        rest: text.as_bytes(),
+    })
+    .document()
+    {
         Err(error) => Some(error),
         Ok(()) => wrong_kind(text.trim_ascii(), expected, &Path::Value),
     }
@@ -96,7 +108,9 @@ pub(crate) fn quote(text: &str) -> String {
             '\n' => quoted.push_str("\\n"),
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
-            c if u32::from(c) < 0x20 || c == '\u{7f}' => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if u32::from(c) < 0x20 || c == '\u{7f}' => {
+                quoted.push_str(&format!("\\x{:02x}", u32::from(c)))
+            }
             c => quoted.push(c),
         }
     }
@@ -154,7 +168,9 @@ impl Scanner<'_> {
             }
             // Go to the next value, and close the brackets that end here.
             loop {
-                let Some(object) = open.last().copied() else { return Ok(()) };
+                let Some(object) = open.last().copied() else {
+                    return Ok(());
+                };
                 self.blanks();
                 let byte = self.peek()?;
                 match (object, byte) {
@@ -259,12 +275,20 @@ impl Scanner<'_> {
     }
 
     fn digits(&mut self) {
-        let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let digits = self
+            .rest
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
         self.rest = self.rest.get(digits..).unwrap_or_default();
     }
 
     fn blanks(&mut self) {
-        let blanks = self.rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
+        let blanks = self
+            .rest
+            .iter()
+            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'))
+            .count();
         self.rest = self.rest.get(blanks..).unwrap_or_default();
     }
 
@@ -285,7 +309,10 @@ fn bad<T>(byte: u8, context: &str) -> Result<T, String> {
         b'"' => Cow::Borrowed("'\"'"),
         byte => {
             let quoted = quote(&char::from(byte).to_string());
-            let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
+            let inner = quoted
+                .strip_prefix('"')
+                .and_then(|rest| rest.strip_suffix('"'))
+                .unwrap_or_default();
             Cow::Owned(format!("'{inner}'"))
         }
     };
@@ -304,8 +331,12 @@ enum Path {
 fn wrong_kind(text: &str, expected: Type, path: &Path) -> Option<String> {
     match (text.as_bytes().first()?, expected) {
         (b'{', Type::Struct(of)) => wrong_member(text, of, path),
-        (b'[', Type::StructSlice(of)) => elements(text).find_map(|value| wrong_kind(value, Type::Struct(of), path)),
-        (b'[', Type::StrSlice) => elements(text).find_map(|value| wrong_kind(value, Type::Str, path)),
+        (b'[', Type::StructSlice(of)) => {
+            elements(text).find_map(|value| wrong_kind(value, Type::Struct(of), path))
+        }
+        (b'[', Type::StrSlice) => {
+            elements(text).find_map(|value| wrong_kind(value, Type::Str, path))
+        }
         _ => mismatch(text, expected).map(|kind| mistake(&kind, expected, path)),
     }
 }
@@ -314,7 +345,9 @@ fn wrong_member(text: &str, of: &'static Struct, path: &Path) -> Option<String> 
     let names: Vec<&str> = of.fields.iter().map(|(name, _)| *name).collect();
     let mut wrong = None;
     let all_fit = json::for_each(text, |key, value| {
-        let Some((name, expected)) = json::place_of(key, &names).and_then(|index| of.fields.get(index)) else {
+        let Some((name, expected)) =
+            json::place_of(key, &names).and_then(|index| of.fields.get(index))
+        else {
             return Ok(());
         };
         let keys = match path {
@@ -322,7 +355,11 @@ fn wrong_member(text: &str, of: &'static Struct, path: &Path) -> Option<String> 
             Path::Field(_, keys) => format!("{keys}.{name}"),
         };
         wrong = wrong_kind(value.get(), *expected, &Path::Field(of.names.0, keys));
-        if wrong.is_some() { Err(Unexpected) } else { Ok(()) }
+        if wrong.is_some() {
+            Err(Unexpected)
+        } else {
+            Ok(())
+        }
     });
     all_fit.err().and(wrong)
 }
@@ -373,7 +410,10 @@ fn mismatch(text: &str, expected: Type) -> Option<String> {
         Type::Map | Type::Struct(_) => kind == "object",
         Type::Int if kind == "number" => {
             // Cut to a readable length.
-            return text.parse::<i64>().is_err().then(|| format!("number {}", text.get(..100).unwrap_or(text)));
+            return text
+                .parse::<i64>()
+                .is_err()
+                .then(|| format!("number {}", text.get(..100).unwrap_or(text)));
         }
         Type::Int => false,
     };

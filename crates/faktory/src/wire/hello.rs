@@ -29,7 +29,10 @@ impl Challenge {
         let [salt, rounds] = rng;
         let rounds = ROUNDS_MIN + u32::try_from(rounds % ROUNDS_COUNT).unwrap_or(0);
         // 63 bits, as many as on deployed servers.
-        Self { rounds, salt: format!("{:x}", salt >> 1) }
+        Self {
+            rounds,
+            salt: format!("{:x}", salt >> 1),
+        }
     }
 }
 
@@ -37,7 +40,9 @@ impl Challenge {
 pub fn hi(challenge: Option<&Challenge>) -> String {
     match challenge {
         None => "+HI {\"v\":2}\r\n".to_owned(),
-        Some(Challenge { rounds, salt }) => format!("+HI {{\"v\":2,\"i\":{rounds},\"s\":\"{salt}\"}}\r\n"),
+        Some(Challenge { rounds, salt }) => {
+            format!("+HI {{\"v\":2,\"i\":{rounds},\"s\":\"{salt}\"}}\r\n")
+        }
     }
 }
 
@@ -61,13 +66,26 @@ pub struct Hello {
 impl Hello {
     /// Parses the first line. `None` if it is not a HELLO: the server then closes the connection.
     pub fn parse(line: &str) -> Option<Self> {
-        let text = line.strip_prefix("HELLO ").filter(|text| text.starts_with('{'))?;
+        let text = line
+            .strip_prefix("HELLO ")
+            .filter(|text| text.starts_with('{'))?;
         Self::read(text).ok()
     }
 
     fn read(text: &str) -> Result<Self, Unexpected> {
-        const FIELDS: [&str; 8] = ["wid", "hostname", "pid", "labels", "pwdhash", "v", "rss_kb", "username"];
-        let [wid, hostname, pid, labels, pwdhash, version, rss_kb, username] = json::members(text, &FIELDS)?;
+        const FIELDS: [&str; 8] = [
+            "wid", "hostname", "pid", "labels", "pwdhash", "v", "rss_kb", "username",
+        ];
+        let [
+            wid,
+            hostname,
+            pid,
+            labels,
+            pwdhash,
+            version,
+            rss_kb,
+            username,
+        ] = json::members(text, &FIELDS)?;
         let int = |value: Option<&_>| value.map_or(Ok(0), json::int);
         int(rss_kb)?;
         json::text_or_empty(username)?;
@@ -75,7 +93,9 @@ impl Hello {
             wid: json::text_or_empty(wid)?,
             hostname: json::text_or_empty(hostname)?,
             pid: int(pid)?,
-            labels: labels.map_or(Ok((Vec::new(), 0)), |value| json::texts(value, LABELS_MAX))?.0,
+            labels: labels
+                .map_or(Ok((Vec::new(), 0)), |value| json::texts(value, LABELS_MAX))?
+                .0,
             pwdhash: json::text_or_empty(pwdhash)?,
             version: u8::try_from(int(version)?).map_err(|_| Unexpected)?,
         })
@@ -85,8 +105,15 @@ impl Hello {
 /// Whether a client has hashed the right password. Takes the same time if it has not.
 #[must_use]
 pub fn password_matches(password: &str, challenge: &Challenge, hello: &Hello) -> bool {
-    let rounds = if hello.version < 2 { 1 } else { challenge.rounds };
-    let mut hash = Sha256::new().chain_update(password).chain_update(&challenge.salt).finalize();
+    let rounds = if hello.version < 2 {
+        1
+    } else {
+        challenge.rounds
+    };
+    let mut hash = Sha256::new()
+        .chain_update(password)
+        .chain_update(&challenge.salt)
+        .finalize();
     for _ in 1..rounds {
         hash = Sha256::digest(hash);
     }
@@ -100,25 +127,69 @@ mod tests {
 
     #[test]
     fn the_password_of_the_published_example() {
-        let challenge = Challenge { rounds: 1_545, salt: "55104dc76695721d".to_owned() };
+        let challenge = Challenge {
+            rounds: 1_545,
+            salt: "55104dc76695721d".to_owned(),
+        };
         let pwdhash = "6d877f8e5544b1f2598768f817413ab8a357afffa924dedae99eb91472d4ec30".to_owned();
-        let hello = Hello { pwdhash, version: 2, ..Hello::default() };
+        let hello = Hello {
+            pwdhash,
+            version: 2,
+            ..Hello::default()
+        };
         assert!(password_matches("foobar", &challenge, &hello));
         assert!(!password_matches("foobaz", &challenge, &hello));
         for version in [0, 1] {
-            assert!(!password_matches("foobar", &challenge, &Hello { version, ..hello.clone() }));
+            assert!(!password_matches(
+                "foobar",
+                &challenge,
+                &Hello {
+                    version,
+                    ..hello.clone()
+                }
+            ));
         }
-        assert!(password_matches("foobar", &challenge, &Hello { version: 3, ..hello }));
-        assert!(!password_matches("foobar", &challenge, &Hello { version: 2, ..Hello::default() }));
+        assert!(password_matches(
+            "foobar",
+            &challenge,
+            &Hello {
+                version: 3,
+                ..hello
+            }
+        ));
+        assert!(!password_matches(
+            "foobar",
+            &challenge,
+            &Hello {
+                version: 2,
+                ..Hello::default()
+            }
+        ));
     }
 
     #[test]
     fn old_clients_hash_once() {
-        let challenge = Challenge { rounds: 4_000, salt: "abc".to_owned() };
-        let pwdhash = Sha256::digest("secretabc").iter().map(|byte| format!("{byte:02x}")).collect();
-        let hello = Hello { pwdhash, ..Hello::default() };
+        let challenge = Challenge {
+            rounds: 4_000,
+            salt: "abc".to_owned(),
+        };
+        let pwdhash = Sha256::digest("secretabc")
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let hello = Hello {
+            pwdhash,
+            ..Hello::default()
+        };
         assert!(password_matches("secret", &challenge, &hello));
-        assert!(!password_matches("secret", &challenge, &Hello { version: 2, ..hello }));
+        assert!(!password_matches(
+            "secret",
+            &challenge,
+            &Hello {
+                version: 2,
+                ..hello
+            }
+        ));
     }
 
     #[test]
@@ -127,8 +198,14 @@ mod tests {
             let challenge = Challenge::new([rng, rng]);
             assert!((4_000..=8_095).contains(&challenge.rounds) && challenge.salt.len() <= 16);
         }
-        let challenge = Challenge { rounds: 4_321, salt: "f".to_owned() };
-        assert_eq!(hi(Some(&challenge)), "+HI {\"v\":2,\"i\":4321,\"s\":\"f\"}\r\n");
+        let challenge = Challenge {
+            rounds: 4_321,
+            salt: "f".to_owned(),
+        };
+        assert_eq!(
+            hi(Some(&challenge)),
+            "+HI {\"v\":2,\"i\":4321,\"s\":\"f\"}\r\n"
+        );
         assert_eq!(hi(None), "+HI {\"v\":2}\r\n");
     }
 
@@ -166,7 +243,12 @@ mod tests {
         ] {
             assert_eq!(Hello::parse(bad), None, "{bad}");
         }
-        let hello = Hello::parse("HELLO {\"wid\":\"w\",\"hostname\":\"h\",\"pid\":7,\"labels\":[\"x\"]}").unwrap();
-        assert_eq!((&*hello.wid, &*hello.hostname, hello.pid, hello.labels), ("w", "h", 7, vec!["x".to_owned()]));
+        let hello =
+            Hello::parse("HELLO {\"wid\":\"w\",\"hostname\":\"h\",\"pid\":7,\"labels\":[\"x\"]}")
+                .unwrap();
+        assert_eq!(
+            (&*hello.wid, &*hello.hostname, hello.pid, hello.labels),
+            ("w", "h", 7, vec!["x".to_owned()])
+        );
     }
 }

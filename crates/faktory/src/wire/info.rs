@@ -68,7 +68,11 @@ pub struct Chore {
 impl InfoText<'_> {
     /// The object up to its first queue. [`queue_member`] writes each queue.
     pub fn before_queues(&self) -> String {
-        let (now, clock, waiting) = (time_text(self.now_ms), clock_text(self.now_ms), self.waiting_in_default);
+        let (now, clock, waiting) = (
+            time_text(self.now_ms),
+            clock_text(self.now_ms),
+            self.waiting_in_default,
+        );
         format!(
             "{{\"now\":\"{now}\",\"server_utc_time\":\"{clock}\",\"faktory\":{{\"default_size\":{waiting},\"queues\":{{"
         )
@@ -80,11 +84,34 @@ impl InfoText<'_> {
             format!("{{\"cycles\":0,\"enqueued\":{done},\"size\":{size},\"wall_time_sec\":0}}")
         };
         let watch = |Chore { size, done }: &Chore| format!("{{\"reaped\":{done},\"size\":{size}}}");
-        let Self { dead, retries, scheduled, working, workers, .. } = self;
-        let Self { queues, waiting, total_failures, total_processed, faktory_version, windlass_version, .. } = self;
-        let Self { uptime_s, connections, command_count, used_memory_mb, misfits, .. } = self;
+        let Self {
+            dead,
+            retries,
+            scheduled,
+            working,
+            workers,
+            ..
+        } = self;
+        let Self {
+            queues,
+            waiting,
+            total_failures,
+            total_processed,
+            faktory_version,
+            windlass_version,
+            ..
+        } = self;
+        let Self {
+            uptime_s,
+            connections,
+            command_count,
+            used_memory_mb,
+            misfits,
+            ..
+        } = self;
         let sizes = [dead, retries, scheduled, working].map(|chore| chore.size);
-        let ([dead_size, retries_size, scheduled_size, working_size], description) = (sizes, quoted(self.description));
+        let ([dead_size, retries_size, scheduled_size, working_size], description) =
+            (sizes, quoted(self.description));
         let (dead, retries, scheduled) = (set(dead), set(retries), set(scheduled));
         let (working, workers) = (watch(working), watch(workers));
         format!(
@@ -152,7 +179,9 @@ pub struct JobText<'a> {
 
 /// A JSON object of times in seconds.
 pub fn seconds_object(seconds: &BTreeMap<Bytes, f64>) -> Vec<u8> {
-    object(seconds, |seconds, out| out.extend_from_slice(seconds.to_string().as_bytes()))
+    object(seconds, |seconds, out| {
+        out.extend_from_slice(seconds.to_string().as_bytes())
+    })
 }
 
 /// A JSON object of texts.

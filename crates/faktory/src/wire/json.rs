@@ -22,7 +22,8 @@ pub(crate) fn for_each<'a>(
     each: impl FnMut(&str, &'a RawValue) -> Result<(), Unexpected>,
 ) -> Result<(), Unexpected> {
     let mut from = serde_json::Deserializer::from_str(text);
-    from.deserialize_any(Members(each)).map_err(|_| Unexpected)?;
+    from.deserialize_any(Members(each))
+        .map_err(|_| Unexpected)?;
     from.end().map_err(|_| Unexpected)
 }
 
@@ -32,7 +33,9 @@ pub(crate) fn members<'a, const N: usize>(
     names: &[&str; N],
 ) -> Result<[Option<&'a RawValue>; N], Unexpected> {
     let mut from = serde_json::Deserializer::from_str(text);
-    let found = Wanted(names).deserialize(&mut from).map_err(|_| Unexpected)?;
+    let found = Wanted(names)
+        .deserialize(&mut from)
+        .map_err(|_| Unexpected)?;
     from.end().map_err(|_| Unexpected)?;
     Ok(found)
 }
@@ -44,7 +47,8 @@ pub(crate) fn elements<'a, const N: usize>(
     each: impl FnMut([Option<&'a RawValue>; N]) -> Result<(), Unexpected>,
 ) -> Result<(), Unexpected> {
     let mut from = serde_json::Deserializer::from_str(text);
-    from.deserialize_any(Elements { names, each }).map_err(|_| Unexpected)?;
+    from.deserialize_any(Elements { names, each })
+        .map_err(|_| Unexpected)?;
     from.end().map_err(|_| Unexpected)
 }
 
@@ -103,11 +107,17 @@ pub(crate) fn place_of(key: &str, names: &[&str]) -> Option<usize> {
 
 /// A string, borrowed if it has no escapes.
 pub(crate) fn text(value: &RawValue) -> Result<Cow<'_, str>, Unexpected> {
-    let inner = value.get().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).ok_or(Unexpected)?;
+    let inner = value
+        .get()
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .ok_or(Unexpected)?;
     if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
         return Ok(Cow::Borrowed(inner));
     }
-    serde_json::from_str(value.get()).map(Cow::Owned).map_err(|_| Unexpected)
+    serde_json::from_str(value.get())
+        .map(Cow::Owned)
+        .map_err(|_| Unexpected)
 }
 
 /// A string; empty if it is absent.
@@ -122,9 +132,17 @@ pub(crate) fn int(value: &RawValue) -> Result<i64, Unexpected> {
 
 /// A finite number.
 pub(crate) fn number(value: &RawValue) -> Result<f64, Unexpected> {
-    let digits = value.get().bytes().next().is_some_and(|byte| byte == b'-' || byte.is_ascii_digit());
+    let digits = value
+        .get()
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte == b'-' || byte.is_ascii_digit());
     let number: f64 = value.get().parse().map_err(|_| Unexpected)?;
-    if digits && number.is_finite() { Ok(number) } else { Err(Unexpected) }
+    if digits && number.is_finite() {
+        Ok(number)
+    } else {
+        Err(Unexpected)
+    }
 }
 
 /// The first strings of a list, and the length of the whole list. As in Go, `null` in it is an empty string.
@@ -148,13 +166,17 @@ pub(crate) fn texts(value: &RawValue, keep_max: usize) -> Result<(Vec<String>, u
             Ok((kept, count))
         }
     }
-    serde_json::Deserializer::from_str(value.get()).deserialize_seq(Texts(keep_max)).map_err(|_| Unexpected)
+    serde_json::Deserializer::from_str(value.get())
+        .deserialize_seq(Texts(keep_max))
+        .map_err(|_| Unexpected)
 }
 
 /// Appends a value without the blanks between its parts. Strings and numbers keep their spelling.
 pub(crate) fn compact_into(value: &str, out: &mut Vec<u8>) {
     let bytes = value.as_bytes();
-    if memchr::memchr3(b' ', b'\n', b'\t', bytes).is_none() && memchr::memchr(b'\r', bytes).is_none() {
+    if memchr::memchr3(b' ', b'\n', b'\t', bytes).is_none()
+        && memchr::memchr(b'\r', bytes).is_none()
+    {
         return out.extend_from_slice(bytes);
     }
     let mut rest = bytes;
@@ -238,7 +260,10 @@ mod tests {
             ("[1,2]", "[1,2]"),
             ("[ 1 ,\t2.0 ]", "[1,2.0]"),
             ("{ \"a b\" : \" \\\" \" }", "{\"a b\":\" \\\" \"}"),
-            ("[12345678901234567890, 1e400, \"<\\/>\"]", "[12345678901234567890,1e400,\"<\\/>\"]"),
+            (
+                "[12345678901234567890, 1e400, \"<\\/>\"]",
+                "[12345678901234567890,1e400,\"<\\/>\"]",
+            ),
         ];
         for (text, expected) in table {
             let mut out = Vec::new();
@@ -250,12 +275,16 @@ mod tests {
     #[test]
     fn keys_match_in_any_case_and_the_last_counts() {
         let names = ["jid", "at"];
-        let found =
-            |text: &'static str| members(text, &names).map(|found| found.map(|value| value.map_or("-", RawValue::get)));
+        let found = |text: &'static str| {
+            members(text, &names).map(|found| found.map(|value| value.map_or("-", RawValue::get)))
+        };
         assert_eq!(found("null"), Ok(["-", "-"]));
         assert_eq!(found("{}"), Ok(["-", "-"]));
         assert_eq!(found(r#"{"JID":1,"jid":2,"x":[{}]}"#), Ok(["2", "-"]));
-        assert_eq!(found(r#"{"jid":1,"Jid":null,"\u0061t": "x" }"#), Ok(["1", "\"x\""]));
+        assert_eq!(
+            found(r#"{"jid":1,"Jid":null,"\u0061t": "x" }"#),
+            Ok(["1", "\"x\""])
+        );
         for bad in ["", "[]", "1", "{", "{}x", "{\"a\":}", "{\"a\":1,}"] {
             assert_eq!(found(bad), Err(Unexpected), "{bad}");
         }
@@ -265,7 +294,10 @@ mod tests {
     fn strings_have_as_few_escapes_as_possible() {
         let mut out = Vec::new();
         escape_into("a\"\\\n\u{1}</é\u{1f}", &mut out);
-        assert_eq!(String::from_utf8_lossy(&out), "\"a\\\"\\\\\\n\\u0001</é\\u001f\"");
+        assert_eq!(
+            String::from_utf8_lossy(&out),
+            "\"a\\\"\\\\\\n\\u0001</é\\u001f\""
+        );
         let back: String = serde_json::from_slice(&out).unwrap();
         assert_eq!(back, "a\"\\\n\u{1}</é\u{1f}");
     }

@@ -26,7 +26,11 @@ impl Lines {
     ///
     /// # Errors
     /// The line is too long. Each further call returns the same error.
-    pub fn decode(&mut self, input: &mut BytesMut, line_bytes_max: usize) -> Result<Option<Bytes>, LineTooLong> {
+    pub fn decode(
+        &mut self,
+        input: &mut BytesMut,
+        line_bytes_max: usize,
+    ) -> Result<Option<Bytes>, LineTooLong> {
         // The limit excludes CR and LF.
         let end = input.len().min(line_bytes_max.saturating_add(2));
         let unseen = input.get(self.scanned..end).unwrap_or_default();

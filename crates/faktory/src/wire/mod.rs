@@ -23,7 +23,9 @@ mod unit;
 pub use batch::{BatchText, NewBatch, TrackSet, TrackText, batch_name, callback_custom};
 pub use canonical::canonical;
 pub use hello::{Challenge, Hello, hi, password_matches};
-pub use info::{Chore, InfoText, JobText, health_object, queue_member, seconds_object, texts_object};
+pub use info::{
+    Chore, InfoText, JobText, health_object, queue_member, seconds_object, texts_object,
+};
 pub use lines::{LineTooLong, Lines};
 pub use mutate::Mutate;
 pub use report::{Ack, Beat, Failed, requeued};

@@ -51,7 +51,13 @@ impl Mutate {
             "dead" => JobStateKind::Dead,
             _ => return Err("invalid target for mutation command".to_owned()),
         };
-        let Fields { jids, named, regexp, jobtype, .. } = fields;
+        let Fields {
+            jids,
+            named,
+            regexp,
+            jobtype,
+            ..
+        } = fields;
         if named > JIDS_MAX {
             return Err(format!("more than {JIDS_MAX} jids"));
         }
@@ -59,12 +65,22 @@ impl Mutate {
             return Err(format!("regexp of more than {REGEXP_BYTES_MAX} bytes"));
         }
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
-        let all = Self { action, state, jids: Vec::new(), regexp: None, jobtype: None };
+        let all = Self {
+            action,
+            state,
+            jids: Vec::new(),
+            regexp: None,
+            jobtype: None,
+        };
         // Names replace the rest of the filter; CLEAR ignores the whole filter.
         Ok(match (is_filtered, jids.is_empty()) {
             (false, _) => all,
             (true, false) => Self { jids, ..all },
-            (true, true) => Self { regexp: given(regexp), jobtype: given(jobtype), ..all },
+            (true, true) => Self {
+                regexp: given(regexp),
+                jobtype: given(jobtype),
+                ..all
+            },
         })
     }
 }
@@ -84,9 +100,16 @@ impl Fields {
     fn read(text: &str) -> Result<Self, Unexpected> {
         let [cmd, target, filter] = json::members(text, &["cmd", "target", "filter"])?;
         let (cmd, target) = (json::text_or_empty(cmd)?, json::text_or_empty(target)?);
-        let Some(filter) = filter else { return Ok(Self { cmd, target, ..Self::default() }) };
+        let Some(filter) = filter else {
+            return Ok(Self {
+                cmd,
+                target,
+                ..Self::default()
+            });
+        };
         let [jids, regexp, jobtype] = json::members(filter.get(), &["jids", "regexp", "jobtype"])?;
-        let (jids, named) = jids.map_or(Ok((Vec::new(), 0)), |value| json::texts(value, JIDS_MAX))?;
+        let (jids, named) =
+            jids.map_or(Ok((Vec::new(), 0)), |value| json::texts(value, JIDS_MAX))?;
         Ok(Self {
             cmd,
             target,
@@ -109,45 +132,89 @@ mod tests {
             ("x", "invalid character 'x' looking for beginning of value"),
             ("{}", "unknown mutate operation"),
             ("null", "unknown mutate operation"),
-            (r#"{"cmd":"CLEAR","target":"dead"}"#, "unknown mutate operation"),
-            (r#"{"cmd":"bogus","target":"dead"}"#, "unknown mutate operation"),
-            (r#"{"cmd":"clear","target":"nosuch"}"#, "invalid target for mutation command"),
-            (r#"{"cmd":"clear","target":""}"#, "invalid target for mutation command"),
-            (r#"{"cmd":"clear","target":"working"}"#, "invalid target for mutation command"),
+            (
+                r#"{"cmd":"CLEAR","target":"dead"}"#,
+                "unknown mutate operation",
+            ),
+            (
+                r#"{"cmd":"bogus","target":"dead"}"#,
+                "unknown mutate operation",
+            ),
+            (
+                r#"{"cmd":"clear","target":"nosuch"}"#,
+                "invalid target for mutation command",
+            ),
+            (
+                r#"{"cmd":"clear","target":""}"#,
+                "invalid target for mutation command",
+            ),
+            (
+                r#"{"cmd":"clear","target":"working"}"#,
+                "invalid target for mutation command",
+            ),
             (
                 r#"{"cmd":"kill","target":"scheduled","filter":{"jids":"notlist"}}"#,
                 "json: cannot unmarshal string into Go struct field JobFilter.filter.jids of type []string",
             ),
         ];
         for (text, expected) in table {
-            assert_eq!(Mutate::parse(text).unwrap_err().to_string(), expected, "{text}");
+            assert_eq!(
+                Mutate::parse(text).unwrap_err().to_string(),
+                expected,
+                "{text}"
+            );
         }
-        let long = format!(r#"{{"cmd":"kill","target":"dead","filter":{{"regexp":"{}"}}}}"#, "*".repeat(1025));
-        assert_eq!(Mutate::parse(&long), Err("regexp of more than 1024 bytes".to_owned()));
+        let long = format!(
+            r#"{{"cmd":"kill","target":"dead","filter":{{"regexp":"{}"}}}}"#,
+            "*".repeat(1025)
+        );
+        assert_eq!(
+            Mutate::parse(&long),
+            Err("regexp of more than 1024 bytes".to_owned())
+        );
     }
 
     #[test]
     fn names_replace_the_rest_of_the_filter() {
         let parsed = |text| {
-            let Mutate { action, state, jids, regexp, jobtype } = Mutate::parse(text).unwrap();
-            (action, state, jids.len(), regexp.unwrap_or_default(), jobtype.unwrap_or_default())
+            let Mutate {
+                action,
+                state,
+                jids,
+                regexp,
+                jobtype,
+            } = Mutate::parse(text).unwrap();
+            (
+                action,
+                state,
+                jids.len(),
+                regexp.unwrap_or_default(),
+                jobtype.unwrap_or_default(),
+            )
         };
         use JobStateKind::{Dead, Retrying, Scheduled};
         use Mutation::{Discard, Kill, Requeue};
         let none = String::new;
         assert_eq!(
-            parsed(r#"{ "cmd": "kill", "target": "scheduled", "filter": {"jobtype":"A","regexp":"*x y*"}}"#),
+            parsed(
+                r#"{ "cmd": "kill", "target": "scheduled", "filter": {"jobtype":"A","regexp":"*x y*"}}"#
+            ),
             (Kill, Scheduled, 0, "*x y*".to_owned(), "A".to_owned())
         );
         assert_eq!(
-            parsed(r#"{"cmd":"requeue","target":"dead","filter":{"jids":["a","b"],"jobtype":"A"}}"#),
+            parsed(
+                r#"{"cmd":"requeue","target":"dead","filter":{"jids":["a","b"],"jobtype":"A"}}"#
+            ),
             (Requeue, Dead, 2, none(), none())
         );
         assert_eq!(
             parsed(r#"{"cmd":"discard","target":"dead","filter":{"jids":[]}}"#),
             (Discard, Dead, 0, none(), none())
         );
-        assert_eq!(parsed(r#"{"cmd":"kill","target":"dead","filter":null}"#), (Kill, Dead, 0, none(), none()));
+        assert_eq!(
+            parsed(r#"{"cmd":"kill","target":"dead","filter":null}"#),
+            (Kill, Dead, 0, none(), none())
+        );
         assert_eq!(
             parsed(r#"{"cmd":"clear","target":"retries","filter":{"jobtype":"X","jids":["a"]}}"#),
             (Discard, Retrying, 0, none(), none())

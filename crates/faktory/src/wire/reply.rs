@@ -52,6 +52,10 @@ pub fn coded_error(code: &str, text: impl AsRef<[u8]>, out: &mut BytesMut) {
     out.put_u8(b'-');
     out.extend_from_slice(code.as_bytes());
     out.put_u8(b' ');
-    out.extend(text.as_ref().iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
+    out.extend(
+        text.as_ref()
+            .iter()
+            .map(|byte| if *byte == b'\n' { b' ' } else { *byte }),
+    );
     out.extend_from_slice(b"\r\n");
 }

@@ -27,7 +27,11 @@ impl Ack {
     pub fn parse(text: &str) -> Option<Self> {
         let (mut jid, mut result) = (None, String::new());
         let read = json::for_each(text, |key, value| {
-            let text = if value.get() == "null" { String::new() } else { json::text(value)?.into_owned() };
+            let text = if value.get() == "null" {
+                String::new()
+            } else {
+                json::text(value)?.into_owned()
+            };
             match key {
                 "jid" => jid = Some(text),
                 "result" => result = text,
@@ -60,10 +64,16 @@ impl Failed {
     }
 
     fn read(text: &str) -> Result<Self, Unexpected> {
-        let [jid, errtype, message, backtrace] = json::members(text, &["jid", "errtype", "message", "backtrace"])?;
-        let lines = backtrace.map(|value| json::texts(value, BACKTRACE_LINES_MAX)).transpose()?;
+        let [jid, errtype, message, backtrace] =
+            json::members(text, &["jid", "errtype", "message", "backtrace"])?;
+        let lines = backtrace
+            .map(|value| json::texts(value, BACKTRACE_LINES_MAX))
+            .transpose()?;
         let backtrace: Vec<String> = lines.map(|(lines, _)| lines).unwrap_or_default();
-        let backtrace = backtrace.into_iter().map(|line| cut(line, BACKTRACE_LINE_BYTES_MAX)).collect();
+        let backtrace = backtrace
+            .into_iter()
+            .map(|line| cut(line, BACKTRACE_LINE_BYTES_MAX))
+            .collect();
         Ok(Self {
             jid: json::text_or_empty(jid)?,
             errtype: readable(&json::text_or_empty(errtype)?, ERRTYPE_BYTES_MAX),
@@ -76,13 +86,23 @@ impl Failed {
 /// Trims and cuts a text; "unknown" if it is empty.
 fn readable(text: &str, bytes_max: usize) -> String {
     let text = text.trim();
-    cut(if text.is_empty() { UNKNOWN.to_owned() } else { text.to_owned() }, bytes_max)
+    cut(
+        if text.is_empty() {
+            UNKNOWN.to_owned()
+        } else {
+            text.to_owned()
+        },
+        bytes_max,
+    )
 }
 
 /// Cuts a text at the end of a character.
 pub(super) fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
-        let end = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let end = (0..=bytes_max)
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
         text.truncate(end);
     }
     text
@@ -109,8 +129,14 @@ impl Beat {
     /// Parses the JSON object. `None` if it is not valid.
     pub fn parse(text: &str) -> Option<Self> {
         let [wid, state, rss_kb] = json::members(text, &["wid", "current_state", "rss_kb"]).ok()?;
-        let rss_kib = u64::try_from(rss_kb.map_or(Ok(0), json::int).ok()?).ok().filter(|kib| *kib > 0);
-        Some(Self { wid: json::text_or_empty(wid).ok()?, state: json::text_or_empty(state).ok()?, rss_kib })
+        let rss_kib = u64::try_from(rss_kb.map_or(Ok(0), json::int).ok()?)
+            .ok()
+            .filter(|kib| *kib > 0);
+        Some(Self {
+            wid: json::text_or_empty(wid).ok()?,
+            state: json::text_or_empty(state).ok()?,
+            rss_kib,
+        })
     }
 }
 
@@ -120,7 +146,12 @@ mod tests {
 
     #[test]
     fn acknowledgements_hold_strings_only() {
-        let ack = |jid: &str, result: &str| Some(Ack { jid: jid.to_owned(), result: result.to_owned() });
+        let ack = |jid: &str, result: &str| {
+            Some(Ack {
+                jid: jid.to_owned(),
+                result: result.to_owned(),
+            })
+        };
         let table = [
             ("{\"jid\":\"x\"}", ack("x", "")),
             ("{ \"jid\" : \"x\" , \"extra\" : \"s\" }", ack("x", "")),
@@ -144,9 +175,16 @@ mod tests {
 
     #[test]
     fn failures_are_cut_to_their_limits() {
-        let failed = |text: &str| Failed::parse(text).map(|f| (f.jid, f.errtype, f.message, f.backtrace.len()));
+        let failed = |text: &str| {
+            Failed::parse(text).map(|f| (f.jid, f.errtype, f.message, f.backtrace.len()))
+        };
         let report = |jid: &str, errtype: &str, message: &str, lines| {
-            Some((jid.to_owned(), errtype.to_owned(), message.to_owned(), lines))
+            Some((
+                jid.to_owned(),
+                errtype.to_owned(),
+                message.to_owned(),
+                lines,
+            ))
         };
         assert_eq!(failed("{}"), report("", "unknown", "unknown", 0));
         assert_eq!(failed("null"), report("", "unknown", "unknown", 0));
@@ -154,29 +192,60 @@ mod tests {
             failed("{\"jid\":\"x\",\"errtype\":\"  E \",\"message\":\" m  m\",\"backtrace\":null}"),
             report("x", "E", "m m".replace(' ', "  ").as_str(), 0)
         );
-        for bad in
-            ["", "[]", "nojson", "{\"backtrace\":\"str\"}", "{\"message\":1}", "{\"jid\":1}", "{\"jid\":\"x\"} x"]
-        {
+        for bad in [
+            "",
+            "[]",
+            "nojson",
+            "{\"backtrace\":\"str\"}",
+            "{\"message\":1}",
+            "{\"jid\":1}",
+            "{\"jid\":\"x\"} x",
+        ] {
             assert_eq!(failed(bad), None, "{bad}");
         }
         let lines = vec!["\"b\""; 80].join(",");
         let (e, m) = ("é".repeat(60), "é".repeat(600));
-        let long = format!("{{\"jid\":\"x\",\"errtype\":\"{e}\",\"message\":\"a{m}\",\"backtrace\":[{lines}]}}");
+        let long = format!(
+            "{{\"jid\":\"x\",\"errtype\":\"{e}\",\"message\":\"a{m}\",\"backtrace\":[{lines}]}}"
+        );
         let (_, errtype, message, lines) = failed(&long).unwrap();
         assert_eq!((errtype.len(), message.len(), lines), (100, 999, 50));
     }
 
     #[test]
     fn beats() {
-        let beat = |wid: &str, state: &str| Some(Beat { wid: wid.to_owned(), state: state.to_owned(), rss_kib: None });
-        let measured = Beat { wid: "w".to_owned(), state: String::new(), rss_kib: Some(12) };
+        let beat = |wid: &str, state: &str| {
+            Some(Beat {
+                wid: wid.to_owned(),
+                state: state.to_owned(),
+                rss_kib: None,
+            })
+        };
+        let measured = Beat {
+            wid: "w".to_owned(),
+            state: String::new(),
+            rss_kib: Some(12),
+        };
         assert_eq!(Beat::parse("{\"wid\":\"w\",\"rss_kb\":12}"), Some(measured));
         for none in ["0", "-1", "null"] {
-            assert_eq!(Beat::parse(&format!("{{\"wid\":\"w\",\"rss_kb\":{none}}}")), beat("w", ""), "{none}");
+            assert_eq!(
+                Beat::parse(&format!("{{\"wid\":\"w\",\"rss_kb\":{none}}}")),
+                beat("w", ""),
+                "{none}"
+            );
         }
-        assert_eq!(Beat::parse("{\"wid\":\"w\",\"current_state\":\"quiet\"}"), beat("w", "quiet"));
+        assert_eq!(
+            Beat::parse("{\"wid\":\"w\",\"current_state\":\"quiet\"}"),
+            beat("w", "quiet")
+        );
         assert_eq!(Beat::parse("{}"), beat("", ""));
-        for bad in ["", "x", "{\"wid\":1}", "{\"wid\":\"w\",\"rss_kb\":\"1\"}", "{\"wid\":\"w\",\"rss_kb\":1.5}"] {
+        for bad in [
+            "",
+            "x",
+            "{\"wid\":1}",
+            "{\"wid\":\"w\",\"rss_kb\":\"1\"}",
+            "{\"wid\":\"w\",\"rss_kb\":1.5}",
+        ] {
             assert_eq!(Beat::parse(bad), None, "{bad}");
         }
     }

@@ -89,7 +89,9 @@ impl Request {
             b"PUSHB" => with(Self::PushBulk),
             b"FETCH" => match rest {
                 None => Self::Fetch(None),
-                Some(rest) => words(&rest).map_or(Self::TooManyWords, |queues| Self::Fetch(Some(queues))),
+                Some(rest) => {
+                    words(&rest).map_or(Self::TooManyWords, |queues| Self::Fetch(Some(queues)))
+                }
             },
             b"ACK" => with(Self::Ack),
             b"FAIL" => with(Self::Fail),
@@ -101,15 +103,24 @@ impl Request {
             b"MUTATE" => Self::Mutate(rest),
             b"JOB" => with(|rest| {
                 let (verb, jid) = cut(&rest);
-                Self::Job { verb, jid: jid.unwrap_or_default() }
+                Self::Job {
+                    verb,
+                    jid: jid.unwrap_or_default(),
+                }
             }),
             b"BATCH" => with(|rest| {
                 let (verb, rest) = cut(&rest);
-                Self::Batch { verb, rest: rest.unwrap_or_default() }
+                Self::Batch {
+                    verb,
+                    rest: rest.unwrap_or_default(),
+                }
             }),
             b"TRACK" => with(|rest| {
                 let (verb, rest) = cut(&rest);
-                Self::Track { verb, rest: rest.unwrap_or_default() }
+                Self::Track {
+                    verb,
+                    rest: rest.unwrap_or_default(),
+                }
             }),
             b"END" => Self::End,
             _ => Self::Unknown(verb),
@@ -129,7 +140,9 @@ impl Request {
         match names {
             None if verb.eq_ignore_ascii_case(b"LATENCY") => Self::Queue(make(Vec::new())),
             None => Self::Incomplete,
-            Some(names) => words(&names).map_or(Self::TooManyWords, |names| Self::Queue(make(names))),
+            Some(names) => {
+                words(&names).map_or(Self::TooManyWords, |names| Self::Queue(make(names)))
+            }
         }
     }
 }
@@ -144,6 +157,9 @@ fn cut(line: &Bytes) -> (Bytes, Option<Bytes>) {
 
 /// Words between blanks, without empty ones. `None` if there are too many.
 fn words(rest: &Bytes) -> Option<Vec<Bytes>> {
-    let words = || rest.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    let words = || {
+        rest.split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty())
+    };
     (words().count() <= WORDS_MAX).then(|| words().map(|word| rest.slice_ref(word)).collect())
 }

@@ -37,15 +37,27 @@ mod tests {
             let mut unit = Unit::parse(text).unwrap();
             let run = run_text(&Text::template(&unit), "jid00000001", 1_700_000_000_000).unwrap();
             unit.jid = "jid00000001".into();
-            assert_eq!(String::from_utf8(run), String::from_utf8(Text::of(&unit, "2023-11-14T22:13:20Z")), "{text}");
+            assert_eq!(
+                String::from_utf8(run),
+                String::from_utf8(Text::of(&unit, "2023-11-14T22:13:20Z")),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn run_text_rejects_other_texts() {
-        let job = Text::of(&Unit::parse(r#"{"jid":"jid00000001","jobtype":"T","args":[]}"#).unwrap(), "");
+        let job = Text::of(
+            &Unit::parse(r#"{"jid":"jid00000001","jobtype":"T","args":[]}"#).unwrap(),
+            "",
+        );
         for text in [job.as_slice(), b"", b"{}", b"{\"retry\":1}", b"nonsense"] {
-            assert_eq!(run_text(text, "jid00000002", 0), None, "{}", text.escape_ascii());
+            assert_eq!(
+                run_text(text, "jid00000002", 0),
+                None,
+                "{}",
+                text.escape_ascii()
+            );
         }
     }
 }

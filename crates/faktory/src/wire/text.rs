@@ -78,7 +78,9 @@ impl<'a> Text<'a> {
     pub fn of(unit: &Unit<'_>, created_at: &str) -> Vec<u8> {
         let args = unit.args.unwrap_or("[]");
         let custom = unit.custom.unwrap_or_default();
-        let mut out = Vec::with_capacity(160 + args.len() + custom.len() + unit.jid.len() + unit.jobtype.len());
+        let mut out = Vec::with_capacity(
+            160 + args.len() + custom.len() + unit.jid.len() + unit.jobtype.len(),
+        );
         out.extend_from_slice(b"{\"retry\":");
         put_int(unit.retry, &mut out);
         if let Some(failure) = unit.failure {
@@ -94,7 +96,11 @@ impl<'a> Text<'a> {
         }
         put_text("queue", &unit.queue, &mut out);
         put_text("jobtype", &unit.jobtype, &mut out);
-        let created_at = if unit.created_at.is_empty() { created_at } else { &unit.created_at };
+        let created_at = if unit.created_at.is_empty() {
+            created_at
+        } else {
+            &unit.created_at
+        };
         if !created_at.is_empty() {
             put_text("created_at", created_at, &mut out);
         }
@@ -104,7 +110,11 @@ impl<'a> Text<'a> {
         out.extend_from_slice(b",\"args\":");
         json::compact_into(args, &mut out);
         let priority = unit.priority.map_or(0, i64::from);
-        for (key, value) in [("reserve_for", unit.reserve_for), ("backtrace", unit.backtrace), ("priority", priority)] {
+        for (key, value) in [
+            ("reserve_for", unit.reserve_for),
+            ("backtrace", unit.backtrace),
+            ("priority", priority),
+        ] {
             if value != 0 {
                 put_key(key, &mut out);
                 put_int(value, &mut out);
@@ -132,7 +142,13 @@ impl<'a> Text<'a> {
         at = skip(body, at, JOBTYPE)?;
         let jobtype = body.get(jobtype_at + JOBTYPE.len()..at)?;
         let enqueued_at = skip(body, at, b",\"created_at\":").unwrap_or(at);
-        Some(Self { body, failure_at, failure_end, enqueued_at, jobtype })
+        Some(Self {
+            body,
+            failure_at,
+            failure_end,
+            enqueued_at,
+            jobtype,
+        })
     }
 
     /// Whether the job has this type.
@@ -148,7 +164,12 @@ impl<'a> Text<'a> {
     }
 
     /// Appends the form for workers as a bulk string.
-    pub fn deliver(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>, out: &mut BytesMut) {
+    pub fn deliver(
+        &self,
+        failure: Option<&FailureText<'_>>,
+        enqueued_at_ms: Option<u64>,
+        out: &mut BytesMut,
+    ) {
         let parts = self.parts(failure, enqueued_at_ms);
         let parts = parts.each();
         let bytes = parts.iter().map(|part| part.len()).sum();
@@ -165,19 +186,31 @@ impl<'a> Text<'a> {
 
     /// Time of the first failure according to the producer, in quotes.
     fn own_failed_at(&self) -> Option<&'a [u8]> {
-        let own = self.body.get(self.failure_at..self.failure_end)?.strip_prefix(FAILURE)?;
+        let own = self
+            .body
+            .get(self.failure_at..self.failure_end)?
+            .strip_prefix(FAILURE)?;
         let own = own.strip_prefix(b"{\"failed_at\":")?;
-        own.get(..json::value_end(own)).filter(|text| text.len() > 2)
+        own.get(..json::value_end(own))
+            .filter(|text| text.len() > 2)
     }
 
     fn parts(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>) -> Parts<'a> {
-        let own = if failure.is_some() { self.failure_end } else { self.failure_at };
+        let own = if failure.is_some() {
+            self.failure_end
+        } else {
+            self.failure_at
+        };
         let between = |from: usize, to: usize| self.body.get(from..to).unwrap_or_default();
         Parts {
             head: between(0, self.failure_at),
-            failure: failure.map(|failure| failure.member(self.own_failed_at())).unwrap_or_default(),
+            failure: failure
+                .map(|failure| failure.member(self.own_failed_at()))
+                .unwrap_or_default(),
             middle: between(own, self.enqueued_at),
-            enqueued_at: enqueued_at_ms.map(|ms| format!(",\"enqueued_at\":\"{}\"", time_text(ms))).unwrap_or_default(),
+            enqueued_at: enqueued_at_ms
+                .map(|ms| format!(",\"enqueued_at\":\"{}\"", time_text(ms)))
+                .unwrap_or_default(),
             tail: between(self.enqueued_at, self.body.len()),
         }
     }
@@ -193,7 +226,13 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     fn each(&self) -> [&[u8]; 5] {
-        [self.head, &self.failure, self.middle, self.enqueued_at.as_bytes(), self.tail]
+        [
+            self.head,
+            &self.failure,
+            self.middle,
+            self.enqueued_at.as_bytes(),
+            self.tail,
+        ]
     }
 }
 
@@ -241,7 +280,15 @@ pub(super) fn skip(body: &[u8], at: usize, key: &[u8]) -> Option<usize> {
 
 /// A producer's failure: the known fields, in the order of deployed servers. It must be well formed.
 fn put_failure(failure: &str, out: &mut Vec<u8>) {
-    const FIELDS: [&str; 7] = ["failed_at", "next_at", "message", "errtype", "backtrace", "retry_count", "remaining"];
+    const FIELDS: [&str; 7] = [
+        "failed_at",
+        "next_at",
+        "message",
+        "errtype",
+        "backtrace",
+        "retry_count",
+        "remaining",
+    ];
     let found = json::members(failure, &FIELDS).unwrap_or_default();
     let mut before = b'{';
     for (key, value) in FIELDS.iter().zip(found) {
@@ -250,7 +297,9 @@ fn put_failure(failure: &str, out: &mut Vec<u8>) {
             "retry_count" | "remaining" => Some("0"),
             _ => None,
         };
-        let Some(value) = value.map(RawValue::get).or(always) else { continue };
+        let Some(value) = value.map(RawValue::get).or(always) else {
+            continue;
+        };
         if always.is_none() && matches!(value, "\"\"" | "[]") {
             continue;
         }

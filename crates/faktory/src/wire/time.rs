@@ -34,13 +34,19 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
     let nanos = parser.fraction();
     let offset_s = parser.zone()?;
     if !parser.rest.is_empty() {
-        return Err(format!("parsing time {}: extra text: {}", quote(text), quote(parser.rest)));
+        return Err(format!(
+            "parsing time {}: extra text: {}",
+            quote(text),
+            quote(parser.rest)
+        ));
     }
     if day < 1 || day > month_days(year, month) {
         return Err(parser.range("day"));
     }
     let days = day_number(year + ERAS * ERA_YEARS, month, day);
-    let seconds = (days * 86_400 + hour * 3_600 + minute * 60 + second).cast_signed() - ERAS_SECONDS - offset_s;
+    let seconds = (days * 86_400 + hour * 3_600 + minute * 60 + second).cast_signed()
+        - ERAS_SECONDS
+        - offset_s;
     let ms = seconds * 1_000 + (nanos + 999_999) / 1_000_000;
     Ok(u64::try_from(ms).unwrap_or(0))
 }
@@ -61,26 +67,43 @@ impl Parser<'_> {
     }
 
     /// Two digits, of a number in this range.
-    fn within(&mut self, range: RangeInclusive<u64>, form: &'static str, element: &'static str) -> Result<u64, String> {
+    fn within(
+        &mut self,
+        range: RangeInclusive<u64>,
+        form: &'static str,
+        element: &'static str,
+    ) -> Result<u64, String> {
         let number = self.number(2, form)?;
-        if range.contains(&number) { Ok(number) } else { Err(self.range(element)) }
+        if range.contains(&number) {
+            Ok(number)
+        } else {
+            Err(self.range(element))
+        }
     }
 
     fn number(&mut self, digits: usize, element: &'static str) -> Result<u64, String> {
-        let number = self.rest.get(..digits).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = self
+            .rest
+            .get(..digits)
+            .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
         let number = number.ok_or_else(|| self.form(element))?;
         self.rest = self.rest.get(digits..).unwrap_or_default();
         Ok(number.parse().unwrap_or(0))
     }
 
     fn literal(&mut self, element: &'static str) -> Result<(), String> {
-        self.rest = self.rest.strip_prefix(element).ok_or_else(|| self.form(element))?;
+        self.rest = self
+            .rest
+            .strip_prefix(element)
+            .ok_or_else(|| self.form(element))?;
         Ok(())
     }
 
     /// Nanoseconds; further digits are ignored.
     fn fraction(&mut self) -> i64 {
-        let Some(after) = self.rest.strip_prefix(['.', ',']) else { return 0 };
+        let Some(after) = self.rest.strip_prefix(['.', ',']) else {
+            return 0;
+        };
         let count = after.bytes().take_while(u8::is_ascii_digit).count();
         if count == 0 {
             return 0;
@@ -98,7 +121,9 @@ impl Parser<'_> {
             return Ok(0);
         }
         let bytes = self.rest.as_bytes();
-        let [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2, ..] = bytes else { return Err(self.form(ELEMENT)) };
+        let [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2, ..] = bytes else {
+            return Err(self.form(ELEMENT));
+        };
         if ![h1, h2, m1, m2].iter().all(|byte| byte.is_ascii_digit()) {
             return Err(self.form(ELEMENT));
         }
@@ -130,7 +155,12 @@ pub fn time_text_ns(ns: u64) -> String {
 fn written(s: u64, fraction: u64, digits: usize) -> String {
     let (days, s) = (s / 86_400, s % 86_400);
     let (year, month, day) = date(days);
-    let mut text = format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", s / 3_600, s / 60 % 60, s % 60);
+    let mut text = format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
+        s / 3_600,
+        s / 60 % 60,
+        s % 60
+    );
     if fraction > 0 {
         text.push('.');
         text.push_str(format!("{fraction:0digits$}").trim_end_matches('0'));
@@ -176,10 +206,16 @@ mod tests {
             assert_eq!(time_text(ms), text);
             assert_eq!(parse_time(text), Ok(ms), "{text}");
         }
-        assert_eq!(time_text_ns(1_795_237_151_123_456_780), "2026-11-21T04:59:11.12345678Z");
+        assert_eq!(
+            time_text_ns(1_795_237_151_123_456_780),
+            "2026-11-21T04:59:11.12345678Z"
+        );
         // Every day of a few centuries.
         for day in 0..300_000_u64 {
-            assert_eq!(parse_time(&time_text(day * 86_400_000)), Ok(day * 86_400_000));
+            assert_eq!(
+                parse_time(&time_text(day * 86_400_000)),
+                Ok(day * 86_400_000)
+            );
         }
         assert_eq!(clock_text(1_795_237_151_001), "04:59:11 UTC");
     }
@@ -187,7 +223,9 @@ mod tests {
     #[test]
     fn invalid_times_have_the_error_texts_of_go() {
         let form = |rest: &str, element: &str| {
-            format!(" as \"2006-01-02T15:04:05.999999999Z07:00\": cannot parse \"{rest}\" as \"{element}\"")
+            format!(
+                " as \"2006-01-02T15:04:05.999999999Z07:00\": cannot parse \"{rest}\" as \"{element}\""
+            )
         };
         let table = [
             ("garbage", form("garbage", "2006")),
@@ -202,7 +240,10 @@ mod tests {
             ("2020-01-01T00:00:00Zx", ": extra text: \"x\"".to_owned()),
         ];
         for (text, error) in table {
-            assert_eq!(parse_time(text).unwrap_err().to_string(), format!("parsing time \"{text}\"{error}"));
+            assert_eq!(
+                parse_time(text).unwrap_err().to_string(),
+                format!("parsing time \"{text}\"{error}")
+            );
         }
     }
 }

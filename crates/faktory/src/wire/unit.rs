@@ -110,7 +110,10 @@ impl<'a> Unit<'a> {
     }
 
     /// Checks the kinds of the fields. `outside` is the depth of the job itself.
-    fn read(fields: [Option<&'a RawValue>; FIELDS.len()], outside: usize) -> Result<Self, Unexpected> {
+    fn read(
+        fields: [Option<&'a RawValue>; FIELDS.len()],
+        outside: usize,
+    ) -> Result<Self, Unexpected> {
         let [
             jid,
             queue,
@@ -129,7 +132,9 @@ impl<'a> Unit<'a> {
         let text = |value: Option<&'a RawValue>| value.map_or(Ok(Cow::Borrowed("")), json::text);
         let int = |value: Option<&RawValue>, default| value.map_or(Ok(default), json::int);
         let of = |value: Option<&'a RawValue>, fits: fn(&RawValue) -> bool| match value {
-            Some(value) if fits(value) && !json::is_too_deep(value.get(), outside, json::DEPTH_MAX) => {
+            Some(value)
+                if fits(value) && !json::is_too_deep(value.get(), outside, json::DEPTH_MAX) =>
+            {
                 Ok(Some(value.get()))
             }
             Some(_) => Err(Unexpected),
@@ -157,7 +162,9 @@ impl<'a> Unit<'a> {
             reserve_for: int(reserve_for, 0)?,
             backtrace: int(backtrace, 0)?,
             // Invalid values are ignored: deployed servers do not have this field.
-            priority: priority.and_then(|value| value.get().parse().ok()).filter(|value| (1..=9).contains(value)),
+            priority: priority
+                .and_then(|value| value.get().parse().ok())
+                .filter(|value| (1..=9).contains(value)),
         })
     }
 
@@ -192,7 +199,10 @@ impl<'a> Unit<'a> {
         }
         let wishes = self.judge_nameless(reserve_max_s)?;
         match wishes {
-            Wishes { expires: Some(Expires::At(_)), .. } => Err(no_template("custom.expires_at")),
+            Wishes {
+                expires: Some(Expires::At(_)),
+                ..
+            } => Err(no_template("custom.expires_at")),
             Wishes { bid: Some(_), .. } => Err(no_template("custom.bid")),
             wishes => Ok(wishes),
         }
@@ -206,20 +216,32 @@ impl<'a> Unit<'a> {
             return Err("jobs must have an args parameter".to_owned());
         }
         if self.reserve_for > reserve_max_s {
-            return Err(format!("jobs cannot be reserved for more than {}", span(reserve_max_s)));
+            return Err(format!(
+                "jobs cannot be reserved for more than {}",
+                span(reserve_max_s)
+            ));
         }
         let at_ms = match self.at.as_ref() {
             "" => None,
             at => {
-                let wrong = |error| format!("invalid timestamp for 'at': {}: {error}", go::quote(at));
+                let wrong =
+                    |error| format!("invalid timestamp for 'at': {}: {error}", go::quote(at));
                 Some(parse_time(at).map_err(wrong)?)
             }
         };
         if !is_queue_name(self.queue.as_bytes()) {
             let name = go::quote(&self.queue);
-            return Err(format!("cannot get {name} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"));
+            return Err(format!(
+                "cannot get {name} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
+            ));
         }
-        self.custom.map_or(Ok(Wishes { at_ms, ..Wishes::default() }), |custom| wishes(custom, at_ms))
+        self.custom.map_or(
+            Ok(Wishes {
+                at_ms,
+                ..Wishes::default()
+            }),
+            |custom| wishes(custom, at_ms),
+        )
     }
 }
 
@@ -245,17 +267,26 @@ impl<'a> List<'a> {
             if first.len() < keep_max {
                 first.push(unit);
             }
-            if count > LIST_MAX { Err(Unexpected) } else { Ok(()) }
+            if count > LIST_MAX {
+                Err(Unexpected)
+            } else {
+                Ok(())
+            }
         });
         match read {
-            Err(Unexpected) if count > LIST_MAX => return Err(format!("more than {LIST_MAX} jobs in one list")),
+            Err(Unexpected) if count > LIST_MAX => {
+                return Err(format!("more than {LIST_MAX} jobs in one list"));
+            }
             Err(Unexpected) => return Err(explained(text, Type::StructSlice(&go::JOB))),
             Ok(()) => {}
         }
         let more = count > keep_max;
         let begin = text.find('[').map_or(text.len(), |at| at + 1);
-        let rest =
-            more.then(|| (0..keep_max).fold(begin, |at, _| json::element(text, at).map_or(text.len(), |(_, end)| end)));
+        let rest = more.then(|| {
+            (0..keep_max).fold(begin, |at, _| {
+                json::element(text, at).map_or(text.len(), |(_, end)| end)
+            })
+        });
         Ok(Self { first, rest })
     }
 
@@ -263,21 +294,31 @@ impl<'a> List<'a> {
     pub fn go_on(text: &'a str, from: usize, keep_max: usize) -> Self {
         let (mut first, mut at) = (Vec::new(), from);
         while first.len() < keep_max {
-            let Some((value, end)) = json::element(text, at) else { return Self { first, rest: None } };
+            let Some((value, end)) = json::element(text, at) else {
+                return Self { first, rest: None };
+            };
             first.extend(Unit::parse(value));
             at = end;
         }
-        Self { first, rest: json::element(text, at).map(|_| at) }
+        Self {
+            first,
+            rest: json::element(text, at).map(|_| at),
+        }
     }
 }
 
 /// Whether a queue may have this name in FWP.
 pub fn is_queue_name(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+    !name.is_empty()
+        && name
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
 fn explained(text: &str, expected: Type) -> String {
-    invalid(&go::explain(text, expected).unwrap_or_else(|| "a string that is not Unicode".to_owned()))
+    invalid(
+        &go::explain(text, expected).unwrap_or_else(|| "a string that is not Unicode".to_owned()),
+    )
 }
 
 pub(super) fn invalid(reason: &str) -> String {
@@ -289,12 +330,30 @@ fn no_template(key: &str) -> String {
 }
 
 fn is_empty(object: &str) -> bool {
-    object.get(1..object.len().saturating_sub(1)).is_some_and(|inner| inner.trim().is_empty())
+    object
+        .get(1..object.len().saturating_sub(1))
+        .is_some_and(|inner| inner.trim().is_empty())
 }
 
 fn check_failure(failure: &str) -> Result<(), Unexpected> {
-    const FIELDS: [&str; 7] = ["failed_at", "next_at", "message", "errtype", "retry_count", "remaining", "backtrace"];
-    let [failed_at, next_at, message, errtype, retry_count, remaining, backtrace] = json::members(failure, &FIELDS)?;
+    const FIELDS: [&str; 7] = [
+        "failed_at",
+        "next_at",
+        "message",
+        "errtype",
+        "retry_count",
+        "remaining",
+        "backtrace",
+    ];
+    let [
+        failed_at,
+        next_at,
+        message,
+        errtype,
+        retry_count,
+        remaining,
+        backtrace,
+    ] = json::members(failure, &FIELDS)?;
     for value in [failed_at, next_at, message, errtype].into_iter().flatten() {
         json::text(value)?;
     }
@@ -306,7 +365,10 @@ fn check_failure(failure: &str) -> Result<(), Unexpected> {
 
 /// Parses the options in `custom`. Keys are case-sensitive here.
 fn wishes(custom: &str, at_ms: Option<u64>) -> Result<Wishes<'_>, String> {
-    let mut wishes = Wishes { at_ms, ..Wishes::default() };
+    let mut wishes = Wishes {
+        at_ms,
+        ..Wishes::default()
+    };
     let mut wrong = None;
     // `custom` is a valid object already.
     let _ = json::for_each(custom, |key, value| {
@@ -319,7 +381,11 @@ fn wishes(custom: &str, at_ms: Option<u64>) -> Result<Wishes<'_>, String> {
 
 /// A span in the words of deployed servers.
 fn span(seconds: i64) -> String {
-    if seconds == 86_400 { "one day".to_owned() } else { format!("{seconds} seconds") }
+    if seconds == 86_400 {
+        "one day".to_owned()
+    } else {
+        format!("{seconds} seconds")
+    }
 }
 
 fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(), String> {
@@ -331,7 +397,9 @@ fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(
         "unique_for" => {
             let for_ms = seconds(value).filter(|ms| *ms >= 1_000);
             wishes.unique_for_ms =
-                Some(for_ms.ok_or_else(|| wrong("unique_for", "must be a number of seconds, at least 1"))?);
+                Some(for_ms.ok_or_else(|| {
+                    wrong("unique_for", "must be a number of seconds, at least 1")
+                })?);
         }
         "unique_until" => {
             wishes.is_unique_in_vain = true;
@@ -343,10 +411,13 @@ fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(
         }
         "expires_at" => {
             let at = json::text(value).ok().and_then(|at| parse_time(&at).ok());
-            wishes.expires = Some(Expires::At(at.ok_or_else(|| wrong("expires_at", "must be a time"))?));
+            wishes.expires = Some(Expires::At(
+                at.ok_or_else(|| wrong("expires_at", "must be a time"))?,
+            ));
         }
         "expires_in" => {
-            let ms = seconds(value).ok_or_else(|| wrong("expires_in", "must be a number of seconds"))?;
+            let ms =
+                seconds(value).ok_or_else(|| wrong("expires_in", "must be a number of seconds"))?;
             wishes.expires = Some(Expires::In(ms));
         }
         "track" => wishes.track = !matches!(value.get(), "0" | "false" | "\"\""),
@@ -363,7 +434,11 @@ fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(
 fn seconds(value: &RawValue) -> Option<u64> {
     const YEARS_MS: f64 = 100.0 * 365.0 * 86_400_000.0;
     let ms = json::number(value).ok().filter(|seconds| *seconds >= 0.0)? * 1_000.0;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and a century")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is between 0 and a century"
+    )]
     let ms = ms.min(YEARS_MS) as u64;
     Some(ms)
 }

@@ -25,16 +25,29 @@ enum Value {
 }
 
 fn text(rng: &mut Rng) -> String {
-    let chars = ['a', 'b', '"', '\\', '/', '\n', '\u{0}', '\u{1f}', '\u{7f}', 'é', '\u{2028}', '\u{ffff}', '😀', '<'];
+    let chars = [
+        'a', 'b', '"', '\\', '/', '\n', '\u{0}', '\u{1f}', '\u{7f}', 'é', '\u{2028}', '\u{ffff}',
+        '😀', '<',
+    ];
     (0..rng.below(4)).map(|_| rng.one_of(chars)).collect()
 }
 
 fn number(rng: &mut Rng) -> Value {
     let many = rng.one_of([0, 1, 1, 2, 3, 16, 17, 25]);
-    let mut digits: String = (0..many).map(|_| char::from(b'0' + rng.one_of([0_u8, 0, 1, 9]))).collect();
+    let mut digits: String = (0..many)
+        .map(|_| char::from(b'0' + rng.one_of([0_u8, 0, 1, 9])))
+        .collect();
     digits = digits.trim_matches('0').to_owned();
-    let exponent = if digits.is_empty() { 0 } else { rng.one_of([0, 1, 2, 5, -5, -6, -7, 20, 21, 22, 23, 400, -400]) };
-    Value::Number { negative: !digits.is_empty() && rng.chance(30), digits, exponent }
+    let exponent = if digits.is_empty() {
+        0
+    } else {
+        rng.one_of([0, 1, 2, 5, -5, -6, -7, 20, 21, 22, 23, 400, -400])
+    };
+    Value::Number {
+        negative: !digits.is_empty() && rng.chance(30),
+        digits,
+        exponent,
+    }
 }
 
 fn value(rng: &mut Rng, depth: u32) -> Value {
@@ -43,7 +56,11 @@ fn value(rng: &mut Rng, depth: u32) -> Value {
         1..4 => number(rng),
         4 | 5 => Value::Text(text(rng)),
         6 | 7 => Value::List((0..rng.below(4)).map(|_| value(rng, depth - 1)).collect()),
-        _ => Value::Object((0..rng.below(5)).map(|_| (text(rng), value(rng, depth - 1))).collect()),
+        _ => Value::Object(
+            (0..rng.below(5))
+                .map(|_| (text(rng), value(rng, depth - 1)))
+                .collect(),
+        ),
     }
 }
 
@@ -62,7 +79,11 @@ fn spell_text(text: &str, rng: &mut Rng, out: &mut String) {
             _ => {
                 for unit in char.encode_utf16(&mut [0; 2]) {
                     let upper = rng.chance(50);
-                    out.push_str(&if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") });
+                    out.push_str(&if upper {
+                        format!("\\u{unit:04X}")
+                    } else {
+                        format!("\\u{unit:04x}")
+                    });
                 }
             }
         }
@@ -93,7 +114,11 @@ fn spell_number(negative: bool, digits: &str, exponent: i64, rng: &mut Rng, out:
     if exponent != 0 || rng.chance(20) {
         let e = rng.one_of(["e", "E"]);
         let zeros = rng.one_of(["", "", "0", "0000000000000000000000000"]);
-        let sign = if exponent < 0 { "-" } else { rng.one_of(["", "+"]) };
+        let sign = if exponent < 0 {
+            "-"
+        } else {
+            rng.one_of(["", "+"])
+        };
         out.push_str(&format!("{e}{sign}{zeros}{}", exponent.abs()));
     }
 }
@@ -102,7 +127,11 @@ fn spell(value: &Value, rng: &mut Rng, out: &mut String) {
     blank(rng, out);
     match value {
         Value::Plain(word) => out.push_str(word),
-        Value::Number { negative, digits, exponent } => spell_number(*negative, digits, *exponent, rng, out),
+        Value::Number {
+            negative,
+            digits,
+            exponent,
+        } => spell_number(*negative, digits, *exponent, rng, out),
         Value::Text(text) => spell_text(text, rng, out),
         Value::List(values) => {
             out.push('[');
@@ -119,12 +148,17 @@ fn spell(value: &Value, rng: &mut Rng, out: &mut String) {
 
 /// Members in any order; sometimes an earlier member has the same name.
 fn spell_object(members: &BTreeMap<String, Value>, rng: &mut Rng, out: &mut String) {
-    let mut shuffled: Vec<_> = members.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    let mut shuffled: Vec<_> = members
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     for at in (1..shuffled.len()).rev() {
         shuffled.swap(at, rng.below(at as u64 + 1) as usize);
     }
     if !shuffled.is_empty() && rng.chance(25) {
-        let key = shuffled[rng.below(shuffled.len() as u64) as usize].0.clone();
+        let key = shuffled[rng.below(shuffled.len() as u64) as usize]
+            .0
+            .clone();
         shuffled.insert(0, (key, self::value(rng, 1)));
     }
     out.push('{');
@@ -142,7 +176,8 @@ fn spell_object(members: &BTreeMap<String, Value>, rng: &mut Rng, out: &mut Stri
 fn form(value: &Value, rng: &mut Rng) -> (String, String) {
     let mut text = String::new();
     spell(value, rng, &mut text);
-    let form = String::from_utf8(canonical(&text)).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let form =
+        String::from_utf8(canonical(&text)).unwrap_or_else(|error| panic!("{text}: {error}"));
     (text, form)
 }
 

@@ -107,14 +107,32 @@ fn moves(peers: usize) -> impl Strategy<Value = Vec<Move>> {
 
 /// Plays moves on a server. `cuts` are the places where input is split.
 fn play(moves: &[Move], cuts: &[Index]) -> Vec<String> {
-    let hub = MemoryHub::new(Limits { page_max: 2, ..Limits::default() }, START, 7).reading(reader());
-    let settings = Arc::new(Settings::new(Faktory { line_bytes_max: ByteSize(4_096), ..Faktory::default() }, START));
+    let hub = MemoryHub::new(
+        Limits {
+            page_max: 2,
+            ..Limits::default()
+        },
+        START,
+        7,
+    )
+    .reading(reader());
+    let settings = Arc::new(Settings::new(
+        Faktory {
+            line_bytes_max: ByteSize(4_096),
+            ..Faktory::default()
+        },
+        START,
+    ));
     let mut rng = 0;
     let greet = move |hub: &mut MemoryHub, peer: usize| {
         rng += 1;
         let (settings, rng) = (Arc::clone(&settings), [rng, 7]);
         let client = hub.open(|info| Box::new(FaktorySpeaker::session(settings, info, rng)));
-        let hello: &[u8] = if peer == 0 { b"HELLO {\"v\":2}\n" } else { b"HELLO {\"v\":2,\"wid\":\"w1\"}\n" };
+        let hello: &[u8] = if peer == 0 {
+            b"HELLO {\"v\":2}\n"
+        } else {
+            b"HELLO {\"v\":2,\"wid\":\"w1\"}\n"
+        };
         hub.send(client, hello);
         client
     };
@@ -124,7 +142,11 @@ fn play(moves: &[Move], cuts: &[Index]) -> Vec<String> {
 /// What reads FWP's jobs for MUTATE.
 fn reader() -> Arc<Bridge> {
     let origin: Arc<dyn Origin> = Arc::new(FwpOrigin);
-    Arc::new(Bridge::new(vec![Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(origin) }]))
+    Arc::new(Bridge::new(vec![Side {
+        protocol: Protocol::FAKTORY,
+        name: "faktory",
+        origin: Some(origin),
+    }]))
 }
 
 fn places(cuts: &[Index], bytes: usize) -> Vec<usize> {
@@ -146,15 +168,20 @@ fn json(depth: u32) -> impl Strategy<Value = String> {
     ];
     let blank = || prop_oneof![3 => Just(""), 1 => Just(" "), 1 => Just("\t ")];
     leaf.prop_recursive(depth, 24, 4, move |inner| {
-        let list = (vec(inner.clone(), 0..4), blank())
-            .prop_map(|(items, blank)| format!("[{blank}{}{blank}]", items.join(&format!("{blank},{blank}"))));
-        let object = (vec(("[a-z\\\\\"]{0,3}", inner), 0..4), blank()).prop_map(|(members, blank)| {
-            let members: Vec<String> = members
-                .into_iter()
-                .map(|(key, value)| format!("{}{blank}:{blank}{value}", Value::String(key)))
-                .collect();
-            format!("{{{}}}", members.join(&format!("{blank},{blank}")))
+        let list = (vec(inner.clone(), 0..4), blank()).prop_map(|(items, blank)| {
+            format!(
+                "[{blank}{}{blank}]",
+                items.join(&format!("{blank},{blank}"))
+            )
         });
+        let object =
+            (vec(("[a-z\\\\\"]{0,3}", inner), 0..4), blank()).prop_map(|(members, blank)| {
+                let members: Vec<String> = members
+                    .into_iter()
+                    .map(|(key, value)| format!("{}{blank}:{blank}{value}", Value::String(key)))
+                    .collect();
+                format!("{{{}}}", members.join(&format!("{blank},{blank}")))
+            });
         prop_oneof![list, object]
     })
 }

@@ -19,28 +19,46 @@ impl Speech for Faktory {
     fn encode(&self, verb: &str, arguments: &[Bytes]) -> Result<Said, String> {
         if verb == "text" {
             let bytes: Bytes = arguments.concat().into();
-            return Ok(Said { whole: bytes.ends_with(b"\n"), bytes });
+            return Ok(Said {
+                whole: bytes.ends_with(b"\n"),
+                bytes,
+            });
         }
-        let words: Vec<&[u8]> = std::iter::once(verb.as_bytes()).chain(arguments.iter().map(AsRef::as_ref)).collect();
-        Ok(Said { bytes: [&words.join(&b' '), b"\r\n".as_slice()].concat().into(), whole: true })
+        let words: Vec<&[u8]> = std::iter::once(verb.as_bytes())
+            .chain(arguments.iter().map(AsRef::as_ref))
+            .collect();
+        Ok(Said {
+            bytes: [&words.join(&b' '), b"\r\n".as_slice()].concat().into(),
+            whole: true,
+        })
     }
 
     fn decode(&self, input: &mut BytesMut) -> Result<Option<Spoken>, String> {
-        let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+        let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else {
+            return Ok(None);
+        };
         let line = Bytes::copy_from_slice(&input[..end]);
         match line.first() {
             Some(b'+' | b'-') => {
                 input.advance(end + 2);
                 let (verb, rest) = cut(&line.slice(1..));
-                Ok(Some(Spoken { verb, arguments: rest.into_iter().collect() }))
+                Ok(Some(Spoken {
+                    verb,
+                    arguments: rest.into_iter().collect(),
+                }))
             }
             Some(b'$') if line.as_ref() == b"$-1" => {
                 input.advance(end + 2);
-                Ok(Some(Spoken { verb: "NULL".to_owned(), arguments: Vec::new() }))
+                Ok(Some(Spoken {
+                    verb: "NULL".to_owned(),
+                    arguments: Vec::new(),
+                }))
             }
             Some(b'$') => {
                 let digits = String::from_utf8_lossy(&line[1..]).into_owned();
-                let size: usize = digits.parse().map_err(|error| format!("${digits}: {error}"))?;
+                let size: usize = digits
+                    .parse()
+                    .map_err(|error| format!("${digits}: {error}"))?;
                 if input.len() < end + 2 + size + 2 {
                     return Ok(None);
                 }
@@ -50,7 +68,10 @@ impl Speech for Faktory {
                     return Err("a bulk string without CRLF behind it".to_owned());
                 }
                 input.advance(2);
-                Ok(Some(Spoken { verb: "BULK".to_owned(), arguments: vec![bulk] }))
+                Ok(Some(Spoken {
+                    verb: "BULK".to_owned(),
+                    arguments: vec![bulk],
+                }))
             }
             _ => Err(format!("no server says {}", line.escape_ascii())),
         }
@@ -58,7 +79,10 @@ impl Speech for Faktory {
 
     fn barrier(&self, number: u64) -> (Bytes, Spoken) {
         let verb = format!("BARRIER{number}");
-        let answer = Spoken { verb: "ERR".to_owned(), arguments: vec![format!("unknown command {verb}").into()] };
+        let answer = Spoken {
+            verb: "ERR".to_owned(),
+            arguments: vec![format!("unknown command {verb}").into()],
+        };
         (format!("{verb}\r\n").into(), answer)
     }
 }
@@ -66,7 +90,10 @@ impl Speech for Faktory {
 fn cut(line: &Bytes) -> (String, Option<Bytes>) {
     match line.iter().position(|byte| *byte == b' ') {
         None => (String::from_utf8_lossy(line).into_owned(), None),
-        Some(at) => (String::from_utf8_lossy(&line[..at]).into_owned(), Some(line.slice(at + 1..))),
+        Some(at) => (
+            String::from_utf8_lossy(&line[..at]).into_owned(),
+            Some(line.slice(at + 1..)),
+        ),
     }
 }
 
@@ -79,14 +106,22 @@ impl<W: Wire> Wire for Greeting<W> {
         if who.starts_with("raw") {
             return Ok(());
         }
-        let worker = who.split_once('@').map(|(_, wid)| format!(",\"wid\":\"{wid}\",\"hostname\":\"h\",\"pid\":1"));
-        self.0.send(who, format!("HELLO {{\"v\":2{}}}\r\n", worker.unwrap_or_default()).as_bytes());
+        let worker = who
+            .split_once('@')
+            .map(|(_, wid)| format!(",\"wid\":\"{wid}\",\"hostname\":\"h\",\"pid\":1"));
+        self.0.send(
+            who,
+            format!("HELLO {{\"v\":2{}}}\r\n", worker.unwrap_or_default()).as_bytes(),
+        );
         let mut said = BytesMut::new();
         while !said.ends_with(b"}\r\n+OK\r\n") {
             match self.0.receive(who, &mut said) {
                 Heard::Bytes => {}
                 heard @ (Heard::Nothing | Heard::Closed) => {
-                    return Err(format!("no welcome: {}, then {heard:?}", said.escape_ascii()));
+                    return Err(format!(
+                        "no welcome: {}, then {heard:?}",
+                        said.escape_ascii()
+                    ));
                 }
             }
         }

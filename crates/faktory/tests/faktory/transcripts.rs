@@ -9,8 +9,8 @@ use bytes::BytesMut;
 use windlass_bridge::{Bridge, Origin, Side};
 use windlass_config::{ByteSize, Period};
 use windlass_engine::{
-    ClientCommand, ClientInfo, Command, Event, Limits, NewSchedule, Protocol, QueueCommand, Recurrence,
-    ScheduleCommand, Tag, Throttle, Timestamp,
+    ClientCommand, ClientInfo, Command, Event, Limits, NewSchedule, Protocol, QueueCommand,
+    Recurrence, ScheduleCommand, Tag, Throttle, Timestamp,
 };
 use windlass_faktory::bridge::FwpOrigin;
 use windlass_faktory::config::Faktory;
@@ -50,11 +50,14 @@ windlass_testkit::transcripts! {
 }
 
 fn play(name: &str) {
-    let transcript = Transcript::read(&folder().join(name).with_extension("txt")).unwrap_or_else(|e| panic!("{e}"));
+    let transcript = Transcript::read(&folder().join(name).with_extension("txt"))
+        .unwrap_or_else(|e| panic!("{e}"));
     assert!(!transcript.scenes.is_empty());
     for scene in &transcript.scenes {
         let mut wire = crate::speech::Greeting(wire(scene));
-        scene.play(&mut wire, &crate::speech::Faktory).unwrap_or_else(|failure| panic!("{}: {failure}", scene.name));
+        scene
+            .play(&mut wire, &crate::speech::Faktory)
+            .unwrap_or_else(|failure| panic!("{}: {failure}", scene.name));
         wire.0.hub().engine().check();
     }
 }
@@ -66,7 +69,11 @@ fn wire(scene: &Scene) -> MemoryWire<'_> {
     let rng = Cell::new(0);
     let greet = move |info| -> Box<dyn windlass_session::Session> {
         rng.set(rng.get() + 1);
-        Box::new(FaktorySpeaker::session(Arc::clone(&settings), info, [(0x1111 * rng.get()) << 1, rng.get()]))
+        Box::new(FaktorySpeaker::session(
+            Arc::clone(&settings),
+            info,
+            [(0x1111 * rng.get()) << 1, rng.get()],
+        ))
     };
     let mut hub = MemoryHub::new(limits, START, 7).reading(reader());
     let commands = configured_schedules(scene)
@@ -80,7 +87,11 @@ fn wire(scene: &Scene) -> MemoryWire<'_> {
 /// What reads FWP's jobs for MUTATE.
 fn reader() -> Arc<Bridge> {
     let origin: Arc<dyn Origin> = Arc::new(FwpOrigin);
-    Arc::new(Bridge::new(vec![Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(origin) }]))
+    Arc::new(Bridge::new(vec![Side {
+        protocol: Protocol::FAKTORY,
+        name: "faktory",
+        origin: Some(origin),
+    }]))
 }
 
 /// `set cron * * * * * {…}`: five fields, and the job.
@@ -104,20 +115,28 @@ fn configured_schedules(scene: &Scene) -> impl Iterator<Item = NewSchedule> + '_
 
 /// `set throttle QUEUE concurrency=1 worker=2 timeout_ms=3`; each value is optional.
 fn configured_throttles(scene: &Scene) -> impl Iterator<Item = Command> + '_ {
-    scene.settings.iter().filter(|(key, _)| key == "throttle").map(|(_, text)| {
-        let mut words = text.split(' ');
-        let queue = words.next().unwrap().to_owned().into();
-        let mut throttle = Throttle::default();
-        for (key, value) in words.map(|word| word.split_once('=').unwrap()) {
-            match key {
-                "concurrency" => throttle.leased_max = Some(value.parse().unwrap()),
-                "worker" => throttle.per_worker_max = Some(value.parse().unwrap()),
-                "timeout_ms" => throttle.timeout_ms = Some(value.parse().unwrap()),
-                other => panic!("{text}: no {other:?}"),
+    scene
+        .settings
+        .iter()
+        .filter(|(key, _)| key == "throttle")
+        .map(|(_, text)| {
+            let mut words = text.split(' ');
+            let queue = words.next().unwrap().to_owned().into();
+            let mut throttle = Throttle::default();
+            for (key, value) in words.map(|word| word.split_once('=').unwrap()) {
+                match key {
+                    "concurrency" => throttle.leased_max = Some(value.parse().unwrap()),
+                    "worker" => throttle.per_worker_max = Some(value.parse().unwrap()),
+                    "timeout_ms" => throttle.timeout_ms = Some(value.parse().unwrap()),
+                    other => panic!("{text}: no {other:?}"),
+                }
             }
-        }
-        QueueCommand::Throttle { queue, throttle: Some(throttle) }.into()
-    })
+            QueueCommand::Throttle {
+                queue,
+                throttle: Some(throttle),
+            }
+            .into()
+        })
 }
 
 /// An internal connection that applies the configuration.
@@ -127,7 +146,9 @@ struct Operator(ClientInfo, Vec<Command>);
 impl Session for Operator {
     fn on_open(&mut self, _now: Timestamp, out: &mut Outbox) {
         out.command(Tag::NONE, ClientCommand::Open(std::mem::take(&mut self.0)));
-        self.1.drain(..).for_each(|command| out.command(Tag::NONE, command));
+        self.1
+            .drain(..)
+            .for_each(|command| out.command(Tag::NONE, command));
     }
 
     fn on_bytes(&mut self, _now: Timestamp, _input: &mut BytesMut, _out: &mut Outbox) {}
@@ -139,15 +160,25 @@ impl Session for Operator {
 
 /// Keys and values as in the daemon's configuration.
 fn settings(scene: &Scene) -> (Settings, Limits) {
-    let mut settings = Settings { memory_mb: || 12, ..Settings::new(Faktory::default(), START) };
-    let mut limits = Limits { queues_max: 100, ..Limits::default() };
+    let mut settings = Settings {
+        memory_mb: || 12,
+        ..Settings::new(Faktory::default(), START)
+    };
+    let mut limits = Limits {
+        queues_max: 100,
+        ..Limits::default()
+    };
     for (key, value) in &scene.settings {
         match key.as_str() {
             "password" => settings.section.password = value.as_str().into(),
             "line_bytes_max" => settings.section.line_bytes_max = ByteSize(value.parse().unwrap()),
             "connections_max" => settings.section.connections_max = value.parse().unwrap(),
-            "reserve_min_s" => settings.section.reserve_min = Period::from_secs(value.parse().unwrap()),
-            "reserve_max_s" => settings.section.reserve_max = Period::from_secs(value.parse().unwrap()),
+            "reserve_min_s" => {
+                settings.section.reserve_min = Period::from_secs(value.parse().unwrap())
+            }
+            "reserve_max_s" => {
+                settings.section.reserve_max = Period::from_secs(value.parse().unwrap())
+            }
             "requeue_on_worker_death" => limits.requeue_dead_workers = value.parse().unwrap(),
             "clock_ns" => {
                 assert_eq!(value, "1700000000123456789");

@@ -7,8 +7,8 @@
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    Command, Cursor, JobCommand, JobId, JobRef, JobView, Priority, Query, QueueCommand, QueueKind, QueueRow, Refusal,
-    Right, Schedule, ScheduleCommand, ScheduleRef, Thing,
+    Command, Cursor, JobCommand, JobId, JobRef, JobView, Priority, Query, QueueCommand, QueueKind,
+    QueueRow, Refusal, Right, Schedule, ScheduleCommand, ScheduleRef, Thing,
 };
 use windlass_session::{Reason, Stop};
 
@@ -37,7 +37,10 @@ pub(super) enum Task {
     /// The schedules at the end of `show jobs` or `show unique jobs`.
     Schedules { uniques: bool },
     /// `drop function`: searches for the function, ignoring case. `found` is the first that differs in case only.
-    Drop { wanted: Bytes, found: Option<Box<QueueRow>> },
+    Drop {
+        wanted: Bytes,
+        found: Option<Box<QueueRow>>,
+    },
     /// `maxqueue`: searches for the function.
     Limit { wanted: Bytes, limits: QueueLimits },
     /// `cancel job`: checks whether Gearman sees the job, or a schedule.
@@ -49,9 +52,12 @@ pub(super) enum Task {
 impl GearmanSpeaker {
     pub(super) fn line(&mut self, line: &Bytes, talk: &mut Talk<'_>) {
         match AdminRequest::parse(line) {
-            Ok(AdminRequest::Shutdown { .. }) if !self.settings.section.shutdown || !talk.may(Right::Administer) => {
+            Ok(AdminRequest::Shutdown { .. })
+                if !self.settings.section.shutdown || !talk.may(Right::Administer) =>
+            {
                 let verb = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-                talk.bytes().extend_from_slice(&reply::unknown_command(verb));
+                talk.bytes()
+                    .extend_from_slice(&reply::unknown_command(verb));
             }
             Ok(request) => self.admin(request, talk),
             Err(AdminError::Answer(reply)) => talk.bytes().extend_from_slice(&reply),
@@ -67,7 +73,11 @@ impl GearmanSpeaker {
             AdminRequest::Verbosity => reply::value(talk.bytes(), &settings.verbosity_text),
             AdminRequest::Shutdown { graceful } => {
                 talk.bytes().extend_from_slice(reply::DONE);
-                talk.stop_daemon(if graceful { Stop::Gracefully } else { Stop::Now });
+                talk.stop_daemon(if graceful {
+                    Stop::Gracefully
+                } else {
+                    Stop::Now
+                });
             }
             AdminRequest::Status => self.list(Task::Status, talk),
             AdminRequest::PriorityStatus => self.list(Task::PriorityStatus, talk),
@@ -79,10 +89,28 @@ impl GearmanSpeaker {
                 Some(job) => self.requeue(job, Cursor::default(), talk),
                 None => talk.bytes().extend_from_slice(reply::UNKNOWN_JOB),
             },
-            AdminRequest::DropFunction { function } => self.list(Task::Drop { wanted: function, found: None }, talk),
-            AdminRequest::MaxQueue { function, limits } => self.list(Task::Limit { wanted: function, limits }, talk),
+            AdminRequest::DropFunction { function } => self.list(
+                Task::Drop {
+                    wanted: function,
+                    found: None,
+                },
+                talk,
+            ),
+            AdminRequest::MaxQueue { function, limits } => self.list(
+                Task::Limit {
+                    wanted: function,
+                    limits,
+                },
+                talk,
+            ),
             AdminRequest::CreateFunction { function } => {
-                self.confirm(QueueCommand::Create { queue: function, kind: QueueKind::Work }, talk);
+                self.confirm(
+                    QueueCommand::Create {
+                        queue: function,
+                        kind: QueueKind::Work,
+                    },
+                    talk,
+                );
             }
             AdminRequest::CancelJob { handle } => match self.job(&handle) {
                 Some(job) => self.begin(Task::Cancel(job), Query::Job(JobRef::Id(job)), talk),
@@ -123,18 +151,37 @@ impl GearmanSpeaker {
     pub(super) fn found_to_drop(&mut self, row: Option<&QueueRow>, talk: &mut Talk<'_>) {
         match row {
             None => self.answer(reply::FUNCTION_NOT_FOUND, talk),
-            Some(row) if row.workers > 0 || row.live() > 0 => self.answer(reply::FUNCTION_BUSY, talk),
-            Some(row) => self.confirm(QueueCommand::Remove { queue: row.name.clone(), only_idle: true }, talk),
+            Some(row) if row.workers > 0 || row.live() > 0 => {
+                self.answer(reply::FUNCTION_BUSY, talk)
+            }
+            Some(row) => self.confirm(
+                QueueCommand::Remove {
+                    queue: row.name.clone(),
+                    only_idle: true,
+                },
+                talk,
+            ),
         }
     }
 
     /// An unknown function cannot have a limit. That is not an error.
-    pub(super) fn found_to_limit(&mut self, row: Option<&QueueRow>, limits: QueueLimits, talk: &mut Talk<'_>) {
+    pub(super) fn found_to_limit(
+        &mut self,
+        row: Option<&QueueRow>,
+        limits: QueueLimits,
+        talk: &mut Talk<'_>,
+    ) {
         match row {
             None => self.answer(reply::DONE, talk),
             Some(row) => {
                 let jobs_max = by_priority(limits);
-                self.confirm(QueueCommand::Limit { queue: row.name.clone(), jobs_max }, talk);
+                self.confirm(
+                    QueueCommand::Limit {
+                        queue: row.name.clone(),
+                        jobs_max,
+                    },
+                    talk,
+                );
             }
         }
     }
@@ -145,7 +192,9 @@ impl GearmanSpeaker {
         schedule: Option<&Schedule>,
         talk: &mut Talk<'_>,
     ) {
-        let Some(Task::Cancel(job)) = self.task else { return };
+        let Some(Task::Cancel(job)) = self.task else {
+            return;
+        };
         if view.is_some_and(|view| is_live(&view.job)) {
             self.confirm(JobCommand::Cancel(JobRef::Id(job)), talk);
         } else if schedule.is_some() {
@@ -161,7 +210,9 @@ impl GearmanSpeaker {
 
     pub(super) fn admin_refused(&mut self, why: Refusal, talk: &mut Talk<'_>) {
         match why {
-            Refusal::NotFound(Thing::Job | Thing::Schedule) => self.answer(reply::UNKNOWN_JOB, talk),
+            Refusal::NotFound(Thing::Job | Thing::Schedule) => {
+                self.answer(reply::UNKNOWN_JOB, talk)
+            }
             Refusal::NotFound(Thing::Queue) => self.answer(reply::FUNCTION_NOT_FOUND, talk),
             Refusal::InUse => self.answer(reply::FUNCTION_BUSY, talk),
             Refusal::NotPermitted => {
@@ -184,13 +235,15 @@ impl GearmanSpeaker {
     /// gearmand's form: a code, and a sentence with its blanks replaced.
     fn error(&mut self, code: &str, sentence: &str, talk: &mut Talk<'_>) {
         let sentence = sentence.replace(' ', "+");
-        talk.bytes().extend_from_slice(format!("ERR {code} {sentence}\r\n").as_bytes());
+        talk.bytes()
+            .extend_from_slice(format!("ERR {code} {sentence}\r\n").as_bytes());
         self.finish_task(talk.bytes());
     }
 }
 
 /// 7–9 are high, 4–6 normal, 1–3 low; 0 means no limit.
 fn by_priority(limits: QueueLimits) -> [Option<u32>; Priority::COUNT] {
-    let [high, normal, low] = [limits.high, limits.normal, limits.low].map(|jobs| (jobs > 0).then_some(jobs));
+    let [high, normal, low] =
+        [limits.high, limits.normal, limits.low].map(|jobs| (jobs > 0).then_some(jobs));
     [high, high, high, normal, normal, normal, low, low, low]
 }

@@ -17,7 +17,11 @@ impl GearmanSpeaker {
     pub(super) fn get_status(&self, handle: &[u8], talk: &mut Talk<'_>) {
         match self.job(handle) {
             Some(job) => talk.ask(Ask::Status(job), Query::Job(JobRef::Id(job))),
-            None => Response::StatusRes { handle, status: Status::default() }.encode(talk.bytes()),
+            None => Response::StatusRes {
+                handle,
+                status: Status::default(),
+            }
+            .encode(talk.bytes()),
         }
     }
 
@@ -29,19 +33,37 @@ impl GearmanSpeaker {
         schedule: Option<&Schedule>,
         talk: &mut Talk<'_>,
     ) {
-        let of_schedule = schedule.map(|_| Status { known: true, ..Status::default() });
-        let status = view.map(|view| status(&view.job)).or(of_schedule).unwrap_or_default();
-        Response::StatusRes { handle: &self.handle(id), status }.encode(talk.bytes());
+        let of_schedule = schedule.map(|_| Status {
+            known: true,
+            ..Status::default()
+        });
+        let status = view
+            .map(|view| status(&view.job))
+            .or(of_schedule)
+            .unwrap_or_default();
+        Response::StatusRes {
+            handle: &self.handle(id),
+            status,
+        }
+        .encode(talk.bytes());
     }
 
     /// An invalid id matches no job.
     pub(super) fn get_status_unique(unique: &Bytes, talk: &mut Talk<'_>) {
         match unique::key(unique, b"") {
             Some(key) => {
-                let job = JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key };
+                let job = JobRef::KeyAnywhere {
+                    protocol: Protocol::GEARMAN,
+                    key,
+                };
                 talk.ask(Ask::StatusUnique(unique.as_ref().into()), Query::Job(job));
             }
-            None => Response::StatusResUnique { unique, status: Status::default(), clients: 0 }.encode(talk.bytes()),
+            None => Response::StatusResUnique {
+                unique,
+                status: Status::default(),
+                clients: 0,
+            }
+            .encode(talk.bytes()),
         }
     }
 
@@ -49,7 +71,12 @@ impl GearmanSpeaker {
         let status = view.map(|view| status(&view.job)).unwrap_or_default();
         let clients = view.map_or(0, |view| view.job.listeners().len());
         let clients = u32::try_from(clients).unwrap_or(u32::MAX);
-        Response::StatusResUnique { unique, status, clients }.encode(talk.bytes());
+        Response::StatusResUnique {
+            unique,
+            status,
+            clients,
+        }
+        .encode(talk.bytes());
     }
 
     /// Commands sent before may still yield an exception, which must follow the option's old value. So the option waits
@@ -60,7 +87,10 @@ impl GearmanSpeaker {
         } else if self.exceptions {
             Response::OptionRes { name }.encode(talk.bytes());
         } else {
-            talk.ask(Ask::Option(name.as_ref().into()), Query::Job(JobRef::Id(NO_JOB)));
+            talk.ask(
+                Ask::Option(name.as_ref().into()),
+                Query::Job(JobRef::Id(NO_JOB)),
+            );
         }
     }
 
@@ -74,7 +104,10 @@ fn status(job: &Job) -> Status {
     if !is_live(job) {
         return Status::default();
     }
-    let progress = job.extra.as_deref().and_then(|extra| extra.progress.as_ref());
+    let progress = job
+        .extra
+        .as_deref()
+        .and_then(|extra| extra.progress.as_ref());
     Status {
         known: true,
         running: job.lease().is_some(),

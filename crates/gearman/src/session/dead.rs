@@ -12,27 +12,57 @@ const PAGE: u32 = 200;
 
 /// Matches all jobs of the dead-letter queue.
 pub(super) fn filter() -> Filter {
-    Filter { state: Some(JobStateKind::Dead), ..Filter::default() }
+    Filter {
+        state: Some(JobStateKind::Dead),
+        ..Filter::default()
+    }
 }
 
 impl GearmanSpeaker {
     pub(super) fn dead_row(&self, view: &JobView, talk: &mut Talk<'_>) {
         let job = &view.job;
-        let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-        let (kind, message) = failure.map_or_else(Default::default, |failure| (&*failure.kind, &*failure.message));
+        let failure = job
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.failure.as_deref());
+        let (kind, message) = failure.map_or_else(Default::default, |failure| {
+            (&*failure.kind, &*failure.message)
+        });
         let (handle, protocol) = (self.handle(job.id), self.settings.bridge.name(job.protocol));
-        reply::dead_row(talk.bytes(), &handle, protocol, &view.queue, job.failures.into(), kind, message);
+        reply::dead_row(
+            talk.bytes(),
+            &handle,
+            protocol,
+            &view.queue,
+            job.failures.into(),
+            kind,
+            message,
+        );
     }
 
     /// Makes a job ready again, if it is dead.
     pub(super) fn requeue(&mut self, job: JobId, after: Cursor, talk: &mut Talk<'_>) {
-        let filter = Filter { ids: vec![job], ..filter() };
+        let filter = Filter {
+            ids: vec![job],
+            ..filter()
+        };
         let action = Mutation::Requeue;
-        self.begin(Task::Requeue(job), BulkCommand::Mutate { filter: filter.into(), action, after, limit: PAGE }, talk);
+        self.begin(
+            Task::Requeue(job),
+            BulkCommand::Mutate {
+                filter: filter.into(),
+                action,
+                after,
+                limit: PAGE,
+            },
+            talk,
+        );
     }
 
     pub(super) fn requeued(&mut self, changed: u32, next: Option<Cursor>, talk: &mut Talk<'_>) {
-        let Some(Task::Requeue(job)) = self.task else { return };
+        let Some(Task::Requeue(job)) = self.task else {
+            return;
+        };
         match next {
             _ if changed > 0 => self.answer(reply::DONE, talk),
             Some(after) => self.requeue(job, after, talk),

@@ -3,7 +3,9 @@
 //! Spec: `PROTOCOL`, "GRAB_JOB …", "JOB_ASSIGN …", "NO_JOB".
 
 use bytes::Bytes;
-use windlass_engine::{From, JobRef, LeaseCommand, Proof, Select, Take, TakeCommand, Taken, Timestamp, Wait};
+use windlass_engine::{
+    From, JobRef, LeaseCommand, Proof, Select, Take, TakeCommand, Taken, Timestamp, Wait,
+};
 use windlass_session::LARGE_BYTES;
 
 use super::ask::{Ask, WORKER};
@@ -18,8 +20,17 @@ impl GearmanSpeaker {
     }
 
     fn take(&self, form: AssignForm, talk: &mut Talk<'_>) {
-        let select = if self.settings.section.round_robin { Select::RoundRobin } else { Select::BestPriority };
-        let take = Take { from: From::Subscriptions, select, wait: Wait::No, worker: Bytes::new() };
+        let select = if self.settings.section.round_robin {
+            Select::RoundRobin
+        } else {
+            Select::BestPriority
+        };
+        let take = Take {
+            from: From::Subscriptions,
+            select,
+            wait: Wait::No,
+            worker: Bytes::new(),
+        };
         talk.ask(Ask::Grab(form), TakeCommand::Take(take));
     }
 
@@ -29,7 +40,14 @@ impl GearmanSpeaker {
             Err(misfit) => {
                 // Gearman cannot express this job: it waits for workers of other protocols. Take another one.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
-                talk.send_as(WORKER, LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
+                talk.send_as(
+                    WORKER,
+                    LeaseCommand::Unconvertible {
+                        job,
+                        proof,
+                        why: misfit.to_string().into(),
+                    },
+                );
                 return self.take(form, talk);
             }
         };
@@ -38,11 +56,24 @@ impl GearmanSpeaker {
         let unique = unique::submitted(job.protocol, &job.key, &job.meta);
         let reducer = unique::reducer(job.protocol, &job.meta);
         let response = match form {
-            AssignForm::All if !reducer.is_empty() => {
-                Response::JobAssignAll { handle, function, unique, reducer, workload }
-            }
-            AssignForm::All | AssignForm::Unique => Response::JobAssignUniq { handle, function, unique, workload },
-            AssignForm::Plain => Response::JobAssign { handle, function, workload },
+            AssignForm::All if !reducer.is_empty() => Response::JobAssignAll {
+                handle,
+                function,
+                unique,
+                reducer,
+                workload,
+            },
+            AssignForm::All | AssignForm::Unique => Response::JobAssignUniq {
+                handle,
+                function,
+                unique,
+                workload,
+            },
+            AssignForm::Plain => Response::JobAssign {
+                handle,
+                function,
+                workload,
+            },
         };
         if workload.len() >= LARGE_BYTES && workload.as_ptr() == job.body.as_ptr() {
             response.encode_but(workload.len(), talk.bytes());

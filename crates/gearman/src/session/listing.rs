@@ -8,7 +8,9 @@
 //! requested.
 
 use bytes::BytesMut;
-use windlass_engine::{ClientRow, Command, Cursor, Filter, JobStateKind, JobView, Protocol, Query, QueueRow, Schedule};
+use windlass_engine::{
+    ClientRow, Command, Cursor, Filter, JobStateKind, JobView, Protocol, Query, QueueRow, Schedule,
+};
 
 use super::admin::Task;
 use super::client::is_live;
@@ -27,11 +29,21 @@ impl Task {
         let limit = PAGE_ROWS;
         match self {
             Self::Workers { .. } => Command::Query(Query::Clients { after, limit }),
-            Self::Jobs | Self::Uniques => {
-                Command::Query(Query::Jobs { filter: Filter::default().into(), after, limit })
-            }
-            Self::Dead => Command::Query(Query::Jobs { filter: dead::filter().into(), after, limit }),
-            Self::Schedules { .. } => Command::Query(Query::Schedules { protocol: None, after, limit }),
+            Self::Jobs | Self::Uniques => Command::Query(Query::Jobs {
+                filter: Filter::default().into(),
+                after,
+                limit,
+            }),
+            Self::Dead => Command::Query(Query::Jobs {
+                filter: dead::filter().into(),
+                after,
+                limit,
+            }),
+            Self::Schedules { .. } => Command::Query(Query::Schedules {
+                protocol: None,
+                after,
+                limit,
+            }),
             Self::Status
             | Self::PriorityStatus
             | Self::Drop { .. }
@@ -60,10 +72,12 @@ impl GearmanSpeaker {
                     (row, _) => self.found_to_drop(row.or(found.as_deref()), talk),
                 }
             }
-            Some(Task::Limit { wanted, limits }) => match (rows.find(|row| row.name == wanted), next) {
-                (None, Some(next)) => self.ask_page(Task::Limit { wanted, limits }, next, talk),
-                (row, _) => self.found_to_limit(row, limits, talk),
-            },
+            Some(Task::Limit { wanted, limits }) => {
+                match (rows.find(|row| row.name == wanted), next) {
+                    (None, Some(next)) => self.ask_page(Task::Limit { wanted, limits }, next, talk),
+                    (row, _) => self.found_to_limit(row, limits, talk),
+                }
+            }
             Some(task) => {
                 rows.for_each(|row| status_row(row, talk.bytes()));
                 self.turn_page(task, next, talk);
@@ -96,13 +110,26 @@ impl GearmanSpeaker {
     }
 
     /// A schedule is shown as a background job that was never handed out.
-    pub(super) fn schedules(&mut self, rows: &[Schedule], next: Option<Cursor>, talk: &mut Talk<'_>) {
+    pub(super) fn schedules(
+        &mut self,
+        rows: &[Schedule],
+        next: Option<Cursor>,
+        talk: &mut Talk<'_>,
+    ) {
         let Some(task) = self.task.take() else { return };
         for schedule in rows {
             let (job, handle) = (&schedule.job, self.handle(schedule.id));
-            let key = job.unique.as_ref().map(|unique| &*unique.key).unwrap_or_default();
+            let key = job
+                .unique
+                .as_ref()
+                .map(|unique| &*unique.key)
+                .unwrap_or_default();
             if matches!(task, Task::Schedules { uniques: true }) {
-                reply::row(talk.bytes(), unique::submitted(job.protocol, key, &job.meta), &[]);
+                reply::row(
+                    talk.bytes(),
+                    unique::submitted(job.protocol, key, &job.meta),
+                    &[],
+                );
             } else {
                 reply::row(talk.bytes(), &handle, &[0, NOT_IGNORED, 1]);
             }
@@ -110,8 +137,15 @@ impl GearmanSpeaker {
         self.turn_page(task, next, talk);
     }
 
-    pub(super) fn clients(&mut self, rows: &[ClientRow], next: Option<Cursor>, talk: &mut Talk<'_>) {
-        let Some(Task::Workers { amid_row }) = self.task.take() else { return };
+    pub(super) fn clients(
+        &mut self,
+        rows: &[ClientRow],
+        next: Option<Cursor>,
+        talk: &mut Talk<'_>,
+    ) {
+        let Some(Task::Workers { amid_row }) = self.task.take() else {
+            return;
+        };
         let mut amid_row = amid_row;
         for row in rows.iter().filter(|row| concerns_gearman(row)) {
             // The last client of the previous page may be gone.
@@ -149,20 +183,37 @@ impl GearmanSpeaker {
     fn job_row(&self, view: &JobView, out: &mut BytesMut) {
         let job = &view.job;
         let retries = u64::from(job.attempts).saturating_sub(u64::from(job.lease().is_some()));
-        reply::row(out, &self.handle(job.id), &[retries, NOT_IGNORED, job.durable.into()]);
+        reply::row(
+            out,
+            &self.handle(job.id),
+            &[retries, NOT_IGNORED, job.durable.into()],
+        );
     }
 }
 
 fn status_row(row: &QueueRow, out: &mut BytesMut) {
     let running = row.jobs(JobStateKind::Leased);
-    reply::row(out, &row.name, &[row.live().into(), running.into(), row.workers.into()]);
+    reply::row(
+        out,
+        &row.name,
+        &[row.live().into(), running.into(), row.workers.into()],
+    );
 }
 
 /// 7–9 are high, 4–6 normal, 1–3 low. Delayed jobs count as normal, which is their priority in Gearman.
 fn priority_row(row: &QueueRow, out: &mut BytesMut) {
-    let [high, normal, low] = [0, 3, 6].map(|lane| row.ready.iter().skip(lane).take(3).map(|n| u64::from(*n)).sum());
-    let later: u64 =
-        [JobStateKind::Scheduled, JobStateKind::Retrying].map(|state| u64::from(row.jobs(state))).iter().sum();
+    let [high, normal, low] = [0, 3, 6].map(|lane| {
+        row.ready
+            .iter()
+            .skip(lane)
+            .take(3)
+            .map(|n| u64::from(*n))
+            .sum()
+    });
+    let later: u64 = [JobStateKind::Scheduled, JobStateKind::Retrying]
+        .map(|state| u64::from(row.jobs(state)))
+        .iter()
+        .sum();
     let normal = later + normal;
     reply::row(out, &row.name, &[high, normal, low, row.workers.into()]);
 }
@@ -177,8 +228,16 @@ fn concerns_gearman(row: &ClientRow) -> bool {
 /// all its columns.
 fn client_row(row: &ClientRow, out: &mut BytesMut) {
     let foreign = row.protocol != Some(Protocol::GEARMAN);
-    let id = if foreign && row.label.is_empty() { NAMELESS } else { &row.label };
-    let address = if row.address.is_empty() { "-" } else { &*row.address };
+    let id = if foreign && row.label.is_empty() {
+        NAMELESS
+    } else {
+        &row.label
+    };
+    let address = if row.address.is_empty() {
+        "-"
+    } else {
+        &*row.address
+    };
     if !row.is_continued {
         reply::worker_row_begin(out, row.number.into(), address, id);
     }

@@ -98,8 +98,17 @@ impl GearmanSpeaker {
             Request::Echo { data } => Response::EchoRes { data: &data }.encode(talk.bytes()),
             Request::SetOption { name } => self.set_option(&name, talk),
             // "Client Requests"
-            Request::Submit { job, priority, background } => self.submit(job, Manner::new(priority, background), talk),
-            Request::SubmitReduce { job, reducer, background, aggregate: _ } => {
+            Request::Submit {
+                job,
+                priority,
+                background,
+            } => self.submit(job, Manner::new(priority, background), talk),
+            Request::SubmitReduce {
+                job,
+                reducer,
+                background,
+                aggregate: _,
+            } => {
                 self.submit(job, Manner::reduce(reducer, background), talk);
             }
             Request::SubmitEpoch { job, when_s } => self.submit(job, Manner::at(when_s), talk),
@@ -108,7 +117,10 @@ impl GearmanSpeaker {
             Request::GetStatusUnique { unique } => Self::get_status_unique(&unique, talk),
             // "Worker Requests"
             Request::CanDo { function } => self.can_do(function, 0, talk),
-            Request::CanDoTimeout { function, timeout_ms } => self.can_do_timeout(function, timeout_ms, talk),
+            Request::CanDoTimeout {
+                function,
+                timeout_ms,
+            } => self.can_do_timeout(function, timeout_ms, talk),
             Request::CantDo { function } => Self::cant_do(function, talk),
             Request::ResetAbilities => Self::reset_abilities(talk),
             Request::PreSleep => self.pre_sleep(talk),
@@ -133,7 +145,11 @@ impl GearmanSpeaker {
 
     /// The buffer for packets that are not answers. While a text list is partly sent, they wait for its end.
     fn unasked<'a>(&'a mut self, talk: &'a mut Talk<'_>) -> &'a mut BytesMut {
-        if self.amid_lines { &mut self.held } else { talk.bytes() }
+        if self.amid_lines {
+            &mut self.held
+        } else {
+            talk.bytes()
+        }
     }
 }
 
@@ -202,7 +218,10 @@ impl Speaker for GearmanSpeaker {
             Notice::Progress { job, note } => self.progress(job, &note, talk),
             Notice::Ended { job, end } => self.job_ended(job, &end, talk),
             // Gearman has no credit.
-            Notice::Delivered(_) | Notice::Collected { .. } | Notice::Watched(_) | Notice::Close => {}
+            Notice::Delivered(_)
+            | Notice::Collected { .. }
+            | Notice::Watched(_)
+            | Notice::Close => {}
         }
         if self.held.len() > HELD_BYTES_MAX {
             talk.end(Reason::Limit("held_bytes_max"));

@@ -8,21 +8,38 @@ use super::ask::{DATA, EXCEPTION};
 use crate::wire::ErrorReply;
 
 /// A worker's function name contains a NUL: no job could be submitted to it or assigned.
-pub(super) const FUNCTION_WITH_NUL: ErrorReply =
-    ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name holds a NUL" };
-pub(super) const FUNCTIONS_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Too many functions" };
+pub(super) const FUNCTION_WITH_NUL: ErrorReply = ErrorReply {
+    code: "INVALID_ARGUMENTS",
+    text: "Function name holds a NUL",
+};
+pub(super) const FUNCTIONS_FULL: ErrorReply = ErrorReply {
+    code: "QUEUE_ERROR",
+    text: "Too many functions",
+};
 /// A workload longer than the function's queue allows.
-pub(super) const WORKLOAD_TOO_LARGE: ErrorReply =
-    ErrorReply { code: "ARGUMENT_TOO_LARGE", text: "Workload is too large for this function" };
-pub(super) const WRONG_KIND: ErrorReply =
-    ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name belongs to a queue of another kind" };
+pub(super) const WORKLOAD_TOO_LARGE: ErrorReply = ErrorReply {
+    code: "ARGUMENT_TOO_LARGE",
+    text: "Workload is too large for this function",
+};
+pub(super) const WRONG_KIND: ErrorReply = ErrorReply {
+    code: "INVALID_ARGUMENTS",
+    text: "Function name belongs to a queue of another kind",
+};
 
-pub(super) const SCHEDULES_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Too many schedules" };
+pub(super) const SCHEDULES_FULL: ErrorReply = ErrorReply {
+    code: "QUEUE_ERROR",
+    text: "Too many schedules",
+};
 /// A job while the disk has no room for it.
-pub(super) const DISK_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Disk full" };
+pub(super) const DISK_FULL: ErrorReply = ErrorReply {
+    code: "QUEUE_ERROR",
+    text: "Disk full",
+};
 /// A SUBMIT_JOB_SCHED for 31 February.
-pub(super) const NEVER_DUE: ErrorReply =
-    ErrorReply { code: "INVALID_ARGUMENTS", text: "Schedule never comes due: no month of it has such a day" };
+pub(super) const NEVER_DUE: ErrorReply = ErrorReply {
+    code: "INVALID_ARGUMENTS",
+    text: "Schedule never comes due: no month of it has such a day",
+};
 
 /// The answer to a refused packet. `not_held` is the one for a job that the worker does not hold.
 pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
@@ -33,7 +50,9 @@ pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
         Refusal::NeverDue => NEVER_DUE,
         Refusal::WrongKind => WRONG_KIND,
         Refusal::DiskFull => DISK_FULL,
-        Refusal::NotFound(Thing::Schedule | Thing::Batch | Thing::Queue | Thing::Worker | Thing::Client)
+        Refusal::NotFound(
+            Thing::Schedule | Thing::Batch | Thing::Queue | Thing::Worker | Thing::Client,
+        )
         | Refusal::NotUnique
         | Refusal::InUse
         | Refusal::OutOfPlace
@@ -45,7 +64,9 @@ pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
 /// The answer to a packet that exceeds a limit.
 const fn over(what: Capacity) -> ErrorReply {
     match what {
-        Capacity::QueueJobs | Capacity::KeyJobs | Capacity::Jobs | Capacity::JobBytes => ErrorReply::QUEUE_FULL,
+        Capacity::QueueJobs | Capacity::KeyJobs | Capacity::Jobs | Capacity::JobBytes => {
+            ErrorReply::QUEUE_FULL
+        }
         Capacity::Queues | Capacity::Subscriptions => FUNCTIONS_FULL,
         Capacity::Schedules => SCHEDULES_FULL,
         Capacity::NameBytes => ErrorReply::FUNCTION_TOO_LARGE,

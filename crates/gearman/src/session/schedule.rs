@@ -16,14 +16,33 @@ use crate::wire::{Priority, Response, Schedule, Submission};
 
 impl GearmanSpeaker {
     pub(super) fn submit_sched(&self, job: Submission, schedule: &Schedule, talk: &mut Talk<'_>) {
-        let Schedule { minute, hour, day_of_month, month, day_of_week } = schedule;
-        match compile([minute, hour, day_of_month, month, day_of_week], Week::FromMonday) {
+        let Schedule {
+            minute,
+            hour,
+            day_of_month,
+            month,
+            day_of_week,
+        } = schedule;
+        match compile(
+            [minute, hour, day_of_month, month, day_of_week],
+            Week::FromMonday,
+        ) {
             Ok(cron) => {
                 let key = key(&job);
-                let job = Submission { workload: talk.keep(&job.workload), ..job };
+                let job = Submission {
+                    workload: talk.keep(&job.workload),
+                    ..job
+                };
                 let job = new_job(&self.settings, job, Manner::new(Priority::Normal, true));
                 let recurrence = Recurrence::Cron(cron);
-                let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: true, runs: None };
+                let new = NewSchedule {
+                    key,
+                    job,
+                    recurrence,
+                    at_once: false,
+                    keep_grid: true,
+                    runs: None,
+                };
                 talk.ask(Ask::Submit, ScheduleCommand::Set(Box::new(new)));
             }
             Err(error) => refuse(&error, talk),
@@ -34,11 +53,19 @@ impl GearmanSpeaker {
 /// The identity of a schedule: the function, and the key that its jobs coalesce by.
 fn key(job: &Submission) -> Option<Bytes> {
     let unique = unique::key(&job.unique, &job.workload)?;
-    let digest = Sha256::new().chain_update(&job.function).chain_update(b"\0").chain_update(&unique).finalize();
+    let digest = Sha256::new()
+        .chain_update(&job.function)
+        .chain_update(b"\0")
+        .chain_update(&unique)
+        .finalize();
     Some(Bytes::copy_from_slice(&digest))
 }
 
 fn refuse(error: &CronError, talk: &mut Talk<'_>) {
     let text = format!("Schedule not understood: {error}");
-    Response::Error { code: b"INVALID_ARGUMENTS", text: text.as_bytes() }.encode(talk.bytes());
+    Response::Error {
+        code: b"INVALID_ARGUMENTS",
+        text: text.as_bytes(),
+    }
+    .encode(talk.bytes());
 }

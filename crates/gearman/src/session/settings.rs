@@ -26,11 +26,24 @@ impl Settings {
     /// The default settings for a daemon with this prefix of handles.
     pub fn new(handle_prefix: HandlePrefix) -> Self {
         let (section, bridge) = (Gearman::default(), Arc::default());
-        Self { section, handle_prefix, verbosity_text: "INFO".to_owned(), pid: std::process::id(), bridge }
+        Self {
+            section,
+            handle_prefix,
+            verbosity_text: "INFO".to_owned(),
+            pid: std::process::id(),
+            bridge,
+        }
     }
 
     pub(super) fn limits(&self) -> Limits {
-        let Gearman { frame_bytes_max, line_bytes_max, .. } = &self.section;
-        Limits { frame_bytes_max: frame_bytes_max.bytes(), line_bytes_max: line_bytes_max.bytes() }
+        let Gearman {
+            frame_bytes_max,
+            line_bytes_max,
+            ..
+        } = &self.section;
+        Limits {
+            frame_bytes_max: frame_bytes_max.bytes(),
+            line_bytes_max: line_bytes_max.bytes(),
+        }
     }
 }

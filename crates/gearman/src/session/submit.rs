@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Clash, JobCommand, JobId, KeyUntil, Listen, NewJob, Payload, Priority as Urgency, Protocol, Retry,
-    Timestamp, Unique,
+    Backoff, Clash, JobCommand, JobId, KeyUntil, Listen, NewJob, Payload, Priority as Urgency,
+    Protocol, Retry, Timestamp, Unique,
 };
 
 use super::ask::Ask;
@@ -23,17 +23,28 @@ pub(super) struct Manner {
 
 impl Manner {
     pub(super) const fn new(priority: Priority, background: bool) -> Self {
-        Self { priority, background, reducer: Bytes::new(), not_before: None }
+        Self {
+            priority,
+            background,
+            reducer: Bytes::new(),
+            not_before: None,
+        }
     }
 
     /// Background, normal priority. A time of 0, or one in the past, means at once.
     pub(super) fn at(seconds: u64) -> Self {
         let not_before = (seconds > 0).then(|| Timestamp(seconds.saturating_mul(1_000)));
-        Self { not_before, ..Self::new(Priority::Normal, true) }
+        Self {
+            not_before,
+            ..Self::new(Priority::Normal, true)
+        }
     }
 
     pub(super) fn reduce(reducer: Bytes, background: bool) -> Self {
-        Self { reducer, ..Self::new(Priority::Normal, background) }
+        Self {
+            reducer,
+            ..Self::new(Priority::Normal, background)
+        }
     }
 }
 
@@ -41,24 +52,43 @@ impl GearmanSpeaker {
     pub(super) fn submit(&self, job: Submission, manner: Manner, talk: &mut Talk<'_>) {
         // The engine copies a small workload itself.
         let large = job.workload.len() > Payload::COPY_MAX;
-        let workload = if large { talk.keep(&job.workload) } else { job.workload };
+        let workload = if large {
+            talk.keep(&job.workload)
+        } else {
+            job.workload
+        };
         let new = new_job(&self.settings, Submission { workload, ..job }, manner);
         talk.ask(Ask::Submit, JobCommand::Push(Box::new(new)));
     }
 
     pub(super) fn pushed(&self, job: JobId, talk: &mut Talk<'_>) {
-        Response::JobCreated { handle: &self.handle(job) }.encode(talk.bytes());
+        Response::JobCreated {
+            handle: &self.handle(job),
+        }
+        .encode(talk.bytes());
     }
 }
 
 /// The new job of a submission.
 pub(super) fn new_job(settings: &Settings, job: Submission, manner: Manner) -> NewJob {
-    let Submission { function, unique, workload } = job;
-    let clash = |key| Unique { key, clash: Clash::Attach, until: KeyUntil::End };
+    let Submission {
+        function,
+        unique,
+        workload,
+    } = job;
+    let clash = |key| Unique {
+        key,
+        clash: Clash::Attach,
+        until: KeyUntil::End,
+    };
     NewJob {
         priority: urgency(manner.priority),
         durable: manner.background,
-        listen: if manner.background { Listen::No } else { Listen::Yes },
+        listen: if manner.background {
+            Listen::No
+        } else {
+            Listen::Yes
+        },
         meta: unique::meta(&unique, &workload, &manner.reducer),
         unique: unique::key(&unique, &workload).map(clash),
         not_before: manner.not_before,
@@ -80,6 +110,14 @@ const fn urgency(priority: Priority) -> Urgency {
 
 /// A failure is final. No client waits for a background job, so if configured it is kept for an operator.
 const fn retry(settings: &Settings, background: bool) -> Retry {
-    let failures_max = if background && settings.section.keep_failed { -1 } else { 0 };
-    Retry { failures_max, losses_max: settings.section.job_retries, backoff: Backoff::None }
+    let failures_max = if background && settings.section.keep_failed {
+        -1
+    } else {
+        0
+    };
+    Retry {
+        failures_max,
+        losses_max: settings.section.job_retries,
+        backoff: Backoff::None,
+    }
 }

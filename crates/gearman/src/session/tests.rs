@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    Capacity, ClientCommand, ClientId, ClientInfo, ClientRow, Command, Context, Cursor, End, Engine, Event, JobCommand,
-    JobId, Limits, Note, Notice, Payload, Priority, Protocol, Protocols, Query, QueueCommand, QueueKind, QueueRow,
-    QueueRules, Refusal, Reply, Tag, Thing, Timestamp,
+    Capacity, ClientCommand, ClientId, ClientInfo, ClientRow, Command, Context, Cursor, End,
+    Engine, Event, JobCommand, JobId, Limits, Note, Notice, Payload, Priority, Protocol, Protocols,
+    Query, QueueCommand, QueueKind, QueueRow, QueueRules, Refusal, Reply, Tag, Thing, Timestamp,
 };
 use windlass_session::{Item, LARGE_BYTES, Outbox, Question, Reason, Session};
 
 use super::ask::Ask;
 use super::{GearmanSession, GearmanSpeaker, HELD_BYTES_MAX, Settings};
 use crate::config::OnTimeout;
-use crate::wire::{AssignForm, ErrorReply, HandlePrefix, Priority as Urgency, Report, Request, Response, Submission};
+use crate::wire::{
+    AssignForm, ErrorReply, HandlePrefix, Priority as Urgency, Report, Request, Response,
+    Submission,
+};
 
 const NOW: Timestamp = Timestamp(1);
 
@@ -32,7 +35,11 @@ impl Bench {
 
     fn with(settings: Settings) -> Self {
         let session = GearmanSpeaker::session(Arc::new(settings), ClientInfo::default());
-        let mut bench = Self { session, input: BytesMut::new(), out: Outbox::default() };
+        let mut bench = Self {
+            session,
+            input: BytesMut::new(),
+            out: Outbox::default(),
+        };
         bench.session.on_open(NOW, &mut bench.out);
         assert_eq!(bench.commands().len(), 2);
         bench
@@ -70,9 +77,15 @@ impl Bench {
     fn said(&mut self) -> String {
         let bytes = |item| match item {
             Item::Bytes(bytes) => bytes,
-            Item::Command(..) | Item::Forbidden(_) | Item::Publish(..) => panic!("unexpected {item:?}"),
+            Item::Command(..) | Item::Forbidden(_) | Item::Publish(..) => {
+                panic!("unexpected {item:?}")
+            }
         };
-        self.out.drain().map(bytes).map(|bytes| bytes.escape_ascii().to_string()).collect()
+        self.out
+            .drain()
+            .map(bytes)
+            .map(|bytes| bytes.escape_ascii().to_string())
+            .collect()
     }
 }
 
@@ -118,7 +131,10 @@ fn queue(name: &'static str) -> QueueRow {
 fn page(tag: Tag, names: &[&'static str], next: Option<u64>) -> Event {
     Event::Reply(
         tag,
-        Reply::Queues { rows: names.iter().map(|name| queue(name)).collect(), next: next.map(|at| Cursor(at, 0)) },
+        Reply::Queues {
+            rows: names.iter().map(|name| queue(name)).collect(),
+            next: next.map(|at| Cursor(at, 0)),
+        },
     )
 }
 
@@ -127,20 +143,47 @@ fn packets_wait_for_the_end_of_a_list() {
     let mut bench = Bench::new();
     bench.say(b"status\nversion\n");
     let (tag, command) = bench.command();
-    assert!(matches!(command, Command::Query(Query::Queues { after: Cursor(0, 0), .. })));
+    assert!(matches!(
+        command,
+        Command::Query(Query::Queues {
+            after: Cursor(0, 0),
+            ..
+        })
+    ));
     // No line has been sent yet.
     bench.event(Event::Notice(Notice::WorkAvailable));
     assert_eq!(bench.said(), response(&Response::Noop));
     bench.event(page(tag, &["f", "g"], Some(7)));
-    assert_eq!(bench.out.take_leading_bytes().as_deref(), Some(&b"f\t0\t0\t0\ng\t0\t0\t0\n"[..]));
+    assert_eq!(
+        bench.out.take_leading_bytes().as_deref(),
+        Some(&b"f\t0\t0\t0\ng\t0\t0\t0\n"[..])
+    );
     let (tag, command) = bench.command();
-    assert!(matches!(command, Command::Query(Query::Queues { after: Cursor(7, 0), .. })));
-    bench.event(Event::Notice(Notice::Progress { job: JobId(3), note: Note::Data(Bytes::from_static(b"d")) }));
-    bench.event(Event::Notice(Notice::Ended { job: JobId(3), end: End::Cancelled }));
+    assert!(matches!(
+        command,
+        Command::Query(Query::Queues {
+            after: Cursor(7, 0),
+            ..
+        })
+    ));
+    bench.event(Event::Notice(Notice::Progress {
+        job: JobId(3),
+        note: Note::Data(Bytes::from_static(b"d")),
+    }));
+    bench.event(Event::Notice(Notice::Ended {
+        job: JobId(3),
+        end: End::Cancelled,
+    }));
     assert_eq!(bench.said(), "");
     bench.event(page(tag, &["h"], None));
-    let data = response(&Response::Work { handle: b"H:here:3", report: Report::Data(b"d") });
-    let fail = response(&Response::Work { handle: b"H:here:3", report: Report::Fail });
+    let data = response(&Response::Work {
+        handle: b"H:here:3",
+        report: Report::Data(b"d"),
+    });
+    let fail = response(&Response::Work {
+        handle: b"H:here:3",
+        report: Report::Fail,
+    });
     assert_eq!(bench.said(), format!(r"h\t0\t0\t0\n.\n{data}{fail}"));
     // The next command has waited for the end of the list.
     bench.say(b"");
@@ -158,9 +201,15 @@ fn packets_that_wait_for_a_list_are_bounded() {
     bench.out.drain();
     for _ in 0..3 {
         let data = Bytes::from(vec![0; HELD_BYTES_MAX / 2]);
-        bench.event(Event::Notice(Notice::Progress { job: JobId(3), note: Note::Data(data) }));
+        bench.event(Event::Notice(Notice::Progress {
+            job: JobId(3),
+            note: Note::Data(data),
+        }));
     }
-    assert_eq!(bench.out.take_reason(), Some(Reason::Limit("held_bytes_max")));
+    assert_eq!(
+        bench.out.take_reason(),
+        Some(Reason::Limit("held_bytes_max"))
+    );
 }
 
 #[test]
@@ -176,12 +225,26 @@ fn a_function_is_searched_for_on_all_pages() {
     };
     // An exact match on a later page takes precedence over another case on an earlier one.
     let mut bench = drop(b"drop function foo\n", &["y", "foo"]);
-    let (_, Command::Queue(QueueCommand::Remove { queue, only_idle: true })) = bench.command() else {
+    let (
+        _,
+        Command::Queue(QueueCommand::Remove {
+            queue,
+            only_idle: true,
+        }),
+    ) = bench.command()
+    else {
         panic!("another command")
     };
     assert_eq!(queue, "foo");
     let mut bench = drop(b"drop function foo\n", &["y"]);
-    let (tag, Command::Queue(QueueCommand::Remove { queue, only_idle: true })) = bench.command() else {
+    let (
+        tag,
+        Command::Queue(QueueCommand::Remove {
+            queue,
+            only_idle: true,
+        }),
+    ) = bench.command()
+    else {
         panic!("another command")
     };
     assert_eq!(queue, "FOO");
@@ -201,32 +264,81 @@ fn each_command_has_its_own_error_for_a_refusal() {
     let full = Capacity::QueueJobs.exceeded(2_u32, 2_u32);
     let submission = |function: &'static str| {
         let (unique, workload) = (Bytes::new(), Bytes::new());
-        Submission { function: Bytes::from_static(function.as_bytes()), unique, workload }
+        Submission {
+            function: Bytes::from_static(function.as_bytes()),
+            unique,
+            workload,
+        }
     };
-    let submit = Request::Submit { job: submission("f"), priority: Urgency::Normal, background: true };
+    let submit = Request::Submit {
+        job: submission("f"),
+        priority: Urgency::Normal,
+        background: true,
+    };
     let function = Bytes::from_static(b"f");
     let handle = Bytes::from_static(b"H:here:1");
-    let complete = Request::Work { handle: handle.clone(), report: Report::Complete(Bytes::new()) };
+    let complete = Request::Work {
+        handle: handle.clone(),
+        report: Report::Complete(Bytes::new()),
+    };
     let table = [
         (&submit, full, ErrorReply::QUEUE_FULL),
-        (&submit, Capacity::Jobs.exceeded(1_u32, 1_u32), ErrorReply::QUEUE_FULL),
-        (&submit, Capacity::JobBytes.exceeded(1_u32, 1_u32), ErrorReply::QUEUE_FULL),
+        (
+            &submit,
+            Capacity::Jobs.exceeded(1_u32, 1_u32),
+            ErrorReply::QUEUE_FULL,
+        ),
+        (
+            &submit,
+            Capacity::JobBytes.exceeded(1_u32, 1_u32),
+            ErrorReply::QUEUE_FULL,
+        ),
         (&submit, Refusal::Unavailable, ErrorReply::QUEUE_ERROR),
         (&submit, Refusal::Unknown, ErrorReply::QUEUE_ERROR),
-        (&submit, Capacity::NameBytes.exceeded(9_u32, 8_u32), ErrorReply::FUNCTION_TOO_LARGE),
-        (&submit, Capacity::BodyBytes.exceeded(9_u32, 8_u32), super::refusal::WORKLOAD_TOO_LARGE),
-        (&submit, Capacity::Queues.exceeded(1_u32, 1_u32), super::refusal::FUNCTIONS_FULL),
-        (&submit, Refusal::WrongKind, super::refusal::WRONG_KIND),
-        (&Request::CanDo { function }, Capacity::Subscriptions.exceeded(1_u32, 1_u32), super::refusal::FUNCTIONS_FULL),
-        (&complete, Refusal::NotHeld, ErrorReply::JOB_NOT_FOUND_FOR_RESULT),
-        (&complete, Refusal::NotFound(Thing::Job), ErrorReply::JOB_NOT_FOUND_FOR_RESULT),
         (
-            &Request::Work { handle: handle.clone(), report: Report::Warning(Bytes::new()) },
+            &submit,
+            Capacity::NameBytes.exceeded(9_u32, 8_u32),
+            ErrorReply::FUNCTION_TOO_LARGE,
+        ),
+        (
+            &submit,
+            Capacity::BodyBytes.exceeded(9_u32, 8_u32),
+            super::refusal::WORKLOAD_TOO_LARGE,
+        ),
+        (
+            &submit,
+            Capacity::Queues.exceeded(1_u32, 1_u32),
+            super::refusal::FUNCTIONS_FULL,
+        ),
+        (&submit, Refusal::WrongKind, super::refusal::WRONG_KIND),
+        (
+            &Request::CanDo { function },
+            Capacity::Subscriptions.exceeded(1_u32, 1_u32),
+            super::refusal::FUNCTIONS_FULL,
+        ),
+        (
+            &complete,
+            Refusal::NotHeld,
+            ErrorReply::JOB_NOT_FOUND_FOR_RESULT,
+        ),
+        (
+            &complete,
+            Refusal::NotFound(Thing::Job),
+            ErrorReply::JOB_NOT_FOUND_FOR_RESULT,
+        ),
+        (
+            &Request::Work {
+                handle: handle.clone(),
+                report: Report::Warning(Bytes::new()),
+            },
             Refusal::NotHeld,
             ErrorReply::JOB_NOT_FOUND_FOR_DATA,
         ),
         (
-            &Request::Work { handle, report: Report::Exception(Bytes::new()) },
+            &Request::Work {
+                handle,
+                report: Report::Exception(Bytes::new()),
+            },
             Refusal::NotHeld,
             ErrorReply::JOB_NOT_FOUND_FOR_EXCEPTION,
         ),
@@ -243,11 +355,23 @@ fn each_command_has_its_own_error_for_a_refusal() {
 #[test]
 fn a_refused_text_command_is_answered_in_one_line() {
     let table = [
-        (Refusal::InUse, r"ERR there are still connected workers or executing clients\r\n"),
-        (Refusal::NotFound(Thing::Queue), r"ERR function not found\r\n"),
+        (
+            Refusal::InUse,
+            r"ERR there are still connected workers or executing clients\r\n",
+        ),
+        (
+            Refusal::NotFound(Thing::Queue),
+            r"ERR function not found\r\n",
+        ),
         (Refusal::NotFound(Thing::Job), r"ERR UNKNOWN_JOB\r\n"),
-        (Refusal::Unavailable, r"ERR QUEUE_ERROR store+unavailable\r\n"),
-        (Capacity::Queues.exceeded(3_u32, 3_u32), r"ERR QUEUE_ERROR limit+of+queues+reached:+3\r\n"),
+        (
+            Refusal::Unavailable,
+            r"ERR QUEUE_ERROR store+unavailable\r\n",
+        ),
+        (
+            Capacity::Queues.exceeded(3_u32, 3_u32),
+            r"ERR QUEUE_ERROR limit+of+queues+reached:+3\r\n",
+        ),
     ];
     for (why, expected) in table {
         let mut bench = Bench::new();
@@ -256,7 +380,10 @@ fn a_refused_text_command_is_answered_in_one_line() {
         bench.event(Event::Reply(tag, Reply::Refused(why)));
         assert_eq!(bench.said(), expected);
         bench.say(b"");
-        assert!(bench.said().starts_with("OK"), "{why}: the next command was not read");
+        assert!(
+            bench.said().starts_with("OK"),
+            "{why}: the next command was not read"
+        );
     }
 }
 
@@ -304,8 +431,17 @@ fn end_of_input_waits_for_open_answers() {
         held: 0,
         waits: false,
     };
-    let idle = ClientRow { subscriptions: Vec::new(), ..row.clone() };
-    bench.event(Event::Reply(tag, Reply::Clients { rows: vec![row, idle], next: None }));
+    let idle = ClientRow {
+        subscriptions: Vec::new(),
+        ..row.clone()
+    };
+    bench.event(Event::Reply(
+        tag,
+        Reply::Clients {
+            rows: vec![row, idle],
+            next: None,
+        },
+    ));
     assert_eq!(bench.out.take_reason(), None);
     assert_eq!(bench.said(), r"9 - - : f\n.\n");
     bench.say(b"");
@@ -327,10 +463,19 @@ fn end_of_input_waits_for_open_answers() {
 fn retries_are_left_to_the_queue() {
     for background in [true, false] {
         let mut bench = Bench::new();
-        let job =
-            Submission { function: Bytes::from_static(b"f"), unique: Bytes::new(), workload: Bytes::from_static(b"w") };
-        bench.say(&encoded(&Request::Submit { job, priority: Urgency::Normal, background }));
-        let (_, Command::Job(JobCommand::Push(job))) = bench.command() else { panic!("no push") };
+        let job = Submission {
+            function: Bytes::from_static(b"f"),
+            unique: Bytes::new(),
+            workload: Bytes::from_static(b"w"),
+        };
+        bench.say(&encoded(&Request::Submit {
+            job,
+            priority: Urgency::Normal,
+            background,
+        }));
+        let (_, Command::Job(JobCommand::Push(job))) = bench.command() else {
+            panic!("no push")
+        };
         assert!(job.retry_default, "background: {background}");
     }
 }
@@ -353,8 +498,15 @@ fn a_job_does_not_keep_its_read_buffer_alive() {
     // A workload that the engine does not copy, with others in the buffer.
     let mut bench = Bench::new();
     let bytes = Payload::COPY_MAX + 1;
-    bench.say(&[encoded(&submit(bytes)), encoded(&Request::Echo { data: Bytes::new() })].concat());
-    let Some(Item::Command(_, Command::Job(JobCommand::Push(job)))) = bench.out.drain().next() else {
+    bench.say(
+        &[
+            encoded(&submit(bytes)),
+            encoded(&Request::Echo { data: Bytes::new() }),
+        ]
+        .concat(),
+    );
+    let Some(Item::Command(_, Command::Job(JobCommand::Push(job)))) = bench.out.drain().next()
+    else {
         panic!("no push")
     };
     assert_eq!(job.body.try_into_mut().unwrap().capacity(), bytes);
@@ -367,9 +519,19 @@ fn a_job_does_not_keep_its_read_buffer_alive() {
     // A large workload that came in pieces: its buffer holds nothing else.
     let mut bench = Bench::new();
     let frame = encoded(&submit(LARGE_BYTES));
-    bench.say(&[&encoded(&Request::Echo { data: Bytes::from(vec![0; 50_000]) }), &frame[..2_000]].concat());
+    bench.say(
+        &[
+            &encoded(&Request::Echo {
+                data: Bytes::from(vec![0; 50_000]),
+            }),
+            &frame[..2_000],
+        ]
+        .concat(),
+    );
     bench.out.drain();
-    frame[2_000..].chunks(64 << 10).for_each(|piece| bench.say(piece));
+    frame[2_000..]
+        .chunks(64 << 10)
+        .for_each(|piece| bench.say(piece));
     let kept = body(&mut bench);
     bench.input = BytesMut::new();
     assert_eq!(kept, vec![7; LARGE_BYTES]);
@@ -381,15 +543,43 @@ fn results_never_ask_to_be_acknowledged() {
     let mut bench = Bench::new();
     let (handle, data) = (Bytes::from_static(b"H:here:1"), Bytes::new());
     let requests = [
-        Request::Work { handle: handle.clone(), report: Report::Complete(data.clone()) },
-        Request::Work { handle: handle.clone(), report: Report::Fail },
-        Request::Work { handle: handle.clone(), report: Report::Data(data.clone()) },
-        Request::Work { handle: handle.clone(), report: Report::Warning(data.clone()) },
-        Request::Work { handle: handle.clone(), report: Report::Exception(data.clone()) },
-        Request::Work { handle, report: Report::Status { numerator: data.clone(), denominator: data.clone() } },
-        Request::CanDo { function: data.clone() },
-        Request::CanDoTimeout { function: data.clone(), timeout_ms: 1 },
-        Request::CantDo { function: data.clone() },
+        Request::Work {
+            handle: handle.clone(),
+            report: Report::Complete(data.clone()),
+        },
+        Request::Work {
+            handle: handle.clone(),
+            report: Report::Fail,
+        },
+        Request::Work {
+            handle: handle.clone(),
+            report: Report::Data(data.clone()),
+        },
+        Request::Work {
+            handle: handle.clone(),
+            report: Report::Warning(data.clone()),
+        },
+        Request::Work {
+            handle: handle.clone(),
+            report: Report::Exception(data.clone()),
+        },
+        Request::Work {
+            handle,
+            report: Report::Status {
+                numerator: data.clone(),
+                denominator: data.clone(),
+            },
+        },
+        Request::CanDo {
+            function: data.clone(),
+        },
+        Request::CanDoTimeout {
+            function: data.clone(),
+            timeout_ms: 1,
+        },
+        Request::CantDo {
+            function: data.clone(),
+        },
         Request::ResetAbilities,
         Request::PreSleep,
         Request::SetClientId { id: data },
@@ -406,20 +596,39 @@ fn a_large_result_is_sent_without_a_copy() {
     for bytes in [LARGE_BYTES - 1, LARGE_BYTES] {
         let mut bench = Bench::new();
         let result = Bytes::from(vec![7; bytes]);
-        let end = End::Succeeded { result: result.clone(), by: None };
+        let end = End::Succeeded {
+            result: result.clone(),
+            by: None,
+        };
         bench.event(Event::Notice(Notice::Ended { job: JobId(1), end }));
         let mut expected = BytesMut::new();
-        Response::Work { handle: b"H:here:1", report: Report::Complete(&result) }.encode(&mut expected);
+        Response::Work {
+            handle: b"H:here:1",
+            report: Report::Complete(&result),
+        }
+        .encode(&mut expected);
         let pieces: Vec<_> = bench.out.drain().collect();
         let pieces: Vec<&Bytes> = pieces
             .iter()
             .map(|item| match item {
                 Item::Bytes(bytes) => bytes,
-                Item::Command(..) | Item::Forbidden(_) | Item::Publish(..) => panic!("unexpected {item:?}"),
+                Item::Command(..) | Item::Forbidden(_) | Item::Publish(..) => {
+                    panic!("unexpected {item:?}")
+                }
             })
             .collect();
-        assert_eq!(pieces.iter().map(|piece| piece.as_ref()).collect::<Vec<_>>().concat(), expected);
-        assert_eq!(pieces.iter().any(|piece| piece.as_ptr() == result.as_ptr()), bytes == LARGE_BYTES);
+        assert_eq!(
+            pieces
+                .iter()
+                .map(|piece| piece.as_ref())
+                .collect::<Vec<_>>()
+                .concat(),
+            expected
+        );
+        assert_eq!(
+            pieces.iter().any(|piece| piece.as_ptr() == result.as_ptr()),
+            bytes == LARGE_BYTES
+        );
     }
 }
 
@@ -430,22 +639,54 @@ fn a_job_has_no_time_limit_if_its_worker_sleeps_before_it_gets_it() {
     let mut bench = Bench::with(settings);
     let (worker, mut engine) = (ClientId(1), Engine::new(Limits::default(), 1));
     let mut context = Context::new(NOW, 1);
-    engine.apply(worker, Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
+    engine.apply(
+        worker,
+        Tag::NONE,
+        ClientCommand::Open(ClientInfo::default()),
+        &mut context,
+    );
     let function = Bytes::from_static(b"f");
-    let job = Submission { function: function.clone(), unique: Bytes::new(), workload: Bytes::new() };
-    bench.request(&Request::CanDoTimeout { function, timeout_ms: 1_500 });
-    bench.request(&Request::Submit { job, priority: Urgency::Normal, background: true });
+    let job = Submission {
+        function: function.clone(),
+        unique: Bytes::new(),
+        workload: Bytes::new(),
+    };
+    bench.request(&Request::CanDoTimeout {
+        function,
+        timeout_ms: 1_500,
+    });
+    bench.request(&Request::Submit {
+        job,
+        priority: Urgency::Normal,
+        background: true,
+    });
     bench.request(&Request::Grab(AssignForm::Plain));
     bench.request(&Request::PreSleep);
     for (tag, command) in bench.commands() {
         engine.apply(worker, tag, command, &mut context);
     }
     let job = engine.jobs().next().unwrap().id;
-    assert_eq!(engine.jobs().next().unwrap().lease().unwrap().until, NOW.after_ms(1_500));
-    context.events.drain(..).for_each(|(_, event)| bench.event(event));
-    let commands: Vec<_> = bench.out.drain().filter(|item| matches!(item, Item::Command(..))).collect();
-    let [Item::Command(tag, Command::Lease(lifted))] = commands.as_slice() else { panic!("{commands:?}") };
+    assert_eq!(
+        engine.jobs().next().unwrap().lease().unwrap().until,
+        NOW.after_ms(1_500)
+    );
+    context
+        .events
+        .drain(..)
+        .for_each(|(_, event)| bench.event(event));
+    let commands: Vec<_> = bench
+        .out
+        .drain()
+        .filter(|item| matches!(item, Item::Command(..)))
+        .collect();
+    let [Item::Command(tag, Command::Lease(lifted))] = commands.as_slice() else {
+        panic!("{commands:?}")
+    };
     engine.apply(worker, *tag, lifted.clone(), &mut context);
     let until = NOW.after_ms(Limits::default().lease_ms_max);
-    assert_eq!(engine.job(job).unwrap().lease().unwrap().until, until, "as late as any");
+    assert_eq!(
+        engine.job(job).unwrap().lease().unwrap().until,
+        until,
+        "as late as any"
+    );
 }

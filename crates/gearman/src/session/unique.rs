@@ -21,7 +21,11 @@ pub(super) fn key(unique: &Bytes, workload: &[u8]) -> Option<Bytes> {
         b"" => None,
         WORKLOAD if workload.is_empty() => None,
         WORKLOAD if workload.len() <= WORKLOAD_BYTES_MAX => Some([b"\0", workload].concat().into()),
-        WORKLOAD => Some([b"\0".as_slice(), &Sha256::digest(workload)].concat().into()),
+        WORKLOAD => Some(
+            [b"\0".as_slice(), &Sha256::digest(workload)]
+                .concat()
+                .into(),
+        ),
         _ => Some(unique.clone()),
     }
 }
@@ -49,7 +53,11 @@ pub(super) fn submitted<'a>(protocol: Protocol, key: &'a [u8], meta: &[u8]) -> &
 
 /// The reducer as submitted; empty if there was none.
 pub(super) fn reducer(protocol: Protocol, meta: &[u8]) -> &[u8] {
-    if protocol == Protocol::GEARMAN { meta.get(1..).unwrap_or_default() } else { b"" }
+    if protocol == Protocol::GEARMAN {
+        meta.get(1..).unwrap_or_default()
+    } else {
+        b""
+    }
 }
 
 #[cfg(test)]
@@ -72,7 +80,11 @@ mod tests {
         for (unique, workload, name) in table {
             let key = key(&Bytes::copy_from_slice(unique), workload).unwrap_or_default();
             let meta = meta(unique, workload, name);
-            assert_eq!(submitted(Protocol::GEARMAN, &key, &meta), unique, "{unique:?} {workload:?}");
+            assert_eq!(
+                submitted(Protocol::GEARMAN, &key, &meta),
+                unique,
+                "{unique:?} {workload:?}"
+            );
             assert_eq!(reducer(Protocol::GEARMAN, &meta), name);
             assert_eq!(submitted(Protocol::FAKTORY, b"key", &meta), b"");
             assert_eq!(reducer(Protocol::FAKTORY, b"{}"), b"");
@@ -84,7 +96,10 @@ mod tests {
         let dash = Bytes::from_static(b"-");
         let hashed = key(&dash, &[7; 32]).unwrap();
         let workloads: [&[u8]; 5] = [b"a", b"b", &[7; 31], &[7; 32], &hashed[1..]];
-        let keys: std::collections::BTreeSet<_> = workloads.iter().map(|workload| key(&dash, workload)).collect();
+        let keys: std::collections::BTreeSet<_> = workloads
+            .iter()
+            .map(|workload| key(&dash, workload))
+            .collect();
         assert_eq!(keys.len(), workloads.len());
         assert!(keys.iter().flatten().all(|key| key.len() <= 33));
     }

@@ -40,18 +40,39 @@ impl GearmanSpeaker {
             self.excepted = None;
             return;
         }
-        let Some(job) = held else { return refusal::not_held(code).encode(talk.bytes()) };
+        let Some(job) = held else {
+            return refusal::not_held(code).encode(talk.bytes());
+        };
         let (job, proof) = (JobRef::Id(job), Proof::Connection);
-        let progress = |note| LeaseCommand::Progress { job: job.clone(), proof, note };
+        let progress = |note| LeaseCommand::Progress {
+            job: job.clone(),
+            proof,
+            note,
+        };
         let fail = |kind, message| {
-            let failure = Box::new(Failure { kind: Bytes::from_static(kind), message, ..Failure::default() });
-            LeaseCommand::Fail { job: job.clone(), proof, failure }
+            let failure = Box::new(Failure {
+                kind: Bytes::from_static(kind),
+                message,
+                ..Failure::default()
+            });
+            LeaseCommand::Fail {
+                job: job.clone(),
+                proof,
+                failure,
+            }
         };
         let command = match report {
-            Report::Status { numerator, denominator } => progress(amount(&numerator, &denominator)),
+            Report::Status {
+                numerator,
+                denominator,
+            } => progress(amount(&numerator, &denominator)),
             Report::Data(data) => progress(Note::Data(talk.keep(&data))),
             Report::Warning(data) => progress(Note::Warning(talk.keep(&data))),
-            Report::Complete(data) => LeaseCommand::Finish { job, proof, result: talk.keep(&data) },
+            Report::Complete(data) => LeaseCommand::Finish {
+                job,
+                proof,
+                result: talk.keep(&data),
+            },
             Report::Exception(data) => fail(EXCEPTION_KIND, talk.keep(&data)),
             Report::Fail => fail(FAIL_KIND, Bytes::new()),
         };
@@ -61,8 +82,16 @@ impl GearmanSpeaker {
 
 fn amount(numerator: &[u8], denominator: &[u8]) -> Note {
     let verbatim = numerator.len().max(denominator.len()) <= STATUS_NUMBER_BYTES_MAX;
-    let raw = if verbatim { [numerator, b"\0", denominator].concat().into() } else { Bytes::new() };
-    Note::Progress { numerator: status_number(numerator), denominator: status_number(denominator), raw }
+    let raw = if verbatim {
+        [numerator, b"\0", denominator].concat().into()
+    } else {
+        Bytes::new()
+    };
+    Note::Progress {
+        numerator: status_number(numerator),
+        denominator: status_number(denominator),
+        raw,
+    }
 }
 
 /// Packets to a waiting client.
@@ -71,9 +100,21 @@ impl GearmanSpeaker {
         let handle: &[u8] = &self.handle(job);
         let out = self.unasked(talk);
         match note {
-            Note::Progress { numerator, denominator, raw } => status(handle, (*numerator, *denominator), raw, out),
-            Note::Data(data) => Response::Work { handle, report: Report::Data(data) }.encode(out),
-            Note::Warning(data) => Response::Work { handle, report: Report::Warning(data) }.encode(out),
+            Note::Progress {
+                numerator,
+                denominator,
+                raw,
+            } => status(handle, (*numerator, *denominator), raw, out),
+            Note::Data(data) => Response::Work {
+                handle,
+                report: Report::Data(data),
+            }
+            .encode(out),
+            Note::Warning(data) => Response::Work {
+                handle,
+                report: Report::Warning(data),
+            }
+            .encode(out),
         }
     }
 
@@ -87,13 +128,19 @@ impl GearmanSpeaker {
                 result_text = bridge::result(&self.settings.bridge, by, result);
                 Report::Complete(&result_text[..])
             }
-            End::Failed(failure) if exceptions && failure.kind != FAIL_KIND => Report::Exception(&failure.message[..]),
-            End::Failed(_) | End::Lost | End::TimedOut | End::Expired | End::Cancelled => Report::Fail,
+            End::Failed(failure) if exceptions && failure.kind != FAIL_KIND => {
+                Report::Exception(&failure.message[..])
+            }
+            End::Failed(_) | End::Lost | End::TimedOut | End::Expired | End::Cancelled => {
+                Report::Fail
+            }
         };
         let response = Response::Work { handle, report };
         match (report, end) {
             (Report::Complete(data), End::Succeeded { result, .. })
-                if data.len() >= LARGE_BYTES && data.as_ptr() == result.as_ptr() && !self.amid_lines =>
+                if data.len() >= LARGE_BYTES
+                    && data.as_ptr() == result.as_ptr()
+                    && !self.amid_lines =>
             {
                 response.encode_but(data.len(), talk.bytes());
                 talk.share(result.clone());
@@ -110,9 +157,23 @@ fn status(handle: &[u8], numbers: (u32, u32), raw: &[u8], out: &mut BytesMut) {
     if let (Some(numerator), Some(denominator)) = (parts.next(), parts.next())
         && (status_number(numerator), status_number(denominator)) == numbers
     {
-        return Response::Work { handle, report: Report::Status { numerator, denominator } }.encode(out);
+        return Response::Work {
+            handle,
+            report: Report::Status {
+                numerator,
+                denominator,
+            },
+        }
+        .encode(out);
     }
     let (numerator, denominator) = (numbers.0.to_string(), numbers.1.to_string());
     let (numerator, denominator) = (numerator.as_bytes(), denominator.as_bytes());
-    Response::Work { handle, report: Report::Status { numerator, denominator } }.encode(out);
+    Response::Work {
+        handle,
+        report: Report::Status {
+            numerator,
+            denominator,
+        },
+    }
+    .encode(out);
 }

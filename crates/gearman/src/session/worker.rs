@@ -4,7 +4,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientInfo, JobRef, LeaseCommand, LeaseTerms, OnExpiry, Proof, Subscription, TakeCommand, Timestamp,
+    ClientCommand, ClientInfo, JobRef, LeaseCommand, LeaseTerms, OnExpiry, Proof, Subscription,
+    TakeCommand, Timestamp,
 };
 
 use super::ask::WORKER;
@@ -29,7 +30,11 @@ pub(super) struct About {
 
 impl About {
     pub(super) fn new(info: &ClientInfo) -> Self {
-        Self { address: info.address.clone(), id: Bytes::from_static(NAMELESS), warned: Vec::new() }
+        Self {
+            address: info.address.clone(),
+            id: Bytes::from_static(NAMELESS),
+            warned: Vec::new(),
+        }
     }
 
     /// Records that a function's timeout is logged. Returns false if it was before, or if there are too many.
@@ -73,14 +78,33 @@ impl GearmanSpeaker {
         };
         let lease = match timeout_ms {
             0 => LeaseTerms::CONNECTION,
-            ms => LeaseTerms { connection_bound: true, lease_ms: Some(ms.max(TIMEOUT_MS_MIN)), on_expiry, wish: None },
+            ms => LeaseTerms {
+                connection_bound: true,
+                lease_ms: Some(ms.max(TIMEOUT_MS_MIN)),
+                on_expiry,
+                wish: None,
+            },
         };
-        talk.send_as(WORKER, ClientCommand::Serve(Subscription { queue: function, weight: 0, lease, unclaimed: None }));
+        talk.send_as(
+            WORKER,
+            ClientCommand::Serve(Subscription {
+                queue: function,
+                weight: 0,
+                lease,
+                unclaimed: None,
+            }),
+        );
     }
 
     /// Requeues the function's jobs that the worker holds: it will not finish them.
     pub(super) fn cant_do(function: Bytes, talk: &mut Talk<'_>) {
-        talk.send_as(WORKER, ClientCommand::Unserve { queue: function, requeue: true });
+        talk.send_as(
+            WORKER,
+            ClientCommand::Unserve {
+                queue: function,
+                requeue: true,
+            },
+        );
     }
 
     pub(super) fn reset_abilities(talk: &mut Talk<'_>) {
@@ -101,9 +125,16 @@ impl GearmanSpeaker {
     /// A worker that sleeps has no job, or took a late answer for the one it got last. With `on_timeout = "requeue"` it
     /// may finish that one late, as in gearmand, which forgets its timer.
     pub(super) fn lift_limit(&mut self, talk: &mut Talk<'_>) {
-        if let (OnTimeout::Requeue, Some(job)) = (self.settings.section.on_timeout, self.limited.take()) {
+        if let (OnTimeout::Requeue, Some(job)) =
+            (self.settings.section.on_timeout, self.limited.take())
+        {
             let (job, proof, until) = (JobRef::Id(job), Proof::Connection, Timestamp::NEVER);
-            talk.send(LeaseCommand::Extend { job, proof, until, only_later: true });
+            talk.send(LeaseCommand::Extend {
+                job,
+                proof,
+                until,
+                only_later: true,
+            });
         }
     }
 }

@@ -25,7 +25,10 @@ pub struct Limits {
 impl Limits {
     /// The given limit for packets and gearmand's limit for lines.
     pub const fn new(frame_bytes_max: usize) -> Self {
-        Self { frame_bytes_max, line_bytes_max: LINE_BYTES_MAX_DEFAULT }
+        Self {
+            frame_bytes_max,
+            line_bytes_max: LINE_BYTES_MAX_DEFAULT,
+        }
     }
 }
 
@@ -144,11 +147,19 @@ impl Frames {
             return Err(DecodeError(text));
         }
         input.advance(HEADER_BYTES);
-        Ok(Some(Header { magic, kind, body_bytes }))
+        Ok(Some(Header {
+            magic,
+            kind,
+            body_bytes,
+        }))
     }
 
     fn body(&mut self, input: &mut BytesMut, header: Header) -> Option<Message> {
-        let Header { magic, kind, body_bytes } = header;
+        let Header {
+            magic,
+            kind,
+            body_bytes,
+        } = header;
         if input.len() < body_bytes {
             self.stage = Stage::Body(header);
             return self.want(body_bytes - input.len());
@@ -162,7 +173,11 @@ impl Frames {
     }
 
     /// Searches the new bytes for the LF, never further than the longest line.
-    fn line(&mut self, input: &mut BytesMut, scanned: usize) -> Result<Option<Message>, DecodeError> {
+    fn line(
+        &mut self,
+        input: &mut BytesMut,
+        scanned: usize,
+    ) -> Result<Option<Message>, DecodeError> {
         let line_bytes_max = self.limits.line_bytes_max;
         let end = input.len().min(line_bytes_max.saturating_add(1));
         let unseen = input.get(scanned..end).unwrap_or_default();
@@ -170,9 +185,13 @@ impl Frames {
         let Some(ahead) = unseen.iter().position(|byte| *byte == b'\n') else {
             self.examined(unseen_bytes);
             if input.len() > line_bytes_max {
-                return Err(DecodeError(format!("text line of more than {line_bytes_max} bytes")));
+                return Err(DecodeError(format!(
+                    "text line of more than {line_bytes_max} bytes"
+                )));
             }
-            self.stage = Stage::Line { scanned: scanned + unseen_bytes };
+            self.stage = Stage::Line {
+                scanned: scanned + unseen_bytes,
+            };
             return Ok(self.want(1));
         };
         self.examined(ahead + 1);
@@ -199,14 +218,19 @@ fn magic(input: &[u8]) -> Result<Option<Magic>, DecodeError> {
     }
     for (offset, &byte) in input.iter().take(4).enumerate() {
         if !matches!((offset, byte), (0, 0) | (1, b'R') | (2, b'E')) {
-            return Err(DecodeError(format!("byte {offset} of a packet's magic is {byte:#04x}")));
+            return Err(DecodeError(format!(
+                "byte {offset} of a packet's magic is {byte:#04x}"
+            )));
         }
     }
     Ok(None)
 }
 
 fn number_at(input: &[u8], offset: usize) -> Option<u32> {
-    input.get(offset..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+    input
+        .get(offset..)?
+        .first_chunk()
+        .map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 fn without_cr(mut line: Bytes) -> Bytes {

@@ -30,16 +30,24 @@ impl HandlePrefix {
         match prefix.iter().position(|byte| !fits_in_handle(*byte)) {
             _ if bytes == 0 => Err(HandlePrefixError("handle prefix is empty".to_owned())),
             _ if bytes > HANDLE_PREFIX_BYTES_MAX => {
-                let text = format!("handle prefix of {bytes} bytes, {HANDLE_PREFIX_BYTES_MAX} allowed");
+                let text =
+                    format!("handle prefix of {bytes} bytes, {HANDLE_PREFIX_BYTES_MAX} allowed");
                 Err(HandlePrefixError(text))
             }
             Some(offset) => {
                 let byte = prefix.get(offset).copied().unwrap_or_default();
-                Err(HandlePrefixError(format!("byte {byte:#04x} at offset {offset} of the handle prefix")))
+                Err(HandlePrefixError(format!(
+                    "byte {byte:#04x} at offset {offset} of the handle prefix"
+                )))
             }
             None => {
-                let mut start = Handle { bytes: [0; HANDLE_BYTES_MAX], len: 0 };
-                [prefix, b":"].into_iter().for_each(|part| start.extend(part));
+                let mut start = Handle {
+                    bytes: [0; HANDLE_BYTES_MAX],
+                    len: 0,
+                };
+                [prefix, b":"]
+                    .into_iter()
+                    .for_each(|part| start.extend(part));
                 Ok(Self { start })
             }
         }

@@ -14,7 +14,9 @@ pub(super) fn leading_number(text: &[u8]) -> Option<u64> {
         .unwrap_or(text)
         .iter()
         .take_while(|byte| byte.is_ascii_digit())
-        .try_fold(0u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
+        .try_fold(0u64, |number, digit| {
+            number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+        })
 }
 
 /// The value of a numerator or denominator of WORK_STATUS: the number it starts with, 0 if it starts with none, and the

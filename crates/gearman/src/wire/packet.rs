@@ -128,21 +128,40 @@ impl fmt::Debug for Kind {
 /// Appends a packet whose arguments are separated by NULs, as those of every packet type are, without its last bytes, which
 /// the caller sends behind `out`. They must be part of the last argument.
 /// `out` grows at most once; nothing else is allocated.
-pub(super) fn write_packet(omitted_bytes: usize, out: &mut BytesMut, magic: Magic, kind: Kind, arguments: &[&[u8]]) {
+pub(super) fn write_packet(
+    omitted_bytes: usize,
+    out: &mut BytesMut,
+    magic: Magic,
+    kind: Kind,
+    arguments: &[&[u8]],
+) {
     let separators = arguments.len().saturating_sub(1);
-    let body_bytes = arguments.iter().map(|argument| argument.len()).sum::<usize>() + separators;
+    let body_bytes = arguments
+        .iter()
+        .map(|argument| argument.len())
+        .sum::<usize>()
+        + separators;
     let Ok(size) = u32::try_from(body_bytes) else {
         // Frames are at most FRAME_BYTES_CEILING long, and a packet adds far less than 3 GiB.
         unreachable!("a body of {body_bytes} bytes passed the frame limit");
     };
     out.reserve(HEADER_BYTES + body_bytes.saturating_sub(omitted_bytes));
-    let ([a, b, c, d], [e, f, g, h], [i, j, k, l]) = (magic.bytes(), kind.0.to_be_bytes(), size.to_be_bytes());
+    let ([a, b, c, d], [e, f, g, h], [i, j, k, l]) =
+        (magic.bytes(), kind.0.to_be_bytes(), size.to_be_bytes());
     out.put_slice(&[a, b, c, d, e, f, g, h, i, j, k, l]);
     for (position, argument) in arguments.iter().enumerate() {
         if position > 0 {
             out.put_u8(0);
         }
-        let omitted = if position == separators { omitted_bytes } else { 0 };
-        out.put_slice(argument.get(..argument.len().saturating_sub(omitted)).unwrap_or_default());
+        let omitted = if position == separators {
+            omitted_bytes
+        } else {
+            0
+        };
+        out.put_slice(
+            argument
+                .get(..argument.len().saturating_sub(omitted))
+                .unwrap_or_default(),
+        );
     }
 }

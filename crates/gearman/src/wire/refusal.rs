@@ -25,23 +25,31 @@ impl ErrorReply {
     /// A unique, or a reducer, is longer than 64 bytes.
     pub const UNIQUE_TOO_LARGE: Self = Self::new("ARGUMENT_TOO_LARGE", "Unique value too large");
     /// A handle has 64 bytes or more.
-    pub const HANDLE_TOO_LARGE: Self =
-        Self::new("ARGUMENT_TOO_LARGE", "Error occurred due to GEARMAND_JOB_HANDLE_SIZE being too small from snprintf");
+    pub const HANDLE_TOO_LARGE: Self = Self::new(
+        "ARGUMENT_TOO_LARGE",
+        "Error occurred due to GEARMAND_JOB_HANDLE_SIZE being too small from snprintf",
+    );
     /// `maxqueue` allows no further job of this priority.
     pub const QUEUE_FULL: Self = Self::new("QUEUE_ERROR", "Job queue is full");
     /// The job could not be made durable and is not queued.
     pub const QUEUE_ERROR: Self = Self::new("QUEUE_ERROR", "QUEUE_ERROR");
     /// OPTION_REQ for something other than `exceptions`.
-    pub const UNKNOWN_OPTION: Self = Self::new("UNKNOWN_OPTION", "Server does not recognize given option");
+    pub const UNKNOWN_OPTION: Self =
+        Self::new("UNKNOWN_OPTION", "Server does not recognize given option");
     /// WORK_COMPLETE, WORK_FAIL or WORK_STATUS for a job that this connection does not hold.
-    pub const JOB_NOT_FOUND_FOR_RESULT: Self = Self::new("JOB_NOT_FOUND", "Job given in work result not found");
+    pub const JOB_NOT_FOUND_FOR_RESULT: Self =
+        Self::new("JOB_NOT_FOUND", "Job given in work result not found");
     /// WORK_DATA or WORK_WARNING for a job that this connection does not hold.
-    pub const JOB_NOT_FOUND_FOR_DATA: Self = Self::new("JOB_NOT_FOUND", "Job does not exist on server");
+    pub const JOB_NOT_FOUND_FOR_DATA: Self =
+        Self::new("JOB_NOT_FOUND", "Job does not exist on server");
     /// WORK_EXCEPTION for a job that this connection does not hold.
-    pub const JOB_NOT_FOUND_FOR_EXCEPTION: Self =
-        Self::new("JOB_NOT_FOUND", "An exception was received for a job that does not exist");
+    pub const JOB_NOT_FOUND_FOR_EXCEPTION: Self = Self::new(
+        "JOB_NOT_FOUND",
+        "An exception was received for a job that does not exist",
+    );
     /// A body has fewer NULs than its type needs; gearmand reads on into the next packet instead.
-    pub const TOO_FEW_ARGUMENTS: Self = Self::new("INVALID_ARGUMENTS", "Packet has too few arguments");
+    pub const TOO_FEW_ARGUMENTS: Self =
+        Self::new("INVALID_ARGUMENTS", "Packet has too few arguments");
     /// An epoch beyond 63 bits; gearmand sends nothing.
     pub const EPOCH_OUT_OF_RANGE: Self = Self::new("INVALID_ARGUMENTS", "Epoch time out of range");
     /// A function name too long for gearmand's buffer; gearmand hangs up.
@@ -61,6 +69,9 @@ impl ErrorReply {
 
 impl From<ErrorReply> for Response<'static> {
     fn from(reply: ErrorReply) -> Self {
-        Response::Error { code: reply.code.as_bytes(), text: reply.text.as_bytes() }
+        Response::Error {
+            code: reply.code.as_bytes(),
+            text: reply.text.as_bytes(),
+        }
     }
 }

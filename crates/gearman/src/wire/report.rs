@@ -30,8 +30,14 @@ impl<D: AsRef<[u8]>> Report<D> {
     /// Passes the packet's type and arguments to `packet`.
     pub(super) fn write(&self, handle: &[u8], packet: impl FnOnce(Kind, &[&[u8]])) {
         let (kind, data) = match self {
-            Self::Status { numerator, denominator } => {
-                return packet(Kind::WORK_STATUS, &[handle, numerator.as_ref(), denominator.as_ref()]);
+            Self::Status {
+                numerator,
+                denominator,
+            } => {
+                return packet(
+                    Kind::WORK_STATUS,
+                    &[handle, numerator.as_ref(), denominator.as_ref()],
+                );
             }
             Self::Data(data) => (Kind::WORK_DATA, data),
             Self::Warning(data) => (Kind::WORK_WARNING, data),

@@ -172,11 +172,18 @@ pub fn is_exceptions(name: &[u8]) -> bool {
 impl Request {
     /// Appends the packet, as clients and workers send it. An argument that a NUL ends must not contain one.
     pub fn encode(&self, out: &mut BytesMut) {
-        let mut packet = |kind, arguments: &[&[u8]]| write_packet(0, out, Magic::Request, kind, arguments);
+        let mut packet =
+            |kind, arguments: &[&[u8]]| write_packet(0, out, Magic::Request, kind, arguments);
         match self {
             Self::CanDo { function } => packet(Kind::CAN_DO, &[function]),
-            Self::CanDoTimeout { function, timeout_ms } => {
-                packet(Kind::CAN_DO_TIMEOUT, &[function, itoa::Buffer::new().format(*timeout_ms).as_bytes()]);
+            Self::CanDoTimeout {
+                function,
+                timeout_ms,
+            } => {
+                packet(
+                    Kind::CAN_DO_TIMEOUT,
+                    &[function, itoa::Buffer::new().format(*timeout_ms).as_bytes()],
+                );
             }
             Self::CantDo { function } => packet(Kind::CANT_DO, &[function]),
             Self::ResetAbilities => packet(Kind::RESET_ABILITIES, &[]),
@@ -191,8 +198,15 @@ impl Request {
             Self::Echo { data } => packet(Kind::ECHO_REQ, &[data]),
             Self::SetOption { name } => packet(Kind::OPTION_REQ, &[name]),
             Self::SetClientId { id } => packet(Kind::SET_CLIENT_ID, &[id]),
-            Self::Submit { job, priority, background } => {
-                packet(submit_kind(*priority, *background), &[&job.function, &job.unique, &job.workload]);
+            Self::Submit {
+                job,
+                priority,
+                background,
+            } => {
+                packet(
+                    submit_kind(*priority, *background),
+                    &[&job.function, &job.unique, &job.workload],
+                );
             }
             Self::SubmitSched { job, schedule } => packet(
                 Kind::SUBMIT_JOB_SCHED,
@@ -210,15 +224,39 @@ impl Request {
             Self::SubmitEpoch { job, when_s } => {
                 let mut when = itoa::Buffer::new();
                 let when = when.format(*when_s).as_bytes();
-                packet(Kind::SUBMIT_JOB_EPOCH, &[&job.function, &job.unique, when, &job.workload]);
+                packet(
+                    Kind::SUBMIT_JOB_EPOCH,
+                    &[&job.function, &job.unique, when, &job.workload],
+                );
             }
-            Self::SubmitReduce { job, reducer, aggregate, background } => {
-                let kind = if *background { Kind::SUBMIT_REDUCE_JOB_BACKGROUND } else { Kind::SUBMIT_REDUCE_JOB };
+            Self::SubmitReduce {
+                job,
+                reducer,
+                aggregate,
+                background,
+            } => {
+                let kind = if *background {
+                    Kind::SUBMIT_REDUCE_JOB_BACKGROUND
+                } else {
+                    Kind::SUBMIT_REDUCE_JOB
+                };
                 match aggregate {
-                    Some(aggregate) => packet(kind, &[&job.function, &job.unique, reducer, aggregate, &job.workload]),
+                    Some(aggregate) => packet(
+                        kind,
+                        &[
+                            &job.function,
+                            &job.unique,
+                            reducer,
+                            aggregate,
+                            &job.workload,
+                        ],
+                    ),
                     // In the three-argument form a NUL in the workload would split it.
                     None if job.workload.contains(&0) => {
-                        packet(kind, &[&job.function, &job.unique, reducer, b"", &job.workload]);
+                        packet(
+                            kind,
+                            &[&job.function, &job.unique, reducer, b"", &job.workload],
+                        );
                     }
                     None => packet(kind, &[&job.function, &job.unique, reducer, &job.workload]),
                 }

@@ -137,29 +137,59 @@ impl<'a> Response<'a> {
     /// Appends all but the last bytes of the packet: the end of the workload or data, which the caller sends behind
     /// them.
     pub fn encode_but(&self, omitted_bytes: usize, out: &mut BytesMut) {
-        let mut packet = |kind, arguments: &[&[u8]]| write_packet(omitted_bytes, out, Magic::Response, kind, arguments);
+        let mut packet = |kind, arguments: &[&[u8]]| {
+            write_packet(omitted_bytes, out, Magic::Response, kind, arguments)
+        };
         match *self {
             Self::Noop => packet(Kind::NOOP, &[]),
             Self::NoJob => packet(Kind::NO_JOB, &[]),
             Self::JobCreated { handle } => packet(Kind::JOB_CREATED, &[handle]),
-            Self::JobAssign { handle, function, workload } => packet(Kind::JOB_ASSIGN, &[handle, function, workload]),
-            Self::JobAssignUniq { handle, function, unique, workload } => {
+            Self::JobAssign {
+                handle,
+                function,
+                workload,
+            } => packet(Kind::JOB_ASSIGN, &[handle, function, workload]),
+            Self::JobAssignUniq {
+                handle,
+                function,
+                unique,
+                workload,
+            } => {
                 packet(Kind::JOB_ASSIGN_UNIQ, &[handle, function, unique, workload]);
             }
-            Self::JobAssignAll { handle, function, unique, reducer, workload } => {
-                packet(Kind::JOB_ASSIGN_ALL, &[handle, function, unique, reducer, workload]);
+            Self::JobAssignAll {
+                handle,
+                function,
+                unique,
+                reducer,
+                workload,
+            } => {
+                packet(
+                    Kind::JOB_ASSIGN_ALL,
+                    &[handle, function, unique, reducer, workload],
+                );
             }
             Self::Work { handle, report } => report.write(handle, packet),
             Self::StatusRes { handle, status } => {
                 status.write(|[known, running, numerator, denominator]| {
-                    packet(Kind::STATUS_RES, &[handle, known, running, numerator, denominator]);
+                    packet(
+                        Kind::STATUS_RES,
+                        &[handle, known, running, numerator, denominator],
+                    );
                 });
             }
-            Self::StatusResUnique { unique, status, clients } => {
+            Self::StatusResUnique {
+                unique,
+                status,
+                clients,
+            } => {
                 let mut buffer = itoa::Buffer::new();
                 let clients = buffer.format(clients).as_bytes();
                 status.write(|[known, running, numerator, denominator]| {
-                    packet(Kind::STATUS_RES_UNIQUE, &[unique, known, running, numerator, denominator, clients]);
+                    packet(
+                        Kind::STATUS_RES_UNIQUE,
+                        &[unique, known, running, numerator, denominator, clients],
+                    );
                 });
             }
             Self::EchoRes { data } => packet(Kind::ECHO_RES, &[data]),
@@ -180,37 +210,63 @@ impl<'a> Response<'a> {
             Kind::NOOP => Ok(Self::Noop),
             Kind::NO_JOB => Ok(Self::NoJob),
             Kind::JOB_CREATED => split(packet).map(|[handle]| Self::JobCreated { handle }),
-            Kind::JOB_ASSIGN => {
-                split(packet).map(|[handle, function, workload]| Self::JobAssign { handle, function, workload })
-            }
-            Kind::JOB_ASSIGN_UNIQ => split(packet).map(|[handle, function, unique, workload]| Self::JobAssignUniq {
+            Kind::JOB_ASSIGN => split(packet).map(|[handle, function, workload]| Self::JobAssign {
                 handle,
                 function,
-                unique,
                 workload,
             }),
-            Kind::JOB_ASSIGN_ALL => split(packet).map(|[handle, function, unique, reducer, workload]| {
-                Self::JobAssignAll { handle, function, unique, reducer, workload }
-            }),
+            Kind::JOB_ASSIGN_UNIQ => {
+                split(packet).map(|[handle, function, unique, workload]| Self::JobAssignUniq {
+                    handle,
+                    function,
+                    unique,
+                    workload,
+                })
+            }
+            Kind::JOB_ASSIGN_ALL => {
+                split(packet).map(|[handle, function, unique, reducer, workload]| {
+                    Self::JobAssignAll {
+                        handle,
+                        function,
+                        unique,
+                        reducer,
+                        workload,
+                    }
+                })
+            }
             Kind::WORK_STATUS => split(packet).map(|[handle, numerator, denominator]| Self::Work {
                 handle,
-                report: Report::Status { numerator, denominator },
+                report: Report::Status {
+                    numerator,
+                    denominator,
+                },
             }),
             Kind::WORK_DATA => Self::work(packet, Report::Data),
             Kind::WORK_WARNING => Self::work(packet, Report::Warning),
             Kind::WORK_COMPLETE => Self::work(packet, Report::Complete),
             Kind::WORK_EXCEPTION => Self::work(packet, Report::Exception),
-            Kind::WORK_FAIL => split(packet).map(|[handle]| Self::Work { handle, report: Report::Fail }),
-            Kind::STATUS_RES => split(packet).map(|[handle, known, running, numerator, denominator]| Self::StatusRes {
+            Kind::WORK_FAIL => split(packet).map(|[handle]| Self::Work {
                 handle,
-                status: Status::read([known, running, numerator, denominator]),
+                report: Report::Fail,
             }),
-            Kind::STATUS_RES_UNIQUE => {
-                split(packet).map(|[unique, known, running, numerator, denominator, clients]| {
-                    let status = Status::read([known, running, numerator, denominator]);
-                    Self::StatusResUnique { unique, status, clients: status_number(clients) }
+            Kind::STATUS_RES => {
+                split(packet).map(|[handle, known, running, numerator, denominator]| {
+                    Self::StatusRes {
+                        handle,
+                        status: Status::read([known, running, numerator, denominator]),
+                    }
                 })
             }
+            Kind::STATUS_RES_UNIQUE => split(packet).map(
+                |[unique, known, running, numerator, denominator, clients]| {
+                    let status = Status::read([known, running, numerator, denominator]);
+                    Self::StatusResUnique {
+                        unique,
+                        status,
+                        clients: status_number(clients),
+                    }
+                },
+            ),
             Kind::ECHO_RES => split(packet).map(|[data]| Self::EchoRes { data }),
             Kind::OPTION_RES => split(packet).map(|[name]| Self::OptionRes { name }),
             Kind::ERROR => split(packet).map(|[code, text]| Self::Error { code, text }),
@@ -218,22 +274,41 @@ impl<'a> Response<'a> {
         }
     }
 
-    fn work(packet: &'a Packet, report: fn(&'a [u8]) -> Report<&'a [u8]>) -> Result<Self, ResponseError> {
-        split(packet).map(|[handle, data]| Self::Work { handle, report: report(data) })
+    fn work(
+        packet: &'a Packet,
+        report: fn(&'a [u8]) -> Report<&'a [u8]>,
+    ) -> Result<Self, ResponseError> {
+        split(packet).map(|[handle, data]| Self::Work {
+            handle,
+            report: report(data),
+        })
     }
 }
 
 impl Status {
     fn read([known, running, numerator, denominator]: [&[u8]; 4]) -> Self {
         let (numerator, denominator) = (status_number(numerator), status_number(denominator));
-        Self { known: known == b"1", running: running == b"1", numerator, denominator }
+        Self {
+            known: known == b"1",
+            running: running == b"1",
+            numerator,
+            denominator,
+        }
     }
 
     fn write(self, packet: impl FnOnce([&[u8]; 4])) {
         let flag = |set: bool| if set { &b"1"[..] } else { b"0" };
         let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
-        let numbers = (numerator.format(self.numerator), denominator.format(self.denominator));
-        packet([flag(self.known), flag(self.running), numbers.0.as_bytes(), numbers.1.as_bytes()]);
+        let numbers = (
+            numerator.format(self.numerator),
+            denominator.format(self.denominator),
+        );
+        packet([
+            flag(self.known),
+            flag(self.running),
+            numbers.0.as_bytes(),
+            numbers.1.as_bytes(),
+        ]);
     }
 }
 
@@ -242,7 +317,10 @@ fn split<const NEEDED: usize>(packet: &Packet) -> Result<[&[u8]; NEEDED], Respon
     let mut arguments = [&b""[..]; NEEDED];
     let mut present = packet.body.splitn(NEEDED, |byte| *byte == 0);
     for (found, argument) in arguments.iter_mut().enumerate() {
-        *argument = present.next().ok_or(ResponseError::TooFewArguments { kind: packet.kind, found })?;
+        *argument = present.next().ok_or(ResponseError::TooFewArguments {
+            kind: packet.kind,
+            found,
+        })?;
     }
     Ok(arguments)
 }

@@ -12,7 +12,8 @@ use windlass_engine::{Limits, Timestamp};
 use windlass_gearman::config::{Gearman, OnTimeout};
 use windlass_gearman::session::{GearmanSpeaker, Settings};
 use windlass_gearman::wire::{
-    AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Report, Request, Schedule, Submission,
+    AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Report, Request, Schedule,
+    Submission,
 };
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::play::{Move, World, single_bytes};
@@ -30,7 +31,11 @@ fn unique() -> impl Strategy<Value = Bytes> {
 }
 
 fn data() -> impl Strategy<Value = Bytes> {
-    prop_oneof![Just(Bytes::new()), Just(Bytes::from_static(b"d")), vec(any::<u8>(), 0..60).prop_map(Bytes::from)]
+    prop_oneof![
+        Just(Bytes::new()),
+        Just(Bytes::from_static(b"d")),
+        vec(any::<u8>(), 0..60).prop_map(Bytes::from)
+    ]
 }
 
 fn handle() -> impl Strategy<Value = Bytes> {
@@ -46,27 +51,56 @@ fn submit() -> impl Strategy<Value = Request> {
         unique,
         workload,
     });
-    let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low)];
+    let priority = prop_oneof![
+        Just(Priority::High),
+        Just(Priority::Normal),
+        Just(Priority::Low)
+    ];
     let minute = prop_oneof![Just(""), Just("*"), Just("14"), Just("x")];
-    (job, priority, any::<bool>(), 0..7, minute).prop_map(|(job, priority, background, how, minute)| match how {
-        0 => Request::SubmitEpoch { job, when_s: START_S + 2 },
-        1 => {
-            Request::SubmitReduce { job, reducer: Bytes::from_static(b"r"), aggregate: Some(Bytes::new()), background }
-        }
-        2 => Request::SubmitSched { job, schedule: schedule(minute) },
-        _ => Request::Submit { job, priority, background },
-    })
+    (job, priority, any::<bool>(), 0..7, minute).prop_map(
+        |(job, priority, background, how, minute)| match how {
+            0 => Request::SubmitEpoch {
+                job,
+                when_s: START_S + 2,
+            },
+            1 => Request::SubmitReduce {
+                job,
+                reducer: Bytes::from_static(b"r"),
+                aggregate: Some(Bytes::new()),
+                background,
+            },
+            2 => Request::SubmitSched {
+                job,
+                schedule: schedule(minute),
+            },
+            _ => Request::Submit {
+                job,
+                priority,
+                background,
+            },
+        },
+    )
 }
 
 /// Any minute, one that comes soon, or an invalid one.
 fn schedule(minute: &'static str) -> Box<Schedule> {
     let any = Bytes::from_static(b"*");
     let (hour, day_of_month, month, day_of_week) = (any.clone(), any.clone(), any.clone(), any);
-    Box::new(Schedule { minute: Bytes::from(minute), hour, day_of_month, month, day_of_week })
+    Box::new(Schedule {
+        minute: Bytes::from(minute),
+        hour,
+        day_of_month,
+        month,
+        day_of_week,
+    })
 }
 
 fn worker() -> impl Strategy<Value = Request> {
-    let form = prop_oneof![Just(AssignForm::Plain), Just(AssignForm::Unique), Just(AssignForm::All)];
+    let form = prop_oneof![
+        Just(AssignForm::Plain),
+        Just(AssignForm::Unique),
+        Just(AssignForm::All)
+    ];
     prop_oneof![
         3 => function().prop_map(|function| Request::CanDo { function }),
         1 => (function(), 0..3_000u64)
@@ -80,7 +114,8 @@ fn worker() -> impl Strategy<Value = Request> {
 }
 
 fn work() -> impl Strategy<Value = Request> {
-    let number = || prop_oneof![Just("1"), Just("x"), Just("18446744073709551616")].prop_map(Bytes::from);
+    let number =
+        || prop_oneof![Just("1"), Just("x"), Just("18446744073709551616")].prop_map(Bytes::from);
     prop_oneof![
         3 => (handle(), data()).prop_map(|(handle, data)| Request::Work { handle, report: Report::Complete(data) }),
         1 => handle().prop_map(|handle| Request::Work { handle, report: Report::Fail }),
@@ -106,7 +141,11 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 fn line() -> impl Strategy<Value = AdminRequest> {
-    let limits = QueueLimits { high: 1, normal: 2, low: 3 };
+    let limits = QueueLimits {
+        high: 1,
+        normal: 2,
+        low: 3,
+    };
     prop_oneof![
         Just(AdminRequest::Status),
         Just(AdminRequest::PriorityStatus),
@@ -170,37 +209,92 @@ fn play(settings: Settings, moves: &[Move], cuts: &[Index]) -> Vec<String> {
         // One worker, so that jobs are not only queued.
         if std::mem::take(&mut is_first) {
             for function in ["f", "g"].map(Bytes::from) {
-                hub.send(client, &encoded(|out| Request::CanDo { function: function.clone() }.encode(out)));
+                hub.send(
+                    client,
+                    &encoded(|out| {
+                        Request::CanDo {
+                            function: function.clone(),
+                        }
+                        .encode(out)
+                    }),
+                );
             }
         }
         client
     };
-    World::new(hub, PEERS, greet).play(moves, |bytes| cuts.iter().map(|cut| cut.index(bytes + 1)).collect())
+    World::new(hub, PEERS, greet).play(moves, |bytes| {
+        cuts.iter().map(|cut| cut.index(bytes + 1)).collect()
+    })
 }
 
 fn settings(requeue: bool, round_robin: bool, job_retries: u32) -> Settings {
-    let on_timeout = if requeue { OnTimeout::Requeue } else { OnTimeout::Fail };
+    let on_timeout = if requeue {
+        OnTimeout::Requeue
+    } else {
+        OnTimeout::Fail
+    };
     let frame_bytes_max = ByteSize(4_096);
-    let section = Gearman { on_timeout, round_robin, job_retries, frame_bytes_max, ..Gearman::default() };
-    Settings { section, ..Settings::new(prefix()) }
+    let section = Gearman {
+        on_timeout,
+        round_robin,
+        job_retries,
+        frame_bytes_max,
+        ..Gearman::default()
+    };
+    Settings {
+        section,
+        ..Settings::new(prefix())
+    }
 }
 
 /// Cases whose outcome once depended on cuts.
 #[test]
 fn cuts_do_not_matter_in_past_failures() {
     let handle = Bytes::copy_from_slice(&prefix().handle(1));
-    let job = Submission { function: Bytes::from("f"), unique: Bytes::new(), workload: Bytes::new() };
-    let submit = Request::Submit { job, priority: Priority::Normal, background: false };
+    let job = Submission {
+        function: Bytes::from("f"),
+        unique: Bytes::new(),
+        workload: Bytes::new(),
+    };
+    let submit = Request::Submit {
+        job,
+        priority: Priority::Normal,
+        background: false,
+    };
     let grab = Request::Grab(AssignForm::Plain);
-    let exception = Request::Work { handle: handle.clone(), report: Report::Exception(Bytes::from("boom")) };
-    let option = Request::SetOption { name: Bytes::from("exceptions") };
-    let fail = Request::Work { handle, report: Report::Fail };
-    let say =
-        |requests: &[&Request]| Move::Send(0, encoded(|out| requests.iter().for_each(|request| request.encode(out))));
+    let exception = Request::Work {
+        handle: handle.clone(),
+        report: Report::Exception(Bytes::from("boom")),
+    };
+    let option = Request::SetOption {
+        name: Bytes::from("exceptions"),
+    };
+    let fail = Request::Work {
+        handle,
+        report: Report::Fail,
+    };
+    let say = |requests: &[&Request]| {
+        Move::Send(
+            0,
+            encoded(|out| requests.iter().for_each(|request| request.encode(out))),
+        )
+    };
     let table = [
-        ("an option behind an exception", vec![say(&[&submit, &grab]), say(&[&exception, &option])]),
-        ("a failure behind an exception and a grab", vec![say(&[&submit, &grab]), say(&[&exception, &grab, &fail])]),
-        ("nonsense behind a list", vec![Move::Send(0, b"status\n\0\0".to_vec()), Move::Send(1, b"workers\n".to_vec())]),
+        (
+            "an option behind an exception",
+            vec![say(&[&submit, &grab]), say(&[&exception, &option])],
+        ),
+        (
+            "a failure behind an exception and a grab",
+            vec![say(&[&submit, &grab]), say(&[&exception, &grab, &fail])],
+        ),
+        (
+            "nonsense behind a list",
+            vec![
+                Move::Send(0, b"status\n\0\0".to_vec()),
+                Move::Send(1, b"workers\n".to_vec()),
+            ],
+        ),
     ];
     for (name, moves) in table {
         let play = |moves: &[Move]| play(settings(false, false, 0), moves, &[]);

@@ -39,14 +39,20 @@ impl Speech for Gearman {
     fn encode(&self, verb: &str, arguments: &[Bytes]) -> Result<Said, String> {
         if verb == "text" {
             let bytes: Bytes = arguments.concat().into();
-            return Ok(Said { whole: bytes.ends_with(b"\n"), bytes });
+            return Ok(Said {
+                whole: bytes.ends_with(b"\n"),
+                bytes,
+            });
         }
         let (magic, name) = match verb.strip_prefix("RES:") {
             Some(name) => (b"\0RES", name),
             None => (b"\0REQ", verb),
         };
         let kind = number_of(name).ok_or_else(|| format!("unknown packet type {name}"))?;
-        Ok(Said { bytes: packet(magic, kind, &arguments.join(&0)), whole: true })
+        Ok(Said {
+            bytes: packet(magic, kind, &arguments.join(&0)),
+            whole: true,
+        })
     }
 
     fn decode(&self, input: &mut BytesMut) -> Result<Option<Spoken>, String> {
@@ -59,36 +65,58 @@ impl Speech for Gearman {
 
     fn barrier(&self, number: u64) -> (Bytes, Spoken) {
         let data = Bytes::from(format!("barrier {number}"));
-        let answer = Spoken { verb: "ECHO_RES".to_owned(), arguments: vec![data.clone()] };
+        let answer = Spoken {
+            verb: "ECHO_RES".to_owned(),
+            arguments: vec![data.clone()],
+        };
         (packet(b"\0REQ", 16, &data), answer)
     }
 }
 
 fn number_of(name: &str) -> Option<u32> {
-    name.parse().ok().or_else(|| (1..=42).find(|number| Kind(*number).name() == name))
+    name.parse()
+        .ok()
+        .or_else(|| (1..=42).find(|number| Kind(*number).name() == name))
 }
 
 fn packet(magic: &[u8; 4], kind: u32, body: &[u8]) -> Bytes {
     let size = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    [magic.as_slice(), &kind.to_be_bytes(), &size.to_be_bytes(), body].concat().into()
+    [
+        magic.as_slice(),
+        &kind.to_be_bytes(),
+        &size.to_be_bytes(),
+        body,
+    ]
+    .concat()
+    .into()
 }
 
 fn decode_line(input: &mut BytesMut) -> Option<Spoken> {
     let end = input.iter().position(|byte| *byte == b'\n')?;
     let line = input.split_to(end + 1).freeze();
-    Some(Spoken { verb: "text".to_owned(), arguments: vec![line] })
+    Some(Spoken {
+        verb: "text".to_owned(),
+        arguments: vec![line],
+    })
 }
 
 fn decode_packet(input: &mut BytesMut) -> Result<Option<Spoken>, String> {
-    let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
+        return Ok(None);
+    };
     let mut header = header.as_slice();
-    let (magic, kind, size) =
-        (header.get_u32().to_be_bytes(), Kind(header.get_u32()).name(), header.get_u32() as usize);
+    let (magic, kind, size) = (
+        header.get_u32().to_be_bytes(),
+        Kind(header.get_u32()).name(),
+        header.get_u32() as usize,
+    );
     if &magic != b"\0RES" {
         return Err(format!("a packet starts with {}", magic.escape_ascii()));
     }
-    let (verb, count) =
-        RESPONSES.iter().find(|(name, _)| *name == kind).ok_or_else(|| format!("no server sends {kind}"))?;
+    let (verb, count) = RESPONSES
+        .iter()
+        .find(|(name, _)| *name == kind)
+        .ok_or_else(|| format!("no server sends {kind}"))?;
     if rest.len() < size {
         return Ok(None);
     }
@@ -97,6 +125,13 @@ fn decode_packet(input: &mut BytesMut) -> Result<Option<Spoken>, String> {
     if *count == 0 && !body.is_empty() {
         return Err(format!("{verb} with a body"));
     }
-    let arguments = body.splitn(*count, |byte| *byte == 0).take(*count).map(|part| body.slice_ref(part)).collect();
-    Ok(Some(Spoken { verb: (*verb).to_owned(), arguments }))
+    let arguments = body
+        .splitn(*count, |byte| *byte == 0)
+        .take(*count)
+        .map(|part| body.slice_ref(part))
+        .collect();
+    Ok(Some(Spoken {
+        verb: (*verb).to_owned(),
+        arguments,
+    }))
 }

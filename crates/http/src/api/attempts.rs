@@ -48,7 +48,10 @@ view! {
 impl Attempt {
     /// The class and the message of the error, as far as they are known.
     pub(crate) fn error(&self) -> String {
-        let parts = [&self.kind, &self.message].into_iter().flatten().filter(|text| !text.is_empty());
+        let parts = [&self.kind, &self.message]
+            .into_iter()
+            .flatten()
+            .filter(|text| !text.is_empty());
         parts.map(String::as_str).collect::<Vec<_>>().join(": ")
     }
 }

@@ -107,18 +107,32 @@ macro_rules! changes {
     params(Conditions, How),
     responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
 )]
-pub(super) async fn retry(app: Shared, TwoParams(conditions, how): TwoParams<Conditions, How>) -> Outcome<ManyChanged> {
+pub(super) async fn retry(
+    app: Shared,
+    TwoParams(conditions, how): TwoParams<Conditions, How>,
+) -> Outcome<ManyChanged> {
     if how.rate.is_none() && how.to.is_none() {
         return change(&app, |_| Mutation::Requeue, conditions, &how).await;
     }
     if !conditions.may_be_dead() {
-        return Err(Problem::bad_request("rate and to are for dead jobs: no other state is possible with them"));
+        return Err(Problem::bad_request(
+            "rate and to are for dead jobs: no other state is possible with them",
+        ));
     }
     let rate = how.rate.map_or(u32::MAX, NonZeroU32::get);
-    let delay_ms = |changed: u64| how.delay_ms.saturating_add(changed.saturating_mul(1_000) / u64::from(rate));
-    let redrive = |changed| Mutation::Redrive { delay_ms: delay_ms(changed), per_second: rate };
+    let delay_ms = |changed: u64| {
+        how.delay_ms
+            .saturating_add(changed.saturating_mul(1_000) / u64::from(rate))
+    };
+    let redrive = |changed| Mutation::Redrive {
+        delay_ms: delay_ms(changed),
+        per_second: rate,
+    };
     let done = change(&app, redrive, conditions, &how).await?;
-    Ok(ManyChanged { delay_ms: Some(delay_ms(done.changed)), ..done })
+    Ok(ManyChanged {
+        delay_ms: Some(delay_ms(done.changed)),
+        ..done
+    })
 }
 
 changes! {
@@ -142,20 +156,42 @@ changes! {
 #[utoipa::path(get, path = "/api/v1/jobs/count", tag = "jobs", operation_id = "count_jobs", params(Conditions),
     responses((status = 200, body = JobCount), (status = 400, body = Problem), (status = 503, body = Problem))
 )]
-pub(super) async fn count(app: Shared, Params(conditions): Params<Conditions>) -> Outcome<Json<JobCount>> {
+pub(super) async fn count(
+    app: Shared,
+    Params(conditions): Params<Conditions>,
+) -> Outcome<Json<JobCount>> {
     let filter = conditions.filter(&app).await?;
     if let Some(jobs) = known(&app, &filter).await {
-        return Ok(Json(JobCount { jobs, is_complete: true }));
+        return Ok(Json(JobCount {
+            jobs,
+            is_complete: true,
+        }));
     }
     // A change that no state of a job refuses.
     let round = |page, _| round(&filter, Mutation::Cancel, page, true);
-    let (jobs, next) = rounds(&app, COUNT_MAX + 1, (Cursor::default(), COUNT_TIME_MAX), round).await?;
-    Ok(Json(JobCount { jobs: jobs.min(COUNT_MAX), is_complete: next.is_none() && jobs <= COUNT_MAX }))
+    let (jobs, next) = rounds(
+        &app,
+        COUNT_MAX + 1,
+        (Cursor::default(), COUNT_TIME_MAX),
+        round,
+    )
+    .await?;
+    Ok(Json(JobCount {
+        jobs: jobs.min(COUNT_MAX),
+        is_complete: next.is_none() && jobs <= COUNT_MAX,
+    }))
 }
 
 /// The number of all jobs, or of those of a queue, of a state, or of both: it is known without a search.
 async fn known(app: &App, filter: &Filter) -> Option<u64> {
-    let Filter { state, queue, protocol, ids, names, conditions } = filter;
+    let Filter {
+        state,
+        queue,
+        protocol,
+        ids,
+        names,
+        conditions,
+    } = filter;
     if protocol.is_some() || !ids.is_empty() || !names.is_empty() || !conditions.is_empty() {
         return None;
     }
@@ -167,7 +203,10 @@ async fn known(app: &App, filter: &Filter) -> Option<u64> {
         };
     };
     let row = app.queue(queue.clone()).await.ok()??;
-    Some(state.map_or_else(|| row.places.iter().map(|jobs| u64::from(*jobs)).sum(), |state| row.jobs(state).into()))
+    Some(state.map_or_else(
+        || row.places.iter().map(|jobs| u64::from(*jobs)).sum(),
+        |state| row.jobs(state).into(),
+    ))
 }
 
 impl IntoResponse for ManyChanged {
@@ -184,21 +223,46 @@ async fn change(
     how: &How,
 ) -> Outcome<ManyChanged> {
     if conditions.is_empty() && !how.all {
-        return Err(Problem::bad_request("there is no condition: all=true stands for all jobs"));
+        return Err(Problem::bad_request(
+            "there is no condition: all=true stands for all jobs",
+        ));
     }
     let filter = conditions.filter(app).await?;
     let left = how.limit.map_or(u64::MAX, |limit| limit.get().into());
-    let (changed, next) = rounds(app, left, (how.cursor.unwrap_or_default().0, TIME_MAX), |page, changed| {
-        match (action(changed), &how.to, how.dry_run) {
-            (Mutation::Redrive { delay_ms, per_second }, Some(Name(to)), false) => {
+    let (changed, next) = rounds(
+        app,
+        left,
+        (how.cursor.unwrap_or_default().0, TIME_MAX),
+        |page, changed| match (action(changed), &how.to, how.dry_run) {
+            (
+                Mutation::Redrive {
+                    delay_ms,
+                    per_second,
+                },
+                Some(Name(to)),
+                false,
+            ) => {
                 let (filter, to, (after, limit)) = (Box::new(filter.clone()), to.clone(), page);
-                BulkCommand::Redrive { filter, to, delay_ms, per_second, after, limit }.into()
+                BulkCommand::Redrive {
+                    filter,
+                    to,
+                    delay_ms,
+                    per_second,
+                    after,
+                    limit,
+                }
+                .into()
             }
             (action, _, dry_run) => round(&filter, action, page, dry_run),
-        }
-    })
+        },
+    )
     .await?;
-    Ok(ManyChanged { changed, dry_run: how.dry_run, next: next.map(CursorText), delay_ms: None })
+    Ok(ManyChanged {
+        changed,
+        dry_run: how.dry_run,
+        next: next.map(CursorText),
+        delay_ms: None,
+    })
 }
 
 /// Visits the engine until all jobs are seen, `left` have changed or would, or the time is over. Returns how many, and
@@ -214,10 +278,15 @@ async fn rounds(
     while let Some(page) = after.take() {
         let limit = u32::try_from(left).unwrap_or(u32::MAX);
         let reply = client.ask(round((page, limit), changed)).await?;
-        let (Reply::Mutated { changed: now, next } | Reply::Counted { jobs: now, next }) = reply else {
+        let (Reply::Mutated { changed: now, next } | Reply::Counted { jobs: now, next }) = reply
+        else {
             return Err(Problem::unexpected());
         };
-        (changed, left, after) = (changed + u64::from(now), left.saturating_sub(now.into()), next);
+        (changed, left, after) = (
+            changed + u64::from(now),
+            left.saturating_sub(now.into()),
+            next,
+        );
         if left == 0 || !pace.goes_on().await {
             break;
         }
@@ -225,10 +294,27 @@ async fn rounds(
     Ok((changed, after))
 }
 
-fn round(filter: &Filter, action: Mutation, (after, limit): (Cursor, u32), dry_run: bool) -> Command {
+fn round(
+    filter: &Filter,
+    action: Mutation,
+    (after, limit): (Cursor, u32),
+    dry_run: bool,
+) -> Command {
     let filter = Box::new(filter.clone());
     match dry_run {
-        true => Query::Preview { filter, action, after, limit }.into(),
-        false => BulkCommand::Mutate { filter, action, after, limit }.into(),
+        true => Query::Preview {
+            filter,
+            action,
+            after,
+            limit,
+        }
+        .into(),
+        false => BulkCommand::Mutate {
+            filter,
+            action,
+            after,
+            limit,
+        }
+        .into(),
     }
 }

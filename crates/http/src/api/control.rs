@@ -64,7 +64,11 @@ impl Drain {
     (status = 409, description = "A drain or a graceful stop was under way: the daemon stops now", body = Problem)
 ))]
 pub(super) async fn drain(app: Shared) -> Outcome<(StatusCode, Json<Drain>)> {
-    let draining = app.control.drain().await.ok_or_else(|| Problem::conflict("the daemon stops now"))?;
+    let draining = app
+        .control
+        .drain()
+        .await
+        .ok_or_else(|| Problem::conflict("the daemon stops now"))?;
     Ok((StatusCode::ACCEPTED, Json(Drain::of(&draining, &app))))
 }
 
@@ -90,7 +94,21 @@ pub(super) struct Reloaded {
     (status = 422, description = "The configuration is invalid", body = Problem)
 ))]
 pub(super) async fn reload(app: Shared) -> Outcome<Json<Reloaded>> {
-    let invalid = |why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_configuration", why);
-    let Changes { applied, restart, taken_back } = app.control.reload().await.map_err(invalid)?;
-    Ok(Json(Reloaded { applied, needs_restart: restart, taken_back }))
+    let invalid = |why| {
+        Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid_configuration",
+            why,
+        )
+    };
+    let Changes {
+        applied,
+        restart,
+        taken_back,
+    } = app.control.reload().await.map_err(invalid)?;
+    Ok(Json(Reloaded {
+        applied,
+        needs_restart: restart,
+        taken_back,
+    }))
 }

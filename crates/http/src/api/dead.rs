@@ -7,7 +7,9 @@ use std::time::Duration;
 use axum::Json;
 use serde::Serialize;
 use utoipa::ToSchema;
-use windlass_engine::{Cursor, Filter, JobState, JobStateKind, JobView, Query, Reply, Timestamp, error_group};
+use windlass_engine::{
+    Cursor, Filter, JobState, JobStateKind, JobView, Query, Reply, Timestamp, error_group,
+};
 
 use super::filter::Conditions;
 use super::pace::Pace;
@@ -86,27 +88,44 @@ pub(crate) struct Group {
 #[utoipa::path(get, path = "/api/v1/dead", tag = "jobs", operation_id = "dead_groups", params(Conditions), responses(
     (status = 200, body = ErrorGroups), (status = 400, body = Problem)
 ))]
-pub(crate) async fn groups(app: Shared, Params(conditions): Params<Conditions>) -> Outcome<Json<ErrorGroups>> {
+pub(crate) async fn groups(
+    app: Shared,
+    Params(conditions): Params<Conditions>,
+) -> Outcome<Json<ErrorGroups>> {
     let conditions = conditions.failed()?;
     let filter = conditions.filter(&app).await?;
-    let (mut client, pace, mut after) = (app.client(), Pace::new(TIME_MAX), Some(Cursor::default()));
+    let (mut client, pace, mut after) =
+        (app.client(), Pace::new(TIME_MAX), Some(Cursor::default()));
     let (mut groups, mut other_jobs) = (BTreeMap::new(), 0);
     while let Some(page) = after.take() {
-        let query = Query::Jobs { filter: filter.clone().into(), after: page, limit: PAGE };
-        let Reply::Jobs { rows, next } = client.ask(query).await? else { return Err(Problem::unexpected()) };
-        rows.iter().for_each(|view| other_jobs += add(&mut groups, view, &app));
+        let query = Query::Jobs {
+            filter: filter.clone().into(),
+            after: page,
+            limit: PAGE,
+        };
+        let Reply::Jobs { rows, next } = client.ask(query).await? else {
+            return Err(Problem::unexpected());
+        };
+        rows.iter()
+            .for_each(|view| other_jobs += add(&mut groups, view, &app));
         after = next;
         if !pace.goes_on().await {
             break;
         }
     }
     let now = app.now();
-    let of = |((error, kind), group): ((String, String), Group)| ErrorGroup::of(group, error, kind, now);
+    let of =
+        |((error, kind), group): ((String, String), Group)| ErrorGroup::of(group, error, kind, now);
     let mut groups: Vec<ErrorGroup> = groups.into_iter().map(of).collect();
     // They are in the order of error and kind, which those of as many jobs keep.
     groups.sort_by_key(|group| std::cmp::Reverse(group.jobs));
     let jobs = groups.iter().map(|group| group.jobs).sum();
-    Ok(Json(ErrorGroups { groups, jobs, other_jobs, is_complete: after.is_none() }))
+    Ok(Json(ErrorGroups {
+        groups,
+        jobs,
+        other_jobs,
+        is_complete: after.is_none(),
+    }))
 }
 
 /// An error and a kind of jobs in which it happened lately, and in how many.
@@ -119,18 +138,41 @@ pub(crate) struct Lately {
 
 /// Errors of dead or retrying jobs that happened within this time, those of most jobs first. One look at the engine: of the
 /// jobs that died last, or are tried next.
-pub(crate) async fn lately(app: &App, state: JobStateKind, within: Duration) -> Outcome<Vec<Lately>> {
-    let filter = Filter { state: Some(state), ..Filter::default() };
-    let query = Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: PAGE };
-    let Reply::Jobs { rows, .. } = app.ask(query).await? else { return Err(Problem::unexpected()) };
+pub(crate) async fn lately(
+    app: &App,
+    state: JobStateKind,
+    within: Duration,
+) -> Outcome<Vec<Lately>> {
+    let filter = Filter {
+        state: Some(state),
+        ..Filter::default()
+    };
+    let query = Query::Jobs {
+        filter: filter.into(),
+        after: Cursor::default(),
+        limit: PAGE,
+    };
+    let Reply::Jobs { rows, .. } = app.ask(query).await? else {
+        return Err(Problem::unexpected());
+    };
     let wall = app.now().wall;
     let is_new = |view: &&JobView| {
-        let failure = view.job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+        let failure = view
+            .job
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.failure.as_deref());
         failure.is_some_and(|failure| u128::from(wall.ms_since(failure.at)) <= within.as_millis())
     };
     let mut groups = BTreeMap::new();
-    rows.iter().filter(is_new).for_each(|view| _ = add(&mut groups, view, app));
-    let of = |((error, kind), group): ((String, String), Group)| Lately { error, kind, jobs: group.jobs };
+    rows.iter()
+        .filter(is_new)
+        .for_each(|view| _ = add(&mut groups, view, app));
+    let of = |((error, kind), group): ((String, String), Group)| Lately {
+        error,
+        kind,
+        jobs: group.jobs,
+    };
     let mut all: Vec<Lately> = groups.into_iter().map(of).collect();
     all.sort_by_key(|it| std::cmp::Reverse(it.jobs));
     Ok(all)
@@ -138,18 +180,35 @@ pub(crate) async fn lately(app: &App, state: JobStateKind, within: Duration) -> 
 
 /// Adds a job to its group. Returns 1 if there is no room for another group.
 fn add(groups: &mut BTreeMap<(String, String), Group>, view: &JobView, app: &App) -> u64 {
-    let failure = view.job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-    let next = if let JobState::Retrying(at) = view.job.state { Some(at) } else { None };
+    let failure = view
+        .job
+        .extra
+        .as_deref()
+        .and_then(|extra| extra.failure.as_deref());
+    let next = if let JobState::Retrying(at) = view.job.state {
+        Some(at)
+    } else {
+        None
+    };
     let last = failure.map_or(view.job.ready_at, |failure| failure.at);
-    let first = failure.filter(|_| next.is_some()).map_or(last, |failure| failure.first_at);
+    let first = failure
+        .filter(|_| next.is_some())
+        .map_or(last, |failure| failure.first_at);
     let is_full = groups.len() >= GROUPS_MAX;
-    let group = match groups.entry((failure.map(error_group).unwrap_or_default(), kind(view, app).unwrap_or_default()))
-    {
+    let group = match groups.entry((
+        failure.map(error_group).unwrap_or_default(),
+        kind(view, app).unwrap_or_default(),
+    )) {
         Entry::Occupied(group) => group.into_mut(),
         Entry::Vacant(_) if is_full => return 1,
-        Entry::Vacant(place) => {
-            place.insert(Group { jobs: 0, first, last, next, queues: BTreeSet::new(), example: view.job.id.0 })
-        }
+        Entry::Vacant(place) => place.insert(Group {
+            jobs: 0,
+            first,
+            last,
+            next,
+            queues: BTreeSet::new(),
+            example: view.job.id.0,
+        }),
     };
     group.jobs += 1;
     group.first = group.first.min(first);

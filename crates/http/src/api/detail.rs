@@ -4,8 +4,8 @@ use bytes::Bytes;
 use windlass_bridge::Job as Crossing;
 use windlass_config::{Period, counted};
 use windlass_engine::{
-    Expiry, Hold, Holder, JobId, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol, QueueRow, Timestamp,
-    Turn, Why,
+    Expiry, Hold, Holder, JobId, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol,
+    QueueRow, Timestamp, Turn, Why,
 };
 
 use super::attempts::Attempt;
@@ -125,38 +125,84 @@ fn before(why: &Why) -> Option<(u32, bool)> {
 }
 
 fn earliest(why: &Why) -> Option<Timestamp> {
-    if let Why::Turn(turn) = why { turn.at } else { None }
+    if let Why::Turn(turn) = why {
+        turn.at
+    } else {
+        None
+    }
 }
 
-fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, now: Now) -> (&'static str, String) {
+fn sentence(
+    (why, row): (&Why, Option<&QueueRow>),
+    view: &JobView,
+    app: &App,
+    now: Now,
+) -> (&'static str, String) {
     let queue = Name(view.queue.clone());
     match why {
         Why::Leased(holder) => ("leased", leased(holder, view, app, now)),
         Why::NotReady => (state_name(view.job.state.kind()), not_ready(view, now)),
         Why::Paused { since } => {
-            let since = since.and_then(moment_text).map_or_else(String::new, |at| format!(" since {at}"));
+            let since = since
+                .and_then(moment_text)
+                .map_or_else(String::new, |at| format!(" since {at}"));
             ("paused", format!("the queue {queue} is paused{since}"))
         }
-        Why::Throttled { .. } => ("throttled", format!("jobs in progress hold all slots of the throttle of {queue}")),
+        Why::Throttled { .. } => (
+            "throttled",
+            format!("jobs in progress hold all slots of the throttle of {queue}"),
+        ),
         Why::Turn(turn) => turn_of(turn, &queue, row, now),
-        Why::Coalesced { submits, behind } => ("coalesced", coalesced(*submits, *behind, not_ready(view, now))),
-        Why::Unserved { others } if others.is_empty() => ("unserved", format!("no worker serves {queue}")),
-        Why::Unserved { others } => {
-            let others: Vec<_> = others.iter().map(|protocol| app.protocol_name(*protocol)).collect();
-            let (others, own) = (others.join(" and "), app.protocol_name(view.job.protocol));
-            ("unserved", format!("only workers of {others} serve {queue}, and they do not see this job of {own}"))
+        Why::Coalesced { submits, behind } => (
+            "coalesced",
+            coalesced(*submits, *behind, not_ready(view, now)),
+        ),
+        Why::Unserved { others } if others.is_empty() => {
+            ("unserved", format!("no worker serves {queue}"))
         }
-        Why::Behind { jobs: 0, .. } => ("waiting", format!("it is the next job of {queue}{}", busy(row))),
+        Why::Unserved { others } => {
+            let others: Vec<_> = others
+                .iter()
+                .map(|protocol| app.protocol_name(*protocol))
+                .collect();
+            let (others, own) = (others.join(" and "), app.protocol_name(view.job.protocol));
+            (
+                "unserved",
+                format!(
+                    "only workers of {others} serve {queue}, and they do not see this job of {own}"
+                ),
+            )
+        }
+        Why::Behind { jobs: 0, .. } => (
+            "waiting",
+            format!("it is the next job of {queue}{}", busy(row)),
+        ),
         Why::Behind { jobs, more } => {
-            let (least, are) = (if *more { "at least " } else { "" }, if *jobs == 1 { "is" } else { "are" });
-            ("waiting", format!("{least}{} of {queue} {are} before it{}", counted((*jobs).into(), "job"), busy(row)))
+            let (least, are) = (
+                if *more { "at least " } else { "" },
+                if *jobs == 1 { "is" } else { "are" },
+            );
+            (
+                "waiting",
+                format!(
+                    "{least}{} of {queue} {are} before it{}",
+                    counted((*jobs).into(), "job"),
+                    busy(row)
+                ),
+            )
         }
     }
 }
 
 /// What the policy of its queue makes of it. The last gate that opens comes first: the end of a job of its key, then rates.
 fn turn_of(turn: &Turn, queue: &Name, row: Option<&QueueRow>, now: Now) -> (&'static str, String) {
-    let Turn { hold, jobs, more, at, .. } = turn;
+    let Turn {
+        hold,
+        jobs,
+        more,
+        at,
+        ..
+    } = turn;
     let in_time = |at: Timestamp| match at.ms_since(now.engine) {
         ms @ 0..1_000 => format!("{ms} ms"),
         ms => Period::from_ms(ms / 1_000 * 1_000).to_string(),
@@ -164,19 +210,36 @@ fn turn_of(turn: &Turn, queue: &Name, row: Option<&QueueRow>, now: Now) -> (&'st
     let least = if *more { "at least " } else { "" };
     let are_before = |of: &str| {
         let are = if *jobs == 1 { "is" } else { "are" };
-        format!("{least}{} of {of} {are} before it", counted((*jobs).into(), "job"))
+        format!(
+            "{least}{} of {of} {are} before it",
+            counted((*jobs).into(), "job")
+        )
     };
-    let rates = matches!(hold, Some(Hold::Rate { .. } | Hold::KeyRate { .. })) || at.is_some_and(|at| at > now.engine);
+    let rates = matches!(hold, Some(Hold::Rate { .. } | Hold::KeyRate { .. }))
+        || at.is_some_and(|at| at > now.engine);
     match (hold, at) {
         (Some(Hold::Paused { key }), _) => {
             let verb = if key.is_empty() { "are" } else { "is" };
-            ("held", format!("{} {verb} paused in {queue}", key_name(key)))
+            (
+                "held",
+                format!("{} {verb} paused in {queue}", key_name(key)),
+            )
         }
         (Some(Hold::Key { key, jobs: holding }), None) => {
             let verb = if *holding == 1 { "holds" } else { "hold" };
-            let behind = if *jobs > 0 { format!("; {}", are_before("its key")) } else { String::new() };
+            let behind = if *jobs > 0 {
+                format!("; {}", are_before("its key"))
+            } else {
+                String::new()
+            };
             let what = counted((*holding).into(), "job");
-            ("held", format!("{what} running or to be retried {verb} {} in {queue}{behind}", key_name(key)))
+            (
+                "held",
+                format!(
+                    "{what} running or to be retried {verb} {} in {queue}{behind}",
+                    key_name(key)
+                ),
+            )
         }
         (_, None) => (
             "held",
@@ -186,19 +249,50 @@ fn turn_of(turn: &Turn, queue: &Name, row: Option<&QueueRow>, now: Now) -> (&'st
             ),
         ),
         (Some(Hold::Key { key, .. }), Some(at)) => {
-            let text = format!("{} may still run a job from before the daemon was killed", key_name(key));
-            ("held", format!("{text}: it starts in about {} at the earliest", in_time(*at)))
+            let text = format!(
+                "{} may still run a job from before the daemon was killed",
+                key_name(key)
+            );
+            (
+                "held",
+                format!(
+                    "{text}: it starts in about {} at the earliest",
+                    in_time(*at)
+                ),
+            )
         }
         (_, Some(at)) if rates => {
             let whose = match hold {
-                Some(Hold::KeyRate { key, .. }) => format!("the rate of {} in {queue}", key_name(key)),
+                Some(Hold::KeyRate { key, .. }) => {
+                    format!("the rate of {} in {queue}", key_name(key))
+                }
                 _ => format!("the rate of {queue}"),
             };
-            let before = if *jobs > 0 { format!("{}; ", are_before(&queue.to_string())) } else { String::new() };
-            ("held", format!("{before}{whose} lets it start in about {} at the earliest", in_time(*at)))
+            let before = if *jobs > 0 {
+                format!("{}; ", are_before(&queue.to_string()))
+            } else {
+                String::new()
+            };
+            (
+                "held",
+                format!(
+                    "{before}{whose} lets it start in about {} at the earliest",
+                    in_time(*at)
+                ),
+            )
         }
-        (_, Some(_)) if *jobs == 0 => ("waiting", format!("it is the next job of {queue}{}", busy(row))),
-        (_, Some(_)) => ("waiting", format!("{} by the policy{}", are_before(&queue.to_string()), busy(row))),
+        (_, Some(_)) if *jobs == 0 => (
+            "waiting",
+            format!("it is the next job of {queue}{}", busy(row)),
+        ),
+        (_, Some(_)) => (
+            "waiting",
+            format!(
+                "{} by the policy{}",
+                are_before(&queue.to_string()),
+                busy(row)
+            ),
+        ),
     }
 }
 
@@ -211,10 +305,14 @@ fn key_name(key: &Bytes) -> String {
 
 /// What has become of the submits of a job, and what it waits for.
 fn coalesced(submits: u32, behind: Option<JobId>, state: String) -> String {
-    let text = behind.map_or(state, |job| format!("it runs once more when job {} has ended", job.0));
+    let text = behind.map_or(state, |job| {
+        format!("it runs once more when job {} has ended", job.0)
+    });
     match submits {
         0 | 1 => text,
-        _ => format!("{text}; {submits} submits became this job, which has the body of one of them"),
+        _ => {
+            format!("{text}; {submits} submits became this job, which has the body of one of them")
+        }
     }
 }
 
@@ -223,7 +321,9 @@ fn busy(row: Option<&QueueRow>) -> String {
     match row.map(|row| (row.workers, row.jobs(JobStateKind::Leased))) {
         None | Some((_, 0)) => String::new(),
         Some((0 | 1, _)) => "; its worker is busy".to_owned(),
-        Some((workers, jobs)) if jobs >= workers => format!("; all {workers} of its workers are busy"),
+        Some((workers, jobs)) if jobs >= workers => {
+            format!("; all {workers} of its workers are busy")
+        }
         Some((workers, jobs)) => format!("; busy: {jobs} of its {workers} workers"),
     }
 }
@@ -240,27 +340,50 @@ fn misfits(view: &JobView, app: &App) -> Vec<String> {
         priority: job.priority,
     };
     let bridge = &app.daemon.bridge;
-    let tried = bridge.protocols().filter(|(protocol, _)| job.unfit.has(*protocol));
-    tried.filter_map(|(protocol, _)| Some(bridge.misfit(&crossing, protocol)?.to_string())).collect()
+    let tried = bridge
+        .protocols()
+        .filter(|(protocol, _)| job.unfit.has(*protocol));
+    tried
+        .filter_map(|(protocol, _)| Some(bridge.misfit(&crossing, protocol)?.to_string()))
+        .collect()
 }
 
 fn leased(holder: &LeaseHolder, view: &JobView, app: &App, now: Now) -> String {
-    let LeaseHolder { worker, address, protocol, .. } = holder;
+    let LeaseHolder {
+        worker,
+        address,
+        protocol,
+        ..
+    } = holder;
     let mut text = match Name::of(worker) {
         Some(worker) => format!("the worker {worker} has it"),
         None => "a worker without a name has it".to_owned(),
     };
-    if view.job.lease().is_some_and(|lease| matches!(lease.holder, Holder::Away(_))) {
+    if view
+        .job
+        .lease()
+        .is_some_and(|lease| matches!(lease.holder, Holder::Away(_)))
+    {
         text.push_str(" from before the daemon was stopped, and may come back to report");
     } else if let Some(protocol) = protocol {
-        text.push_str(&format!(", a client of {} at {address}", app.protocol_name(*protocol)));
+        text.push_str(&format!(
+            ", a client of {} at {address}",
+            app.protocol_name(*protocol)
+        ));
     }
     if let Some(lease) = view.job.lease() {
-        let since = now.text(lease.taken_at).map(|since| format!(", since {since}"));
-        let until = now.text(lease.until).map(|until| format!(", until {until} at the latest"));
-        let is_faktorys = view.job.protocol == Protocol::FAKTORY && lease.on_expiry == OnExpiry::Fail;
+        let since = now
+            .text(lease.taken_at)
+            .map(|since| format!(", since {since}"));
+        let until = now
+            .text(lease.until)
+            .map(|until| format!(", until {until} at the latest"));
+        let is_faktorys =
+            view.job.protocol == Protocol::FAKTORY && lease.on_expiry == OnExpiry::Fail;
         let until = until.map(|until| match (Name::of(worker), is_faktorys) {
-            (Some(_), true) => until + "; with faktory.requeue_on_worker_death, until the worker is lost",
+            (Some(_), true) => {
+                until + "; with faktory.requeue_on_worker_death, until the worker is lost"
+            }
             (None, _) | (_, false) => until,
         });
         text.extend([since, until].into_iter().flatten());
@@ -270,16 +393,30 @@ fn leased(holder: &LeaseHolder, view: &JobView, app: &App, now: Now) -> String {
 
 fn not_ready(view: &JobView, now: Now) -> String {
     let job = &view.job;
-    let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+    let failure = job
+        .extra
+        .as_deref()
+        .and_then(|extra| extra.failure.as_deref());
     let failed = failure.map_or_else(String::new, |failure| {
-        let failures = if job.failures == 1 { "failure" } else { "failures" };
-        format!(", after {} {failures}, the last: {}", job.failures, Failure::of(failure).text())
+        let failures = if job.failures == 1 {
+            "failure"
+        } else {
+            "failures"
+        };
+        format!(
+            ", after {} {failures}, the last: {}",
+            job.failures,
+            Failure::of(failure).text()
+        )
     });
     let at = |moment: Option<String>| moment.unwrap_or_else(|| "never".to_owned());
     match &job.state {
         JobState::Scheduled(due) => format!("it is due at {}", at(moment_text(*due))),
         JobState::Retrying(due) => format!("it is retried at {}{failed}", at(now.text(*due))),
-        JobState::Dead(until) => format!("it is dead, and kept until {}{failed}", at(now.text(*until))),
+        JobState::Dead(until) => format!(
+            "it is dead, and kept until {}{failed}",
+            at(now.text(*until))
+        ),
         JobState::Parked if job.cycle().is_none() => "it waits for another job".to_owned(),
         JobState::Parked => "it is out of its cycle queue".to_owned(),
         JobState::Done(_) => "it has ended".to_owned(),

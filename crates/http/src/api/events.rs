@@ -88,17 +88,26 @@ pub(super) async fn events(
     Extension(peer): Extension<Peer>,
     Params(Which { queue }): Params<Which>,
 ) -> Outcome<Response> {
-    let place = app
-        .watching
-        .try_take()
-        .ok_or_else(|| Problem::unavailable("too_many_watching", "too many streams of events are open"))?;
+    let place = app.watching.try_take().ok_or_else(|| {
+        Problem::unavailable("too_many_watching", "too many streams of events are open")
+    })?;
     let client = app.client_of(Protocol::HTTP, &peer.address);
-    let watching = Watching { client, app, queue, room: ROOM, _place: place };
+    let watching = Watching {
+        client,
+        app,
+        queue,
+        room: ROOM,
+        _place: place,
+    };
     let stream = stream::unfold(watching, |mut watching| async {
         let text = watching.next().await?;
         Some((Ok::<_, Infallible>(text), watching))
     });
-    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(stream)).into_response())
+    Ok((
+        [(header::CONTENT_TYPE, "text/event-stream")],
+        Body::from_stream(stream),
+    )
+        .into_response())
 }
 
 /// A reader of events.
@@ -114,23 +123,46 @@ struct Watching {
 impl Watching {
     /// The next events, or a sign of life. `None` when the daemon stops.
     async fn next(&mut self) -> Option<String> {
-        let (queue, room) = (self.queue.clone().map(|name| name.0), std::mem::take(&mut self.room));
-        let Ok(watched) = tokio::time::timeout(ALIVE_EVERY, self.client.watch((queue, Bytes::new()), room)).await
+        let (queue, room) = (
+            self.queue.clone().map(|name| name.0),
+            std::mem::take(&mut self.room),
+        );
+        let Ok(watched) =
+            tokio::time::timeout(ALIVE_EVERY, self.client.watch((queue, Bytes::new()), room)).await
         else {
             return Some(":\n\n".to_owned());
         };
         let watched = watched?;
         self.room = u32::try_from(watched.len()).unwrap_or(ROOM);
-        Some(watched.into_iter().map(|watched| event_text(watched, &self.app)).collect())
+        Some(
+            watched
+                .into_iter()
+                .map(|watched| event_text(watched, &self.app))
+                .collect(),
+        )
     }
 }
 
 fn event_text(watched: Watched, app: &App) -> String {
     let (name, data) = match watched {
         Watched::Changed(change) => {
-            let JobChange { job, queue, protocol, now, .. } = *change;
+            let JobChange {
+                job,
+                queue,
+                protocol,
+                now,
+                ..
+            } = *change;
             let (protocol, state) = (app.protocol_name(protocol), now.map(state_name));
-            ("job", serde_json::to_string(&JobEvent { job: job.0, queue: Name(queue), protocol, state }))
+            (
+                "job",
+                serde_json::to_string(&JobEvent {
+                    job: job.0,
+                    queue: Name(queue),
+                    protocol,
+                    state,
+                }),
+            )
         }
         Watched::Queue(queue, change) => {
             let change = match change {
@@ -139,7 +171,13 @@ fn event_text(watched: Watched, app: &App) -> String {
                 QueueChange::Cleared => "cleared",
                 QueueChange::Removed => "removed",
             };
-            ("queue", serde_json::to_string(&QueueEvent { queue: Name(queue), change }))
+            (
+                "queue",
+                serde_json::to_string(&QueueEvent {
+                    queue: Name(queue),
+                    change,
+                }),
+            )
         }
         Watched::Worker(worker, change) => {
             let change = match change {
@@ -148,7 +186,13 @@ fn event_text(watched: Watched, app: &App) -> String {
                 WorkerChange::Stopping => "stopping",
                 WorkerChange::Gone => "gone",
             };
-            ("worker", serde_json::to_string(&WorkerEvent { worker: Name(worker), change }))
+            (
+                "worker",
+                serde_json::to_string(&WorkerEvent {
+                    worker: Name(worker),
+                    change,
+                }),
+            )
         }
         Watched::Missed(missed) => ("missed", serde_json::to_string(&MissedEvent { missed })),
     };

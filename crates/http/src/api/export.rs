@@ -33,7 +33,10 @@ pub(super) async fn export(app: Shared) -> Outcome<Response> {
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         // A browser saves it.
-        (header::CONTENT_DISPOSITION, "attachment; filename=\"windlass-export.jsonl\""),
+        (
+            header::CONTENT_DISPOSITION,
+            "attachment; filename=\"windlass-export.jsonl\"",
+        ),
     ];
     Ok((headers, Body::from_stream(lines)).into_response())
 }
@@ -41,6 +44,8 @@ pub(super) async fn export(app: Shared) -> Outcome<Response> {
 fn problem(why: &NoExport) -> Problem {
     match why {
         NoExport::Busy => Problem::conflict(why),
-        NoExport::Stopping | NoExport::Elsewhere | NoExport::Failed(_) => Problem::unavailable("unavailable", why),
+        NoExport::Stopping | NoExport::Elsewhere | NoExport::Failed(_) => {
+            Problem::unavailable("unavailable", why)
+        }
     }
 }

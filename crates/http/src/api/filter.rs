@@ -3,7 +3,9 @@
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_config::Period;
-use windlass_engine::{ClientId, Condition, Filter, JobId, JobRef, JobStateKind, Protocol, Query, Reply, Timestamp};
+use windlass_engine::{
+    ClientId, Condition, Filter, JobId, JobRef, JobStateKind, Protocol, Query, Reply, Timestamp,
+};
 
 use super::views::State;
 use crate::app::App;
@@ -69,28 +71,42 @@ struct IdsError;
 impl Conditions {
     /// All jobs of a queue.
     pub(crate) fn of_queue(queue: Name) -> Self {
-        Self { queue: Some(queue), ..Self::default() }
+        Self {
+            queue: Some(queue),
+            ..Self::default()
+        }
     }
 
     /// The jobs of a batch.
     pub(crate) fn of_batch(batch: Name) -> Self {
-        Self { batch: Some(batch), ..Self::default() }
+        Self {
+            batch: Some(batch),
+            ..Self::default()
+        }
     }
 
     /// Of these, those that workers have.
     pub(crate) fn leased(self) -> Self {
-        Self { state: Some(State::Leased), ..self }
+        Self {
+            state: Some(State::Leased),
+            ..self
+        }
     }
 
     /// Of these, those that wait to be taken.
     pub(crate) fn ready(self) -> Self {
-        Self { state: Some(State::Ready), ..self }
+        Self {
+            state: Some(State::Ready),
+            ..self
+        }
     }
 
     /// The same jobs, if it is known in which order they run.
     pub(super) fn in_turn(self) -> Outcome<Self> {
         match (self.state, &self.queue) {
-            (Some(State::Scheduled | State::Retrying), _) | (Some(State::Ready), Some(_)) => Ok(self),
+            (Some(State::Scheduled | State::Retrying), _) | (Some(State::Ready), Some(_)) => {
+                Ok(self)
+            }
             (None, Some(_)) => Ok(self.ready()),
             (..) => Err(Problem::bad_request(
                 "order=next is for the ready jobs of one queue, and for state=scheduled and state=retrying",
@@ -106,9 +122,14 @@ impl Conditions {
     /// Of these, those that have failed: the dead ones, unless it is the retrying ones that are asked for.
     pub(super) fn failed(self) -> Outcome<Self> {
         match self.state {
-            None => Ok(Self { state: Some(State::Dead), ..self }),
+            None => Ok(Self {
+                state: Some(State::Dead),
+                ..self
+            }),
             Some(State::Dead | State::Retrying) => Ok(self),
-            Some(_) => Err(Problem::bad_request("only dead and retrying jobs have errors to group them by")),
+            Some(_) => Err(Problem::bad_request(
+                "only dead and retrying jobs have errors to group them by",
+            )),
         }
     }
 
@@ -124,7 +145,11 @@ impl Conditions {
 
     /// The engine's filter. Periods count from now.
     pub(super) async fn filter(self, app: &App) -> Outcome<Filter> {
-        let protocol = self.protocol.as_deref().map(|name| app.protocol(name)).transpose()?;
+        let protocol = self
+            .protocol
+            .as_deref()
+            .map(|name| app.protocol(name))
+            .transpose()?;
         let (mut ids, mut names) = (self.ids.clone(), self.name.clone());
         if let (None, Some(name)) = (&ids, &names)
             && let Some(id) = message(app, name).await?
@@ -132,8 +157,12 @@ impl Conditions {
             (ids, names) = (Some(Ids(vec![id])), None);
         }
         // Only a leased job has a worker, and leased jobs are few.
-        let leased = (self.worker.is_some() || self.connection.is_some()).then_some(JobStateKind::Leased);
-        let (state, queue) = (self.state.and_then(State::kind).or(leased), self.queue.clone().map(|name| name.0));
+        let leased =
+            (self.worker.is_some() || self.connection.is_some()).then_some(JobStateKind::Leased);
+        let (state, queue) = (
+            self.state.and_then(State::kind).or(leased),
+            self.queue.clone().map(|name| name.0),
+        );
         let conditions = self.others(app);
         Ok(Filter {
             state,
@@ -164,7 +193,10 @@ impl Conditions {
         } = self;
         let wall = app.now().wall;
         let since = |period: Period| Timestamp(wall.0.saturating_sub(period.as_ms()));
-        let calls = |name: String| Condition::Calls { name: name.into(), or_queue: true };
+        let calls = |name: String| Condition::Calls {
+            name: name.into(),
+            or_queue: true,
+        };
         let conditions = [
             worker.map(|worker| Condition::HeldBy(worker.0)),
             connection.map(|id| Condition::HeldOn(ClientId(id))),
@@ -174,7 +206,8 @@ impl Conditions {
             policy_key.map(|key| Condition::OfKey(key.0)),
             batch.map(|batch| Condition::InBatch(batch.0)),
             // Numbers lead the engine directly to the jobs; then it does not look at names.
-            name.filter(|_| ids.is_some()).map(|name| Condition::Named(name.0)),
+            name.filter(|_| ids.is_some())
+                .map(|name| Condition::Named(name.0)),
             text.map(|text| Condition::Body(text.into())),
             error.map(|error| Condition::Failure(error.into())),
             error_group.map(|group| Condition::FailedLike(group.into())),
@@ -187,8 +220,13 @@ impl Conditions {
 
 /// The job of EventMQ with this message id, which is its key.
 async fn message(app: &App, id: &Name) -> Outcome<Option<JobId>> {
-    let job = JobRef::KeyAnywhere { protocol: Protocol::EVENTMQ, key: id.0.clone() };
-    let Reply::Looked { job, .. } = app.ask(Query::Job(job)).await? else { return Err(Problem::unexpected()) };
+    let job = JobRef::KeyAnywhere {
+        protocol: Protocol::EVENTMQ,
+        key: id.0.clone(),
+    };
+    let Reply::Looked { job, .. } = app.ask(Query::Job(job)).await? else {
+        return Err(Problem::unexpected());
+    };
     Ok(job.map(|view| view.job.id))
 }
 
@@ -196,7 +234,10 @@ impl TryFrom<String> for Ids {
     type Error = IdsError;
 
     fn try_from(text: String) -> Result<Self, IdsError> {
-        let ids: Result<Vec<_>, _> = text.split(',').map(|id| id.trim().parse().map(JobId)).collect();
+        let ids: Result<Vec<_>, _> = text
+            .split(',')
+            .map(|id| id.trim().parse().map(JobId))
+            .collect();
         ids.map(Self).map_err(|_| IdsError)
     }
 }

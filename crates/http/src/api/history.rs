@@ -51,13 +51,22 @@ pub(crate) struct Day {
 pub(crate) async fn history(app: Shared, Params(which): Params<Which>) -> Outcome<Json<History>> {
     let days = which.days.unwrap_or(DAYS);
     if !(1..=DAYS_MAX).contains(&days) {
-        return Err(Problem::bad_request(format!("days is 1 to {DAYS_MAX}, not {days}")));
+        return Err(Problem::bad_request(format!(
+            "days is 1 to {DAYS_MAX}, not {days}"
+        )));
     }
-    let Reply::Days(counts) = app.ask(Query::Days).await? else { return Err(Problem::unexpected()) };
+    let Reply::Days(counts) = app.ask(Query::Days).await? else {
+        return Err(Problem::unexpected());
+    };
     let today = app.now().wall.0 / DAY_MS;
     let newest_first = (0..days).map_while(|ago| today.checked_sub(ago.into()));
-    let day = |day| Day { date: text(day), counts: totals(&counts.get(&day).copied().unwrap_or_default()) };
-    Ok(Json(History { days: newest_first.map(day).collect() }))
+    let day = |day| Day {
+        date: text(day),
+        counts: totals(&counts.get(&day).copied().unwrap_or_default()),
+    };
+    Ok(Json(History {
+        days: newest_first.map(day).collect(),
+    }))
 }
 
 impl Day {

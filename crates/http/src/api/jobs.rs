@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use windlass_engine::{
-    BulkCommand, Condition, Cursor, Filter, JobId, JobRef, JobStateKind, JobView, LeaseCommand, Mutation, Proof, Query,
-    Reply, Why,
+    BulkCommand, Condition, Cursor, Filter, JobId, JobRef, JobStateKind, JobView, LeaseCommand,
+    Mutation, Proof, Query, Reply, Why,
 };
 
 use super::detail::JobDetail;
@@ -70,7 +70,11 @@ pub(crate) async fn list(
     app: Shared,
     TwoParams(conditions, which): TwoParams<Conditions, Which>,
 ) -> Outcome<Json<JobPage>> {
-    let conditions = if which.order == Some(Order::Next) { conditions.in_turn()? } else { conditions };
+    let conditions = if which.order == Some(Order::Next) {
+        conditions.in_turn()?
+    } else {
+        conditions
+    };
     let has_batch = conditions.has_batch();
     let filter = conditions.filter(&app).await?;
     let order = match which.order {
@@ -78,12 +82,28 @@ pub(crate) async fn list(
         Some(Order::Oldest) => Some(windlass_engine::Order::Oldest),
         // The engine knows where a batch begins.
         None if has_batch => Some(windlass_engine::Order::Oldest),
-        Some(Order::Next) if filter.state == Some(JobStateKind::Ready) => Some(windlass_engine::Order::Next),
+        Some(Order::Next) if filter.state == Some(JobStateKind::Ready) => {
+            Some(windlass_engine::Order::Next)
+        }
         Some(Order::Next) | None => None,
     };
-    let Which { cursor, limit, sort, .. } = which;
+    let Which {
+        cursor,
+        limit,
+        sort,
+        ..
+    } = which;
     let fetch = |from, limit| found(&app, (order, &filter), from, limit);
-    page_of(Page { cursor, limit, sort }, fetch).await.map(Into::into)
+    page_of(
+        Page {
+            cursor,
+            limit,
+            sort,
+        },
+        fetch,
+    )
+    .await
+    .map(Into::into)
 }
 
 /// Jobs that match from a cursor on, as far as they are found in time.
@@ -99,17 +119,31 @@ async fn found(
         let limit = rows_max.saturating_sub(u32::try_from(views.len()).unwrap_or(u32::MAX));
         let filter = Box::new(filter.clone());
         let query = match order {
-            Some(order) => Query::JobsBy { order, filter, after: from, limit },
-            None => Query::Jobs { filter, after: from, limit },
+            Some(order) => Query::JobsBy {
+                order,
+                filter,
+                after: from,
+                limit,
+            },
+            None => Query::Jobs {
+                filter,
+                after: from,
+                limit,
+            },
         };
-        let Reply::Jobs { rows, next } = client.ask(query).await? else { return Err(Problem::unexpected()) };
+        let Reply::Jobs { rows, next } = client.ask(query).await? else {
+            return Err(Problem::unexpected());
+        };
         (views, after) = ([views, rows].concat(), next);
         if views.len() >= rows_max as usize || !pace.goes_on().await {
             break;
         }
     }
     let now = app.now();
-    Ok((views.iter().map(|view| Job::of(view, app, now)).collect(), after))
+    Ok((
+        views.iter().map(|view| Job::of(view, app, now)).collect(),
+        after,
+    ))
 }
 
 /// Everything about a job
@@ -123,7 +157,9 @@ pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Jso
         Ok(_) | Err(_) => None,
     };
     let queue = match why {
-        Some(Why::Behind { .. } | Why::Turn(_)) => app.queue(view.queue.clone()).await.ok().flatten(),
+        Some(Why::Behind { .. } | Why::Turn(_)) => {
+            app.queue(view.queue.clone()).await.ok().flatten()
+        }
         _ => None,
     };
     let batch = batch_of(&app, &view).await;
@@ -131,19 +167,41 @@ pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Jso
         Ok(Reply::Attempts(attempts)) => attempts,
         Ok(_) | Err(_) => Vec::new(),
     };
-    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue.as_ref())), (batch, &attempts), &app, app.now())))
+    Ok(Json(JobDetail::of(
+        &view,
+        why.map(|why| (why, queue.as_ref())),
+        (batch, &attempts),
+        &app,
+        app.now(),
+    )))
 }
 
 /// The name of a job's batch. A batch that is forgotten has none.
 async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
     let member = view.job.extra.as_deref()?.member?;
-    let batches = Query::Batches { after: Cursor(member.batch.0, 0), limit: 1 };
-    let Ok(Reply::Batches { rows, .. }) = app.ask(batches).await else { return None };
+    let batches = Query::Batches {
+        after: Cursor(member.batch.0, 0),
+        limit: 1,
+    };
+    let Ok(Reply::Batches { rows, .. }) = app.ask(batches).await else {
+        return None;
+    };
     // The first batch from that number on: its own one, or a later one.
     let name = rows.into_iter().next()?.name;
     let conditions = vec![Condition::InBatch(name.clone())];
-    let filter = Box::new(Filter { ids: vec![view.job.id], conditions, ..Filter::default() });
-    let Ok(Reply::Jobs { rows, .. }) = app.ask(Query::Jobs { filter, after: Cursor::default(), limit: 1 }).await else {
+    let filter = Box::new(Filter {
+        ids: vec![view.job.id],
+        conditions,
+        ..Filter::default()
+    });
+    let Ok(Reply::Jobs { rows, .. }) = app
+        .ask(Query::Jobs {
+            filter,
+            after: Cursor::default(),
+            limit: 1,
+        })
+        .await
+    else {
         return None;
     };
     (!rows.is_empty()).then_some(Name(name))
@@ -154,7 +212,10 @@ async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
     responses((status = 200, body = Body, content_type = "application/octet-stream"), (status = 404, body = Problem)))]
 pub(super) async fn body(app: Shared, Segments(id): Segments<u64>) -> Outcome<Response> {
     let view = look(&app, id).await?;
-    let headers = [(header::CONTENT_TYPE, "application/octet-stream"), (header::CONTENT_DISPOSITION, "attachment")];
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (header::CONTENT_DISPOSITION, "attachment"),
+    ];
     Ok((headers, view.job.payload.share_body()).into_response())
 }
 
@@ -202,14 +263,27 @@ of_one! {
 
 /// Changes a job. Refused if its state does not allow the change.
 async fn mutate(app: &App, id: u64, action: Mutation) -> Outcome<()> {
-    let filter = Filter { ids: vec![JobId(id)], ..Filter::default() };
-    let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: 1 };
-    let Reply::Mutated { changed, .. } = app.ask(mutate).await? else { return Err(Problem::unexpected()) };
+    let filter = Filter {
+        ids: vec![JobId(id)],
+        ..Filter::default()
+    };
+    let mutate = BulkCommand::Mutate {
+        filter: filter.into(),
+        action,
+        after: Cursor::default(),
+        limit: 1,
+    };
+    let Reply::Mutated { changed, .. } = app.ask(mutate).await? else {
+        return Err(Problem::unexpected());
+    };
     if changed > 0 {
         return Ok(());
     }
     let view = look(app, id).await?;
-    Err(Problem::conflict(format!("the job is {}", state_name(view.job.state.kind()))))
+    Err(Problem::conflict(format!(
+        "the job is {}",
+        state_name(view.job.state.kind())
+    )))
 }
 
 async fn row(app: &App, id: u64) -> Outcome<Job> {
@@ -220,5 +294,9 @@ async fn look(app: &App, id: u64) -> Outcome<Box<JobView>> {
     let Reply::Looked { job, .. } = app.ask(Query::Job(JobRef::Id(JobId(id)))).await? else {
         return Err(Problem::unexpected());
     };
-    job.ok_or_else(|| Problem::not_found(format!("there is no job {id}: a job that has ended is forgotten")))
+    job.ok_or_else(|| {
+        Problem::not_found(format!(
+            "there is no job {id}: a job that has ended is forgotten"
+        ))
+    })
 }

@@ -95,12 +95,28 @@ view! {
     (status = 200, body = KindPage), (status = 400, body = Problem)
 ))]
 pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<Json<KindPage>> {
-    let Which { span, kind, cursor, limit, sort } = which;
-    app.by_kind.add(&app, &app.figures().await?, app.kinds().await?);
+    let Which {
+        span,
+        kind,
+        cursor,
+        limit,
+        sort,
+    } = which;
+    app.by_kind
+        .add(&app, &app.figures().await?, app.kinds().await?);
     let (since, all) = app.by_kind.over(span.unwrap_or_default());
     let of = all.iter().map(|row| KindFigures::of(row, &app));
-    let all = of.filter(|row| kind.is_none() || row.kind == kind).collect();
-    let sort = sort.filter(|sort| !sort.is_empty()).unwrap_or_else(|| "-taken".to_owned());
-    let Rows { rows, next, .. } = sorted(all, &sort, (cursor.unwrap_or_default().0.0, rows(limit)?))?;
-    Ok(Json(KindPage { kinds: rows, since: since.and_then(moment_text), next }))
+    let all = of
+        .filter(|row| kind.is_none() || row.kind == kind)
+        .collect();
+    let sort = sort
+        .filter(|sort| !sort.is_empty())
+        .unwrap_or_else(|| "-taken".to_owned());
+    let Rows { rows, next, .. } =
+        sorted(all, &sort, (cursor.unwrap_or_default().0.0, rows(limit)?))?;
+    Ok(Json(KindPage {
+        kinds: rows,
+        since: since.and_then(moment_text),
+        next,
+    }))
 }

@@ -51,7 +51,11 @@ pub(super) struct Extension {
     request_body(content = Body, content_type = "application/octet-stream"),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
-pub(super) async fn done(app: Shared, Segments(lease): Segments<LeaseName>, Body(result): Body) -> Outcome<StatusCode> {
+pub(super) async fn done(
+    app: Shared,
+    Segments(lease): Segments<LeaseName>,
+    Body(result): Body,
+) -> Outcome<StatusCode> {
     let (job, proof) = lease.claim();
     app.ask(LeaseCommand::Finish { job, proof, result }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -72,12 +76,25 @@ pub(super) async fn fail(
     let (job, proof) = lease.claim();
     let kind = failed.kind.map(|name| name.0).unwrap_or_default();
     if kind.len() > KIND_BYTES_MAX {
-        return Err(Problem::bad_request(format!("kind is longer than {KIND_BYTES_MAX} bytes")));
+        return Err(Problem::bad_request(format!(
+            "kind is longer than {KIND_BYTES_MAX} bytes"
+        )));
     }
     // A copy: the failure must not keep a large body alive.
     let message = Bytes::copy_from_slice(message.get(..MESSAGE_BYTES_MAX).unwrap_or(&message));
-    let failure = Box::new(Failure { kind, message, ..Failure::default() });
-    let Reply::Failed { fate, .. } = app.ask(LeaseCommand::Fail { job, proof, failure }).await? else {
+    let failure = Box::new(Failure {
+        kind,
+        message,
+        ..Failure::default()
+    });
+    let Reply::Failed { fate, .. } = app
+        .ask(LeaseCommand::Fail {
+            job,
+            proof,
+            failure,
+        })
+        .await?
+    else {
         return Err(Problem::unexpected());
     };
     let now = app.now();
@@ -103,7 +120,13 @@ pub(super) async fn extend(
         return Err(Problem::bad_request("by must be more than 0"));
     }
     let (job, proof) = lease.claim();
-    app.ask(LeaseCommand::Extend { job, proof, until: app.now().after(by), only_later: false }).await?;
+    app.ask(LeaseCommand::Extend {
+        job,
+        proof,
+        until: app.now().after(by),
+        only_later: false,
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -41,13 +41,22 @@ pub(crate) struct Rows<T> {
 
 /// A page of the rows that `fetch` returns from a cursor on.
 pub(crate) async fn page_of<T: Serialize, F: Future<Output = Outcome<(Vec<T>, Option<Cursor>)>>>(
-    Page { cursor, limit, sort }: Page,
+    Page {
+        cursor,
+        limit,
+        sort,
+    }: Page,
     fetch: impl Fn(Cursor, u32) -> F,
 ) -> Outcome<Rows<T>> {
     let (limit, Cursor(first, second)) = (rows(limit)?, cursor.unwrap_or_default().0);
     let Some(sort) = sort.filter(|sort| !sort.is_empty()) else {
         let (rows, next) = fetch(Cursor(first, second), limit).await?;
-        return Ok(Rows { found: rows.len(), rows, next: next.map(CursorText), sorted_all: None });
+        return Ok(Rows {
+            found: rows.len(),
+            rows,
+            next: next.map(CursorText),
+            sorted_all: None,
+        });
     };
     let (mut all, mut next, pace) = (Vec::new(), Some(Cursor::default()), Pace::new(COLLECT_MAX));
     while let Some(after) = next.take() {
@@ -58,34 +67,63 @@ pub(crate) async fn page_of<T: Serialize, F: Future<Output = Outcome<(Vec<T>, Op
             break;
         }
     }
-    sorted(all, &sort, (first, limit)).map(|found| Rows { sorted_all: Some(next.is_none()), ..found })
+    sorted(all, &sort, (first, limit)).map(|found| Rows {
+        sorted_all: Some(next.is_none()),
+        ..found
+    })
 }
 
 /// A page of these rows, which are all, sorted by a field: from this one on, at most this many.
-pub(crate) fn sorted<T: Serialize>(rows: Vec<T>, sort: &str, (first, limit): (u64, u32)) -> Outcome<Rows<T>> {
-    let (field, is_falling) = sort.strip_prefix('-').map_or((sort, false), |field| (field, true));
-    let mut all = rows.into_iter().map(|row| Ok((key(&row, field)?, row))).collect::<Outcome<Vec<_>>>()?;
+pub(crate) fn sorted<T: Serialize>(
+    rows: Vec<T>,
+    sort: &str,
+    (first, limit): (u64, u32),
+) -> Outcome<Rows<T>> {
+    let (field, is_falling) = sort
+        .strip_prefix('-')
+        .map_or((sort, false), |field| (field, true));
+    let mut all = rows
+        .into_iter()
+        .map(|row| Ok((key(&row, field)?, row)))
+        .collect::<Outcome<Vec<_>>>()?;
     // Rows without a value are the last, whichever way the others stand.
     all.sort_by(|((missing, one), _), ((other_missing, other), _)| {
         let order = one.partial_cmp(other).unwrap_or(Ordering::Equal);
-        missing.cmp(other_missing).then(if is_falling { order.reverse() } else { order })
+        missing
+            .cmp(other_missing)
+            .then(if is_falling { order.reverse() } else { order })
     });
     let (found, end) = (all.len(), first.saturating_add(limit.into()));
-    let rows = all.into_iter().skip(usize::try_from(first).unwrap_or(usize::MAX)).take(limit as usize);
+    let rows = all
+        .into_iter()
+        .skip(usize::try_from(first).unwrap_or(usize::MAX))
+        .take(limit as usize);
     let rows = rows.map(|(_, row)| row).collect();
     let next = (end < found as u64).then_some(CursorText(Cursor(end, 0)));
-    Ok(Rows { rows, next, found, sorted_all: Some(true) })
+    Ok(Rows {
+        rows,
+        next,
+        found,
+        sorted_all: Some(true),
+    })
 }
 
 /// Whether a row has no value in a field, and the number or the text that it has there.
 fn key(row: &impl Serialize, field: &str) -> Outcome<(bool, (f64, String))> {
     let (name, inner) = field.split_once('.').unwrap_or((field, ""));
     let row = serde_json::to_value(row).unwrap_or_default();
-    let field = row.get(name).ok_or_else(|| Problem::bad_request(format!("sort: there is no field {name}")))?;
+    let field = row
+        .get(name)
+        .ok_or_else(|| Problem::bad_request(format!("sort: there is no field {name}")))?;
     let value = field.get(inner).unwrap_or(field);
-    let number = value.as_f64().or(value.as_bool().map(|is_so| f64::from(u8::from(is_so))));
+    let number = value
+        .as_f64()
+        .or(value.as_bool().map(|is_so| f64::from(u8::from(is_so))));
     let text = value.as_str().map(str::to_lowercase);
-    Ok((number.is_none() && text.is_none(), (number.unwrap_or_default(), text.unwrap_or_default())))
+    Ok((
+        number.is_none() && text.is_none(),
+        (number.unwrap_or_default(), text.unwrap_or_default()),
+    ))
 }
 
 /// A page of rows as an answer.
@@ -167,20 +205,45 @@ mod tests {
         for (sort, expected) in table {
             let mut shown = Vec::new();
             for cursor in [0, 2] {
-                let page =
-                    Page { cursor: Some(CursorText(Cursor(cursor, 0))), limit: Some(2), sort: Some(sort.to_owned()) };
+                let page = Page {
+                    cursor: Some(CursorText(Cursor(cursor, 0))),
+                    limit: Some(2),
+                    sort: Some(sort.to_owned()),
+                };
                 let found = page_of(page, fetch).await.unwrap();
                 assert_eq!(
                     (found.found, found.sorted_all, found.next.is_some()),
                     (4, Some(true), cursor == 0),
                     "{sort}"
                 );
-                shown.extend(found.rows.into_iter().map(|row| row["name"].as_str().map(str::to_owned)));
+                shown.extend(
+                    found
+                        .rows
+                        .into_iter()
+                        .map(|row| row["name"].as_str().map(str::to_owned)),
+                );
             }
-            assert_eq!(shown.iter().map(Option::as_deref).collect::<Vec<_>>(), expected, "{sort}");
+            assert_eq!(
+                shown.iter().map(Option::as_deref).collect::<Vec<_>>(),
+                expected,
+                "{sort}"
+            );
         }
-        let page = |sort: &str| Page { sort: Some(sort.to_owned()), ..Page::default() };
-        assert_eq!(page_of(page("nothing"), fetch).await.err().map(|it| it.status), Some(400.try_into().unwrap()));
-        assert_eq!(page_of(page(""), fetch).await.unwrap().sorted_all, None, "as the engine has them");
+        let page = |sort: &str| Page {
+            sort: Some(sort.to_owned()),
+            ..Page::default()
+        };
+        assert_eq!(
+            page_of(page("nothing"), fetch)
+                .await
+                .err()
+                .map(|it| it.status),
+            Some(400.try_into().unwrap())
+        );
+        assert_eq!(
+            page_of(page(""), fetch).await.unwrap().sorted_all,
+            None,
+            "as the engine has them"
+        );
     }
 }

@@ -24,7 +24,11 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
         // The engine's figures are on the page of the daemon that has it.
         Role::Following { .. } | Role::Seeking { .. } => (None, daemon.connections(), None),
         Role::Alone | Role::Leading { .. } => {
-            let (stats, rows, figures) = (app.stats().await?, app.queues().await?, app.figures().await?);
+            let (stats, rows, figures) = (
+                app.stats().await?,
+                app.queues().await?,
+                app.figures().await?,
+            );
             protocols.extend(stats.protocols.iter().map(|it| it.protocol));
             let of_kinds = app.kinds().await?;
             let mut own = app.series.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,15 +36,31 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
             drop(own);
             let (workers, queues) = (stats.workers.into(), stats.queues.into());
             // One is this request's own. At a leader the engine has the clients of other daemons, too.
-            let own =
-                if role == Role::Alone { u64::from(stats.clients).saturating_sub(1) } else { daemon.connections() };
-            (Some(OfEngine { series, kinds, workers, queues, bytes: stats.bytes }), own, Some(stats))
+            let own = if role == Role::Alone {
+                u64::from(stats.clients).saturating_sub(1)
+            } else {
+                daemon.connections()
+            };
+            (
+                Some(OfEngine {
+                    series,
+                    kinds,
+                    workers,
+                    queues,
+                    bytes: stats.bytes,
+                }),
+                own,
+                Some(stats),
+            )
         }
     };
     let scraped = Scraped {
         engine,
         wall: now.wall,
-        protocol_name: protocols.into_iter().map(|protocol| (protocol, app.protocol_name(protocol))).collect(),
+        protocol_name: protocols
+            .into_iter()
+            .map(|protocol| (protocol, app.protocol_name(protocol)))
+            .collect(),
         connections,
         role,
         clock_ahead_ms: clock::machine_ahead_ms(),
@@ -50,8 +70,15 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
         started_at: now.to_wall(app.started_at),
         daemon,
     };
-    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let accepts = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .unwrap_or_default();
     let open_metrics = accepts.contains("application/openmetrics-text");
     let content_type = if open_metrics { OPEN_METRICS } else { PLAIN };
-    Ok(([(header::CONTENT_TYPE, content_type)], text(scraped, open_metrics)).into_response())
+    Ok((
+        [(header::CONTENT_TYPE, content_type)],
+        text(scraped, open_metrics),
+    )
+        .into_response())
 }

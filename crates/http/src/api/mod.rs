@@ -155,15 +155,23 @@ pub fn openapi() -> String {
 
 /// The parameters within a path. `id` is a number.
 fn placed(path: &str) -> impl Iterator<Item = Parameter> {
-    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let names = path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     names.map(|name| {
         let (about, schema) = match name {
             "id" => ("Its number", u64::schema()),
             "lease" => ("The lease", String::schema()),
             _ => ("Its name", String::schema()),
         };
-        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
-        parameter.description(Some(about)).schema(Some(schema)).build()
+        let parameter = ParameterBuilder::new()
+            .name(name)
+            .parameter_in(ParameterIn::Path)
+            .required(Required::True);
+        parameter
+            .description(Some(about))
+            .schema(Some(schema))
+            .build()
     })
 }
 
@@ -171,7 +179,11 @@ fn placed(path: &str) -> impl Iterator<Item = Parameter> {
 /// path but a probe's may lack a place, or an answer of the engine in time, and needs a login if there are logins.
 pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
     let problem = Content::new(Some(Ref::from_schema_name("Problem")));
-    let refusal = |about: &str| ResponseBuilder::new().content("application/json", problem.clone()).description(about);
+    let refusal = |about: &str| {
+        ResponseBuilder::new()
+            .content("application/json", problem.clone())
+            .description(about)
+    };
     let late = RefOr::T(refusal("").build());
     let stranger = RefOr::T(refusal("There are logins, and the request has none of them").build());
     let schemes = document.components.get_or_insert_default();
@@ -185,19 +197,34 @@ pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
     let examples: BTreeMap<String, serde_json::Value> =
         serde_json::from_str(include_str!("../../examples.json")).unwrap_or_default();
     for (name, path) in &mut document.paths.paths {
-        let methods = [("GET", &mut path.get), ("PUT", &mut path.put), ("POST", &mut path.post)];
+        let methods = [
+            ("GET", &mut path.get),
+            ("PUT", &mut path.put),
+            ("POST", &mut path.post),
+        ];
         let methods = methods.into_iter().chain([("DELETE", &mut path.delete)]);
-        for (method, operation) in methods.filter_map(|(method, operation)| Some((method, operation.as_mut()?))) {
+        for (method, operation) in
+            methods.filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+        {
             let mut parameters = operation.parameters.take().unwrap_or_default();
             parameters.splice(0..0, placed(name).map(RefOr::T));
             operation.parameters = Some(parameters).filter(|it| !it.is_empty());
-            let (answers, example) = (&mut operation.responses.responses, examples.get(&format!("{method} {name}")));
+            let (answers, example) = (
+                &mut operation.responses.responses,
+                examples.get(&format!("{method} {name}")),
+            );
             if !OPEN.contains(&&**name) {
-                answers.entry("503".to_owned()).or_insert_with(|| late.clone());
-                answers.entry("401".to_owned()).or_insert_with(|| stranger.clone());
+                answers
+                    .entry("503".to_owned())
+                    .or_insert_with(|| late.clone());
+                answers
+                    .entry("401".to_owned())
+                    .or_insert_with(|| stranger.clone());
             }
             for (status, response) in answers {
-                let RefOr::T(response) = response else { continue };
+                let RefOr::T(response) = response else {
+                    continue;
+                };
                 if status.starts_with('2') {
                     for content in response.content.values_mut() {
                         if let RefOr::T(content) = content {
@@ -206,8 +233,13 @@ pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
                     }
                 }
                 if response.description.is_empty() {
-                    let reason = status.parse().ok().and_then(|status: StatusCode| status.canonical_reason());
-                    reason.unwrap_or("An answer").clone_into(&mut response.description);
+                    let reason = status
+                        .parse()
+                        .ok()
+                        .and_then(|status: StatusCode| status.canonical_reason());
+                    reason
+                        .unwrap_or("An answer")
+                        .clone_into(&mut response.description);
                 }
             }
         }
@@ -230,12 +262,24 @@ mod tests {
         assert!(examples.len() >= 10);
         for (operation, example) in examples {
             let (method, path) = operation.split_once(' ').unwrap();
-            let answers = document["paths"][path][method.to_lowercase()]["responses"].as_object().unwrap();
-            let mut shown = answers.values().map(|answer| &answer["content"]["application/json"]);
+            let answers = document["paths"][path][method.to_lowercase()]["responses"]
+                .as_object()
+                .unwrap();
+            let mut shown = answers
+                .values()
+                .map(|answer| &answer["content"]["application/json"]);
             let shown = shown.find(|content| content["example"] == example).unwrap();
-            let name = shown["schema"]["$ref"].as_str().unwrap().rsplit('/').next().unwrap();
+            let name = shown["schema"]["$ref"]
+                .as_str()
+                .unwrap()
+                .rsplit('/')
+                .next()
+                .unwrap();
             let schema = &document["components"]["schemas"][name];
-            let parts: Vec<_> = schema["allOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);
+            let parts: Vec<_> = schema["allOf"]
+                .as_array()
+                .cloned()
+                .unwrap_or_else(|| vec![schema.clone()]);
             let resolved = parts.iter().map(|part| match part["$ref"].as_str() {
                 Some(to) => &document["components"]["schemas"][to.rsplit('/').next().unwrap()],
                 None => part,
@@ -243,11 +287,20 @@ mod tests {
             let (mut fields, mut required) = (BTreeMap::new(), Vec::new());
             for part in resolved {
                 fields.extend(part["properties"].as_object().unwrap());
-                required.extend(part["required"].as_array().into_iter().flatten().map(|it| it.as_str().unwrap()));
+                required.extend(
+                    part["required"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(|it| it.as_str().unwrap()),
+                );
             }
             let given = example.as_object().unwrap();
             for field in given.keys() {
-                assert!(fields.contains_key(field), "{operation}: {name} has no {field}");
+                assert!(
+                    fields.contains_key(field),
+                    "{operation}: {name} has no {field}"
+                );
             }
             for field in required {
                 assert!(given.contains_key(field), "{operation}: {field} is missing");
@@ -264,6 +317,9 @@ mod tests {
             std::fs::write(&path, &now).unwrap();
         }
         let kept = std::fs::read_to_string(&path).unwrap();
-        assert!(kept == now, "openapi.json is not what the code says: WINDLASS_TEST_OPENAPI=1 writes it");
+        assert!(
+            kept == now,
+            "openapi.json is not what the code says: WINDLASS_TEST_OPENAPI=1 writes it"
+        );
     }
 }

@@ -15,7 +15,9 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(time_max: Duration) -> Self {
-        Self { end: Instant::now() + time_max }
+        Self {
+            end: Instant::now() + time_max,
+        }
     }
 
     /// Pauses between two visits. Returns whether there is time for another one.

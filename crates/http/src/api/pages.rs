@@ -17,5 +17,9 @@ pub(crate) async fn show(page: Arc<dyn Page>, app: Arc<App>) -> Outcome<Response
     }
     let Now { engine, wall, .. } = app.now();
     (figures.now, figures.wall) = (engine, wall);
-    Ok(([(header::CONTENT_TYPE, "application/json")], page.text(&figures)).into_response())
+    Ok((
+        [(header::CONTENT_TYPE, "application/json")],
+        page.text(&figures),
+    )
+        .into_response())
 }

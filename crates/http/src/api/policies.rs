@@ -4,7 +4,9 @@ use axum::{Extension, Json};
 use bytes::Bytes;
 use windlass_config::Period;
 use windlass_daemon::config::{policy_as_json, policy_of_json};
-use windlass_engine::{BulkCommand, Cursor, KeyRow, Policy, PolicyRow, Query, QueueCommand, Reply, is_pattern};
+use windlass_engine::{
+    BulkCommand, Cursor, KeyRow, Policy, PolicyRow, Query, QueueCommand, Reply, is_pattern,
+};
 
 use super::queues::{Set, one, set};
 use super::views::Queue;
@@ -108,10 +110,18 @@ view! {
 fn origin(row: Option<&PolicyRow>, app: &App) -> String {
     let set = row.and_then(|row| row.set.as_ref());
     match (set, row.and_then(|row| row.section.clone())) {
-        (Some((by, at)), _) => format!("set by {} at {}", Name(by.clone()), moment_text(*at).unwrap_or_default()),
+        (Some((by, at)), _) => format!(
+            "set by {} at {}",
+            Name(by.clone()),
+            moment_text(*at).unwrap_or_default()
+        ),
         (None, Some(section)) => {
             let section = Name(section).to_string();
-            let at = app.control.place_of(&section).map(|place| format!(", {place}")).unwrap_or_default();
+            let at = app
+                .control
+                .place_of(&section)
+                .map(|place| format!(", {place}"))
+                .unwrap_or_default();
             format!("from the section [queues.{section:?}] of the configuration{at}")
         }
         (None, None) => "neither configured nor set".to_owned(),
@@ -148,11 +158,19 @@ pub(crate) async fn of_queue(app: &App, queue: &Name) -> Outcome<Option<QueueKey
     let (mut found, mut after, mut all) = (Vec::new(), Some(Cursor::default()), 0);
     let mut last = None;
     while let Some(page) = after {
-        let query = Query::Keys { queue: queue.0.clone(), after: page, limit: u32::MAX };
-        let Reply::Keys { policy, rows, next } = app.ask(query).await? else { return Err(Problem::unexpected()) };
+        let query = Query::Keys {
+            queue: queue.0.clone(),
+            after: page,
+            limit: u32::MAX,
+        };
+        let Reply::Keys { policy, rows, next } = app.ask(query).await? else {
+            return Err(Problem::unexpected());
+        };
         all += rows.len() as u64;
         found.extend(rows);
-        found.sort_by(|one: &KeyRow, other: &KeyRow| (other.waiting, &one.key).cmp(&(one.waiting, &other.key)));
+        found.sort_by(|one: &KeyRow, other: &KeyRow| {
+            (other.waiting, &one.key).cmp(&(one.waiting, &other.key))
+        });
         found.truncate(KEYS_MAX);
         (last, after) = (policy, next);
     }
@@ -162,15 +180,37 @@ pub(crate) async fn of_queue(app: &App, queue: &Name) -> Outcome<Option<QueueKey
 impl QueueKey {
     /// The conditions for its jobs in a queue, as a query.
     pub(crate) fn query(&self, queue: &Name) -> String {
-        let pairs = [("queue", queue.to_string()), ("policy_key", self.key.to_string())];
-        form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+        let pairs = [
+            ("queue", queue.to_string()),
+            ("policy_key", self.key.to_string()),
+        ];
+        form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(pairs)
+            .finish()
     }
 }
 
 fn in_words(row: &PolicyRow, now: Now) -> String {
-    let Policy { rate, key_rate, key_running_max, key_waiting_max, fair, ordered, .. } = &row.policy;
-    let next = row.next_start_at.map(|at| format!(", next start in {}", Period::from_ms(at.ms_since(now.engine))));
-    let paused = if row.keys_paused == 0 { String::new() } else { format!(", {} paused", row.keys_paused) };
+    let Policy {
+        rate,
+        key_rate,
+        key_running_max,
+        key_waiting_max,
+        fair,
+        ordered,
+        ..
+    } = &row.policy;
+    let next = row.next_start_at.map(|at| {
+        format!(
+            ", next start in {}",
+            Period::from_ms(at.ms_since(now.engine))
+        )
+    });
+    let paused = if row.keys_paused == 0 {
+        String::new()
+    } else {
+        format!(", {} paused", row.keys_paused)
+    };
     let parts = [
         rate.map(|rate| rate_text(rate) + next.as_deref().unwrap_or_default()),
         key_running_max.map(|max| format!("{max} of a key at once")),
@@ -178,10 +218,16 @@ fn in_words(row: &PolicyRow, now: Now) -> String {
         key_waiting_max.map(|max| format!("{max} of a key wait at most")),
         fair.then(|| "keys take turns".to_owned()),
         ordered.then(|| "in order".to_owned()),
-        row.policy.has_keys().then(|| format!("keys: {}{paused}", row.keys)),
-        row.set
-            .as_ref()
-            .map(|(by, at)| format!("set by {} at {}", Name(by.clone()), moment_text(*at).unwrap_or_default())),
+        row.policy
+            .has_keys()
+            .then(|| format!("keys: {}{paused}", row.keys)),
+        row.set.as_ref().map(|(by, at)| {
+            format!(
+                "set by {} at {}",
+                Name(by.clone()),
+                moment_text(*at).unwrap_or_default()
+            )
+        }),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
@@ -205,16 +251,33 @@ pub(super) async fn set_policy(
     Body(body): Body,
 ) -> Outcome<Set> {
     if body.len() > POLICY_BYTES_MAX {
-        return Err(Problem::bad_request(format!("a policy has at most {POLICY_BYTES_MAX} bytes")));
+        return Err(Problem::bad_request(format!(
+            "a policy has at most {POLICY_BYTES_MAX} bytes"
+        )));
     }
-    let policy = Some(Box::new(policy_of_json(&body).map_err(Problem::bad_request)?));
+    let policy = Some(Box::new(
+        policy_of_json(&body).map_err(Problem::bad_request)?,
+    ));
     if is_pattern(&queue) {
-        let why = format!("{} is a pattern: only the configuration has policies for patterns", Name(queue));
+        let why = format!(
+            "{} is a pattern: only the configuration has policies for patterns",
+            Name(queue)
+        );
         return Err(Problem::bad_request(why));
     }
     let is_new = app.queue(queue.clone()).await?.is_none();
     let by = Bytes::copy_from_slice(visitor.identity.name.as_bytes());
-    let answer = set(&app, is_new, QueueCommand::SetPolicy { queue: queue.clone(), policy, by }, queue).await?;
+    let answer = set(
+        &app,
+        is_new,
+        QueueCommand::SetPolicy {
+            queue: queue.clone(),
+            policy,
+            by,
+        },
+        queue,
+    )
+    .await?;
     read_keys(&app).await?;
     Ok(answer)
 }
@@ -235,24 +298,52 @@ of_one! {
 async fn read_keys(app: &App) -> Outcome<()> {
     let (mut client, mut after) = (app.client(), Some(Cursor::default()));
     while let Some(page) = after {
-        let read = BulkCommand::ReadKeys { after: page, limit: u32::MAX };
-        let Reply::Mutated { next, .. } = client.ask(read).await? else { return Err(Problem::unexpected()) };
+        let read = BulkCommand::ReadKeys {
+            after: page,
+            limit: u32::MAX,
+        };
+        let Reply::Mutated { next, .. } = client.ask(read).await? else {
+            return Err(Problem::unexpected());
+        };
         after = next;
     }
     Ok(())
 }
 
 /// Pauses or resumes a key of a queue.
-pub(super) async fn pause_key(app: &App, queue: Bytes, Name(key): Name, paused: bool) -> Outcome<Queue> {
-    let query = Query::Keys { queue: queue.clone(), after: Cursor::default(), limit: 1 };
-    let Reply::Keys { policy, .. } = app.ask(query).await? else { return Err(Problem::unexpected()) };
+pub(super) async fn pause_key(
+    app: &App,
+    queue: Bytes,
+    Name(key): Name,
+    paused: bool,
+) -> Outcome<Queue> {
+    let query = Query::Keys {
+        queue: queue.clone(),
+        after: Cursor::default(),
+        limit: 1,
+    };
+    let Reply::Keys { policy, .. } = app.ask(query).await? else {
+        return Err(Problem::unexpected());
+    };
     if paused && !policy.is_some_and(|row| row.policy.has_keys()) {
-        return Err(Problem::conflict("the policy of the queue treats no jobs by key"));
+        return Err(Problem::conflict(
+            "the policy of the queue treats no jobs by key",
+        ));
     }
-    app.ask(QueueCommand::PauseKey { queue: queue.clone(), key, paused }).await?;
+    app.ask(QueueCommand::PauseKey {
+        queue: queue.clone(),
+        key,
+        paused,
+    })
+    .await?;
     one(app, queue).await
 }
 
 fn rate_text(rate: windlass_engine::Rate) -> String {
-    format!("{} per {}, burst {}", rate.jobs, Period::from_ms(rate.per_ms.into()), rate.burst)
+    format!(
+        "{} per {}, burst {}",
+        rate.jobs,
+        Period::from_ms(rate.per_ms.into()),
+        rate.burst
+    )
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_engine::{
-    Backoff, Capacity, Clash, Expiry, JobCommand, KeyUntil, NewJob, Priority, Protocol, Pushed, Refusal, Reply, Retry,
-    Unique,
+    Backoff, Capacity, Clash, Expiry, JobCommand, KeyUntil, NewJob, Priority, Protocol, Pushed,
+    Refusal, Reply, Retry, Unique,
 };
 
 use crate::app::{App, Now, Shared};
@@ -85,62 +85,121 @@ pub(super) async fn push(
     }
     let job = match &terms.protocol {
         None => terms.job(queue, body, app.now())?,
-        Some(protocol) if (Terms { protocol: Some(protocol.clone()), ..Terms::default() }) == terms => {
+        Some(protocol)
+            if (Terms {
+                protocol: Some(protocol.clone()),
+                ..Terms::default()
+            }) == terms =>
+        {
             unit(&app, app.protocol(protocol)?, &queue, &body)?
         }
-        Some(_) => return Err(Problem::bad_request("with protocol, the body has all terms of the job")),
+        Some(_) => {
+            return Err(Problem::bad_request(
+                "with protocol, the body has all terms of the job",
+            ));
+        }
     };
-    let Reply::Pushed { job, how, .. } = ask(&app, job).await? else { return Err(Problem::unexpected()) };
-    let status = if how == Pushed::New { StatusCode::CREATED } else { StatusCode::OK };
+    let Reply::Pushed { job, how, .. } = ask(&app, job).await? else {
+        return Err(Problem::unexpected());
+    };
+    let status = if how == Pushed::New {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
     let location = [(header::LOCATION, format!("/api/v1/jobs/{}", job.0))];
     Ok((status, location, Json(PushedJob { id: job.0 })).into_response())
 }
 
 /// Pushes it. A refusal because of its key names the key.
 async fn ask(app: &App, job: NewJob) -> Outcome<Reply> {
-    let why = match app.client().ask(JobCommand::Push(Box::new(job.clone()))).await {
-        Err(why @ Refusal::Limit { what: Capacity::KeyJobs, .. }) => why,
+    let why = match app
+        .client()
+        .ask(JobCommand::Push(Box::new(job.clone())))
+        .await
+    {
+        Err(
+            why @ Refusal::Limit {
+                what: Capacity::KeyJobs,
+                ..
+            },
+        ) => why,
         answer => return Ok(answer?),
     };
     let refused = Problem::from(why);
     let row = app.queue(job.queue.clone()).await?;
-    let Some(policy) = row.and_then(|row| row.policy) else { return Err(refused) };
+    let Some(policy) = row.and_then(|row| row.policy) else {
+        return Err(refused);
+    };
     let key = Name(policy.policy.key_of(&job, Some(&*app.daemon.bridge)).into());
     let (_, figures) = refused.detail.split_once(": ").unwrap_or_default();
-    let detail = format!("the key {key} of {} is full: {figures} (per_key.waiting_max)", Name(job.queue));
+    let detail = format!(
+        "the key {key} of {} is full: {figures} (per_key.waiting_max)",
+        Name(job.queue)
+    );
     Err(Problem { detail, ..refused })
 }
 
 /// A job as a client of this protocol pushes it.
 fn unit(app: &App, protocol: Protocol, queue: &Name, body: &[u8]) -> Outcome<NewJob> {
-    let text =
-        |bytes| std::str::from_utf8(bytes).map_err(|_| Problem::bad_request("the body and the queue must be text"));
+    let text = |bytes| {
+        std::str::from_utf8(bytes)
+            .map_err(|_| Problem::bad_request("the body and the queue must be text"))
+    };
     let random = app.daemon.random;
-    let (name, at) = (format!("{:016x}{:08x}", random(), random() >> 32), app.now().with_skew());
+    let (name, at) = (
+        format!("{:016x}{:08x}", random(), random() >> 32),
+        app.now().with_skew(),
+    );
     let (queue, text) = (text(&queue.0)?, text(body)?);
-    let of = app.protocols.iter().find(|it| it.id() == protocol).and_then(|it| it.unit(queue, &name, text, at));
-    let job = of.ok_or_else(|| Problem::bad_request("jobs of this protocol are pushed by its own clients alone"))?;
+    let of = app
+        .protocols
+        .iter()
+        .find(|it| it.id() == protocol)
+        .and_then(|it| it.unit(queue, &name, text, at));
+    let job = of.ok_or_else(|| {
+        Problem::bad_request("jobs of this protocol are pushed by its own clients alone")
+    })?;
     job.map_err(Problem::bad_request)
 }
 
 impl Terms {
     fn job(self, queue: Name, body: bytes::Bytes, now: Now) -> Outcome<NewJob> {
-        let Self { priority, delay, at, expires_in, key, name, retries, keep_result, protocol: _ } = self;
+        let Self {
+            priority,
+            delay,
+            at,
+            expires_in,
+            key,
+            name,
+            retries,
+            keep_result,
+            protocol: _,
+        } = self;
         let priority = priority.unwrap_or(Priority::NORMAL.value());
         if !(Priority::MIN.value()..=Priority::MAX.value()).contains(&priority) {
-            return Err(Problem::bad_request(format!("priority: {priority} is not between 1 and 9")));
+            return Err(Problem::bad_request(format!(
+                "priority: {priority} is not between 1 and 9"
+            )));
         }
         if let Some(retries) = retries.filter(|retries| *retries < -1) {
-            return Err(Problem::bad_request(format!("retries is -1 or more, not {retries}")));
+            return Err(Problem::bad_request(format!(
+                "retries is -1 or more, not {retries}"
+            )));
         }
         let not_before = match (delay, at) {
             (Some(_), Some(_)) => return Err(Problem::bad_request("either delay or at")),
             (delay, None) => delay.map(|delay| now.wall.after_ms(delay.as_ms())),
-            (None, Some(at)) => {
-                Some(parse_moment(&at).ok_or_else(|| Problem::bad_request("at must be a moment as in RFC 3339"))?)
-            }
+            (None, Some(at)) => Some(
+                parse_moment(&at)
+                    .ok_or_else(|| Problem::bad_request("at must be a moment as in RFC 3339"))?,
+            ),
         };
-        let unique = key.map(|key| Unique { key: key.0, clash: Clash::Refuse, until: KeyUntil::End });
+        let unique = key.map(|key| Unique {
+            key: key.0,
+            clash: Clash::Refuse,
+            until: KeyUntil::End,
+        });
         Ok(NewJob {
             priority: Priority::clamped(priority),
             not_before,

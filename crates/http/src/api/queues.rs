@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_engine::{
-    BulkCommand, Condition, Cursor, Filter, JobStateKind, Mutation, Priority, Query, QueueCommand, QueueKind, QueueRow,
-    QueueRules, Refusal, Reply, Thing, Throttle,
+    BulkCommand, Condition, Cursor, Filter, JobStateKind, Mutation, Priority, Query, QueueCommand,
+    QueueKind, QueueRow, QueueRules, Refusal, Reply, Thing, Throttle,
 };
 
 use super::listing::{Page, Rows, page_of, page_type};
@@ -51,11 +51,24 @@ pub(crate) async fn some(app: &App, page: Page, part: &str) -> Outcome<Rows<Queu
     let (is_sorted, part) = (page.sort.is_some(), &part.to_lowercase());
     let fetch = |after, limit| async move {
         let query = Query::Queues { after, limit };
-        let Reply::Queues { rows, next } = app.ask(query.clone()).await? else { return Err(Problem::unexpected()) };
+        let Reply::Queues { rows, next } = app.ask(query.clone()).await? else {
+            return Err(Problem::unexpected());
+        };
         // To ask what each protocol has takes longer than all else: of sorted queues only those of the page are asked for.
-        let (parts, now) = (if is_sorted { Vec::new() } else { parts(app, &query).await? }, app.now());
+        let (parts, now) = (
+            if is_sorted {
+                Vec::new()
+            } else {
+                parts(app, &query).await?
+            },
+            app.now(),
+        );
         let rows = rows.iter().map(|row| Queue::of(row, &parts, app, now));
-        Ok((rows.filter(|it| it.name.to_string().to_lowercase().contains(part)).collect(), next))
+        Ok((
+            rows.filter(|it| it.name.to_string().to_lowercase().contains(part))
+                .collect(),
+            next,
+        ))
     };
     let mut found = page_of(page, fetch).await?;
     for row in found.rows.iter_mut().filter(|_| is_sorted) {
@@ -99,14 +112,30 @@ pub(super) async fn pause(
     Params(OfKey { key }): Params<OfKey>,
 ) -> Outcome<Set> {
     if let Some(key) = key {
-        return Ok((StatusCode::OK, Json(pause_key(&app, queue, key, true).await?)));
+        return Ok((
+            StatusCode::OK,
+            Json(pause_key(&app, queue, key, true).await?),
+        ));
     }
     let before = app.queue(queue.clone()).await?;
     // A pause alone keeps no queue.
     if before.as_ref().is_none_or(is_unused) {
-        app.ask(QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work }).await?;
+        app.ask(QueueCommand::Create {
+            queue: queue.clone(),
+            kind: QueueKind::Work,
+        })
+        .await?;
     }
-    set(&app, before.is_none(), QueueCommand::Pause { queue: queue.clone(), paused: true }, queue).await
+    set(
+        &app,
+        before.is_none(),
+        QueueCommand::Pause {
+            queue: queue.clone(),
+            paused: true,
+        },
+        queue,
+    )
+    .await
 }
 
 /// Hand out jobs of a queue again, or of one of its keys
@@ -121,7 +150,13 @@ pub(super) async fn resume(
     let named = queue.to_string();
     let resumed = match key {
         Some(key) => pause_key(&app, queue.0, key, false).await,
-        None => unset(&app, queue, |queue| QueueCommand::Pause { queue, paused: false }).await,
+        None => {
+            unset(&app, queue, |queue| QueueCommand::Pause {
+                queue,
+                paused: false,
+            })
+            .await
+        }
     };
     resumed.map(Json).map_err(|problem| problem.about(&named))
 }
@@ -146,13 +181,25 @@ pub(super) async fn clear(
     let behind = Some(JobStateKind::Parked).filter(|_| row.kind == QueueKind::Work);
     for state in behind.into_iter().chain([JobStateKind::Ready]) {
         let (queue, conditions) = (Some(row.name.clone()), conditions.clone());
-        let filter = Filter { queue, state: Some(state), conditions, ..Filter::default() };
+        let filter = Filter {
+            queue,
+            state: Some(state),
+            conditions,
+            ..Filter::default()
+        };
         let (mut after, mut left) = (Some(Cursor::default()), u64::from(row.jobs(state)));
         // Without the condition this would not end while clients push faster.
         while let Some(page) = after.take().filter(|_| left > 0) {
             let (filter, action) = (filter.clone(), Mutation::Discard);
-            let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: page, limit: u32::MAX };
-            let Reply::Mutated { changed, next } = client.ask(mutate).await? else { return Err(Problem::unexpected()) };
+            let mutate = BulkCommand::Mutate {
+                filter: filter.into(),
+                action,
+                after: page,
+                limit: u32::MAX,
+            };
+            let Reply::Mutated { changed, next } = client.ask(mutate).await? else {
+                return Err(Problem::unexpected());
+            };
             all += u64::from(changed);
             left = left.saturating_sub(changed.into());
             after = next;
@@ -199,10 +246,16 @@ pub(super) struct Room {
 pub(super) async fn throttle(
     app: Shared,
     Segments(Name(queue)): Segments<Name>,
-    Params(Slots { concurrency, per_worker, timeout }): Params<Slots>,
+    Params(Slots {
+        concurrency,
+        per_worker,
+        timeout,
+    }): Params<Slots>,
 ) -> Outcome<Set> {
     if concurrency.is_none() && per_worker.is_none() {
-        return Err(Problem::bad_request("either concurrency or per_worker, or both"));
+        return Err(Problem::bad_request(
+            "either concurrency or per_worker, or both",
+        ));
     }
     let throttle = Throttle {
         leased_max: concurrency.map(NonZeroU32::get),
@@ -211,7 +264,16 @@ pub(super) async fn throttle(
         configured: false,
     };
     let is_new = app.queue(queue.clone()).await?.is_none();
-    set(&app, is_new, QueueCommand::Throttle { queue: queue.clone(), throttle: Some(throttle) }, queue).await
+    set(
+        &app,
+        is_new,
+        QueueCommand::Throttle {
+            queue: queue.clone(),
+            throttle: Some(throttle),
+        },
+        queue,
+    )
+    .await
 }
 
 of_one! {
@@ -242,7 +304,16 @@ pub(super) async fn limit(
 ) -> Outcome<Set> {
     let jobs_max = [Some(jobs); Priority::COUNT];
     let is_new = app.queue(queue.clone()).await?.is_none();
-    set(&app, is_new, QueueCommand::Limit { queue: queue.clone(), jobs_max }, queue).await
+    set(
+        &app,
+        is_new,
+        QueueCommand::Limit {
+            queue: queue.clone(),
+            jobs_max,
+        },
+        queue,
+    )
+    .await
 }
 
 of_one! {
@@ -268,15 +339,28 @@ of_one! {
 pub(super) type Set = (StatusCode, Json<Queue>);
 
 /// Changes a setting that may come before the first job.
-pub(super) async fn set(app: &App, is_new: bool, command: QueueCommand, queue: Bytes) -> Outcome<Set> {
+pub(super) async fn set(
+    app: &App,
+    is_new: bool,
+    command: QueueCommand,
+    queue: Bytes,
+) -> Outcome<Set> {
     app.ask(command).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if is_new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
     Ok((status, Json(one(app, queue).await?)))
 }
 
 /// Takes a setting of a known queue back. The engine accepts unknown names, but an operator who gives one has made a
 /// mistake.
-async fn unset(app: &App, Name(queue): Name, command: impl FnOnce(Bytes) -> QueueCommand) -> Outcome<Queue> {
+async fn unset(
+    app: &App,
+    Name(queue): Name,
+    command: impl FnOnce(Bytes) -> QueueCommand,
+) -> Outcome<Queue> {
     one(app, queue.clone()).await?;
     app.ask(command(queue.clone())).await?;
     one(app, queue).await
@@ -284,13 +368,19 @@ async fn unset(app: &App, Name(queue): Name, command: impl FnOnce(Bytes) -> Queu
 
 /// Whether nothing but its throttle, its rules or its policy may keep a queue.
 fn is_unused(row: &QueueRow) -> bool {
-    let is_set = row.policy.as_deref().is_some_and(|policy| policy.set.is_some() || policy.keys_paused > 0);
+    let is_set = row
+        .policy
+        .as_deref()
+        .is_some_and(|policy| policy.set.is_some() || policy.keys_paused > 0);
     let is_special = is_set || row.throttle.is_some() || row.rules != QueueRules::default();
     is_special && row.places.iter().all(|jobs| *jobs == 0)
 }
 
 pub(super) async fn one(app: &App, queue: Bytes) -> Outcome<Queue> {
-    let row = app.queue(queue.clone()).await?.ok_or(Refusal::NotFound(Thing::Queue))?;
+    let row = app
+        .queue(queue.clone())
+        .await?
+        .ok_or(Refusal::NotFound(Thing::Queue))?;
     let parts = parts(app, &Query::Queue { queue }).await?;
     Ok(Queue::of(&row, &parts, app, app.now()))
 }
@@ -299,7 +389,8 @@ pub(super) async fn one(app: &App, queue: Bytes) -> Outcome<Queue> {
 async fn parts(app: &App, query: &Query) -> Outcome<Vec<Part>> {
     let mut parts = Vec::new();
     for (protocol, name) in app.daemon.bridge.protocols() {
-        let Reply::Queues { rows, .. } = app.client_of(protocol, "").ask(query.clone()).await? else {
+        let Reply::Queues { rows, .. } = app.client_of(protocol, "").ask(query.clone()).await?
+        else {
             return Err(Problem::unexpected());
         };
         parts.push((name, rows));

@@ -4,8 +4,8 @@ use axum::Json;
 use axum::http::StatusCode;
 use windlass_config::Period;
 use windlass_engine::{
-    EARLIER_RUNS_MAX, JobId, JobRef, Query, Recurrence, Refusal, Reply, RunEnd, Schedule as Kept, ScheduleCommand,
-    ScheduleRef, Thing,
+    EARLIER_RUNS_MAX, JobId, JobRef, Query, Recurrence, Refusal, Reply, RunEnd, Schedule as Kept,
+    ScheduleCommand, ScheduleRef, Thing,
 };
 
 use super::listing::listing;
@@ -111,7 +111,11 @@ of_one! {
 }
 
 async fn set_paused(app: &App, id: u64, paused: bool) -> Outcome<Json<Schedule>> {
-    app.ask(ScheduleCommand::Pause { schedule: number(id), paused }).await?;
+    app.ask(ScheduleCommand::Pause {
+        schedule: number(id),
+        paused,
+    })
+    .await?;
     let Reply::Looked { schedule, .. } = app.ask(Query::Job(JobRef::Id(JobId(id)))).await? else {
         return Err(Problem::unexpected());
     };

@@ -48,20 +48,30 @@ pub(crate) async fn search(app: Shared, Params(wanted): Params<Wanted>) -> Outco
     let mut jobs = Vec::new();
     if !text.is_empty() {
         // A Gearman handle ends in the job's number: H:HOST:17.
-        let number = text.strip_prefix("H:").and_then(|handle| handle.rsplit(':').next()).unwrap_or(text);
+        let number = text
+            .strip_prefix("H:")
+            .and_then(|handle| handle.rsplit(':').next())
+            .unwrap_or(text);
         if let Ok(number) = number.parse() {
             jobs.extend(job(&app, JobRef::Id(JobId(number))).await?);
         }
         jobs.extend(named(&app, name.clone()).await?);
         for protocol in Protocol::ALL {
-            let key = JobRef::KeyAnywhere { protocol: protocol.id, key: name.clone() };
+            let key = JobRef::KeyAnywhere {
+                protocol: protocol.id,
+                key: name.clone(),
+            };
             jobs.extend(job(&app, key).await?);
         }
         jobs.sort_unstable();
         jobs.dedup();
     }
     let queue = app.queue(name).await?.map(|row| Name(row.name));
-    let near = if queue.is_none() && jobs.is_empty() { near(&app, text).await? } else { Vec::new() };
+    let near = if queue.is_none() && jobs.is_empty() {
+        near(&app, text).await?
+    } else {
+        Vec::new()
+    };
     Ok(Json(Found { jobs, queue, near }))
 }
 
@@ -77,19 +87,35 @@ async fn near(app: &App, text: &str) -> Outcome<Vec<Name>> {
         name.contains(&wanted) || is_near(&wanted, &name)
     });
     let mut near: Vec<Name> = like.collect();
-    near.sort_by_cached_key(|name| name.to_string().chars().count().abs_diff(text.chars().count()));
+    near.sort_by_cached_key(|name| {
+        name.to_string()
+            .chars()
+            .count()
+            .abs_diff(text.chars().count())
+    });
     near.truncate(NEAR_MAX);
     Ok(near)
 }
 
 async fn job(app: &App, which: JobRef) -> Outcome<Option<u64>> {
-    let Reply::Looked { job, .. } = app.ask(Query::Job(which)).await? else { return Err(Problem::unexpected()) };
+    let Reply::Looked { job, .. } = app.ask(Query::Job(which)).await? else {
+        return Err(Problem::unexpected());
+    };
     Ok(job.map(|view| view.job.id.0))
 }
 
 async fn named(app: &App, name: Bytes) -> Outcome<Vec<u64>> {
-    let filter = Filter { names: vec![name], ..Filter::default() };
-    let query = Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: JOBS_MAX };
-    let Reply::Jobs { rows, .. } = app.ask(query).await? else { return Err(Problem::unexpected()) };
+    let filter = Filter {
+        names: vec![name],
+        ..Filter::default()
+    };
+    let query = Query::Jobs {
+        filter: filter.into(),
+        after: Cursor::default(),
+        limit: JOBS_MAX,
+    };
+    let Reply::Jobs { rows, .. } = app.ask(query).await? else {
+        return Err(Problem::unexpected());
+    };
     Ok(rows.into_iter().map(|view| view.job.id.0).collect())
 }

@@ -146,7 +146,10 @@ pub(super) async fn readyz(app: Shared) -> (StatusCode, String) {
     let words = |it: &Refusing| format!("{}: {}\n", it.reason, it.text);
     match refused.as_slice() {
         [] => (StatusCode::OK, format!("ready{role}\n")),
-        all => (StatusCode::SERVICE_UNAVAILABLE, all.iter().map(words).collect()),
+        all => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            all.iter().map(words).collect(),
+        ),
     }
 }
 
@@ -160,9 +163,18 @@ pub(crate) async fn status(app: Shared) -> Outcome<Json<Status>> {
 /// The figures of the whole daemon, with what was found to need attention.
 pub(crate) async fn of(app: &App, concerns: &[Concern]) -> Outcome<Status> {
     let stats = app.stats().await?;
-    let nearly = refusing::warnings(app, Some(&stats)).into_iter().map(|it| it.text).collect();
+    let nearly = refusing::warnings(app, Some(&stats))
+        .into_iter()
+        .map(|it| it.text)
+        .collect();
     let concerns = concerns.iter().map(|it| it.text.clone()).collect();
-    Ok(Status::of(&stats, refusing::look(app, Some(&stats)), nearly, concerns, app))
+    Ok(Status::of(
+        &stats,
+        refusing::look(app, Some(&stats)),
+        nearly,
+        concerns,
+        app,
+    ))
 }
 
 /// Counters by name: the engine's names, but for two.
@@ -185,6 +197,12 @@ mod tests {
     fn a_daemon_whose_threads_turn_lives() {
         assert_eq!(life(None), (StatusCode::OK, "ok\n".to_owned()));
         let stuck = life(Some("serving thread 0 has not turned for 30 s".to_owned()));
-        assert_eq!(stuck, (StatusCode::SERVICE_UNAVAILABLE, "serving thread 0 has not turned for 30 s\n".to_owned()));
+        assert_eq!(
+            stuck,
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "serving thread 0 has not turned for 30 s\n".to_owned()
+            )
+        );
     }
 }

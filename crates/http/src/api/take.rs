@@ -9,8 +9,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_config::Period;
 use windlass_engine::{
-    From as Queues, JobId, LeaseTerms, OnExpiry, Protocol, QueueKind, Reply, Select, Take, TakeCommand, Taken, Token,
-    Wait,
+    From as Queues, JobId, LeaseTerms, OnExpiry, Protocol, QueueKind, Reply, Select, Take,
+    TakeCommand, Taken, Token, Wait,
 };
 
 use super::views::body;
@@ -93,29 +93,60 @@ pub(super) async fn take(
     Segments(queue): Segments<Name>,
     Params(terms): Params<Terms>,
 ) -> Outcome<Response> {
-    let Terms { wait, lease, worker, protocol } = terms;
+    let Terms {
+        wait,
+        lease,
+        worker,
+        protocol,
+    } = terms;
     let (wait, lease) = (wait.unwrap_or(Period::from_ms(0)), lease.unwrap_or(LEASE));
     if wait > WAIT_MAX {
-        return Err(Problem::bad_request(format!("wait {wait} is longer than {WAIT_MAX}")));
+        return Err(Problem::bad_request(format!(
+            "wait {wait} is longer than {WAIT_MAX}"
+        )));
     }
     if lease.is_zero() {
         return Err(Problem::bad_request("lease must be more than 0"));
     }
     let protocol = protocol.map_or(Ok(Protocol::HTTP), |name| app.protocol(&name))?;
-    if app.queue(queue.0.clone()).await?.is_some_and(|row| row.kind == QueueKind::Cycle) {
-        return Err(Problem::conflict("the entries of a cycle queue are lent, not taken"));
+    if app
+        .queue(queue.0.clone())
+        .await?
+        .is_some_and(|row| row.kind == QueueKind::Cycle)
+    {
+        return Err(Problem::conflict(
+            "the entries of a cycle queue are lent, not taken",
+        ));
     }
     let _place = (!wait.is_zero()).then(|| app.place_to_wait()).transpose()?;
     let on_expiry = OnExpiry::Requeue;
-    let lease = LeaseTerms { connection_bound: false, lease_ms: Some(lease.as_ms()), on_expiry, wish: Some(on_expiry) };
+    let lease = LeaseTerms {
+        connection_bound: false,
+        lease_ms: Some(lease.as_ms()),
+        on_expiry,
+        wish: Some(on_expiry),
+    };
     let take = Take {
-        from: Queues::Listed { queues: vec![queue.0], lease },
+        from: Queues::Listed {
+            queues: vec![queue.0],
+            lease,
+        },
         select: Select::ListOrder,
-        wait: if wait.is_zero() { Wait::No } else { Wait::Until(app.now().after(wait)) },
+        wait: if wait.is_zero() {
+            Wait::No
+        } else {
+            Wait::Until(app.now().after(wait))
+        },
         worker: worker.map(|name| name.0).unwrap_or_default(),
     };
-    let reply = app.client_of(protocol, &peer.address).waiting(wait.into()).ask(TakeCommand::Take(take)).await?;
-    let Reply::Taken(job) = reply else { return Ok(StatusCode::NO_CONTENT.into_response()) };
+    let reply = app
+        .client_of(protocol, &peer.address)
+        .waiting(wait.into())
+        .ask(TakeCommand::Take(take))
+        .await?;
+    let Reply::Taken(job) = reply else {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    };
     Ok(Json(TakenJob::of(&job, &app, app.now())).into_response())
 }
 
@@ -140,6 +171,9 @@ impl TryFrom<String> for LeaseName {
         const WRONG: &str = "not a lease that take has answered";
         let (job, token) = text.split_once('.').ok_or(WRONG)?;
         let number = |digits: &str| digits.parse().map_err(|_| WRONG);
-        Ok(Self { job: JobId(number(job)?), token: Token(number(token)?) })
+        Ok(Self {
+            job: JobId(number(job)?),
+            token: Token(number(token)?),
+        })
     }
 }

@@ -31,8 +31,15 @@ pub(crate) fn traceparent(protocol: Protocol, body: &[u8]) -> Option<String> {
 /// A version, a trace, a span and flags, in hexadecimal. A later version may have more.
 fn is_valid(text: &str) -> bool {
     let mut parts = text.split('-');
-    let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let mut next = |digits: usize| parts.next().filter(|part| part.len() == digits && is_hex(part));
+    let is_hex = |part: &str| {
+        part.bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let mut next = |digits: usize| {
+        parts
+            .next()
+            .filter(|part| part.len() == digits && is_hex(part))
+    };
     let [version, trace, span, flags] = [next(2), next(32), next(16), next(2)];
     let is_set = |id: Option<&str>| id.is_some_and(|id| id.bytes().any(|byte| byte != b'0'));
     let is_over = parts.next().is_none();
@@ -68,13 +75,26 @@ mod tests {
 
     #[test]
     fn a_job_of_faktorys_shows_it() {
-        let body = format!(r#"{{"jid":"a","jobtype":"T","args":[],"custom":{{"traceparent":"{VALID}","b":1}}}}"#);
-        assert_eq!(traceparent(Protocol::FAKTORY, body.as_bytes()).as_deref(), Some(VALID));
+        let body = format!(
+            r#"{{"jid":"a","jobtype":"T","args":[],"custom":{{"traceparent":"{VALID}","b":1}}}}"#
+        );
+        assert_eq!(
+            traceparent(Protocol::FAKTORY, body.as_bytes()).as_deref(),
+            Some(VALID)
+        );
         assert_eq!(traceparent(Protocol::GEARMAN, body.as_bytes()), None);
-        for body in
-            ["", "[]", r#"{"custom":null}"#, r#"{"custom":{"traceparent":1}}"#, r#"{"custom":{"traceparent":""}}"#]
-        {
-            assert_eq!(traceparent(Protocol::FAKTORY, body.as_bytes()), None, "{body}");
+        for body in [
+            "",
+            "[]",
+            r#"{"custom":null}"#,
+            r#"{"custom":{"traceparent":1}}"#,
+            r#"{"custom":{"traceparent":""}}"#,
+        ] {
+            assert_eq!(
+                traceparent(Protocol::FAKTORY, body.as_bytes()),
+                None,
+                "{body}"
+            );
         }
     }
 }

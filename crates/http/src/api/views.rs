@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use windlass_engine::{
-    BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Role,
+    BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind,
+    QueueRow, Role,
 };
 
 use super::policies::QueuePolicy;
@@ -212,8 +213,15 @@ view! {
 }
 
 /// The names of the states, in the order of [`JobStateKind::ALL`].
-pub(crate) const STATES: [&str; JobStateKind::ALL.len()] =
-    ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"];
+pub(crate) const STATES: [&str; JobStateKind::ALL.len()] = [
+    "ready",
+    "leased",
+    "scheduled",
+    "retrying",
+    "dead",
+    "parked",
+    "done",
+];
 
 impl State {
     pub(super) fn kind(self) -> Option<JobStateKind> {
@@ -227,8 +235,14 @@ pub(super) fn state_name(kind: JobStateKind) -> &'static str {
 }
 
 /// Figures by state.
-pub(super) fn counts<T: Copy + Into<u64>>(places: &[T; JobStateKind::ALL.len()]) -> BTreeMap<&'static str, u64> {
-    STATES.into_iter().zip(places).map(|(name, count)| (name, (*count).into())).collect()
+pub(super) fn counts<T: Copy + Into<u64>>(
+    places: &[T; JobStateKind::ALL.len()],
+) -> BTreeMap<&'static str, u64> {
+    STATES
+        .into_iter()
+        .zip(places)
+        .map(|(name, count)| (name, (*count).into()))
+        .collect()
 }
 
 /// Values by lane, as values by priority.
@@ -240,7 +254,11 @@ impl Failure {
     /// The class and the message, as far as the worker has given them.
     pub(crate) fn text(&self) -> String {
         let parts = [self.kind.as_str(), self.message.as_str()];
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
+        parts
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join(": ")
     }
 }
 
@@ -263,18 +281,33 @@ fn summary(view: &JobView) -> Option<String> {
         args: &'a serde_json::value::RawValue,
     }
     let body = view.job.body();
-    let args = || serde_json::from_slice::<Args<'_>>(body).ok().map(|it| it.args.get());
+    let args = || {
+        serde_json::from_slice::<Args<'_>>(body)
+            .ok()
+            .map(|it| it.args.get())
+    };
     let is_faktorys = view.job.protocol == Protocol::FAKTORY && body.len() <= READ_MAX;
     // A character may be cut in two at the end of what is read.
     let beginning = body.get(..4 * CHARACTERS_MAX).unwrap_or(body);
     let beginning = || match std::str::from_utf8(beginning) {
         Ok(text) => Some(text),
-        Err(error) if error.error_len().is_none() => std::str::from_utf8(beginning.get(..error.valid_up_to())?).ok(),
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(beginning.get(..error.valid_up_to())?).ok()
+        }
         Err(_) => None,
     };
     let text = if is_faktorys { args() } else { None }.or_else(beginning)?;
-    let shown: String = text.chars().take(CHARACTERS_MAX).map(|it| if it.is_control() { ' ' } else { it }).collect();
-    Some(if shown.len() < text.len() { shown + "…" } else { shown }).filter(|text| !text.is_empty())
+    let shown: String = text
+        .chars()
+        .take(CHARACTERS_MAX)
+        .map(|it| if it.is_control() { ' ' } else { it })
+        .collect();
+    Some(if shown.len() < text.len() {
+        shown + "…"
+    } else {
+        shown
+    })
+    .filter(|text| !text.is_empty())
 }
 
 /// A body as text, else in base64; neither if it is too long.
@@ -298,7 +331,11 @@ fn ready_by_protocol(queue: &QueueRow, parts: &[Part]) -> BTreeMap<&'static str,
         let row = rows.iter().find(|row| row.name == queue.name)?;
         Some((*protocol, row.jobs(JobStateKind::Ready)))
     };
-    parts.iter().filter(|_| !queue.bridged).filter_map(part).collect()
+    parts
+        .iter()
+        .filter(|_| !queue.bridged)
+        .filter_map(part)
+        .collect()
 }
 
 #[cfg(test)]

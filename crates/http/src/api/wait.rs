@@ -57,10 +57,16 @@ pub(super) struct Waited {
     (status = 400, body = Problem), (status = 409, description = "Not in time", body = Problem), (status = 503, body = Problem)
 ))]
 pub(super) async fn wait(app: Shared, Params(until): Params<Until>) -> Outcome<Json<Waited>> {
-    let Until { until: Condition::Empty, queue, timeout } = until;
+    let Until {
+        until: Condition::Empty,
+        queue,
+        timeout,
+    } = until;
     let timeout = timeout.unwrap_or(TIMEOUT);
     if timeout > TIMEOUT_MAX {
-        return Err(Problem::bad_request(format!("timeout {timeout} is longer than {TIMEOUT_MAX}")));
+        return Err(Problem::bad_request(format!(
+            "timeout {timeout} is longer than {TIMEOUT_MAX}"
+        )));
     }
     let _place = app.place_to_wait()?;
     let end = Instant::now() + Duration::from(timeout);
@@ -70,7 +76,10 @@ pub(super) async fn wait(app: Shared, Params(until): Params<Until>) -> Outcome<J
             return Ok(Json(Waited { dead }));
         }
         if Instant::now() >= end {
-            return Err(Problem::conflict(format!("{} left after {timeout}", counted(live, "job"))));
+            return Err(Problem::conflict(format!(
+                "{} left after {timeout}",
+                counted(live, "job")
+            )));
         }
         if app.clients.readiness() == Readiness::Stopping {
             return Err(windlass_engine::Refusal::Unavailable.into());
@@ -84,10 +93,17 @@ async fn jobs(app: &App, queue: Option<&Name>) -> Outcome<(u64, u64)> {
     let Some(queue) = queue else {
         let stats = app.stats().await?;
         let of = |kind: JobStateKind| stats.places.get(kind as usize).copied().unwrap_or_default();
-        let live = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying];
+        let live = [
+            JobStateKind::Ready,
+            JobStateKind::Leased,
+            JobStateKind::Scheduled,
+            JobStateKind::Retrying,
+        ];
         return Ok((live.map(of).iter().sum(), of(JobStateKind::Dead)));
     };
     // An unknown queue is empty: a test may wait before the first job.
     let row = app.queue(queue.0.clone()).await?;
-    Ok(row.map_or((0, 0), |row| (row.live().into(), row.jobs(JobStateKind::Dead).into())))
+    Ok(row.map_or((0, 0), |row| {
+        (row.live().into(), row.jobs(JobStateKind::Dead).into())
+    }))
 }

@@ -98,7 +98,11 @@ pub(super) async fn stop_all(app: Shared) -> Outcome<StatusCode> {
 }
 
 async fn set_state(app: &App, worker: Name, state: WorkerState) -> Outcome<StatusCode> {
-    app.ask(WorkerCommand::SetState { worker: worker.0, state }).await?;
+    app.ask(WorkerCommand::SetState {
+        worker: worker.0,
+        state,
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -70,7 +70,8 @@ impl Entries {
     ///
     /// The file cannot be read, or a line is wrong. No error contains a hash.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        Self::parse(&fs::read_to_string(path)?).map_err(|wrong| io::Error::new(io::ErrorKind::InvalidData, wrong))
+        Self::parse(&fs::read_to_string(path)?)
+            .map_err(|wrong| io::Error::new(io::ErrorKind::InvalidData, wrong))
     }
 
     fn parse(text: &str) -> Result<Self, WrongLine> {
@@ -86,7 +87,10 @@ impl Entries {
                 return Err(wrong("a line before has the same name"));
             }
         }
-        Ok(Self { named: entries, any_user: None })
+        Ok(Self {
+            named: entries,
+            any_user: None,
+        })
     }
 
     /// A password with which any user may do everything.
@@ -95,8 +99,17 @@ impl Entries {
     ///
     /// The system has no random numbers.
     pub(super) fn of_password(password: &str) -> io::Result<Self> {
-        let identity = Identity { name: ANY_USER.into(), role: Role::Admin };
-        Ok(Self { named: HashMap::new(), any_user: Some(Entry { identity, hash: hash(password)? }) })
+        let identity = Identity {
+            name: ANY_USER.into(),
+            role: Role::Admin,
+        };
+        Ok(Self {
+            named: HashMap::new(),
+            any_user: Some(Entry {
+                identity,
+                hash: hash(password)?,
+            }),
+        })
     }
 
     pub(super) fn get(&self, kind: Kind, name: &str) -> Option<&Entry> {
@@ -107,18 +120,35 @@ impl Entries {
 
 fn entry(line: &str) -> Result<(Kind, String, Entry), &'static str> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let &[kind, name, role, hash] = words.as_slice() else { return Err("KIND NAME ROLE HASH expected") };
-    let kind = [Kind::User, Kind::Token].into_iter().find(|known| known.to_string() == kind);
+    let &[kind, name, role, hash] = words.as_slice() else {
+        return Err("KIND NAME ROLE HASH expected");
+    };
+    let kind = [Kind::User, Kind::Token]
+        .into_iter()
+        .find(|known| known.to_string() == kind);
     let kind = kind.ok_or("a login begins with user or token")?;
     if !is_name(name) {
         return Err("a name has 1 to 64 letters, digits, - and _");
     }
-    let role = role.parse().map_err(|_| "the role must be read, operate or admin")?;
-    let is_argon2 = PasswordHash::new(hash).is_ok_and(|hash| hash.algorithm.as_str().starts_with("argon2"));
+    let role = role
+        .parse()
+        .map_err(|_| "the role must be read, operate or admin")?;
+    let is_argon2 =
+        PasswordHash::new(hash).is_ok_and(|hash| hash.algorithm.as_str().starts_with("argon2"));
     if !is_argon2 {
         return Err("the hash must be one of argon2, in the PHC format");
     }
-    Ok((kind, name.to_owned(), Entry { identity: Identity { name: Arc::from(name), role }, hash: hash.to_owned() }))
+    Ok((
+        kind,
+        name.to_owned(),
+        Entry {
+            identity: Identity {
+                name: Arc::from(name),
+                role,
+            },
+            hash: hash.to_owned(),
+        },
+    ))
 }
 
 /// A name is part of a token and of a line.
@@ -135,9 +165,14 @@ impl NewLogin {
     /// The name or the password cannot be used.
     pub fn user(name: &str, role: Role, password: &str) -> io::Result<Self> {
         if password.chars().count() < PASSWORD_CHARS_MIN {
-            return Err(io::Error::other(format!("a password has at least {PASSWORD_CHARS_MIN} characters")));
+            return Err(io::Error::other(format!(
+                "a password has at least {PASSWORD_CHARS_MIN} characters"
+            )));
         }
-        Ok(Self { line: line(Kind::User, name, role, password)?, token: None })
+        Ok(Self {
+            line: line(Kind::User, name, role, password)?,
+            token: None,
+        })
     }
 
     /// A program with a random token.
@@ -149,20 +184,26 @@ impl NewLogin {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         let secret = URL_SAFE_NO_PAD.encode(bytes);
-        Ok(Self { line: line(Kind::Token, name, role, &secret)?, token: Some(format!("{name}.{secret}")) })
+        Ok(Self {
+            line: line(Kind::Token, name, role, &secret)?,
+            token: Some(format!("{name}.{secret}")),
+        })
     }
 }
 
 fn line(kind: Kind, name: &str, role: Role, secret: &str) -> io::Result<String> {
     if !is_name(name) {
-        return Err(io::Error::other("a name has 1 to 64 letters, digits, - and _"));
+        return Err(io::Error::other(
+            "a name has 1 to 64 letters, digits, - and _",
+        ));
     }
     Ok(format!("{kind} {name} {role} {}", hash(secret)?))
 }
 
 fn hash(secret: &str) -> io::Result<String> {
     let hash = Argon2::default().hash_password(secret.as_bytes());
-    hash.map(|hash| hash.to_string()).map_err(|error| io::Error::other(error.to_string()))
+    hash.map(|hash| hash.to_string())
+        .map_err(|error| io::Error::other(error.to_string()))
 }
 
 impl fmt::Display for Kind {
@@ -183,28 +224,57 @@ mod tests {
         let user = NewLogin::user("ada", Role::Admin, "engine-number-1").unwrap();
         let token = NewLogin::token("ci_1", Role::Read).unwrap();
         assert!(token.token.unwrap().starts_with("ci_1."));
-        let entries = Entries::parse(&format!("# people\n\n{}\n {}\n", user.line, token.line)).unwrap();
+        let entries =
+            Entries::parse(&format!("# people\n\n{}\n {}\n", user.line, token.line)).unwrap();
         let role = |kind, name| entries.get(kind, name).map(|entry| entry.identity.role);
-        assert_eq!((role(Kind::User, "ada"), role(Kind::Token, "ci_1")), (Some(Role::Admin), Some(Role::Read)));
-        assert_eq!((role(Kind::Token, "ada"), role(Kind::User, "")), (None, None));
+        assert_eq!(
+            (role(Kind::User, "ada"), role(Kind::Token, "ci_1")),
+            (Some(Role::Admin), Some(Role::Read))
+        );
+        assert_eq!(
+            (role(Kind::Token, "ada"), role(Kind::User, "")),
+            (None, None)
+        );
     }
 
     #[test]
     fn wrong_lines_are_named() {
-        let line = NewLogin::user("ada", Role::Admin, "engine-number-1").unwrap().line;
+        let line = NewLogin::user("ada", Role::Admin, "engine-number-1")
+            .unwrap()
+            .line;
         let table = [
-            ("user ada admin".to_owned(), "line 2: KIND NAME ROLE HASH expected"),
-            (line.replace("user", "person"), "line 2: a login begins with user or token"),
-            (line.replace("ada", "a:da"), "line 2: a name has 1 to 64 letters, digits, - and _"),
-            (line.replace("admin", "root"), "line 2: the role must be read, operate or admin"),
+            (
+                "user ada admin".to_owned(),
+                "line 2: KIND NAME ROLE HASH expected",
+            ),
+            (
+                line.replace("user", "person"),
+                "line 2: a login begins with user or token",
+            ),
+            (
+                line.replace("ada", "a:da"),
+                "line 2: a name has 1 to 64 letters, digits, - and _",
+            ),
+            (
+                line.replace("admin", "root"),
+                "line 2: the role must be read, operate or admin",
+            ),
             (
                 "user ada admin secret-in-the-clear".to_owned(),
                 "line 2: the hash must be one of argon2, in the PHC format",
             ),
-            (format!("{line}\n{line}"), "line 3: a line before has the same name"),
+            (
+                format!("{line}\n{line}"),
+                "line 3: a line before has the same name",
+            ),
         ];
         for (text, expected) in table {
-            assert_eq!(Entries::parse(&format!("\n{text}")).unwrap_err().to_string(), expected);
+            assert_eq!(
+                Entries::parse(&format!("\n{text}"))
+                    .unwrap_err()
+                    .to_string(),
+                expected
+            );
         }
         assert!(NewLogin::user("ada", Role::Admin, "short").is_err());
         assert!(NewLogin::token("a.b", Role::Admin).is_err());

@@ -65,7 +65,10 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, UnknownRole> {
         let roles = [Self::Read, Self::Operate, Self::Admin];
-        roles.into_iter().find(|role| role.to_string() == text).ok_or(UnknownRole)
+        roles
+            .into_iter()
+            .find(|role| role.to_string() == text)
+            .ok_or(UnknownRole)
     }
 }
 
@@ -82,25 +85,38 @@ impl fmt::Display for Role {
 impl Identity {
     /// Of the socket in the data directory: a user who may connect is an operator.
     pub(crate) fn owner(user: &str) -> Self {
-        Self { name: format!("{user} (operator.sock)").into(), role: Role::Admin }
+        Self {
+            name: format!("{user} (operator.sock)").into(),
+            role: Role::Admin,
+        }
     }
 
     /// Of a daemon without logins.
     pub(crate) fn anyone() -> Self {
-        Self { name: "-".into(), role: Role::Admin }
+        Self {
+            name: "-".into(),
+            role: Role::Admin,
+        }
     }
 }
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("kind", &self.kind).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Credentials")
+            .field("kind", &self.kind)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
 impl Credentials {
     /// What a person has filled in.
     pub(crate) fn of_person(name: String, password: String) -> Self {
-        Self { kind: Kind::User, name, secret: password }
+        Self {
+            kind: Kind::User,
+            name,
+            secret: password,
+        }
     }
 
     /// Reads `Authorization`.
@@ -109,20 +125,35 @@ impl Credentials {
     ///
     /// The header is missing, or not of a known scheme.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
-        let missing =
-            || Problem::unauthorized(LOGIN_REQUIRED, "a login is required: a token, or a name and a password");
-        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(missing)?;
+        let missing = || {
+            Problem::unauthorized(
+                LOGIN_REQUIRED,
+                "a login is required: a token, or a name and a password",
+            )
+        };
+        let value = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .ok_or_else(missing)?;
         let (scheme, rest) = value.split_once(' ').ok_or_else(missing)?;
         let (kind, pair, separator) = match scheme.to_ascii_lowercase().as_str() {
             "bearer" => (Kind::Token, rest.trim().to_owned(), '.'),
             "basic" => {
                 let bytes = STANDARD.decode(rest.trim()).map_err(|_| missing())?;
-                (Kind::User, String::from_utf8(bytes).map_err(|_| missing())?, ':')
+                (
+                    Kind::User,
+                    String::from_utf8(bytes).map_err(|_| missing())?,
+                    ':',
+                )
             }
             _ => return Err(missing()),
         };
         let (name, secret) = pair.split_once(separator).ok_or_else(missing)?;
-        Ok(Self { kind, name: name.to_owned(), secret: secret.to_owned() })
+        Ok(Self {
+            kind,
+            name: name.to_owned(),
+            secret: secret.to_owned(),
+        })
     }
 }
 
@@ -138,10 +169,19 @@ mod tests {
 
     #[test]
     fn both_schemes() {
-        let some = |kind, name: &str, secret: &str| Some((kind, name.to_owned(), secret.to_owned()));
+        let some =
+            |kind, name: &str, secret: &str| Some((kind, name.to_owned(), secret.to_owned()));
         assert_eq!(read("Basic YWRhOmE6Yg=="), some(Kind::User, "ada", "a:b"));
         assert_eq!(read("bearer ci.s3cret"), some(Kind::Token, "ci", "s3cret"));
-        for wrong in ["", "Basic", "Basic !", "Basic YWRh", "Bearer ci", "Digest a:b", "Basic /w=="] {
+        for wrong in [
+            "",
+            "Basic",
+            "Basic !",
+            "Basic YWRh",
+            "Bearer ci",
+            "Digest a:b",
+            "Basic /w==",
+        ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
         assert!(Credentials::of(&HeaderMap::new()).is_err());

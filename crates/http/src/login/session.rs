@@ -54,17 +54,30 @@ impl std::fmt::Debug for Token {
 impl Token {
     /// The cookie's name at the address that a request is for.
     pub(crate) fn cookie_name(headers: &HeaderMap) -> String {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
+        let host = headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or_default();
+        let port = host
+            .rsplit_once(':')
+            .map(|(_, port)| port)
+            .filter(|port| port.parse::<u16>().is_ok());
         port.map_or_else(|| COOKIE.to_owned(), |port| format!("{COOKIE}_{port}"))
     }
 
     /// Reads `Cookie`. A browser may send several of these headers.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let own = Self::cookie_name(headers);
-        let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        pairs.find(|(name, _)| *name == own).map(|(_, token)| Self(token.to_owned()))
+        let values = headers
+            .get_all(header::COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let mut pairs = values
+            .flat_map(|value| value.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='));
+        pairs
+            .find(|(name, _)| *name == own)
+            .map(|(_, token)| Self(token.to_owned()))
     }
 
     fn new() -> Result<Self, getrandom::Error> {
@@ -76,7 +89,10 @@ impl Token {
     /// `Set-Cookie`: no script reads it, and no page of another site sends it. `is_secure`: only over TLS.
     pub(crate) fn cookie(&self, name: &str, prefix: &str, is_secure: bool) -> String {
         let secure = if is_secure { "; Secure" } else { "" };
-        format!("{name}={}; Path={prefix}/; HttpOnly; SameSite=Strict{secure}", self.0)
+        format!(
+            "{name}={}; Path={prefix}/; HttpOnly; SameSite=Strict{secure}",
+            self.0
+        )
     }
 
     /// `Set-Cookie` that removes the cookie.
@@ -92,7 +108,10 @@ impl Token {
 impl Sessions {
     /// No session yet. `idle`: how long one may be unused.
     pub(super) fn new(idle: Duration) -> Self {
-        Self { idle, by_mark: HashMap::new() }
+        Self {
+            idle,
+            by_mark: HashMap::new(),
+        }
     }
 
     pub(super) const fn set_idle(&mut self, idle: Duration) {
@@ -104,22 +123,45 @@ impl Sessions {
     /// # Errors
     ///
     /// The system has no random bytes.
-    pub(super) fn begin(&mut self, name: String, hash: String, now: Instant) -> Result<Token, getrandom::Error> {
+    pub(super) fn begin(
+        &mut self,
+        name: String,
+        hash: String,
+        now: Instant,
+    ) -> Result<Token, getrandom::Error> {
         let token = Token::new()?;
         let idle = self.idle;
-        self.by_mark.retain(|_, session| session.is_alive(idle, now));
+        self.by_mark
+            .retain(|_, session| session.is_alive(idle, now));
         if self.by_mark.len() >= SESSIONS_MAX
-            && let Some(oldest) = self.by_mark.iter().min_by_key(|(_, it)| it.used_at).map(|(mark, _)| *mark)
+            && let Some(oldest) = self
+                .by_mark
+                .iter()
+                .min_by_key(|(_, it)| it.used_at)
+                .map(|(mark, _)| *mark)
         {
             self.by_mark.remove(&oldest);
         }
-        self.by_mark.insert(token.mark(), Session { name, hash, begun_at: now, used_at: now });
+        self.by_mark.insert(
+            token.mark(),
+            Session {
+                name,
+                hash,
+                begun_at: now,
+                used_at: now,
+            },
+        );
         Ok(token)
     }
 
     /// The name of the session's login, and the hash that its line must still have. `is_use`: it stays alive for
     /// longer.
-    pub(super) fn find(&mut self, token: &Token, is_use: bool, now: Instant) -> Option<(&str, &str)> {
+    pub(super) fn find(
+        &mut self,
+        token: &Token,
+        is_use: bool,
+        now: Instant,
+    ) -> Option<(&str, &str)> {
         let mark = token.mark();
         if !self.by_mark.get(&mark)?.is_alive(self.idle, now) {
             self.by_mark.remove(&mark);
@@ -151,11 +193,15 @@ mod tests {
     const IDLE: Duration = Duration::from_secs(60);
 
     fn begun(sessions: &mut Sessions, name: &str, now: Instant) -> Token {
-        sessions.begin(name.to_owned(), "hash".to_owned(), now).unwrap()
+        sessions
+            .begin(name.to_owned(), "hash".to_owned(), now)
+            .unwrap()
     }
 
     fn name(sessions: &mut Sessions, token: &Token, is_use: bool, now: Instant) -> Option<String> {
-        sessions.find(token, is_use, now).map(|(name, _)| name.to_owned())
+        sessions
+            .find(token, is_use, now)
+            .map(|(name, _)| name.to_owned())
     }
 
     #[test]
@@ -169,14 +215,35 @@ mod tests {
             (&[], None),
         ];
         for (values, expected) in table {
-            let headers = values.iter().map(|value| (header::COOKIE, value.parse().unwrap())).collect();
-            assert_eq!(Token::of(&headers).map(|token| token.0).as_deref(), expected, "{values:?}");
+            let headers = values
+                .iter()
+                .map(|value| (header::COOKIE, value.parse().unwrap()))
+                .collect();
+            assert_eq!(
+                Token::of(&headers).map(|token| token.0).as_deref(),
+                expected,
+                "{values:?}"
+            );
         }
         let of = |host: &'static str| {
-            let cookie = (header::COOKIE, "windlass_session=a; windlass_session_7420=b".parse().unwrap());
-            Token::of(&HeaderMap::from_iter([cookie, (header::HOST, host.parse().unwrap())])).map(|token| token.0)
+            let cookie = (
+                header::COOKIE,
+                "windlass_session=a; windlass_session_7420=b"
+                    .parse()
+                    .unwrap(),
+            );
+            Token::of(&HeaderMap::from_iter([
+                cookie,
+                (header::HOST, host.parse().unwrap()),
+            ]))
+            .map(|token| token.0)
         };
-        let table = [("localhost:7420", Some("b")), ("[::1]:7420", Some("b")), ("h:1", None), ("[::1]", Some("a"))];
+        let table = [
+            ("localhost:7420", Some("b")),
+            ("[::1]:7420", Some("b")),
+            ("h:1", None),
+            ("[::1]", Some("a")),
+        ];
         for (host, expected) in table {
             assert_eq!(of(host).as_deref(), expected, "{host}");
         }
@@ -199,10 +266,16 @@ mod tests {
         let token = begun(&mut sessions, "ada", now);
         for _ in 0..3 {
             now += IDLE / 2;
-            assert_eq!(name(&mut sessions, &token, true, now).as_deref(), Some("ada"));
+            assert_eq!(
+                name(&mut sessions, &token, true, now).as_deref(),
+                Some("ada")
+            );
         }
         now += IDLE / 2;
-        assert!(name(&mut sessions, &token, false, now).is_some(), "a look that is not use");
+        assert!(
+            name(&mut sessions, &token, false, now).is_some(),
+            "a look that is not use"
+        );
         now += IDLE / 2;
         assert_eq!(name(&mut sessions, &token, true, now), None);
         assert!(sessions.by_mark.is_empty());
@@ -221,11 +294,20 @@ mod tests {
         let (mut sessions, now) = (Sessions::new(IDLE), Instant::now());
         let first = begun(&mut sessions, "first", now);
         let later = now + IDLE / 2;
-        let tokens: Vec<_> = (0..SESSIONS_MAX).map(|n| begun(&mut sessions, &n.to_string(), later)).collect();
+        let tokens: Vec<_> = (0..SESSIONS_MAX)
+            .map(|n| begun(&mut sessions, &n.to_string(), later))
+            .collect();
         assert_eq!(sessions.by_mark.len(), SESSIONS_MAX);
-        assert_eq!(name(&mut sessions, &first, true, later), None, "the one that was unused the longest");
+        assert_eq!(
+            name(&mut sessions, &first, true, later),
+            None,
+            "the one that was unused the longest"
+        );
         sessions.end(&tokens[7]);
         assert_eq!(name(&mut sessions, &tokens[7], true, later), None);
-        assert_eq!(name(&mut sessions, &tokens[8], true, later).as_deref(), Some("8"));
+        assert_eq!(
+            name(&mut sessions, &tokens[8], true, later).as_deref(),
+            Some("8")
+        );
     }
 }

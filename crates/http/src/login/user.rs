@@ -16,9 +16,16 @@ fn named(users: &str, uid: u32) -> String {
     let name = |line: &str| {
         let mut fields = line.split(':');
         let name = fields.next().filter(|name| !name.is_empty())?.to_owned();
-        fields.nth(1)?.parse().is_ok_and(|own: u32| own == uid).then_some(name)
+        fields
+            .nth(1)?
+            .parse()
+            .is_ok_and(|own: u32| own == uid)
+            .then_some(name)
     };
-    users.lines().find_map(name).unwrap_or_else(|| format!("uid {uid}"))
+    users
+        .lines()
+        .find_map(name)
+        .unwrap_or_else(|| format!("uid {uid}"))
 }
 
 #[cfg(test)]
@@ -27,8 +34,7 @@ mod tests {
 
     #[test]
     fn users_have_names() {
-        let users =
-            "# users\nroot:x:0:0:root:/root:/bin/sh\n:x:7:7::/:\nada:x:1000:1000:Ada,,,:/home/ada:/bin/sh\nno:line\n";
+        let users = "# users\nroot:x:0:0:root:/root:/bin/sh\n:x:7:7::/:\nada:x:1000:1000:Ada,,,:/home/ada:/bin/sh\nno:line\n";
         let table = [(0, "root"), (1000, "ada"), (7, "uid 7"), (100, "uid 100")];
         for (uid, expected) in table {
             assert_eq!(named(users, uid), expected);

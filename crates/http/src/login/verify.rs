@@ -43,8 +43,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const KNOWN_MAX: usize = 1_024;
 
 /// A hash that no secret fits: an unknown name takes as long as a wrong password.
-const NOBODY: &str =
-    "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// The logins of a file, or a password for all.
 #[derive(Debug)]
@@ -94,10 +93,18 @@ impl Logins {
     }
 
     fn open(path: &Path, session_idle: Duration) -> io::Result<Self> {
-        Self::new(Some(path.to_owned()), (Entries::read(path)?, Secret::default()), session_idle)
+        Self::new(
+            Some(path.to_owned()),
+            (Entries::read(path)?, Secret::default()),
+            session_idle,
+        )
     }
 
-    fn new(path: Option<PathBuf>, (entries, password): (Entries, Secret), session_idle: Duration) -> io::Result<Self> {
+    fn new(
+        path: Option<PathBuf>,
+        (entries, password): (Entries, Secret),
+        session_idle: Duration,
+    ) -> io::Result<Self> {
         let mut key = [0; 32];
         getrandom::fill(&mut key).map_err(io::Error::other)?;
         let state = State {
@@ -110,7 +117,12 @@ impl Logins {
             failures: Rates::default(),
             logged_at: None,
         };
-        Ok(Self { path, key, places: Semaphore::new(AT_ONCE as usize), state: Mutex::new(state) })
+        Ok(Self {
+            path,
+            key,
+            places: Semaphore::new(AT_ONCE as usize),
+            state: Mutex::new(state),
+        })
     }
 
     /// Applies the values of `session_idle` and of the password. A file's own changes are noticed without that.
@@ -121,7 +133,9 @@ impl Logins {
             return;
         }
         match Entries::of_password(http.password.expose()) {
-            Ok(entries) => (state.entries, state.password) = (Arc::new(entries), http.password.clone()),
+            Ok(entries) => {
+                (state.entries, state.password) = (Arc::new(entries), http.password.clone())
+            }
             Err(error) => tracing::error!(%error, "http: the password stays as it was"),
         }
     }
@@ -131,17 +145,29 @@ impl Logins {
     /// # Errors
     ///
     /// They are wrong, or their address has had too many wrong ones with this name.
-    pub(crate) async fn identify(&self, credentials: Credentials, address: Option<IpAddr>) -> Outcome<Identity> {
+    pub(crate) async fn identify(
+        &self,
+        credentials: Credentials,
+        address: Option<IpAddr>,
+    ) -> Outcome<Identity> {
         let entry = self.entry(&credentials);
         let mark = self.mark(&credentials, entry.as_ref());
         if let Some(identity) = self.known(&mark, entry.as_ref()) {
             return Ok(identity);
         }
         let guesser = self.guesser(&credentials, address);
-        let is_admitted = |allowance| self.state().failures.admit(guesser, Instant::now(), allowance);
+        let is_admitted = |allowance| {
+            self.state()
+                .failures
+                .admit(guesser, Instant::now(), allowance)
+        };
         if !Allowance::per_minute(FAILURES_PER_MINUTE).is_none_or(is_admitted) {
             let detail = "too many wrong logins with this name from this address: wait a minute";
-            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", detail));
+            return Err(Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_failures",
+                detail,
+            ));
         }
         let busy = || Problem::unavailable("too_many_logins", "too many logins at once");
         let place = tokio::time::timeout(PATIENCE, self.places.acquire()).await;
@@ -151,8 +177,12 @@ impl Logins {
             return Ok(identity);
         }
         let name = credentials.name.clone();
-        let hash = entry.as_ref().map_or_else(|| NOBODY.to_owned(), |entry| entry.hash.clone());
-        let is_right = tokio::task::spawn_blocking(move || fits(&credentials, &hash)).await.unwrap_or(false);
+        let hash = entry
+            .as_ref()
+            .map_or_else(|| NOBODY.to_owned(), |entry| entry.hash.clone());
+        let is_right = tokio::task::spawn_blocking(move || fits(&credentials, &hash))
+            .await
+            .unwrap_or(false);
         match entry.filter(|_| is_right) {
             Some(entry) => {
                 self.remember(mark);
@@ -170,23 +200,39 @@ impl Logins {
     /// # Errors
     ///
     /// As [`Logins::identify`], and if the system has no random bytes.
-    pub(crate) async fn begin(&self, credentials: Credentials, address: Option<IpAddr>) -> Outcome<(Identity, Token)> {
+    pub(crate) async fn begin(
+        &self,
+        credentials: Credentials,
+        address: Option<IpAddr>,
+    ) -> Outcome<(Identity, Token)> {
         let (kind, name) = (credentials.kind, credentials.name.clone());
         let identity = self.identify(credentials, address).await?;
         let mut state = self.fresh_state();
         let wrong = || Problem::unauthorized(LOGIN_WRONG, "the login is wrong");
-        let hash = state.entries.get(kind, &name).ok_or_else(wrong)?.hash.clone();
+        let hash = state
+            .entries
+            .get(kind, &name)
+            .ok_or_else(wrong)?
+            .hash
+            .clone();
         let no_random = |error| Problem::internal(error);
-        let token = state.sessions.begin(name, hash, Instant::now()).map_err(no_random)?;
+        let token = state
+            .sessions
+            .begin(name, hash, Instant::now())
+            .map_err(no_random)?;
         Ok((identity, token))
     }
 
     /// Whose session it is, if it goes on. `is_use`: it stays alive for longer.
     pub(crate) fn of_session(&self, token: &Token, is_use: bool) -> Option<Identity> {
         let mut state = self.fresh_state();
-        let State { sessions, entries, .. } = &mut *state;
+        let State {
+            sessions, entries, ..
+        } = &mut *state;
         let (name, hash) = sessions.find(token, is_use, Instant::now())?;
-        let entry = entries.get(Kind::User, name).filter(|entry| entry.hash == hash);
+        let entry = entries
+            .get(Kind::User, name)
+            .filter(|entry| entry.hash == hash);
         let identity = entry.map(|entry| entry.identity.clone());
         if identity.is_none() {
             sessions.end(token);
@@ -200,7 +246,10 @@ impl Logins {
     }
 
     fn entry(&self, credentials: &Credentials) -> Option<Entry> {
-        self.fresh_state().entries.get(credentials.kind, &credentials.name).cloned()
+        self.fresh_state()
+            .entries
+            .get(credentials.kind, &credentials.name)
+            .cloned()
     }
 
     /// The state, with the lines that the file had a moment ago.
@@ -215,7 +264,12 @@ impl Logins {
     fn mark(&self, credentials: &Credentials, entry: Option<&Entry>) -> [u8; 32] {
         let hash = entry.map_or("", |entry| &entry.hash);
         let mut mark = Sha256::new_with_prefix(self.key);
-        for part in [&*credentials.kind.to_string(), &credentials.name, hash, &credentials.secret] {
+        for part in [
+            &*credentials.kind.to_string(),
+            &credentials.name,
+            hash,
+            &credentials.secret,
+        ] {
             mark.update((part.len() as u64).to_le_bytes());
             mark.update(part);
         }
@@ -223,7 +277,9 @@ impl Logins {
     }
 
     fn known(&self, mark: &[u8; 32], entry: Option<&Entry>) -> Option<Identity> {
-        entry.filter(|_| self.state().known.contains(mark)).map(|entry| entry.identity.clone())
+        entry
+            .filter(|_| self.state().known.contains(mark))
+            .map(|entry| entry.identity.clone())
     }
 
     fn remember(&self, mark: [u8; 32]) {
@@ -238,9 +294,18 @@ impl Logins {
     fn guesser(&self, credentials: &Credentials, address: Option<IpAddr>) -> u128 {
         let source = address.map_or(u128::MAX, rates::source);
         let Credentials { kind, name, .. } = credentials;
-        let who = if self.path.is_some() { format!("{kind} {name}") } else { String::new() };
-        let hash = Sha256::new_with_prefix(self.key).chain_update(source.to_le_bytes()).chain_update(who).finalize();
-        hash.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte))
+        let who = if self.path.is_some() {
+            format!("{kind} {name}")
+        } else {
+            String::new()
+        };
+        let hash = Sha256::new_with_prefix(self.key)
+            .chain_update(source.to_le_bytes())
+            .chain_update(who)
+            .finalize();
+        hash.iter()
+            .take(16)
+            .fold(0, |number, byte| number << 8 | u128::from(*byte))
     }
 
     fn refuse(&self, name: &str, address: Option<IpAddr>, guesser: u128) {
@@ -248,7 +313,10 @@ impl Logins {
         if let Some(allowance) = Allowance::per_minute(FAILURES_PER_MINUTE) {
             state.failures.count(guesser, now, allowance);
         }
-        if state.logged_at.is_none_or(|at| now.duration_since(at) >= LOOK_EVERY) {
+        if state
+            .logged_at
+            .is_none_or(|at| now.duration_since(at) >= LOOK_EVERY)
+        {
             state.logged_at = Some(now);
             let name: String = name.chars().take(64).collect();
             let address = address.map(tracing::field::display);
@@ -288,7 +356,11 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 fn fits(credentials: &Credentials, hash: &str) -> bool {
-    let verify = |hash| Argon2::default().verify_password(credentials.secret.as_bytes(), &hash).is_ok();
+    let verify = |hash| {
+        Argon2::default()
+            .verify_password(credentials.secret.as_bytes(), &hash)
+            .is_ok()
+    };
     PasswordHash::new(hash).is_ok_and(verify)
 }
 
@@ -298,19 +370,35 @@ mod tests {
     use super::*;
 
     fn credentials(name: &str, secret: &str) -> Credentials {
-        Credentials { kind: Kind::User, name: name.to_owned(), secret: secret.to_owned() }
+        Credentials {
+            kind: Kind::User,
+            name: name.to_owned(),
+            secret: secret.to_owned(),
+        }
     }
 
     fn file(dir: &tempfile::TempDir, password: &str) -> PathBuf {
         let path = dir.path().join("logins");
-        std::fs::write(&path, NewLogin::user("ada", Role::Operate, password).unwrap().line).unwrap();
+        std::fs::write(
+            &path,
+            NewLogin::user("ada", Role::Operate, password).unwrap().line,
+        )
+        .unwrap();
         path
     }
 
     async fn status(logins: &Logins, name: &str, secret: &str) -> u16 {
         let identified = logins.identify(credentials(name, secret), None).await;
-        identified
-            .map_or_else(|problem| problem.status, |identity| if identity.role == Role::Operate { 200 } else { 0 })
+        identified.map_or_else(
+            |problem| problem.status,
+            |identity| {
+                if identity.role == Role::Operate {
+                    200
+                } else {
+                    0
+                }
+            },
+        )
     }
 
     #[tokio::test]
@@ -326,32 +414,68 @@ mod tests {
         drop(places);
         let mut last = 401;
         for _ in 0..100 {
-            last = if last == 401 { status(&logins, "ada", "y").await } else { last };
+            last = if last == 401 {
+                status(&logins, "ada", "y").await
+            } else {
+                last
+            };
         }
         assert_eq!(last, 429);
-        assert_eq!(status(&logins, "bob", "right-password").await, 401, "another name");
-        assert_eq!(status(&logins, "ada", "right-password").await, 200, "a known login is not kept out");
+        assert_eq!(
+            status(&logins, "bob", "right-password").await,
+            401,
+            "another name"
+        );
+        assert_eq!(
+            status(&logins, "ada", "right-password").await,
+            200,
+            "a known login is not kept out"
+        );
     }
 
     #[tokio::test]
     async fn a_password_is_for_any_user_and_no_token() {
-        let with = |password: &str| Http { password: password.into(), ..Http::default() };
+        let with = |password: &str| Http {
+            password: password.into(),
+            ..Http::default()
+        };
         assert!(Logins::of(&with("")).unwrap().is_none());
         let logins = Logins::of(&with("pw")).unwrap().unwrap();
         let status = async |kind, name: &str, secret: &str| {
-            let credentials = Credentials { kind, ..credentials(name, secret) };
-            logins
-                .identify(credentials, None)
-                .await
-                .map_or_else(|it| it.status, |it| if it.role == Role::Admin { 200 } else { 0 })
+            let credentials = Credentials {
+                kind,
+                ..credentials(name, secret)
+            };
+            logins.identify(credentials, None).await.map_or_else(
+                |it| it.status,
+                |it| if it.role == Role::Admin { 200 } else { 0 },
+            )
         };
-        assert_eq!((status(Kind::User, "", "pw").await, status(Kind::User, "ada", "pw").await), (200, 200));
-        assert_eq!((status(Kind::User, "ada", "").await, status(Kind::Token, "ada", "pw").await), (401, 401));
+        assert_eq!(
+            (
+                status(Kind::User, "", "pw").await,
+                status(Kind::User, "ada", "pw").await
+            ),
+            (200, 200)
+        );
+        assert_eq!(
+            (
+                status(Kind::User, "ada", "").await,
+                status(Kind::Token, "ada", "pw").await
+            ),
+            (401, 401)
+        );
         let (_, token) = logins.begin(credentials("ada", "pw"), None).await.unwrap();
         logins.renew(&with("pw"));
         assert!(logins.of_session(&token, true).is_some());
         logins.renew(&with("other"));
-        assert_eq!((status(Kind::User, "", "pw").await, status(Kind::User, "", "other").await), (401, 200));
+        assert_eq!(
+            (
+                status(Kind::User, "", "pw").await,
+                status(Kind::User, "", "other").await
+            ),
+            (401, 200)
+        );
         assert!(logins.of_session(&token, true).is_none());
     }
 
@@ -388,10 +512,17 @@ mod tests {
         assert_eq!(status(&logins, "ada", "first-password").await, 200);
         std::fs::write(&path, "user ada").unwrap();
         logins.state().look(&path);
-        assert_eq!(status(&logins, "ada", "first-password").await, 200, "a broken file changes nothing");
+        assert_eq!(
+            status(&logins, "ada", "first-password").await,
+            200,
+            "a broken file changes nothing"
+        );
         file(&dir, "second-password-is-longer");
         logins.state().look(&path);
         assert_eq!(status(&logins, "ada", "first-password").await, 401);
-        assert_eq!(status(&logins, "ada", "second-password-is-longer").await, 200);
+        assert_eq!(
+            status(&logins, "ada", "second-password-is-longer").await,
+            200
+        );
     }
 }

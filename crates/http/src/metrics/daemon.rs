@@ -12,27 +12,61 @@ use super::figures::count;
 /// Counters of connections by protocol: name, help, and which it is.
 type Count = fn(&ProtocolTraffic) -> u64;
 const COUNTERS: [(&str, &str, Count); 6] = [
-    ("commands", "Complete messages of peers; of HTTP: requests", |it| it.commands),
-    ("connections_opened", "Connections that were opened", |it| it.opened),
-    ("auth_failures", "Wrong passwords and tokens", |it| it.auth_failures),
-    ("connections_forgotten", "Connections that could go on and were forgotten for 5 s: a bug", |it| it.forgotten),
-    ("received_bytes", "Bytes of peers, without those of TLS", |it| it.received_bytes),
-    ("sent_bytes", "Bytes for peers, without those of TLS", |it| it.sent_bytes),
+    (
+        "commands",
+        "Complete messages of peers; of HTTP: requests",
+        |it| it.commands,
+    ),
+    ("connections_opened", "Connections that were opened", |it| {
+        it.opened
+    }),
+    ("auth_failures", "Wrong passwords and tokens", |it| {
+        it.auth_failures
+    }),
+    (
+        "connections_forgotten",
+        "Connections that could go on and were forgotten for 5 s: a bug",
+        |it| it.forgotten,
+    ),
+    (
+        "received_bytes",
+        "Bytes of peers, without those of TLS",
+        |it| it.received_bytes,
+    ),
+    (
+        "sent_bytes",
+        "Bytes for peers, without those of TLS",
+        |it| it.sent_bytes,
+    ),
 ];
 
 pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     encode_traffic(figures, encoder)?;
     let (held, most) = figures.buffers_bytes;
     let gauges = [
-        ("buffers_bytes", "Bytes of the buffers of all connections", count(held as u64)),
-        ("buffers_limit_bytes", "The most that windlass_buffers_bytes may be", count(most as u64)),
+        (
+            "buffers_bytes",
+            "Bytes of the buffers of all connections",
+            count(held as u64),
+        ),
+        (
+            "buffers_limit_bytes",
+            "The most that windlass_buffers_bytes may be",
+            count(most as u64),
+        ),
     ];
     put_gauges(encoder, gauges)?;
     let help = "When the first certificate of the protocol's chain ends, since 1970";
-    let mut family =
-        encoder.encode_descriptor("certificate_expiry_timestamp_seconds", help, None, MetricType::Gauge)?;
+    let mut family = encoder.encode_descriptor(
+        "certificate_expiry_timestamp_seconds",
+        help,
+        None,
+        MetricType::Gauge,
+    )?;
     for (protocol, ends_at) in &figures.certificates_end_at {
-        family.encode_family(&[("protocol", *protocol)])?.encode_gauge(&count(*ends_at))?;
+        family
+            .encode_family(&[("protocol", *protocol)])?
+            .encode_gauge(&count(*ends_at))?;
     }
     Ok(())
 }
@@ -40,40 +74,129 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
 /// The figures of the engine room.
 pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "From the cut of a commit until it is on the disk";
-    encode_commits(figures, encoder.encode_descriptor("commit_seconds", help, None, MetricType::Histogram)?)?;
-    let JobMemory { bytes: (in_memory, memory_max), stored: (stored, stored_bytes), disk_bytes, .. } = figures.memory;
+    encode_commits(
+        figures,
+        encoder.encode_descriptor("commit_seconds", help, None, MetricType::Histogram)?,
+    )?;
+    let JobMemory {
+        bytes: (in_memory, memory_max),
+        stored: (stored, stored_bytes),
+        disk_bytes,
+        ..
+    } = figures.memory;
     let [loads, waited, failed] = figures.memory.loads;
     let counters = [
         ("checkpoints", "Completed checkpoints", figures.checkpoints),
-        ("queues_forgotten", "Unused queues that were forgotten to make room for new ones", figures.queues_forgotten),
-        ("body_loads", "Bodies that were read back into memory", loads),
-        ("body_loads_waited", "Those of them that a client waited for", waited),
-        ("body_load_failures", "Bodies that could not be read back", failed),
-        ("publications_missed", "Publications that a connection missed: it does not read", figures.publications_missed),
-        ("log_lines_dropped", "Log lines that were dropped because the log took none", figures.log_lines_dropped),
+        (
+            "queues_forgotten",
+            "Unused queues that were forgotten to make room for new ones",
+            figures.queues_forgotten,
+        ),
+        (
+            "body_loads",
+            "Bodies that were read back into memory",
+            loads,
+        ),
+        (
+            "body_loads_waited",
+            "Those of them that a client waited for",
+            waited,
+        ),
+        (
+            "body_load_failures",
+            "Bodies that could not be read back",
+            failed,
+        ),
+        (
+            "publications_missed",
+            "Publications that a connection missed: it does not read",
+            figures.publications_missed,
+        ),
+        (
+            "log_lines_dropped",
+            "Log lines that were dropped because the log took none",
+            figures.log_lines_dropped,
+        ),
     ];
     for (name, help, value) in counters {
-        put_counter(encoder.encode_descriptor(name, help, None, MetricType::Counter)?, value)?;
+        put_counter(
+            encoder.encode_descriptor(name, help, None, MetricType::Counter)?,
+            value,
+        )?;
     }
     let help = "The time that reading bodies back has taken";
     let seconds = Duration::from_micros(figures.memory.load_us).as_secs_f64();
-    let mut time = encoder.encode_descriptor("body_load_seconds", help, None, MetricType::Counter)?;
+    let mut time =
+        encoder.encode_descriptor("body_load_seconds", help, None, MetricType::Counter)?;
     time.encode_counter::<NoLabelSet, f64, u64>(&seconds, None)?;
     let gauges = [
-        ("journal_live_bytes", "Bytes of living records, as of the last checkpoint", Some(figures.live_bytes)),
-        ("journal_bytes", "Bytes of the log and the table on the disk", Some(figures.store_bytes)),
-        ("journal_behind_bytes", "Bytes of the log that no checkpoint has taken", Some(figures.behind_bytes)),
-        ("disk_free_bytes", "Bytes that the disk of the journal has left", figures.free_bytes),
-        ("jobs_limit", "The most jobs, all states together", Some(figures.jobs_max)),
-        ("queues_limit", "The most queues; beyond it unused ones are forgotten", Some(figures.queues_max)),
-        ("jobs_limit_bytes", "The most that windlass_jobs_bytes may be", figures.jobs_bytes_max),
-        ("jobs_memory_bytes", "Bytes of the part of jobs, schedules and batches that is in memory", Some(in_memory)),
-        ("jobs_memory_limit_bytes", "The most that windlass_jobs_memory_bytes may be", Some(memory_max)),
-        ("jobs_stored", "Jobs whose bodies are on the disk only", Some(stored)),
-        ("jobs_stored_bytes", "Bytes of the bodies that are on the disk only", Some(stored_bytes)),
-        ("bodies_bytes", "Bytes of the file of bodies that are not in memory", Some(disk_bytes)),
+        (
+            "journal_live_bytes",
+            "Bytes of living records, as of the last checkpoint",
+            Some(figures.live_bytes),
+        ),
+        (
+            "journal_bytes",
+            "Bytes of the log and the table on the disk",
+            Some(figures.store_bytes),
+        ),
+        (
+            "journal_behind_bytes",
+            "Bytes of the log that no checkpoint has taken",
+            Some(figures.behind_bytes),
+        ),
+        (
+            "disk_free_bytes",
+            "Bytes that the disk of the journal has left",
+            figures.free_bytes,
+        ),
+        (
+            "jobs_limit",
+            "The most jobs, all states together",
+            Some(figures.jobs_max),
+        ),
+        (
+            "queues_limit",
+            "The most queues; beyond it unused ones are forgotten",
+            Some(figures.queues_max),
+        ),
+        (
+            "jobs_limit_bytes",
+            "The most that windlass_jobs_bytes may be",
+            figures.jobs_bytes_max,
+        ),
+        (
+            "jobs_memory_bytes",
+            "Bytes of the part of jobs, schedules and batches that is in memory",
+            Some(in_memory),
+        ),
+        (
+            "jobs_memory_limit_bytes",
+            "The most that windlass_jobs_memory_bytes may be",
+            Some(memory_max),
+        ),
+        (
+            "jobs_stored",
+            "Jobs whose bodies are on the disk only",
+            Some(stored),
+        ),
+        (
+            "jobs_stored_bytes",
+            "Bytes of the bodies that are on the disk only",
+            Some(stored_bytes),
+        ),
+        (
+            "bodies_bytes",
+            "Bytes of the file of bodies that are not in memory",
+            Some(disk_bytes),
+        ),
     ];
-    put_gauges(encoder, gauges.into_iter().filter_map(|(name, help, value)| Some((name, help, count(value?)))))
+    put_gauges(
+        encoder,
+        gauges
+            .into_iter()
+            .filter_map(|(name, help, value)| Some((name, help, count(value?)))),
+    )
 }
 
 /// Gauges without labels: name, help, and value.
@@ -82,7 +205,9 @@ pub(super) fn put_gauges<'a>(
     gauges: impl IntoIterator<Item = (&'a str, &'a str, f64)>,
 ) -> fmt::Result {
     for (name, help, value) in gauges {
-        encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?
+            .encode_gauge(&value)?;
     }
     Ok(())
 }
@@ -98,14 +223,23 @@ fn encode_traffic(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fm
     let mut family = encoder.encode_descriptor("refusals", help, None, MetricType::Counter)?;
     for (protocol, it) in &figures.traffic {
         for (reason, refused) in &it.refused {
-            put_in(&mut family, &[("protocol", *protocol), ("reason", *reason)], *refused)?;
+            put_in(
+                &mut family,
+                &[("protocol", *protocol), ("reason", *reason)],
+                *refused,
+            )?;
         }
     }
     let help = "Connections that have ended";
-    let mut family = encoder.encode_descriptor("connections_closed", help, None, MetricType::Counter)?;
+    let mut family =
+        encoder.encode_descriptor("connections_closed", help, None, MetricType::Counter)?;
     for (protocol, it) in &figures.traffic {
         for (reason, closed) in &it.closed {
-            put_in(&mut family, &[("protocol", *protocol), ("reason", *reason)], *closed)?;
+            put_in(
+                &mut family,
+                &[("protocol", *protocol), ("reason", *reason)],
+                *closed,
+            )?;
         }
     }
     Ok(())

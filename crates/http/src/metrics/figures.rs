@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
-use windlass_engine::{FiguresRow, JobStateKind, KindRow, PolicyRow, Protocol, QueueFigures, QueueRow, Timestamp};
+use windlass_engine::{
+    FiguresRow, JobStateKind, KindRow, PolicyRow, Protocol, QueueFigures, QueueRow, Timestamp,
+};
 
 /// The name of all queues beyond the bound together.
 const OTHER: &[u8] = b"_other";
@@ -38,11 +40,18 @@ pub(crate) struct QueueSeries {
 
 impl Series {
     pub(crate) fn new(queues_max: usize) -> Self {
-        Self { queues_max, ..Self::default() }
+        Self {
+            queues_max,
+            ..Self::default()
+        }
     }
 
     /// All series by name, from one reading of all queues.
-    pub(crate) fn of(&mut self, rows: &[QueueRow], figures: Vec<FiguresRow>) -> BTreeMap<Bytes, QueueSeries> {
+    pub(crate) fn of(
+        &mut self,
+        rows: &[QueueRow],
+        figures: Vec<FiguresRow>,
+    ) -> BTreeMap<Bytes, QueueSeries> {
         self.keep(rows);
         let mut series: BTreeMap<Bytes, QueueSeries> = BTreeMap::new();
         for row in rows {
@@ -62,10 +71,17 @@ impl Series {
 
     /// The figures of as many kinds as there may be queues with series, and of the others together. A kind keeps its place
     /// as long as the engine counts it by itself.
-    pub(crate) fn of_kinds(&self, rows: Vec<KindRow>) -> BTreeMap<(Option<Protocol>, Bytes), QueueFigures> {
+    pub(crate) fn of_kinds(
+        &self,
+        rows: Vec<KindRow>,
+    ) -> BTreeMap<(Option<Protocol>, Bytes), QueueFigures> {
         let mut kinds: BTreeMap<_, QueueFigures> = BTreeMap::new();
         for (at, row) in rows.into_iter().enumerate() {
-            let (protocol, name) = if at < self.queues_max { (row.protocol, row.name) } else { (None, Bytes::new()) };
+            let (protocol, name) = if at < self.queues_max {
+                (row.protocol, row.name)
+            } else {
+                (None, Bytes::new())
+            };
             kinds.entry((protocol, name)).or_default().add(&row.figures);
         }
         kinds
@@ -80,18 +96,28 @@ impl Series {
             if self.own.contains(&row.name) || self.other.contains(&row.name) {
                 continue;
             }
-            let set = if self.own.len() < self.queues_max { &mut self.own } else { &mut self.other };
+            let set = if self.own.len() < self.queues_max {
+                &mut self.own
+            } else {
+                &mut self.other
+            };
             set.insert(row.name.clone());
         }
     }
 
     fn name(&self, queue: &Bytes) -> Bytes {
-        if self.own.contains(queue) { queue.clone() } else { Bytes::from_static(OTHER) }
+        if self.own.contains(queue) {
+            queue.clone()
+        } else {
+            Bytes::from_static(OTHER)
+        }
     }
 
     /// A queue that goes takes its counters along, and the sum of a counter must not fall.
     fn keep_other_from_falling(&mut self, series: &mut BTreeMap<Bytes, QueueSeries>) {
-        let Some(other) = series.get_mut(OTHER) else { return };
+        let Some(other) = series.get_mut(OTHER) else {
+            return;
+        };
         let now = other.figures.clone();
         self.gone.add(&self.last.since(&now));
         other.figures.add(&self.gone);
@@ -116,7 +142,10 @@ impl QueueSeries {
 
 /// A count as a gauge's value: exact below 2^53.
 pub(super) fn count(value: u64) -> f64 {
-    let (high, low) = (u32::try_from(value >> 32).unwrap_or(u32::MAX), u32::try_from(value & 0xffff_ffff).unwrap_or(0));
+    let (high, low) = (
+        u32::try_from(value >> 32).unwrap_or(u32::MAX),
+        u32::try_from(value & 0xffff_ffff).unwrap_or(0),
+    );
     f64::from(high) * 4_294_967_296.0 + f64::from(low)
 }
 
@@ -148,17 +177,49 @@ mod tests {
     }
 
     fn figures(name: &'static str, pushed: u64) -> FiguresRow {
-        let totals = vec![(Protocol::GEARMAN, Totals { pushed, ..Totals::default() })];
-        FiguresRow { name: name.into(), figures: QueueFigures { totals, ..QueueFigures::default() } }
+        let totals = vec![(
+            Protocol::GEARMAN,
+            Totals {
+                pushed,
+                ..Totals::default()
+            },
+        )];
+        FiguresRow {
+            name: name.into(),
+            figures: QueueFigures {
+                totals,
+                ..QueueFigures::default()
+            },
+        }
     }
 
     /// Name, ready jobs, pushed jobs.
     fn shown(series: &mut Series, queues: &[(&'static str, u32, u64)]) -> Vec<(String, u64, u64)> {
-        let rows: Vec<QueueRow> = queues.iter().map(|(name, ready, _)| row(name, *ready)).collect();
-        let figures = queues.iter().map(|(name, _, pushed)| figures(name, *pushed)).collect();
-        let pushed = |it: &QueueSeries| it.figures.totals.iter().map(|(_, totals)| totals.pushed).sum();
+        let rows: Vec<QueueRow> = queues
+            .iter()
+            .map(|(name, ready, _)| row(name, *ready))
+            .collect();
+        let figures = queues
+            .iter()
+            .map(|(name, _, pushed)| figures(name, *pushed))
+            .collect();
+        let pushed = |it: &QueueSeries| {
+            it.figures
+                .totals
+                .iter()
+                .map(|(_, totals)| totals.pushed)
+                .sum()
+        };
         let all = series.of(&rows, figures);
-        all.iter().map(|(name, it)| (String::from_utf8_lossy(name).into_owned(), it.states[0], pushed(it))).collect()
+        all.iter()
+            .map(|(name, it)| {
+                (
+                    String::from_utf8_lossy(name).into_owned(),
+                    it.states[0],
+                    pushed(it),
+                )
+            })
+            .collect()
     }
 
     fn line(name: &str, ready: u64, pushed: u64) -> (String, u64, u64) {
@@ -169,33 +230,72 @@ mod tests {
     fn queues_beyond_the_bound_are_one_whose_counters_never_fall() {
         let mut series = Series::new(2);
         let all = [("a", 1, 10), ("b", 2, 20), ("c", 3, 30), ("d", 4, 40)];
-        assert_eq!(shown(&mut series, &all), [line("_other", 7, 70), line("a", 1, 10), line("b", 2, 20)]);
+        assert_eq!(
+            shown(&mut series, &all),
+            [line("_other", 7, 70), line("a", 1, 10), line("b", 2, 20)]
+        );
         // A place is free, and a queue that was one of the others stays there.
         let later = [("b", 2, 20), ("c", 3, 31), ("d", 4, 40)];
-        assert_eq!(shown(&mut series, &later), [line("_other", 7, 71), line("b", 2, 20)]);
+        assert_eq!(
+            shown(&mut series, &later),
+            [line("_other", 7, 71), line("b", 2, 20)]
+        );
         // A new queue gets the place. Another of the others is gone with its counters.
         let later = [("b", 2, 20), ("d", 4, 41), ("e", 5, 50)];
-        assert_eq!(shown(&mut series, &later), [line("_other", 4, 71), line("b", 2, 20), line("e", 5, 50)]);
+        assert_eq!(
+            shown(&mut series, &later),
+            [line("_other", 4, 71), line("b", 2, 20), line("e", 5, 50)]
+        );
         let later = [("b", 2, 20), ("d", 4, 45), ("e", 5, 50)];
-        assert_eq!(shown(&mut series, &later), [line("_other", 4, 75), line("b", 2, 20), line("e", 5, 50)]);
+        assert_eq!(
+            shown(&mut series, &later),
+            [line("_other", 4, 75), line("b", 2, 20), line("e", 5, 50)]
+        );
     }
 
     #[test]
     fn kinds_beyond_the_bound_are_one() {
         let row = |protocol: Option<Protocol>, name: &'static str, taken: u64| {
-            let totals = vec![(Protocol::FAKTORY, Totals { taken, ..Totals::default() })];
-            KindRow { protocol, name: name.into(), figures: QueueFigures { totals, ..QueueFigures::default() } }
+            let totals = vec![(
+                Protocol::FAKTORY,
+                Totals {
+                    taken,
+                    ..Totals::default()
+                },
+            )];
+            KindRow {
+                protocol,
+                name: name.into(),
+                figures: QueueFigures {
+                    totals,
+                    ..QueueFigures::default()
+                },
+            }
         };
         let faktory = Some(Protocol::FAKTORY);
-        let rows = vec![row(faktory, "a", 1), row(faktory, "b", 2), row(faktory, "c", 4), row(None, "", 8)];
+        let rows = vec![
+            row(faktory, "a", 1),
+            row(faktory, "b", 2),
+            row(faktory, "c", 4),
+            row(None, "", 8),
+        ];
         let kinds = Series::new(2).of_kinds(rows);
-        let shown: Vec<_> = kinds.iter().map(|((of, name), it)| (*of, &name[..], it.total().taken)).collect();
-        assert_eq!(shown, [(None, &b""[..], 12), (faktory, b"a", 1), (faktory, b"b", 2)]);
+        let shown: Vec<_> = kinds
+            .iter()
+            .map(|((of, name), it)| (*of, &name[..], it.total().taken))
+            .collect();
+        assert_eq!(
+            shown,
+            [(None, &b""[..], 12), (faktory, b"a", 1), (faktory, b"b", 2)]
+        );
     }
 
     #[test]
     fn a_queue_that_is_called_other_is_one_of_the_others() {
         let mut series = Series::new(2);
-        assert_eq!(shown(&mut series, &[("_other", 1, 10)]), [line("_other", 1, 10)]);
+        assert_eq!(
+            shown(&mut series, &[("_other", 1, 10)]),
+            [line("_other", 1, 10)]
+        );
     }
 }

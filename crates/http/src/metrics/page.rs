@@ -80,7 +80,9 @@ fn plain(text: &str) -> String {
             let (name, kind) = described.split_once(' ').unwrap_or((described, ""));
             let suffix = if kind == "counter" { "_total" } else { "" };
             let sentence = help.splitn(4, ' ').nth(3).unwrap_or_default();
-            out.push_str(&format!("# HELP {name}{suffix} {sentence}\n# TYPE {name}{suffix} {kind}\n"));
+            out.push_str(&format!(
+                "# HELP {name}{suffix} {sentence}\n# TYPE {name}{suffix} {kind}\n"
+            ));
         } else if !line.starts_with('#') {
             out.push_str(line);
             out.push('\n');
@@ -95,44 +97,93 @@ type Count = fn(&Totals) -> u64;
 const COUNTERS: [(&str, &str, Count); 9] = [
     ("jobs_pushed", "New jobs", |totals| totals.pushed),
     ("jobs_taken", "Deliveries to workers", |totals| totals.taken),
-    ("jobs_succeeded", "Jobs that succeeded", |totals| totals.succeeded),
+    ("jobs_succeeded", "Jobs that succeeded", |totals| {
+        totals.succeeded
+    }),
     ("jobs_failed", "Failures of jobs", |totals| totals.failed),
-    ("jobs_retried", "Failed jobs that became due again", |totals| totals.retried),
-    ("jobs_dead_lettered", "Jobs moved to the dead-letter queue", |totals| totals.buried),
-    ("jobs_expired", "Jobs discarded because their time was over", |totals| totals.expired),
-    ("jobs_lost", "Deliveries lost with their worker", |totals| totals.lost),
-    ("jobs_cancelled", "Jobs removed by commands", |totals| totals.cancelled),
+    (
+        "jobs_retried",
+        "Failed jobs that became due again",
+        |totals| totals.retried,
+    ),
+    (
+        "jobs_dead_lettered",
+        "Jobs moved to the dead-letter queue",
+        |totals| totals.buried,
+    ),
+    (
+        "jobs_expired",
+        "Jobs discarded because their time was over",
+        |totals| totals.expired,
+    ),
+    ("jobs_lost", "Deliveries lost with their worker", |totals| {
+        totals.lost
+    }),
+    ("jobs_cancelled", "Jobs removed by commands", |totals| {
+        totals.cancelled
+    }),
 ];
 
 /// The gauges of queues: name, help, and the value.
 type Value = fn(&QueueSeries, Timestamp) -> f64;
 const GAUGES: [(&str, &str, Value); 4] = [
-    ("queue_oldest_ready_seconds", "Age of the oldest job that waits to be taken; 0 if there is none", |it, wall| {
-        let ms = it.oldest_ready_at.map_or(0, |at| wall.ms_since(at));
-        Duration::from_millis(ms).as_secs_f64()
+    (
+        "queue_oldest_ready_seconds",
+        "Age of the oldest job that waits to be taken; 0 if there is none",
+        |it, wall| {
+            let ms = it.oldest_ready_at.map_or(0, |at| wall.ms_since(at));
+            Duration::from_millis(ms).as_secs_f64()
+        },
+    ),
+    ("queue_paused", "Whether the queue is paused", |it, _| {
+        count(it.paused)
     }),
-    ("queue_paused", "Whether the queue is paused", |it, _| count(it.paused)),
     (
         "queue_workers",
         "Workers that serve the queue: registered, waiting, busy, or there within the last minute",
         |it, _| count(it.workers),
     ),
-    ("queue_throttle_slots_in_use", "Slots of the queue's throttle that jobs in progress hold", |it, _| {
-        count(it.slots_held)
-    }),
+    (
+        "queue_throttle_slots_in_use",
+        "Slots of the queue's throttle that jobs in progress hold",
+        |it, _| count(it.slots_held),
+    ),
 ];
 
 /// The figures of policies, of queues with series of their own: name, help, whether it is a counter, and the value if the
 /// policy has it.
 type OfPolicy = fn(&PolicyRow) -> Option<u64>;
 const POLICIES: [(&str, &str, bool, OfPolicy); 5] = [
-    ("queue_rate_tokens", "Jobs that may start now by the queue's rate", false, |it| it.tokens.map(u64::from)),
-    ("queue_rate_waits", "Tokens of the queue's rate that jobs have waited for", true, |it| {
-        it.tokens.map(|_| it.rate_waits)
-    }),
-    ("queue_keys", "Keys of the queue's jobs, in any state", false, |it| of_keys(it, it.keys.into())),
-    ("queue_keys_paused", "Paused keys of the queue", false, |it| of_keys(it, it.keys_paused.into())),
-    ("queue_keyless_jobs", "New jobs in which no key could be read", true, |it| of_keys(it, it.keyless)),
+    (
+        "queue_rate_tokens",
+        "Jobs that may start now by the queue's rate",
+        false,
+        |it| it.tokens.map(u64::from),
+    ),
+    (
+        "queue_rate_waits",
+        "Tokens of the queue's rate that jobs have waited for",
+        true,
+        |it| it.tokens.map(|_| it.rate_waits),
+    ),
+    (
+        "queue_keys",
+        "Keys of the queue's jobs, in any state",
+        false,
+        |it| of_keys(it, it.keys.into()),
+    ),
+    (
+        "queue_keys_paused",
+        "Paused keys of the queue",
+        false,
+        |it| of_keys(it, it.keys_paused.into()),
+    ),
+    (
+        "queue_keyless_jobs",
+        "New jobs in which no key could be read",
+        true,
+        |it| of_keys(it, it.keyless),
+    ),
 ];
 
 fn of_keys(row: &PolicyRow, value: u64) -> Option<u64> {
@@ -142,23 +193,53 @@ fn of_keys(row: &PolicyRow, value: u64) -> Option<u64> {
 /// The histograms of queues: name, help, and which it is.
 type Durations = fn(&QueueSeries) -> &Histogram;
 const HISTOGRAMS: [(&str, &str, Durations); 2] = [
-    ("job_wait_seconds", "From ready to taken", |it| &it.figures.waited),
-    ("job_run_seconds", "From taken to the worker's report", |it| &it.figures.ran),
+    ("job_wait_seconds", "From ready to taken", |it| {
+        &it.figures.waited
+    }),
+    (
+        "job_run_seconds",
+        "From taken to the worker's report",
+        |it| &it.figures.ran,
+    ),
 ];
 
 /// The counters of kinds: name, help, and which it is.
 const KIND_COUNTERS: [(&str, &str, Count); 4] = [
-    ("kind_jobs_taken", "Deliveries to workers, by what the jobs call", |totals| totals.taken),
-    ("kind_jobs_succeeded", "Jobs that succeeded, by what they call", |totals| totals.succeeded),
-    ("kind_jobs_failed", "Failures of jobs, by what they call", |totals| totals.failed),
-    ("kind_jobs_lost", "Deliveries lost with their worker, by what the jobs call", |totals| totals.lost),
+    (
+        "kind_jobs_taken",
+        "Deliveries to workers, by what the jobs call",
+        |totals| totals.taken,
+    ),
+    (
+        "kind_jobs_succeeded",
+        "Jobs that succeeded, by what they call",
+        |totals| totals.succeeded,
+    ),
+    (
+        "kind_jobs_failed",
+        "Failures of jobs, by what they call",
+        |totals| totals.failed,
+    ),
+    (
+        "kind_jobs_lost",
+        "Deliveries lost with their worker, by what the jobs call",
+        |totals| totals.lost,
+    ),
 ];
 
 /// The histograms of kinds: name, help, and which it is.
 type KindDurations = fn(&QueueFigures) -> &Histogram;
 const KIND_HISTOGRAMS: [(&str, &str, KindDurations); 2] = [
-    ("kind_wait_seconds", "From ready to taken, by what the jobs call", |it| &it.waited),
-    ("kind_run_seconds", "From taken to the worker's report, by what the jobs call", |it| &it.ran),
+    (
+        "kind_wait_seconds",
+        "From ready to taken, by what the jobs call",
+        |it| &it.waited,
+    ),
+    (
+        "kind_run_seconds",
+        "From taken to the worker's report, by what the jobs call",
+        |it| &it.ran,
+    ),
 ];
 
 impl Collector for Scraped {
@@ -178,14 +259,22 @@ impl Scraped {
         for (name, help, value) in GAUGES {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (queue, it) in &engine.series {
-                family.encode_family(&labels(queue))?.encode_gauge(&value(it, self.wall))?;
+                family
+                    .encode_family(&labels(queue))?
+                    .encode_gauge(&value(it, self.wall))?;
             }
         }
         for (name, help, is_counter, value) in POLICIES {
-            let kind = if is_counter { MetricType::Counter } else { MetricType::Gauge };
+            let kind = if is_counter {
+                MetricType::Counter
+            } else {
+                MetricType::Gauge
+            };
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for (queue, it) in &engine.series {
-                let Some(value) = it.policy.as_deref().and_then(value) else { continue };
+                let Some(value) = it.policy.as_deref().and_then(value) else {
+                    continue;
+                };
                 let (labels, none) = (labels(queue), None);
                 let mut series = family.encode_family(&labels)?;
                 match is_counter {
@@ -208,7 +297,11 @@ impl Scraped {
         let gauges = [
             ("workers", "Workers known by name", count(engine.workers)),
             ("queues", "Known queues", count(engine.queues)),
-            ("jobs_bytes", "Bytes that jobs, schedules and batches count as, on the disk too", count(engine.bytes)),
+            (
+                "jobs_bytes",
+                "Bytes that jobs, schedules and batches count as, on the disk too",
+                count(engine.bytes),
+            ),
         ];
         daemon::put_gauges(encoder, gauges)
     }
@@ -221,7 +314,10 @@ impl Scraped {
     ) -> fmt::Result {
         let labels = |(protocol, kind): &(Option<Protocol>, Bytes)| {
             let (kind, protocol) = match protocol {
-                Some(it) => (Name(kind.clone()).to_string(), self.protocol_name.get(it).copied().unwrap_or("unknown")),
+                Some(it) => (
+                    Name(kind.clone()).to_string(),
+                    self.protocol_name.get(it).copied().unwrap_or("unknown"),
+                ),
                 None => ("_other".to_owned(), ""),
             };
             [("kind", kind), ("protocol", protocol.to_owned())]
@@ -230,7 +326,9 @@ impl Scraped {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (kind, figures) in kinds {
                 let value = value(&figures.total());
-                family.encode_family(&labels(kind))?.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
+                family
+                    .encode_family(&labels(kind))?
+                    .encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
             }
         }
         for (name, help, of) in KIND_HISTOGRAMS {
@@ -250,9 +348,18 @@ impl Scraped {
     ) -> fmt::Result {
         for (queue, it) in series {
             for (protocol, totals) in &it.figures.totals {
-                let protocol = self.protocol_name.get(protocol).copied().unwrap_or("unknown");
-                let labels = [("queue", Name(queue.clone()).to_string()), ("protocol", protocol.to_owned())];
-                family.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, u64>(&value(totals), None)?;
+                let protocol = self
+                    .protocol_name
+                    .get(protocol)
+                    .copied()
+                    .unwrap_or("unknown");
+                let labels = [
+                    ("queue", Name(queue.clone()).to_string()),
+                    ("protocol", protocol.to_owned()),
+                ];
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, u64, u64>(&value(totals), None)?;
             }
         }
         Ok(())
@@ -263,15 +370,29 @@ impl Scraped {
         let started_at = Duration::from_millis(self.started_at.0).as_secs_f64();
         let gauges = [
             ("connections", "Open connections", count(self.connections)),
-            ("resident_memory_bytes", "Resident memory of the process, in whole MiB", count(self.resident_bytes)),
-            ("store_failed", "Whether the store does not respond", count(self.store_failed.into())),
-            ("start_time_seconds", "When the daemon started, since 1970", started_at),
+            (
+                "resident_memory_bytes",
+                "Resident memory of the process, in whole MiB",
+                count(self.resident_bytes),
+            ),
+            (
+                "store_failed",
+                "Whether the store does not respond",
+                count(self.store_failed.into()),
+            ),
+            (
+                "start_time_seconds",
+                "When the daemon started, since 1970",
+                started_at,
+            ),
         ];
         daemon::put_gauges(encoder, gauges)?;
         self.encode_refusing(encoder)?;
         self.encode_cluster(encoder)?;
-        let mut info = encoder.encode_descriptor("build_info", "The version", None, MetricType::Gauge)?;
-        info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_i64)
+        let mut info =
+            encoder.encode_descriptor("build_info", "The version", None, MetricType::Gauge)?;
+        info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?
+            .encode_gauge(&1_i64)
     }
 
     /// All reasons, so that an alert finds each of them before it holds.
@@ -280,12 +401,22 @@ impl Scraped {
         let mut family = encoder.encode_descriptor("refusing", help, None, MetricType::Gauge)?;
         for reason in Reason::ALL {
             let holds = u64::from(self.refusing.contains(&reason));
-            family.encode_family(&[("reason", reason.code())])?.encode_gauge(&count(holds))?;
+            family
+                .encode_family(&[("reason", reason.code())])?
+                .encode_gauge(&count(holds))?;
         }
         let (places, most) = self.daemon.places;
         let gauges = [
-            ("connections_placed", "Connections of clients that count for the limit", count(places as u64)),
-            ("connections_limit", "The most connections of clients", count(most as u64)),
+            (
+                "connections_placed",
+                "Connections of clients that count for the limit",
+                count(places as u64),
+            ),
+            (
+                "connections_limit",
+                "The most connections of clients",
+                count(most as u64),
+            ),
         ];
         daemon::put_gauges(encoder, gauges)
     }
@@ -299,25 +430,58 @@ impl Scraped {
             Role::Leading { epoch, edges, .. } => (1, 0, *epoch, edges.len() as u64),
         };
         let gauges = [
-            ("cluster_leading", "Whether this daemon leads others", count(leading)),
-            ("cluster_following", "Whether this daemon is linked to the leader", count(following)),
-            ("cluster_epoch", "The number of the leader's right to lead", count(epoch)),
-            ("cluster_edges", "Daemons that are linked to this one", count(edges)),
+            (
+                "cluster_leading",
+                "Whether this daemon leads others",
+                count(leading),
+            ),
+            (
+                "cluster_following",
+                "Whether this daemon is linked to the leader",
+                count(following),
+            ),
+            (
+                "cluster_epoch",
+                "The number of the leader's right to lead",
+                count(epoch),
+            ),
+            (
+                "cluster_edges",
+                "Daemons that are linked to this one",
+                count(edges),
+            ),
         ];
         daemon::put_gauges(encoder, gauges)?;
-        let Some(ahead_ms) = self.clock_ahead_ms else { return Ok(()) };
+        let Some(ahead_ms) = self.clock_ahead_ms else {
+            return Ok(());
+        };
         let ahead = Duration::from_millis(ahead_ms.unsigned_abs()).as_secs_f64();
         let ahead = if ahead_ms < 0 { -ahead } else { ahead };
-        daemon::put_gauges(encoder, [("cluster_clock_ahead_seconds", "The wall clock here less the database's", ahead)])
+        daemon::put_gauges(
+            encoder,
+            [(
+                "cluster_clock_ahead_seconds",
+                "The wall clock here less the database's",
+                ahead,
+            )],
+        )
     }
 }
 
 impl OfEngine {
     fn encode_jobs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor("jobs", "Jobs by queue and state", None, MetricType::Gauge)?;
+        let mut family = encoder.encode_descriptor(
+            "jobs",
+            "Jobs by queue and state",
+            None,
+            MetricType::Gauge,
+        )?;
         for (queue, it) in &self.series {
             for (state, jobs) in STATES.into_iter().zip(it.states) {
-                let labels = [("queue", Name(queue.clone()).to_string()), ("state", state.to_owned())];
+                let labels = [
+                    ("queue", Name(queue.clone()).to_string()),
+                    ("state", state.to_owned()),
+                ];
                 family.encode_family(&labels)?.encode_gauge(&count(jobs))?;
             }
         }
@@ -330,8 +494,13 @@ fn labels(queue: &Bytes) -> [(&'static str, String); 1] {
 }
 
 fn encode_histogram(histogram: &Histogram, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-    let bounds = Histogram::BOUNDS_MS.iter().map(|ms| Duration::from_millis(*ms).as_secs_f64());
-    let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(histogram.counts).collect();
+    let bounds = Histogram::BOUNDS_MS
+        .iter()
+        .map(|ms| Duration::from_millis(*ms).as_secs_f64());
+    let buckets: Vec<(f64, u64)> = bounds
+        .chain([f64::INFINITY])
+        .zip(histogram.counts)
+        .collect();
     let sum = Duration::from_millis(histogram.sum_ms).as_secs_f64();
     encoder.encode_histogram::<NoLabelSet>(sum, histogram.count(), &buckets, None)
 }
@@ -362,14 +531,41 @@ mod tests {
     fn only_the_daemon_with_the_engine_exports_its_figures() {
         let engine = || {
             let series = [(Bytes::from_static(b"q"), QueueSeries::default())].into();
-            let failed = Totals { taken: 3, failed: 2, ..Totals::default() };
-            let figures = QueueFigures { totals: vec![(Protocol::FAKTORY, failed)], ..QueueFigures::default() };
-            let kinds = [((Some(Protocol::FAKTORY), Bytes::from_static(b"Mail")), figures)].into();
-            Some(OfEngine { series, kinds, workers: 1, queues: 1, bytes: 9 })
+            let failed = Totals {
+                taken: 3,
+                failed: 2,
+                ..Totals::default()
+            };
+            let figures = QueueFigures {
+                totals: vec![(Protocol::FAKTORY, failed)],
+                ..QueueFigures::default()
+            };
+            let kinds = [(
+                (Some(Protocol::FAKTORY), Bytes::from_static(b"Mail")),
+                figures,
+            )]
+            .into();
+            Some(OfEngine {
+                series,
+                kinds,
+                workers: 1,
+                queues: 1,
+                bytes: 9,
+            })
         };
-        let seeking = Role::Seeking { since: Timestamp(0) };
+        let seeking = Role::Seeking {
+            since: Timestamp(0),
+        };
         let (leader, edge) = (page(engine(), Role::Alone), page(None, seeking));
-        let of_engine = ["jobs", "jobs_bytes", "workers", "queues", "jobs_limit", "journal_bytes", "checkpoints_total"];
+        let of_engine = [
+            "jobs",
+            "jobs_bytes",
+            "workers",
+            "queues",
+            "jobs_limit",
+            "journal_bytes",
+            "checkpoints_total",
+        ];
         let of_each = [
             "connections",
             "store_failed",
@@ -387,9 +583,18 @@ mod tests {
             assert!(has(&leader, name) && has(&edge, name), "{name}: {edge}");
         }
         let of_kind = "windlass_kind_jobs_failed_total{kind=\"Mail\",protocol=\"unknown\"} 2";
-        assert!(leader.contains(of_kind) && has(&leader, "kind_run_seconds"), "{leader}");
+        assert!(
+            leader.contains(of_kind) && has(&leader, "kind_run_seconds"),
+            "{leader}"
+        );
         assert!(edge.contains("windlass_connections 3.0"), "{edge}");
-        assert!(edge.contains("windlass_refusing{reason=\"disk_full\"} 1.0"), "{edge}");
-        assert!(edge.contains("windlass_refusing{reason=\"memory_full\"} 0.0"), "{edge}");
+        assert!(
+            edge.contains("windlass_refusing{reason=\"disk_full\"} 1.0"),
+            "{edge}"
+        );
+        assert!(
+            edge.contains("windlass_refusing{reason=\"memory_full\"} 0.0"),
+            "{edge}"
+        );
     }
 }

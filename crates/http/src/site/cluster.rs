@@ -14,5 +14,8 @@ struct Cluster {
 }
 
 pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
-    page(&Cluster { shell, it: cluster::show(app).await.0 })
+    page(&Cluster {
+        shell,
+        it: cluster::show(app).await.0,
+    })
 }

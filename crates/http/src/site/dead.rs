@@ -17,11 +17,19 @@ struct Failures {
     are_retried: bool,
 }
 
-pub(super) async fn show(mut shell: Shell, app: Shared, Known(conditions): Known<Conditions>) -> Rendered {
+pub(super) async fn show(
+    mut shell: Shell,
+    app: Shared,
+    Known(conditions): Known<Conditions>,
+) -> Rendered {
     let known = names::<Conditions>();
     shell.asked.retain(|name, _| known.contains(name));
     let are_retried = shell.given("state") == "retrying";
-    page(&Failures { found: dead::groups(app, Params(conditions)).await?.0, shell, are_retried })
+    page(&Failures {
+        found: dead::groups(app, Params(conditions)).await?.0,
+        shell,
+        are_retried,
+    })
 }
 
 impl Failures {
@@ -36,7 +44,13 @@ impl Failures {
             ("error_group", &group.error),
             ("exact_kind", group.kind.as_deref().unwrap_or_default()),
         ];
-        let others = self.shell.conditions().filter(|(name, _)| own.iter().all(|(own, _)| name != own));
-        form_urlencoded::Serializer::new(String::new()).extend_pairs(own).extend_pairs(others).finish()
+        let others = self
+            .shell
+            .conditions()
+            .filter(|(name, _)| own.iter().all(|(own, _)| name != own));
+        form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(own)
+            .extend_pairs(others)
+            .finish()
     }
 }

@@ -20,9 +20,15 @@ pub(super) const PROTOCOLS: usize = Protocol::ALL.len();
 const SHARES: [u64; 3] = [500, 950, 990];
 
 /// Points of an hour, and of a day.
-const ALL: Room = Room { fine: 720, coarse: 1_440 };
+const ALL: Room = Room {
+    fine: 720,
+    coarse: 1_440,
+};
 /// Points of five minutes, and of two hours.
-const OF_QUEUE: Room = Room { fine: 60, coarse: 120 };
+const OF_QUEUE: Room = Room {
+    fine: 60,
+    coarse: 120,
+};
 
 /// Queues that have a history: 22 KiB each.
 pub(super) const QUEUES_MAX: usize = 100;
@@ -103,12 +109,18 @@ pub(super) struct Reading {
 
 impl History {
     pub(super) fn add(&self, point: Point) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).add(point, ALL);
+        self.all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(point, ALL);
     }
 
     /// The points of the last hour and of the last day.
     pub(super) fn points(&self) -> [Vec<Point>; 2] {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).shown()
+        self.all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .shown()
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
@@ -127,13 +139,24 @@ impl History {
 
     /// The points of a queue, of the last five minutes and of the last two hours.
     pub(super) fn of_queue(&self, queue: &[u8]) -> Option<[Vec<Point>; 2]> {
-        self.queues().kept.get(queue).map(|kept| kept.points.shown())
+        self.queues()
+            .kept
+            .get(queue)
+            .map(|kept| kept.points.shown())
     }
 
     /// How many jobs of a queue were pushed, done and failed a second, within the last minute.
     pub(crate) fn rates(&self, queue: &[u8]) -> Option<[f64; 3]> {
         let queues = self.queues();
-        let newest: Vec<Point> = queues.kept.get(queue)?.points.fine.iter().take(PER_MINUTE).copied().collect();
+        let newest: Vec<Point> = queues
+            .kept
+            .get(queue)?
+            .points
+            .fine
+            .iter()
+            .take(PER_MINUTE)
+            .copied()
+            .collect();
         let mean = Point::mean(&newest);
         (!newest.is_empty()).then(|| [mean.pushed, mean.all_done(), mean.failed])
     }
@@ -148,7 +171,11 @@ impl Points {
         push(&mut self.fine, point, room.fine);
         self.minute.push(point);
         if self.minute.len() >= PER_MINUTE {
-            push(&mut self.coarse, Point::mean(&std::mem::take(&mut self.minute)), room.coarse);
+            push(
+                &mut self.coarse,
+                Point::mean(&std::mem::take(&mut self.minute)),
+                room.coarse,
+            );
         }
     }
 
@@ -163,10 +190,16 @@ impl Queues {
         let reading = |row| Reading::of_queue(at, row, backlog);
         let mut others = Vec::new();
         for row in rows {
-            let counts = row.figures.totals.iter().map(|(_, it)| it.pushed + it.succeeded + it.failed);
+            let counts = row
+                .figures
+                .totals
+                .iter()
+                .map(|(_, it)| it.pushed + it.succeeded + it.failed);
             let count: u64 = counts.sum();
             // At the first reading nothing is known of what was new.
-            let counted = before.as_ref().map_or(count, |before| before.get(&row.name).copied().unwrap_or_default());
+            let counted = before.as_ref().map_or(count, |before| {
+                before.get(&row.name).copied().unwrap_or_default()
+            });
             let new = real(count.saturating_sub(counted));
             counted_now.insert(row.name.clone(), count);
             if let Some(kept) = self.kept.get_mut(&row.name) {
@@ -182,13 +215,26 @@ impl Queues {
         others.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         for (traffic, row) in others {
             if self.kept.len() >= QUEUES_MAX {
-                let least = self.kept.iter().min_by(|(_, one), (_, other)| one.traffic.total_cmp(&other.traffic));
-                let Some(least) = least.filter(|(_, kept)| kept.traffic < traffic).map(|(name, _)| name.clone()) else {
+                let least = self
+                    .kept
+                    .iter()
+                    .min_by(|(_, one), (_, other)| one.traffic.total_cmp(&other.traffic));
+                let Some(least) = least
+                    .filter(|(_, kept)| kept.traffic < traffic)
+                    .map(|(name, _)| name.clone())
+                else {
                     break;
                 };
                 self.kept.remove(&least);
             }
-            self.kept.insert(row.name.clone(), Kept { last: reading(row), points: Points::default(), traffic });
+            self.kept.insert(
+                row.name.clone(),
+                Kept {
+                    last: reading(row),
+                    points: Points::default(),
+                    traffic,
+                },
+            );
         }
     }
 }
@@ -196,11 +242,19 @@ impl Queues {
 impl Reading {
     /// The figures of the whole daemon and of all queues at a moment of the wall clock.
     pub(super) fn of(at: Timestamp, stats: &Stats, figures: &[FiguresRow]) -> Self {
-        let count = |kind: JobStateKind| stats.places.get(kind as usize).copied().unwrap_or_default();
+        let count =
+            |kind: JobStateKind| stats.places.get(kind as usize).copied().unwrap_or_default();
         let (ready, leased) = (count(JobStateKind::Ready), count(JobStateKind::Leased));
         let of = |protocol| stats.protocols.iter().find(|row| row.protocol == protocol);
         let done = Protocol::ALL.map(|row| of(row.id).map_or(0, |row| row.totals.succeeded));
-        let mut reading = Self { at, totals: stats.totals, done, ready, leased, ..Self::default() };
+        let mut reading = Self {
+            at,
+            totals: stats.totals,
+            done,
+            ready,
+            leased,
+            ..Self::default()
+        };
         for FiguresRow { figures, .. } in figures {
             reading.waited = reading.waited.merged(&figures.waited, u64::saturating_add);
             reading.ran = reading.ran.merged(&figures.ran, u64::saturating_add);
@@ -212,18 +266,34 @@ impl Reading {
     fn of_queue(at: Timestamp, row: &FiguresRow, backlog: &Backlog) -> Self {
         let (ready, leased) = backlog.get(&row.name).copied().unwrap_or_default();
         let (waited, ran) = (row.figures.waited, row.figures.ran);
-        let mut reading = Self { at, waited, ran, ready, leased, ..Self::default() };
+        let mut reading = Self {
+            at,
+            waited,
+            ran,
+            ready,
+            leased,
+            ..Self::default()
+        };
         for (protocol, totals) in &row.figures.totals {
             reading.totals = reading.totals.merged(totals, u64::saturating_add);
-            let at = Protocol::ALL.iter().position(|row| row.id == *protocol).unwrap_or(PROTOCOLS);
-            reading.done.get_mut(at).into_iter().for_each(|done| *done += totals.succeeded);
+            let at = Protocol::ALL
+                .iter()
+                .position(|row| row.id == *protocol)
+                .unwrap_or(PROTOCOLS);
+            reading
+                .done
+                .get_mut(at)
+                .into_iter()
+                .for_each(|done| *done += totals.succeeded);
         }
         reading
     }
 
     /// The point between two readings.
     pub(super) fn since(&self, before: &Self) -> Point {
-        let seconds = Duration::from_millis(self.at.ms_since(before.at)).max(Duration::from_millis(1)).as_secs_f64();
+        let seconds = Duration::from_millis(self.at.ms_since(before.at))
+            .max(Duration::from_millis(1))
+            .as_secs_f64();
         let rate = |now: u64, before: u64| real(now.saturating_sub(before)) / seconds;
         Point {
             pushed: rate(self.totals.pushed, before.totals.pushed),
@@ -245,7 +315,10 @@ impl Point {
 
     /// Points that each stand for some others, so that there are at most this many.
     pub(super) fn thinned(points: &[Self], most: usize) -> Vec<Self> {
-        points.chunks(points.len().div_ceil(most).max(1)).map(Self::mean).collect()
+        points
+            .chunks(points.len().div_ceil(most).max(1))
+            .map(Self::mean)
+            .collect()
     }
 
     fn mean(points: &[Self]) -> Self {
@@ -254,7 +327,9 @@ impl Point {
         let most = |part: &dyn Fn(&Self) -> f64| points.iter().map(part).fold(f64::NAN, f64::max);
         Self {
             pushed: mean(|it| it.pushed),
-            done: std::array::from_fn(|at| points.iter().map(|it| part(&it.done, at)).sum::<f64>() / count),
+            done: std::array::from_fn(|at| {
+                points.iter().map(|it| part(&it.done, at)).sum::<f64>() / count
+            }),
             failed: mean(|it| it.failed),
             ready: mean(|it| it.ready),
             leased: mean(|it| it.leased),
@@ -292,39 +367,69 @@ mod tests {
 
     #[test]
     fn rates_are_per_second_and_latencies_of_new_jobs() {
-        let mut before = Reading { at: Timestamp(10_000), ready: 3, ..Reading::default() };
+        let mut before = Reading {
+            at: Timestamp(10_000),
+            ready: 3,
+            ..Reading::default()
+        };
         before.waited.counts[13] = 1_000;
         before.waited.max_ms = 8_000;
-        let mut now = Reading { at: Timestamp(12_000), ready: 5, leased: 1, ..before };
+        let mut now = Reading {
+            at: Timestamp(12_000),
+            ready: 5,
+            leased: 1,
+            ..before
+        };
         (now.totals.pushed, now.done[1]) = (20, 4);
         now.waited.counts[0] = 94;
         now.waited.counts[2] = 5;
         now.waited.counts[4] = 1;
         let point = now.since(&before);
-        assert_eq!((point.pushed, point.failed, point.ready, point.leased), (10.0, 0.0, 5.0, 1.0));
+        assert_eq!(
+            (point.pushed, point.failed, point.ready, point.leased),
+            (10.0, 0.0, 5.0, 1.0)
+        );
         assert_eq!((point.done[0], point.done[1]), (0.0, 2.0));
         assert_eq!(point.waited, [0.0, 0.002, 0.004]);
-        assert!(point.ran.iter().all(|it| it.is_nan()), "no job ran: {point:?}");
-        let idle = Reading { at: Timestamp(14_000), ..now }.since(&now);
+        assert!(
+            point.ran.iter().all(|it| it.is_nan()),
+            "no job ran: {point:?}"
+        );
+        let idle = Reading {
+            at: Timestamp(14_000),
+            ..now
+        }
+        .since(&now);
         let mean = Point::thinned(&[idle, point], 1);
         assert_eq!(
             (mean[0].waited, mean[0].ran[0].is_nan()),
             (point.waited, true),
             "a point without jobs does not count"
         );
-        assert_eq!(before.since(&now).pushed, 0.0, "a clock and counters that went back");
+        assert_eq!(
+            before.since(&now).pushed,
+            0.0,
+            "a clock and counters that went back"
+        );
     }
 
     #[test]
     fn a_minute_is_twelve_points_and_the_rings_are_bounded() {
         let history = History::default();
         for at in 0..20_000 {
-            history.add(Point { pushed: 12.0, waited: [real(at); 3], ..Point::default() });
+            history.add(Point {
+                pushed: 12.0,
+                waited: [real(at); 3],
+                ..Point::default()
+            });
         }
         let [hour, day] = history.points();
         assert_eq!((hour.len(), day.len()), (ALL.fine, ALL.coarse));
         let thin = Point::thinned(&day, 300);
-        assert_eq!((thin.len(), thin[0].pushed, thin[0].waited[1]), (288, 12.0, 19_991.0));
+        assert_eq!(
+            (thin.len(), thin[0].pushed, thin[0].waited[1]),
+            (288, 12.0, 19_991.0)
+        );
         assert_eq!(Point::thinned(&hour[..7], 300), hour[..7]);
         assert_eq!(hour[0].waited[1], 19_999.0, "the newest is first");
         assert_eq!((day[0].pushed, day[0].waited[1]), (12.0, 19_991.0));
@@ -332,9 +437,19 @@ mod tests {
     #[test]
     fn the_busiest_queues_have_a_history() {
         let row = |queue: usize, pushed| {
-            let totals = Totals { pushed, succeeded: pushed / 2, ..Totals::default() };
-            let figures = QueueFigures { totals: vec![(Protocol::GEARMAN, totals)], ..QueueFigures::default() };
-            FiguresRow { name: format!("q{queue}").into(), figures }
+            let totals = Totals {
+                pushed,
+                succeeded: pushed / 2,
+                ..Totals::default()
+            };
+            let figures = QueueFigures {
+                totals: vec![(Protocol::GEARMAN, totals)],
+                ..QueueFigures::default()
+            };
+            FiguresRow {
+                name: format!("q{queue}").into(),
+                figures,
+            }
         };
         let first = History::default();
         for rows in [&[][..], &[row(1, 5)]] {
@@ -347,7 +462,11 @@ mod tests {
             history.add_queues(Timestamp(second * 1_000), rows, &backlog);
         };
         let pushed = |queue: usize, times: u64| 1_000 + times * queue as u64;
-        let rows = |times| (0..300).map(|queue| row(queue, pushed(queue, times))).collect::<Vec<_>>();
+        let rows = |times| {
+            (0..300)
+                .map(|queue| row(queue, pushed(queue, times)))
+                .collect::<Vec<_>>()
+        };
         read(0, &rows(0));
         assert!(history.names().is_empty(), "nothing is new");
         for times in 1..=3 {
@@ -362,9 +481,15 @@ mod tests {
             rows[7] = row(7, pushed);
             read(second, &rows);
         }
-        assert_eq!((history.names().len(), history.rates(b"q200")), (QUEUES_MAX, None));
+        assert_eq!(
+            (history.names().len(), history.rates(b"q200")),
+            (QUEUES_MAX, None)
+        );
         let [points, _] = history.of_queue(b"q7").unwrap();
-        assert_eq!((points[0].pushed, points[0].ready, points[0].leased), (1.0, 3.0, 1.0));
+        assert_eq!(
+            (points[0].pushed, points[0].ready, points[0].leased),
+            (1.0, 3.0, 1.0)
+        );
         read(60, &rows(3)[..10]);
         assert_eq!(history.names(), ["q7"], "queues that are gone");
     }

@@ -61,27 +61,44 @@ const SEARCH_MAX: Duration = Duration::from_secs(1);
 pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
     let known = [names::<Conditions>(), names::<Which>()].concat();
     shell.asked.retain(|name, _| known.contains(name));
-    let asked: Uri = format!("/?{}", shell.with("page", "")).parse().map_err(Problem::bad_request)?;
+    let asked: Uri = format!("/?{}", shell.with("page", ""))
+        .parse()
+        .map_err(Problem::bad_request)?;
     let TwoParams(conditions, which): TwoParams<Conditions, Which> = TwoParams::of(&asked)?;
-    page(&JobsPage { shell, list: search(&app, &conditions, which).await? })
+    page(&JobsPage {
+        shell,
+        list: search(&app, &conditions, which).await?,
+    })
 }
 
 /// A page of jobs, or an empty one if the first job is far away.
-pub(super) async fn search(app: &Shared, conditions: &Conditions, mut which: Which) -> Outcome<JobPage> {
+pub(super) async fn search(
+    app: &Shared,
+    conditions: &Conditions,
+    mut which: Which,
+) -> Outcome<JobPage> {
     let (begun, limit, order) = (Instant::now(), which.limit, which.order);
     loop {
-        let list = jobs::list(app.clone(), TwoParams(conditions.clone(), which)).await?.0;
+        let list = jobs::list(app.clone(), TwoParams(conditions.clone(), which))
+            .await?
+            .0;
         if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
             return Ok(list);
         }
-        which = Which { cursor: list.next, limit, order, sort: None };
+        which = Which {
+            cursor: list.next,
+            limit,
+            order,
+            sort: None,
+        };
     }
 }
 
 impl JobsPage {
     /// The orders in which these jobs can come: each with its title, and whether it is the present one.
     fn orders(&self) -> Vec<(&'static str, &'static str, bool)> {
-        let [state, order, batch, queue] = ["state", "order", "batch", "queue"].map(|name| self.shell.given(name));
+        let [state, order, batch, queue] =
+            ["state", "order", "batch", "queue"].map(|name| self.shell.given(name));
         let next = match state {
             "scheduled" | "retrying" => Some("due next first"),
             "" | "ready" if !queue.is_empty() => Some("next to run first"),
@@ -97,8 +114,15 @@ impl JobsPage {
             (..) => "newest",
         };
         let present = if order.is_empty() { first } else { order };
-        let known = [("newest", Some(newest)), ("oldest", Some(oldest)), ("next", next)];
-        known.into_iter().filter_map(|(order, title)| Some((order, title?, order == present))).collect()
+        let known = [
+            ("newest", Some(newest)),
+            ("oldest", Some(oldest)),
+            ("next", next),
+        ];
+        known
+            .into_iter()
+            .filter_map(|(order, title)| Some((order, title?, order == present)))
+            .collect()
     }
 }
 
@@ -106,7 +130,12 @@ pub(super) async fn show(shell: Shell, app: Shared, id: Segments<u64>) -> Render
     let detail = jobs::get(app, id).await?.0;
     let body = Shown::of(&detail);
     let timeline = Moment::all(&detail);
-    page(&OneJob { shell, detail, body, timeline })
+    page(&OneJob {
+        shell,
+        detail,
+        body,
+        timeline,
+    })
 }
 
 impl OneJob {
@@ -126,16 +155,31 @@ impl Job {
     /// Since when it is in its state, as far as that is known.
     pub(super) fn since(&self) -> Option<&String> {
         let taken = self.lease.as_ref().and_then(|lease| lease.since.as_ref());
-        let died = self.failure.as_ref().and_then(|failure| failure.at.as_ref()).filter(|_| self.state == "dead");
+        let died = self
+            .failure
+            .as_ref()
+            .and_then(|failure| failure.at.as_ref())
+            .filter(|_| self.state == "dead");
         taken.or(died).or(self.ready_at.as_ref())
     }
 }
 
 impl Shown {
     fn of(detail: &JobDetail) -> Self {
-        let decoded = detail.body_base64.as_ref().and_then(|text| STANDARD.decode(text).ok());
-        let bytes = detail.body.as_deref().map(str::as_bytes).or(decoded.as_deref());
-        Self { text: detail.body.clone(), tree: detail.body.as_deref().and_then(tree), hex: bytes.map(hex) }
+        let decoded = detail
+            .body_base64
+            .as_ref()
+            .and_then(|text| STANDARD.decode(text).ok());
+        let bytes = detail
+            .body
+            .as_deref()
+            .map(str::as_bytes)
+            .or(decoded.as_deref());
+        Self {
+            text: detail.body.clone(),
+            tree: detail.body.as_deref().and_then(tree),
+            hex: bytes.map(hex),
+        }
     }
 }
 
@@ -210,7 +254,11 @@ impl Tree {
         self.lines += 1;
         let open = if self.depth < DEPTH_OPEN { " open" } else { "" };
         self.depth += 1;
-        let _ = write!(self.out, "<details{open}><summary>{}</summary>", std::mem::take(&mut self.line));
+        let _ = write!(
+            self.out,
+            "<details{open}><summary>{}</summary>",
+            std::mem::take(&mut self.line)
+        );
     }
 
     fn close(&mut self, end: char) {
@@ -224,7 +272,10 @@ impl Tree {
 /// Bytes in lines of offset, hexadecimal, and ASCII.
 fn hex(bytes: &[u8]) -> String {
     let mut out = String::new();
-    for (line, offset) in bytes.chunks(HEX_COLUMNS).zip((0..HEX_BYTES_MAX).step_by(HEX_COLUMNS)) {
+    for (line, offset) in bytes
+        .chunks(HEX_COLUMNS)
+        .zip((0..HEX_BYTES_MAX).step_by(HEX_COLUMNS))
+    {
         let _ = write!(out, "{offset:06x} ");
         for index in 0..HEX_COLUMNS {
             let _ = match line.get(index) {
@@ -233,11 +284,21 @@ fn hex(bytes: &[u8]) -> String {
             };
         }
         out.push_str("  ");
-        out.extend(line.iter().map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '.' }));
+        out.extend(line.iter().map(|byte| {
+            if byte.is_ascii_graphic() {
+                char::from(*byte)
+            } else {
+                '.'
+            }
+        }));
         out.push('\n');
     }
     if bytes.len() > HEX_BYTES_MAX {
-        let _ = writeln!(out, "… {}", counted((bytes.len() - HEX_BYTES_MAX) as u64, "more byte"));
+        let _ = writeln!(
+            out,
+            "… {}",
+            counted((bytes.len() - HEX_BYTES_MAX) as u64, "more byte")
+        );
     }
     out
 }

@@ -32,14 +32,22 @@ pub(super) async fn show(mut shell: Shell, app: Shared, Known(which): Known<Whic
     if shell.given("sort").is_empty() {
         shell.asked.insert("sort".to_owned(), "-taken".to_owned());
     }
-    page(&Kinds { list: kinds::list(app, Params(which)).await?.0, shell, shown })
+    page(&Kinds {
+        list: kinds::list(app, Params(which)).await?.0,
+        shell,
+        shown,
+    })
 }
 
 impl Durations {
     /// The durations, as people read them.
     fn shown(&self) -> [String; 3] {
-        [self.p50, self.p95, self.p99]
-            .map(|ms| ms.map_or_else(|| "–".to_owned(), |ms| Age(Duration::from_millis(ms)).to_string()))
+        [self.p50, self.p95, self.p99].map(|ms| {
+            ms.map_or_else(
+                || "–".to_owned(),
+                |ms| Age(Duration::from_millis(ms)).to_string(),
+            )
+        })
     }
 }
 
@@ -52,7 +60,13 @@ impl KindFigures {
 
     /// A query for the jobs of this kind.
     fn query(&self) -> String {
-        let kind = self.kind.as_ref().map(ToString::to_string).unwrap_or_default();
-        form_urlencoded::Serializer::new(String::new()).append_pair("exact_kind", &kind).finish()
+        let kind = self
+            .kind
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        form_urlencoded::Serializer::new(String::new())
+            .append_pair("exact_kind", &kind)
+            .finish()
     }
 }

@@ -65,9 +65,16 @@ pub(super) async fn batch(
     Known(which): Known<Which>,
 ) -> Rendered {
     let batch = batches::get(app.clone(), Segments(name.clone())).await?.0;
-    let query = form_urlencoded::Serializer::new(String::new()).append_pair("batch", &name.to_string()).finish();
+    let query = form_urlencoded::Serializer::new(String::new())
+        .append_pair("batch", &name.to_string())
+        .finish();
     let list = search(&app, &Conditions::of_batch(name), which).await?;
-    page(&OneBatch { shell, batch, list, query })
+    page(&OneBatch {
+        shell,
+        batch,
+        list,
+        query,
+    })
 }
 
 impl Batch {
@@ -81,21 +88,31 @@ impl Schedule {
     /// How many jobs of earlier runs still wait.
     fn earlier(&self) -> String {
         let least = if self.more_waiting { "at least " } else { "" };
-        let wait = if self.earlier_waiting == 1 { "waits" } else { "wait" };
-        format!("{least}{} still {wait}", counted(self.earlier_waiting as u64, "earlier run"))
+        let wait = if self.earlier_waiting == 1 {
+            "waits"
+        } else {
+            "wait"
+        };
+        format!(
+            "{least}{} still {wait}",
+            counted(self.earlier_waiting as u64, "earlier run")
+        )
     }
 }
 
 impl Throttled {
     /// How many slots are held by others than those that are named.
     fn more(&self) -> u32 {
-        self.throttle.held.saturating_sub(u32::try_from(self.holders.len()).unwrap_or(u32::MAX))
+        self.throttle
+            .held
+            .saturating_sub(u32::try_from(self.holders.len()).unwrap_or(u32::MAX))
     }
 }
 
 impl Throttle {
     /// For how long a job counts; empty if it always does.
     fn timeout(&self) -> String {
-        self.timeout_ms.map_or_else(String::new, |ms| Age(Duration::from_millis(ms)).to_string())
+        self.timeout_ms
+            .map_or_else(String::new, |ms| Age(Duration::from_millis(ms)).to_string())
     }
 }

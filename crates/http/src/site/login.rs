@@ -41,24 +41,48 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Outcome<Response> {
 
 /// Begins a session.
 pub(super) async fn log_in(shell: Shell, app: Shared, request: Request) -> Outcome<Response> {
-    let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
+    let peer = request
+        .extensions()
+        .get::<Peer>()
+        .cloned()
+        .ok_or_else(Problem::unexpected)?;
     let cookie = Token::cookie_name(request.headers());
-    let is_secure = request.headers().get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+    let is_secure = request
+        .headers()
+        .get("x-forwarded-proto")
+        .is_some_and(|scheme| scheme == "https");
     let filled = app.bodies.read(request).await?;
     if filled.len() > FORM_BYTES_MAX {
-        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the form is too long"));
+        return Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            "the form is too long",
+        ));
     }
     let mut filled: HashMap<_, _> = form_urlencoded::parse(&filled).into_owned().collect();
-    let [name, password, to] = ["name", "password", "to"].map(|field| filled.remove(field).unwrap_or_default());
+    let [name, password, to] =
+        ["name", "password", "to"].map(|field| filled.remove(field).unwrap_or_default());
     let to = local(&to);
-    let Some(logins) = &app.logins else { return Ok(to_path(&shell.prefix, to)) };
-    match logins.begin(Credentials::of_person(name.clone(), password), peer.ip).await {
+    let Some(logins) = &app.logins else {
+        return Ok(to_path(&shell.prefix, to));
+    };
+    match logins
+        .begin(Credentials::of_person(name.clone(), password), peer.ip)
+        .await
+    {
         Ok((identity, token)) => {
             record(&app, &identity, &peer, "POST /login");
-            let cookie = [(header::SET_COOKIE, token.cookie(&cookie, &shell.prefix, is_secure))];
+            let cookie = [(
+                header::SET_COOKIE,
+                token.cookie(&cookie, &shell.prefix, is_secure),
+            )];
             Ok((cookie, to_path(&shell.prefix, to)).into_response())
         }
-        Err(Problem { status, code, detail }) => {
+        Err(Problem {
+            status,
+            code,
+            detail,
+        }) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             let mut response = (status, Form::of(shell, to, &name, Some(detail))?).into_response();
             response.extensions_mut().insert(Code(code));
@@ -69,7 +93,10 @@ pub(super) async fn log_in(shell: Shell, app: Shared, request: Request) -> Outco
 
 /// Ends the session.
 pub(super) async fn log_out(shell: Shell, app: Shared, request: Request) -> Response {
-    let (token, cookie) = (Token::of(request.headers()), Token::cookie_name(request.headers()));
+    let (token, cookie) = (
+        Token::of(request.headers()),
+        Token::cookie_name(request.headers()),
+    );
     let peer = request.extensions().get::<Peer>();
     if let (Some(logins), Some(token), Some(peer)) = (&app.logins, token, peer) {
         if let Some(identity) = logins.of_session(&token, false) {
@@ -83,11 +110,24 @@ pub(super) async fn log_out(shell: Shell, app: Shared, request: Request) -> Resp
 
 impl Form {
     fn of(shell: Shell, to: &str, name: &str, refusal: Option<String>) -> Rendered {
-        let shell = Shell { is_inside: false, ..shell };
-        page(&Self { shell, to: to.to_owned(), name: name.to_owned(), refusal })
+        let shell = Shell {
+            is_inside: false,
+            ..shell
+        };
+        page(&Self {
+            shell,
+            to: to.to_owned(),
+            name: name.to_owned(),
+            refusal,
+        })
     }
 }
 
 fn record(app: &App, identity: &Identity, peer: &Peer, change: &str) {
-    app.record((&identity.name, &peer.address), (change, ""), StatusCode::SEE_OTHER, None);
+    app.record(
+        (&identity.name, &peer.address),
+        (change, ""),
+        StatusCode::SEE_OTHER,
+        None,
+    );
 }

@@ -56,14 +56,23 @@ pub(crate) const FAKTORYS: [(&str, &str); 8] = [
 /// All pages, and what they load.
 pub(crate) fn routes() -> Router<Arc<App>> {
     let outside = Router::new().route(LOGIN, get(login::show).post(login::log_in));
-    inside().merge(outside.route("/logout", post(login::log_out))).route_layer(from_fn(shell::dress))
+    inside()
+        .merge(outside.route("/logout", post(login::log_out)))
+        .route_layer(from_fn(shell::dress))
 }
 
 /// What a reader sees.
 fn inside() -> Router<Arc<App>> {
-    let faktorys = FAKTORYS.into_iter().fold(Router::new(), |router, (theirs, ours)| {
-        router.route(theirs, get(move |shell: Shell, Segments(key): Segments<Vec<String>>| faktorys(shell, ours, key)))
-    });
+    let faktorys = FAKTORYS
+        .into_iter()
+        .fold(Router::new(), |router, (theirs, ours)| {
+            router.route(
+                theirs,
+                get(move |shell: Shell, Segments(key): Segments<Vec<String>>| {
+                    faktorys(shell, ours, key)
+                }),
+            )
+        });
     faktorys
         .route("/", get(overview::show))
         .route("/queues", get(queues::list))
@@ -82,15 +91,29 @@ fn inside() -> Router<Arc<App>> {
         .route("/batches/{batch}", get(lists::batch))
         .route("/throttles", get(lists::throttles))
         .route("/connections", get(lists::connections))
-        .route("/assets/windlass.css", get(async || asset("text/css", include_str!("../../assets/windlass.css"))))
-        .route("/assets/windlass.js", get(async || asset("text/javascript", include_str!("../../assets/windlass.js"))))
-        .route("/assets/windlass.svg", get(async || asset("image/svg+xml", include_str!("../../assets/windlass.svg"))))
-        .route_layer(from_fn(async |request, next| demand(Role::Read, request, next).await))
+        .route(
+            "/assets/windlass.css",
+            get(async || asset("text/css", include_str!("../../assets/windlass.css"))),
+        )
+        .route(
+            "/assets/windlass.js",
+            get(async || asset("text/javascript", include_str!("../../assets/windlass.js"))),
+        )
+        .route(
+            "/assets/windlass.svg",
+            get(async || asset("image/svg+xml", include_str!("../../assets/windlass.svg"))),
+        )
+        .route_layer(from_fn(async |request, next| {
+            demand(Role::Read, request, next).await
+        }))
 }
 
 /// Sends a browser from one of Faktory's pages to ours. Faktory's key of a job is a time and the job's name.
 async fn faktorys(shell: Shell, ours: &'static str, key: Vec<String>) -> Response {
-    let job = key.first().and_then(|key| key.rsplit('|').next()).unwrap_or_default();
+    let job = key
+        .first()
+        .and_then(|key| key.rsplit('|').next())
+        .unwrap_or_default();
     let job: String = form_urlencoded::byte_serialize(job.as_bytes()).collect();
     to_path(&shell.prefix, &format!("{ours}{job}"))
 }

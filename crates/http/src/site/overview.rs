@@ -29,8 +29,13 @@ struct Overview {
 }
 
 /// The times that the plots can show, and their titles.
-const SPANS: [(&str, &str); 5] =
-    [("minutes", "5 min"), ("hour", "1 h"), ("day", "24 h"), ("month", "30 days"), ("half", "180 days")];
+const SPANS: [(&str, &str); 5] = [
+    ("minutes", "5 min"),
+    ("hour", "1 h"),
+    ("day", "24 h"),
+    ("month", "30 days"),
+    ("half", "180 days"),
+];
 
 /// Points of five minutes.
 const MINUTES: usize = 60;
@@ -48,12 +53,24 @@ const DONE: [Series<Point>; 5] = [
     ("EventMQ", |it| part(&it.done, 3)),
     ("HTTP", |it| part(&it.done, 4)),
 ];
-const FLOW: [Series<Point>; 2] = [("pushed", |it: &Point| it.pushed), ("failed", |it| it.failed)];
-const BACKLOG: [Series<Point>; 2] = [("ready", |it: &Point| it.ready), ("in hand", |it| it.leased)];
-const WAITED: [Series<Point>; 3] =
-    [("p50", |it: &Point| part(&it.waited, 0)), ("p95", |it| part(&it.waited, 1)), ("p99", |it| part(&it.waited, 2))];
-const RAN: [Series<Point>; 3] =
-    [("p50", |it: &Point| part(&it.ran, 0)), ("p95", |it| part(&it.ran, 1)), ("p99", |it| part(&it.ran, 2))];
+const FLOW: [Series<Point>; 2] = [
+    ("pushed", |it: &Point| it.pushed),
+    ("failed", |it| it.failed),
+];
+const BACKLOG: [Series<Point>; 2] = [
+    ("ready", |it: &Point| it.ready),
+    ("in hand", |it| it.leased),
+];
+const WAITED: [Series<Point>; 3] = [
+    ("p50", |it: &Point| part(&it.waited, 0)),
+    ("p95", |it| part(&it.waited, 1)),
+    ("p99", |it| part(&it.waited, 2)),
+];
+const RAN: [Series<Point>; 3] = [
+    ("p50", |it: &Point| part(&it.ran, 0)),
+    ("p95", |it| part(&it.ran, 1)),
+    ("p99", |it| part(&it.ran, 2)),
+];
 const COUNTS: [Series<Day>; 4] = [
     ("pushed", |it: &Day| real(it.count("pushed"))),
     ("done", |it| real(it.count("succeeded"))),
@@ -63,8 +80,11 @@ const COUNTS: [Series<Day>; 4] = [
 
 pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     let [hour, day] = app.history.points();
-    let known = SPANS.into_iter().find(|(span, _)| ["", *span].contains(&shell.given("span")));
-    let (shown, _) = known.ok_or_else(|| Problem::bad_request("span is minutes, hour, day, month or half"))?;
+    let known = SPANS
+        .into_iter()
+        .find(|(span, _)| ["", *span].contains(&shell.given("span")));
+    let (shown, _) =
+        known.ok_or_else(|| Problem::bad_request("span is minutes, hour, day, month or half"))?;
     let plots = match shown {
         "hour" => rates(&hour, EVERY.as_secs()),
         "day" => rates(&day, 60),
@@ -75,7 +95,13 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     let spans = SPANS.map(|(span, title)| (span, title, span == shown));
     let concerns = attention::look(&app).await;
     let status = status::of(&app, &concerns).await?;
-    page(&Overview { shell, status, concerns, spans, plots })
+    page(&Overview {
+        shell,
+        status,
+        concerns,
+        spans,
+        plots,
+    })
 }
 
 /// Adds a point to the history every few seconds, until the daemon stops.
@@ -87,7 +113,8 @@ pub(crate) async fn watch(app: Arc<App>) {
             let mut backlog = Backlog::new();
             for name in app.history.names() {
                 if let Ok(Some(row)) = app.queue(name.clone()).await {
-                    let [ready, leased] = [JobStateKind::Ready, JobStateKind::Leased].map(|kind| row.jobs(kind).into());
+                    let [ready, leased] = [JobStateKind::Ready, JobStateKind::Leased]
+                        .map(|kind| row.jobs(kind).into());
                     backlog.insert(name, (ready, leased));
                 }
             }
@@ -122,11 +149,18 @@ impl Status {
 /// The states in the order of a job's life, with their counts. One that is rare is left out while it is empty.
 pub(super) fn life(states: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
     let count = |state| states.get(state).copied().unwrap_or_default();
-    LIFE.into_iter().map(|state| (state, count(state))).filter(|it| it.0 != "parked" || it.1 > 0).collect()
+    LIFE.into_iter()
+        .map(|state| (state, count(state)))
+        .filter(|it| it.0 != "parked" || it.1 > 0)
+        .collect()
 }
 
 fn ago(seconds: u64) -> String {
-    if seconds == 0 { "now".to_owned() } else { format!("{} ago", Age::of_seconds(real(seconds))) }
+    if seconds == 0 {
+        "now".to_owned()
+    } else {
+        format!("{} ago", Age::of_seconds(real(seconds)))
+    }
 }
 
 /// Plots of points that are this many seconds apart, the newest first.
@@ -135,14 +169,37 @@ pub(super) fn rates(points: &[Point], seconds: u64) -> Vec<Plot> {
     let step = seconds * points.len().div_ceil(thin.len().max(1)).max(1) as u64;
     let (points, time) = (thin.as_slice(), &move |index| ago(index as u64 * step));
     let (count, age) = (
-        Look { show: figure, time, stacked: false },
-        Look { show: |seconds| Age::of_seconds(seconds).to_string(), time, stacked: false },
+        Look {
+            show: figure,
+            time,
+            stacked: false,
+        },
+        Look {
+            show: |seconds| Age::of_seconds(seconds).to_string(),
+            time,
+            stacked: false,
+        },
     );
     // A protocol without jobs is no line.
-    let done: Vec<_> = DONE.into_iter().filter(|(_, value)| points.iter().any(|point| value(point) > 0.0)).collect();
-    let done = if done.is_empty() { DONE.into_iter().take(1).collect() } else { done };
+    let done: Vec<_> = DONE
+        .into_iter()
+        .filter(|(_, value)| points.iter().any(|point| value(point) > 0.0))
+        .collect();
+    let done = if done.is_empty() {
+        DONE.into_iter().take(1).collect()
+    } else {
+        done
+    };
     vec![
-        Plot::new("Done, per second", points, &done, Look { stacked: true, ..count }),
+        Plot::new(
+            "Done, per second",
+            points,
+            &done,
+            Look {
+                stacked: true,
+                ..count
+            },
+        ),
         Plot::new("Pushed and failed, per second", points, &FLOW, count),
         Plot::new("Backlog", points, &BACKLOG, count),
         Plot::new("Wait", points, &WAITED, age),
@@ -154,8 +211,26 @@ async fn counts(app: &Shared, days: u32) -> Outcome<Vec<Plot>> {
     let which = Params(history::Which { days: Some(days) });
     let days_back = history::history(app.clone(), which).await?.0.days;
     // The days before the first job are left out.
-    let first = days_back.iter().rposition(|day| COUNTS.iter().any(|(_, value)| value(day) > 0.0)).unwrap_or_default();
+    let first = days_back
+        .iter()
+        .rposition(|day| COUNTS.iter().any(|(_, value)| value(day) > 0.0))
+        .unwrap_or_default();
     let known = days_back.get(..=first).unwrap_or(&days_back);
-    let time = &|index| if index == 0 { "today".to_owned() } else { format!("{index} days ago") };
-    Ok(vec![Plot::new("Jobs per day (UTC)", known, &COUNTS, Look { show: figure, time, stacked: false })])
+    let time = &|index| {
+        if index == 0 {
+            "today".to_owned()
+        } else {
+            format!("{index} days ago")
+        }
+    };
+    Ok(vec![Plot::new(
+        "Jobs per day (UTC)",
+        known,
+        &COUNTS,
+        Look {
+            show: figure,
+            time,
+            stacked: false,
+        },
+    )])
 }

@@ -12,8 +12,18 @@ use crate::params::Segments;
 use crate::problem::Problem;
 
 /// Members of a work unit that a new job does not have from an old one, and those that have fields of their own.
-const OWN: [&str; 10] =
-    ["jid", "queue", "created_at", "enqueued_at", "at", "failure", "jobtype", "args", "custom", "priority"];
+const OWN: [&str; 10] = [
+    "jid",
+    "queue",
+    "created_at",
+    "enqueued_at",
+    "at",
+    "failure",
+    "jobtype",
+    "args",
+    "custom",
+    "priority",
+];
 
 #[derive(Debug, Template)]
 #[template(path = "push.html")]
@@ -45,7 +55,11 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     let [job, queue, protocol] = ["job", "queue", "as"].map(|name| shell.given(name));
     let (mut queue, mut protocol) = (queue.to_owned(), protocol.to_owned());
     let no_number = |_| Problem::bad_request(format!("`{job}` is not a number"));
-    let from = if job.is_empty() { None } else { Some(job.parse().map_err(no_number)?) };
+    let from = if job.is_empty() {
+        None
+    } else {
+        Some(job.parse().map_err(no_number)?)
+    };
     let (mut origin, mut body) = ("http", String::new());
     if let Some(id) = from {
         let detail = jobs::get(app, Segments(id)).await?.0;
@@ -54,21 +68,46 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
         if origin == "faktory" {
             origin.clone_into(&mut protocol);
         }
-        body = detail.body.ok_or_else(|| Problem::conflict("the body is no text: a form cannot change it"))?;
+        body = detail
+            .body
+            .ok_or_else(|| Problem::conflict("the body is no text: a form cannot change it"))?;
     }
     let is_unit = protocol == "faktory";
-    let unit = if is_unit { Unit::of(&body).unwrap_or_default() } else { Unit::default() };
-    page(&Push { shell, from, origin, is_unit, queue, body, unit })
+    let unit = if is_unit {
+        Unit::of(&body).unwrap_or_default()
+    } else {
+        Unit::default()
+    };
+    page(&Push {
+        shell,
+        from,
+        origin,
+        is_unit,
+        queue,
+        body,
+        unit,
+    })
 }
 
 impl Unit {
     fn of(body: &str) -> Option<Self> {
         let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(body).ok()?;
-        let mut text = |name: &str| members.remove(name).map_or_else(String::new, |value| value.get().to_owned());
-        let [jobtype, args, custom, priority] = ["jobtype", "args", "custom", "priority"].map(&mut text);
+        let mut text = |name: &str| {
+            members
+                .remove(name)
+                .map_or_else(String::new, |value| value.get().to_owned())
+        };
+        let [jobtype, args, custom, priority] =
+            ["jobtype", "args", "custom", "priority"].map(&mut text);
         members.retain(|name, _| !OWN.contains(&name.as_str()));
         let rest = serde_json::to_string(&members).ok()?;
-        Some(Self { jobtype: serde_json::from_str(&jobtype).ok()?, args, custom, priority, rest })
+        Some(Self {
+            jobtype: serde_json::from_str(&jobtype).ok()?,
+            args,
+            custom,
+            priority,
+            rest,
+        })
     }
 }
 
@@ -81,8 +120,17 @@ mod tests {
         let body = r#"{"retry":25,"custom":{"a":1.0},"jid":"jid-0001","queue":"q","jobtype":"Ma\u0069l","created_at":"x",
             "args":[12345678901234567890, "\u00e9"],"reserve_for":60,"priority":7}"#;
         let unit = Unit::of(body).unwrap();
-        let Unit { jobtype, args, custom, priority, rest } = unit;
-        assert_eq!((jobtype.as_str(), args.as_str()), ("Mail", r#"[12345678901234567890, "\u00e9"]"#));
+        let Unit {
+            jobtype,
+            args,
+            custom,
+            priority,
+            rest,
+        } = unit;
+        assert_eq!(
+            (jobtype.as_str(), args.as_str()),
+            ("Mail", r#"[12345678901234567890, "\u00e9"]"#)
+        );
         assert_eq!((custom.as_str(), priority.as_str()), (r#"{"a":1.0}"#, "7"));
         assert_eq!(rest, r#"{"reserve_for":60,"retry":25}"#);
         assert!(Unit::of("[]").is_none() && Unit::of("{").is_none());

@@ -46,19 +46,43 @@ struct List {
 
 /// The list of queues.
 pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
-    let sort = shell.asked.entry("sort".to_owned()).or_insert_with(|| "name".to_owned()).clone();
+    let sort = shell
+        .asked
+        .entry("sort".to_owned())
+        .or_insert_with(|| "name".to_owned())
+        .clone();
     let number: u64 = shell.given("page").parse().unwrap_or_default();
     let first = CursorText(Cursor(number.saturating_mul(ROWS.into()), 0));
-    let which = Page { cursor: Some(first), limit: Some(ROWS), sort: Some(sort) };
-    let Rows { rows, next, found, sorted_all } = queues::some(&app, which, shell.given("q")).await?;
+    let which = Page {
+        cursor: Some(first),
+        limit: Some(ROWS),
+        sort: Some(sort),
+    };
+    let Rows {
+        rows,
+        next,
+        found,
+        sorted_all,
+    } = queues::some(&app, which, shell.given("q")).await?;
     let with_line = |queue: Queue| {
         let [points, _] = app.history.of_queue(&queue.name.0).unwrap_or_default();
         let done: Vec<f64> = points.iter().map(Point::all_done).collect();
-        let line = if done.iter().any(|done| *done > 0.0) { spark(&done, SPARK) } else { String::new() };
+        let line = if done.iter().any(|done| *done > 0.0) {
+            spark(&done, SPARK)
+        } else {
+            String::new()
+        };
         (queue, line)
     };
     let queues = rows.into_iter().map(with_line).collect();
-    page(&List { shell, number, queues, found: found as u64, sorted_all, has_more: next.is_some() })
+    page(&List {
+        shell,
+        number,
+        queues,
+        found: found as u64,
+        sorted_all,
+        has_more: next.is_some(),
+    })
 }
 
 #[derive(Debug, Template)]
@@ -92,27 +116,56 @@ pub(super) async fn show(
     let queue = match queues::get(app.clone(), Segments(name.clone())).await {
         Ok(queue) => queue.0,
         // As Faktory does: its bookmarks outlive queues.
-        Err(problem) if problem.status == StatusCode::NOT_FOUND => return Ok(to_path(&shell.prefix, "/queues")),
+        Err(problem) if problem.status == StatusCode::NOT_FOUND => {
+            return Ok(to_path(&shell.prefix, "/queues"));
+        }
         Err(problem) => return Err(problem),
     };
     let policy = policies::of_queue(&app, &name).await?;
     let of = |conditions, which| jobs::list(app.clone(), TwoParams(conditions, which));
-    let first = || Which { limit: Some(FEW), ..Which::default() };
-    let running = of(Conditions::of_queue(name.clone()).leased(), first()).await?.0;
+    let first = || Which {
+        limit: Some(FEW),
+        ..Which::default()
+    };
+    let running = of(Conditions::of_queue(name.clone()).leased(), first())
+        .await?
+        .0;
     let is_next = queue.count("ready") > 0 && which.cursor.is_none();
     let list = match is_next {
-        true => of(Conditions::of_queue(name).ready(), Which { order: Some(Order::Next), ..first() }).await?.0,
+        true => {
+            of(
+                Conditions::of_queue(name).ready(),
+                Which {
+                    order: Some(Order::Next),
+                    ..first()
+                },
+            )
+            .await?
+            .0
+        }
         false => of(Conditions::of_queue(name), which).await?.0,
     };
-    let query = form_urlencoded::Serializer::new(String::new()).append_pair("queue", &queue.name.to_string()).finish();
+    let query = form_urlencoded::Serializer::new(String::new())
+        .append_pair("queue", &queue.name.to_string())
+        .finish();
     let is_long = shell.given("span") == "hours";
     let plots = match app.history.of_queue(&queue.name.0) {
         Some([_, coarse]) if is_long => rates(&coarse, 60),
         Some([fine, _]) => rates(&fine, EVERY.as_secs()),
         None => Vec::new(),
     };
-    page(&OneQueue { shell, queue, policy, running, list, is_next, query, plots, is_long })
-        .map(|page| page.into_response())
+    page(&OneQueue {
+        shell,
+        queue,
+        policy,
+        running,
+        list,
+        is_next,
+        query,
+        plots,
+        is_long,
+    })
+    .map(|page| page.into_response())
 }
 
 impl Queue {
@@ -127,7 +180,9 @@ impl Queue {
 
     /// Jobs pushed and done, a second; empty if that is not known.
     fn flow(&self) -> [String; 2] {
-        self.rates.as_ref().map_or_else(Default::default, |rates| [figure(rates.pushed), figure(rates.done)])
+        self.rates.as_ref().map_or_else(Default::default, |rates| {
+            [figure(rates.pushed), figure(rates.done)]
+        })
     }
 
     /// What its workers do.
@@ -144,7 +199,10 @@ impl Queue {
 
     /// Whether it could be removed.
     pub(super) fn is_removable(&self) -> bool {
-        self.workers == 0 && ["ready", "leased", "scheduled", "retrying"].iter().all(|state| self.count(state) == 0)
+        self.workers == 0
+            && ["ready", "leased", "scheduled", "retrying"]
+                .iter()
+                .all(|state| self.count(state) == 0)
     }
 
     /// How many jobs it takes; without one number for all priorities, the least.

@@ -18,12 +18,23 @@ struct Choice {
 }
 
 pub(super) async fn show(shell: Shell, app: Shared) -> Outcome<Response> {
-    let found = search::search(app, Params(Wanted { q: shell.given("q").to_owned() })).await?.0;
+    let found = search::search(
+        app,
+        Params(Wanted {
+            q: shell.given("q").to_owned(),
+        }),
+    )
+    .await?
+    .0;
     match (found.jobs.as_slice(), &found.queue) {
         ([job], None) => Ok(to_path(&shell.prefix, &format!("/jobs/{job}"))),
         ([], Some(queue)) => {
-            let queue: String = form_urlencoded::byte_serialize(queue.to_string().as_bytes()).collect();
-            Ok(to_path(&shell.prefix, &format!("/queues/{}", queue.replace('+', "%20"))))
+            let queue: String =
+                form_urlencoded::byte_serialize(queue.to_string().as_bytes()).collect();
+            Ok(to_path(
+                &shell.prefix,
+                &format!("/queues/{}", queue.replace('+', "%20")),
+            ))
         }
         (_, _) => page(&Choice { shell, found }).map(|page| page.into_response()),
     }

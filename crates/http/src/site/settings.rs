@@ -28,11 +28,17 @@ struct Settings {
 }
 
 /// The settings of one queue.
-pub(super) async fn show(shell: Shell, app: Shared, Segments(name): Segments<Name>) -> Outcome<Response> {
+pub(super) async fn show(
+    shell: Shell,
+    app: Shared,
+    Segments(name): Segments<Name>,
+) -> Outcome<Response> {
     let queue = match queues::get(app.clone(), Segments(name.clone())).await {
         Ok(queue) => queue.0,
         // It was removed here, or elsewhere.
-        Err(problem) if problem.status == StatusCode::NOT_FOUND => return Ok(to_path(&shell.prefix, "/queues")),
+        Err(problem) if problem.status == StatusCode::NOT_FOUND => {
+            return Ok(to_path(&shell.prefix, "/queues"));
+        }
         Err(problem) => return Err(problem),
     };
     let policy = policies::get_policy(app, Segments(name)).await?.0;
@@ -41,10 +47,26 @@ pub(super) async fn show(shell: Shell, app: Shared, Segments(name): Segments<Nam
         .get("key")
         .and_then(Value::as_object)
         .and_then(|key| key.iter().find(|(kind, _)| *kind != "split"));
-    let key = key.map(|(kind, at)| (kind.clone(), at.as_str().unwrap_or_default().to_owned())).unwrap_or_default();
-    let weights = policy.policy.get("weights").and_then(Value::as_object).into_iter().flatten();
-    let weights = weights.map(|(key, weight)| format!("{key} = {weight}\n")).collect();
-    page(&Settings { shell, queue, policy, key, weights }).map(IntoResponse::into_response)
+    let key = key
+        .map(|(kind, at)| (kind.clone(), at.as_str().unwrap_or_default().to_owned()))
+        .unwrap_or_default();
+    let weights = policy
+        .policy
+        .get("weights")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let weights = weights
+        .map(|(key, weight)| format!("{key} = {weight}\n"))
+        .collect();
+    page(&Settings {
+        shell,
+        queue,
+        policy,
+        key,
+        weights,
+    })
+    .map(IntoResponse::into_response)
 }
 
 impl Settings {
@@ -64,7 +86,12 @@ impl Settings {
 
     /// The timeout of the throttle.
     fn timeout(&self) -> String {
-        let ms = self.queue.throttle.as_ref().and_then(|throttle| throttle.timeout_ms);
-        ms.map(|ms| windlass_config::Period::from_ms(ms).to_string()).unwrap_or_default()
+        let ms = self
+            .queue
+            .throttle
+            .as_ref()
+            .and_then(|throttle| throttle.timeout_ms);
+        ms.map(|ms| windlass_config::Period::from_ms(ms).to_string())
+            .unwrap_or_default()
     }
 }

@@ -22,8 +22,9 @@ use crate::problem::{Outcome, Problem};
 use crate::refusing::{self, Refusing};
 
 /// Nothing from elsewhere, no code or style within a page, no page within another one.
-const POLICY: HeaderValue =
-    HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'");
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+);
 
 /// The longest error that becomes a page.
 const ERROR_BYTES_MAX: usize = 64 << 10;
@@ -67,15 +68,35 @@ impl FromRequestParts<Arc<App>> for Shell {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        let shell: Self = parts.extensions.get().cloned().ok_or_else(Problem::unexpected)?;
+        let shell: Self = parts
+            .extensions
+            .get()
+            .cloned()
+            .ok_or_else(Problem::unexpected)?;
         // A page without them is better than none.
-        let counts = if shell.is_inside { app.stats().await.ok() } else { None };
-        let pairs = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned();
+        let counts = if shell.is_inside {
+            app.stats().await.ok()
+        } else {
+            None
+        };
+        let pairs =
+            form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned();
         // A form sends its empty fields, too. These are in no form, and ask for jobs without a key or an error.
         let may_be_empty = ["policy_key", "error_group", "exact_kind"];
-        let is_asked = |(name, value): &(String, String)| !value.is_empty() || may_be_empty.contains(&name.as_str());
-        let refusing = if shell.is_inside { refusing::look(app, counts.as_deref()).into() } else { Arc::default() };
-        Ok(Self { counts, refusing, asked: pairs.filter(is_asked).collect(), ..shell })
+        let is_asked = |(name, value): &(String, String)| {
+            !value.is_empty() || may_be_empty.contains(&name.as_str())
+        };
+        let refusing = if shell.is_inside {
+            refusing::look(app, counts.as_deref()).into()
+        } else {
+            Arc::default()
+        };
+        Ok(Self {
+            counts,
+            refusing,
+            asked: pairs.filter(is_asked).collect(),
+            ..shell
+        })
     }
 }
 
@@ -100,22 +121,45 @@ impl Shell {
     /// The query of this page with another value of a parameter, or without it. The parameters that have no sense then are
     /// left out: where a list begins, for example, if it is sorted.
     pub(super) fn with(&self, name: &str, value: &str) -> String {
-        let place = |name: &str| LATER.iter().position(|it| *it == name).map_or(0, |at| at + 1);
+        let place = |name: &str| {
+            LATER
+                .iter()
+                .position(|it| *it == name)
+                .map_or(0, |at| at + 1)
+        };
         let kept = |(other, _): &(&str, &str)| *other != name && place(other) <= place(name);
-        let given = self.asked.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let pairs = given.filter(kept).chain([(name, value)].into_iter().filter(|_| !value.is_empty()));
-        form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+        let given = self
+            .asked
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let pairs = given
+            .filter(kept)
+            .chain([(name, value)].into_iter().filter(|_| !value.is_empty()));
+        form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(pairs)
+            .finish()
     }
 
     /// What a list must fulfil, as it was asked for.
     pub(super) fn conditions(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.asked.iter().filter(|(name, _)| !LATER.contains(&name.as_str()))
+        self.asked
+            .iter()
+            .filter(|(name, _)| !LATER.contains(&name.as_str()))
     }
 
     /// The query of this page, sorted by a field; if it is sorted by it already, the other way round.
     pub(super) fn sorted(&self, field: &str) -> String {
-        let opposite = field.strip_prefix('-').map_or_else(|| format!("-{field}"), str::to_owned);
-        self.with("sort", if self.given("sort") == field { &opposite } else { field })
+        let opposite = field
+            .strip_prefix('-')
+            .map_or_else(|| format!("-{field}"), str::to_owned);
+        self.with(
+            "sort",
+            if self.given("sort") == field {
+                &opposite
+            } else {
+                field
+            },
+        )
     }
 
     /// How the page is sorted by a field, as `aria-sort` has it; nothing if it is not.
@@ -134,8 +178,14 @@ impl Shell {
 
     /// How many of something there are; nothing if there are none.
     pub(super) fn count(&self, what: &str) -> String {
-        let Some(stats) = self.counts.as_deref() else { return String::new() };
-        let dead = stats.places.get(JobStateKind::Dead as usize).copied().unwrap_or_default();
+        let Some(stats) = self.counts.as_deref() else {
+            return String::new();
+        };
+        let dead = stats
+            .places
+            .get(JobStateKind::Dead as usize)
+            .copied()
+            .unwrap_or_default();
         let count = match what {
             "queues" => stats.queues.into(),
             "jobs" => stats.jobs,
@@ -146,17 +196,27 @@ impl Shell {
             // One is this request's own.
             _ => stats.clients.saturating_sub(1).into(),
         };
-        if count == 0 { String::new() } else { self.number(&count) }
+        if count == 0 {
+            String::new()
+        } else {
+            self.number(&count)
+        }
     }
 
     /// A whole number with separators.
-    #[expect(clippy::unused_self, reason = "templates reach functions through what they show")]
+    #[expect(
+        clippy::unused_self,
+        reason = "templates reach functions through what they show"
+    )]
     pub(super) fn number<N: fmt::Display>(&self, number: &N) -> String {
         grouped(number)
     }
 
     /// How many there are of a thing.
-    #[expect(clippy::unused_self, reason = "templates reach functions through what they show")]
+    #[expect(
+        clippy::unused_self,
+        reason = "templates reach functions through what they show"
+    )]
     pub(super) fn counted<N: Copy + Into<u64>>(&self, count: &N, thing: &str) -> String {
         counted((*count).into(), thing)
     }
@@ -181,17 +241,28 @@ pub(super) async fn dress(mut request: Request, next: Next) -> Response {
 
 /// Makes a page of an error, and restricts what a browser may load.
 async fn as_page(shell: Shell, response: Response) -> Response {
-    let is_problem =
-        response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
-    let mut response = if is_problem { error_page(shell, response).await } else { response };
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, POLICY);
+    let is_problem = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind == "application/problem+json");
+    let mut response = if is_problem {
+        error_page(shell, response).await
+    } else {
+        response
+    };
+    response
+        .headers_mut()
+        .insert(header::CONTENT_SECURITY_POLICY, POLICY);
     response
 }
 
 /// An address without a page: a page for a browser, a problem for a program.
 pub(crate) async fn nowhere(request: Request) -> Response {
     let problem = Problem::not_found("there is no such page").into_response();
-    let accepted = request.headers().get(header::ACCEPT).and_then(|kinds| kinds.to_str().ok());
+    let accepted = request
+        .headers()
+        .get(header::ACCEPT)
+        .and_then(|kinds| kinds.to_str().ok());
     let is_browser = accepted.is_some_and(|kinds| kinds.contains("text/html"));
     match is_browser && !request.uri().path().starts_with("/api/") {
         true => as_page(Shell::of(request.extensions()), problem).await,
@@ -201,9 +272,23 @@ pub(crate) async fn nowhere(request: Request) -> Response {
 
 async fn error_page(shell: Shell, response: Response) -> Response {
     let status = response.status();
-    let body = to_bytes(response.into_body(), ERROR_BYTES_MAX).await.unwrap_or_default();
+    let body = to_bytes(response.into_body(), ERROR_BYTES_MAX)
+        .await
+        .unwrap_or_default();
     let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let detail = problem.get("detail").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
-    let page = ErrorPage { shell, status: status.as_u16(), detail };
-    (status, page.render().map(Html).map_err(|error| error.to_string())).into_response()
+    let detail = problem
+        .get("detail")
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let page = ErrorPage {
+        shell,
+        status: status.as_u16(),
+        detail,
+    };
+    (
+        status,
+        page.render().map(Html).map_err(|error| error.to_string()),
+    )
+        .into_response()
 }

@@ -28,20 +28,48 @@ impl Moment {
         };
         let ready = match job.state {
             "scheduled" => "created",
-            _ if history.iter().any(|attempt| attempt.ended_at <= job.ready_at) => "ready again",
+            _ if history
+                .iter()
+                .any(|attempt| attempt.ended_at <= job.ready_at) =>
+            {
+                "ready again"
+            }
             _ => "ready",
         };
         // The history has most failures: it may be full, and daemons of before had none.
-        let is_missing = |at: &&String| !history.iter().any(|attempt| attempt.ended_at.as_ref() == Some(at));
+        let is_missing = |at: &&String| {
+            !history
+                .iter()
+                .any(|attempt| attempt.ended_at.as_ref() == Some(at))
+        };
         let others = [
             (ready, job.ready_at.as_ref(), ""),
-            ("failed first", failure.and_then(|it| it.first_at.as_ref()).filter(is_missing), "bad"),
-            ("failed last", failure.and_then(|it| it.at.as_ref()).filter(is_missing), "bad"),
-            ("taken by its worker", job.lease.as_ref().and_then(|lease| lease.since.as_ref()), ""),
+            (
+                "failed first",
+                failure
+                    .and_then(|it| it.first_at.as_ref())
+                    .filter(is_missing),
+                "bad",
+            ),
+            (
+                "failed last",
+                failure.and_then(|it| it.at.as_ref()).filter(is_missing),
+                "bad",
+            ),
+            (
+                "taken by its worker",
+                job.lease.as_ref().and_then(|lease| lease.since.as_ref()),
+                "",
+            ),
             (until, job.until.as_ref(), "soon"),
         ];
         let others = others.into_iter().filter_map(|(what, at, kind)| {
-            Some(Self { at: at?.clone(), what: what.to_owned(), kind, ..Self::default() })
+            Some(Self {
+                at: at?.clone(),
+                what: what.to_owned(),
+                kind,
+                ..Self::default()
+            })
         });
         let mut moments: Vec<_> = history.iter().filter_map(Self::of).chain(others).collect();
         // All have the same form, so their order as texts is that in time.
@@ -57,9 +85,22 @@ impl Moment {
             "unconvertible" => ("no form for the worker's protocol", "bad"),
             end => (end, "bad"),
         };
-        let worker = attempt.worker.as_ref().map_or_else(String::new, |worker| format!(" by {worker}"));
-        let what = format!("attempt {}{worker}: {what} after {}", attempt.number, Age::of_seconds(attempt.seconds));
+        let worker = attempt
+            .worker
+            .as_ref()
+            .map_or_else(String::new, |worker| format!(" by {worker}"));
+        let what = format!(
+            "attempt {}{worker}: {what} after {}",
+            attempt.number,
+            Age::of_seconds(attempt.seconds)
+        );
         let (error, backtrace) = (attempt.error(), attempt.backtrace.join("\n"));
-        Some(Self { at: attempt.ended_at.clone()?, what, kind, error, backtrace })
+        Some(Self {
+            at: attempt.ended_at.clone()?,
+            what,
+            kind,
+            error,
+            backtrace,
+        })
     }
 }

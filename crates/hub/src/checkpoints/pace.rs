@@ -44,17 +44,31 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) const fn new(quiet: Duration, newest: u64, now: Instant) -> Self {
-        Self { quiet, newest, since: now, retry: RETRY }
+        Self {
+            quiet,
+            newest,
+            since: now,
+            retry: RETRY,
+        }
     }
 
     /// The checkpoint that is due, if any. Asks only of an idle daemon whether one is worthwhile: it may read the size of
     /// the table.
-    pub(super) fn due(&mut self, now: Instant, seen: &Seen, is_worth_while: impl FnOnce() -> bool) -> Option<Scope> {
+    pub(super) fn due(
+        &mut self,
+        now: Instant,
+        seen: &Seen,
+        is_worth_while: impl FnOnce() -> bool,
+    ) -> Option<Scope> {
         if seen.newest != self.newest {
             (self.newest, self.since) = (seen.newest, now);
         }
         let pressed = is_pressed(seen);
-        let quiet = if pressed { self.quiet.min(PRESSED_QUIET) } else { self.quiet };
+        let quiet = if pressed {
+            self.quiet.min(PRESSED_QUIET)
+        } else {
+            self.quiet
+        };
         // The log keeps some segments only for safety. When the disk is almost full, room for new jobs comes first.
         let frees = pressed && seen.holds_back;
         if now.duration_since(self.since) >= quiet && (frees || is_worth_while()) {
@@ -70,7 +84,11 @@ impl Pace {
 
     /// The pause after a checkpoint that has failed: twice as long each time.
     pub(super) fn failed(&mut self, seen: &Seen) -> Duration {
-        let most = if is_pressed(seen) { PRESSED_RETRY } else { RETRY_MAX };
+        let most = if is_pressed(seen) {
+            PRESSED_RETRY
+        } else {
+            RETRY_MAX
+        };
         let pause = self.retry.min(most);
         self.retry = (pause * 2).min(most);
         pause
@@ -85,15 +103,29 @@ const fn is_pressed(seen: &Seen) -> bool {
 mod tests {
     use super::*;
 
-    const SEEN: Seen = Seen { newest: 7, free_bytes: PRESSED_BYTES, holds_back: false, is_due: false };
-    const FULL: Seen = Seen { free_bytes: PRESSED_BYTES - 1, ..SEEN };
+    const SEEN: Seen = Seen {
+        newest: 7,
+        free_bytes: PRESSED_BYTES,
+        holds_back: false,
+        is_due: false,
+    };
+    const FULL: Seen = Seen {
+        free_bytes: PRESSED_BYTES - 1,
+        ..SEEN
+    };
     const QUIET: Duration = Duration::from_secs(3);
 
     #[test]
     fn a_checkpoint_of_everything_waits_until_the_daemon_is_idle() {
         let (none, all, oldest) = (None, Some(Scope::Everything), Some(Scope::Oldest));
-        let due = |seen| Seen { is_due: true, ..seen };
-        let holds = |seen| Seen { holds_back: true, ..seen };
+        let due = |seen| Seen {
+            is_due: true,
+            ..seen
+        };
+        let holds = |seen| Seen {
+            holds_back: true,
+            ..seen
+        };
         // Milliseconds without a commit, what is seen, and whether a checkpoint is worthwhile.
         let table = [
             (9_000, SEEN, false, none),
@@ -121,7 +153,10 @@ mod tests {
     fn a_busy_daemon_is_not_asked_whether_a_checkpoint_is_worthwhile() {
         let begun = Instant::now();
         let mut pace = Pace::new(QUIET, 7, begun);
-        assert_eq!(pace.due(begun + QUIET / 2, &SEEN, || panic!("it is busy")), None);
+        assert_eq!(
+            pace.due(begun + QUIET / 2, &SEEN, || panic!("it is busy")),
+            None
+        );
     }
 
     #[test]
@@ -130,7 +165,10 @@ mod tests {
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut pace = Pace::new(QUIET, 7, begun);
         let mut due = |seconds| pace.due(at(seconds), &Seen { newest: 8, ..SEEN }, || true);
-        assert_eq!([2, 4, 5].map(&mut due), [None, None, Some(Scope::Everything)]);
+        assert_eq!(
+            [2, 4, 5].map(&mut due),
+            [None, None, Some(Scope::Everything)]
+        );
     }
 
     #[test]

@@ -38,7 +38,10 @@ pub(super) fn with_clocks<T, A: FnOnce(&mut Clocks) -> T>(act: A) -> Result<T, A
 /// From now on this thread has clocks of its own, if it is a test's. Cargo builds the whole workspace with the features
 /// that any test needs, so this code is also in a daemon that tests start. Only threads of tests are named by a path.
 pub(super) fn own() {
-    if !std::thread::current().name().is_some_and(|name| name.contains("::")) {
+    if !std::thread::current()
+        .name()
+        .is_some_and(|name| name.contains("::"))
+    {
         return;
     }
     CLOCKS.with_borrow_mut(|clocks| _ = clocks.get_or_insert_with(Clocks::new));

@@ -38,7 +38,10 @@ impl Gather {
     /// The pending commit is on the disk.
     pub(super) fn committed(&mut self, took: Duration) {
         if let Some((begun_with, _)) = self.wait.take() {
-            let (came, missing) = (self.waiting.saturating_sub(begun_with), self.expected.saturating_sub(begun_with));
+            let (came, missing) = (
+                self.waiting.saturating_sub(begun_with),
+                self.expected.saturating_sub(begun_with),
+            );
             self.attempts.end(2 * came >= missing);
         }
         (self.expected, self.waiting, self.took, self.is_open) = (self.waiting, 0, took, false);
@@ -62,7 +65,9 @@ impl Gather {
 
     /// Until when the next commit waits.
     pub(super) fn waits_until(&self) -> Option<Instant> {
-        self.wait.filter(|_| self.waiting < self.expected).map(|(_, until)| until)
+        self.wait
+            .filter(|_| self.waiting < self.expected)
+            .map(|(_, until)| until)
     }
 }
 
@@ -88,7 +93,11 @@ mod tests {
         assert_eq!(gather.waits_until(), Some(now + TOOK));
         let later = now + Duration::from_micros(30);
         gather.add(4, || later);
-        assert_eq!(gather.waits_until(), Some(now + TOOK), "since the first that waits");
+        assert_eq!(
+            gather.waits_until(),
+            Some(now + TOOK),
+            "since the first that waits"
+        );
         gather.add(5, || later);
         assert_eq!(gather.waits_until(), None, "all are there");
         commit(&mut gather, 0, now);
@@ -145,14 +154,28 @@ mod tests {
                 commits += 1;
             }
         };
-        assert_eq!([(); 7].map(|()| commits_without()), [0, 1, 3, 7, 15, 31, 31]);
+        assert_eq!(
+            [(); 7].map(|()| commits_without()),
+            [0, 1, 3, 7, 15, 31, 31]
+        );
     }
 
     #[test]
     fn a_wait_has_paid_if_half_of_the_missing_came() {
-        for (missing, came, paid) in [(8, 4, true), (8, 3, false), (7, 4, true), (7, 3, false), (1, 0, false)] {
+        for (missing, came, paid) in [
+            (8, 4, true),
+            (8, 3, false),
+            (7, 4, true),
+            (7, 3, false),
+            (1, 0, false),
+        ] {
             let wait = Some((1, Instant::now()));
-            let mut gather = Gather { waiting: 1 + came, expected: 1 + missing, wait, ..Gather::default() };
+            let mut gather = Gather {
+                waiting: 1 + came,
+                expected: 1 + missing,
+                wait,
+                ..Gather::default()
+            };
             gather.committed(TOOK);
             assert_eq!(gather.attempts.failures() == 0, paid, "{came} of {missing}");
         }

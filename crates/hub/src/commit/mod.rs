@@ -107,13 +107,30 @@ impl Committer {
     /// # Errors
     ///
     /// The thread cannot start.
-    pub fn start(hub: Arc<Hub>, log: Box<dyn Log>, guard: Option<Guard>, pace: Pace) -> std::io::Result<Self> {
+    pub fn start(
+        hub: Arc<Hub>,
+        log: Box<dyn Log>,
+        guard: Option<Guard>,
+        pace: Pace,
+    ) -> std::io::Result<Self> {
         let room = Room::new(Arc::clone(&hub), log.tail());
-        let commits = Arc::new(Commits::new(Arc::clone(&hub), log, room.clone(), guard, pace));
+        let commits = Arc::new(Commits::new(
+            Arc::clone(&hub),
+            log,
+            room.clone(),
+            guard,
+            pace,
+        ));
         let for_thread = Arc::clone(&commits);
-        let thread = thread::Builder::new().name("commit".into()).spawn(move || for_thread.run())?;
+        let thread = thread::Builder::new()
+            .name("commit".into())
+            .spawn(move || for_thread.run())?;
         hub.set_committer(thread.thread().clone());
-        Ok(Self { thread, commits, room })
+        Ok(Self {
+            thread,
+            commits,
+            room,
+        })
     }
 
     /// Where serving threads commit at the end of a turn.
@@ -201,7 +218,10 @@ impl Commits {
 
     /// Waits until there is something to do.
     fn rest(&self) {
-        if self.hub.committer_may_park(|| self.hub.is_urgent() || self.stopping()) {
+        if self
+            .hub
+            .committer_may_park(|| self.hub.is_urgent() || self.stopping())
+        {
             thread::park();
         }
     }
@@ -209,7 +229,9 @@ impl Commits {
     /// Waits for the next interval. A complete commit does not wait that long, so its memory is soon free for another; nor
     /// does one that clients wait for.
     fn rest_for(&self, interval: Duration) {
-        self.sleep(interval, || !self.hub.committer_may_park(|| self.hub.has_urgent()));
+        self.sleep(interval, || {
+            !self.hub.committer_may_park(|| self.hub.has_urgent())
+        });
     }
 
     /// Commits the pending changes, with as many attempts as it takes. Returns `false` if there are none, or if the daemon
@@ -256,7 +278,13 @@ impl Commits {
 impl Commits {
     fn new(hub: Arc<Hub>, log: Box<dyn Log>, room: Room, guard: Option<Guard>, pace: Pace) -> Self {
         // The first commit is followed by a measurement of the room.
-        let writer = Writer { log, room, unseen: (LOOK_COMMITS, 0), failed: None, _guard: guard };
+        let writer = Writer {
+            log,
+            room,
+            unseen: (LOOK_COMMITS, 0),
+            failed: None,
+            _guard: guard,
+        };
         Self {
             hub,
             hand_over: HandOver::new(writer),

@@ -41,7 +41,12 @@ pub(super) struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { in_turns: false, run: 0, run_min: RUN_MIN, credit: 0 }
+        Self {
+            in_turns: false,
+            run: 0,
+            run_min: RUN_MIN,
+            credit: 0,
+        }
     }
 }
 
@@ -195,7 +200,14 @@ mod tests {
         let mut policy = Policy::default();
         let turns = (0..10_000).filter(|_| {
             let in_turns = policy.in_turns();
-            policy.committed(QUICK, if in_turns { ACKNOWLEDGEMENTS_MAX + 1 } else { 1 });
+            policy.committed(
+                QUICK,
+                if in_turns {
+                    ACKNOWLEDGEMENTS_MAX + 1
+                } else {
+                    1
+                },
+            );
             in_turns
         });
         let turns = turns.count();

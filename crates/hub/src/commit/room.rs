@@ -36,17 +36,28 @@ impl Room {
     /// Refuses new jobs while the existing ones still have room to end, and then reserves that room on the disk. Takes
     /// new jobs again once there is more room.
     pub(super) fn look(&self) {
-        let (jobs, on_its_way) =
-            self.hub.with_journal(|engine, journal| (engine.job_count() as u64, journal.in_flight_bytes()));
+        let (jobs, on_its_way) = self
+            .hub
+            .with_journal(|engine, journal| (engine.job_count() as u64, journal.in_flight_bytes()));
         let needed = RESERVE_BYTES + jobs.saturating_mul(RESERVE_PER_JOB);
         let free = self.tail.free_bytes();
         let left = self.tail.room_bytes().saturating_add(free);
         let spare = left.saturating_sub(needed.saturating_add(SLACK_BYTES));
         // A large job gets a file of its own. The measurement may or may not include data on its way to the disk.
         let room = spare.min(free).saturating_sub(on_its_way);
-        self.hub.with_journal(|_, journal| self.hub.store.set_room(room.saturating_sub(journal.uncommitted_bytes())));
+        self.hub.with_journal(|_, journal| {
+            self.hub
+                .store
+                .set_room(room.saturating_sub(journal.uncommitted_bytes()))
+        });
         if self.hub.store.is_full() {
-            if spare >= SLACK_BYTES && self.tail.reserve(0).and_then(|()| self.tail.make_room()).is_ok() {
+            if spare >= SLACK_BYTES
+                && self
+                    .tail
+                    .reserve(0)
+                    .and_then(|()| self.tail.make_room())
+                    .is_ok()
+            {
                 self.hub.store.set_full(false);
                 tracing::warn!("the disk has room again: new jobs are accepted");
             } else {
@@ -56,7 +67,12 @@ impl Room {
         } else if spare == 0 {
             let reserved = self.tail.reserve(needed).err().map(tracing::field::display);
             self.hub.store.set_full(true);
-            tracing::error!(left, jobs, reserved, "the disk is full: new jobs are refused, existing jobs go on");
+            tracing::error!(
+                left,
+                jobs,
+                reserved,
+                "the disk is full: new jobs are refused, existing jobs go on"
+            );
         }
     }
 }
@@ -67,7 +83,9 @@ pub(super) mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use bytes::Bytes;
-    use windlass_engine::{ClientCommand, ClientId, Engine, JobCommand, Limits, NewJob, Protocol, Tag};
+    use windlass_engine::{
+        ClientCommand, ClientId, Engine, JobCommand, Limits, NewJob, Protocol, Tag,
+    };
     use windlass_session::Outbox;
     use windlass_store::{Entry, Error, Journal, Log as _, Span};
     use windlass_testkit::store::MemoryLog;
@@ -84,7 +102,10 @@ pub(super) mod tests {
 
     impl SmallDisk {
         pub(in crate::commit) fn new(log: MemoryLog, bytes: u64) -> Self {
-            Self { log, bytes: AtomicU64::new(bytes) }
+            Self {
+                log,
+                bytes: AtomicU64::new(bytes),
+            }
         }
 
         pub(in crate::commit) fn resize(&self, bytes: u64) {
@@ -102,7 +123,11 @@ pub(super) mod tests {
         fn behind_bytes(&self, bytes: u64) -> u64 {
             self.log.tail().behind_bytes(bytes)
         }
-        fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
+        fn read(
+            &self,
+            after: u64,
+            each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+        ) -> Result<(), Error> {
             self.log.tail().read(after, each)
         }
         fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
@@ -118,7 +143,9 @@ pub(super) mod tests {
             0
         }
         fn free_bytes(&self) -> u64 {
-            self.bytes.load(Ordering::Relaxed).saturating_sub(self.disk_bytes())
+            self.bytes
+                .load(Ordering::Relaxed)
+                .saturating_sub(self.disk_bytes())
         }
         fn make_room(&self) -> Result<(), Error> {
             Ok(())
@@ -129,10 +156,18 @@ pub(super) mod tests {
     fn jobs_on_their_way_to_the_disk_take_room() {
         const BODY_BYTES: u64 = 4 << 20;
         // With this durability, large jobs do not wait for one another.
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
         let mut log = MemoryLog::new();
         let bytes = RESERVE_BYTES + SLACK_BYTES + 11 * BODY_BYTES / 4;
-        let room = Room::new(Arc::clone(&hub), Arc::new(SmallDisk::new(log.clone(), bytes)));
+        let room = Room::new(
+            Arc::clone(&hub),
+            Arc::new(SmallDisk::new(log.clone(), bytes)),
+        );
         let mut outbox = Outbox::default();
         outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
         let jobs = || hub.with_journal(|engine, _| engine.job_count());
@@ -153,7 +188,10 @@ pub(super) mod tests {
         let taken: Vec<bool> = (0..4).map(|_| look_and_push()).collect();
         assert_eq!(taken, [true, true, false, false]);
         while let Some(Cut { commit, .. }) = hub.cut() {
-            assert!(!look_and_push(), "jobs on their way to the disk take room, too");
+            assert!(
+                !look_and_push(),
+                "jobs on their way to the disk take room, too"
+            );
             log.append(&commit).unwrap();
             hub.committed(commit);
         }
@@ -162,18 +200,31 @@ pub(super) mod tests {
 
     #[test]
     fn each_job_has_room_reserved_for_its_end() {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
         let mut outbox = Outbox::default();
         outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
         for _ in 0..10 {
-            let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"small"), Bytes::new());
+            let job = NewJob::new(
+                Protocol::GEARMAN,
+                Bytes::from_static(b"small"),
+                Bytes::new(),
+            );
             outbox.command(Tag(1), JobCommand::Push(Box::new(job)));
         }
         assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
         let log = MemoryLog::new();
         let needed = log.tail().disk_bytes() + RESERVE_BYTES + 10 * RESERVE_PER_JOB + SLACK_BYTES;
         let is_full = |bytes| {
-            Room::new(Arc::clone(&hub), Arc::new(SmallDisk::new(log.clone(), bytes))).look();
+            Room::new(
+                Arc::clone(&hub),
+                Arc::new(SmallDisk::new(log.clone(), bytes)),
+            )
+            .look();
             hub.store.is_full()
         };
         assert_eq!([needed + 1, needed].map(is_full), [false, true]);

@@ -17,8 +17,16 @@ use crate::testing::nowhere;
 
 /// A hub that has one client.
 pub(super) fn hub(durability: Durability) -> Arc<Hub> {
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), durability, 7));
-    hub.open(ClientId(1), Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere())));
+    let hub = Arc::new(Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        durability,
+        7,
+    ));
+    hub.open(
+        ClientId(1),
+        Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere())),
+    );
     let mut outbox = Outbox::default();
     outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
     assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
@@ -28,7 +36,10 @@ pub(super) fn hub(durability: Durability) -> Arc<Hub> {
 /// Where commits are written, without a thread that does it. All that is pending has been committed.
 pub(super) fn commits(hub: &Arc<Hub>, log: Box<dyn Log>, room: Option<Room>) -> Arc<Commits> {
     let room = room.unwrap_or_else(|| Room::new(Arc::clone(hub), log.tail()));
-    let pace = Pace { interval: None, retry: Duration::ZERO };
+    let pace = Pace {
+        interval: None,
+        retry: Duration::ZERO,
+    };
     let commits = Commits::new(Arc::clone(hub), log, room, None, pace);
     while commits.commit() {}
     Arc::new(commits)
@@ -36,8 +47,16 @@ pub(super) fn commits(hub: &Arc<Hub>, log: Box<dyn Log>, room: Option<Room>) -> 
 
 /// The client pushes a job of this size, and waits for its commit.
 pub(super) fn push_bytes(hub: &Hub, bytes: usize) {
-    let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::from(vec![7; bytes]));
-    let mut items = [Item::Command(Tag(1), JobCommand::Push(Box::new(job)).into())].into();
+    let job = NewJob::new(
+        Protocol::GEARMAN,
+        Bytes::from_static(b"f"),
+        Bytes::from(vec![7; bytes]),
+    );
+    let mut items = [Item::Command(
+        Tag(1),
+        JobCommand::Push(Box::new(job)).into(),
+    )]
+    .into();
     while !hub.visit_all(ClientId(1), &clock::read(), &mut items) {}
 }
 
@@ -54,7 +73,11 @@ impl Log for Recorded {
         if let Some(left) = self.failures.checked_sub(1) {
             self.failures = left;
             let why = std::io::Error::other("no room");
-            return Err(Error::Io { doing: "write", place: "the log".to_owned(), why });
+            return Err(Error::Io {
+                doing: "write",
+                place: "the log".to_owned(),
+                why,
+            });
         }
         self.log.append(commit)
     }
@@ -73,7 +96,11 @@ impl Log for Recorded {
 #[test]
 fn a_commit_that_the_store_did_not_take_is_tried_on_a_log_that_was_reopened() {
     let (hub, calls) = (hub(Durability::Durable), Arc::<Mutex<Vec<_>>>::default());
-    let mut log = Recorded { log: MemoryLog::new(), failures: 0, calls: Arc::clone(&calls) };
+    let mut log = Recorded {
+        log: MemoryLog::new(),
+        failures: 0,
+        calls: Arc::clone(&calls),
+    };
     while let Some(cut) = hub.cut() {
         log.append(&cut.commit).unwrap();
         hub.committed(cut.commit);
@@ -84,10 +111,17 @@ fn a_commit_that_the_store_did_not_take_is_tried_on_a_log_that_was_reopened() {
         calls.lock().unwrap().clear();
         push_bytes(&hub, 10);
         let logged = captured(|| assert!(commits.commit()));
-        (calls.lock().unwrap().clone(), logged.matches("the store failed").count(), hub.failed())
+        (
+            calls.lock().unwrap().clone(),
+            logged.matches("the store failed").count(),
+            hub.failed(),
+        )
     };
     let tried_again = ["reopen", "append"].repeat(3);
-    assert_eq!(commit(), ([&["append"][..], &tried_again].concat(), 1, false));
+    assert_eq!(
+        commit(),
+        ([&["append"][..], &tried_again].concat(), 1, false)
+    );
     assert_eq!(commit(), (vec!["append"], 0, false));
 }
 
@@ -107,40 +141,82 @@ fn the_room_is_measured_after_many_commits_or_many_bytes() {
         hub.store.is_full()
     };
     let few = LOOK_COMMITS - 1;
-    let table = [(1, 10), (few, 10), (LOOK_COMMITS, 10), (1, LOOK_BYTES - 5000), (1, LOOK_BYTES), (2, LOOK_BYTES / 2)];
-    assert_eq!(table.map(is_full_after), [false, false, true, false, true, true]);
+    let table = [
+        (1, 10),
+        (few, 10),
+        (LOOK_COMMITS, 10),
+        (1, LOOK_BYTES - 5000),
+        (1, LOOK_BYTES),
+        (2, LOOK_BYTES / 2),
+    ];
+    assert_eq!(
+        table.map(is_full_after),
+        [false, false, true, false, true, true]
+    );
 }
 
 #[test]
 fn a_thread_that_panicked_while_it_wrote_ends_the_daemon() {
     let hour = Duration::from_secs(3600);
-    let pace = Pace { interval: Some(hour), retry: hour };
-    let committer = Committer::start(hub(Durability::Soon), Box::new(MemoryLog::new()), None, pace).unwrap();
-    let timeouts = CommitTimeouts { timeout: hour, abort: hour };
+    let pace = Pace {
+        interval: Some(hour),
+        retry: hour,
+    };
+    let committer = Committer::start(
+        hub(Durability::Soon),
+        Box::new(MemoryLog::new()),
+        None,
+        pace,
+    )
+    .unwrap();
+    let timeouts = CommitTimeouts {
+        timeout: hour,
+        abort: hour,
+    };
     assert_eq!(committer.watch(timeouts), None);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _writer = committer.commits.writer();
         panic!("a bug, as this test has it")
     }));
     assert!(panicked.is_err());
-    assert_eq!(committer.watch(timeouts), Some("a thread that commits has died"));
+    assert_eq!(
+        committer.watch(timeouts),
+        Some("a thread that commits has died")
+    );
     assert!(committer.finish());
 }
 
 #[test]
 fn changes_that_gather_are_left_to_serving_threads() {
     let (hub, log) = (hub(Durability::Durable), MemoryLog::new());
-    let pace = Pace { interval: None, retry: Duration::ZERO };
+    let pace = Pace {
+        interval: None,
+        retry: Duration::ZERO,
+    };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log.clone()), None, pace).unwrap();
     committer.commits().leave_to_turns();
-    while hub.durable() == 0 || hub.with_journal(|_, journal| !journal.is_empty() || journal.is_behind()) {
+    while hub.durable() == 0
+        || hub.with_journal(|_, journal| !journal.is_empty() || journal.is_behind())
+    {
         thread::yield_now();
     }
     let (before, mut visited) = (log.commits(), Visited::All);
     let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::new());
-    let mut items = [Item::Command(Tag::NONE, JobCommand::Push(Box::new(job)).into())].into();
-    let batch = Batch { client: ClientId(1), items: &mut items, room: usize::MAX, visited: &mut visited };
-    assert_eq!(hub.visit(&clock::read(), &mut std::iter::once(batch)), CommitDuty::Later);
+    let mut items = [Item::Command(
+        Tag::NONE,
+        JobCommand::Push(Box::new(job)).into(),
+    )]
+    .into();
+    let batch = Batch {
+        client: ClientId(1),
+        items: &mut items,
+        room: usize::MAX,
+        visited: &mut visited,
+    };
+    assert_eq!(
+        hub.visit(&clock::read(), &mut std::iter::once(batch)),
+        CommitDuty::Later
+    );
     // Time for a commit that must not come.
     (0..1000).for_each(|_| thread::yield_now());
     assert_eq!(log.commits(), before);
@@ -154,7 +230,12 @@ fn changes_that_gather_are_left_to_serving_threads() {
 #[test]
 fn all_that_was_gathered_in_an_interval_is_committed_after_it() {
     const BODY_BYTES: usize = 3 << 20;
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+    let hub = Arc::new(Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    ));
     let mut outbox = Outbox::default();
     outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
     for _ in 0..8 {
@@ -164,7 +245,10 @@ fn all_that_was_gathered_in_an_interval_is_committed_after_it() {
         assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
     }
     let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));
-    let pace = Pace { interval: Some(hour), retry: hour };
+    let pace = Pace {
+        interval: Some(hour),
+        retry: hour,
+    };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log.clone()), None, pace).unwrap();
     let last = hub.with_journal(|_, journal| journal.pending_seq());
     // One commit more: the daemon begins it while it writes the first ones.
@@ -177,8 +261,15 @@ fn all_that_was_gathered_in_an_interval_is_committed_after_it() {
 
 #[test]
 fn a_complete_commit_does_not_wait_for_the_next_interval() {
-    let (hub, log, hour) = (hub(Durability::Soon), MemoryLog::new(), Duration::from_secs(3600));
-    let pace = Pace { interval: Some(hour), retry: hour };
+    let (hub, log, hour) = (
+        hub(Durability::Soon),
+        MemoryLog::new(),
+        Duration::from_secs(3600),
+    );
+    let pace = Pace {
+        interval: Some(hour),
+        retry: hour,
+    };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log.clone()), None, pace).unwrap();
     for _ in 0..3 {
         while hub.durable() + 1 < hub.with_journal(|_, journal| journal.pending_seq()) {
@@ -197,12 +288,20 @@ fn a_complete_commit_does_not_wait_for_the_next_interval() {
 #[test]
 fn a_commit_that_clients_wait_for_does_not_wait_for_its_interval() {
     let hour = Duration::from_secs(3600);
-    let hub = Arc::new(Arc::into_inner(hub(Durability::Soon)).unwrap().within(Some(hour)));
+    let hub = Arc::new(
+        Arc::into_inner(hub(Durability::Soon))
+            .unwrap()
+            .within(Some(hour)),
+    );
     (0..9).for_each(|_| push_bytes(&hub, 4 << 20));
     push_bytes(&hub, 10);
     let waits_for = hub.with_journal(|_, journal| journal.pending_seq());
-    let pace = Pace { interval: Some(hour), retry: hour };
-    let committer = Committer::start(Arc::clone(&hub), Box::new(MemoryLog::new()), None, pace).unwrap();
+    let pace = Pace {
+        interval: Some(hour),
+        retry: hour,
+    };
+    let committer =
+        Committer::start(Arc::clone(&hub), Box::new(MemoryLog::new()), None, pace).unwrap();
     while hub.durable() < waits_for {
         thread::yield_now();
     }
@@ -211,24 +310,39 @@ fn a_commit_that_clients_wait_for_does_not_wait_for_its_interval() {
 
 #[test]
 fn a_commit_that_takes_too_long_fails_the_store_and_then_ends_the_daemon() {
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+    let hub = Arc::new(Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    ));
     let mut outbox = Outbox::default();
     outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
     let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::new());
     outbox.command(Tag(1), JobCommand::Push(Box::new(job)));
     assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
     let hour = Duration::from_secs(3600);
-    let pace = Pace { interval: Some(hour), retry: hour };
-    let committer = Committer::start(Arc::clone(&hub), Box::new(MemoryLog::new()), None, pace).unwrap();
+    let pace = Pace {
+        interval: Some(hour),
+        retry: hour,
+    };
+    let committer =
+        Committer::start(Arc::clone(&hub), Box::new(MemoryLog::new()), None, pace).unwrap();
     while hub.durable() == 0 || hub.with_journal(|_, journal| journal.is_behind()) {
         thread::yield_now();
     }
     // The committing thread holds the writer until the end of its commit.
     drop(committer.commits.writer());
-    let timeouts = CommitTimeouts { timeout: Duration::from_secs(100), abort: Duration::from_secs(1000) };
+    let timeouts = CommitTimeouts {
+        timeout: Duration::from_secs(100),
+        abort: Duration::from_secs(1000),
+    };
     let watch = |writes_for_s: Option<u64>| {
         let since = writes_for_s.map_or(0, |seconds| clock::now().0 - 1000 * seconds);
-        committer.commits.writing_since.store(since, Ordering::Release);
+        committer
+            .commits
+            .writing_since
+            .store(since, Ordering::Release);
         (committer.watch(timeouts), hub.failed())
     };
     assert_eq!(watch(None), (None, false));
@@ -238,7 +352,10 @@ fn a_commit_that_takes_too_long_fails_the_store_and_then_ends_the_daemon() {
     hub.set_failed(false);
     assert_eq!(
         watch(Some(5000)),
-        (Some("the store has not completed a commit for longer than store.commit_abort"), false)
+        (
+            Some("the store has not completed a commit for longer than store.commit_abort"),
+            false
+        )
     );
     assert_eq!(watch(None), (None, false));
     assert!(committer.finish());
@@ -274,13 +391,21 @@ impl Log for Busy {
 
 #[test]
 fn changes_that_come_during_a_commit_wait_for_the_next_interval() {
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+    let hub = Arc::new(Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    ));
     let mut outbox = Outbox::default();
     outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
     assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
     push(&hub);
     let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));
-    let pace = Pace { interval: Some(hour), retry: hour };
+    let pace = Pace {
+        interval: Some(hour),
+        retry: hour,
+    };
     let busy = Box::new(Busy(log.clone(), Arc::clone(&hub)));
     let committer = Committer::start(Arc::clone(&hub), busy, None, pace).unwrap();
     while hub.durable() == 0 {

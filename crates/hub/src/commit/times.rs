@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// The bounds of the counts, in microseconds.
 pub const BOUNDS_US: [u64; 15] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
-    10_000_000,
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 10_000_000,
 ];
 
 /// Durations of commits, from their cut until they are on the disk.
@@ -38,8 +38,14 @@ impl CommitTimes {
     /// The durations until now.
     pub fn read(&self) -> CommitDurations {
         let mut counts = [0; BOUNDS_US.len() + 1];
-        counts.iter_mut().zip(&self.counts).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
-        CommitDurations { counts, sum_us: self.sum_us.load(Ordering::Relaxed) }
+        counts
+            .iter_mut()
+            .zip(&self.counts)
+            .for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        CommitDurations {
+            counts,
+            sum_us: self.sum_us.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -54,6 +60,15 @@ mod tests {
             times.record(Duration::from_micros(us));
         }
         let CommitDurations { counts, sum_us } = times.read();
-        assert_eq!((counts[0], counts[1], counts[15], counts.iter().sum::<u64>(), sum_us), (1, 1, 1, 3, 20_000_201));
+        assert_eq!(
+            (
+                counts[0],
+                counts[1],
+                counts[15],
+                counts.iter().sum::<u64>(),
+                sum_us
+            ),
+            (1, 1, 1, 3, 20_000_201)
+        );
     }
 }

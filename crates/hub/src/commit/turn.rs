@@ -89,7 +89,10 @@ impl TurnCommits {
 
     /// How long a commit that is due waits for clients to come back, at most.
     pub fn waits_for(&self) -> Option<Duration> {
-        self.gather.waits_until().filter(|_| self.is_due)?.checked_duration_since(Instant::now())
+        self.gather
+            .waits_until()
+            .filter(|_| self.is_due)?
+            .checked_duration_since(Instant::now())
     }
 
     /// Commits, if that is due.
@@ -100,11 +103,16 @@ impl TurnCommits {
         if !self.ends_turn && self.gathers_until.is_none() {
             return;
         }
-        let Some(commits) = self.commits.get().map(Arc::clone) else { return };
+        let Some(commits) = self.commits.get().map(Arc::clone) else {
+            return;
+        };
         if self.ends_turn && !self.commit(&commits) {
             commits.hub.wake_committer();
         }
-        if self.gathers_until.is_some_and(|until| until <= Instant::now()) {
+        if self
+            .gathers_until
+            .is_some_and(|until| until <= Instant::now())
+        {
             self.gathers_until = None;
             if commits.hub.is_gathering() {
                 commits.hub.unpark_committer();
@@ -114,7 +122,8 @@ impl TurnCommits {
 
     /// When the thread must have another turn for its commits.
     pub fn due_in(&self) -> Option<Duration> {
-        self.gathers_until.map(|until| until.saturating_duration_since(Instant::now()))
+        self.gathers_until
+            .map(|until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Commits on the calling thread. If another thread is writing, it will notify this one when it is done. Returns
@@ -137,7 +146,9 @@ impl TurnCommits {
                 return commits.pass_on();
             };
             let begun = Instant::now();
-            let Some(acknowledged) = commits.append(&mut writer, cut, false) else { return false };
+            let Some(acknowledged) = commits.append(&mut writer, cut, false) else {
+                return false;
+            };
             self.gather.committed(begun.elapsed());
             // The commit contains what this turn's visit has changed, too.
             self.is_due = false;
@@ -145,7 +156,12 @@ impl TurnCommits {
         };
         // Its own clients have their next turn together with all that have sent something meanwhile.
         acknowledged.iter().for_each(|mailbox| mailbox.ring());
-        self.acknowledged = Some(acknowledged.iter().filter(|mailbox| mailbox.is_on(&self.ringer)).count());
+        self.acknowledged = Some(
+            acknowledged
+                .iter()
+                .filter(|mailbox| mailbox.is_on(&self.ringer))
+                .count(),
+        );
         commits.pass_on()
     }
 }
@@ -192,9 +208,14 @@ mod tests {
         commits.add(CommitDuty::Later);
         assert!(commits.gathers_until.unwrap() >= before + GATHER);
         assert!(!commits.is_due());
-        for make_due in [TurnCommits::make_due as fn(&mut TurnCommits), |it: &mut TurnCommits| {
-            it.add(CommitDuty::Now { acknowledgements: 1 })
-        }] {
+        for make_due in [
+            TurnCommits::make_due as fn(&mut TurnCommits),
+            |it: &mut TurnCommits| {
+                it.add(CommitDuty::Now {
+                    acknowledgements: 1,
+                })
+            },
+        ] {
             let mut commits = turn_commits();
             make_due(&mut commits);
             assert_eq!((commits.is_due(), commits.due_in()), (true, None));
@@ -219,19 +240,26 @@ mod tests {
     type Case<'a> = (&'a str, &'a dyn Fn(&Commits), u64);
 
     #[test]
-    fn a_serving_thread_leaves_large_commits_and_those_of_a_slow_or_failed_store_to_the_committing_thread() {
+    fn a_serving_thread_leaves_large_commits_and_those_of_a_slow_or_failed_store_to_the_committing_thread()
+     {
         let fail = |commits: &Commits| {
             let cut = commits.hub.cut();
             commits.writer().failed = cut;
             commit_tests::push_bytes(&commits.hub, 10);
         };
-        let large = |commits: &Commits| commit_tests::push_bytes(&commits.hub, usize::try_from(BYTES_MAX).unwrap());
+        let large = |commits: &Commits| {
+            commit_tests::push_bytes(&commits.hub, usize::try_from(BYTES_MAX).unwrap())
+        };
         let table: [Case<'_>; 5] = [
             ("nothing else", &|_| (), 1),
             ("large", &large, 0),
             ("failed", &fail, 0),
             ("slow", &|commits| commits.hub.set_commit_in_turns(false), 0),
-            ("stopping", &|commits| commits.stop.store(true, Ordering::Release), 0),
+            (
+                "stopping",
+                &|commits| commits.stop.store(true, Ordering::Release),
+                0,
+            ),
         ];
         for (name, happens, written) in table {
             let log = MemoryLog::new();
@@ -239,7 +267,11 @@ mod tests {
             let before = log.commits();
             commit_tests::push_bytes(&hub, 10);
             happens(&commits);
-            assert_eq!((turn.commit(&commits), log.commits() - before), (written > 0, written), "{name}");
+            assert_eq!(
+                (turn.commit(&commits), log.commits() - before),
+                (written > 0, written),
+                "{name}"
+            );
         }
     }
 
@@ -263,7 +295,10 @@ mod tests {
     /// A thread's turn ends while another one writes.
     fn wait_for_the_writer(commits: &Commits) {
         let _writer = commits.writer();
-        assert!(matches!(commits.hand_over.ask(|| nowhere().0), Asked::Queued));
+        assert!(matches!(
+            commits.hand_over.ask(|| nowhere().0),
+            Asked::Queued
+        ));
     }
 
     #[test]
@@ -316,7 +351,11 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let mut commits = TurnCommits::new(Arc::default(), nowhere().0);
         commits.gathers_until = Some(Instant::now() + hour);
-        assert!(commits.due_in().is_some_and(|time| !time.is_zero() && time <= hour));
+        assert!(
+            commits
+                .due_in()
+                .is_some_and(|time| !time.is_zero() && time <= hour)
+        );
         commits.gathers_until = Some(Instant::now());
         assert_eq!(commits.due_in(), Some(Duration::ZERO));
     }

@@ -16,8 +16,15 @@ impl Hub {
     /// Whether acknowledgements wait although the durability does not ask for it: the disk is behind by more than that
     /// allows. `pending`: there are changes in the pending commit.
     pub(super) fn is_behind(&self, core: &mut Core, pending: bool) -> bool {
-        let Some(interval) = self.interval else { return false };
-        let Core { unwritten, journal, context, .. } = core;
+        let Some(interval) = self.interval else {
+            return false;
+        };
+        let Core {
+            unwritten,
+            journal,
+            context,
+            ..
+        } = core;
         if pending {
             unwritten.note(journal.pending_seq(), context.now);
         }
@@ -26,7 +33,10 @@ impl Hub {
 
     /// Registers the thread that commits.
     pub fn set_committer(&self, thread: Thread) {
-        *self.committer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        *self
+            .committer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(thread);
     }
 
     /// What a serving thread must do about the pending changes. The committing thread does the rest.
@@ -40,9 +50,17 @@ impl Hub {
             CommitDuty::None
         } else if in_turn && !core.is_urgent() {
             let is_known = std::mem::replace(&mut core.gathers, true);
-            if is_known { CommitDuty::None } else { CommitDuty::Later }
+            if is_known {
+                CommitDuty::None
+            } else {
+                CommitDuty::Later
+            }
         } else if in_turn && self.commits_in_turns() {
-            let acknowledgements = if core.journal.is_behind() { usize::MAX } else { core.acknowledgements };
+            let acknowledgements = if core.journal.is_behind() {
+                usize::MAX
+            } else {
+                core.acknowledgements
+            };
             CommitDuty::Now { acknowledgements }
         } else {
             self.wake_committer();
@@ -77,7 +95,11 @@ impl Hub {
 
     /// Wakes the committing thread, whether or not it rests.
     pub fn unpark_committer(&self) {
-        if let Some(thread) = &*self.committer.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(thread) = &*self
+            .committer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
             thread.unpark();
         }
     }
@@ -90,19 +112,30 @@ impl Hub {
     /// Cuts the pending commit, if there is anything in it. Reads the bodies in it that are not in memory.
     pub fn cut(&self) -> Option<Cut> {
         let mut core = self.lock();
-        let Core { engine, journal, acknowledgements, gathers, .. } = &mut *core;
+        let Core {
+            engine,
+            journal,
+            acknowledgements,
+            gathers,
+            ..
+        } = &mut *core;
         let mut commit = journal.cut(engine)?;
         *gathers = false;
         let acknowledgements = std::mem::take(acknowledgements);
         drop(core);
         self.load_bodies_of(&mut commit);
-        Some(Cut { commit, acknowledgements })
+        Some(Cut {
+            commit,
+            acknowledgements,
+        })
     }
 
     /// Runs a closure on the engine and its journal, under the lock.
     pub fn with_journal<T>(&self, run: impl FnOnce(&mut Engine, &mut Journal) -> T) -> T {
         let mut core = self.lock();
-        let Core { engine, journal, .. } = &mut *core;
+        let Core {
+            engine, journal, ..
+        } = &mut *core;
         run(engine, journal)
     }
 
@@ -162,7 +195,11 @@ impl Hub {
     /// Whether the first commit of this run is on the disk. A daemon alone also begins with a store that has failed.
     /// One that succeeds another does not: the next leader must know of its numbers.
     pub fn has_begun(&self) -> bool {
-        let gives_up = if self.has_tenure() { self.deposed().is_some() } else { self.failed() };
+        let gives_up = if self.has_tenure() {
+            self.deposed().is_some()
+        } else {
+            self.failed()
+        };
         gives_up || self.durable() >= self.first
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 use windlass_engine::{
-    ClientId, Command, Context, Engine, JobId, JobRef, LeaseCommand, Proof, Reading, Tag, Timestamp, Token,
+    ClientId, Command, Context, Engine, JobId, JobRef, LeaseCommand, Proof, Reading, Tag,
+    Timestamp, Token,
 };
 use windlass_store::Journal;
 
@@ -69,7 +70,8 @@ pub(super) struct Ends {
 impl Ends {
     /// The ends of this visit are in this commit.
     pub(super) fn pin(&mut self, commit: u64) {
-        self.gates.extend(self.ended_by.drain(..).map(|client| (client, commit)));
+        self.gates
+            .extend(self.ended_by.drain(..).map(|client| (client, commit)));
     }
 
     pub(super) fn gate(&self, client: ClientId) -> u64 {
@@ -107,7 +109,15 @@ impl Core {
     pub(super) fn release(&mut self, client: ClientId, unsent: Vec<(JobId, Token)>) {
         for (job, token) in unsent {
             let (job, proof) = (JobRef::Id(job), Proof::Token(token));
-            self.apply(client, Tag::NONE, LeaseCommand::Release { job, proof, front: false });
+            self.apply(
+                client,
+                Tag::NONE,
+                LeaseCommand::Release {
+                    job,
+                    proof,
+                    front: false,
+                },
+            );
         }
     }
 }

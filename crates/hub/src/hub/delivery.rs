@@ -31,9 +31,28 @@ pub(super) struct Gates {
 impl Core {
     /// Puts the context's events and bytes into their clients' mailboxes.
     pub(super) fn deliver(&mut self, gates: Gates, budget: &Arc<Budget>) {
-        let Self { mailboxes, ends, own_bytes, waiting, acknowledgements, awaited, journal, context, loads, .. } = self;
+        let Self {
+            mailboxes,
+            ends,
+            own_bytes,
+            waiting,
+            acknowledgements,
+            awaited,
+            journal,
+            context,
+            loads,
+            ..
+        } = self;
         let pending = journal.pending_seq();
-        let mut delivery = Delivery { mailboxes, waiting, acknowledgements, awaited, loads, pending, open: None };
+        let mut delivery = Delivery {
+            mailboxes,
+            waiting,
+            acknowledgements,
+            awaited,
+            loads,
+            pending,
+            open: None,
+        };
         let mut last = None;
         for (index, (client, event)) in context.events.drain(..).enumerate() {
             while own_bytes.front().is_some_and(|(place, ..)| *place <= index)
@@ -41,11 +60,18 @@ impl Core {
             {
                 delivery.add(client, 0, Mail::Bytes(bytes), None);
             }
-            let gate = if event.is_barrier() { gates.barrier } else { gates.acknowledgement };
+            let gate = if event.is_barrier() {
+                gates.barrier
+            } else {
+                gates.acknowledgement
+            };
             let needs = if let Some(job) = event.handed_out() {
-                let after_ends = !context.exclusive.is_empty() && context.exclusive.contains(&job.id);
+                let after_ends =
+                    !context.exclusive.is_empty() && context.exclusive.contains(&job.id);
                 let lease = u64::from(event.grants_lasting_lease()) * gates.lease;
-                ends.gate(client).max(lease).max(u64::from(after_ends) * gates.ends)
+                ends.gate(client)
+                    .max(lease)
+                    .max(u64::from(after_ends) * gates.ends)
             } else {
                 u64::from(event.acknowledges()) * gate
             };
@@ -77,17 +103,31 @@ struct Delivery<'a> {
 
 impl Delivery<'_> {
     fn add(&mut self, client: ClientId, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) {
-        if self.open.as_ref().is_none_or(|(whose, ..)| *whose != client) {
+        if self
+            .open
+            .as_ref()
+            .is_none_or(|(whose, ..)| *whose != client)
+        {
             self.close();
-            self.open = self.mailboxes.get(&client).map(|mailbox| (client, mailbox, mailbox.fill()));
+            self.open = self
+                .mailboxes
+                .get(&client)
+                .map(|mailbox| (client, mailbox, mailbox.fill()));
         }
-        let Some((_, mailbox, filling)) = &mut self.open else { return };
+        let Some((_, mailbox, filling)) = &mut self.open else {
+            return;
+        };
         *self.acknowledgements += usize::from(gate >= self.pending);
         *self.awaited = gate.max(*self.awaited);
         if let Mail::Event(event) = &mail
             && event.waits_for_body()
         {
-            let load = |(job, from)| Load { job, from, who: Some(Arc::clone(mailbox)), is_for_mail: true };
+            let load = |(job, from)| Load {
+                job,
+                from,
+                who: Some(Arc::clone(mailbox)),
+                is_for_mail: true,
+            };
             self.loads.extend(event.bodies().map(load));
         }
         if filling.push(gate, mail, hold) {

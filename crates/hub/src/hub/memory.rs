@@ -38,11 +38,16 @@ impl Core {
     /// Bytes that count against `limits.memory` beside the buffers of connections: the engine, and changes
     /// that wait for the disk.
     fn memory_used(&self) -> u64 {
-        self.engine.resident_bytes().saturating_add(self.journal.uncommitted_bytes())
+        self.engine
+            .resident_bytes()
+            .saturating_add(self.journal.uncommitted_bytes())
     }
 
     fn memory_left(&self) -> u64 {
-        self.engine.limits().memory_max.saturating_sub(self.memory_used())
+        self.engine
+            .limits()
+            .memory_max
+            .saturating_sub(self.memory_used())
     }
 
     /// Whether bodies must leave memory, for the jobs that wait and for those that come next, and enough of them are
@@ -50,28 +55,49 @@ impl Core {
     fn is_short_of_memory(&self) -> bool {
         let (max, used) = (self.engine.limits().memory_max, self.memory_used());
         let is_short = |bytes| used.saturating_add(bytes) > max;
-        is_short(self.for_room.most()) || is_short(max / LEFT_PART) && self.engine.bodies_here() > max / BODIES_PART
+        is_short(self.for_room.most())
+            || is_short(max / LEFT_PART) && self.engine.bodies_here() > max / BODIES_PART
     }
 
     /// Whether a job must wait until memory has room. If so, the client's mailbox is rung then, or when there will be none.
-    pub(super) fn must_wait_for_memory(&mut self, client: ClientId, item: &Item, hub: &Hub) -> bool {
-        let Item::Command(_, command) = item else { return false };
-        let Some(job) = command.new_job() else { return false };
+    pub(super) fn must_wait_for_memory(
+        &mut self,
+        client: ClientId,
+        item: &Item,
+        hub: &Hub,
+    ) -> bool {
+        let Item::Command(_, command) = item else {
+            return false;
+        };
+        let Some(job) = command.new_job() else {
+            return false;
+        };
         let (bytes, max) = (job.body.len() as u64, self.engine.limits().memory_max);
         // Its key and its name come on top, and neighbours of the jobs that the engine looks at for it.
         let bytes = bytes.max((bytes + max / BESIDE_PART).min(max));
         if bytes <= self.memory_left() || bytes > hub.room_to_come(self) {
             return false;
         }
-        let Self { mailboxes, for_room, .. } = self;
-        let Some(mailbox) = mailboxes.get(&client) else { return false };
+        let Self {
+            mailboxes,
+            for_room,
+            ..
+        } = self;
+        let Some(mailbox) = mailboxes.get(&client) else {
+            return false;
+        };
         for_room.add(bytes, mailbox, |other| Arc::ptr_eq(other, mailbox));
         hub.loading.make_room();
         true
     }
 
     /// Applies a command. Returns it if it must be given again when the bodies are loaded that it asks for.
-    pub(super) fn apply_or_load(&mut self, client: ClientId, tag: Tag, command: Command) -> Option<Item> {
+    pub(super) fn apply_or_load(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        command: Command,
+    ) -> Option<Item> {
         if self.engine.stored().0 == 0 || !command.reads_bodies() {
             self.apply(client, tag, command);
             return None;
@@ -86,7 +112,12 @@ impl Core {
             self.unreadable.insert(client, unreadable);
         }
         let who = self.mailboxes.get(&client);
-        let load = |(job, from)| Load { job, from, who: who.cloned(), is_for_mail: false };
+        let load = |(job, from)| Load {
+            job,
+            from,
+            who: who.cloned(),
+            is_for_mail: false,
+        };
         self.loads.extend(self.context.missing.drain(..).map(load));
         self.waits_for_bodies = true;
         Some(Item::Command(tag, command))
@@ -115,7 +146,12 @@ impl Hub {
     /// Notifies the loading thread of what a visit has left to it.
     pub(super) fn leave_to_loading(&self, core: &mut Core, commit: u64) {
         let ahead = core.engine.take_wanted().into_iter();
-        core.loads.extend(ahead.map(|(job, from)| Load { job, from, who: None, is_for_mail: false }));
+        core.loads.extend(ahead.map(|(job, from)| Load {
+            job,
+            from,
+            who: None,
+            is_for_mail: false,
+        }));
         self.loading.load(std::mem::take(&mut core.loads));
         self.loading.free(commit, core.engine.take_freed());
         if core.is_short_of_memory() {
@@ -168,7 +204,9 @@ impl Hub {
     /// Bytes of bodies that fit into memory before some must leave it.
     pub(crate) fn memory_left(&self) -> u64 {
         let core = self.lock();
-        core.engine.room_for_bodies().saturating_sub(core.journal.uncommitted_bytes())
+        core.engine
+            .room_for_bodies()
+            .saturating_sub(core.journal.uncommitted_bytes())
     }
 
     /// Whether memory holds more than it may.
@@ -180,7 +218,10 @@ impl Hub {
     /// Whether jobs alone, without changes that wait for the disk, hold more than they may.
     pub(crate) fn has_too_many_jobs(&self) -> bool {
         let core = self.lock();
-        core.engine.resident_bytes().saturating_add(core.for_room.most()) > core.engine.limits().memory_max
+        core.engine
+            .resident_bytes()
+            .saturating_add(core.for_room.most())
+            > core.engine.limits().memory_max
     }
 
     /// Bodies that can leave memory.
@@ -189,7 +230,11 @@ impl Hub {
         let looks = 3 * (core.engine.job_count() / JOBS_PER_LOOK + 2);
         let before = core.engine.resident_bytes();
         let bodies = core.engine.cool(bytes);
-        Cool { bodies, has_packed: core.engine.resident_bytes() < before, looks }
+        Cool {
+            bodies,
+            has_packed: core.engine.resident_bytes() < before,
+            looks,
+        }
     }
 
     /// These bodies are stored at these places. Returns the places that no job needs.
@@ -197,13 +242,18 @@ impl Hub {
         let mut core = self.lock();
         let pairs = bodies.iter().zip(places);
         let refused = pairs.filter(|((job, body), at)| !core.engine.set_stored(*job, body, **at));
-        let refused = refused.filter_map(|((_, body), at)| Stored::new(*at, body)).collect();
+        let refused = refused
+            .filter_map(|((_, body), at)| Stored::new(*at, body))
+            .collect();
         core.engine.pack(bodies.iter().map(|(job, _)| *job));
         refused
     }
 
     /// These bodies were read.
-    pub(crate) fn set_loaded<'a>(&self, bodies: impl Iterator<Item = (&'a (JobId, Stored), &'a Bytes)>) {
+    pub(crate) fn set_loaded<'a>(
+        &self,
+        bodies: impl Iterator<Item = (&'a (JobId, Stored), &'a Bytes)>,
+    ) {
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);
         for ((job, from), body) in bodies {
@@ -213,7 +263,10 @@ impl Hub {
     }
 
     /// Reads bodies on this thread. Returns the jobs whose bodies cannot be read, too.
-    pub(super) fn read_now(&self, missing: Vec<(JobId, Stored)>) -> (BTreeMap<JobId, (Stored, Bytes)>, Vec<JobId>) {
+    pub(super) fn read_now(
+        &self,
+        missing: Vec<(JobId, Stored)>,
+    ) -> (BTreeMap<JobId, (Stored, Bytes)>, Vec<JobId>) {
         let (mut lent, mut unreadable) = (BTreeMap::new(), Vec::new());
         for (job, from) in missing {
             match self.loading.reader().and_then(|reader| reader.read(from)) {
@@ -232,18 +285,29 @@ impl Hub {
     /// others do not wait behind it; while the daemon stops it goes back to its place. A command that waits for
     /// the body passes over its job when it is given again.
     pub(crate) fn cannot_load(&self, mailbox: &Arc<Mailbox>, job: JobId, from: Stored) {
-        let GivenUp { waited, unsent, deliveries } = mailbox.give_up_on(job);
+        let GivenUp {
+            waited,
+            unsent,
+            deliveries,
+        } = mailbox.give_up_on(job);
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);
         let client = mailbox.client();
         for (job, token) in unsent {
-            let Core { engine, context, .. } = &mut *core;
+            let Core {
+                engine, context, ..
+            } = &mut *core;
             if self.stopping() || !engine.bury_unreadable((job, token), from, context) {
                 core.release(client, vec![(job, token)]);
             }
         }
         if core.mailboxes.contains_key(&client) {
-            let Core { engine, context, unreadable, .. } = &mut *core;
+            let Core {
+                engine,
+                context,
+                unreadable,
+                ..
+            } = &mut *core;
             if !waited {
                 unreadable.entry(client).or_default().insert(job);
             }

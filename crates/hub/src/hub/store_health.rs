@@ -15,7 +15,11 @@ pub struct StoreHealth {
 
 impl Default for StoreHealth {
     fn default() -> Self {
-        Self { failed: AtomicBool::new(false), full: AtomicBool::new(false), room: AtomicU64::new(u64::MAX) }
+        Self {
+            failed: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            room: AtomicU64::new(u64::MAX),
+        }
     }
 }
 
@@ -47,6 +51,8 @@ impl StoreHealth {
     /// Takes room for a large job. Returns whether there was enough.
     pub(super) fn take_room(&self, bytes: u64) -> bool {
         let take = |room: u64| room.checked_sub(bytes);
-        self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_ok()
+        self.room
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
+            .is_ok()
     }
 }

@@ -40,8 +40,18 @@ impl Edges {
 impl Hub {
     /// Serves only as long as the store belongs to this daemon.
     pub fn under(self, tenure: Option<Arc<dyn Tenure>>) -> Self {
-        let awaited = tenure.as_ref().and_then(|tenure| Some(tenure.edges_before()?.into_iter().collect()));
-        Self { tenure, edges: Edges { awaited, ..Edges::default() }.into(), ..self }
+        let awaited = tenure
+            .as_ref()
+            .and_then(|tenure| Some(tenure.edges_before()?.into_iter().collect()));
+        Self {
+            tenure,
+            edges: Edges {
+                awaited,
+                ..Edges::default()
+            }
+            .into(),
+            ..self
+        }
     }
 
     /// Whether the store belongs to this daemon only for a time.
@@ -57,16 +67,24 @@ impl Hub {
     /// Clients of another daemon's hub, which this one succeeds, have the length of the lease to come back, from now
     /// on. Then jobs are handed out; and before, as soon as all edges of that daemon have claimed.
     pub fn begin_grace(&self) {
-        let Some(tenure) = self.tenure.as_ref() else { return };
+        let Some(tenure) = self.tenure.as_ref() else {
+            return;
+        };
         let mut edges = self.edges();
-        let length = if edges.all_have_claimed() { Duration::ZERO } else { tenure.length() };
+        let length = if edges.all_have_claimed() {
+            Duration::ZERO
+        } else {
+            tenure.length()
+        };
         self.end_grace_at(&mut edges, clock::after(clock::now(), length));
     }
 
     /// Whether jobs wait for claims of the edges of the daemon before.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_in_grace(&self) -> bool {
-        self.edges().grace_until.is_none_or(|until| until > clock::now())
+        self.edges()
+            .grace_until
+            .is_none_or(|until| until > clock::now())
     }
 
     fn end_grace_at(&self, edges: &mut Edges, until: Timestamp) {
@@ -83,8 +101,14 @@ impl Hub {
     /// An edge of the daemon that led before has claimed what it had there, or this daemon was that edge.
     pub fn has_claimed(&self, edge: u32) {
         let mut edges = self.edges();
-        let was_awaited = edges.awaited.as_mut().is_some_and(|awaited| awaited.remove(&edge));
-        if was_awaited && edges.all_have_claimed() && edges.grace_until.is_some_and(|until| until > clock::now()) {
+        let was_awaited = edges
+            .awaited
+            .as_mut()
+            .is_some_and(|awaited| awaited.remove(&edge));
+        if was_awaited
+            && edges.all_have_claimed()
+            && edges.grace_until.is_some_and(|until| until > clock::now())
+        {
             self.end_grace_at(&mut edges, clock::now());
         }
     }
@@ -113,12 +137,16 @@ impl Hub {
     }
 
     fn record(&self, edges: &Edges) -> u64 {
-        self.tenure.as_ref().map_or(0, |tenure| tenure.record(edges.all()))
+        self.tenure
+            .as_ref()
+            .map_or(0, |tenure| tenure.record(edges.all()))
     }
 
     /// Whether a successor of this daemon would know of the edges up to this addition.
     pub fn knows_edges(&self, added: u64) -> bool {
-        self.tenure.as_ref().is_none_or(|tenure| tenure.recorded() >= added)
+        self.tenure
+            .as_ref()
+            .is_none_or(|tenure| tenure.recorded() >= added)
     }
 
     /// Lets another daemon prepare to succeed this one. Waits for it.
@@ -132,7 +160,9 @@ impl Hub {
     /// last renewal found it: the machine may have slept before, and what is not due must not be released until the next
     /// tick corrects the clock.
     pub fn may_act(&self) -> bool {
-        let Some(tenure) = &self.tenure else { return true };
+        let Some(tenure) = &self.tenure else {
+            return true;
+        };
         let holds = tenure.holds();
         if holds
             && let Some(ahead_ms) = tenure.wall_ahead_ms()
@@ -146,7 +176,11 @@ impl Hub {
 
     /// The time of a visit whose thread has read the clocks before it asked whether it [may act](Self::may_act).
     pub(super) fn time_of_visit(&self, read_before: &Reading) -> Reading {
-        if self.tenure.is_some() { clock::read() } else { *read_before }
+        if self.tenure.is_some() {
+            clock::read()
+        } else {
+            *read_before
+        }
     }
 
     /// Why the store belongs to this daemon no more.
@@ -159,7 +193,9 @@ impl Hub {
     #[must_use]
     pub fn assure(&self) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(100);
-        let Some(tenure) = &self.tenure else { return true };
+        let Some(tenure) = &self.tenure else {
+            return true;
+        };
         while !self.may_act() {
             if tenure.lost().is_some() {
                 return false;

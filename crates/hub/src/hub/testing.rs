@@ -11,7 +11,12 @@ use crate::mailbox::Mailbox;
 
 impl Hub {
     /// Does one visit with unlimited room for answers. Returns whether that did everything.
-    pub fn visit_all(&self, client: ClientId, now: &Reading, items: &mut VecDeque<windlass_session::Item>) -> bool {
+    pub fn visit_all(
+        &self,
+        client: ClientId,
+        now: &Reading,
+        items: &mut VecDeque<windlass_session::Item>,
+    ) -> bool {
         self.visit_one(client, now, items, usize::MAX) == Visited::All
     }
 
@@ -24,7 +29,12 @@ impl Hub {
         room: usize,
     ) -> Visited {
         let mut visited = Visited::All;
-        let batch = Batch { client, items, room, visited: &mut visited };
+        let batch = Batch {
+            client,
+            items,
+            room,
+            visited: &mut visited,
+        };
         if self.visit(now, &mut std::iter::once(batch)) > CommitDuty::None {
             self.wake_committer();
         }
@@ -33,7 +43,12 @@ impl Hub {
 
     /// The number of the newest connection that has joined; 0 before the first.
     pub fn newest_client(&self) -> u64 {
-        self.lock().mailboxes.keys().map(|client| client.0).max().unwrap_or_default()
+        self.lock()
+            .mailboxes
+            .keys()
+            .map(|client| client.0)
+            .max()
+            .unwrap_or_default()
     }
 
     /// All mailboxes.

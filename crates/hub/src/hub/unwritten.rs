@@ -40,7 +40,11 @@ impl Unwritten {
     /// Whether the disk is behind: a crash would lose more than `interval` promises.
     pub(super) fn is_behind(&self, now: Timestamp, bytes: u64, interval: Duration) -> bool {
         let longest_ms = u64::try_from((interval * INTERVALS_MAX).as_millis()).unwrap_or(u64::MAX);
-        bytes > BYTES_MAX || self.since.front().is_some_and(|(_, since)| now.ms_since(*since) > longest_ms)
+        bytes > BYTES_MAX
+            || self
+                .since
+                .front()
+                .is_some_and(|(_, since)| now.ms_since(*since) > longest_ms)
     }
 }
 
@@ -56,11 +60,17 @@ mod tests {
         for (commit, now) in [(5, 1_000), (5, 1_150), (7, 1_180)] {
             unwritten.note(commit, Timestamp(now));
         }
-        assert_eq!([1_200, 1_201].map(|now| is_behind(&unwritten, now)), [false, true]);
+        assert_eq!(
+            [1_200, 1_201].map(|now| is_behind(&unwritten, now)),
+            [false, true]
+        );
         unwritten.committed(4);
         assert!(is_behind(&unwritten, 1_201));
         unwritten.committed(6);
-        assert_eq!([1_380, 1_381].map(|now| is_behind(&unwritten, now)), [false, true]);
+        assert_eq!(
+            [1_380, 1_381].map(|now| is_behind(&unwritten, now)),
+            [false, true]
+        );
         unwritten.committed(7);
         assert!(!is_behind(&unwritten, 9_000));
     }

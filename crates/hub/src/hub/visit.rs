@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Event, Reading, Refusal, Reply, Tag, Take, TakeCommand, Wait,
-    WarningKind,
+    ClientCommand, ClientId, ClientInfo, Command, Event, Reading, Refusal, Reply, Tag, Take,
+    TakeCommand, Wait, WarningKind,
 };
 use windlass_session::Item;
 
@@ -37,13 +37,23 @@ const READS_MAX: u32 = 5;
 
 /// Whether an item pushes a job that must be alone in its commit.
 fn is_large(item: &Item) -> bool {
-    let Item::Command(_, command) = item else { return false };
-    command.new_job().is_some_and(|job| job.durable && job.body.len() > LARGE_BYTES)
+    let Item::Command(_, command) = item else {
+        return false;
+    };
+    command
+        .new_job()
+        .is_some_and(|job| job.durable && job.body.len() > LARGE_BYTES)
 }
 
 /// Whether an item asks for a job, and would be answered at once.
 const fn is_poll(item: &Item) -> bool {
-    matches!(item, Item::Command(_, Command::Take(TakeCommand::Take(Take { wait: Wait::No, .. }))))
+    matches!(
+        item,
+        Item::Command(
+            _,
+            Command::Take(TakeCommand::Take(Take { wait: Wait::No, .. }))
+        )
+    )
 }
 
 impl Broker for Hub {
@@ -89,7 +99,10 @@ impl Broker for Hub {
     fn close(&self, client: ClientId) -> bool {
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);
-        let unsent = core.mailboxes.get(&client).map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
+        let unsent = core
+            .mailboxes
+            .get(&client)
+            .map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
         if !unsent.is_empty() {
             core.apply(client, Tag::NONE, TakeCommand::Unwait);
             core.release(client, unsent);
@@ -119,12 +132,18 @@ impl Broker for Hub {
             let mut core = self.lock();
             core.begin(&clock::read(), &self.budget);
             core.context.lent = std::mem::take(&mut lent);
-            core.apply(OURSELVES, Tag::NONE, ClientCommand::Open(ClientInfo::default()));
+            core.apply(
+                OURSELVES,
+                Tag::NONE,
+                ClientCommand::Open(ClientInfo::default()),
+            );
             core.context.unreadable.clone_from(&unreadable);
             core.apply(OURSELVES, ASKED, command.clone());
             core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
             let events = std::mem::take(&mut core.context.events);
-            let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
+            let (ours, others): (Vec<_>, Vec<_>) = events
+                .into_iter()
+                .partition(|(client, _)| *client == OURSELVES);
             core.context.events = others;
             let missing = std::mem::take(&mut core.context.missing);
             self.end(core);
@@ -172,10 +191,21 @@ impl Hub {
 
     /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the
     /// lock before the next client's go. `in_turn`: see [`Hub::finish`].
-    fn visit_all_of(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>, in_turn: bool) -> CommitDuty {
+    fn visit_all_of(
+        &self,
+        now: &Reading,
+        batches: &mut dyn Iterator<Item = Batch<'_>>,
+        in_turn: bool,
+    ) -> CommitDuty {
         let mut duty = CommitDuty::None;
         let mut visit = None;
-        for Batch { client, items, room, visited } in batches {
+        for Batch {
+            client,
+            items,
+            room,
+            visited,
+        } in batches
+        {
             let (core, begun) = visit.get_or_insert_with(|| {
                 let mut core = self.lock();
                 core.begin(&self.time_of_visit(now), &self.budget);
@@ -183,15 +213,22 @@ impl Hub {
                 (core, begun)
             });
             let must_wait = self.go(core, client, items, room);
-            if !core.large && !must_wait && core.engine.work().wrapping_sub(*begun) < VISIT_WORK_MAX {
-                *visited = if items.is_empty() { Visited::All } else { Visited::Part };
+            if !core.large && !must_wait && core.engine.work().wrapping_sub(*begun) < VISIT_WORK_MAX
+            {
+                *visited = if items.is_empty() {
+                    Visited::All
+                } else {
+                    Visited::Part
+                };
                 continue;
             }
             // The commit of a large job is known only when the visit has ended.
             let was_large = core.large;
             let ended = visit.take().map(|(core, _)| self.finish(core, in_turn));
             duty = duty.max(ended.unwrap_or(CommitDuty::None));
-            *visited = if must_wait && (!was_large || self.lock().must_wait_for_large(client, &self.durable)) {
+            *visited = if must_wait
+                && (!was_large || self.lock().must_wait_for_large(client, &self.durable))
+            {
                 Visited::UntilRung
             } else if items.is_empty() {
                 Visited::All
@@ -208,7 +245,13 @@ impl Hub {
     ///
     /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one
     /// large job at most. The next large job stays in `items`, with everything behind it.
-    fn go(&self, core: &mut Core, client: ClientId, items: &mut VecDeque<Item>, mut room: usize) -> bool {
+    fn go(
+        &self,
+        core: &mut Core,
+        client: ClientId,
+        items: &mut VecDeque<Item>,
+        mut room: usize,
+    ) -> bool {
         let one_by_one = self.durability == Durability::Durable && !self.failed();
         let begun = core.engine.work();
         while room > 0 && core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX {
@@ -222,7 +265,10 @@ impl Hub {
             if core.waits_for_room(client) {
                 return true;
             }
-            if items.front().is_some_and(|item| core.must_wait_for_memory(client, item, self)) {
+            if items
+                .front()
+                .is_some_and(|item| core.must_wait_for_memory(client, item, self))
+            {
                 return true;
             }
             let answers_at = core.context.events.len();
@@ -250,7 +296,9 @@ impl Hub {
                 core.refuse(client, tag, why);
             }
             Item::Forbidden(tag) => core.refuse(client, tag, Refusal::NotPermitted),
-            Item::Command(tag, command) if self.hand_out_after_commit && !tag.wants_answer() && command.ends_job() => {
+            Item::Command(tag, command)
+                if self.hand_out_after_commit && !tag.wants_answer() && command.ends_job() =>
+            {
                 core.apply_end(client, tag, command);
             }
             Item::Command(tag, command) if core.apply_in_part(client, &command) => {
@@ -262,7 +310,11 @@ impl Hub {
                 core.own_bytes.push_back((place, client, bytes));
             }
             Item::Publish(to, bytes) => {
-                let mailboxes = to.iter().filter_map(|client| core.mailboxes.get(client)).cloned().collect();
+                let mailboxes = to
+                    .iter()
+                    .filter_map(|client| core.mailboxes.get(client))
+                    .cloned()
+                    .collect();
                 core.publications.push((bytes, mailboxes));
             }
         }
@@ -281,22 +333,30 @@ impl Hub {
     /// Whether a large job exceeds the room that is left. If it fits, the room shrinks by its size. Small jobs are not
     /// counted: those on their way to the disk fit into the reserve (`commit::room`).
     fn is_too_large(&self, command: &Command) -> bool {
-        let Some(job) = command.new_job() else { return false };
-        job.body.len() > LARGE_BYTES && command.takes_room() && !self.store.take_room(job.body.len() as u64)
+        let Some(job) = command.new_job() else {
+            return false;
+        };
+        job.body.len() > LARGE_BYTES
+            && command.takes_room()
+            && !self.store.take_room(job.body.len() as u64)
     }
 }
 
 impl Core {
     /// Whether a large job is on its way to the disk. If so, the hub rings the client's mailbox when it has arrived.
     fn must_wait_for_large(&mut self, client: ClientId, durable: &Durable) -> bool {
-        let Some(mailbox) = self.mailboxes.get(&client) else { return self.large_until > durable.get() };
+        let Some(mailbox) = self.mailboxes.get(&client) else {
+            return self.large_until > durable.get();
+        };
         self.waiting.add_unless(durable, self.large_until, mailbox)
     }
 
     /// Whether a poll of this client waits for room. Otherwise its next poll would wait, too, and it would be handed all
     /// of them at once. The answer rings the mailbox.
     fn waits_for_room(&mut self, client: ClientId) -> bool {
-        let waits = !self.polling.is_empty() && self.polling.contains(&client) && self.engine.defers_takes_of(client);
+        let waits = !self.polling.is_empty()
+            && self.polling.contains(&client)
+            && self.engine.defers_takes_of(client);
         if !waits && !self.polling.is_empty() {
             self.polling.remove(&client);
         }
@@ -304,7 +364,9 @@ impl Core {
     }
 
     pub(super) fn refuse(&mut self, client: ClientId, tag: Tag, why: Refusal) {
-        self.context.events.push((client, Event::Reply(tag, Reply::Refused(why))));
+        self.context
+            .events
+            .push((client, Event::Reply(tag, Reply::Refused(why))));
     }
 
     /// Begins a new commit: all that this visit has done so far belongs to the previous one.
@@ -317,7 +379,11 @@ impl Core {
     /// Bytes that the events from an index on add for this client.
     fn answer_bytes(&self, client: ClientId, from: usize) -> usize {
         let answers = self.context.events.get(from..).unwrap_or_default();
-        answers.iter().filter(|(whose, _)| *whose == client).map(|(_, event)| event.bytes()).sum()
+        answers
+            .iter()
+            .filter(|(whose, _)| *whose == client)
+            .map(|(_, event)| event.bytes())
+            .sum()
     }
 
     /// Applies the end of a job, which gets no answer. The client's next job waits for this commit if the disk has a
@@ -325,7 +391,12 @@ impl Core {
     fn apply_end(&mut self, client: ClientId, tag: Tag, command: Command) {
         let before = self.context.changes.len();
         self.apply(client, tag, command);
-        if self.context.changes.get(before..).is_some_and(|changes| self.journal.knows_any(changes)) {
+        if self
+            .context
+            .changes
+            .get(before..)
+            .is_some_and(|changes| self.journal.knows_any(changes))
+        {
             self.ends.ended_by.push(client);
         }
     }
@@ -336,13 +407,20 @@ impl Core {
             return false;
         }
         self.engine.tick(&mut self.context);
-        self.engine.apply_in_part(client, command, &mut self.context)
+        self.engine
+            .apply_in_part(client, command, &mut self.context)
     }
 
     /// Notes that a job is refused because the store has failed or is full.
     fn notice_refused(&mut self, command: &Command, why: Refusal) {
         if let Some(job) = command.new_job() {
-            let example = || (Bytes::copy_from_slice(&job.queue), Bytes::new(), Bytes::new());
+            let example = || {
+                (
+                    Bytes::copy_from_slice(&job.queue),
+                    Bytes::new(),
+                    Bytes::new(),
+                )
+            };
             self.context.warn(WarningKind::Refused(why), example);
         }
     }

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use windlass_engine::{
-    BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Condition, Engine, Event, Filter, From,
-    JobCommand, JobRef, JobState, KeySource, LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewJob, Notice,
-    Policy, Proof, Protocol, Query, QueueCommand, QueueSettings, Refusal, Reply, Select, Subscription, Tag, Take,
-    TakeCommand, Unique, Wait,
+    BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Condition, Engine, Event,
+    Filter, From, JobCommand, JobRef, JobState, KeySource, LeaseCommand, LeaseTerms, Limits,
+    Listen, Mutation, NewJob, Notice, Policy, Proof, Protocol, Query, QueueCommand, QueueSettings,
+    Refusal, Reply, Select, Subscription, Tag, Take, TakeCommand, Unique, Wait,
 };
 use windlass_session::Item;
 use windlass_store::{Journal, Log as _, StoreLimits, open_parts};
@@ -52,29 +52,70 @@ fn push(number: u8) -> Command {
 }
 
 fn take() -> Command {
-    let from = From::Listed { queues: vec![QUEUE], lease: LeaseTerms::CONNECTION };
-    TakeCommand::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }).into()
+    let from = From::Listed {
+        queues: vec![QUEUE],
+        lease: LeaseTerms::CONNECTION,
+    };
+    TakeCommand::Take(Take {
+        from,
+        select: Select::ListOrder,
+        wait: Wait::No,
+        worker: Bytes::new(),
+    })
+    .into()
 }
 
 /// The next job is delivered.
 fn one_credit() -> [Command; 2] {
     let terms = LeaseTerms::CONNECTION;
-    let serve = ClientCommand::Serve(Subscription { queue: QUEUE, weight: 0, lease: terms, unclaimed: None });
-    [serve.into(), TakeCommand::Credit { credits: 1, select: Select::BestPriority }.into()]
+    let serve = ClientCommand::Serve(Subscription {
+        queue: QUEUE,
+        weight: 0,
+        lease: terms,
+        unclaimed: None,
+    });
+    [
+        serve.into(),
+        TakeCommand::Credit {
+            credits: 1,
+            select: Select::BestPriority,
+        }
+        .into(),
+    ]
 }
 
 fn finish(job: u64) -> Command {
-    LeaseCommand::Finish { job: JobRef::Id(JobId(job)), proof: Proof::Connection, result: Bytes::new() }.into()
+    LeaseCommand::Finish {
+        job: JobRef::Id(JobId(job)),
+        proof: Proof::Connection,
+        result: Bytes::new(),
+    }
+    .into()
 }
 
 fn list(conditions: Vec<Condition>) -> Command {
-    let filter = Filter { conditions, ..Filter::default() }.into();
-    Query::Jobs { filter, after: Default::default(), limit: 10 }.into()
+    let filter = Filter {
+        conditions,
+        ..Filter::default()
+    }
+    .into();
+    Query::Jobs {
+        filter,
+        after: Default::default(),
+        limit: 10,
+    }
+    .into()
 }
 
 /// Changes all jobs.
 fn mutate(action: Mutation) -> Command {
-    BulkCommand::Mutate { filter: Filter::default().into(), action, after: Default::default(), limit: 10 }.into()
+    BulkCommand::Mutate {
+        filter: Filter::default().into(),
+        action,
+        after: Default::default(),
+        limit: 10,
+    }
+    .into()
 }
 
 fn with_text(number: u8) -> Command {
@@ -82,7 +123,11 @@ fn with_text(number: u8) -> Command {
 }
 
 fn items<const N: usize>(commands: [Command; N]) -> VecDeque<Item> {
-    commands.into_iter().zip(1..).map(|(command, tag)| Item::Command(Tag(tag), command)).collect()
+    commands
+        .into_iter()
+        .zip(1..)
+        .map(|(command, tag)| Item::Command(Tag(tag), command))
+        .collect()
 }
 
 /// What the four clients and the queue take.
@@ -96,11 +141,22 @@ impl Bench {
 
     fn of(memory_max: u64, durability: Durability) -> Self {
         let memory_max = memory_max.saturating_add(BESIDE);
-        Self::on(Engine::new(Limits { memory_max, ..Limits::default() }, 7), durability, None)
+        Self::on(
+            Engine::new(
+                Limits {
+                    memory_max,
+                    ..Limits::default()
+                },
+                7,
+            ),
+            durability,
+            None,
+        )
     }
 
     fn on(engine: Engine, durability: Durability, interval: Option<Duration>) -> Self {
-        let hub = Hub::new(engine, Journal::new(), durability, 7).sharing(Arc::new(Budget::new(1 << 30)));
+        let hub =
+            Hub::new(engine, Journal::new(), durability, 7).sharing(Arc::new(Budget::new(1 << 30)));
         let (hub, file) = (Arc::new(hub.within(interval)), body_file());
         hub.loading.reader.set(file.reader()).unwrap();
         hub.loading.thread.set(thread::current()).unwrap();
@@ -114,19 +170,35 @@ impl Bench {
         };
         let mailboxes = (1..=4).map(|client| {
             let (waker, place) = nowhere();
-            let place = crate::waker::ConnectionId { client: ClientId(client), ..place };
-            let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), (waker, place)));
+            let place = crate::waker::ConnectionId {
+                client: ClientId(client),
+                ..place
+            };
+            let mailbox = Arc::new(Mailbox::new(
+                usize::MAX,
+                Arc::clone(&hub.budget),
+                (waker, place),
+            ));
             hub.open(ClientId(client), Arc::clone(&mailbox));
             mailbox
         });
-        let bench = Self { mailboxes: mailboxes.collect(), hub, work };
-        (1..=4).for_each(|client| drop(bench.run(client, ClientCommand::Open(ClientInfo::default()).into())));
+        let bench = Self {
+            mailboxes: mailboxes.collect(),
+            hub,
+            work,
+        };
+        (1..=4).for_each(|client| {
+            drop(bench.run(client, ClientCommand::Open(ClientInfo::default()).into()))
+        });
         bench
     }
 
     fn visit(&self, client: u64, items: &mut VecDeque<Item>) -> Visited {
         loop {
-            match self.hub.visit_one(ClientId(client), &clock::read(), items, usize::MAX) {
+            match self
+                .hub
+                .visit_one(ClientId(client), &clock::read(), items, usize::MAX)
+            {
                 Visited::Part => {}
                 visited @ (Visited::All | Visited::UntilRung) => return visited,
             }
@@ -142,7 +214,15 @@ impl Bench {
     fn mail(&self, client: u64) -> Vec<Event> {
         let mut mail = Vec::new();
         self.hub.mail(self.mailbox(client), usize::MAX, &mut mail);
-        mail.into_iter().filter_map(|mail| if let Mail::Event(event) = mail { Some(event) } else { None }).collect()
+        mail.into_iter()
+            .filter_map(|mail| {
+                if let Mail::Event(event) = mail {
+                    Some(event)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     fn mailbox(&self, client: u64) -> &Arc<Mailbox> {
@@ -158,7 +238,10 @@ impl Bench {
     fn cool_all(&mut self) {
         for _ in 0..2 {
             let bodies = self.hub.cool(u64::MAX).bodies;
-            let (places, written) = self.work.file.write_all(bodies.iter().map(|(_, body)| &body[..]));
+            let (places, written) = self
+                .work
+                .file
+                .write_all(bodies.iter().map(|(_, body)| &body[..]));
             written.unwrap();
             assert_eq!(self.hub.set_stored(&bodies, &places), []);
         }
@@ -205,20 +288,28 @@ impl Bench {
 
     /// Bodies that could not be read are given up next time.
     fn lose_patience(&mut self) {
-        self.work.again.iter_mut().for_each(|(_, since)| *since = since.checked_sub(TRIED_FOR).unwrap());
+        self.work
+            .again
+            .iter_mut()
+            .for_each(|(_, since)| *since = since.checked_sub(TRIED_FOR).unwrap());
     }
 }
 
 /// All changes reach the disk.
 fn commit(hub: &Hub) {
     while let Some(Cut { commit, .. }) = hub.cut() {
-        hub.committed(commit).iter().for_each(|mailbox| mailbox.ring());
+        hub.committed(commit)
+            .iter()
+            .for_each(|mailbox| mailbox.ring());
     }
 }
 
 /// The bodies of the jobs that these events hand out; `None` for another event.
 fn bodies(events: &[Event]) -> Vec<Option<Bytes>> {
-    events.iter().map(|event| event.handed_out().map(|job| job.body.clone())).collect()
+    events
+        .iter()
+        .map(|event| event.handed_out().map(|job| job.body.clone()))
+        .collect()
 }
 
 fn refusals(events: &[Event]) -> Vec<Option<Refusal>> {
@@ -234,25 +325,42 @@ fn mail_waits_for_its_body_and_keeps_its_order() {
     let mut bench = Bench::with_cold_jobs(3);
     assert!(bench.visit(2, &mut items([take(), Query::Stats.into(), take()])) == Visited::All);
     assert_eq!(bench.mail(2).len(), 0, "the first answer waits");
-    assert_eq!(bench.run(3, Query::Stats.into()).len(), 1, "other clients do not");
+    assert_eq!(
+        bench.run(3, Query::Stats.into()).len(),
+        1,
+        "other clients do not"
+    );
     bench.is_rung(2);
     bench.steps();
     assert!(bench.is_rung(2));
-    assert_eq!(bodies(&bench.mail(2)), [Some(filled(1, BODY)), None, Some(filled(2, BODY))]);
+    assert_eq!(
+        bodies(&bench.mail(2)),
+        [Some(filled(1, BODY)), None, Some(filled(2, BODY))]
+    );
     assert_eq!(bench.mailbox(2).len(), 0);
-    assert_eq!(bodies(&bench.run(3, take())), [Some(filled(3, BODY))], "it was loaded ahead");
+    assert_eq!(
+        bodies(&bench.run(3, take())),
+        [Some(filled(3, BODY))],
+        "it was loaded ahead"
+    );
     bench.settle();
     assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), 0));
     let figures = bench.hub.loading.figures();
     let [loads, waited, failed] =
         [&figures.loads, &figures.waited, &figures.failed].map(|it| it.load(Ordering::Relaxed));
-    assert!(loads >= 3 && (waited, failed) == (2, 0), "{loads} {waited} {failed}");
+    assert!(
+        loads >= 3 && (waited, failed) == (2, 0),
+        "{loads} {waited} {failed}"
+    );
 }
 
 #[test]
 fn mail_for_another_daemon_waits_for_its_body_too() {
     let mut bench = Bench::with_cold_jobs(1);
-    bench.visit(2, &mut items([Query::Stats.into(), take(), Query::Stats.into()]));
+    bench.visit(
+        2,
+        &mut items([Query::Stats.into(), take(), Query::Stats.into()]),
+    );
     let early = |bench: &Bench| {
         let mut letters: Vec<Letter> = Vec::new();
         bench.mailbox(2).take_early(&mut letters);
@@ -271,12 +379,21 @@ fn a_page_of_jobs_and_a_watched_delivery_get_their_bodies() {
     assert_eq!(bench.mail(2).len(), 0);
     bench.steps();
     let mail = bench.mail(2);
-    let [Event::Reply(_, Reply::Jobs { rows, .. })] = &mail[..] else { panic!("{mail:?}") };
+    let [Event::Reply(_, Reply::Jobs { rows, .. })] = &mail[..] else {
+        panic!("{mail:?}")
+    };
     let found: Vec<&[u8]> = rows.iter().map(|row| row.job.body()).collect();
     assert_eq!(found, [3, 2, 1].map(|number| filled(number, BODY)));
     let mail = bench.mail(3);
-    let delivered = mail.iter().filter(|event| matches!(event, Event::Notice(Notice::Delivered(_)))).cloned();
-    assert_eq!(bodies(&delivered.collect::<Vec<_>>()), [Some(filled(1, BODY))], "{mail:?}");
+    let delivered = mail
+        .iter()
+        .filter(|event| matches!(event, Event::Notice(Notice::Delivered(_))))
+        .cloned();
+    assert_eq!(
+        bodies(&delivered.collect::<Vec<_>>()),
+        [Some(filled(1, BODY))],
+        "{mail:?}"
+    );
 }
 
 #[test]
@@ -286,9 +403,16 @@ fn a_place_is_free_after_the_commit_behind_it() {
     let commit = |bench: &Bench| drop(bench.hub.committed(bench.hub.cut().unwrap().commit));
     commit(&bench);
     bench.cool_all();
-    bench.visit(1, &mut items([JobCommand::Cancel(JobRef::Id(JobId(1))).into()]));
+    bench.visit(
+        1,
+        &mut items([JobCommand::Cancel(JobRef::Id(JobId(1))).into()]),
+    );
     bench.steps();
-    assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), BODY as u64), "a commit may read it");
+    assert_eq!(
+        (bench.stored(), bench.work.file.bytes()),
+        ((0, 0), BODY as u64),
+        "a commit may read it"
+    );
     commit(&bench);
     bench.steps();
     assert_eq!(bench.work.file.bytes(), 0);
@@ -299,8 +423,18 @@ fn a_place_is_free_after_the_commit_behind_it() {
 fn a_commit_reads_the_bodies_that_it_needs() {
     let mut bench = Bench::of(u64::MAX, Durability::Durable);
     let shared = |durable, listen| {
-        let unique = Some(Unique { key: Bytes::from_static(b"k"), clash: Clash::Attach, until: Default::default() });
-        JobCommand::Push(Box::new(NewJob { durable, listen, unique, ..job(1, BODY) })).into()
+        let unique = Some(Unique {
+            key: Bytes::from_static(b"k"),
+            clash: Clash::Attach,
+            until: Default::default(),
+        });
+        JobCommand::Push(Box::new(NewJob {
+            durable,
+            listen,
+            unique,
+            ..job(1, BODY)
+        }))
+        .into()
     };
     bench.visit(1, &mut items([shared(false, Listen::Yes)]));
     let mut log = MemoryLog::new();
@@ -315,17 +449,30 @@ fn a_commit_reads_the_bodies_that_it_needs() {
     assert_eq!(bench.stored().0, 1);
     bench.visit(2, &mut items([shared(true, Listen::No)]));
     // Loaded meanwhile: its place is free, but not before the commit.
-    let place = bench.hub.with_journal(|engine, _| engine.job(JobId(1)).unwrap().payload.stored().unwrap());
-    bench.hub.loading.load(vec![Load { job: JobId(1), from: place, who: None, is_for_mail: false }]);
+    let place = bench
+        .hub
+        .with_journal(|engine, _| engine.job(JobId(1)).unwrap().payload.stored().unwrap());
+    bench.hub.loading.load(vec![Load {
+        job: JobId(1),
+        from: place,
+        who: None,
+        is_for_mail: false,
+    }]);
     bench.steps();
-    assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), BODY as u64));
+    assert_eq!(
+        (bench.stored(), bench.work.file.bytes()),
+        ((0, 0), BODY as u64)
+    );
     commit(&bench);
     bench.steps();
     assert_eq!(bench.work.file.bytes(), 0);
     let (table, limits) = (Box::new(MemoryTable::new()), StoreLimits::default());
     let (_, recovered) = open_parts(&log, table, &limits, Limits::default(), 1).unwrap();
     let engine = recovered.engine;
-    assert_eq!(engine.job(JobId(1)).map(|job| job.body().to_vec()), Some(filled(1, BODY).to_vec()));
+    assert_eq!(
+        engine.job(JobId(1)).map(|job| job.body().to_vec()),
+        Some(filled(1, BODY).to_vec())
+    );
 }
 
 #[test]
@@ -338,7 +485,11 @@ fn a_command_that_reads_bodies_waits_for_them_with_its_client_alone() {
     bench.steps();
     assert!(bench.is_rung(2) && bench.visit(2, &mut asked) == Visited::All);
     let mail = bench.mail(2);
-    let [Event::Reply(Tag(1), Reply::Jobs { rows, .. }), Event::Reply(Tag(2), _)] = &mail[..] else {
+    let [
+        Event::Reply(Tag(1), Reply::Jobs { rows, .. }),
+        Event::Reply(Tag(2), _),
+    ] = &mail[..]
+    else {
         panic!("{mail:?}")
     };
     assert_eq!(rows.iter().map(|row| row.job.id.0).collect::<Vec<_>>(), [2]);
@@ -350,29 +501,74 @@ fn keys_of_jobs_are_read_in_bodies_that_are_not_in_memory() {
     let mut bench = Bench::new(u64::MAX);
     for key in ["acme|", "umbrella|", "acme|", ""] {
         let body = [key.as_bytes(), &filled(b'x', BODY)].concat();
-        bench.run(1, JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, QUEUE, body.into()))).into());
+        bench.run(
+            1,
+            JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, QUEUE, body.into()))).into(),
+        );
     }
     bench.cool_all();
-    let policy = Policy { key: Some(KeySource::Prefix(b'|')), ordered: true, ..Policy::default() };
-    let settings = QueueSettings { policy, ..QueueSettings::default() };
-    bench.hub.ask(QueueCommand::SetPatterns(Box::new([(QUEUE, settings)].into_iter().collect())).into()).unwrap();
-    let read = BulkCommand::ReadKeys { after: Default::default(), limit: u32::MAX };
+    let policy = Policy {
+        key: Some(KeySource::Prefix(b'|')),
+        ordered: true,
+        ..Policy::default()
+    };
+    let settings = QueueSettings {
+        policy,
+        ..QueueSettings::default()
+    };
+    bench
+        .hub
+        .ask(QueueCommand::SetPatterns(Box::new([(QUEUE, settings)].into_iter().collect())).into())
+        .unwrap();
+    let read = BulkCommand::ReadKeys {
+        after: Default::default(),
+        limit: u32::MAX,
+    };
     let done = bench.hub.ask(read.clone().into());
-    assert!(matches!(done, Ok(Reply::Mutated { changed: 3, next: None })), "{done:?}");
-    let keys = bench.hub.ask(Query::Keys { queue: QUEUE, after: Default::default(), limit: 10 }.into());
-    let Ok(Reply::Keys { rows, .. }) = &keys else { panic!("{keys:?}") };
+    assert!(
+        matches!(
+            done,
+            Ok(Reply::Mutated {
+                changed: 3,
+                next: None
+            })
+        ),
+        "{done:?}"
+    );
+    let keys = bench.hub.ask(
+        Query::Keys {
+            queue: QUEUE,
+            after: Default::default(),
+            limit: 10,
+        }
+        .into(),
+    );
+    let Ok(Reply::Keys { rows, .. }) = &keys else {
+        panic!("{keys:?}")
+    };
     let rows: Vec<_> = rows.iter().map(|row| (&*row.key, row.waiting)).collect();
-    assert_eq!((rows, bench.stored().0), (vec![(&b""[..], 1), (b"acme", 2), (b"umbrella", 1)], 4));
+    assert_eq!(
+        (rows, bench.stored().0),
+        (vec![(&b""[..], 1), (b"acme", 2), (b"umbrella", 1)], 4)
+    );
 }
 
 #[test]
 fn what_is_not_needed_yet_is_not_loaded_while_memory_is_short() {
     let mut bench = Bench::with_cold_jobs(50);
     let memory_max = 14_000 + BESIDE;
-    bench.hub.with_journal(|engine, _| engine.set_limits(Limits { memory_max, ..Limits::default() }));
+    bench.hub.with_journal(|engine, _| {
+        engine.set_limits(Limits {
+            memory_max,
+            ..Limits::default()
+        })
+    });
     bench.visit(2, &mut items([take()]));
     bench.steps();
-    assert_eq!((bodies(&bench.mail(2)), bench.stored().0), (vec![Some(filled(1, BODY))], 49));
+    assert_eq!(
+        (bodies(&bench.mail(2)), bench.stored().0),
+        (vec![Some(filled(1, BODY))], 49)
+    );
     assert_eq!(bench.hub.loading.figures().loads.load(Ordering::Relaxed), 1);
 }
 
@@ -380,7 +576,13 @@ fn what_is_not_needed_yet_is_not_loaded_while_memory_is_short() {
 #[test]
 fn the_thread_is_woken_and_ends() {
     let hub = Hub::new(
-        Engine::new(Limits { memory_max: 50_000, ..Limits::default() }, 7),
+        Engine::new(
+            Limits {
+                memory_max: 50_000,
+                ..Limits::default()
+            },
+            7,
+        ),
         Journal::new(),
         Durability::Soon,
         7,
@@ -388,7 +590,11 @@ fn the_thread_is_woken_and_ends() {
     let hub = Arc::new(hub);
     let loader = Loader::start(Arc::clone(&hub), body_file()).unwrap();
     let (waker, place) = nowhere();
-    let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), (waker, place)));
+    let mailbox = Arc::new(Mailbox::new(
+        usize::MAX,
+        Arc::clone(&hub.budget),
+        (waker, place),
+    ));
     hub.open(ClientId(1), Arc::clone(&mailbox));
     let mut jobs: VecDeque<Item> = items([ClientCommand::Open(ClientInfo::default()).into()]);
     jobs.extend((0..200).map(|number| Item::Command(Tag(1), push(number))));
@@ -399,8 +605,13 @@ fn the_thread_is_woken_and_ends() {
         commit(&hub);
         let mut mail = Vec::new();
         hub.mail(&mailbox, usize::MAX, &mut mail);
-        let events =
-            mail.iter().filter_map(|mail| if let Mail::Event(event) = mail { event.handed_out() } else { None });
+        let events = mail.iter().filter_map(|mail| {
+            if let Mail::Event(event) = mail {
+                event.handed_out()
+            } else {
+                None
+            }
+        });
         found.extend(events.map(|job| job.body[0]));
         thread::yield_now();
     }

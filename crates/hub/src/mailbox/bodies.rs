@@ -10,7 +10,11 @@ impl Mailbox {
     /// Puts bodies into the mail that waits for them, and rings.
     pub(crate) fn supply(&self, find: impl Fn(JobId, Stored) -> Option<Bytes>) {
         let mut inner = self.lock();
-        for letter in inner.mail.iter_mut().filter(|letter| letter.waits_for_body()) {
+        for letter in inner
+            .mail
+            .iter_mut()
+            .filter(|letter| letter.waits_for_body())
+        {
             if let Mail::Event(event) = &mut letter.mail {
                 event.supply(&find);
             }
@@ -26,15 +30,21 @@ impl Mailbox {
         let mut given_up = GivenUp::default();
         let mut inner = self.lock();
         inner.mail.retain_mut(|letter| {
-            let Mail::Event(event) = &mut letter.mail else { return true };
+            let Mail::Event(event) = &mut letter.mail else {
+                return true;
+            };
             if !event.bodies().any(|(other, _)| other == job) {
                 return true;
             }
             given_up.waited = true;
-            given_up.unsent.extend(event.handed_out().map(|job| (job.id, job.token)));
+            given_up
+                .unsent
+                .extend(event.handed_out().map(|job| (job.id, job.token)));
             let answer = event.without_body(job);
             given_up.deliveries += u32::from(answer.is_none());
-            answer.map(|answer| (*event, letter.hold) = (answer, None)).is_some()
+            answer
+                .map(|answer| (*event, letter.hold) = (answer, None))
+                .is_some()
         });
         inner.urgent &= !inner.mail.is_empty();
         inner.weigh();

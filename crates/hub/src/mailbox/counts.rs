@@ -22,7 +22,12 @@ fn words(weight: usize) -> Mail {
 fn the_budget_learns_of_mail_when_it_has_changed_much() {
     let budget = Arc::new(Budget::new(2 << 20));
     let mailbox = Mailbox::new(1 << 20, Arc::clone(&budget), nowhere());
-    let table = [(SMALL_BYTES - 100, 0), (100, SMALL_BYTES), (SMALL_BYTES - 100, SMALL_BYTES), (100, 2 * SMALL_BYTES)];
+    let table = [
+        (SMALL_BYTES - 100, 0),
+        (100, SMALL_BYTES),
+        (SMALL_BYTES - 100, SMALL_BYTES),
+        (100, 2 * SMALL_BYTES),
+    ];
     for (weight, counted) in table {
         mailbox.push(0, words(weight), None);
         assert_eq!(budget.held(), counted);
@@ -31,7 +36,10 @@ fn the_budget_learns_of_mail_when_it_has_changed_much() {
         mailbox.take(0, false, 1, &mut Vec::new());
         budget.held()
     };
-    assert_eq!([(); 4].map(|()| take()), [2 * SMALL_BYTES, SMALL_BYTES, SMALL_BYTES, 0]);
+    assert_eq!(
+        [(); 4].map(|()| take()),
+        [2 * SMALL_BYTES, SMALL_BYTES, SMALL_BYTES, 0]
+    );
 }
 
 #[test]
@@ -57,15 +65,36 @@ fn bytes_that_the_peer_does_not_take_count_fourfold_as_blame() {
     let blame = || mailbox.blame(Timestamp(2_999));
     assert_eq!(blame(), 1000 + 2 * SMALL_BYTES + 3 * 1500);
     mailbox.set_unsent(700, 500);
-    assert_eq!(blame(), 1000 + 2 * SMALL_BYTES + 3 * 1500, "it is on its way");
-    assert_eq!(mailbox.blame(Timestamp(3_000)), 1000 + 2 * SMALL_BYTES + 3 * 1500 + 4 * 700, "its peer takes nothing");
+    assert_eq!(
+        blame(),
+        1000 + 2 * SMALL_BYTES + 3 * 1500,
+        "it is on its way"
+    );
+    assert_eq!(
+        mailbox.blame(Timestamp(3_000)),
+        1000 + 2 * SMALL_BYTES + 3 * 1500 + 4 * 700,
+        "its peer takes nothing"
+    );
 }
 
 #[test]
 fn room_is_reported_in_steps() {
     let mailbox = mailbox();
     let told = [0, 9, 1, 0, 25, 5, 4, 0, 3].map(|bytes| mailbox.made_room(bytes, 10));
-    assert_eq!(told, [None, None, Some(10), None, Some(25), None, None, None, Some(12)]);
+    assert_eq!(
+        told,
+        [
+            None,
+            None,
+            Some(10),
+            None,
+            Some(25),
+            None,
+            None,
+            None,
+            Some(12)
+        ]
+    );
     assert_eq!(mailbox.made_room(0, 0), None);
 }
 
@@ -77,13 +106,20 @@ fn a_closed_mailbox_accepts_nothing() {
     mailbox.evict(Reason::ClosedByServer);
     mailbox.push(0, words(1000), None);
     assert!(!mailbox.post(&published(10)));
-    assert_eq!((mailbox.len(), mailbox.holds(), mailbox.answer_bytes()), (0, 0, 0));
+    assert_eq!(
+        (mailbox.len(), mailbox.holds(), mailbox.answer_bytes()),
+        (0, 0, 0)
+    );
 }
 
 #[test]
 fn an_owner_is_rung_once_until_it_looks() {
     let (waker, (_, connection)) = (Arc::new(WithMail::default()), nowhere());
-    let mailbox = Mailbox::new(1 << 20, Arc::default(), (Arc::clone(&waker) as Arc<dyn Waker>, connection));
+    let mailbox = Mailbox::new(
+        1 << 20,
+        Arc::default(),
+        (Arc::clone(&waker) as Arc<dyn Waker>, connection),
+    );
     let rings = || waker.take().len();
     mailbox.ring();
     mailbox.ring();
@@ -108,5 +144,8 @@ fn a_large_empty_buffer_for_letters_is_freed() {
         mailbox.take(0, false, 1, &mut Vec::new());
         mailbox.lock().mail.capacity()
     };
-    assert_eq!([KEPT_LETTERS_MAX, KEPT_LETTERS_MAX + 1].map(capacity), [KEPT_LETTERS_MAX, 0]);
+    assert_eq!(
+        [KEPT_LETTERS_MAX, KEPT_LETTERS_MAX + 1].map(capacity),
+        [KEPT_LETTERS_MAX, 0]
+    );
 }

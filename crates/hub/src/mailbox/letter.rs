@@ -65,7 +65,9 @@ impl Letter {
     }
 
     pub(super) fn job(&self) -> Option<(JobId, Token)> {
-        let Mail::Event(event) = &self.mail else { return None };
+        let Mail::Event(event) = &self.mail else {
+            return None;
+        };
         event.handed_out().map(|job| (job.id, job.token))
     }
 }

@@ -34,8 +34,14 @@ fn names(mail: Vec<Mail>) -> Vec<String> {
 fn mail_behind_an_acknowledgement_waits_with_it() {
     let mailbox = mailbox(1 << 20);
     assert!(!mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 1")), None));
-    assert!(mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None), "must be rung for commit 7");
-    assert!(!mailbox.push(7, Mail::Event(Event::Reply(Tag(2), Reply::Done)), None), "registered already");
+    assert!(
+        mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None),
+        "must be rung for commit 7"
+    );
+    assert!(
+        !mailbox.push(7, Mail::Event(Event::Reply(Tag(2), Reply::Done)), None),
+        "registered already"
+    );
     mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 2")), None);
     assert_eq!(taken(&mailbox, 6, false), ["echo 1"]);
     assert_eq!(taken(&mailbox, 7, false), ["done 1", "done 2", "echo 2"]);
@@ -50,7 +56,10 @@ fn a_failed_store_makes_acknowledgements_unknown() {
 }
 
 fn lease(tag: u64, connection_bound: bool) -> Mail {
-    let job = Taken { connection_bound, ..crate::testing::taken() };
+    let job = Taken {
+        connection_bound,
+        ..crate::testing::taken()
+    };
     Mail::Event(Event::Reply(Tag(tag), Reply::Taken(Box::new(job))))
 }
 
@@ -60,9 +69,17 @@ fn a_lease_that_outlives_its_connection_waits_for_its_commit() {
     mailbox.push(7, lease(1, false), None);
     mailbox.push(8, lease(2, false), None);
     mailbox.push(8, lease(3, true), None);
-    assert_eq!(taken(&mailbox, 6, true), [""; 0], "the store may respond again");
+    assert_eq!(
+        taken(&mailbox, 6, true),
+        [""; 0],
+        "the store may respond again"
+    );
     mailbox.begin_epoch(7);
-    assert_eq!(taken(&mailbox, 0, false), ["event", "event"], "the second take is asked again");
+    assert_eq!(
+        taken(&mailbox, 0, false),
+        ["event", "event"],
+        "the second take is asked again"
+    );
 }
 
 #[test]
@@ -84,7 +101,10 @@ fn mail_and_posts_may_fill_it_exactly() {
     }
     let post = published(900);
     let weight = post.admit(0).unwrap().weight();
-    assert_eq!([0, 1].map(|missing| mailbox(weight - missing).post(&post)), [true, false]);
+    assert_eq!(
+        [0, 1].map(|missing| mailbox(weight - missing).post(&post)),
+        [true, false]
+    );
 }
 
 #[test]
@@ -106,9 +126,15 @@ fn the_budget_counts_mail_without_posts_until_the_mailbox_is_gone() {
 fn its_owner_is_on_one_thread_at_a_time() {
     let [(old, seat), (new, _)] = [nowhere(), nowhere()];
     let mailbox = Mailbox::new(1000, Arc::default(), (Arc::clone(&old), seat));
-    assert_eq!([&old, &new].map(|waker| mailbox.is_on(waker)), [true, false]);
+    assert_eq!(
+        [&old, &new].map(|waker| mailbox.is_on(waker)),
+        [true, false]
+    );
     mailbox.move_to((Arc::clone(&new), seat));
-    assert_eq!([&old, &new].map(|waker| mailbox.is_on(waker)), [false, true]);
+    assert_eq!(
+        [&old, &new].map(|waker| mailbox.is_on(waker)),
+        [false, true]
+    );
 }
 
 #[test]
@@ -120,18 +146,29 @@ fn posts_wait_in_order_until_there_is_room() {
     assert!(post(30));
     let take = |room| {
         let mut mail = Vec::new();
-        (mailbox.take(0, false, room, &mut mail), names(mail).join(", "))
+        (
+            mailbox.take(0, false, room, &mut mail),
+            names(mail).join(", "),
+        )
     };
     let echo = Mail::Bytes(Bytes::from_static(b"echo")).weight();
     let one = POSTED_ROOM_BYTES + 1;
     assert_eq!(take(POSTED_ROOM_BYTES), (Some(echo), String::new()));
-    assert_eq!(take(one), (Some(echo), "posted 10".to_owned()), "any room allows one");
+    assert_eq!(
+        take(one),
+        (Some(echo), "posted 10".to_owned()),
+        "any room allows one"
+    );
     assert_eq!(take(one), (Some(0), "posted 20, echo".to_owned()));
     assert_eq!(take(one), (None, "posted 30".to_owned()));
     assert_eq!(mailbox.len(), 0);
     mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
     assert!(post(40));
-    assert_eq!(take(usize::MAX), (None, String::new()), "an acknowledgement waits, and so does the mail behind it");
+    assert_eq!(
+        take(usize::MAX),
+        (None, String::new()),
+        "an acknowledgement waits, and so does the mail behind it"
+    );
     assert_eq!(taken(&mailbox, 7, false), ["done 1", "posted 40"]);
 }
 
@@ -149,16 +186,28 @@ fn mail_stays_while_there_is_no_room_unless_it_is_urgent() {
     };
     let (all, first) = (mailbox.holds(), words(1000).weight());
     assert_eq!(take(0), (Some(all), 0));
-    assert_eq!(take(1), (Some(all - first), first), "the last may be larger than the room");
+    assert_eq!(
+        take(1),
+        (Some(all - first), first),
+        "the last may be larger than the room"
+    );
     mailbox.push(0, Mail::Event(Event::Notice(Notice::Close)), None);
-    assert_eq!(take(0), (None, all - first + Mail::Event(Event::Notice(Notice::Close)).weight()));
+    assert_eq!(
+        take(0),
+        (
+            None,
+            all - first + Mail::Event(Event::Notice(Notice::Close)).weight()
+        )
+    );
     assert_eq!(mailbox.holds(), 0);
 }
 
 #[test]
 fn posts_are_refused_before_they_overflow_the_mailbox() {
     let mailbox = mailbox(10_000);
-    let posted = (0..100).take_while(|_| mailbox.post(&published(900))).count();
+    let posted = (0..100)
+        .take_while(|_| mailbox.post(&published(900)))
+        .count();
     assert!((1..12).contains(&posted), "{posted}");
     assert!(!mailbox.overflowed());
     assert_eq!(taken(&mailbox, 0, false).len(), posted);

@@ -15,7 +15,10 @@ const NONE_WAITS: (u64, u64) = (u64::MAX, 0);
 
 impl<M: Clone> ForRoom<M> {
     pub(crate) const fn new() -> Self {
-        Self { waiting: VecDeque::new(), between: NONE_WAITS }
+        Self {
+            waiting: VecDeque::new(),
+            between: NONE_WAITS,
+        }
     }
 
     /// Bytes of the largest job that may wait; 0 if none does.

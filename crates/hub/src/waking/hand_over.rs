@@ -27,7 +27,10 @@ pub(crate) enum Asked<'a, W> {
 
 impl<W, T> HandOver<W, T> {
     pub(crate) fn new(writer: W) -> Self {
-        Self { writer: Mutex::new(writer), queue: Mutex::new(Vec::new()) }
+        Self {
+            writer: Mutex::new(writer),
+            queue: Mutex::new(Vec::new()),
+        }
     }
 
     /// Waits for the writer.

@@ -25,7 +25,11 @@ struct Due<T> {
 impl<T: Default> Inbox<T> {
     /// An empty inbox of a thread that runs.
     pub fn new() -> Self {
-        Self { due: Mutex::default(), is_due: AtomicBool::new(false), asleep: AtomicBool::new(false) }
+        Self {
+            due: Mutex::default(),
+            is_due: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+        }
     }
 
     /// Adds something. Returns whether the thread sleeps, and the caller must wake it.

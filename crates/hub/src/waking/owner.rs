@@ -13,7 +13,10 @@ pub(crate) struct Owner<P> {
 
 impl<P> Owner<P> {
     pub(crate) fn new(place: P) -> Self {
-        Self { bell: Bell::new(), place: ArcSwap::new(Arc::new(place)) }
+        Self {
+            bell: Bell::new(),
+            place: ArcSwap::new(Arc::new(place)),
+        }
     }
 
     /// Rings. `notify` gets the owner's place, if the owner's thread must be notified.

@@ -10,7 +10,11 @@ fn jobs_that_fit_together_are_rung_and_those_that_never_will() {
     }
     assert_eq!(waits.most(), 90);
     assert_eq!(waits.take(9, 90), []);
-    assert_eq!(waits.take(35, 90), ['b', 'd'], "the large ones do not hold up others");
+    assert_eq!(
+        waits.take(35, 90),
+        ['b', 'd'],
+        "the large ones do not hold up others"
+    );
     assert_eq!(waits.take(69, 80), ['c'], "it will never fit");
     assert_eq!((waits.take(69, 80), waits.most()), (vec![], 70));
     assert_eq!((waits.take(70, 70), waits.most()), (vec!['a'], 0));

@@ -31,7 +31,9 @@ impl<M: Clone> Waiting<M> {
     /// Rings the mailbox once this commit is durable. Most come in order: a large job may wait for an older one.
     pub(crate) fn add(&mut self, commit: u64, mailbox: &M) {
         let at = match self.0.back() {
-            Some((last, _)) if *last > commit => self.0.partition_point(|(gate, _)| *gate <= commit),
+            Some((last, _)) if *last > commit => {
+                self.0.partition_point(|(gate, _)| *gate <= commit)
+            }
             Some(_) | None => self.0.len(),
         };
         self.0.insert(at, (commit, mailbox.clone()));

@@ -40,7 +40,10 @@ struct Serving {
 
 impl Serving {
     fn new() -> Self {
-        Self { may_commit: AtomicBool::new(false), waker: Notify::new() }
+        Self {
+            may_commit: AtomicBool::new(false),
+            waker: Notify::new(),
+        }
     }
 }
 
@@ -173,7 +176,9 @@ pub(crate) fn a_commit_is_handed_over(fault: Fault) {
     };
     let threads = [run(|commits| commits.serve(1)), run(Commits::run)];
     commits.serve(0);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
 }
 
 /// Whichever thread writes, and whenever another one comes.

@@ -92,7 +92,10 @@ struct Thread {
 
 impl Thread {
     fn new() -> Arc<Self> {
-        Arc::new(Self { inbox: Inbox::new(), waker: Notify::new() })
+        Arc::new(Self {
+            inbox: Inbox::new(),
+            waker: Notify::new(),
+        })
     }
 
     fn add(&self, add: impl FnOnce(&mut Due)) {
@@ -137,7 +140,10 @@ struct Hub {
 
 impl Hub {
     fn new() -> Arc<Self> {
-        Arc::new(Self { durable: Durable::new(0), waiting: Mutex::new(Waiting::new()) })
+        Arc::new(Self {
+            durable: Durable::new(0),
+            waiting: Mutex::new(Waiting::new()),
+        })
     }
 
     /// Whether the owner of the bell must wait for the commit.
@@ -149,7 +155,10 @@ impl Hub {
             }
             return waits;
         }
-        self.waiting.lock().unwrap().add_unless(&self.durable, commit, bell)
+        self.waiting
+            .lock()
+            .unwrap()
+            .add_unless(&self.durable, commit, bell)
     }
 
     /// The commit is on the disk.
@@ -208,8 +217,16 @@ fn a_large_job_is_never_forgotten() {
 #[test]
 fn a_large_job_behind_a_later_commit_is_not_forgotten() {
     loom::model(|| {
-        let (thread, [bell, later, latest], hub) = (Thread::new(), [(); 3].map(|()| Arc::new(Bell::new())), Hub::new());
-        assert!([&later, &latest].iter().all(|bell| hub.must_wait(2, bell, Fault::None)));
+        let (thread, [bell, later, latest], hub) = (
+            Thread::new(),
+            [(); 3].map(|()| Arc::new(Bell::new())),
+            Hub::new(),
+        );
+        assert!(
+            [&later, &latest]
+                .iter()
+                .all(|bell| hub.must_wait(2, bell, Fault::None))
+        );
         let committer = {
             let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));
             thread::spawn(move || hub.committed(1, &thread))
@@ -248,11 +265,25 @@ faulty! {
 
 #[test]
 fn the_models_find_steps_in_the_wrong_order() {
-    for name in ["faulty_bell", "faulty_look", "faulty_place", "faulty_pass_on", "faulty_rest", "faulty_room"] {
+    for name in [
+        "faulty_bell",
+        "faulty_look",
+        "faulty_place",
+        "faulty_pass_on",
+        "faulty_rest",
+        "faulty_room",
+    ] {
         let mut faulty = Command::new(std::env::current_exe().unwrap());
-        let output = faulty.args([name, "--exact", "--ignored"]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("deadlock"), "{name}: {said}");
+        let output = faulty
+            .args([name, "--exact", "--ignored"])
+            .output()
+            .unwrap();
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains("deadlock"),
+            "{name}: {said}"
+        );
     }
 }
 
@@ -264,7 +295,8 @@ fn no_mail_is_left_unread() {
         let letters = Arc::new(AtomicUsize::new(0));
         let senders: Vec<_> = (0..2)
             .map(|_| {
-                let (thread, bell, letters) = (Arc::clone(&thread), Arc::clone(&bell), Arc::clone(&letters));
+                let (thread, bell, letters) =
+                    (Arc::clone(&thread), Arc::clone(&bell), Arc::clone(&letters));
                 thread::spawn(move || {
                     letters.fetch_add(1, Ordering::AcqRel);
                     if bell.ring() {
@@ -284,7 +316,9 @@ fn no_mail_is_left_unread() {
             let _ = bell.look();
             read += letters.swap(0, Ordering::AcqRel);
         }
-        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        senders
+            .into_iter()
+            .for_each(|sender| sender.join().unwrap());
     });
 }
 
@@ -306,7 +340,10 @@ fn a_commit_that_is_handed_over_wakes_its_thread() {
                 break;
             }
         }
-        assert!(is_done.load(Ordering::Acquire), "the commit before it is over");
+        assert!(
+            is_done.load(Ordering::Acquire),
+            "the commit before it is over"
+        );
         other.join().unwrap();
     });
 }

@@ -38,7 +38,9 @@ fn must_wait(hub: &Hub, bell: &Arc<Bell>, fault: Fault) -> bool {
         drop(memory);
         memory = hub.lock().unwrap();
     }
-    memory.for_room.add(JOB, bell, |other| Arc::ptr_eq(other, bell));
+    memory
+        .for_room
+        .add(JOB, bell, |other| Arc::ptr_eq(other, bell));
     true
 }
 
@@ -57,7 +59,10 @@ fn leave_room(hub: &Hub, thread: &Thread) {
 
 pub(crate) fn a_job_waits_for_room(fault: Fault) {
     let (thread, bell) = (Thread::new(), Arc::new(Bell::new()));
-    let hub = Arc::new(Mutex::new(Memory { used: LIMIT, for_room: ForRoom::new() }));
+    let hub = Arc::new(Mutex::new(Memory {
+        used: LIMIT,
+        for_room: ForRoom::new(),
+    }));
     let others: Vec<_> = (0..2)
         .map(|_| {
             let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));

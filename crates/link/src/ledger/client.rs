@@ -26,7 +26,13 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(room: u64) -> Self {
         let (has, on_their_way, unanswered) = (Has::default(), VecDeque::new(), VecDeque::new());
-        Self { room, has, on_their_way, unanswered, bytes: FIXED_BYTES }
+        Self {
+            room,
+            has,
+            on_their_way,
+            unanswered,
+            bytes: FIXED_BYTES,
+        }
     }
 
     /// Bytes that it counts as.
@@ -80,7 +86,9 @@ impl Client {
     pub(super) fn applied(&mut self, count: u32, (turn, durable): (&mut u64, u64)) {
         self.has.settle(durable);
         for _ in 0..count {
-            let Some(effect) = self.on_their_way.pop_front() else { return };
+            let Some(effect) = self.on_their_way.pop_front() else {
+                return;
+            };
             self.bytes = self.bytes.saturating_sub(effect.weight());
             self.has.apply(effect, turn);
         }
@@ -92,7 +100,11 @@ impl Client {
         match event {
             Event::Reply(tag, reply) => {
                 // Answers come in the order of their commands, but for a few.
-                if let Some(at) = self.unanswered.iter().position(|unanswered| unanswered == tag) {
+                if let Some(at) = self
+                    .unanswered
+                    .iter()
+                    .position(|unanswered| unanswered == tag)
+                {
                     self.unanswered.remove(at);
                     self.bytes = self.bytes.saturating_sub(size_of::<Tag>());
                 }
@@ -119,15 +131,30 @@ impl Client {
     // ---- a new leader ----------------------------------------------------------------------------------------------
 
     pub(super) fn take_unanswered(&mut self) -> impl Iterator<Item = Tag> + '_ {
-        self.bytes = self.bytes.saturating_sub(self.unanswered.len() * size_of::<Tag>());
+        self.bytes = self
+            .bytes
+            .saturating_sub(self.unanswered.len() * size_of::<Tag>());
         self.unanswered.drain(..)
     }
 
     /// Everything that it has, as items for the leader; its waits apart.
-    pub(super) fn claims(self, client: ClientId, turn: &mut u64, to_leader: &mut Vec<ToLeader>, waits: &mut Waits) {
-        let Self { room, mut has, on_their_way, .. } = self;
+    pub(super) fn claims(
+        self,
+        client: ClientId,
+        turn: &mut u64,
+        to_leader: &mut Vec<ToLeader>,
+        waits: &mut Waits,
+    ) {
+        let Self {
+            room,
+            mut has,
+            on_their_way,
+            ..
+        } = self;
         has.settle(0);
-        on_their_way.into_iter().for_each(|effect| has.apply(effect, turn));
+        on_their_way
+            .into_iter()
+            .for_each(|effect| has.apply(effect, turn));
         to_leader.push(ToLeader::Open { client, room });
         has.claims(client, to_leader, waits);
     }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, Command, From, JobCommand, JobRef, LeaseCommand, NewJob, Proof, Subscription, Tag, Take,
-    TakeCommand, Timestamp, WorkerCommand, WorkerState,
+    ClientCommand, Command, From, JobCommand, JobRef, LeaseCommand, NewJob, Proof, Subscription,
+    Tag, Take, TakeCommand, Timestamp, WorkerCommand, WorkerState,
 };
 
 /// Counted for each thing beside its names and bodies.
@@ -41,15 +41,20 @@ impl Effect {
             Command::Take(command) => Self::Take(tag, command.clone()),
             // Without an answer the job's number is not known.
             Command::Job(JobCommand::Push(job)) if job.listen.is_wanted() && tag.wants_answer() => {
-                Self::Push(Push { tag, new: (!job.durable).then(|| job.clone()) })
+                Self::Push(Push {
+                    tag,
+                    new: (!job.durable).then(|| job.clone()),
+                })
             }
             Command::Lease(command) => Self::of_lease(tag, command),
-            Command::Worker(WorkerCommand::Register { worker, about }) => {
-                Self::Register { worker: worker.clone(), about: about.clone() }
-            }
-            Command::Worker(WorkerCommand::SetState { worker, state }) => {
-                Self::SetState { worker: worker.clone(), state: *state }
-            }
+            Command::Worker(WorkerCommand::Register { worker, about }) => Self::Register {
+                worker: worker.clone(),
+                about: about.clone(),
+            },
+            Command::Worker(WorkerCommand::SetState { worker, state }) => Self::SetState {
+                worker: worker.clone(),
+                state: *state,
+            },
             Command::Job(_)
             | Command::Worker(_)
             | Command::Query(_)
@@ -69,9 +74,17 @@ impl Effect {
             | LeaseCommand::Unconvertible { job, proof, .. }
             | LeaseCommand::Release { job, proof, .. }
             | LeaseCommand::Repay { job, proof, .. } => Self::End(tag, job.clone(), *proof),
-            LeaseCommand::Extend { job, proof, until, only_later } => {
-                Self::Extend { job: job.clone(), proof: *proof, until: *until, only_later: *only_later }
-            }
+            LeaseCommand::Extend {
+                job,
+                proof,
+                until,
+                only_later,
+            } => Self::Extend {
+                job: job.clone(),
+                proof: *proof,
+                until: *until,
+                only_later: *only_later,
+            },
             LeaseCommand::Progress { .. } => Self::None,
         }
     }
@@ -86,12 +99,18 @@ impl Effect {
                 | ClientCommand::Unserve { queue: text, .. },
             )
             | Self::SetState { worker: text, .. }
-            | Self::End(_, JobRef::Name(text) | JobRef::KeyAnywhere { key: text, .. }, _) => weight([text]),
-            Self::Client(ClientCommand::Watch { queue, text, .. }) => weight(queue.iter().chain([text])),
+            | Self::End(_, JobRef::Name(text) | JobRef::KeyAnywhere { key: text, .. }, _) => {
+                weight([text])
+            }
+            Self::Client(ClientCommand::Watch { queue, text, .. }) => {
+                weight(queue.iter().chain([text]))
+            }
             Self::Register { worker, about } => weight([worker, about]),
             Self::Take(_, TakeCommand::Take(take)) => take_weight(take),
             Self::Push(push) => new_weight(push.new.as_deref()),
-            Self::None | Self::Client(_) | Self::Take(..) | Self::End(..) | Self::Extend { .. } => FIXED_BYTES,
+            Self::None | Self::Client(_) | Self::Take(..) | Self::End(..) | Self::Extend { .. } => {
+                FIXED_BYTES
+            }
         }
     }
 }
@@ -123,5 +142,11 @@ pub(super) fn take_weight(take: &Take) -> usize {
 pub(super) fn new_weight(new: Option<&NewJob>) -> usize {
     let Some(new) = new else { return FIXED_BYTES };
     let key = new.unique.as_ref().map_or(0, |unique| unique.key.len());
-    3 * FIXED_BYTES + key + weight([&new.queue, &new.body, &new.meta].into_iter().chain(&new.name))
+    3 * FIXED_BYTES
+        + key
+        + weight(
+            [&new.queue, &new.body, &new.meta]
+                .into_iter()
+                .chain(&new.name),
+        )
 }

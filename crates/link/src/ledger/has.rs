@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice, Proof, Pushed, Refusal,
-    Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, Token, Wait, WorkerCommand, WorkerState,
+    Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice,
+    Proof, Pushed, Refusal, Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing,
+    Token, Wait, WorkerCommand, WorkerState,
 };
 
 use super::effect::{Effect, FIXED_BYTES, Push, new_weight, take_weight, weight};
@@ -101,7 +102,12 @@ impl Has {
     /// Nothing that took effect before is refused any more, and pushes before are answered. Commits up to `durable` are in
     /// the store.
     pub(super) fn settle(&mut self, durable: u64) {
-        for Granted { take: (_, _, take), .. } in self.granted.extract_if(.., |granted| granted.gate <= durable) {
+        for Granted {
+            take: (_, _, take), ..
+        } in self
+            .granted
+            .extract_if(.., |granted| granted.gate <= durable)
+        {
             self.bytes = self.bytes.saturating_sub(take_weight(&take));
         }
         for (_, _, held) in self.ending.drain(..) {
@@ -117,7 +123,11 @@ impl Has {
             Effect::Register { worker, about } => {
                 if self.worker.is_none() && !worker.is_empty() {
                     self.bytes += weight([&worker, &about]);
-                    self.worker = Some(Worker { name: worker, about, state: WorkerState::Running });
+                    self.worker = Some(Worker {
+                        name: worker,
+                        about,
+                        state: WorkerState::Running,
+                    });
                 }
             }
             Effect::SetState { worker, state } => {
@@ -131,10 +141,19 @@ impl Has {
                 self.pushes.push_back(push);
             }
             Effect::End(tag, job, proof) => self.end(tag, &job, proof),
-            Effect::Extend { job, proof, until, only_later } => {
+            Effect::Extend {
+                job,
+                proof,
+                until,
+                only_later,
+            } => {
                 let held = self.named(&job).and_then(|job| self.held.get_mut(&job));
                 if let Some(held) = held.filter(|held| is_of(proof, held)) {
-                    held.until = if only_later { held.until.max(until) } else { until };
+                    held.until = if only_later {
+                        held.until.max(until)
+                    } else {
+                        until
+                    };
                 }
             }
         }
@@ -151,7 +170,9 @@ impl Has {
                 self.name = name;
             }
             ClientCommand::Serve(subscription) => self.serve(subscription),
-            ClientCommand::Unserve { queue, requeue } => self.unserve(|served| *served == queue, requeue),
+            ClientCommand::Unserve { queue, requeue } => {
+                self.unserve(|served| *served == queue, requeue)
+            }
             ClientCommand::UnserveAll { requeue } => self.unserve(|_| true, requeue),
             ClientCommand::Watch { queue, text, room } => match &mut self.watch {
                 Some(watch) => watch.room = watch.room.saturating_add(room),
@@ -169,7 +190,11 @@ impl Has {
     /// A repetition replaces the terms of those before it, and counts up to a number of times.
     fn serve(&mut self, new: Subscription) {
         let mut times = 0;
-        for served in self.subscriptions.iter_mut().filter(|served| served.queue == new.queue) {
+        for served in self
+            .subscriptions
+            .iter_mut()
+            .filter(|served| served.queue == new.queue)
+        {
             served.lease = new.lease;
             times += 1;
         }
@@ -180,11 +205,18 @@ impl Has {
     }
 
     fn unserve(&mut self, which: impl Fn(&Bytes) -> bool, requeue: bool) {
-        for gone in self.subscriptions.extract_if(.., |served| which(&served.queue)) {
+        for gone in self
+            .subscriptions
+            .extract_if(.., |served| which(&served.queue))
+        {
             self.bytes = self.bytes.saturating_sub(weight([&gone.queue]));
         }
-        let given_back: Vec<_> =
-            self.held.iter().filter(|(_, held)| requeue && which(&held.queue)).map(|(job, _)| *job).collect();
+        let given_back: Vec<_> = self
+            .held
+            .iter()
+            .filter(|(_, held)| requeue && which(&held.queue))
+            .map(|(job, _)| *job)
+            .collect();
         given_back.iter().for_each(|job| drop(self.let_go(*job)));
     }
 
@@ -201,14 +233,25 @@ impl Has {
             }
             TakeCommand::Credit { credits, select } => {
                 let had = self.credit.left;
-                let since = if had == 0 { next(turn) } else { self.credit.turn };
-                self.credit = Credit { left: had.saturating_add(credits), select: Some(select), turn: since };
+                let since = if had == 0 {
+                    next(turn)
+                } else {
+                    self.credit.turn
+                };
+                self.credit = Credit {
+                    left: had.saturating_add(credits),
+                    select: Some(select),
+                    turn: since,
+                };
             }
             TakeCommand::Unwait => {
                 let granted = self.granted.drain(..).map(|granted| granted.take);
-                self.takes.drain(..).chain(granted).for_each(|(_, _, take)| {
-                    self.bytes = self.bytes.saturating_sub(take_weight(&take));
-                });
+                self.takes
+                    .drain(..)
+                    .chain(granted)
+                    .for_each(|(_, _, take)| {
+                        self.bytes = self.bytes.saturating_sub(take_weight(&take));
+                    });
                 (self.asleep, self.credit.left) = (None, 0);
             }
         }
@@ -222,8 +265,13 @@ impl Has {
 
     /// A take is answered. With a `gate`, the answer counts once that commit is durable.
     fn end_take(&mut self, tag: Tag, gate: u64) {
-        let at = self.takes.iter().position(|(_, waiting, _)| *waiting == tag);
-        let Some(take) = at.and_then(|at| self.takes.remove(at)) else { return };
+        let at = self
+            .takes
+            .iter()
+            .position(|(_, waiting, _)| *waiting == tag);
+        let Some(take) = at.and_then(|at| self.takes.remove(at)) else {
+            return;
+        };
         if gate > 0 {
             self.granted.push(Granted { gate, take });
         } else {
@@ -233,7 +281,10 @@ impl Has {
 
     /// The leader is gone, and the next one has the commits up to `reached`: takes whose leases are lost wait again.
     pub(super) fn lose_grants(&mut self, reached: u64) {
-        let lost = self.granted.drain(..).filter(|granted| granted.gate > reached);
+        let lost = self
+            .granted
+            .drain(..)
+            .filter(|granted| granted.gate > reached);
         self.takes.extend(lost.map(|granted| granted.take));
     }
 
@@ -243,7 +294,10 @@ impl Has {
     }
 
     pub(super) fn keep_grants(&mut self, granted: Vec<Granted>) {
-        self.bytes += granted.iter().map(|granted| take_weight(&granted.take.2)).sum::<usize>();
+        self.bytes += granted
+            .iter()
+            .map(|granted| take_weight(&granted.take.2))
+            .sum::<usize>();
         self.granted = granted;
     }
 
@@ -282,7 +336,10 @@ impl Has {
         if let JobRef::Id(id) = job {
             return Some(*id);
         }
-        self.held.iter().find(|(id, held)| held.is_named(**id, job)).map(|(id, _)| *id)
+        self.held
+            .iter()
+            .find(|(id, held)| held.is_named(**id, job))
+            .map(|(id, _)| *id)
     }
 
     /// The token of the lease of a job that the client holds.
@@ -303,8 +360,13 @@ impl Has {
     /// The end of a job was refused. It is held still, unless the refusal is that it is not, or the client has got the job
     /// again since.
     fn refused(&mut self, tag: Tag, why: Refusal) {
-        let is_held = !matches!(why, Refusal::NotHeld | Refusal::NotFound(Thing::Job)) && tag.wants_answer();
-        let at = self.ending.iter().position(|(ending, ..)| *ending == tag).filter(|_| is_held);
+        let is_held =
+            !matches!(why, Refusal::NotHeld | Refusal::NotFound(Thing::Job)) && tag.wants_answer();
+        let at = self
+            .ending
+            .iter()
+            .position(|(ending, ..)| *ending == tag)
+            .filter(|_| is_held);
         if let Some(at) = at {
             let (_, job, held) = self.ending.remove(at);
             let weight = held_weight(&held);
@@ -320,9 +382,18 @@ impl Has {
     /// Its push was answered.
     fn pushed(&mut self, tag: Tag, reply: &Reply) {
         let at = self.pushes.iter().position(|push| push.tag == tag);
-        let Some(Push { new, .. }) = at.and_then(|at| self.pushes.remove(at)) else { return };
+        let Some(Push { new, .. }) = at.and_then(|at| self.pushes.remove(at)) else {
+            return;
+        };
         self.bytes = self.bytes.saturating_sub(new_weight(new.as_deref()));
-        let Reply::Pushed { job, how: Pushed::New | Pushed::Attached, durable } = reply else { return };
+        let Reply::Pushed {
+            job,
+            how: Pushed::New | Pushed::Attached,
+            durable,
+        } = reply
+        else {
+            return;
+        };
         match self.ended.iter().position(|ended| ended == job) {
             Some(at) => drop(self.ended.swap_remove(at)),
             None => self.listen(*job, new.filter(|_| !durable)),
@@ -386,7 +457,10 @@ impl Has {
                 self.taken(taken);
             }
             Notice::WorkAvailable => self.asleep = None,
-            Notice::Ended { job, .. } | Notice::Collected { job, end: Some(_), .. } => self.ended(*job),
+            Notice::Ended { job, .. }
+            | Notice::Collected {
+                job, end: Some(_), ..
+            } => self.ended(*job),
             Notice::Collected { job, end: None, .. } => self.listen(*job, None),
             Notice::Watched(_) => {
                 if let Some(watch) = &mut self.watch {
@@ -408,28 +482,61 @@ impl Has {
             add(ClientCommand::SetName(self.name).into());
         }
         if let Some(Worker { name, about, state }) = self.worker {
-            add(WorkerCommand::Register { worker: name.clone(), about }.into());
+            add(WorkerCommand::Register {
+                worker: name.clone(),
+                about,
+            }
+            .into());
             if state > WorkerState::Running {
-                add(WorkerCommand::SetState { worker: name, state }.into());
+                add(WorkerCommand::SetState {
+                    worker: name,
+                    state,
+                }
+                .into());
             }
         }
-        self.subscriptions.into_iter().for_each(|subscription| add(ClientCommand::Serve(subscription).into()));
+        self.subscriptions
+            .into_iter()
+            .for_each(|subscription| add(ClientCommand::Serve(subscription).into()));
         if let Some(Watch { queue, text, room }) = self.watch {
             add(ClientCommand::Watch { queue, text, room }.into());
         }
-        let held = self.held.into_iter().map(|(job, held)| Claim::Holds { job, held });
-        let heard = self.heard.into_iter().flat_map(|(job, Heard { times, new })| {
-            let pushed = new.map(|new| Claim::Pushed { job, new });
-            let more = times.saturating_sub(u32::from(pushed.is_some()));
-            pushed.into_iter().chain((0..more).map(move |_| Claim::Hears { job }))
-        });
-        to_leader.extend(held.chain(heard).map(|claim| ToLeader::Claim { client, claim }));
-        self.takes.into_iter().for_each(|(turn, tag, take)| waits.add(turn, client, tag, TakeCommand::Take(take)));
+        let held = self
+            .held
+            .into_iter()
+            .map(|(job, held)| Claim::Holds { job, held });
+        let heard = self
+            .heard
+            .into_iter()
+            .flat_map(|(job, Heard { times, new })| {
+                let pushed = new.map(|new| Claim::Pushed { job, new });
+                let more = times.saturating_sub(u32::from(pushed.is_some()));
+                pushed
+                    .into_iter()
+                    .chain((0..more).map(move |_| Claim::Hears { job }))
+            });
+        to_leader.extend(
+            held.chain(heard)
+                .map(|claim| ToLeader::Claim { client, claim }),
+        );
+        self.takes
+            .into_iter()
+            .for_each(|(turn, tag, take)| waits.add(turn, client, tag, TakeCommand::Take(take)));
         if let Some(turn) = self.asleep {
             waits.add(turn, client, Tag::NONE, TakeCommand::WaitForWork);
         }
-        if let Credit { left: credits @ 1.., select: Some(select), turn } = self.credit {
-            waits.add(turn, client, Tag::NONE, TakeCommand::Credit { credits, select });
+        if let Credit {
+            left: credits @ 1..,
+            select: Some(select),
+            turn,
+        } = self.credit
+        {
+            waits.add(
+                turn,
+                client,
+                Tag::NONE,
+                TakeCommand::Credit { credits, select },
+            );
         }
     }
 }

@@ -6,7 +6,11 @@ use crate::to_leader::ToLeader;
 
 /// A command of a claim.
 pub(super) fn command(client: ClientId, tag: Tag, command: impl Into<Command>) -> ToLeader {
-    ToLeader::Command { client, tag, command: command.into() }
+    ToLeader::Command {
+        client,
+        tag,
+        command: command.into(),
+    }
 }
 
 /// The waits of all clients.
@@ -22,6 +26,8 @@ impl Waits {
     /// In the order of their turns.
     pub(super) fn into_asks(mut self) -> impl Iterator<Item = ToLeader> {
         self.0.sort_by_key(|(turn, ..)| *turn);
-        self.0.into_iter().map(|(_, client, tag, wait)| command(client, tag, wait))
+        self.0
+            .into_iter()
+            .map(|(_, client, tag, wait)| command(client, tag, wait))
     }
 }

@@ -3,8 +3,8 @@
 
 use serde::de::value::U32Deserializer;
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess,
-    VariantAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer,
+    MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -27,7 +27,13 @@ pub(crate) struct Dice {
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { state: seed, full: false, path: Vec::new(), steered: &[], taken: Vec::new() }
+        Self {
+            state: seed,
+            full: false,
+            path: Vec::new(),
+            steered: &[],
+            taken: Vec::new(),
+        }
     }
 
     pub(crate) fn make<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
@@ -35,7 +41,10 @@ impl Dice {
     }
 
     fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let mixed = (self.state ^ (self.state >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
         mixed ^ (mixed >> 29)
     }
@@ -52,7 +61,9 @@ impl Dice {
 
     fn text(&mut self) -> Vec<u8> {
         let many = [0, 1, 5, 20][usize::try_from(self.below(4)).unwrap()];
-        (0..many).map(|_| b'a' + u8::try_from(self.below(26)).unwrap()).collect()
+        (0..many)
+            .map(|_| b'a' + u8::try_from(self.below(26)).unwrap())
+            .collect()
     }
 
     fn variant(&mut self, name: &'static str, variants: &'static [&'static str]) -> u32 {
@@ -67,13 +78,21 @@ impl Dice {
 }
 
 /// One value for each way through the steered enums, with the names of the variants on the way.
-pub(crate) fn each_variant<T: DeserializeOwned>(steered: &'static [&'static str]) -> Vec<(String, T)> {
+pub(crate) fn each_variant<T: DeserializeOwned>(
+    steered: &'static [&'static str],
+) -> Vec<(String, T)> {
     let mut all = Vec::new();
     let mut path = Vec::new();
     loop {
         let mut taken = Vec::new();
         let value = (1..100).find_map(|seed| {
-            let mut dice = Dice { state: seed, full: true, path: path.clone(), steered, taken: Vec::new() };
+            let mut dice = Dice {
+                state: seed,
+                full: true,
+                path: path.clone(),
+                steered,
+                taken: Vec::new(),
+            };
             let value = dice.make().ok();
             taken = dice.taken;
             value
@@ -81,7 +100,10 @@ pub(crate) fn each_variant<T: DeserializeOwned>(steered: &'static [&'static str]
         let names: Vec<_> = taken.iter().map(|(_, _, name)| *name).collect();
         all.push((names.join("."), value.expect("dice make a value")));
         // The next way: the last choice that has another variant takes it.
-        while taken.last().is_some_and(|(index, many, _)| index + 1 == *many) {
+        while taken
+            .last()
+            .is_some_and(|(index, many, _)| index + 1 == *many)
+        {
             taken.pop();
         }
         path = taken.iter().map(|(index, ..)| *index).collect();
@@ -146,10 +168,18 @@ impl<'de> Deserializer<'de> for &mut Dice {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if !self.full && self.below(2) == 0 { visitor.visit_none() } else { visitor.visit_some(self) }
+        if !self.full && self.below(2) == 0 {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -164,7 +194,10 @@ impl<'de> Deserializer<'de> for &mut Dice {
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_seq(Several { dice: self, left: len as u64 })
+        visitor.visit_seq(Several {
+            dice: self,
+            left: len as u64,
+        })
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -192,7 +225,10 @@ impl<'de> Deserializer<'de> for &mut Dice {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let variant = self.variant(name, variants);
-        visitor.visit_enum(Chosen { dice: self, variant })
+        visitor.visit_enum(Chosen {
+            dice: self,
+            variant,
+        })
     }
 
     forward_to_deserialize_any! { i8 i16 i128 u128 f32 f64 char unit unit_struct identifier ignored_any }
@@ -207,8 +243,13 @@ struct Several<'a> {
 impl<'de> SeqAccess<'de> for Several<'_> {
     type Error = Error;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Error> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return Ok(None);
+        };
         self.left = left;
         seed.deserialize(&mut *self.dice).map(Some)
     }
@@ -217,7 +258,10 @@ impl<'de> SeqAccess<'de> for Several<'_> {
 impl<'de> MapAccess<'de> for Several<'_> {
     type Error = Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
         self.next_element_seed(seed)
     }
 
@@ -235,7 +279,10 @@ impl<'de, 'a> EnumAccess<'de> for Chosen<'a> {
     type Error = Error;
     type Variant = &'a mut Dice;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, &'a mut Dice), Error> {
+    fn variant_seed<V: DeserializeSeed<'de>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, &'a mut Dice), Error> {
         let variant: U32Deserializer<Error> = self.variant.into_deserializer();
         Ok((seed.deserialize(variant)?, self.dice))
     }
@@ -256,7 +303,11 @@ impl<'de> VariantAccess<'de> for &mut Dice {
         self.deserialize_tuple(len, visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         self.deserialize_tuple(fields.len(), visitor)
     }
 }

@@ -47,13 +47,23 @@ const KINDS: &[&str] = &[
 ];
 
 /// The enums of a job's fields, whose variants only a push has.
-const FIELDS: &[&str] = &["ToLeader", "ToEdge", "Command", "JobCommand", "Listen", "Expiry"];
+const FIELDS: &[&str] = &[
+    "ToLeader",
+    "ToEdge",
+    "Command",
+    "JobCommand",
+    "Listen",
+    "Expiry",
+];
 
 /// An item's bytes as hex, and how it looks.
 type Golden = BTreeMap<String, (String, String)>;
 
 fn path(direction: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(direction).with_extension("txt")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(direction)
+        .with_extension("txt")
 }
 
 /// Three lines for each item: its name, its bytes, how it looks.
@@ -61,11 +71,20 @@ fn read(direction: &str) -> Golden {
     let text = fs::read_to_string(path(direction)).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     let items = lines.chunks_exact(3);
-    items.map(|item| (item[0].to_owned(), (item[1].trim().to_owned(), item[2].trim().to_owned()))).collect()
+    items
+        .map(|item| {
+            (
+                item[0].to_owned(),
+                (item[1].trim().to_owned(), item[2].trim().to_owned()),
+            )
+        })
+        .collect()
 }
 
 fn write(direction: &str, golden: &Golden) {
-    let items = golden.iter().map(|(name, (bytes, looks))| format!("{name}\n  {bytes}\n  {looks}\n"));
+    let items = golden
+        .iter()
+        .map(|(name, (bytes, looks))| format!("{name}\n  {bytes}\n  {looks}\n"));
     fs::write(path(direction), items.collect::<String>()).unwrap();
 }
 
@@ -78,10 +97,15 @@ fn encoded<T: Serialize>(item: &T, version: u8) -> Vec<u8> {
 
 fn check<T: Serialize + DeserializeOwned + Debug>(direction: &str) {
     let mut golden = read(direction);
-    let fields = each_variant::<T>(FIELDS).into_iter().filter(|(name, _)| name.starts_with("Command.Job.Push."));
+    let fields = each_variant::<T>(FIELDS)
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("Command.Job.Push."));
     for (name, item) in each_variant::<T>(KINDS).into_iter().chain(fields) {
         golden.entry(name).or_insert_with(|| {
-            assert!(std::env::var_os("WINDLASS_GOLDEN").is_some(), "a new kind: {item:?}");
+            assert!(
+                std::env::var_os("WINDLASS_GOLDEN").is_some(),
+                "a new kind: {item:?}"
+            );
             (hex::encode(encoded(&item, VERSION)), format!("{item:?}"))
         });
     }
@@ -89,7 +113,10 @@ fn check<T: Serialize + DeserializeOwned + Debug>(direction: &str) {
         let bytes = hex::decode(bytes).unwrap();
         let mut decoder = Decoder::<T>::new(FRAME_BYTES_MAX);
         decoder.input().extend_from_slice(&bytes);
-        let item = decoder.next().unwrap_or_else(|error| panic!("{name}: {error}")).unwrap();
+        let item = decoder
+            .next()
+            .unwrap_or_else(|error| panic!("{name}: {error}"))
+            .unwrap();
         assert_eq!(&format!("{item:?}"), looks, "{name}");
         assert_eq!(encoded(&item, decoder.version().unwrap()), bytes, "{name}");
     }

@@ -31,8 +31,16 @@ const KINDS: &[&str] = &[
 ];
 
 /// How items look that an older peer cannot read.
-const NEW: &[&str] =
-    &["expires: By(", "listen: As(", "Collect {", "JobsBy {", "InBatch(", "FailedLike(", "OfKind(", "Query(Attempts("];
+const NEW: &[&str] = &[
+    "expires: By(",
+    "listen: As(",
+    "Collect {",
+    "JobsBy {",
+    "InBatch(",
+    "FailedLike(",
+    "OfKind(",
+    "Query(Attempts(",
+];
 
 /// Returns how many of the items had something new.
 fn check<T: Item + DeserializeOwned + Debug>() -> usize {
@@ -57,17 +65,29 @@ fn a_full_key_is_a_full_queue() {
     let full = |what| ToEdge::Event {
         client: ClientId(1),
         gate: 0,
-        event: Event::Reply(Tag(1), Reply::Refused(Refusal::Limit { what, held: 2, limit: 2 })),
+        event: Event::Reply(
+            Tag(1),
+            Reply::Refused(Refusal::Limit {
+                what,
+                held: 2,
+                limit: 2,
+            }),
+        ),
     };
     let mut item = full(Capacity::KeyJobs);
     item.make_older(0);
-    assert_eq!(format!("{item:?}"), format!("{:?}", full(Capacity::QueueJobs)));
+    assert_eq!(
+        format!("{item:?}"),
+        format!("{:?}", full(Capacity::QueueJobs))
+    );
 }
 
 #[test]
 fn a_span_becomes_a_moment_of_the_calendar() {
-    let new =
-        NewJob { expires: Expiry::By(Timestamp(70_000)), ..NewJob::new(Protocol::FAKTORY, "q".into(), "".into()) };
+    let new = NewJob {
+        expires: Expiry::By(Timestamp(70_000)),
+        ..NewJob::new(Protocol::FAKTORY, "q".into(), "".into())
+    };
     let push = |new: &NewJob| ToLeader::Command {
         client: ClientId(1),
         tag: Tag(1),
@@ -75,6 +95,9 @@ fn a_span_becomes_a_moment_of_the_calendar() {
     };
     let mut item = push(&new);
     item.make_older(-5_000);
-    let expected = push(&NewJob { expires: Expiry::At(Timestamp(65_000)), ..new });
+    let expected = push(&NewJob {
+        expires: Expiry::At(Timestamp(65_000)),
+        ..new
+    });
     assert_eq!(format!("{item:?}"), format!("{expected:?}"));
 }

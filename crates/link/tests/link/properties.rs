@@ -13,7 +13,10 @@ use crate::dice::Dice;
 
 /// The items that these dice make, but for those that cannot be.
 fn items<T: DeserializeOwned>(seeds: &[u64]) -> Vec<T> {
-    seeds.iter().filter_map(|seed| Dice::new(*seed).make().ok()).collect()
+    seeds
+        .iter()
+        .filter_map(|seed| Dice::new(*seed).make().ok())
+        .collect()
 }
 
 fn encoded<T: Serialize>(items: &[T]) -> Vec<u8> {
@@ -40,7 +43,12 @@ fn decoded<T: DeserializeOwned>(bytes: &[u8], cuts: &[Index]) -> Vec<T> {
 
 fn come_back<T: Serialize + DeserializeOwned + Debug>(seeds: &[u64], cuts: &[Index]) {
     let items = items::<T>(seeds);
-    let looks = |items: &[T]| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>();
+    let looks = |items: &[T]| {
+        items
+            .iter()
+            .map(|item| format!("{item:?}"))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(looks(&decoded(&encoded(&items), cuts)), looks(&items));
 }
 

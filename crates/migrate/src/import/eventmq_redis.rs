@@ -45,13 +45,19 @@ impl EventmqRedis {
         let mut redis = Redis::connect(&self.address)?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|why| Failure::Runtime(format!("cannot start: {why}")))?;
-        let to = || runtime.block_on(Scheduling::connect(&self.to)).map_err(Failure::Runtime);
+        let to = || {
+            runtime
+                .block_on(Scheduling::connect(&self.to))
+                .map_err(Failure::Runtime)
+        };
         let mut to = if self.dry_run { None } else { Some(to()?) };
         let mut report = Report::to_stdout(&NOUNS, self.dry_run);
         each(&mut redis, &mut |identity, text| {
             let taken = Schedule::read(text).and_then(|schedule| {
                 schedule.check()?;
-                let sent = to.as_mut().map_or(Ok(()), |to| runtime.block_on(to.schedule(&schedule.plan())));
+                let sent = to
+                    .as_mut()
+                    .map_or(Ok(()), |to| runtime.block_on(to.schedule(&schedule.plan())));
                 sent.map(|()| schedule.to_string())
             });
             report.items += 1;
@@ -61,7 +67,10 @@ impl EventmqRedis {
                     let verb = report.taken_word;
                     report.print(&format_args!("{verb}: {shown}"))
                 }
-                Err(why) => report.leave(&format_args!("schedule {} left: {why}", identity.escape_ascii())),
+                Err(why) => report.leave(&format_args!(
+                    "schedule {} left: {why}",
+                    identity.escape_ascii()
+                )),
             }
         })?;
         report.write([], &format!("{} {}", report.taken, report.taken_word))?;
@@ -102,27 +111,42 @@ struct Schedule {
 impl Schedule {
     fn read(text: Option<&[u8]>) -> Result<Self, String> {
         let text = text.ok_or("Redis has no such key")?;
-        let frames: Vec<Value> = serde_json::from_slice(text).map_err(|why| format!("not a list in JSON: {why}"))?;
+        let frames: Vec<Value> =
+            serde_json::from_slice(text).map_err(|why| format!("not a list in JSON: {why}"))?;
         let frame = |value: &Value| match value {
             Value::String(text) => Ok(text.clone()),
             Value::Number(number) => Ok(number.to_string()),
             Value::Null => Ok(String::new()),
-            Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(format!("`{value}` is not a frame")),
+            Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                Err(format!("`{value}` is not a frame"))
+            }
         };
         let frames = frames.iter().map(frame).collect::<Result<Vec<_>, _>>()?;
-        let [queue, headers, interval, job, cron] =
-            <[String; 5]>::try_from(frames).map_err(|frames| format!("{} frames, but 5 expected", frames.len()))?;
+        let [queue, headers, interval, job, cron] = <[String; 5]>::try_from(frames)
+            .map_err(|frames| format!("{} frames, but 5 expected", frames.len()))?;
         let headers = match Headers(headers.as_bytes()).nohaste() {
             true => headers,
             // Its first run was long ago.
             false if headers.is_empty() => "nohaste".to_owned(),
             false => format!("{headers},nohaste"),
         };
-        Ok(Self { queue, headers, interval, job, cron })
+        Ok(Self {
+            queue,
+            headers,
+            interval,
+            job,
+            cron,
+        })
     }
 
     fn plan(&self) -> Plan<'_> {
-        let Self { queue, headers, interval, job, cron } = self;
+        let Self {
+            queue,
+            headers,
+            interval,
+            job,
+            cron,
+        } = self;
         Plan {
             queue: queue.as_bytes(),
             headers: Headers(headers.as_bytes()),
@@ -139,8 +163,13 @@ impl Schedule {
         match plan.when().map_err(|why| why.to_string())? {
             When::Every { .. } => Ok(()),
             When::Cron(text) => {
-                let cron = croniter::parse(text).map_err(|why| format!("invalid cron expression: {why}"))?;
-                if cron.can_match() { Ok(()) } else { Err("the cron expression never comes due".to_owned()) }
+                let cron = croniter::parse(text)
+                    .map_err(|why| format!("invalid cron expression: {why}"))?;
+                if cron.can_match() {
+                    Ok(())
+                } else {
+                    Err("the cron expression never comes due".to_owned())
+                }
             }
         }
     }
@@ -148,16 +177,29 @@ impl Schedule {
 
 impl std::fmt::Display for Schedule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { queue, interval, job, cron, .. } = self;
+        let Self {
+            queue,
+            interval,
+            job,
+            cron,
+            ..
+        } = self;
         let when = match self.plan().when() {
             Ok(When::Cron(_)) => format!("cron \"{}\"", cron.escape_debug()),
             Ok(When::Every { .. }) | Err(_) => format!("every {} s", interval.escape_debug()),
         };
         let name = |key| {
             let job: Option<Value> = serde_json::from_str(job).ok();
-            job.and_then(|job| Some(job.get(1)?.get(key)?.as_str()?.escape_debug().to_string())).unwrap_or_default()
+            job.and_then(|job| Some(job.get(1)?.get(key)?.as_str()?.escape_debug().to_string()))
+                .unwrap_or_default()
         };
-        write!(f, "{}.{} in queue \"{}\", {when}", name("path"), name("callable"), queue.escape_debug())
+        write!(
+            f,
+            "{}.{} in queue \"{}\", {when}",
+            name("path"),
+            name("callable"),
+            queue.escape_debug()
+        )
     }
 }
 
@@ -185,11 +227,19 @@ mod tests {
                 "nohaste,run_count:2",
                 r#"tasks.record in queue "nightly", cron "30 4 * * *""#,
             ),
-            (r#"["q", "", 5, "JOB", null]"#, "nohaste", r#"tasks.record in queue "q", every 5 s"#),
+            (
+                r#"["q", "", 5, "JOB", null]"#,
+                "nohaste",
+                r#"tasks.record in queue "q", every 5 s"#,
+            ),
         ];
         for (text, headers, shown) in table {
             let schedule = read(text).unwrap();
-            assert_eq!((schedule.headers.as_str(), schedule.to_string().as_str()), (headers, shown), "{text}");
+            assert_eq!(
+                (schedule.headers.as_str(), schedule.to_string().as_str()),
+                (headers, shown),
+                "{text}"
+            );
         }
     }
 

@@ -60,17 +60,28 @@ impl GearmandSqlite {
         let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
         let importer = self.options.begin(&config, || Ok(queue.source()?.0))?;
         let mut report = Report::to_stdout(&NOUNS, self.options.dry_run);
-        let Counts { functions, later, nameless } = take_all(&queue, &gearman, importer, &mut report)?;
+        let Counts {
+            functions,
+            later,
+            nameless,
+        } = take_all(&queue, &gearman, importer, &mut report)?;
         let (taken, verb) = (report.taken, report.taken_word);
         let functions = functions.iter();
-        let functions =
-            functions.map(|(name, count)| format!("{count} {verb}: function \"{}\"\n", name.escape_ascii()));
-        report.write(functions, &format!("{taken} {verb} ({later} to run later, {nameless} without a unique id)"))?;
+        let functions = functions
+            .map(|(name, count)| format!("{count} {verb}: function \"{}\"\n", name.escape_ascii()));
+        report.write(
+            functions,
+            &format!("{taken} {verb} ({later} to run later, {nameless} without a unique id)"),
+        )?;
         report.outcome()
     }
 }
 
-pub(super) const NOUNS: Nouns = Nouns::new("row", "queued already, with the same function and unique id", "rows");
+pub(super) const NOUNS: Nouns = Nouns::new(
+    "row",
+    "queued already, with the same function and unique id",
+    "rows",
+);
 /// Of the jobs that an import took.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
@@ -91,8 +102,17 @@ pub(super) fn take_all(
         let (number, function, unique) = (row.number, row.function.clone(), row.unique.clone());
         let job = row.job(gearman);
         let is_later = job.as_ref().is_ok_and(|job| job.not_before.is_some());
-        let about = format!("function \"{}\", unique id \"{}\": ", function.escape_ascii(), unique.escape_ascii());
-        let taken = report.take(&mut importer, job.map(Line::from), &format_args!("row {number}"), &about)?;
+        let about = format!(
+            "function \"{}\", unique id \"{}\": ",
+            function.escape_ascii(),
+            unique.escape_ascii()
+        );
+        let taken = report.take(
+            &mut importer,
+            job.map(Line::from),
+            &format_args!("row {number}"),
+            &about,
+        )?;
         if taken == Some(Outcome::Taken) {
             *counts.functions.entry(function).or_default() += 1;
             counts.later += u64::from(is_later);
@@ -126,7 +146,11 @@ impl Row {
             Some(other) => return Err(format!("invalid priority {other}: 0, 1 or 2 expected")),
             None => return Err("the priority is not a number: 0, 1 or 2 expected".to_owned()),
         };
-        let submission = Submission { function: self.function, unique: self.unique, workload: self.data };
+        let submission = Submission {
+            function: self.function,
+            unique: self.unique,
+            workload: self.data,
+        };
         // A time before 1970 has passed, and 0 means at once.
         let run_at_s = u64::try_from(self.when_to_run).unwrap_or_default();
         gearman.adopt(submission, priority, run_at_s)
@@ -139,7 +163,9 @@ impl Row {
             into.update(bytes);
         }
         let priority = self.priority.unwrap_or(i64::MIN);
-        [self.number, priority, self.when_to_run].iter().for_each(|number| into.update(number.to_be_bytes()));
+        [self.number, priority, self.when_to_run]
+            .iter()
+            .for_each(|number| into.update(number.to_be_bytes()));
     }
 }
 
@@ -155,7 +181,13 @@ pub(super) struct Queue {
 impl Queue {
     fn open(file: &Path, table: &str) -> Result<Self, Failure> {
         let none = || {
-            Failure::unusable(file, format_args!("there is no table {} in it; --table names another", quoted(table)))
+            Failure::unusable(
+                file,
+                format_args!(
+                    "there is no table {} in it; --table names another",
+                    quoted(table)
+                ),
+            )
         };
         Self::find(file, table)?.ok_or_else(none)
     }
@@ -164,15 +196,19 @@ impl Queue {
     pub(super) fn find(file: &Path, table: &str) -> Result<Option<Self>, Failure> {
         let refuse = |why: &dyn std::fmt::Display| Failure::unusable(file, why);
         // SQLite would create a missing file, or report only that it cannot open it.
-        let about = fs::File::open(file).and_then(|file| file.metadata()).map_err(|why| refuse(&why))?;
+        let about = fs::File::open(file)
+            .and_then(|file| file.metadata())
+            .map_err(|why| refuse(&why))?;
         if about.is_dir() {
             return Err(refuse(&"this is a directory"));
         }
         let (connection, copy) = match connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY) {
             Ok(connection) => (connection, None),
             Err(why) if needs_mending(&why) => {
-                let copy = copy(file).map_err(|why| refuse(&format_args!("cannot be copied: {why}")))?;
-                let connection = connect(&copy.path().join(COPY), OpenFlags::SQLITE_OPEN_READ_WRITE);
+                let copy =
+                    copy(file).map_err(|why| refuse(&format_args!("cannot be copied: {why}")))?;
+                let connection =
+                    connect(&copy.path().join(COPY), OpenFlags::SQLITE_OPEN_READ_WRITE);
                 (connection.map_err(|why| refuse(&why))?, Some(copy))
             }
             Err(why) => return Err(refuse(&why)),
@@ -182,19 +218,36 @@ impl Queue {
         if columns.is_empty() {
             return Ok(None);
         }
-        let missing = ["unique_key", "function_name", "priority", "data"].iter().find(|name| !has(&columns, name));
+        let missing = ["unique_key", "function_name", "priority", "data"]
+            .iter()
+            .find(|name| !has(&columns, name));
         if let Some(missing) = missing {
-            return Err(refuse(&format_args!("{table} is not a queue of gearmand: it has no column {missing}")));
+            return Err(refuse(&format_args!(
+                "{table} is not a queue of gearmand: it has no column {missing}"
+            )));
         }
         // gearmand before 0.33 had no times.
-        let when = if has(&columns, "when_to_run") { "when_to_run" } else { "0" };
-        let select =
-            format!("SELECT rowid, function_name, unique_key, priority, data, {when} FROM {table} ORDER BY rowid");
-        Ok(Some(Self { file: file.to_owned(), connection, select, _copy: copy }))
+        let when = if has(&columns, "when_to_run") {
+            "when_to_run"
+        } else {
+            "0"
+        };
+        let select = format!(
+            "SELECT rowid, function_name, unique_key, priority, data, {when} FROM {table} ORDER BY rowid"
+        );
+        Ok(Some(Self {
+            file: file.to_owned(),
+            connection,
+            select,
+            _copy: copy,
+        }))
     }
 
     /// Visits every row, in the order in which gearmand took the jobs.
-    pub(super) fn each(&self, each: &mut dyn FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
+    pub(super) fn each(
+        &self,
+        each: &mut dyn FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let refuse = |why: rusqlite::Error| Failure::unusable(&self.file, why);
         let mut statement = self.connection.prepare(&self.select).map_err(refuse)?;
         let mut rows = statement.query([]).map_err(refuse)?;
@@ -212,7 +265,13 @@ impl Queue {
             rows += 1;
             Ok(())
         })?;
-        Ok((Source { kind: "gearmand-sqlite", digest: hex::encode(digest.finalize()) }, rows))
+        Ok((
+            Source {
+                kind: "gearmand-sqlite",
+                digest: hex::encode(digest.finalize()),
+            },
+            rows,
+        ))
     }
 }
 
@@ -236,7 +295,11 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
 }
 
 fn number(value: ValueRef<'_>) -> Option<i64> {
-    if let ValueRef::Integer(number) = value { Some(number) } else { None }
+    if let ValueRef::Integer(number) = value {
+        Some(number)
+    } else {
+        None
+    }
 }
 
 /// The bytes of a value, whatever its SQLite type.
@@ -263,7 +326,9 @@ fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>
 }
 
 fn has(columns: &[String], name: &str) -> bool {
-    columns.iter().any(|column| column.eq_ignore_ascii_case(name))
+    columns
+        .iter()
+        .any(|column| column.eq_ignore_ascii_case(name))
 }
 
 // ---- files of a killed gearmand ---------------------------------------------------------------------------------------
@@ -277,7 +342,10 @@ const BESIDE: [&str; 2] = ["-journal", "-wal"];
 
 /// Whether SQLite would have to write before it can read.
 fn needs_mending(why: &rusqlite::Error) -> bool {
-    matches!(why.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
+    matches!(
+        why.sqlite_error_code(),
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen)
+    )
 }
 
 /// A copy of the database and the files beside it, in a directory of their own.
@@ -305,7 +373,9 @@ pub(super) fn wait_for(file: &Path, timeout: Duration) -> Result<(), Failure> {
     let since = Instant::now();
     while let Some(pid) = lasting(|| holder(file)) {
         if since.elapsed() >= timeout {
-            let reason = format_args!("process {pid} has it open: stop gearmand first, or its jobs run twice");
+            let reason = format_args!(
+                "process {pid} has it open: stop gearmand first, or its jobs run twice"
+            );
             return Err(Failure::unusable(file, reason));
         }
         thread::sleep(LOOK_EVERY);
@@ -320,8 +390,12 @@ fn holder(file: &Path) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.find(|pid| {
-        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
+        let open = fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok);
         let mut open = open.filter_map(|entry| fs::metadata(entry.path()).ok());
-        *pid != std::process::id() && open.any(|it| (it.dev(), it.ino()) == (same.dev(), same.ino()))
+        *pid != std::process::id()
+            && open.any(|it| (it.dev(), it.ino()) == (same.dev(), same.ino()))
     })
 }

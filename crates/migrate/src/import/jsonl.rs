@@ -46,11 +46,21 @@ impl Jsonl {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;
         let mut lines = Lines::open(&self.lines, &config)?;
-        let Surveyed { digest, ranks, completeness } = lines.survey()?;
+        let Surveyed {
+            digest,
+            ranks,
+            completeness,
+        } = lines.survey()?;
         if let (Completeness::Broken(why), false) = (&completeness, self.incomplete) {
-            return Err(Failure::unusable(&self.lines, format!("{why}; --incomplete imports what is there")));
+            return Err(Failure::unusable(
+                &self.lines,
+                format!("{why}; --incomplete imports what is there"),
+            ));
         }
-        let source = Source { kind: "jsonl", digest };
+        let source = Source {
+            kind: "jsonl",
+            digest,
+        };
         let is_whole = matches!(completeness, Completeness::Whole(_));
         if is_whole
             && !self.options.dry_run
@@ -97,16 +107,25 @@ fn kind(line: &Line) -> Option<usize> {
         Line::Schedule(_) => Some(1),
         Line::Batch(_) => Some(2),
         Line::Queue(_) => Some(3),
-        Line::NextNumber(_) | Line::Engine(_) | Line::Day(_) | Line::Heading(_) | Line::Ending(_) => None,
+        Line::NextNumber(_)
+        | Line::Engine(_)
+        | Line::Day(_)
+        | Line::Heading(_)
+        | Line::Ending(_) => None,
     }
 }
 
 fn count(counts: &mut [u64; 4], kind: Option<usize>) {
-    kind.and_then(|kind| counts.get_mut(kind)).into_iter().for_each(|count| *count += 1);
+    kind.and_then(|kind| counts.get_mut(kind))
+        .into_iter()
+        .for_each(|count| *count += 1);
 }
 
 fn sum(counts: [u64; 4], verb: &str) -> String {
-    let things = counts.into_iter().zip(["job", "schedule", "batch", "queue"]).filter(|(count, _)| *count > 0);
+    let things = counts
+        .into_iter()
+        .zip(["job", "schedule", "batch", "queue"])
+        .filter(|(count, _)| *count > 0);
     let things = Some(counted_all(things)).filter(|things| !things.is_empty());
     format!("{} {verb}", things.as_deref().unwrap_or("nothing"))
 }
@@ -153,14 +172,24 @@ impl Lines {
             file
         };
         let protocols = config.server.protocols.clone();
-        let message_bytes_max = protocols.iter().map(|protocol| protocol.message_bytes_max().0).max().unwrap_or(0);
+        let message_bytes_max = protocols
+            .iter()
+            .map(|protocol| protocol.message_bytes_max().0)
+            .max()
+            .unwrap_or(0);
         let longest = message_bytes_max.saturating_mul(4).saturating_add(1 << 20);
-        Ok(Self { path: path.to_owned(), from: BufReader::new(file), longest, protocols })
+        Ok(Self {
+            path: path.to_owned(),
+            from: BufReader::new(file),
+            longest,
+            protocols,
+        })
     }
 
     /// Reads the file once.
     fn survey(&mut self) -> Result<Surveyed, Failure> {
-        let (mut digest, mut ranks, mut unreadable, mut readable) = (Sha256::new(), Ranks::default(), 0, 0);
+        let (mut digest, mut ranks, mut unreadable, mut readable) =
+            (Sha256::new(), Ranks::default(), 0, 0);
         let mut survey = Survey::default();
         let path = self.path.clone();
         self.each(&mut |number, line, content| {
@@ -175,26 +204,41 @@ impl Lines {
                 Err(why) => {
                     unreadable += 1;
                     if unreadable > UNREADABLE_MAX || (readable == 0 && unreadable > 9) {
-                        let why =
-                            format!("line {number}: {why}: this and {} more lines are not an export", unreadable - 1);
+                        let why = format!(
+                            "line {number}: {why}: this and {} more lines are not an export",
+                            unreadable - 1
+                        );
                         return Err(Failure::unusable(&path, why));
                     }
                 }
             }
             Ok(())
         })?;
-        Ok(Surveyed { digest: hex::encode(digest.finalize()), ranks, completeness: survey.completeness() })
+        Ok(Surveyed {
+            digest: hex::encode(digest.finalize()),
+            ranks,
+            completeness: survey.completeness(),
+        })
     }
 
     /// Visits every line that is not blank, from the beginning. One that is too long has no bytes.
     fn each(&mut self, each: &mut See<'_>) -> Result<(), Failure> {
-        let Self { path, from, longest, protocols } = self;
+        let Self {
+            path,
+            from,
+            longest,
+            protocols,
+        } = self;
         let refuse = |why: io::Error| Failure::unusable(path, why);
         from.rewind().map_err(refuse)?;
         let mut line = Vec::new();
         for number in 1.. {
             line.clear();
-            let read = from.by_ref().take(*longest + 1).read_until(b'\n', &mut line).map_err(refuse)?;
+            let read = from
+                .by_ref()
+                .take(*longest + 1)
+                .read_until(b'\n', &mut line)
+                .map_err(refuse)?;
             if read == 0 {
                 break;
             }
@@ -220,18 +264,37 @@ mod tests {
     fn lines_are_split_whatever_they_contain() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lines");
-        std::fs::write(&path, [b"one\n\n  \nfour\r\n", [b'x'; 300].as_slice(), b"\n\xff\0\nlast"].concat()).unwrap();
+        std::fs::write(
+            &path,
+            [
+                b"one\n\n  \nfour\r\n",
+                [b'x'; 300].as_slice(),
+                b"\n\xff\0\nlast",
+            ]
+            .concat(),
+        )
+        .unwrap();
         let mut lines = Lines::open(&path, &crate::fixture::configured(Path::new(""))).unwrap();
         lines.longest = 100;
         for _ in 0..2 {
             let mut seen = Vec::new();
             let mut see = |number, line: &[u8], content: Read| {
-                seen.push((number, line.to_vec(), content.unwrap_err().contains("longer")));
+                seen.push((
+                    number,
+                    line.to_vec(),
+                    content.unwrap_err().contains("longer"),
+                ));
                 Ok(())
             };
             lines.each(&mut see).unwrap();
             let some = |number, text: &[u8]| (number, text.to_vec(), text.is_empty());
-            let expected = [some(1, b"one"), some(4, b"four"), some(5, b""), some(6, b"\xff\0"), some(7, b"last")];
+            let expected = [
+                some(1, b"one"),
+                some(4, b"four"),
+                some(5, b""),
+                some(6, b"\xff\0"),
+                some(7, b"last"),
+            ];
             assert_eq!(seen, expected);
         }
     }

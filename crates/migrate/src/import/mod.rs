@@ -53,7 +53,10 @@ pub enum Import {
 ///
 /// [`Failure::Incomplete`], if something is left; others, if the source, the configuration or the data directory is of
 /// no use.
-pub fn run(import: &Import, configure: &dyn Fn(&Settings) -> Result<Configured, Failure>) -> Result<(), Failure> {
+pub fn run(
+    import: &Import,
+    configure: &dyn Fn(&Settings) -> Result<Configured, Failure>,
+) -> Result<(), Failure> {
     match import {
         Import::EventmqRedis(import) => import.run(),
         Import::FaktoryRedis(import) => import.run(configure),

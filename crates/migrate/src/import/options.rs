@@ -25,7 +25,10 @@ pub(super) type Configure<'a> = &'a dyn Fn(&Settings) -> Result<Configured, Fail
 
 /// The configuration. From here on the store logs warnings to standard error, not to the daemon's log; an import's own
 /// output goes elsewhere.
-pub(super) fn configured(configure: Configure<'_>, settings: &Settings) -> Result<Configured, Failure> {
+pub(super) fn configured(
+    configure: Configure<'_>,
+    settings: &Settings,
+) -> Result<Configured, Failure> {
     let mut config = configure(settings)?;
     config.server.log.level = "warn".to_owned();
     config.server.log.file = PathBuf::new();

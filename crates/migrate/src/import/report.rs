@@ -27,7 +27,12 @@ pub(super) struct Nouns {
 
 impl Nouns {
     pub(super) const fn new(one: &'static str, known: &'static str, of: &'static str) -> Self {
-        Self { one, known, of, reason: |why| why.to_string() }
+        Self {
+            one,
+            known,
+            of,
+            reason: |why| why.to_string(),
+        }
     }
 }
 
@@ -54,19 +59,37 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(nouns: &'static Nouns, dry_run: bool, out: Out) -> Self {
-        let taken_word = if dry_run { "would be imported" } else { "imported" };
-        Self { nouns, taken_word, out, items: 0, taken: 0, known: 0, before: 0, left: 0 }
+        let taken_word = if dry_run {
+            "would be imported"
+        } else {
+            "imported"
+        };
+        Self {
+            nouns,
+            taken_word,
+            out,
+            items: 0,
+            taken: 0,
+            known: 0,
+            before: 0,
+            left: 0,
+        }
     }
 
     /// A report on standard output.
     pub(super) fn to_stdout(nouns: &'static Nouns, dry_run: bool) -> Self {
         let mut out = io::stdout().lock();
-        Self::new(nouns, dry_run, Box::new(move |text| out.write_all(text.as_bytes())))
+        Self::new(
+            nouns,
+            dry_run,
+            Box::new(move |text| out.write_all(text.as_bytes())),
+        )
     }
 
     /// Prints a line.
     pub(super) fn print(&mut self, line: &dyn Display) -> Result<(), Failure> {
-        (self.out)(&format!("{line}\n")).map_err(|why| Failure::Runtime(format!("cannot write: {why}")))
+        (self.out)(&format!("{line}\n"))
+            .map_err(|why| Failure::Runtime(format!("cannot write: {why}")))
     }
 
     /// Prints at once why something is left: there may be many.
@@ -106,23 +129,44 @@ impl Report {
                     Outcome::Known => self.known += 1,
                     Outcome::Refused(_) => {}
                 }
-                let Outcome::Refused(why) = outcome else { return Ok(Some(outcome)) };
+                let Outcome::Refused(why) = outcome else {
+                    return Ok(Some(outcome));
+                };
                 (Some(outcome), (self.nouns.reason)(why))
             }
         };
-        self.leave(&format_args!("{name} left: {about}{why}")).map(|()| outcome)
+        self.leave(&format_args!("{name} left: {about}{why}"))
+            .map(|()| outcome)
     }
 
     /// Prints the counts: the source's own lines, the sum, and the items that were not imported now.
-    pub(super) fn write(&mut self, parts: impl IntoIterator<Item = String>, sum: &str) -> Result<(), Failure> {
+    pub(super) fn write(
+        &mut self,
+        parts: impl IntoIterator<Item = String>,
+        sum: &str,
+    ) -> Result<(), Failure> {
         let parts: String = parts.into_iter().collect();
-        let Self { nouns: Nouns { one, known: here, of, .. }, items, known, before, .. } = self;
+        let Self {
+            nouns:
+                Nouns {
+                    one,
+                    known: here,
+                    of,
+                    ..
+                },
+            items,
+            known,
+            before,
+            ..
+        } = self;
         let mut text = format!("{parts}{}: {sum}", counted(*items, one));
         if *known > 0 {
             text += &format!("\n{known} {here}");
         }
         if *before > 0 {
-            text += &format!("\n{before} imported earlier from the same {of}; --again imports them once more");
+            text += &format!(
+                "\n{before} imported earlier from the same {of}; --again imports them once more"
+            );
         }
         self.print(&text)
     }
@@ -131,8 +175,12 @@ impl Report {
     pub(super) fn outcome(&self) -> Result<(), Failure> {
         match (self.left, counted(self.left, self.nouns.one)) {
             (0, _) => Ok(()),
-            (1, one) => Err(Failure::Incomplete(format!("{one} is left; fix the reason and import again"))),
-            (_, many) => Err(Failure::Incomplete(format!("{many} are left; fix the reasons and import again"))),
+            (1, one) => Err(Failure::Incomplete(format!(
+                "{one} is left; fix the reason and import again"
+            ))),
+            (_, many) => Err(Failure::Incomplete(format!(
+                "{many} are left; fix the reasons and import again"
+            ))),
         }
     }
 }

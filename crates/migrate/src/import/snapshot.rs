@@ -50,7 +50,10 @@ impl Snapshot {
     ///
     /// [`Failure::Source`]: it is not a snapshot, or cannot be read.
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let mut snapshot = Self { path: path.to_owned(), digest: Sha256::new() };
+        let mut snapshot = Self {
+            path: path.to_owned(),
+            digest: Sha256::new(),
+        };
         let mut digest = Sha256::new();
         snapshot.each(&mut |Entry { key, value }| {
             for bytes in [key, value] {
@@ -80,7 +83,8 @@ impl Snapshot {
         if about.is_dir() {
             return Err(refuse(&"this is a directory; give the file snapshot in it"));
         }
-        let mut entries = Entries::new(BufReader::new(file), about.len()).map_err(|why| refuse(&why))?;
+        let mut entries =
+            Entries::new(BufReader::new(file), about.len()).map_err(|why| refuse(&why))?;
         while let Some(entry) = entries.next().map_err(|why| refuse(&why))? {
             each(entry)?;
         }
@@ -94,7 +98,9 @@ impl<R: Read> Entries<R> {
         const ENTRY_BYTES_MIN: u64 = 8;
         let mut count = [0; 8];
         let Some(left_bytes) = bytes.checked_sub(count.len() as u64) else {
-            return Err(format!("a snapshot begins with 8 bytes, but this file has {bytes}").into());
+            return Err(
+                format!("a snapshot begins with 8 bytes, but this file has {bytes}").into(),
+            );
         };
         from.read_exact(&mut count)?;
         let count = u64::from_ne_bytes(count);
@@ -105,7 +111,12 @@ impl<R: Read> Entries<R> {
             );
             return Err(reason.into());
         }
-        Ok(Self { from, left_bytes, count, read: 0 })
+        Ok(Self {
+            from,
+            left_bytes,
+            count,
+            read: 0,
+        })
     }
 
     fn next(&mut self) -> Result<Option<Entry>, Torn> {
@@ -119,7 +130,10 @@ impl<R: Read> Entries<R> {
             };
         }
         self.read += 1;
-        Ok(Some(Entry { key: self.vec()?, value: self.vec()? }))
+        Ok(Some(Entry {
+            key: self.vec()?,
+            value: self.vec()?,
+        }))
     }
 
     /// A length, and as many bytes.
@@ -130,7 +144,9 @@ impl<R: Read> Entries<R> {
         let length = u32::from_ne_bytes(length);
         self.claim(length.into())?;
         let mut bytes = Vec::new();
-        (&mut self.from).take(length.into()).read_to_end(&mut bytes)?;
+        (&mut self.from)
+            .take(length.into())
+            .read_to_end(&mut bytes)?;
         // The file was truncated after it was opened.
         if bytes.len() as u64 != u64::from(length) {
             return Err(self.short());
@@ -139,7 +155,11 @@ impl<R: Read> Entries<R> {
     }
 
     fn short(&self) -> Torn {
-        format!("it ends within entry {} of {}: it was cut short", self.read, self.count).into()
+        format!(
+            "it ends within entry {} of {}: it was cut short",
+            self.read, self.count
+        )
+        .into()
     }
 
     fn claim(&mut self, bytes: u64) -> Result<(), Torn> {
@@ -188,7 +208,10 @@ mod tests {
         assert_eq!(read(&two), Ok(2));
         let mut entries = Entries::new(&two[..], two.len() as u64).unwrap();
         entries.next().unwrap();
-        let last = Entry { key: Bytes::from_static(b"\0\xff"), value: Bytes::from_static(b"value") };
+        let last = Entry {
+            key: Bytes::from_static(b"\0\xff"),
+            value: Bytes::from_static(b"value"),
+        };
         assert_eq!(entries.next().unwrap(), Some(last));
     }
 
@@ -209,10 +232,22 @@ mod tests {
     #[test]
     fn invalid_files_are_refused() {
         let table = [
-            (file(u64::MAX, &[(b"a", b"b")]), "its header promises more entries (18446744073709551615)"),
-            (file(1_u64.swap_bytes(), &[(b"a", b"b")]), "its header promises more entries (72057594037927936)"),
-            (file(1, &[(b"a", b"b"), (b"c", b"d")]), "it goes on behind entry 1 of 1"),
-            ([&file(1, &[])[..], &u32::MAX.to_ne_bytes(), &[0; 9]].concat(), "it ends within entry 1 of 1"),
+            (
+                file(u64::MAX, &[(b"a", b"b")]),
+                "its header promises more entries (18446744073709551615)",
+            ),
+            (
+                file(1_u64.swap_bytes(), &[(b"a", b"b")]),
+                "its header promises more entries (72057594037927936)",
+            ),
+            (
+                file(1, &[(b"a", b"b"), (b"c", b"d")]),
+                "it goes on behind entry 1 of 1",
+            ),
+            (
+                [&file(1, &[])[..], &u32::MAX.to_ne_bytes(), &[0; 9]].concat(),
+                "it ends within entry 1 of 1",
+            ),
         ];
         for (bytes, expected) in table {
             let said = read(&bytes).unwrap_err();

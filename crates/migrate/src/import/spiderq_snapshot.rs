@@ -38,7 +38,12 @@ impl SpiderqSnapshot {
         let spiderq = &config.spiderq;
         let spiderq = spiderq.settings(self.queue.as_deref(), &config.daemon(spiderq)?)?;
         let snapshot = Snapshot::open(&self.snapshot)?;
-        let source = || Ok(Source { kind: "spiderq-snapshot", digest: snapshot.digest(&spiderq.queue) });
+        let source = || {
+            Ok(Source {
+                kind: "spiderq-snapshot",
+                digest: snapshot.digest(&spiderq.queue),
+            })
+        };
         let mut importer = self.options.begin(&config, source)?;
         let mut report = Report::to_stdout(&NOUNS, self.options.dry_run);
         snapshot.each(&mut |Entry { key, value }| {
@@ -46,7 +51,9 @@ impl SpiderqSnapshot {
             let shown = format!("key \"{}\"", key.escape_ascii());
             let job = spiderq.adopt(key, value).map(Line::from);
             match report.take(&mut importer, job, &name, &format_args!("{shown}: "))? {
-                Some(Outcome::Known) => report.print(&format_args!("{name} kept: {shown} is there already")),
+                Some(Outcome::Known) => {
+                    report.print(&format_args!("{name} kept: {shown} is there already"))
+                }
                 Some(Outcome::Taken | Outcome::Refused(_)) | None => Ok(()),
             }
         })?;

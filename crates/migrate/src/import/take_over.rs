@@ -27,10 +27,14 @@ const LINES_MAX: u32 = 100;
 pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Failure> {
     let shown = file.display();
     if !file.exists() {
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = file
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
             let folder = folder.display();
-            return Err(Failure::Runtime(format!("Error while initializing the queue: {folder}: no such folder")));
+            return Err(Failure::Runtime(format!(
+                "Error while initializing the queue: {folder}: no such folder"
+            )));
         }
         tracing::info!(target: TARGET, file = %shown, "there is no such queue of gearmand's: nothing is taken over");
         return Ok(());
@@ -61,7 +65,14 @@ pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Fa
     };
     let mut report = Report::new(&NOUNS, false, Box::new(log));
     let Counts { later, .. } = take_all(&queue, &gearman, importer, &mut report)?;
-    let Report { items: rows, taken, known, before, left, .. } = report;
+    let Report {
+        items: rows,
+        taken,
+        known,
+        before,
+        left,
+        ..
+    } = report;
     tracing::info!(target: TARGET, file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");
     if left > 0 {
         tracing::warn!(target: TARGET, file = %shown, left, "rows are left in gearmand's queue: the next start tries them again");

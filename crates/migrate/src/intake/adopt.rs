@@ -47,12 +47,15 @@ pub struct Adopted {
 impl Importer {
     /// Announces the sort keys of the source's jobs. Must be called before the first job is imported.
     pub fn expect(&mut self, ranks: Ranks) {
-        let Some((first, many)) = ranks.span() else { return };
+        let Some((first, many)) = ranks.span() else {
+            return;
+        };
         let known = self.to.as_ref().and_then(|to| to.record.ranks);
         let reserved = self.engine.reserve_ranks(0);
         let here = known.unwrap_or(reserved);
         // An interrupted import may not have used all its reserved sort keys yet.
-        self.engine.reserve_ranks((here + many).saturating_sub(reserved));
+        self.engine
+            .reserve_ranks((here + many).saturating_sub(reserved));
         self.adoption.ranks = Some((first, many, here));
         let mut used = BTreeSet::new();
         self.each_job(|job| used.extend(Some(job.rank).filter(|rank| *rank >= here)));
@@ -78,10 +81,15 @@ impl Importer {
             }
             Line::Job(job, queue) => self.adopt_job(*job, &queue, &mut without),
             Line::Queue(image) => {
-                let there = self.engine.queues().map(windlass_engine::Queue::image).find(|it| it.name == image.name);
+                let there = self
+                    .engine
+                    .queues()
+                    .map(windlass_engine::Queue::image)
+                    .find(|it| it.name == image.name);
                 let differs = there.is_some_and(|there| {
-                    let settings =
-                        |of: &windlass_engine::QueueImage| (of.paused, of.jobs_max, of.throttle, of.rules.clone());
+                    let settings = |of: &windlass_engine::QueueImage| {
+                        (of.paused, of.jobs_max, of.throttle, of.rules.clone())
+                    };
                     settings(there) != settings(&image)
                 });
                 without = differs.then_some("its settings, because the existing queue has others");
@@ -121,16 +129,27 @@ impl Importer {
         }
     }
 
-    fn adopt_job(&mut self, mut job: Job, queue: &Bytes, without: &mut Option<&'static str>) -> Result<bool, Refusal> {
+    fn adopt_job(
+        &mut self,
+        mut job: Job,
+        queue: &Bytes,
+        without: &mut Option<&'static str>,
+    ) -> Result<bool, Refusal> {
         let same = |other: &Job| {
             let has_body = match other.payload.stored() {
                 Some(stored) => stored.is(job.body()),
                 None => other.body() == job.body(),
             };
-            has_body && (other.protocol, other.key(), other.name()) == (job.protocol, job.key(), job.name())
+            has_body
+                && (other.protocol, other.key(), other.name())
+                    == (job.protocol, job.key(), job.name())
         };
-        let namesake = self.engine.job_named(job.name()).filter(|_| !job.name().is_empty());
-        let namesake = namesake.filter(|other| other.id < self.first && other.protocol == job.protocol);
+        let namesake = self
+            .engine
+            .job_named(job.name())
+            .filter(|_| !job.name().is_empty());
+        let namesake =
+            namesake.filter(|other| other.id < self.first && other.protocol == job.protocol);
         if self.engine.job(job.id).is_some_and(same) || namesake.is_some() {
             return Ok(false);
         }
@@ -140,14 +159,24 @@ impl Importer {
         job.shift(self.ahead_ms());
         let rank = self.rank_of(&job);
         job.rank = rank;
-        match self.engine.adopt_job(job.clone(), queue, self.first, &mut self.context) {
+        match self
+            .engine
+            .adopt_job(job.clone(), queue, self.first, &mut self.context)
+        {
             Ok(_) => {}
             // As for a client that submits the job again, the existing job counts.
-            Err(Refusal::NotUnique) if job.cycle().is_some() || self.key_is_identity(&job) => return Ok(false),
+            Err(Refusal::NotUnique) if job.cycle().is_some() || self.key_is_identity(&job) => {
+                return Ok(false);
+            }
             Err(Refusal::NotUnique) => {
                 *without = Some("its key, which another job holds");
                 let payload = Payload::copy(None, job.name(), job.body());
-                self.engine.adopt_job(Job { payload, ..job }, queue, self.first, &mut self.context)?;
+                self.engine.adopt_job(
+                    Job { payload, ..job },
+                    queue,
+                    self.first,
+                    &mut self.context,
+                )?;
             }
             Err(why) => return Err(why),
         }
@@ -157,7 +186,10 @@ impl Importer {
 
     /// Whether another job with the job's key is the same job.
     fn key_is_identity(&self, job: &Job) -> bool {
-        let protocol = self.protocols.iter().find(|protocol| protocol.id() == job.protocol);
+        let protocol = self
+            .protocols
+            .iter()
+            .find(|protocol| protocol.id() == job.protocol);
         protocol.is_some_and(|protocol| protocol.import_terms().key_is_identity)
     }
 
@@ -173,10 +205,17 @@ impl Importer {
     /// Puts a job into its batch. `false` if the batch does not exist here, or does not count the job.
     fn enrol(&mut self, job: &mut Job) -> bool {
         let over = matches!(job.state, JobState::Done(_));
-        let Some(member) = job.extra.as_deref_mut().and_then(|extra| extra.member.as_mut()) else { return true };
+        let Some(member) = job
+            .extra
+            .as_deref_mut()
+            .and_then(|extra| extra.member.as_mut())
+        else {
+            return true;
+        };
         let (unran, open) = (u64::from(!member.ran), u64::from(!over));
         let members = self.adoption.batches.get_mut(&member.batch);
-        let Some(members) = members.filter(|it| member.role != Role::Job || (it.unran >= unran && it.open >= open))
+        let Some(members) =
+            members.filter(|it| member.role != Role::Job || (it.unran >= unran && it.open >= open))
         else {
             job.extra.iter_mut().for_each(|extra| extra.member = None);
             return false;
@@ -206,7 +245,10 @@ impl Importer {
             return Ok(false);
         }
         let (number, at) = (batch.id, batch.progress);
-        let parent = batch.parent.and_then(|parent| self.adoption.batches.get(&parent)).map(|members| members.id);
+        let parent = batch
+            .parent
+            .and_then(|parent| self.adoption.batches.get(&parent))
+            .map(|members| members.id);
         batch.parent = batch.parent.map(|_| parent.unwrap_or(JobId(0)));
         batch.shift(self.ahead_ms());
         let id = match self.engine.adopt_batch(batch, &mut self.context) {
@@ -214,7 +256,11 @@ impl Importer {
             Err(Refusal::NotUnique) => return Ok(false),
             Err(why) => return Err(why),
         };
-        let members = Members { id, unran: at.total - at.ran, open: at.total - at.succeeded };
+        let members = Members {
+            id,
+            unran: at.total - at.ran,
+            open: at.total - at.succeeded,
+        };
         self.adoption.batches.insert(number, members);
         Ok(true)
     }
@@ -230,16 +276,27 @@ impl Importer {
     /// Whether an earlier import created this batch; the jobs that follow may then belong to it.
     fn meet_batch(&mut self, batch: &Batch) -> bool {
         let same = |other: &&Batch| {
-            (&other.name, other.protocol, other.created_at) == (&batch.name, batch.protocol, batch.created_at)
+            (&other.name, other.protocol, other.created_at)
+                == (&batch.name, batch.protocol, batch.created_at)
         };
-        let Some(here) = self.engine.batches().find(same) else { return false };
+        let Some(here) = self.engine.batches().find(same) else {
+            return false;
+        };
         let (id, at) = (here.id, here.progress);
-        let mut members = Members { id, unran: at.total - at.ran, open: at.total - at.succeeded };
+        let mut members = Members {
+            id,
+            unran: at.total - at.ran,
+            open: at.total - at.succeeded,
+        };
         self.each_job(|job| {
             let member = job.extra.as_deref().and_then(|extra| extra.member);
-            if let Some(member) = member.filter(|member| member.batch == id && member.role == Role::Job) {
+            if let Some(member) =
+                member.filter(|member| member.batch == id && member.role == Role::Job)
+            {
                 members.unran = members.unran.saturating_sub((!member.ran).into());
-                members.open = members.open.saturating_sub((!matches!(job.state, JobState::Done(_))).into());
+                members.open = members
+                    .open
+                    .saturating_sub((!matches!(job.state, JobState::Done(_))).into());
             }
         });
         self.adoption.batches.insert(batch.id, members);

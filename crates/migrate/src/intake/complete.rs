@@ -44,7 +44,9 @@ impl Survey {
                 self.end(ending);
                 return;
             }
-            _ if self.ending.is_some() => self.breaks("there are lines behind the end of the export".to_owned()),
+            _ if self.ending.is_some() => {
+                self.breaks("there are lines behind the end of the export".to_owned())
+            }
             _ => {}
         }
         self.lines += 1;
@@ -56,7 +58,10 @@ impl Survey {
         if self.heading.is_none() {
             self.breaks("the first line of the export is missing".to_owned());
         } else if ending.lines != self.lines {
-            self.breaks(format!("it has {} of {} lines of the export", self.lines, ending.lines));
+            self.breaks(format!(
+                "it has {} of {} lines of the export",
+                self.lines, ending.lines
+            ));
         } else if ending.digest != hex::encode(self.sum.clone().finalize()) {
             self.breaks("its lines are not as they were written".to_owned());
         }
@@ -70,12 +75,18 @@ impl Survey {
 
     /// The result, after the last line.
     pub fn completeness(self) -> Completeness {
-        let Self { heading, ending, broken, lines, .. } = self;
+        let Self {
+            heading,
+            ending,
+            broken,
+            lines,
+            ..
+        } = self;
         match (broken, heading) {
             (Some(why), _) => Completeness::Broken(why),
-            (None, Some(_)) if ending.is_none() => {
-                Completeness::Broken(format!("the export is cut short after line {lines}: its last line is missing"))
-            }
+            (None, Some(_)) if ending.is_none() => Completeness::Broken(format!(
+                "the export is cut short after line {lines}: its last line is missing"
+            )),
             (None, Some(heading)) if heading.whole => Completeness::Whole(heading),
             (None, _) => Completeness::Lines,
         }
@@ -88,10 +99,18 @@ mod tests {
 
     #[test]
     fn what_a_file_is() {
-        let heading = |version, whole| Line::Heading(Heading { version, commit: 9, whole });
+        let heading = |version, whole| {
+            Line::Heading(Heading {
+                version,
+                commit: 9,
+                whole,
+            })
+        };
         let digest = |lines: &[&str]| {
             let mut sum = Sha256::new();
-            lines.iter().for_each(|line| sum.update(format!("{line}\n")));
+            lines
+                .iter()
+                .for_each(|line| sum.update(format!("{line}\n")));
             hex::encode(sum.finalize())
         };
         let ending = |lines, digest| Line::Ending(Ending { lines, digest });
@@ -99,21 +118,59 @@ mod tests {
         let end = ("E", Some(ending(2, digest(&["H", "one"]))));
         let whole = "Whole";
         let table: Vec<(&str, Vec<_>, &str)> = vec![
-            ("whole", vec![begin.clone(), one.clone(), end.clone()], whole),
+            (
+                "whole",
+                vec![begin.clone(), one.clone(), end.clone()],
+                whole,
+            ),
             ("nothing", vec![], "Lines"),
             ("lines", vec![one.clone(), one.clone()], "Lines"),
-            ("cut", vec![begin.clone(), one.clone()], "cut short after line 2"),
-            ("a line less", vec![begin.clone(), end.clone()], "it has 1 of 2 lines"),
-            ("a line changed", vec![begin.clone(), ("two", None), end.clone()], "not as they were written"),
-            ("no first line", vec![one.clone(), end.clone()], "first line of the export is missing"),
-            ("lines behind it", vec![begin.clone(), one.clone(), end.clone(), one.clone()], "behind the end"),
-            ("two exports", vec![begin.clone(), one.clone(), begin.clone(), end.clone()], "begins within it"),
-            ("a later version", vec![("H", Some(heading(2, true))), one.clone(), end.clone()], "of version 2"),
-            ("a salvage with losses", vec![("H", Some(heading(1, false))), one, end], "Lines"),
+            (
+                "cut",
+                vec![begin.clone(), one.clone()],
+                "cut short after line 2",
+            ),
+            (
+                "a line less",
+                vec![begin.clone(), end.clone()],
+                "it has 1 of 2 lines",
+            ),
+            (
+                "a line changed",
+                vec![begin.clone(), ("two", None), end.clone()],
+                "not as they were written",
+            ),
+            (
+                "no first line",
+                vec![one.clone(), end.clone()],
+                "first line of the export is missing",
+            ),
+            (
+                "lines behind it",
+                vec![begin.clone(), one.clone(), end.clone(), one.clone()],
+                "behind the end",
+            ),
+            (
+                "two exports",
+                vec![begin.clone(), one.clone(), begin.clone(), end.clone()],
+                "begins within it",
+            ),
+            (
+                "a later version",
+                vec![("H", Some(heading(2, true))), one.clone(), end.clone()],
+                "of version 2",
+            ),
+            (
+                "a salvage with losses",
+                vec![("H", Some(heading(1, false))), one, end],
+                "Lines",
+            ),
         ];
         for (name, lines, expected) in table {
             let mut survey = Survey::default();
-            lines.iter().for_each(|(bytes, line)| survey.see(bytes.as_bytes(), line.as_ref()));
+            lines
+                .iter()
+                .for_each(|(bytes, line)| survey.see(bytes.as_bytes(), line.as_ref()));
             let found = format!("{:?}", survey.completeness());
             assert!(found.contains(expected), "{name}: {found}");
         }

@@ -12,8 +12,8 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use windlass_engine::{
-    Batch, DayBegin, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueId, QueueImage,
-    QueueKind, Schedule, Timestamp, Unique,
+    Batch, DayBegin, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueId,
+    QueueImage, QueueKind, Schedule, Timestamp, Unique,
 };
 use windlass_session::protocol::{self, ImportTerms};
 use windlass_store::{MetaRecord, Record, unnamed};
@@ -75,7 +75,11 @@ pub type Origins = [Arc<dyn protocol::Protocol>];
 /// Their names, as a sentence has them.
 fn names(origins: &Origins) -> String {
     let names: Vec<&str> = origins.iter().map(|protocol| protocol.name()).collect();
-    names.split_last().map_or_else(String::new, |(last, others)| format!("{} or {last}", others.join(", ")))
+    names
+        .split_last()
+        .map_or_else(String::new, |(last, others)| {
+            format!("{} or {last}", others.join(", "))
+        })
 }
 
 /// Fields of a new job, and fields of an export that serve only for reading.
@@ -99,7 +103,11 @@ impl Line {
         }
         if let Some(version) = fields.number("windlass_export")? {
             let number = |field| Ok::<_, String>(fields.number(field)?.unwrap_or_default());
-            return Ok(Self::Heading(Heading { version, commit: number("commit")?, whole: number("whole")? == 1 }));
+            return Ok(Self::Heading(Heading {
+                version,
+                commit: number("commit")?,
+                whole: number("whole")? == 1,
+            }));
         }
         if let Some(lines) = fields.number("export_end")? {
             let digest = fields.text("sha256")?.unwrap_or_default().to_owned();
@@ -135,12 +143,18 @@ impl Fields {
             }
             Record::Batch(batch) => Ok(Line::Batch(batch)),
             Record::QueueSet(image) => {
-                let name = self.bytes("queue_settings")?.ok_or_else(|| missing("queue_settings"))?;
+                let name = self
+                    .bytes("queue_settings")?
+                    .ok_or_else(|| missing("queue_settings"))?;
                 Ok(Line::Queue(QueueImage { name, ..image }))
             }
             Record::Day(begin) => Ok(Line::Day(begin)),
             Record::Meta(meta) => Ok(Line::Engine(Box::new(meta))),
-            Record::Moved(_) | Record::Gone(_) | Record::QueueGone(_) | Record::NextRun(_) | Record::BatchMoved(_) => {
+            Record::Moved(_)
+            | Record::Gone(_)
+            | Record::QueueGone(_)
+            | Record::NextRun(_)
+            | Record::BatchMoved(_) => {
                 Err(unreadable(&"it is not a job, schedule, batch or queue"))
             }
         }
@@ -151,15 +165,26 @@ impl Fields {
         if let Some(name) = self.bytes("queue")? {
             return Ok(name);
         }
-        let number = self.number("queue_number")?.and_then(|number| number.try_into().ok());
-        number.map(|number| unnamed(QueueId(number))).ok_or_else(|| missing("queue"))
+        let number = self
+            .number("queue_number")?
+            .and_then(|number| number.try_into().ok());
+        number
+            .map(|number| unnamed(QueueId(number)))
+            .ok_or_else(|| missing("queue"))
     }
 
     fn new_job(&self, origins: &Origins) -> Result<NewJob, String> {
-        if ["schedule", "batch", "queue_settings"].iter().any(|field| self.0.contains_key(*field)) {
+        if ["schedule", "batch", "queue_settings"]
+            .iter()
+            .any(|field| self.0.contains_key(*field))
+        {
             return Err(missing("record_base64"));
         }
-        if let Some(unknown) = self.0.keys().find(|field| !FIELDS.split(' ').any(|known| known == *field)) {
+        if let Some(unknown) = self
+            .0
+            .keys()
+            .find(|field| !FIELDS.split(' ').any(|known| known == *field))
+        {
             return Err(format!("`{unknown}` is not a field of a new job"));
         }
         let queue = self.bytes("queue")?.ok_or_else(|| missing("queue"))?;
@@ -176,11 +201,19 @@ impl Fields {
             Some(value @ 1..=9) => Priority::clamped(u8::try_from(value).unwrap_or_default()),
             Some(_) => return Err(unfit("priority", "a number from 1 to 9")),
         };
-        let unique = self.bytes("key")?.map(|key| Unique { key, clash: terms.clash, until: KeyUntil::End });
+        let unique = self.bytes("key")?.map(|key| Unique {
+            key,
+            clash: terms.clash,
+            until: KeyUntil::End,
+        });
         let failures = u32::try_from(self.number("failures")?.unwrap_or(0)).unwrap_or(u32::MAX);
         let ready_at = self.number("ready_at_ms")?.map(Timestamp);
         let (not_before, place) = self.place()?;
-        let past = Past { ready_at, failures, state: place };
+        let past = Past {
+            ready_at,
+            failures,
+            state: place,
+        };
         Ok(NewJob {
             kind,
             priority,
@@ -200,16 +233,20 @@ impl Fields {
         let found = match self.0.get("origin") {
             None => known(Protocol::GEARMAN),
             Some(Value::String(name)) => origins.iter().find(|protocol| protocol.name() == name),
-            Some(_) => {
-                self.number("origin")?.and_then(|number| u8::try_from(number).ok()).and_then(|id| known(Protocol(id)))
-            }
+            Some(_) => self
+                .number("origin")?
+                .and_then(|number| u8::try_from(number).ok())
+                .and_then(|id| known(Protocol(id))),
         };
         let found = found.map(|protocol| (protocol.id(), protocol.import_terms()));
         found.ok_or_else(|| {
             let expected = if self.0.get("origin").is_some_and(Value::is_string) {
                 names(origins)
             } else {
-                format!("a number from 1 to {}, or the name of a protocol", origins.len())
+                format!(
+                    "a number from 1 to {}, or the name of a protocol",
+                    origins.len()
+                )
             };
             unfit("origin", &expected)
         })
@@ -217,7 +254,11 @@ impl Fields {
 
     /// When a new job may first be taken, and its state if the time does not imply it.
     fn place(&self) -> Result<(Option<Timestamp>, Option<JobState>), String> {
-        let due_at = || self.number("due_at_ms")?.map(Timestamp).ok_or_else(|| missing("due_at_ms"));
+        let due_at = || {
+            self.number("due_at_ms")?
+                .map(Timestamp)
+                .ok_or_else(|| missing("due_at_ms"))
+        };
         match self.text("place")? {
             None | Some("ready" | "leased") => Ok((None, None)),
             Some("scheduled") => Ok((Some(due_at()?), None)),
@@ -238,13 +279,21 @@ impl Fields {
     fn number(&self, field: &str) -> Result<Option<u64>, String> {
         match self.0.get(field) {
             None => Ok(None),
-            Some(value) => value.as_u64().map(Some).ok_or_else(|| unfit(field, "a whole number")),
+            Some(value) => value
+                .as_u64()
+                .map(Some)
+                .ok_or_else(|| unfit(field, "a whole number")),
         }
     }
 
     fn base64(&self, field: &str) -> Result<Option<Vec<u8>>, String> {
-        let Some(text) = self.text(field)? else { return Ok(None) };
-        BASE64_STANDARD.decode(text).map(Some).map_err(|_| unfit(field, "base64"))
+        let Some(text) = self.text(field)? else {
+            return Ok(None);
+        };
+        BASE64_STANDARD
+            .decode(text)
+            .map(Some)
+            .map_err(|_| unfit(field, "base64"))
     }
 
     /// A byte string: as text under its name, or as base64 under the name with `_base64` appended.

@@ -29,8 +29,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobId, NewJob, Pushed,
-    QueueCommand, QueueKind, Refusal, Reply, Tag, Thing,
+    Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobId,
+    NewJob, Pushed, QueueCommand, QueueKind, Refusal, Reply, Tag, Thing,
 };
 use windlass_session::protocol::Protocol;
 use windlass_store::{BodyFile, Guard, Journal, Log, Opened};
@@ -101,13 +101,31 @@ impl Importer {
     ///
     /// [`Failure::Data`]: a daemon uses the directory, it is damaged, or access is denied.
     pub fn open(config: &Config, source: &Source, again: bool) -> Result<Self, Failure> {
-        let Opened { log, recovered, guard, .. } = windlass_daemon::open_to_add(config)?;
-        let mut record =
-            Record::open(&config.data_dir, source, again).map_err(|why| Failure::data(&config.data_dir, why))?;
+        let Opened {
+            log,
+            recovered,
+            guard,
+            ..
+        } = windlass_daemon::open_to_add(config)?;
+        let mut record = Record::open(&config.data_dir, source, again)
+            .map_err(|why| Failure::data(&config.data_dir, why))?;
         let first = *record.first.get_or_insert(recovered.engine.meta().next_job);
-        let to = To { data_dir: config.data_dir.as_path().into(), log, record, _guard: guard };
-        let importer = Self::new(config, (recovered.engine, recovered.bodies), recovered.journal, Some(to));
-        Ok(Self { first: JobId(first), ..importer })
+        let to = To {
+            data_dir: config.data_dir.as_path().into(),
+            log,
+            record,
+            _guard: guard,
+        };
+        let importer = Self::new(
+            config,
+            (recovered.engine, recovered.bodies),
+            recovered.journal,
+            Some(to),
+        );
+        Ok(Self {
+            first: JobId(first),
+            ..importer
+        })
     }
 
     /// Imports as into a new data directory, and stores nothing.
@@ -116,14 +134,23 @@ impl Importer {
         Self::new(config, (engine, None), Journal::new(), None)
     }
 
-    fn new(config: &Config, (engine, bodies): (Engine, Option<BodyFile>), journal: Journal, to: Option<To>) -> Self {
+    fn new(
+        config: &Config,
+        (engine, bodies): (Engine, Option<BodyFile>),
+        journal: Journal,
+        to: Option<To>,
+    ) -> Self {
         let reading = clock::read();
         let mut context = Context::new(reading.now, random_seed());
         context.clock = reading.clock;
         let first = JobId(engine.meta().next_job);
         let (adoption, protocols) = (Adoption::default(), config.protocols.clone());
         let counter = Counter::of("jobs imported");
-        let room = Room::new(&config.data_dir, windlass_daemon::bytes_to_add(config), bodies);
+        let room = Room::new(
+            &config.data_dir,
+            windlass_daemon::bytes_to_add(config),
+            bodies,
+        );
         let mut importer = Self {
             engine,
             journal,
@@ -210,8 +237,15 @@ impl Importer {
     ///
     /// The engine refuses the queue.
     pub fn make_queue(&mut self, queue: Bytes, paused: bool) -> Result<(), Refusal> {
-        self.ask(QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work })?;
-        if paused { self.ask(QueueCommand::Pause { queue, paused }) } else { Ok(()) }
+        self.ask(QueueCommand::Create {
+            queue: queue.clone(),
+            kind: QueueKind::Work,
+        })?;
+        if paused {
+            self.ask(QueueCommand::Pause { queue, paused })
+        } else {
+            Ok(())
+        }
     }
 
     /// Commits the rest and closes the data directory cleanly.
@@ -225,17 +259,33 @@ impl Importer {
         self.engine.finish_meta();
         self.journal.stop_in_order();
         self.commit()?;
-        self.to.as_mut().map_or(Ok(()), |to| to.log.close().map_err(|why| cannot_write(&to.data_dir, why)))
+        self.to.as_mut().map_or(Ok(()), |to| {
+            to.log
+                .close()
+                .map_err(|why| cannot_write(&to.data_dir, why))
+        })
     }
 
     fn push_new(&mut self, job: NewJob) -> Outcome {
-        let namesake = job.name.as_deref().and_then(|name| self.engine.job_named(name));
+        let namesake = job
+            .name
+            .as_deref()
+            .and_then(|name| self.engine.job_named(name));
         if namesake.is_some_and(|other| other.id < self.first && other.protocol == job.protocol) {
             return Outcome::Known;
         }
-        let refuses = job.unique.as_ref().is_some_and(|unique| unique.clash == Clash::Refuse);
-        let keyless = refuses.then(|| NewJob { unique: None, ..job.clone() });
-        let outside = (self.drops_batches && job.batch.is_some()).then(|| NewJob { batch: None, ..job.clone() });
+        let refuses = job
+            .unique
+            .as_ref()
+            .is_some_and(|unique| unique.clash == Clash::Refuse);
+        let keyless = refuses.then(|| NewJob {
+            unique: None,
+            ..job.clone()
+        });
+        let outside = (self.drops_batches && job.batch.is_some()).then(|| NewJob {
+            batch: None,
+            ..job.clone()
+        });
         let outcome = match (self.push(job), keyless) {
             (Outcome::Refused(Refusal::NotUnique), Some(keyless)) => self.push(keyless),
             (outcome, _) => outcome,
@@ -251,12 +301,18 @@ impl Importer {
     }
 
     fn ask(&mut self, command: impl Into<Command>) -> Result<(), Refusal> {
-        if let Some(Reply::Refused(why)) = self.reply(command) { Err(why) } else { Ok(()) }
+        if let Some(Reply::Refused(why)) = self.reply(command) {
+            Err(why)
+        } else {
+            Ok(())
+        }
     }
 
     fn push(&mut self, job: NewJob) -> Outcome {
         match self.reply(JobCommand::Push(Box::new(job))) {
-            Some(Reply::Pushed { how: Pushed::New, .. }) => Outcome::Taken,
+            Some(Reply::Pushed {
+                how: Pushed::New, ..
+            }) => Outcome::Taken,
             Some(Reply::Pushed { .. }) => Outcome::Known,
             Some(Reply::Refused(why)) => Outcome::Refused(why),
             // The engine always answers a push; without an answer, nothing was acknowledged.
@@ -267,7 +323,15 @@ impl Importer {
     fn reply(&mut self, command: impl Into<Command>) -> Option<Reply> {
         self.apply(Tag(1), command);
         let events = self.context.events.drain(..);
-        events.filter_map(|(_, event)| if let Event::Reply(_, reply) = event { Some(reply) } else { None }).last()
+        events
+            .filter_map(|(_, event)| {
+                if let Event::Reply(_, reply) = event {
+                    Some(reply)
+                } else {
+                    None
+                }
+            })
+            .last()
     }
 
     fn apply(&mut self, tag: Tag, command: impl Into<Command>) {
@@ -290,20 +354,29 @@ impl Importer {
         self.batch_jobs = 0;
         while let Some(mut commit) = self.journal.cut(&self.engine) {
             if let Some(to) = &mut self.to {
-                commit.load(|stored| self.room.read(stored)).map_err(|why| Failure::data(&to.data_dir, why))?;
-                to.log.append(&commit).map_err(|why| cannot_write(&to.data_dir, why))?;
+                commit
+                    .load(|stored| self.room.read(stored))
+                    .map_err(|why| Failure::data(&to.data_dir, why))?;
+                to.log
+                    .append(&commit)
+                    .map_err(|why| cannot_write(&to.data_dir, why))?;
             }
             self.journal.committed(commit.seq());
         }
         self.room.make(&mut self.engine);
-        self.to.as_ref().map_or(Ok(()), |to| to.record.save().map_err(|why| cannot_write(&to.data_dir, why)))
+        self.to.as_ref().map_or(Ok(()), |to| {
+            to.record
+                .save()
+                .map_err(|why| cannot_write(&to.data_dir, why))
+        })
     }
 }
 
 /// Whether all `jobs` jobs of a source were imported earlier, according to the data directory's record. Does not open
 /// the data directory.
 pub fn was_taken(config: &Config, source: &Source, jobs: u64) -> bool {
-    Record::find(&config.data_dir, source).is_some_and(|record| (0..jobs).all(|place| !record.wants(place)))
+    Record::find(&config.data_dir, source)
+        .is_some_and(|record| (0..jobs).all(|place| !record.wants(place)))
 }
 
 #[cfg(test)]
@@ -319,17 +392,35 @@ mod tests {
     }
 
     fn source() -> Source {
-        Source { kind: "test", digest: "00ff".to_owned() }
+        Source {
+            kind: "test",
+            digest: "00ff".to_owned(),
+        }
     }
 
     fn job(key: &'static str, body: &'static str) -> NewJob {
-        let unique = Unique { key: Bytes::from_static(key.as_bytes()), clash: Clash::Attach, until: KeyUntil::End };
-        let new = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::from_static(body.as_bytes()));
-        NewJob { unique: (!key.is_empty()).then_some(unique), ..new }
+        let unique = Unique {
+            key: Bytes::from_static(key.as_bytes()),
+            clash: Clash::Attach,
+            until: KeyUntil::End,
+        };
+        let new = NewJob::new(
+            Protocol::GEARMAN,
+            Bytes::from_static(b"f"),
+            Bytes::from_static(body.as_bytes()),
+        );
+        NewJob {
+            unique: (!key.is_empty()).then_some(unique),
+            ..new
+        }
     }
 
     fn jobs(config: &Config) -> usize {
-        windlass_daemon::open(config).unwrap().recovered.engine.job_count()
+        windlass_daemon::open(config)
+            .unwrap()
+            .recovered
+            .engine
+            .job_count()
     }
 
     #[test]
@@ -337,23 +428,42 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
         let mut importer = Importer::open(&config, &source(), false).unwrap();
-        assert!(Importer::open(&config, &source(), false).is_err_and(|why| why.to_string().contains("in use")));
+        assert!(
+            Importer::open(&config, &source(), false)
+                .is_err_and(|why| why.to_string().contains("in use"))
+        );
         let outcomes = [("a", "1"), ("a", "2"), ("", "3"), ("", "3")]
             .iter()
             .zip(0..)
             .map(|((key, body), place)| importer.take(place, job(key, body)).unwrap());
-        assert_eq!(outcomes.collect::<Vec<_>>(), [Outcome::Taken, Outcome::Known, Outcome::Taken, Outcome::Taken]);
+        assert_eq!(
+            outcomes.collect::<Vec<_>>(),
+            [
+                Outcome::Taken,
+                Outcome::Known,
+                Outcome::Taken,
+                Outcome::Taken
+            ]
+        );
         importer.leave(4);
         importer.finish().unwrap();
         assert_eq!(jobs(&config), 3);
 
         let importer = Importer::open(&config, &source(), false).unwrap();
-        assert_eq!((0..6).filter(|place| importer.wants(*place)).collect::<Vec<_>>(), [4, 5]);
+        assert_eq!(
+            (0..6)
+                .filter(|place| importer.wants(*place))
+                .collect::<Vec<_>>(),
+            [4, 5]
+        );
         drop(importer);
         let importer = Importer::open(&config, &source(), true).unwrap();
         assert!((0..6).all(|place| importer.wants(place)));
         drop(importer);
-        let other = Source { digest: "00fe".to_owned(), ..source() };
+        let other = Source {
+            digest: "00fe".to_owned(),
+            ..source()
+        };
         assert!(Importer::open(&config, &other, false).unwrap().wants(0));
     }
 
@@ -369,7 +479,10 @@ mod tests {
         importer.finish().unwrap();
         assert!(!was_taken(&config, &source(), 3));
         let mut importer = Importer::open(&config, &source(), false).unwrap();
-        assert_eq!([0, 1, 2].map(|place| importer.wants(place)), [false, true, false]);
+        assert_eq!(
+            [0, 1, 2].map(|place| importer.wants(place)),
+            [false, true, false]
+        );
         importer.take(1, job("", "x")).unwrap();
         importer.finish().unwrap();
         assert!(was_taken(&config, &source(), 3));
@@ -380,10 +493,16 @@ mod tests {
     fn a_name_is_imported_once_unless_jobs_of_one_source_share_it() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
-        let named = || NewJob { name: Some(Bytes::from_static(b"jid")), ..job("", "x") };
+        let named = || NewJob {
+            name: Some(Bytes::from_static(b"jid")),
+            ..job("", "x")
+        };
         for expected in [Outcome::Taken, Outcome::Known] {
             let mut importer = Importer::open(&config, &source(), true).unwrap();
-            assert_eq!([0, 1].map(|place| importer.take(place, named()).unwrap()), [expected; 2]);
+            assert_eq!(
+                [0, 1].map(|place| importer.take(place, named()).unwrap()),
+                [expected; 2]
+            );
             importer.finish().unwrap();
         }
         assert_eq!(jobs(&config), 2);
@@ -393,10 +512,17 @@ mod tests {
     fn jobs_of_one_source_may_share_a_refusing_key() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
-        let unique = Unique { key: Bytes::from_static(b"k"), clash: Clash::Refuse, until: KeyUntil::End };
+        let unique = Unique {
+            key: Bytes::from_static(b"k"),
+            clash: Clash::Refuse,
+            until: KeyUntil::End,
+        };
         let mut importer = Importer::open(&config, &source(), false).unwrap();
         for place in 0..2 {
-            let job = NewJob { unique: Some(unique.clone()), ..job("", "x") };
+            let job = NewJob {
+                unique: Some(unique.clone()),
+                ..job("", "x")
+            };
             assert_eq!(importer.take(place, job).unwrap(), Outcome::Taken);
         }
         importer.finish().unwrap();
@@ -409,18 +535,30 @@ mod tests {
         let mut config = config(dir.path());
         config.limits.queues_max = 2;
         let mut importer = Importer::open(&config, &source(), false).unwrap();
-        importer.make_queue(Bytes::from_static(b"paused"), true).unwrap();
+        importer
+            .make_queue(Bytes::from_static(b"paused"), true)
+            .unwrap();
         // The first one that only its name keeps gives way.
         for queue in [&b"empty"[..], b"empty too"] {
-            importer.make_queue(Bytes::from_static(queue), false).unwrap();
+            importer
+                .make_queue(Bytes::from_static(queue), false)
+                .unwrap();
         }
         importer.commit().unwrap();
         drop(importer);
         let engine = windlass_daemon::open(&config).unwrap().recovered.engine;
-        let mut queues: Vec<_> =
-            engine.queues().map(|it| (it.image().name.clone(), !it.image().paused.is_empty())).collect();
+        let mut queues: Vec<_> = engine
+            .queues()
+            .map(|it| (it.image().name.clone(), !it.image().paused.is_empty()))
+            .collect();
         queues.sort();
-        assert_eq!(queues, [(Bytes::from_static(b"empty too"), false), (Bytes::from_static(b"paused"), true)]);
+        assert_eq!(
+            queues,
+            [
+                (Bytes::from_static(b"empty too"), false),
+                (Bytes::from_static(b"paused"), true)
+            ]
+        );
     }
 
     #[test]
@@ -449,7 +587,10 @@ mod tests {
         assert_eq!(rehearsal.take(0, job("", "x")).unwrap(), Outcome::Taken);
         assert_eq!(rehearsal.take(1, job("", "x")).unwrap(), full);
         rehearsal.finish().unwrap();
-        assert!(!config.data_dir.exists(), "a rehearsal leaves nothing behind");
+        assert!(
+            !config.data_dir.exists(),
+            "a rehearsal leaves nothing behind"
+        );
 
         let mut importer = Importer::open(&config, &source(), false).unwrap();
         importer.take(0, job("", "x")).unwrap();

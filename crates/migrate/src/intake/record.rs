@@ -67,7 +67,14 @@ impl Record {
 
     fn new(data_dir: &Path, source: &Source) -> Self {
         let path = data_dir.join(FOLDER).join(&source.digest);
-        Self { path, kind: source.kind, done: 0, left: BTreeSet::new(), first: None, ranks: None }
+        Self {
+            path,
+            kind: source.kind,
+            done: 0,
+            left: BTreeSet::new(),
+            first: None,
+            ranks: None,
+        }
     }
 
     fn read(&mut self, text: &str) -> io::Result<()> {
@@ -75,12 +82,21 @@ impl Record {
             match line.split_once(' ') {
                 Some(("windlass-import", _)) => line.starts_with(VERSION).then_some(()),
                 Some(("done", number)) => number.parse().ok().map(|done| self.done = done),
-                Some(("first", number)) => number.parse().ok().map(|first| self.first = Some(first)),
-                Some(("ranks", number)) => number.parse().ok().map(|ranks| self.ranks = Some(ranks)),
+                Some(("first", number)) => {
+                    number.parse().ok().map(|first| self.first = Some(first))
+                }
+                Some(("ranks", number)) => {
+                    number.parse().ok().map(|ranks| self.ranks = Some(ranks))
+                }
                 Some(("left", range)) => places(range).map(|places| self.left.extend(places)),
                 _ => None,
             }
-            .ok_or_else(|| io::Error::other(format!("{}: `{line}` is not understood", self.path.display())))?;
+            .ok_or_else(|| {
+                io::Error::other(format!(
+                    "{}: `{line}` is not understood",
+                    self.path.display()
+                ))
+            })?;
         }
         Ok(())
     }
@@ -140,7 +156,9 @@ fn ranges(places: &BTreeSet<u64>) -> Vec<(u64, u64)> {
 
 pub(super) fn cannot_write(data_dir: &Path, why: impl std::fmt::Display) -> Failure {
     let data_dir = data_dir.display();
-    Failure::Runtime(format!("cannot write to {data_dir}: {why}; repeat the command to continue where it stopped"))
+    Failure::Runtime(format!(
+        "cannot write to {data_dir}: {why}; repeat the command to continue where it stopped"
+    ))
 }
 
 #[cfg(test)]
@@ -150,10 +168,17 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
-        let source = Source { kind: "test", digest: "00ff".to_owned() };
+        let source = Source {
+            kind: "test",
+            digest: "00ff".to_owned(),
+        };
         let mut record = Record::open(dir.path(), &source, false).unwrap();
-        [0, 1, 2, 9].into_iter().for_each(|place| record.took(place));
-        [3, 4, 5, 7].into_iter().for_each(|place| record.left(place));
+        [0, 1, 2, 9]
+            .into_iter()
+            .for_each(|place| record.took(place));
+        [3, 4, 5, 7]
+            .into_iter()
+            .for_each(|place| record.left(place));
         record.took(4);
         record.left(11);
         record.save().unwrap();
@@ -164,12 +189,20 @@ mod tests {
         assert_eq!((again.done, &again.left), (12, &record.left));
         assert_eq!(Record::open(dir.path(), &source, true).unwrap().done, 0);
         fs::write(&path, "windlass-import 2 test\n").unwrap();
-        let said = Record::open(dir.path(), &source, false).unwrap_err().to_string();
-        assert!(said.ends_with("`windlass-import 2 test` is not understood"), "{said}");
+        let said = Record::open(dir.path(), &source, false)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.ends_with("`windlass-import 2 test` is not understood"),
+            "{said}"
+        );
         fs::remove_file(&path).unwrap();
         assert_eq!(Record::open(dir.path(), &source, false).unwrap().done, 0);
         fs::create_dir(&path).unwrap();
-        assert!(Record::open(dir.path(), &source, false).is_err(), "it is there, but cannot be read");
+        assert!(
+            Record::open(dir.path(), &source, false).is_err(),
+            "it is there, but cannot be read"
+        );
     }
 
     #[test]

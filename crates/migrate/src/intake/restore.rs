@@ -33,11 +33,22 @@ impl Restorer {
     ///
     /// [`Failure::Data`]: a daemon uses the directory, or access is denied.
     pub fn begin(config: &Config, source: &Source) -> Result<Option<Self>, Failure> {
-        let Some(restore) = windlass_daemon::restore(config)? else { return Ok(None) };
+        let Some(restore) = windlass_daemon::restore(config)? else {
+            return Ok(None);
+        };
         let data_dir = config.data_dir.clone();
-        let record = Record::open(&data_dir, source, true).map_err(|why| Failure::data(&data_dir, why))?;
+        let record =
+            Record::open(&data_dir, source, true).map_err(|why| Failure::data(&data_dir, why))?;
         let (limits, counter) = (config.engine_limits(), Counter::of("lines restored"));
-        Ok(Some(Self { restore, record, lines: 0, limits, ahead_ms: 0, data_dir, counter }))
+        Ok(Some(Self {
+            restore,
+            record,
+            lines: 0,
+            limits,
+            ahead_ms: 0,
+            data_dir,
+            counter,
+        }))
     }
 
     /// Restores the next line.
@@ -70,7 +81,9 @@ impl Restorer {
             Line::NextNumber(_) | Line::Heading(_) | Line::Ending(_) => None,
             Line::New(_) => return Err("it is a new job among the lines of an export"),
         };
-        record.into_iter().for_each(|record| self.restore.take(record));
+        record
+            .into_iter()
+            .for_each(|record| self.restore.take(record));
         self.record.took(self.lines);
         self.lines += 1;
         self.counter.add(1);
@@ -83,11 +96,19 @@ impl Restorer {
     ///
     /// [`Failure::Runtime`]: the store cannot be written; [`Failure::Data`]: the lines contradict each other.
     pub fn finish(self) -> Result<(), Failure> {
-        let Self { restore, record, limits, data_dir, .. } = self;
+        let Self {
+            restore,
+            record,
+            limits,
+            data_dir,
+            ..
+        } = self;
         let done = restore.finish(limits, random_seed(), || record.save());
         done.map(drop).map_err(|why| match why {
             OpenError::Store(why) => cannot_write(&data_dir, why),
-            OpenError::Damaged(why) => Failure::data(&data_dir, format!("the export cannot be restored: {why}")),
+            OpenError::Damaged(why) => {
+                Failure::data(&data_dir, format!("the export cannot be restored: {why}"))
+            }
         })
     }
 }

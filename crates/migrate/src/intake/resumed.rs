@@ -29,12 +29,33 @@ fn an_import_reads_the_clock_of_the_engine() {
 #[test]
 fn jobs_of_a_batch_stay_in_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
-    run(&from, 1, half_done_batch().into_iter().map(|command| move |_: &mut Context, _: &Engine| command));
-    assert_eq!(take(&to, &lines(&export(&from.data_dir)), usize::MAX), vec![]);
+    let (from, to) = (
+        config(&dir.path().join("from")),
+        config(&dir.path().join("to")),
+    );
+    run(
+        &from,
+        1,
+        half_done_batch()
+            .into_iter()
+            .map(|command| move |_: &mut Context, _: &Engine| command),
+    );
+    assert_eq!(
+        take(&to, &lines(&export(&from.data_dir)), usize::MAX),
+        vec![]
+    );
     let before = contents(&from);
-    assert!(before.jobs.iter().any(|(job, _)| matches!(job.state, JobState::Done(_))));
-    let members = |(job, _): &(Job, Bytes)| job.extra.as_deref().is_some_and(|extra| extra.member.is_some());
+    assert!(
+        before
+            .jobs
+            .iter()
+            .any(|(job, _)| matches!(job.state, JobState::Done(_)))
+    );
+    let members = |(job, _): &(Job, Bytes)| {
+        job.extra
+            .as_deref()
+            .is_some_and(|extra| extra.member.is_some())
+    };
     assert_eq!(before.jobs.iter().filter(|job| members(job)).count(), 2);
     assert_eq!(before, contents(&to));
     // The second import begins behind the first lines of the export, and knows the batch from the engine.

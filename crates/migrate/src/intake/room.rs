@@ -25,18 +25,30 @@ pub(super) struct Room {
 
 impl Room {
     pub(super) fn new(folder: &Path, memory: u64, file: Option<BodyFile>) -> Self {
-        Self { file, folder: folder.to_owned(), memory, next: memory }
+        Self {
+            file,
+            folder: folder.to_owned(),
+            memory,
+            next: memory,
+        }
     }
 
     /// Reads a body.
     pub(super) fn read(&self, stored: Stored) -> io::Result<Bytes> {
-        self.file.as_ref().ok_or(io::ErrorKind::NotFound)?.reader().read(stored)
+        self.file
+            .as_ref()
+            .ok_or(io::ErrorKind::NotFound)?
+            .reader()
+            .read(stored)
     }
 
     /// Moves bodies out of memory, if that is full. Everything that was imported must be on the disk.
     pub(super) fn make(&mut self, engine: &mut Engine) {
         if let Some(file) = &mut self.file {
-            engine.take_freed().into_iter().for_each(|stored| file.free(stored));
+            engine
+                .take_freed()
+                .into_iter()
+                .for_each(|stored| file.free(stored));
         }
         // An import hands nothing out.
         drop(engine.take_wanted());
@@ -50,7 +62,11 @@ impl Room {
                 tracing::warn!(%error, "bodies that do not fit into memory cannot be stored: they stay in memory");
                 break;
             }
-            looks = if engine.resident_bytes() < before { 0 } else { looks + 1 };
+            looks = if engine.resident_bytes() < before {
+                0
+            } else {
+                looks + 1
+            };
         }
         self.next = self.memory.max(engine.resident_bytes()) + self.memory / 4;
     }
@@ -59,7 +75,11 @@ impl Room {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                let folder = if self.folder.is_dir() { self.folder.clone() } else { std::env::temp_dir() };
+                let folder = if self.folder.is_dir() {
+                    self.folder.clone()
+                } else {
+                    std::env::temp_dir()
+                };
                 none.insert(BodyFile::create(&folder)?)
             }
         };
@@ -67,7 +87,9 @@ impl Room {
         let (places, written) = file.write_all(bodies.iter().map(|(_, body)| &body[..]));
         for ((job, body), at) in bodies.iter().zip(places) {
             if !engine.set_stored(*job, body, at) {
-                Stored::new(at, body).into_iter().for_each(|stored| file.free(stored));
+                Stored::new(at, body)
+                    .into_iter()
+                    .for_each(|stored| file.free(stored));
             }
         }
         engine.pack(bodies.iter().map(|(job, _)| *job));

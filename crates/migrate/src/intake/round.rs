@@ -6,10 +6,11 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchCommand, Clash, ClientCommand, ClientId, ClientInfo, Codec, Command, Context, Engine, Expiry,
-    Failure, From, Job, JobCommand, JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, NewBatch, NewJob, NewSchedule,
-    OnExpiry, Priority, Proof, Protocol, QueueCommand, QueueImage, QueueKind, QueueRules, Recurrence, RepayTo, Retry,
-    Schedule, ScheduleCommand, Select, Tag, Take, TakeCommand, Throttle, Timestamp, Unique, Wait,
+    Backoff, Batch, BatchCommand, Clash, ClientCommand, ClientId, ClientInfo, Codec, Command,
+    Context, Engine, Expiry, Failure, From, Job, JobCommand, JobId, JobRef, KeyUntil, LeaseCommand,
+    LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry, Priority, Proof, Protocol, QueueCommand,
+    QueueImage, QueueKind, QueueRules, Recurrence, RepayTo, Retry, Schedule, ScheduleCommand,
+    Select, Tag, Take, TakeCommand, Throttle, Timestamp, Unique, Wait,
 };
 use windlass_store::{About, Opened, StoreConfig};
 use windlass_table_sled::SledTables;
@@ -30,7 +31,9 @@ pub(super) const CLIENT: ClientId = ClientId(1);
 
 /// A time so far ahead that nothing becomes due during a test.
 fn later(context: &mut Context) -> Timestamp {
-    context.now.after_ms(HOUR_MS + context.roll(1_000 * HOUR_MS))
+    context
+        .now
+        .after_ms(HOUR_MS + context.roll(1_000 * HOUR_MS))
 }
 
 fn one_of<T: Copy>(context: &mut Context, of: &[T]) -> T {
@@ -47,7 +50,11 @@ fn bytes(context: &mut Context, names: u64) -> Bytes {
 fn any_job(context: &mut Context) -> NewJob {
     let is_cycle = context.roll(4) == 0;
     let protocol = one_of(context, &Protocol::sharing().collect::<Vec<_>>());
-    let queue = Bytes::from_static(if is_cycle { b"ring" } else { one_of(context, &[b"mail", b"\xff\xfe!!"]) });
+    let queue = Bytes::from_static(if is_cycle {
+        b"ring"
+    } else {
+        one_of(context, &[b"mail", b"\xff\xfe!!"])
+    });
     let until = match context.roll(4) {
         0 => KeyUntil::Start,
         1 => KeyUntil::EndOr(later(context)),
@@ -55,19 +62,38 @@ fn any_job(context: &mut Context) -> NewJob {
         _ => KeyUntil::End,
     };
     let clash = one_of(context, &[Clash::Attach, Clash::Refuse, Clash::Keep]);
-    let key = (is_cycle || context.roll(3) == 0).then(|| Unique { key: bytes(context, 30), clash, until });
-    let backoff = one_of(context, &[Backoff::None, Backoff::Fixed(3_600_000), Backoff::Faktory]);
+    let key = (is_cycle || context.roll(3) == 0).then(|| Unique {
+        key: bytes(context, 30),
+        clash,
+        until,
+    });
+    let backoff = one_of(
+        context,
+        &[Backoff::None, Backoff::Fixed(3_600_000), Backoff::Faktory],
+    );
     let body = Bytes::from(vec![b'x'; usize::try_from(context.roll(3_000)).unwrap()]);
     NewJob {
-        kind: if is_cycle { QueueKind::Cycle } else { QueueKind::Work },
+        kind: if is_cycle {
+            QueueKind::Cycle
+        } else {
+            QueueKind::Work
+        },
         priority: Priority::clamped(u8::try_from(1 + context.roll(9)).unwrap()),
         front: context.roll(6) == 0,
         name: (context.roll(3) == 0).then(|| bytes(context, 1_000)),
         meta: bytes(context, 3),
         unique: key,
         not_before: (context.roll(6) == 0).then(|| later(context)),
-        expires: if context.roll(8) == 0 { Expiry::By(later(context)) } else { Expiry::Never },
-        retry: Retry { failures_max: i32::try_from(context.roll(4)).unwrap() - 1, losses_max: 3, backoff },
+        expires: if context.roll(8) == 0 {
+            Expiry::By(later(context))
+        } else {
+            Expiry::Never
+        },
+        retry: Retry {
+            failures_max: i32::try_from(context.roll(4)).unwrap() - 1,
+            losses_max: 3,
+            backoff,
+        },
         result_keep_ms: if context.roll(3) == 0 { HOUR_MS } else { 0 },
         track_ms: if context.roll(4) == 0 { HOUR_MS } else { 0 },
         lease_ms: (context.roll(5) == 0).then_some(HOUR_MS),
@@ -77,7 +103,12 @@ fn any_job(context: &mut Context) -> NewJob {
 }
 
 fn template(context: &mut Context) -> NewJob {
-    NewJob { batch: None, not_before: None, expires: Expiry::Never, ..any_job(context) }
+    NewJob {
+        batch: None,
+        not_before: None,
+        expires: Expiry::Never,
+        ..any_job(context)
+    }
 }
 
 fn batch(context: &mut Context) -> Bytes {
@@ -85,10 +116,22 @@ fn batch(context: &mut Context) -> Bytes {
 }
 
 pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
-    let leased = engine.jobs().filter(|job| job.lease().is_some()).min_by_key(|job| job.id).cloned();
+    let leased = engine
+        .jobs()
+        .filter(|job| job.lease().is_some())
+        .min_by_key(|job| job.id)
+        .cloned();
     match (context.roll(16), leased) {
         (0..=2, Some(job)) if job.cycle().is_some() => {
-            let to = one_of(context, &[RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop]);
+            let to = one_of(
+                context,
+                &[
+                    RepayTo::Penalty,
+                    RepayTo::Reward,
+                    RepayTo::Front,
+                    RepayTo::Drop,
+                ],
+            );
             Command::Lease(LeaseCommand::Repay {
                 job: JobRef::Id(job.id),
                 proof: Proof::AnyLease,
@@ -97,8 +140,15 @@ pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
             })
         }
         (0, Some(job)) => {
-            let failure = Box::new(Failure { message: bytes(context, 9), ..Failure::default() });
-            Command::Lease(LeaseCommand::Fail { job: JobRef::Id(job.id), proof: Proof::AnyLease, failure })
+            let failure = Box::new(Failure {
+                message: bytes(context, 9),
+                ..Failure::default()
+            });
+            Command::Lease(LeaseCommand::Fail {
+                job: JobRef::Id(job.id),
+                proof: Proof::AnyLease,
+                failure,
+            })
         }
         (1, Some(job)) => Command::Lease(LeaseCommand::Finish {
             job: JobRef::Id(job.id),
@@ -112,13 +162,22 @@ pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
         }),
         (0..=5, _) => {
             let (connection_bound, ms) = (context.roll(3) == 0, HOUR_MS + context.roll(HOUR_MS));
-            let lease = LeaseTerms { connection_bound, lease_ms: Some(ms), on_expiry: OnExpiry::Fail, wish: None };
+            let lease = LeaseTerms {
+                connection_bound,
+                lease_ms: Some(ms),
+                on_expiry: OnExpiry::Fail,
+                wish: None,
+            };
             let ring = Bytes::from_static(b"ring");
             let from = match context.roll(3) {
                 0 => From::Cycle { queue: ring, lease },
-                _ => {
-                    From::Listed { queues: vec![Bytes::from_static(b"mail"), Bytes::from_static(b"\xff\xfe!!")], lease }
-                }
+                _ => From::Listed {
+                    queues: vec![
+                        Bytes::from_static(b"mail"),
+                        Bytes::from_static(b"\xff\xfe!!"),
+                    ],
+                    lease,
+                },
             };
             Command::Take(TakeCommand::Take(Take {
                 from,
@@ -128,15 +187,37 @@ pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
             }))
         }
         (6, _) => {
-            let retry = Some(Retry { failures_max: 7, losses_max: 1, backoff: Backoff::Faktory });
-            let rules = QueueRules { codec: Codec::Base64, retry, body_bytes_max: None, ..QueueRules::default() };
-            Command::Queue(QueueCommand::SetRules { queue: Bytes::from_static(b"mail"), rules: rules.into() })
+            let retry = Some(Retry {
+                failures_max: 7,
+                losses_max: 1,
+                backoff: Backoff::Faktory,
+            });
+            let rules = QueueRules {
+                codec: Codec::Base64,
+                retry,
+                body_bytes_max: None,
+                ..QueueRules::default()
+            };
+            Command::Queue(QueueCommand::SetRules {
+                queue: Bytes::from_static(b"mail"),
+                rules: rules.into(),
+            })
         }
         (7, _) => {
-            let throttle = Throttle { leased_max: Some(5), timeout_ms: Some(HOUR_MS), ..Throttle::default() };
-            Command::Queue(QueueCommand::Throttle { queue: bytes(context, 3), throttle: Some(throttle) })
+            let throttle = Throttle {
+                leased_max: Some(5),
+                timeout_ms: Some(HOUR_MS),
+                ..Throttle::default()
+            };
+            Command::Queue(QueueCommand::Throttle {
+                queue: bytes(context, 3),
+                throttle: Some(throttle),
+            })
         }
-        (8, _) => Command::Queue(QueueCommand::Pause { queue: bytes(context, 3), paused: true }),
+        (8, _) => Command::Queue(QueueCommand::Pause {
+            queue: bytes(context, 3),
+            paused: true,
+        }),
         (9, _) => Command::Queue(QueueCommand::Limit {
             queue: Bytes::from_static(b"mail"),
             jobs_max: [Some(40); Priority::COUNT],
@@ -144,13 +225,16 @@ pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
         (10, _) => Command::Schedule(ScheduleCommand::Set(Box::new(NewSchedule {
             key: (context.roll(2) == 0).then(|| bytes(context, 3)),
             job: template(context),
-            recurrence: Recurrence::Every { interval_ms: 100 * HOUR_MS },
+            recurrence: Recurrence::Every {
+                interval_ms: 100 * HOUR_MS,
+            },
             at_once: false,
             keep_grid: false,
             runs: (context.roll(2) == 0).then_some(3),
         }))),
         (11, _) => {
-            let mut callback = || Some(Box::new(template(context))).filter(|job| job.kind == QueueKind::Work);
+            let mut callback =
+                || Some(Box::new(template(context))).filter(|job| job.kind == QueueKind::Work);
             let (complete, success) = (callback(), callback());
             Command::Batch(BatchCommand::New(Box::new(NewBatch {
                 protocol: Protocol::FAKTORY,
@@ -163,7 +247,9 @@ pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
                 expires_ms: 9 * HOUR_MS,
             })))
         }
-        (12, _) => Command::Batch(BatchCommand::Commit { batch: batch(context) }),
+        (12, _) => Command::Batch(BatchCommand::Commit {
+            batch: batch(context),
+        }),
         _ => Command::Job(JobCommand::Push(Box::new(any_job(context)))),
     }
 }
@@ -179,10 +265,17 @@ pub(super) fn run<C: FnOnce(&mut Context, &Engine) -> Command>(
     seed: u64,
     commands: impl Iterator<Item = C>,
 ) {
-    let Opened { mut log, recovered, .. } = windlass_daemon::open(config).unwrap();
+    let Opened {
+        mut log, recovered, ..
+    } = windlass_daemon::open(config).unwrap();
     let (mut engine, mut journal) = (recovered.engine, recovered.journal);
     let mut context = Context::new(clock::read().now, seed);
-    engine.apply(CLIENT, Tag(1), ClientCommand::Open(ClientInfo::default()), &mut context);
+    engine.apply(
+        CLIENT,
+        Tag(1),
+        ClientCommand::Open(ClientInfo::default()),
+        &mut context,
+    );
     for command in commands {
         let command = command(&mut context, &engine);
         context.changes.clear();
@@ -196,7 +289,10 @@ pub(super) fn run<C: FnOnce(&mut Context, &Engine) -> Command>(
 
 /// The heading of an export.
 pub(super) fn about() -> About<'static> {
-    About { daemon: "0.1.0", written_at: clock::wall() }
+    About {
+        daemon: "0.1.0",
+        written_at: clock::wall(),
+    }
 }
 
 pub(super) fn export(dir: &Path) -> Vec<u8> {
@@ -218,7 +314,10 @@ pub(super) fn take(config: &Config, lines: &[Vec<u8>], most: usize) -> Vec<(usiz
     for (place, line) in lines.into_iter().enumerate().take(most) {
         if importer.wants(place as u64) {
             let adopted = importer.take_line(place as u64, line).unwrap();
-            let plain = Adopted { outcome: Outcome::Taken, without: None };
+            let plain = Adopted {
+                outcome: Outcome::Taken,
+                without: None,
+            };
             odd.extend(Some((place, adopted)).filter(|_| adopted != plain));
         } else {
             importer.skip_line(&line);
@@ -233,7 +332,10 @@ pub(super) fn take(config: &Config, lines: &[Vec<u8>], most: usize) -> Vec<(usiz
 }
 
 pub(super) fn source() -> Source {
-    Source { kind: "jsonl", digest: "00ff".to_owned() }
+    Source {
+        kind: "jsonl",
+        digest: "00ff".to_owned(),
+    }
 }
 
 pub(super) fn config(dir: &Path) -> Config {
@@ -256,13 +358,41 @@ pub(super) fn half_done_batch() -> Vec<Command> {
     };
     let member = || {
         let job = NewJob::new(Protocol::FAKTORY, queue(), Bytes::new());
-        JobCommand::Push(Box::new(NewJob { batch: Some(name()), result_keep_ms: HOUR_MS, ..job })).into()
+        JobCommand::Push(Box::new(NewJob {
+            batch: Some(name()),
+            result_keep_ms: HOUR_MS,
+            ..job
+        }))
+        .into()
     };
-    let lease = LeaseTerms { connection_bound: false, lease_ms: Some(HOUR_MS), on_expiry: OnExpiry::Fail, wish: None };
-    let from = From::Listed { queues: vec![queue()], lease };
-    let take = Take { from, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
-    let end = LeaseCommand::Finish { job: JobRef::Id(JobId(2)), proof: Proof::AnyLease, result: Bytes::new() };
-    vec![BatchCommand::New(Box::new(new)).into(), member(), member(), TakeCommand::Take(take).into(), end.into()]
+    let lease = LeaseTerms {
+        connection_bound: false,
+        lease_ms: Some(HOUR_MS),
+        on_expiry: OnExpiry::Fail,
+        wish: None,
+    };
+    let from = From::Listed {
+        queues: vec![queue()],
+        lease,
+    };
+    let take = Take {
+        from,
+        select: Select::BestPriority,
+        wait: Wait::No,
+        worker: Bytes::new(),
+    };
+    let end = LeaseCommand::Finish {
+        job: JobRef::Id(JobId(2)),
+        proof: Proof::AnyLease,
+        result: Bytes::new(),
+    };
+    vec![
+        BatchCommand::New(Box::new(new)).into(),
+        member(),
+        member(),
+        TakeCommand::Take(take).into(),
+        end.into(),
+    ]
 }
 
 /// The content of a directory, in an order and with names that do not depend on the directory.
@@ -286,10 +416,16 @@ pub(super) fn contents(config: &Config) -> Contents {
     let order = jobs.iter().map(|job| job.id).collect();
     jobs.sort_by_key(|job| job.id);
     let name = |job: &Job| engine.queue(job.queue).unwrap().image().name.clone();
-    let bare = |job: &Job| Job { queue: windlass_engine::QueueId(0), rank: 1, ..job.clone() };
+    let bare = |job: &Job| Job {
+        queue: windlass_engine::QueueId(0),
+        rank: 1,
+        ..job.clone()
+    };
     let mut queues: Vec<QueueImage> = engine.queues().map(|queue| queue.image().clone()).collect();
     queues.sort_by(|one, other| one.name.cmp(&other.name));
-    queues.iter_mut().for_each(|image| image.id = windlass_engine::QueueId(0));
+    queues
+        .iter_mut()
+        .for_each(|image| image.id = windlass_engine::QueueId(0));
     Contents {
         jobs: jobs.iter().map(|job| (bare(job), name(job))).collect(),
         order,
@@ -301,7 +437,11 @@ pub(super) fn contents(config: &Config) -> Contents {
 }
 
 pub(super) fn lines(export: &[u8]) -> Vec<Vec<u8>> {
-    export.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
+    export
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect()
 }
 
 proptest! {
@@ -392,31 +532,70 @@ proptest! {
 /// A key that is free from the start of a job on: after a restart the first job is ready again, and wants its key back.
 #[test]
 fn entries_that_held_a_key_in_turn_are_imported_both() {
-    for until in [KeyUntil::End, KeyUntil::Gone, KeyUntil::EndOr(Timestamp::NEVER), KeyUntil::Start] {
+    for until in [
+        KeyUntil::End,
+        KeyUntil::Gone,
+        KeyUntil::EndOr(Timestamp::NEVER),
+        KeyUntil::Start,
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
+        let (from, to) = (
+            config(&dir.path().join("from")),
+            config(&dir.path().join("to")),
+        );
         let ring = Bytes::from_static(b"ring");
         let entry = |until| {
-            let unique = Unique { key: Bytes::from_static(b"k"), clash: Clash::Refuse, until };
+            let unique = Unique {
+                key: Bytes::from_static(b"k"),
+                clash: Clash::Refuse,
+                until,
+            };
             let new = NewJob::new(Protocol::SPIDERQ, ring.clone(), Bytes::from_static(b"same"));
-            JobCommand::Push(Box::new(NewJob { kind: QueueKind::Cycle, unique: Some(unique), ..new })).into()
+            JobCommand::Push(Box::new(NewJob {
+                kind: QueueKind::Cycle,
+                unique: Some(unique),
+                ..new
+            }))
+            .into()
         };
-        let lease = LeaseTerms { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Fail, wish: None };
+        let lease = LeaseTerms {
+            connection_bound: true,
+            lease_ms: None,
+            on_expiry: OnExpiry::Fail,
+            wish: None,
+        };
         let take_one = Take {
-            from: From::Cycle { queue: ring.clone(), lease },
+            from: From::Cycle {
+                queue: ring.clone(),
+                lease,
+            },
             select: Select::BestPriority,
             wait: Wait::No,
             worker: Bytes::new(),
         };
-        let commands: [Command; 3] = [entry(KeyUntil::Start), TakeCommand::Take(take_one).into(), entry(until)];
-        run(&from, 1, commands.into_iter().map(|command| move |_: &mut Context, _: &Engine| command));
+        let commands: [Command; 3] = [
+            entry(KeyUntil::Start),
+            TakeCommand::Take(take_one).into(),
+            entry(until),
+        ];
+        run(
+            &from,
+            1,
+            commands
+                .into_iter()
+                .map(|command| move |_: &mut Context, _: &Engine| command),
+        );
         let lines = lines(&export(&from.data_dir));
         assert_eq!(take(&to, &lines, usize::MAX), vec![]);
         let before = contents(&from);
         assert_eq!(before.jobs.len(), 2, "{until:?}");
         assert_eq!(before, contents(&to));
         let again = take(&to, &lines, usize::MAX);
-        assert_eq!((again, contents(&to)), (vec![], before), "the record lists all lines");
+        assert_eq!(
+            (again, contents(&to)),
+            (vec![], before),
+            "the record lists all lines"
+        );
     }
 }
 
@@ -424,19 +603,41 @@ fn entries_that_held_a_key_in_turn_are_imported_both() {
 #[test]
 fn a_repeated_entry_is_imported_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
+    let (from, to) = (
+        config(&dir.path().join("from")),
+        config(&dir.path().join("to")),
+    );
     live(&to, 1, 20);
-    let unique = Unique { key: Bytes::from_static(b"k"), clash: Clash::Keep, until: KeyUntil::End };
-    let new = NewJob::new(Protocol::SPIDERQ, Bytes::from_static(b"own ring"), Bytes::new());
-    let entry = NewJob { kind: QueueKind::Cycle, unique: Some(unique), ..new };
+    let unique = Unique {
+        key: Bytes::from_static(b"k"),
+        clash: Clash::Keep,
+        until: KeyUntil::End,
+    };
+    let new = NewJob::new(
+        Protocol::SPIDERQ,
+        Bytes::from_static(b"own ring"),
+        Bytes::new(),
+    );
+    let entry = NewJob {
+        kind: QueueKind::Cycle,
+        unique: Some(unique),
+        ..new
+    };
     let push = |_: &mut Context, _: &Engine| JobCommand::Push(Box::new(entry)).into();
     run(&from, 1, std::iter::once(push));
-    let line = lines(&export(&from.data_dir)).into_iter().find_map(|line| match read(&line) {
-        Ok(line @ Line::Job(..)) => Some(line),
-        _ => None,
-    });
+    let line = lines(&export(&from.data_dir))
+        .into_iter()
+        .find_map(|line| match read(&line) {
+            Ok(line @ Line::Job(..)) => Some(line),
+            _ => None,
+        });
     let mut importer = Importer::open(&to, &source(), false).unwrap();
-    let outcomes = [0, 1].map(|place| importer.take_line(place, line.clone().unwrap()).unwrap().outcome);
+    let outcomes = [0, 1].map(|place| {
+        importer
+            .take_line(place, line.clone().unwrap())
+            .unwrap()
+            .outcome
+    });
     assert_eq!(outcomes, [Outcome::Taken, Outcome::Known]);
 }
 
@@ -447,18 +648,40 @@ fn lines_written_by_hand() {
         other => panic!("{line}: {other:?}"),
     };
     let plain = new(r#"{"queue":"q","body":"hi"}"#);
-    let expected = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"hi"));
-    assert_eq!(plain, NewJob { retry_default: true, ..expected });
+    let expected = NewJob::new(
+        Protocol::GEARMAN,
+        Bytes::from_static(b"q"),
+        Bytes::from_static(b"hi"),
+    );
+    assert_eq!(
+        plain,
+        NewJob {
+            retry_default: true,
+            ..expected
+        }
+    );
     assert_eq!(new(r#"{"queue":"q","body_base64":"aGk="}"#), plain);
     let full = new(
         r#"{"queue_base64":"/w==","origin":"eventmq","priority":9,"place":"retrying","due_at_ms":7,"failures":2,
             "ready_at_ms":5,"key":"k","name":"n","meta_base64":"bQ==","job":3,"attempts":4,"in_batch":5,"failure":"f"}"#,
     );
-    assert_eq!((&full.queue[..], full.protocol, full.priority), (&b"\xff"[..], Protocol::EVENTMQ, Priority::MAX));
+    assert_eq!(
+        (&full.queue[..], full.protocol, full.priority),
+        (&b"\xff"[..], Protocol::EVENTMQ, Priority::MAX)
+    );
     let past = full.past.unwrap();
-    assert_eq!((past.failures, past.state), (2, Some(windlass_engine::JobState::Retrying(Timestamp(7)))));
-    assert_eq!(new(r#"{"queue":"q","place":"scheduled","due_at_ms":9}"#).not_before, Some(Timestamp(9)));
-    assert_eq!(new(r#"{"queue":"q","origin":3,"key":"k"}"#).kind, QueueKind::Cycle);
+    assert_eq!(
+        (past.failures, past.state),
+        (2, Some(windlass_engine::JobState::Retrying(Timestamp(7))))
+    );
+    assert_eq!(
+        new(r#"{"queue":"q","place":"scheduled","due_at_ms":9}"#).not_before,
+        Some(Timestamp(9))
+    );
+    assert_eq!(
+        new(r#"{"queue":"q","origin":3,"key":"k"}"#).kind,
+        QueueKind::Cycle
+    );
     assert_eq!(read(br#"{"next_number":7}"#).unwrap(), Line::NextNumber(7));
 }
 
@@ -470,19 +693,55 @@ fn errors_name_the_field() {
         (r#"{"queue":"q""#, "not a JSON object: EOF"),
         ("{}", "`queue` is missing"),
         (r#"{"queue":7}"#, "`queue` is not a string"),
-        (r#"{"queue":"q","boddy":"x"}"#, "`boddy` is not a field of a new job"),
-        (r#"{"queue":"q","body":"x","body_base64":"eA=="}"#, "`body_base64` is not allowed beside"),
-        (r#"{"queue":"q","body_base64":"?"}"#, "`body_base64` is not base64"),
-        (r#"{"queue":"q","priority":10}"#, "`priority` is not a number from 1 to 9"),
-        (r#"{"queue":"q","priority":1.5}"#, "`priority` is not a whole number"),
-        (r#"{"queue":"q","origin":9}"#, "`origin` is not a number from 1 to 4"),
-        (r#"{"queue":"q","place":"done"}"#, "`place` is not ready, leased"),
+        (
+            r#"{"queue":"q","boddy":"x"}"#,
+            "`boddy` is not a field of a new job",
+        ),
+        (
+            r#"{"queue":"q","body":"x","body_base64":"eA=="}"#,
+            "`body_base64` is not allowed beside",
+        ),
+        (
+            r#"{"queue":"q","body_base64":"?"}"#,
+            "`body_base64` is not base64",
+        ),
+        (
+            r#"{"queue":"q","priority":10}"#,
+            "`priority` is not a number from 1 to 9",
+        ),
+        (
+            r#"{"queue":"q","priority":1.5}"#,
+            "`priority` is not a whole number",
+        ),
+        (
+            r#"{"queue":"q","origin":9}"#,
+            "`origin` is not a number from 1 to 4",
+        ),
+        (
+            r#"{"queue":"q","place":"done"}"#,
+            "`place` is not ready, leased",
+        ),
         (r#"{"queue":"q","place":"dead"}"#, "`due_at_ms` is missing"),
-        (r#"{"schedule":1,"queue":"q"}"#, "`record_base64` is missing"),
-        (r#"{"queue":"q","body":"","record_base64":"AA=="}"#, "`record_base64` cannot be read: unknown record kind 0"),
-        (r#"{"queue":"q","body":"","record_base64":"AwE="}"#, "`record_base64` cannot be read: it is not a job"),
-        (r#"{"queue":"q","body":"","record_base64":"AwEDAQ=="}"#, "`record_base64` cannot be read: trailing bytes"),
-        (r#"{"queue":"q","body":"","record_base64":""}"#, "`record_base64` is missing"),
+        (
+            r#"{"schedule":1,"queue":"q"}"#,
+            "`record_base64` is missing",
+        ),
+        (
+            r#"{"queue":"q","body":"","record_base64":"AA=="}"#,
+            "`record_base64` cannot be read: unknown record kind 0",
+        ),
+        (
+            r#"{"queue":"q","body":"","record_base64":"AwE="}"#,
+            "`record_base64` cannot be read: it is not a job",
+        ),
+        (
+            r#"{"queue":"q","body":"","record_base64":"AwEDAQ=="}"#,
+            "`record_base64` cannot be read: trailing bytes",
+        ),
+        (
+            r#"{"queue":"q","body":"","record_base64":""}"#,
+            "`record_base64` is missing",
+        ),
     ];
     for (line, expected) in table {
         let said = read(line.as_bytes()).unwrap_err().to_string();

@@ -66,8 +66,15 @@ struct Emqp {
 
 impl Emqp {
     async fn connect(place: &Place) -> Result<Self, Trouble> {
-        let limits = Limits { frame_bytes_max: JOB_BYTES_MAX, message_bytes_max: JOB_BYTES_MAX, ..Limits::default() };
-        let settings = Settings { limits, ..Settings::new(Role::Dealer) };
+        let limits = Limits {
+            frame_bytes_max: JOB_BYTES_MAX,
+            message_bytes_max: JOB_BYTES_MAX,
+            ..Limits::default()
+        };
+        let settings = Settings {
+            limits,
+            ..Settings::new(Role::Dealer)
+        };
         let identity = Bytes::from(unique_name()?);
         let mut link = Link::connect(place).await?;
         let guard = match &place.login {
@@ -118,7 +125,9 @@ impl Emqp {
     }
 
     async fn send(&mut self, id: &[u8], command: Command<'_>) -> Result<(), Trouble> {
-        self.peer.send(Packet { id, command }.frames(), &mut self.out).map_err(Trouble::lost)?;
+        self.peer
+            .send(Packet { id, command }.frames(), &mut self.out)
+            .map_err(Trouble::lost)?;
         self.flush().await
     }
 
@@ -128,9 +137,17 @@ impl Emqp {
             return Ok(());
         }
         self.beaten_at = Instant::now();
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let time = unix_seconds(u64::try_from(time.as_millis()).unwrap_or(0));
-        self.send(unique_name()?.as_bytes(), Command::Heartbeat { time: time.as_bytes() }).await
+        self.send(
+            unique_name()?.as_bytes(),
+            Command::Heartbeat {
+                time: time.as_bytes(),
+            },
+        )
+        .await
     }
 
     /// The next message until then. Returns `None` when the connection becomes ready, too.
@@ -164,15 +181,25 @@ impl Emqp {
     /// Sends a command, and returns whether the daemon accepts it in time.
     async fn is_accepted(&mut self, id: &[u8], command: Command<'_>) -> Result<bool, Trouble> {
         self.send(id, command).await?;
-        self.awaits(ACCEPTED_WITHIN, |it| matches!(it, Command::Reply { text, of: None } if *text == id)).await
+        self.awaits(
+            ACCEPTED_WITHIN,
+            |it| matches!(it, Command::Reply { text, of: None } if *text == id),
+        )
+        .await
     }
 
     /// Waits for a command like this. Returns whether it came in time.
-    async fn awaits(&mut self, time: Duration, is: impl Fn(&Command<'_>) -> bool) -> Result<bool, Trouble> {
+    async fn awaits(
+        &mut self,
+        time: Duration,
+        is: impl Fn(&Command<'_>) -> bool,
+    ) -> Result<bool, Trouble> {
         let end = Instant::now() + time;
         while Instant::now() < end {
             let message = self.message_until(end).await?;
-            if message.is_some_and(|message| Packet::decode(&message).is_ok_and(|packet| is(&packet.command))) {
+            if message.is_some_and(|message| {
+                Packet::decode(&message).is_ok_and(|packet| is(&packet.command))
+            }) {
                 return Ok(true);
             }
         }
@@ -186,7 +213,10 @@ impl Emqp {
                 self.beat().await?;
                 continue;
             };
-            if let Ok(Packet { command: Command::Reply { text, of: Some(of) }, .. }) = Packet::decode(&message)
+            if let Ok(Packet {
+                command: Command::Reply { text, of: Some(of) },
+                ..
+            }) = Packet::decode(&message)
                 && of == id
             {
                 return Ok(Bytes::copy_from_slice(text));
@@ -197,7 +227,10 @@ impl Emqp {
     /// Routers send signs of life to workers, as workers do to them.
     fn check_silence(&self) -> Result<(), Trouble> {
         if self.heard_at.elapsed() > SILENCE_MAX {
-            return Err(Trouble::Lost(format!("nothing for {} s", SILENCE_MAX.as_secs())));
+            return Err(Trouble::Lost(format!(
+                "nothing for {} s",
+                SILENCE_MAX.as_secs()
+            )));
         }
         Ok(())
     }
@@ -229,25 +262,44 @@ pub(super) struct Job {
 
 impl Job {
     fn of(id: &[u8], request: &Request<'_>) -> Self {
-        let Request { queue, headers, job } = request;
+        let Request {
+            queue,
+            headers,
+            job,
+        } = request;
         let [id, queue, headers, job] = [id, *queue, headers.0, *job].map(Bytes::copy_from_slice);
-        Self { id, queue, headers, job }
+        Self {
+            id,
+            queue,
+            headers,
+            job,
+        }
     }
 
     fn request(&self) -> Request<'_> {
-        Request { queue: &self.queue, headers: Headers(&self.headers), job: &self.job }
+        Request {
+            queue: &self.queue,
+            headers: Headers(&self.headers),
+            job: &self.job,
+        }
     }
 
     /// A line for `windlass import jsonl`.
     fn line(&self) -> String {
         let queue = String::from_utf8_lossy(&self.queue);
-        json!({"origin": "eventmq", "queue": queue, "body_base64": STANDARD.encode(&self.job)}).to_string()
+        json!({"origin": "eventmq", "queue": queue, "body_base64": STANDARD.encode(&self.job)})
+            .to_string()
     }
 }
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "message {} of queue \"{}\"", self.id.escape_ascii(), self.queue.escape_ascii())
+        write!(
+            f,
+            "message {} of queue \"{}\"",
+            self.id.escape_ascii(),
+            self.queue.escape_ascii()
+        )
     }
 }
 
@@ -271,12 +323,36 @@ impl Old for OldEventmq {
 
     async fn connect(tally: &Rc<Tally>, _: &Rc<()>) -> Result<Self, Trouble> {
         let emqp = Emqp::connect(&tally.from).await?;
-        let mut worker = Self { emqp, has_credit: false, unasked: VecDeque::new() };
+        let mut worker = Self {
+            emqp,
+            has_credit: false,
+            unasked: VecDeque::new(),
+        };
         let named = tally.queues.iter().map(|name| (WEIGHT, name.as_str()));
-        let queues: Vec<_> = if tally.queues.is_empty() { vec![(WEIGHT, DEFAULT_QUEUE)] } else { named.collect() };
+        let queues: Vec<_> = if tally.queues.is_empty() {
+            vec![(WEIGHT, DEFAULT_QUEUE)]
+        } else {
+            named.collect()
+        };
         let (queues, id) = (json!(queues).to_string(), unique_name()?);
-        worker.emqp.send(id.as_bytes(), Command::Inform { queues: queues.as_bytes(), kind: PeerKind::Worker }).await?;
-        match worker.emqp.awaits(READY_WITHIN, |it| matches!(it, Command::Ack { of } if *of == id.as_bytes())).await? {
+        worker
+            .emqp
+            .send(
+                id.as_bytes(),
+                Command::Inform {
+                    queues: queues.as_bytes(),
+                    kind: PeerKind::Worker,
+                },
+            )
+            .await?;
+        match worker
+            .emqp
+            .awaits(
+                READY_WITHIN,
+                |it| matches!(it, Command::Ack { of } if *of == id.as_bytes()),
+            )
+            .await?
+        {
             true => Ok(worker),
             false => Err(Trouble::lost("no ACK of an INFORM")),
         }
@@ -284,7 +360,9 @@ impl Old for OldEventmq {
 
     async fn take(&mut self) -> Result<Option<Job>, Trouble> {
         if !self.has_credit && self.unasked.is_empty() {
-            self.emqp.send(unique_name()?.as_bytes(), Command::Ready).await?;
+            self.emqp
+                .send(unique_name()?.as_bytes(), Command::Ready)
+                .await?;
             self.has_credit = true;
         }
         self.read_for(WAIT).await?;
@@ -305,13 +383,18 @@ impl Old for OldEventmq {
             // A request's end is always a result, so nothing else comes.
             Outcome::Moved | Outcome::Failed | Outcome::Exception(_) => b"{\"value\": null}",
         };
-        let reply = Command::Reply { text, of: Some(&job.id) };
+        let reply = Command::Reply {
+            text,
+            of: Some(&job.id),
+        };
         self.emqp.send(unique_name()?.as_bytes(), reply).await
     }
 
     async fn leave(&mut self) -> Vec<Job> {
         let goodbye = async {
-            self.emqp.send(unique_name()?.as_bytes(), Command::Kbye).await?;
+            self.emqp
+                .send(unique_name()?.as_bytes(), Command::Kbye)
+                .await?;
             self.read_for(LEAVE).await
         };
         // The connection may be over: then no more jobs come.
@@ -330,7 +413,9 @@ impl OldEventmq {
     async fn read_for(&mut self, time: Duration) -> Result<(), Trouble> {
         let end = Instant::now() + time;
         while self.unasked.is_empty() || time.is_zero() {
-            let Some(message) = self.emqp.message_until(end).await? else { return Ok(()) };
+            let Some(message) = self.emqp.message_until(end).await? else {
+                return Ok(());
+            };
             self.read(&message)?;
         }
         Ok(())
@@ -367,15 +452,24 @@ impl New for NewEventmq {
     type Job = Job;
 
     async fn connect(tally: &Rc<Tally>) -> Result<Self, Trouble> {
-        Ok(Self { emqp: Emqp::connect(&tally.to).await?, waits: tally.results })
+        Ok(Self {
+            emqp: Emqp::connect(&tally.to).await?,
+            waits: tally.results,
+        })
     }
 
     /// The daemon recognises a message that it has: it is safe to send one again.
     async fn push(&mut self, job: &Job, _: Reports) -> Result<Answer, Trouble> {
         let request = job.request();
         let has_client = request.headers.reply_requested();
-        match self.emqp.is_accepted(&job.id, Command::Request(request)).await? {
-            true if self.waits && has_client => Ok(Answer::Accepted(Outcome::Done(self.emqp.result(&job.id).await?))),
+        match self
+            .emqp
+            .is_accepted(&job.id, Command::Request(request))
+            .await?
+        {
+            true if self.waits && has_client => Ok(Answer::Accepted(Outcome::Done(
+                self.emqp.result(&job.id).await?,
+            ))),
             true => Ok(Answer::Accepted(Outcome::Moved)),
             false => Ok(Answer::NotNow(SILENT.to_owned())),
         }
@@ -393,8 +487,14 @@ impl Scheduling {
         if place.scheme != Scheme::Eventmq {
             return Err(format!("{place}: expected eventmq://HOST:PORT"));
         }
-        let place = place.clone().with_tls(Files::default()).map_err(|why| why.to_string())?;
-        Emqp::connect(&place).await.map(Self).map_err(|why| format!("{place}: {}", why.into_text()))
+        let place = place
+            .clone()
+            .with_tls(Files::default())
+            .map_err(|why| why.to_string())?;
+        Emqp::connect(&place)
+            .await
+            .map(Self)
+            .map_err(|why| format!("{place}: {}", why.into_text()))
     }
 
     /// Schedules a job and waits until the daemon has the schedule on its disk.
@@ -403,7 +503,11 @@ impl Scheduling {
     /// Why the schedule may not be there.
     pub(crate) async fn schedule(&mut self, plan: &Plan<'_>) -> Result<(), String> {
         let id = unique_name().map_err(Trouble::into_text)?;
-        match self.0.is_accepted(id.as_bytes(), Command::Schedule(*plan)).await {
+        match self
+            .0
+            .is_accepted(id.as_bytes(), Command::Schedule(*plan))
+            .await
+        {
             Ok(true) => Ok(()),
             Ok(false) => Err(SILENT.to_owned()),
             Err(why) => Err(why.into_text()),
@@ -417,9 +521,16 @@ mod tests {
 
     #[test]
     fn a_job_that_is_left_is_a_line_for_the_import() {
-        let request = Request { queue: b"q\"", headers: Headers(b"timeout:3"), job: b"[\xff]" };
+        let request = Request {
+            queue: b"q\"",
+            headers: Headers(b"timeout:3"),
+            job: b"[\xff]",
+        };
         let job = Job::of(b"m", &request);
-        assert_eq!(job.line(), r#"{"body_base64":"W/9d","origin":"eventmq","queue":"q\""}"#);
+        assert_eq!(
+            job.line(),
+            r#"{"body_base64":"W/9d","origin":"eventmq","queue":"q\""}"#
+        );
         assert_eq!(job.request(), request);
         assert_eq!(job.to_string(), "message m of queue \"q\\\"\"");
     }

@@ -110,8 +110,16 @@ impl Reply {
 
 /// Takes a reply out of the input; `None` if it is incomplete.
 fn reply(input: &mut BytesMut) -> Result<Option<Reply>, Trouble> {
-    let Some(end) = input.iter().take(LINE_BYTES_MAX).position(|byte| *byte == b'\n') else {
-        return if input.len() < LINE_BYTES_MAX { Ok(None) } else { Err(Trouble::strange(input)) };
+    let Some(end) = input
+        .iter()
+        .take(LINE_BYTES_MAX)
+        .position(|byte| *byte == b'\n')
+    else {
+        return if input.len() < LINE_BYTES_MAX {
+            Ok(None)
+        } else {
+            Err(Trouble::strange(input))
+        };
     };
     let line = input.get(..end).unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -130,10 +138,14 @@ fn reply(input: &mut BytesMut) -> Result<Option<Reply>, Trouble> {
 /// Takes a bulk string whose head ends at `end`.
 fn bulk(input: &mut BytesMut, end: usize) -> Result<Option<Reply>, Trouble> {
     let head = input.get(1..end).unwrap_or_default().trim_ascii_end();
-    let bytes = str::from_utf8(head).ok().and_then(|digits| digits.parse::<usize>().ok());
+    let bytes = str::from_utf8(head)
+        .ok()
+        .and_then(|digits| digits.parse::<usize>().ok());
     let bytes = bytes.ok_or_else(|| Trouble::strange(head))?;
     if bytes > BULK_BYTES_MAX {
-        return Err(Trouble::Lost(format!("a job or an answer of {bytes} bytes, {BULK_BYTES_MAX} allowed")));
+        return Err(Trouble::Lost(format!(
+            "a job or an answer of {bytes} bytes, {BULK_BYTES_MAX} allowed"
+        )));
     }
     let (begin, after) = (end + 1, end + 1 + bytes + 2);
     if input.len() < after {
@@ -157,29 +169,50 @@ fn hello(hi: &[u8], password: Option<&str>, worker: Option<&str>) -> Result<Stri
         #[serde(default)]
         i: Option<u32>,
     }
-    let hi = hi.strip_prefix(b"HI ").ok_or_else(|| Trouble::strange(hi))?;
+    let hi = hi
+        .strip_prefix(b"HI ")
+        .ok_or_else(|| Trouble::strange(hi))?;
     let Hi { s, i } = serde_json::from_slice(hi).map_err(|_| Trouble::strange(hi))?;
     let mut hello = Map::new();
     hello.insert("v".to_owned(), json!(2));
     if let Some(wid) = worker {
-        let (host, labels) = (rustix::system::uname().nodename().to_string_lossy().into_owned(), ["windlass-bridge"]);
-        let about =
-            [("wid", json!(wid)), ("hostname", json!(host)), ("pid", json!(process::id())), ("labels", json!(labels))];
+        let (host, labels) = (
+            rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            ["windlass-bridge"],
+        );
+        let about = [
+            ("wid", json!(wid)),
+            ("hostname", json!(host)),
+            ("pid", json!(process::id())),
+            ("labels", json!(labels)),
+        ];
         hello.extend(about.map(|(key, value)| (key.to_owned(), value)));
     }
     if let Some(salt) = s {
-        let password = password.ok_or_else(|| Trouble::Fatal("a password is required".to_owned()))?;
+        let password =
+            password.ok_or_else(|| Trouble::Fatal("a password is required".to_owned()))?;
         let rounds = i.unwrap_or(1);
         if rounds > ROUNDS_MAX {
-            return Err(Trouble::Fatal(format!("{rounds} rounds of a password's hash, {ROUNDS_MAX} allowed")));
+            return Err(Trouble::Fatal(format!(
+                "{rounds} rounds of a password's hash, {ROUNDS_MAX} allowed"
+            )));
         }
-        hello.insert("pwdhash".to_owned(), Value::String(hash(password, &salt, rounds)));
+        hello.insert(
+            "pwdhash".to_owned(),
+            Value::String(hash(password, &salt, rounds)),
+        );
     }
     Ok(Value::Object(hello).to_string())
 }
 
 fn hash(password: &str, salt: &str, rounds: u32) -> String {
-    let first = Sha256::new().chain_update(password).chain_update(salt).finalize();
+    let first = Sha256::new()
+        .chain_update(password)
+        .chain_update(salt)
+        .finalize();
     hex::encode((1..rounds).fold(first, |hash, _| Sha256::digest(hash)))
 }
 
@@ -201,13 +234,21 @@ impl Job {
             #[serde(default)]
             queue: Option<String>,
         }
-        let Names { jid, queue } = serde_json::from_slice(&text).map_err(|_| Trouble::strange(&text))?;
+        let Names { jid, queue } =
+            serde_json::from_slice(&text).map_err(|_| Trouble::strange(&text))?;
         // A line end can only be a blank of the JSON text: inside a string it is invalid.
         let text = match text.iter().any(|byte| is_line_end(*byte)) {
-            true => text.iter().map(|byte| if is_line_end(*byte) { b' ' } else { *byte }).collect(),
+            true => text
+                .iter()
+                .map(|byte| if is_line_end(*byte) { b' ' } else { *byte })
+                .collect(),
             false => text,
         };
-        Ok(Self { jid, queue: queue.unwrap_or_else(|| "default".to_owned()), text })
+        Ok(Self {
+            jid,
+            queue: queue.unwrap_or_else(|| "default".to_owned()),
+            text,
+        })
     }
 
     /// The name as an argument that ends with the line, if it can be one.
@@ -223,7 +264,12 @@ const fn is_line_end(byte: u8) -> bool {
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "jid \"{}\" of queue \"{}\"", self.jid.escape_debug(), self.queue.escape_debug())
+        write!(
+            f,
+            "jid \"{}\" of queue \"{}\"",
+            self.jid.escape_debug(),
+            self.queue.escape_debug()
+        )
     }
 }
 
@@ -250,8 +296,15 @@ impl Old for OldFaktory {
     const OUTLIVES_CONNECTION: bool = true;
 
     fn crew(tally: &Tally) -> Result<Worker, Trouble> {
-        if let Some(wrong) = tally.queues.iter().find(|name| !is_queue_name(name.as_bytes())) {
-            return Err(Trouble::Fatal(format!("`{}` is not a name of a queue", wrong.escape_debug())));
+        if let Some(wrong) = tally
+            .queues
+            .iter()
+            .find(|name| !is_queue_name(name.as_bytes()))
+        {
+            return Err(Trouble::Fatal(format!(
+                "`{}` is not a name of a queue",
+                wrong.escape_debug()
+            )));
         }
         Ok(Worker {
             wid: format!("windlass-bridge-{}", hex::encode(random::<8>()?)),
@@ -263,7 +316,11 @@ impl Old for OldFaktory {
 
     async fn connect(tally: &Rc<Tally>, crew: &Rc<Worker>) -> Result<Self, Trouble> {
         let fwp = Fwp::connect(&tally.from, Some(&crew.wid)).await?;
-        Ok(Self { fwp, worker: Rc::clone(crew), tally: Rc::clone(tally) })
+        Ok(Self {
+            fwp,
+            worker: Rc::clone(crew),
+            tally: Rc::clone(tally),
+        })
     }
 
     async fn take(&mut self) -> Result<Option<Job>, Trouble> {
@@ -320,7 +377,12 @@ fn is_state(text: &[u8], state: &str) -> bool {
 impl OldFaktory {
     /// Asks for queues, if it is time.
     async fn look(&mut self) -> Result<(), Trouble> {
-        if self.worker.look_at.get().is_none_or(|at| at > Instant::now()) {
+        if self
+            .worker
+            .look_at
+            .get()
+            .is_none_or(|at| at > Instant::now())
+        {
             return Ok(());
         }
         self.worker.look_at.set(Some(Instant::now() + LOOK_EVERY));
@@ -339,10 +401,22 @@ impl OldFaktory {
 fn queues_of(info: &[u8]) -> Option<Vec<String>> {
     let info: Value = serde_json::from_slice(info).ok()?;
     let queues = info.pointer("/faktory/queues")?;
-    let named = queues.as_object().into_iter().flatten().filter(|(name, _)| is_queue_name(name.as_bytes()));
-    let mut queues: Vec<(bool, &String)> = named.map(|(name, jobs)| (jobs.as_u64() == Some(0), name)).collect();
+    let named = queues
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| is_queue_name(name.as_bytes()));
+    let mut queues: Vec<(bool, &String)> = named
+        .map(|(name, jobs)| (jobs.as_u64() == Some(0), name))
+        .collect();
     queues.sort_unstable();
-    Some(queues.into_iter().take(QUEUES_MAX).map(|(_, name)| name.clone()).collect())
+    Some(
+        queues
+            .into_iter()
+            .take(QUEUES_MAX)
+            .map(|(_, name)| name.clone())
+            .collect(),
+    )
 }
 
 // ---- the daemon ------------------------------------------------------------------------------------------------------
@@ -377,9 +451,20 @@ impl New for NewFaktory {
 /// A daemon that is full, cannot write or does not permit it may accept the job later. A fault of the job itself,
 /// of its batch, or of an equal job here stays for long.
 fn refusal(why: String) -> Answer {
-    const HOPELESS: [&str; 7] =
-        ["invalid JSON", "jobs must", "jobs cannot", "No such batch", "NOTUNIQUE", "body_bytes", "this jid"];
-    if HOPELESS.iter().any(|text| why.contains(text)) { Answer::Never(why) } else { Answer::NotNow(why) }
+    const HOPELESS: [&str; 7] = [
+        "invalid JSON",
+        "jobs must",
+        "jobs cannot",
+        "No such batch",
+        "NOTUNIQUE",
+        "body_bytes",
+        "this jid",
+    ];
+    if HOPELESS.iter().any(|text| why.contains(text)) {
+        Answer::Never(why)
+    } else {
+        Answer::NotNow(why)
+    }
 }
 
 #[cfg(test)]
@@ -405,7 +490,15 @@ mod tests {
             assert_eq!(reply_of(text), Ok(expected), "{}", text.escape_ascii());
         }
         let endless = [b'+'; LINE_BYTES_MAX];
-        for text in [&b"\r\n"[..], b"OK\r\n", b"$x\r\n", b"$-2\r\n", b"$99999999999\r\n", b"$2\r\n{}xx", &endless] {
+        for text in [
+            &b"\r\n"[..],
+            b"OK\r\n",
+            b"$x\r\n",
+            b"$-2\r\n",
+            b"$99999999999\r\n",
+            b"$2\r\n{}xx",
+            &endless,
+        ] {
             assert!(reply_of(text).is_err(), "{}", text.escape_ascii());
         }
     }
@@ -418,26 +511,43 @@ mod tests {
             found.extend(reply(&mut input).unwrap());
         }
         let bytes = Bytes::from_static;
-        assert_eq!(found, [Reply::Bulk(bytes(b"a\nb")), Reply::Simple(bytes(b"OK"))]);
+        assert_eq!(
+            found,
+            [Reply::Bulk(bytes(b"a\nb")), Reply::Simple(bytes(b"OK"))]
+        );
     }
 
     #[test]
     fn hello_hashes_the_password() {
         let hi = br#"HI {"v":2,"i":1545,"s":"55104dc76695721d"}"#;
         let text = hello(hi, Some("foobar"), None).unwrap();
-        assert!(text.contains("6d877f8e5544b1f2598768f817413ab8a357afffa924dedae99eb91472d4ec30"), "{text}");
+        assert!(
+            text.contains("6d877f8e5544b1f2598768f817413ab8a357afffa924dedae99eb91472d4ec30"),
+            "{text}"
+        );
         assert!(matches!(hello(hi, None, None), Err(Trouble::Fatal(_))));
-        assert!(matches!(hello(br#"HI {"v":2,"i":4000000000,"s":"x"}"#, Some("p"), None), Err(Trouble::Fatal(_))));
+        assert!(matches!(
+            hello(br#"HI {"v":2,"i":4000000000,"s":"x"}"#, Some("p"), None),
+            Err(Trouble::Fatal(_))
+        ));
         let worker = hello(br#"HI {"v":2}"#, Some("unused"), Some("w")).unwrap();
-        assert!(worker.contains(r#""wid":"w""#) && !worker.contains("pwdhash"), "{worker}");
+        assert!(
+            worker.contains(r#""wid":"w""#) && !worker.contains("pwdhash"),
+            "{worker}"
+        );
         assert!(hello(b"HELLO", None, None).is_err());
     }
 
     #[test]
     fn a_job_is_one_line_and_keeps_every_other_byte() {
-        let job = Job::read(Bytes::from_static(b"{\"jid\":\"abcdefgh\",\r\n\"queue\":\"q\",\"args\":[1.0, \"\\n\"]}"))
-            .unwrap();
-        assert_eq!(&job.text[..], b"{\"jid\":\"abcdefgh\",  \"queue\":\"q\",\"args\":[1.0, \"\\n\"]}");
+        let job = Job::read(Bytes::from_static(
+            b"{\"jid\":\"abcdefgh\",\r\n\"queue\":\"q\",\"args\":[1.0, \"\\n\"]}",
+        ))
+        .unwrap();
+        assert_eq!(
+            &job.text[..],
+            b"{\"jid\":\"abcdefgh\",  \"queue\":\"q\",\"args\":[1.0, \"\\n\"]}"
+        );
         assert_eq!(
             (job.plain_jid(), job.to_string().as_str()),
             (Some(&b"abcdefgh"[..]), "jid \"abcdefgh\" of queue \"q\"")
@@ -454,17 +564,31 @@ mod tests {
     fn queues_with_jobs_come_first() {
         let info = br#"{"faktory":{"queues":{"a":0,"b":2,"c":0,"a b":3,"d":1}}}"#;
         assert_eq!(queues_of(info).unwrap(), ["b", "d", "a", "c"]);
-        assert_eq!(queues_of(br#"{"faktory":{"queues":null}}"#).unwrap(), Vec::<String>::new());
+        assert_eq!(
+            queues_of(br#"{"faktory":{"queues":null}}"#).unwrap(),
+            Vec::<String>::new()
+        );
         assert!(queues_of(b"{}").is_none());
     }
 
     #[test]
     fn refusals_for_now_and_for_good() {
-        for why in ["ERR invalid JSON: x", "ERR No such batch b-1", "NOTUNIQUE Job not unique"] {
+        for why in [
+            "ERR invalid JSON: x",
+            "ERR No such batch b-1",
+            "NOTUNIQUE Job not unique",
+        ] {
             assert!(matches!(refusal(why.to_owned()), Answer::Never(_)), "{why}");
         }
-        for why in ["ERR jobs_max reached", "ERR unavailable", "ERR not permitted at this address"] {
-            assert!(matches!(refusal(why.to_owned()), Answer::NotNow(_)), "{why}");
+        for why in [
+            "ERR jobs_max reached",
+            "ERR unavailable",
+            "ERR not permitted at this address",
+        ] {
+            assert!(
+                matches!(refusal(why.to_owned()), Answer::NotNow(_)),
+                "{why}"
+            );
         }
     }
 

@@ -34,7 +34,9 @@ impl Functions {
             bytes: Cell::default(),
             look_at: Cell::new(named.is_empty().then(Instant::now)),
         };
-        named.iter().try_for_each(|name| functions.add(name.as_bytes()))?;
+        named
+            .iter()
+            .try_for_each(|name| functions.add(name.as_bytes()))?;
         Ok(functions)
     }
 
@@ -51,7 +53,9 @@ impl Functions {
         let mut names = self.names.borrow_mut();
         if names.len() >= FUNCTIONS_MAX || self.bytes.get() > NAMES_BYTES_MAX {
             let count = names.len();
-            return Err(Trouble::Fatal(format!("more than {count} functions are too many: name some with --queue")));
+            return Err(Trouble::Fatal(format!(
+                "more than {count} functions are too many: name some with --queue"
+            )));
         }
         let name = Bytes::copy_from_slice(name);
         self.known.borrow_mut().insert(name.clone());
@@ -75,7 +79,11 @@ pub(super) fn function_of(row: &[u8]) -> Option<&[u8]> {
     let mut fields = row.rsplitn(4, |byte| *byte == b'\t');
     let is_number = |field: &[u8]| !field.is_empty() && field.iter().all(u8::is_ascii_digit);
     let numbers = [fields.next()?, fields.next()?, fields.next()?];
-    if numbers.into_iter().all(is_number) { fields.next() } else { None }
+    if numbers.into_iter().all(is_number) {
+        fields.next()
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -102,7 +110,9 @@ mod tests {
     fn functions_are_found_once_and_are_bounded() {
         let functions = Functions::new(&[]).unwrap();
         assert!(functions.is_stale() && !functions.is_stale());
-        [&b"a"[..], b"b", b"a", b""].iter().for_each(|name| functions.add(name).unwrap());
+        [&b"a"[..], b"b", b"a", b""]
+            .iter()
+            .for_each(|name| functions.add(name).unwrap());
         assert_eq!(*functions.names(), ["a", "b", ""]);
         let long = vec![b'x'; NAMES_BYTES_MAX];
         assert!(matches!(functions.add(&long), Err(Trouble::Fatal(_))));

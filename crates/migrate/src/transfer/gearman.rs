@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::time::timeout;
 use windlass_gearman::wire::{
-    AssignForm, ErrorReply, FUNCTION_BYTES_MAX, Frames, Limits, Message, Packet, Priority, Report as Work, Request,
-    Response, Submission,
+    AssignForm, ErrorReply, FUNCTION_BYTES_MAX, Frames, Limits, Message, Packet, Priority,
+    Report as Work, Request, Response, Submission,
 };
 
 use super::functions::{Functions, function_of};
@@ -40,8 +40,14 @@ struct Peer {
 
 impl Peer {
     async fn connect(place: &super::Place) -> Result<Self, Trouble> {
-        let limits = Limits { line_bytes_max: LINE_BYTES_MAX, ..Limits::new(FRAME_BYTES_MAX) };
-        let mut peer = Self { link: Link::connect(place).await?, frames: Frames::new(limits) };
+        let limits = Limits {
+            line_bytes_max: LINE_BYTES_MAX,
+            ..Limits::new(FRAME_BYTES_MAX)
+        };
+        let mut peer = Self {
+            link: Link::connect(place).await?,
+            frames: Frames::new(limits),
+        };
         // A program that accepts connections may be no job server, or one in trouble.
         peer.echo(&[]).await?;
         Ok(peer)
@@ -56,7 +62,9 @@ impl Peer {
     /// Sends these requests and waits until the job server has read them. Returns its errors.
     async fn echo(&mut self, requests: &[Request]) -> Result<Vec<String>, Trouble> {
         const MARK: &[u8] = b"windlass bridge";
-        let echo = Request::Echo { data: Bytes::from_static(MARK) };
+        let echo = Request::Echo {
+            data: Bytes::from_static(MARK),
+        };
         self.send(&[requests, &[echo]].concat()).await?;
         let mut errors = Vec::new();
         loop {
@@ -73,7 +81,11 @@ impl Peer {
     /// The next message, however long it takes. Cancelling loses nothing.
     async fn message(&mut self) -> Result<Message, Trouble> {
         loop {
-            match self.frames.decode(&mut self.link.input).map_err(Trouble::lost)? {
+            match self
+                .frames
+                .decode(&mut self.link.input)
+                .map_err(Trouble::lost)?
+            {
                 Some(message) => return Ok(message),
                 None => self.link.more().await?,
             }
@@ -118,9 +130,21 @@ pub(super) struct Job {
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { handle, function, unique, .. } = self;
-        let (handle, function, unique) = (handle.escape_ascii(), function.escape_ascii(), unique.escape_ascii());
-        write!(f, "job {handle} of function \"{function}\", unique id \"{unique}\"")
+        let Self {
+            handle,
+            function,
+            unique,
+            ..
+        } = self;
+        let (handle, function, unique) = (
+            handle.escape_ascii(),
+            function.escape_ascii(),
+            unique.escape_ascii(),
+        );
+        write!(
+            f,
+            "job {handle} of function \"{function}\", unique id \"{unique}\""
+        )
     }
 }
 
@@ -146,7 +170,12 @@ impl Old for OldGearman {
 
     async fn connect(tally: &Rc<Tally>, crew: &Rc<Functions>) -> Result<Self, Trouble> {
         let peer = Peer::connect(&tally.from).await?;
-        let mut worker = Self { peer, functions: Rc::clone(crew), registered: 0, form: AssignForm::All };
+        let mut worker = Self {
+            peer,
+            functions: Rc::clone(crew),
+            registered: 0,
+            form: AssignForm::All,
+        };
         let id = Bytes::from_static(b"windlass-bridge");
         worker.peer.send(&[Request::SetClientId { id }]).await?;
         Ok(worker)
@@ -161,9 +190,15 @@ impl Old for OldGearman {
             return Ok(Some(job));
         }
         self.peer.send(&[Request::PreSleep]).await?;
-        let Ok(message) = timeout(SLEEP, self.peer.message()).await else { return Ok(None) };
+        let Ok(message) = timeout(SLEEP, self.peer.message()).await else {
+            return Ok(None);
+        };
         let packet = packet(message?)?;
-        if Response::parse(&packet) == Ok(Response::Noop) { self.grab().await } else { Err(unexpected(&packet)) }
+        if Response::parse(&packet) == Ok(Response::Noop) {
+            self.grab().await
+        } else {
+            Err(unexpected(&packet))
+        }
     }
 
     /// A job server does not expect any.
@@ -176,14 +211,23 @@ impl Old for OldGearman {
         let report = match report {
             Report::Data(data) => Work::Data(data),
             Report::Warning(data) => Work::Warning(data),
-            Report::Status { numerator, denominator } => Work::Status { numerator, denominator },
+            Report::Status {
+                numerator,
+                denominator,
+            } => Work::Status {
+                numerator,
+                denominator,
+            },
         };
         self.peer.send(&[Request::Work { handle, report }]).await
     }
 
     async fn finish(&mut self, job: &Job, outcome: &Outcome) -> Result<(), Trouble> {
         let errors = self.peer.echo(&ends(&job.handle, outcome)).await?;
-        errors.into_iter().next().map_or(Ok(()), |why| Err(Trouble::Lost(why)))
+        errors
+            .into_iter()
+            .next()
+            .map_or(Ok(()), |why| Err(Trouble::Lost(why)))
     }
 
     /// Jobs are only handed out on request.
@@ -195,8 +239,16 @@ impl Old for OldGearman {
 impl OldGearman {
     /// Registers the functions that other lanes have found, too.
     async fn register(&mut self) -> Result<(), Trouble> {
-        let can_do = |name: &Bytes| Request::CanDo { function: name.clone() };
-        let new: Vec<_> = self.functions.names().iter().skip(self.registered).map(can_do).collect();
+        let can_do = |name: &Bytes| Request::CanDo {
+            function: name.clone(),
+        };
+        let new: Vec<_> = self
+            .functions
+            .names()
+            .iter()
+            .skip(self.registered)
+            .map(can_do)
+            .collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -211,7 +263,8 @@ impl OldGearman {
             match self.peer.answer().await? {
                 Message::Line(line) if &line[..] == b"." => return Ok(()),
                 Message::Line(line) => {
-                    self.functions.add(function_of(&line).ok_or_else(|| Trouble::strange(&line))?)?;
+                    self.functions
+                        .add(function_of(&line).ok_or_else(|| Trouble::strange(&line))?)?;
                 }
                 Message::Packet(packet) if Response::parse(&packet) == Ok(Response::Noop) => {}
                 Message::Packet(packet) => return Err(unexpected(&packet)),
@@ -248,7 +301,13 @@ fn ends(handle: &Bytes, outcome: &Outcome) -> Vec<Request> {
         Outcome::Failed => vec![Work::Fail],
         Outcome::Exception(data) => vec![Work::Exception(data.clone()), Work::Fail],
     };
-    reports.into_iter().map(|report| Request::Work { handle: handle.clone(), report }).collect()
+    reports
+        .into_iter()
+        .map(|report| Request::Work {
+            handle: handle.clone(),
+            report,
+        })
+        .collect()
 }
 
 enum Grabbed {
@@ -262,15 +321,30 @@ fn assigned(packet: &Packet) -> Result<Grabbed, Trouble> {
     let name = Bytes::copy_from_slice;
     let job = |handle, function, unique, reducer, workload: &[u8]| {
         let workload = packet.body.slice_ref(workload);
-        Job { handle: name(handle), function: name(function), unique: name(unique), reducer: name(reducer), workload }
+        Job {
+            handle: name(handle),
+            function: name(function),
+            unique: name(unique),
+            reducer: name(reducer),
+            workload,
+        }
     };
     match Response::parse(packet).map_err(Trouble::lost)? {
-        Response::JobAssignAll { handle, function, unique, reducer, workload } => {
-            Ok(Grabbed::Job(job(handle, function, unique, reducer, workload)))
-        }
-        Response::JobAssignUniq { handle, function, unique, workload } => {
-            Ok(Grabbed::Job(job(handle, function, unique, b"", workload)))
-        }
+        Response::JobAssignAll {
+            handle,
+            function,
+            unique,
+            reducer,
+            workload,
+        } => Ok(Grabbed::Job(job(
+            handle, function, unique, reducer, workload,
+        ))),
+        Response::JobAssignUniq {
+            handle,
+            function,
+            unique,
+            workload,
+        } => Ok(Grabbed::Job(job(handle, function, unique, b"", workload))),
         Response::NoJob => Ok(Grabbed::None),
         Response::Error { code, text } => Ok(Grabbed::Refused(shown(code, text))),
         _ => Err(unexpected(packet)),
@@ -295,14 +369,19 @@ impl New for NewGearman {
         if tally.results {
             peer.expect_exceptions().await?;
         }
-        Ok(Self { peer, waits: tally.results })
+        Ok(Self {
+            peer,
+            waits: tally.results,
+        })
     }
 
     async fn push(&mut self, job: &Job, reports: Reports) -> Result<Answer, Trouble> {
         self.peer.send(&[submission(job, !self.waits)]).await?;
         let packet = self.peer.packet().await?;
         match Response::parse(&packet).map_err(Trouble::lost)? {
-            Response::JobCreated { .. } if self.waits => self.peer.outcome(reports).await.map(Answer::Accepted),
+            Response::JobCreated { .. } if self.waits => {
+                self.peer.outcome(reports).await.map(Answer::Accepted)
+            }
             Response::JobCreated { .. } => Ok(Answer::Accepted(Outcome::Moved)),
             Response::Error { code, text } => Ok(refusal(code, text)),
             _ => Err(unexpected(&packet)),
@@ -313,7 +392,10 @@ impl New for NewGearman {
 impl Peer {
     /// Asks for WORK_EXCEPTION.
     async fn expect_exceptions(&mut self) -> Result<(), Trouble> {
-        self.send(&[Request::SetOption { name: Bytes::from_static(b"exceptions") }]).await?;
+        self.send(&[Request::SetOption {
+            name: Bytes::from_static(b"exceptions"),
+        }])
+        .await?;
         let packet = self.packet().await?;
         match Response::parse(&packet).map_err(Trouble::lost)? {
             Response::OptionRes { .. } => Ok(()),
@@ -337,9 +419,13 @@ impl Peer {
                 Work::Fail => return Ok(Outcome::Failed),
                 Work::Data(data) => Report::Data(own(data)),
                 Work::Warning(data) => Report::Warning(own(data)),
-                Work::Status { numerator, denominator } => {
-                    Report::Status { numerator: own(numerator), denominator: own(denominator) }
-                }
+                Work::Status {
+                    numerator,
+                    denominator,
+                } => Report::Status {
+                    numerator: own(numerator),
+                    denominator: own(denominator),
+                },
             };
             // The lane reads reports as long as it waits for this.
             reports.send(report).await.map_err(Trouble::lost)?;
@@ -359,22 +445,49 @@ impl Peer {
 }
 
 fn submission(job: &Job, background: bool) -> Request {
-    let Job { function, unique, reducer, workload, .. } = job;
-    let job = Submission { function: function.clone(), unique: unique.clone(), workload: workload.clone() };
+    let Job {
+        function,
+        unique,
+        reducer,
+        workload,
+        ..
+    } = job;
+    let job = Submission {
+        function: function.clone(),
+        unique: unique.clone(),
+        workload: workload.clone(),
+    };
     if reducer.is_empty() {
-        return Request::Submit { job, priority: Priority::Normal, background };
+        return Request::Submit {
+            job,
+            priority: Priority::Normal,
+            background,
+        };
     }
     // As libgearman sends it.
-    Request::SubmitReduce { job, reducer: reducer.clone(), aggregate: Some(Bytes::new()), background }
+    Request::SubmitReduce {
+        job,
+        reducer: reducer.clone(),
+        aggregate: Some(Bytes::new()),
+        background,
+    }
 }
 
 /// A daemon that is full, cannot write or does not permit it may accept the job later. A job that exceeds its limits
 /// for one job never fits.
 fn refusal(code: &[u8], text: &[u8]) -> Answer {
-    let is_hopeless = [ErrorReply::UNIQUE_TOO_LARGE, ErrorReply::TOO_FEW_ARGUMENTS, ErrorReply::INVALID_COMMAND]
-        .iter()
-        .any(|reply| reply.code.as_bytes() == code);
-    if is_hopeless { Answer::Never(shown(code, text)) } else { Answer::NotNow(shown(code, text)) }
+    let is_hopeless = [
+        ErrorReply::UNIQUE_TOO_LARGE,
+        ErrorReply::TOO_FEW_ARGUMENTS,
+        ErrorReply::INVALID_COMMAND,
+    ]
+    .iter()
+    .any(|reply| reply.code.as_bytes() == code);
+    if is_hopeless {
+        Answer::Never(shown(code, text))
+    } else {
+        Answer::NotNow(shown(code, text))
+    }
 }
 
 #[cfg(test)]
@@ -392,7 +505,11 @@ mod tests {
         ];
         for (reply, is_hopeless) in table {
             let answer = refusal(reply.code.as_bytes(), reply.text.as_bytes());
-            assert_eq!(matches!(answer, Answer::Never(_)), is_hopeless, "{answer:?}");
+            assert_eq!(
+                matches!(answer, Answer::Never(_)),
+                is_hopeless,
+                "{answer:?}"
+            );
         }
     }
 
@@ -410,22 +527,44 @@ mod tests {
             matches!(submission(&job, true), Request::SubmitReduce { reducer, background: true, .. } if reducer == "r")
         );
         job.reducer = Bytes::new();
-        assert!(matches!(submission(&job, true), Request::Submit { background: true, .. }));
-        assert_eq!(job.to_string(), "job H:1 of function \"f\", unique id \"u\"");
+        assert!(matches!(
+            submission(&job, true),
+            Request::Submit {
+                background: true,
+                ..
+            }
+        ));
+        assert_eq!(
+            job.to_string(),
+            "job H:1 of function \"f\", unique id \"u\""
+        );
     }
 
     #[test]
     fn a_job_ends_there_as_it_ended_here() {
         let table = [
             (Outcome::Moved, vec![Work::Complete(Bytes::new())]),
-            (Outcome::Done("result".into()), vec![Work::Complete("result".into())]),
+            (
+                Outcome::Done("result".into()),
+                vec![Work::Complete("result".into())],
+            ),
             (Outcome::Failed, vec![Work::Fail]),
-            (Outcome::Exception("why".into()), vec![Work::Exception("why".into()), Work::Fail]),
+            (
+                Outcome::Exception("why".into()),
+                vec![Work::Exception("why".into()), Work::Fail],
+            ),
         ];
         let handle = Bytes::from_static(b"H:old:1");
         for (outcome, reports) in table {
-            let expected = reports.into_iter().map(|report| Request::Work { handle: handle.clone(), report });
-            assert_eq!(ends(&handle, &outcome), expected.collect::<Vec<_>>(), "{outcome:?}");
+            let expected = reports.into_iter().map(|report| Request::Work {
+                handle: handle.clone(),
+                report,
+            });
+            assert_eq!(
+                ends(&handle, &outcome),
+                expected.collect::<Vec<_>>(),
+                "{outcome:?}"
+            );
         }
     }
 }

@@ -29,7 +29,10 @@ pub(super) enum Login {
     /// A user and a password, which travel in the clear.
     Plain { user: String, password: Secret },
     /// Keys: the broker's public one, and our secret one as text, if the broker knows its clients by their keys.
-    Curve { broker: CurvePublicKey, own: Option<Secret> },
+    Curve {
+        broker: CurvePublicKey,
+        own: Option<Secret>,
+    },
 }
 
 impl Login {
@@ -39,12 +42,19 @@ impl Login {
     ///
     /// [`Failure::Source`]: the file has no key.
     pub(super) fn curve(broker: CurvePublicKey, own: Option<&Path>) -> Result<Self, Failure> {
-        let Some(file) = own else { return Ok(Self::Curve { broker, own: None }) };
+        let Some(file) = own else {
+            return Ok(Self::Curve { broker, own: None });
+        };
         let source = |reason: String| Failure::unusable(file, reason);
-        let text = fs::read_to_string(file).map_err(|why| source(format!("cannot read the key: {why}")))?;
+        let text = fs::read_to_string(file)
+            .map_err(|why| source(format!("cannot read the key: {why}")))?;
         let text = text.trim().to_owned();
-        text.parse::<CurveSecretKey>().map_err(|why| source(why.to_string()))?;
-        Ok(Self::Curve { broker, own: Some(text.into()) })
+        text.parse::<CurveSecretKey>()
+            .map_err(|why| source(why.to_string()))?;
+        Ok(Self::Curve {
+            broker,
+            own: Some(text.into()),
+        })
     }
 
     const fn mechanism(&self) -> &'static [u8] {
@@ -66,7 +76,11 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Shakes hands as a DEALER of this identity.
-    pub(super) async fn open(login: &Login, identity: Bytes, link: &mut Link) -> Result<Self, Trouble> {
+    pub(super) async fn open(
+        login: &Login,
+        identity: Bytes,
+        link: &mut Link,
+    ) -> Result<Self, Trouble> {
         let ours = Greeting::new(login.mechanism(), false);
         let mut out = BytesMut::new();
         ours.encode(&mut out);
@@ -75,11 +89,18 @@ impl Guard {
         if theirs.mechanism != ours.mechanism {
             return Err(demanded(&theirs.mechanism_text(), &ours.mechanism_text()));
         }
-        let metadata = Metadata { socket_type: Some(SocketType::Dealer), identity, others: Vec::new() };
+        let metadata = Metadata {
+            socket_type: Some(SocketType::Dealer),
+            identity,
+            others: Vec::new(),
+        };
         let (curve, metadata) = match login {
-            Login::Plain { user, password } => (None, log_in(user, password.expose(), metadata, link).await?),
+            Login::Plain { user, password } => {
+                (None, log_in(user, password.expose(), metadata, link).await?)
+            }
             Login::Curve { broker, own } => {
-                let mut client = CurveClient::new(secret_key(own.as_ref())?, *broker, (random()?, random()?));
+                let mut client =
+                    CurveClient::new(secret_key(own.as_ref())?, *broker, (random()?, random()?));
                 let metadata = exchange_keys(&mut client, &metadata, link).await?;
                 (Some(client), metadata)
             }
@@ -115,15 +136,28 @@ impl Guard {
 
 /// A broker that demands another login than the bridge has.
 pub(super) fn demanded(theirs: &str, ours: &str) -> Trouble {
-    Trouble::Fatal(format!("the broker demands {theirs}, and the bridge is told of {ours}"))
+    Trouble::Fatal(format!(
+        "the broker demands {theirs}, and the bridge is told of {ours}"
+    ))
 }
 
-async fn log_in(user: &str, password: &str, own: Metadata, link: &mut Link) -> Result<Metadata, Trouble> {
+async fn log_in(
+    user: &str,
+    password: &str,
+    own: Metadata,
+    link: &mut Link,
+) -> Result<Metadata, Trouble> {
     let mut out = BytesMut::new();
-    Command::Hello { user: user.as_bytes(), password: password.as_bytes() }.encode(&mut out);
+    Command::Hello {
+        user: user.as_bytes(),
+        password: password.as_bytes(),
+    }
+    .encode(&mut out);
     link.send(&out).await?;
     let body = command(link).await?;
-    let Ok(Command::Welcome) = Command::parse(&body) else { return Err(Trouble::strange(&body)) };
+    let Ok(Command::Welcome) = Command::parse(&body) else {
+        return Err(Trouble::strange(&body));
+    };
     out.clear();
     Command::Initiate(own).encode(&mut out);
     link.send(&out).await?;
@@ -134,7 +168,11 @@ async fn log_in(user: &str, password: &str, own: Metadata, link: &mut Link) -> R
     }
 }
 
-async fn exchange_keys(client: &mut CurveClient, own: &Metadata, link: &mut Link) -> Result<Metadata, Trouble> {
+async fn exchange_keys(
+    client: &mut CurveClient,
+    own: &Metadata,
+    link: &mut Link,
+) -> Result<Metadata, Trouble> {
     let fatal = |why: windlass_zmtp::Close| Trouble::Fatal(format!("CURVE: {why}"));
     let mut out = BytesMut::new();
     client.hello(&mut out);
@@ -148,7 +186,10 @@ async fn exchange_keys(client: &mut CurveClient, own: &Metadata, link: &mut Link
 
 fn secret_key(own: Option<&Secret>) -> Result<CurveSecretKey, Trouble> {
     match own {
-        Some(text) => text.expose().parse().map_err(|why| Trouble::Fatal(format!("the secret key: {why}"))),
+        Some(text) => text
+            .expose()
+            .parse()
+            .map_err(|why| Trouble::Fatal(format!("the secret key: {why}"))),
         None => Ok(CurveSecretKey::new(random()?)),
     }
 }
@@ -179,19 +220,30 @@ async fn command(link: &mut Link) -> Result<BytesMut, Trouble> {
     });
     let body = body.await?;
     match Command::parse(&body) {
-        Ok(Command::Error(reason)) => Err(Trouble::Fatal(format!("the broker refuses: {}", reason.escape_ascii()))),
+        Ok(Command::Error(reason)) => Err(Trouble::Fatal(format!(
+            "the broker refuses: {}",
+            reason.escape_ascii()
+        ))),
         _ => Ok(body),
     }
 }
 
 /// The body of the frame at the front, once all of it has come.
 fn next_frame(input: &mut BytesMut) -> Result<Option<BytesMut>, Trouble> {
-    let Some(Header { body_bytes, header_bytes, .. }) = Header::decode(input).map_err(Trouble::lost)? else {
+    let Some(Header {
+        body_bytes,
+        header_bytes,
+        ..
+    }) = Header::decode(input).map_err(Trouble::lost)?
+    else {
         return Ok(None);
     };
-    let body_bytes =
-        usize::try_from(body_bytes).ok().filter(|bytes| *bytes as u64 <= JOB_BYTES_MAX as u64 + BOX_BYTES_MAX);
-    let Some(body_bytes) = body_bytes else { return Err(Trouble::lost("a frame of more than 64 MiB")) };
+    let body_bytes = usize::try_from(body_bytes)
+        .ok()
+        .filter(|bytes| *bytes as u64 <= JOB_BYTES_MAX as u64 + BOX_BYTES_MAX);
+    let Some(body_bytes) = body_bytes else {
+        return Err(Trouble::lost("a frame of more than 64 MiB"));
+    };
     if input.len() < header_bytes + body_bytes {
         return Ok(None);
     }

@@ -54,7 +54,10 @@ pub(super) enum Outcome {
 pub(super) enum Report {
     Data(Bytes),
     Warning(Bytes),
-    Status { numerator: Bytes, denominator: Bytes },
+    Status {
+        numerator: Bytes,
+        denominator: Bytes,
+    },
 }
 
 /// The way of reports to the old broker.
@@ -124,7 +127,14 @@ pub(super) enum Answer {
 
 /// Runs one lane until the bridge stops.
 pub(super) async fn work<O: Old, N: New<Job = O::Job>>(tally: Rc<Tally>, crew: Rc<O::Crew>) {
-    let mut lane = Lane::<O, N> { tally, crew, old: None, new: None, used_at: Instant::now(), pause: PAUSE_MIN };
+    let mut lane = Lane::<O, N> {
+        tally,
+        crew,
+        old: None,
+        new: None,
+        used_at: Instant::now(),
+        pause: PAUSE_MIN,
+    };
     while !lane.tally.is_stopping() {
         if lane.reach_new().await && lane.reach_old().await {
             lane.step().await;
@@ -190,7 +200,8 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
                 Ok(Answer::Known) => return Ok((Outcome::Moved, false)),
                 Ok(Answer::Never(why)) => return Err(why),
                 Ok(Answer::NotNow(why)) => {
-                    self.tally.print(&format!("{} refuses a job for now: {why}", self.tally.to));
+                    self.tally
+                        .print(&format!("{} refuses a job for now: {why}", self.tally.to));
                     why
                 }
                 Err(why) => {
@@ -218,8 +229,16 @@ impl<O: Old, N: New<Job = O::Job>> Lane<O, N> {
             self.new = None;
         }
         self.reach_new().await;
-        let Self { old, new, tally, used_at, .. } = self;
-        let Some(connection) = new else { return Ok(Answer::NotNow("no connection".to_owned())) };
+        let Self {
+            old,
+            new,
+            tally,
+            used_at,
+            ..
+        } = self;
+        let Some(connection) = new else {
+            return Ok(Answer::NotNow("no connection".to_owned()));
+        };
         let (sender, reports) = mpsc::channel(REPORTS);
         match beside_job(old, connection.push(job, sender), job, reports).await {
             Ok(answer) => {
@@ -318,7 +337,10 @@ async fn beside_job<O: Old, T>(
 
 async fn relay<O: Old>(old: &mut Option<O>, job: &O::Job, report: Report) {
     if let Some(connection) = old
-        && !matches!(timeout(PATIENCE, connection.relay(job, report)).await, Ok(Ok(())))
+        && !matches!(
+            timeout(PATIENCE, connection.relay(job, report)).await,
+            Ok(Ok(()))
+        )
     {
         *old = None;
     }

@@ -64,16 +64,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Debug> Stream for T {}
 impl Link {
     pub(super) async fn connect(place: &Place) -> Result<Self, Trouble> {
         let stream = within(CONNECT, "the connection", async {
-            let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(Trouble::lost)?;
+            let stream = TcpStream::connect((place.host.as_str(), place.port))
+                .await
+                .map_err(Trouble::lost)?;
             stream.set_nodelay(true).map_err(Trouble::lost)?;
-            let Some(tls) = &place.tls else { return Ok(Box::new(stream) as Box<dyn Stream>) };
+            let Some(tls) = &place.tls else {
+                return Ok(Box::new(stream) as Box<dyn Stream>);
+            };
             match tls.connect(&place.host, stream).await {
                 Ok(stream) => Ok(Box::new(stream) as _),
                 Err(why) if is_refusal(&why) => Err(Trouble::Fatal(format!("TLS: {why}"))),
                 Err(why) => Err(Trouble::lost(why)),
             }
         });
-        Ok(Self { stream: stream.await?, input: BytesMut::new() })
+        Ok(Self {
+            stream: stream.await?,
+            input: BytesMut::new(),
+        })
     }
 
     pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
@@ -100,7 +107,9 @@ impl Link {
 
     /// Waits this long for more bytes. Returns whether any came.
     pub(super) async fn more_within(&mut self, time: Duration) -> Result<bool, Trouble> {
-        timeout(time, self.more()).await.map_or(Ok(false), |read| read.map(|()| true))
+        timeout(time, self.more())
+            .await
+            .map_or(Ok(false), |read| read.map(|()| true))
     }
 }
 

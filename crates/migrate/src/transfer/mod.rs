@@ -5,12 +5,21 @@
 //! [`lane`], the way of a job, and what a protocol supplies ([`lane::Old`], [`lane::New`]); [`gearman`], [`faktory`]
 //! and [`eventmq`], which supply it; [`tally`], what all lanes share; [`link`], one connection; [`place`], an address.
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "routers send a worker nothing else that counts")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "routers send a worker nothing else that counts"
+)]
 mod eventmq;
-#[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "every other answer ends the connection"
+)]
 mod faktory;
 mod functions;
-#[expect(clippy::wildcard_enum_match_arm, reason = "every other answer ends the connection")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "every other answer ends the connection"
+)]
 mod gearman;
 mod guard;
 mod lane;
@@ -114,24 +123,40 @@ impl Bridge {
             curve: self.from_curve,
             curve_secret: self.from_curve_secret.as_deref(),
         })?;
-        let to = self.to.clone().unwrap_or_else(|| Place::local(from.scheme)).with(Files {
-            password: self.to_password.as_deref(),
-            ca: self.to_ca.as_deref(),
-            certificate: self.to_certificate.as_deref(),
-            key: self.to_key.as_deref(),
-            curve: self.to_curve,
-            curve_secret: self.to_curve_secret.as_deref(),
-        })?;
+        let to = self
+            .to
+            .clone()
+            .unwrap_or_else(|| Place::local(from.scheme))
+            .with(Files {
+                password: self.to_password.as_deref(),
+                ca: self.to_ca.as_deref(),
+                certificate: self.to_certificate.as_deref(),
+                key: self.to_key.as_deref(),
+                curve: self.to_curve,
+                curve_secret: self.to_curve_secret.as_deref(),
+            })?;
         from.check_apart(&to)?;
-        let tally = Rc::new(Tally::new(from, to, self.queue.clone(), self.until_empty.map(Into::into), self.results));
+        let tally = Rc::new(Tally::new(
+            from,
+            to,
+            self.queue.clone(),
+            self.until_empty.map(Into::into),
+            self.results,
+        ));
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|why| Failure::Runtime(format!("cannot start: {why}")))?;
         let lanes = usize::from(self.jobs);
         LocalSet::new().block_on(&runtime, async {
             match tally.from.scheme {
-                Scheme::Gearman => run_lanes::<gearman::OldGearman, gearman::NewGearman>(&tally, lanes).await,
-                Scheme::Faktory => run_lanes::<faktory::OldFaktory, faktory::NewFaktory>(&tally, lanes).await,
-                Scheme::Eventmq => run_lanes::<eventmq::OldEventmq, eventmq::NewEventmq>(&tally, lanes).await,
+                Scheme::Gearman => {
+                    run_lanes::<gearman::OldGearman, gearman::NewGearman>(&tally, lanes).await
+                }
+                Scheme::Faktory => {
+                    run_lanes::<faktory::OldFaktory, faktory::NewFaktory>(&tally, lanes).await
+                }
+                Scheme::Eventmq => {
+                    run_lanes::<eventmq::OldEventmq, eventmq::NewEventmq>(&tally, lanes).await
+                }
             }
         });
         tally.outcome()

@@ -79,12 +79,23 @@ impl Place {
     pub(super) fn local(scheme: Scheme) -> Self {
         let host = "127.0.0.1".to_owned();
         let port = scheme.port();
-        Self { scheme, host, port, user: None, password: None, login: None, is_tls: false, tls: None }
+        Self {
+            scheme,
+            host,
+            port,
+            user: None,
+            password: None,
+            login: None,
+            is_tls: false,
+            tls: None,
+        }
     }
 
     /// The same address, with all of this.
     pub(super) fn with(self, files: Files<'_>) -> Result<Self, Failure> {
-        self.with_password(files.password)?.with_tls(files)?.with_login(files.curve, files.curve_secret)
+        self.with_password(files.password)?
+            .with_tls(files)?
+            .with_login(files.curve, files.curve_secret)
     }
 
     /// The same address with the password in this file, whose line end does not count.
@@ -94,32 +105,51 @@ impl Place {
         match self.scheme {
             Scheme::Faktory => {}
             Scheme::Eventmq if self.user.is_some() => {}
-            Scheme::Eventmq => return Err(source(format!("{self} has no user: eventmq://USER@HOST:PORT expected"))),
+            Scheme::Eventmq => {
+                return Err(source(format!(
+                    "{self} has no user: eventmq://USER@HOST:PORT expected"
+                )));
+            }
             Scheme::Gearman => return Err(source("gearman has no password".to_owned())),
         }
-        let text = fs::read_to_string(file).map_err(|why| source(format!("cannot read the password: {why}")))?;
+        let text = fs::read_to_string(file)
+            .map_err(|why| source(format!("cannot read the password: {why}")))?;
         self.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
         Ok(self)
     }
 
     /// The same address, ready to speak TLS if it asks for it, with the authorities of these files or those of the system.
     pub(super) fn with_tls(mut self, files: Files<'_>) -> Result<Self, Failure> {
-        let Files { ca, certificate, key, .. } = files;
+        let Files {
+            ca,
+            certificate,
+            key,
+            ..
+        } = files;
         match ca.or(certificate) {
             Some(file) if !self.is_tls => {
                 let expected = self.scheme.name();
-                return Err(Failure::unusable(file, format_args!("{self} is without TLS: {expected}+tls:// expected")));
+                return Err(Failure::unusable(
+                    file,
+                    format_args!("{self} is without TLS: {expected}+tls:// expected"),
+                ));
             }
             _ => {}
         }
-        let identity = certificate.zip(key).map(|(certificate, key)| Identity { certificate, key });
+        let identity = certificate
+            .zip(key)
+            .map(|(certificate, key)| Identity { certificate, key });
         self.tls = self.is_tls.then(|| Tls::new(ca, identity)).transpose()?;
         Ok(self)
     }
 
     /// The same address, ready to log in: by its user and password, or by CURVE with the broker's key and, if it knows its
     /// clients by theirs, with the secret key in a file.
-    fn with_login(mut self, curve: Option<CurvePublicKey>, own: Option<&Path>) -> Result<Self, Failure> {
+    fn with_login(
+        mut self,
+        curve: Option<CurvePublicKey>,
+        own: Option<&Path>,
+    ) -> Result<Self, Failure> {
         let usage = |reason: String| Failure::unusable(Path::new("windlass bridge"), reason);
         self.login = match (self.scheme, curve, &self.user, &self.password) {
             (Scheme::Eventmq, Some(broker), None, _) => Some(Login::curve(broker, own)?),
@@ -127,10 +157,13 @@ impl Place {
                 return Err(usage(format!("{self}: a user or CURVE, one or the other")));
             }
             (_, Some(_), ..) => return Err(usage(format!("{self}: only EventMQ has CURVE"))),
-            (Scheme::Eventmq, None, Some(user), Some(password)) => {
-                Some(Login::Plain { user: user.clone(), password: password.clone().into() })
+            (Scheme::Eventmq, None, Some(user), Some(password)) => Some(Login::Plain {
+                user: user.clone(),
+                password: password.clone().into(),
+            }),
+            (Scheme::Eventmq, None, Some(_), None) => {
+                return Err(usage(format!("{self}: a password expected")));
             }
-            (Scheme::Eventmq, None, Some(_), None) => return Err(usage(format!("{self}: a password expected"))),
             (_, None, ..) => None,
         };
         Ok(self)
@@ -140,7 +173,9 @@ impl Place {
     pub(super) fn check_apart(&self, to: &Self) -> Result<(), Failure> {
         let usage = |reason: String| Failure::unusable(Path::new("windlass bridge"), reason);
         if self.scheme != to.scheme {
-            return Err(usage(format!("--from {self} and --to {to}: one protocol expected")));
+            return Err(usage(format!(
+                "--from {self} and --to {to}: one protocol expected"
+            )));
         }
         // A name that cannot be resolved now may be later.
         let resolve = |place: &Self| -> Vec<SocketAddr> {
@@ -149,7 +184,9 @@ impl Place {
         };
         let there = resolve(to);
         match resolve(self).iter().any(|address| there.contains(address)) {
-            true => Err(usage(format!("--from {self} and --to {to} are the same address"))),
+            true => Err(usage(format!(
+                "--from {self} and --to {to} are the same address"
+            ))),
             false => Ok(()),
         }
     }
@@ -165,19 +202,27 @@ impl FromStr for Place {
                 .to_owned()
         };
         let (name, rest) = text.split_once("://").ok_or_else(form)?;
-        let (name, is_tls) = name.strip_suffix("+tls").map_or((name, false), |name| (name, true));
-        let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.name() == name).ok_or_else(form)?;
+        let (name, is_tls) = name
+            .strip_suffix("+tls")
+            .map_or((name, false), |name| (name, true));
+        let scheme = Scheme::ALL
+            .into_iter()
+            .find(|scheme| scheme.name() == name)
+            .ok_or_else(form)?;
         let (login, place) = match rest.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
             None => (None, rest),
         };
-        let (user, password) = match (scheme, login, login.and_then(|login| login.split_once(':'))) {
+        let (user, password) = match (scheme, login, login.and_then(|login| login.split_once(':')))
+        {
             (_, None, _) => (None, None),
             (Scheme::Gearman, ..) => return Err(format!("{name} has no password")),
             // Faktory has no users: the part in front of the colon does not count.
             (Scheme::Faktory, _, Some((_, password))) => (None, Some(password)),
             (Scheme::Faktory, Some(password), None) => (None, Some(password)),
-            (Scheme::Eventmq, _, Some((user, password))) if !user.is_empty() => (Some(user), Some(password)),
+            (Scheme::Eventmq, _, Some((user, password))) if !user.is_empty() => {
+                (Some(user), Some(password))
+            }
             (Scheme::Eventmq, Some(user), None) if !user.is_empty() => (Some(user), None),
             (Scheme::Eventmq, ..) => return Err(form()),
         };
@@ -187,19 +232,37 @@ impl FromStr for Place {
             Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| form())?),
             _ => (place, scheme.port()),
         };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
         if host.is_empty() || port == 0 {
             return Err(form());
         }
-        Ok(Self { scheme, host: host.to_owned(), port, user, password, login: None, is_tls, tls: None })
+        Ok(Self {
+            scheme,
+            host: host.to_owned(),
+            port,
+            user,
+            password,
+            login: None,
+            is_tls,
+            tls: None,
+        })
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scheme, host, port, .. } = self;
+        let Self {
+            scheme, host, port, ..
+        } = self;
         let (name, tls) = (scheme.name(), if self.is_tls { "+tls" } else { "" });
-        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.clone()
+        };
         write!(f, "{name}{tls}://{host}:{port}")
     }
 }
@@ -219,7 +282,11 @@ mod tests {
         let table = [
             ("gearman://old:4730", "gearman://old:4730", None),
             ("gearman://old", "gearman://old:4730", None),
-            ("faktory://:se:cr@et@h:1/", "faktory://h:1", Some("se:cr@et")),
+            (
+                "faktory://:se:cr@et@h:1/",
+                "faktory://h:1",
+                Some("se:cr@et"),
+            ),
             ("faktory://user:pw@h", "faktory://h:7419", Some("pw")),
             ("faktory://[::1]", "faktory://[::1]:7419", None),
             ("eventmq://[::1]:47290", "eventmq://[::1]:47290", None),
@@ -230,10 +297,22 @@ mod tests {
         ];
         for (text, shown, password) in table {
             let place: Place = text.parse().unwrap();
-            assert_eq!((place.to_string().as_str(), place.password.as_deref()), (shown, password), "{text}");
+            assert_eq!(
+                (place.to_string().as_str(), place.password.as_deref()),
+                (shown, password),
+                "{text}"
+            );
             assert!(!format!("{place:?}").contains("se:cr"), "{text}");
         }
-        for text in ["", "old:4730", "http://h:1", "gearman://", "gearman://h:x", "gearman://h:0", "eventmq://:p@h:1"] {
+        for text in [
+            "",
+            "old:4730",
+            "http://h:1",
+            "gearman://",
+            "gearman://h:x",
+            "gearman://h:0",
+            "eventmq://:p@h:1",
+        ] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }
@@ -242,9 +321,21 @@ mod tests {
     fn a_bridge_joins_two_brokers_of_one_protocol() {
         let place = |text: &str| text.parse::<Place>().unwrap();
         let local = Place::local(Scheme::Gearman);
-        assert!(place("gearman://127.0.0.1:4731").check_apart(&local).is_ok());
-        assert!(place("gearman://127.0.0.1:4730").check_apart(&local).is_err());
-        assert!(place("faktory://127.0.0.1:4731").check_apart(&local).is_err());
+        assert!(
+            place("gearman://127.0.0.1:4731")
+                .check_apart(&local)
+                .is_ok()
+        );
+        assert!(
+            place("gearman://127.0.0.1:4730")
+                .check_apart(&local)
+                .is_err()
+        );
+        assert!(
+            place("faktory://127.0.0.1:4731")
+                .check_apart(&local)
+                .is_err()
+        );
     }
 
     #[test]
@@ -253,12 +344,43 @@ mod tests {
         let file = dir.path().join("password");
         fs::write(&file, "secret \r\n").unwrap();
         let place = Place::local(Scheme::Faktory);
-        assert_eq!(place.clone().with_password(Some(&file)).unwrap().password.as_deref(), Some("secret "));
-        assert!(place.clone().with_password(Some(&dir.path().join("none"))).is_err());
-        let files = Files { ca: Some(&file), ..Files::default() };
-        assert!(place.with_tls(files).unwrap_err().to_string().contains("faktory+tls:// expected"));
-        assert!(Place::local(Scheme::Gearman).with_password(Some(&file)).is_err());
-        assert!(Place::local(Scheme::Eventmq).with_password(Some(&file)).is_err(), "without a user");
+        assert_eq!(
+            place
+                .clone()
+                .with_password(Some(&file))
+                .unwrap()
+                .password
+                .as_deref(),
+            Some("secret ")
+        );
+        assert!(
+            place
+                .clone()
+                .with_password(Some(&dir.path().join("none")))
+                .is_err()
+        );
+        let files = Files {
+            ca: Some(&file),
+            ..Files::default()
+        };
+        assert!(
+            place
+                .with_tls(files)
+                .unwrap_err()
+                .to_string()
+                .contains("faktory+tls:// expected")
+        );
+        assert!(
+            Place::local(Scheme::Gearman)
+                .with_password(Some(&file))
+                .is_err()
+        );
+        assert!(
+            Place::local(Scheme::Eventmq)
+                .with_password(Some(&file))
+                .is_err(),
+            "without a user"
+        );
     }
 
     #[test]
@@ -268,14 +390,41 @@ mod tests {
         fs::write(&file, "secret").unwrap();
         let place = |text: &str| text.parse::<Place>().unwrap();
         let key = CurvePublicKey::from([7; 32]);
-        let logged_in = place("eventmq://ada@h").with_password(Some(&file)).unwrap().with_login(None, None).unwrap();
+        let logged_in = place("eventmq://ada@h")
+            .with_password(Some(&file))
+            .unwrap()
+            .with_login(None, None)
+            .unwrap();
         assert!(
             matches!(logged_in.login, Some(Login::Plain { user, password }) if user == "ada" && password.expose() == "secret")
         );
-        assert!(place("eventmq://h").with_login(None, None).unwrap().login.is_none());
-        assert!(matches!(place("eventmq://h").with_login(Some(key), None).unwrap().login, Some(Login::Curve { .. })));
-        assert!(place("eventmq://ada@h").with_login(None, None).is_err(), "without a password");
-        assert!(place("eventmq://ada:pw@h").with_login(Some(key), None).is_err(), "both");
-        assert!(place("gearman://h").with_login(Some(key), None).is_err(), "another protocol");
+        assert!(
+            place("eventmq://h")
+                .with_login(None, None)
+                .unwrap()
+                .login
+                .is_none()
+        );
+        assert!(matches!(
+            place("eventmq://h")
+                .with_login(Some(key), None)
+                .unwrap()
+                .login,
+            Some(Login::Curve { .. })
+        ));
+        assert!(
+            place("eventmq://ada@h").with_login(None, None).is_err(),
+            "without a password"
+        );
+        assert!(
+            place("eventmq://ada:pw@h")
+                .with_login(Some(key), None)
+                .is_err(),
+            "both"
+        );
+        assert!(
+            place("gearman://h").with_login(Some(key), None).is_err(),
+            "another protocol"
+        );
     }
 }

@@ -86,7 +86,9 @@ impl Tally {
 
     /// Stops with this error, if it is the first one.
     pub(super) fn fail(&self, why: String) {
-        self.fatal.borrow_mut().get_or_insert_with(|| printable(&why));
+        self.fatal
+            .borrow_mut()
+            .get_or_insert_with(|| printable(&why));
         self.stop();
     }
 
@@ -168,7 +170,8 @@ impl Tally {
     fn write(&self, text: &str) {
         let text = printable(text);
         // Standard error may be closed; the counts and the exit code still report the outcome.
-        self.counter.suspended(|| drop(writeln!(io::stderr(), "windlass: {text}")));
+        self.counter
+            .suspended(|| drop(writeln!(io::stderr(), "windlass: {text}")));
     }
 
     /// Writes the count to standard error from time to time, where no terminal shows it.
@@ -188,18 +191,30 @@ impl Tally {
 
     /// Prints the counts, and returns what determines the exit code.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
-        let Self { from, moved, known, left, .. } = self;
+        let Self {
+            from,
+            moved,
+            known,
+            left,
+            ..
+        } = self;
         let known = match known.get() {
             0 => String::new(),
             known => format!("; {known} were here already"),
         };
-        self.write(&format!("{} moved from {from}{known}", counted(moved.get(), "job")));
+        self.write(&format!(
+            "{} moved from {from}{known}",
+            counted(moved.get(), "job")
+        ));
         if let Some(why) = self.fatal.borrow_mut().take() {
             return Err(Failure::Runtime(why));
         }
         match left.get() {
             0 => Ok(()),
-            left => Err(Failure::Incomplete(format!("{} left with {from}", counted(left, "job")))),
+            left => Err(Failure::Incomplete(format!(
+                "{} left with {from}",
+                counted(left, "job")
+            ))),
         }
     }
 }
@@ -210,7 +225,13 @@ mod tests {
 
     fn tally(until_empty: Option<Duration>) -> Tally {
         let place = |text: &str| text.parse().unwrap();
-        Tally::new(place("gearman://h:1"), place("gearman://h:2"), Vec::new(), until_empty, false)
+        Tally::new(
+            place("gearman://h:1"),
+            place("gearman://h:2"),
+            Vec::new(),
+            until_empty,
+            false,
+        )
     }
 
     #[test]
@@ -240,7 +261,9 @@ mod tests {
     fn the_outcome_names_what_is_left_and_what_failed() {
         let left = tally(None);
         left.leave("job", "because");
-        assert!(matches!(left.outcome(), Err(Failure::Incomplete(text)) if text == "1 job left with gearman://h:1"));
+        assert!(
+            matches!(left.outcome(), Err(Failure::Incomplete(text)) if text == "1 job left with gearman://h:1")
+        );
         left.fail("first \u{1b}".to_owned());
         left.fail("second".to_owned());
         assert!(left.is_stopping());

@@ -26,7 +26,10 @@ pub(super) struct Ahead {
 
 impl Default for Ahead {
     fn default() -> Self {
-        Self { bytes: WRITE_HIGH_BYTES, stuck_since: None }
+        Self {
+            bytes: WRITE_HIGH_BYTES,
+            stuck_since: None,
+        }
     }
 }
 

@@ -9,7 +9,10 @@ use super::*;
 
 /// Leaves its input unread.
 fn keeps() -> Script {
-    Script { keeps: true, ..Script::default() }
+    Script {
+        keeps: true,
+        ..Script::default()
+    }
 }
 
 /// A piece of the peer's bytes that fills the thread's buffer.
@@ -28,8 +31,14 @@ fn the_rest_of_a_large_message_is_read_into_its_own_memory() {
         (SCRATCH_BYTES + 1, 0, "own"),
     ];
     for (needs_bytes, held, place) in table {
-        let mut it = InHand::open(Script { needs_bytes, ..keeps() });
-        it.connection.incoming.input.extend_from_slice(&vec![7; held]);
+        let mut it = InHand::open(Script {
+            needs_bytes,
+            ..keeps()
+        });
+        it.connection
+            .incoming
+            .input
+            .extend_from_slice(&vec![7; held]);
         it.wire().reads.clear();
         it.arrives("x");
         it.turn(2000);
@@ -42,7 +51,13 @@ fn the_rest_of_a_large_message_is_read_into_its_own_memory() {
 fn a_turn_reads_a_bounded_number_of_bytes() {
     const ALL: [usize; 4] = [SCRATCH_BYTES, SCRATCH_BYTES, SCRATCH_BYTES, 10];
     let reads = |read_bytes_max: usize, is_drained_by_short_reads: bool, pieces: &[usize]| {
-        let mut it = InHand::new(Bounds { read_bytes_max, ..BOUNDS }, keeps());
+        let mut it = InHand::new(
+            Bounds {
+                read_bytes_max,
+                ..BOUNDS
+            },
+            keeps(),
+        );
         it.turn(1000);
         it.wire().reads.clear();
         it.wire().is_drained_by_short_reads = is_drained_by_short_reads;
@@ -52,29 +67,60 @@ fn a_turn_reads_a_bounded_number_of_bytes() {
         (reads, it.connection.incoming.input.len(), next)
     };
     let so = |reads, bytes, next: &str| (reads, bytes, next.to_owned());
-    assert_eq!(reads(1 << 20, true, &ALL), so(2, Turn::SHARE_BYTES_MAX, "a turn"));
-    assert_eq!(reads(SCRATCH_BYTES, true, &ALL), so(1, SCRATCH_BYTES, "7000"), "no more than the session may leave");
-    assert_eq!(reads(1 << 20, true, &[10, 10]), so(1, 10, "no time"), "a short read has taken all");
-    assert_eq!(reads(1 << 20, false, &[10, 10]), so(3, 20, "no time"), "of TLS it has not");
-    assert_eq!(reads(1 << 20, true, &[SCRATCH_BYTES]), so(2, SCRATCH_BYTES, "no time"));
+    assert_eq!(
+        reads(1 << 20, true, &ALL),
+        so(2, Turn::SHARE_BYTES_MAX, "a turn")
+    );
+    assert_eq!(
+        reads(SCRATCH_BYTES, true, &ALL),
+        so(1, SCRATCH_BYTES, "7000"),
+        "no more than the session may leave"
+    );
+    assert_eq!(
+        reads(1 << 20, true, &[10, 10]),
+        so(1, 10, "no time"),
+        "a short read has taken all"
+    );
+    assert_eq!(
+        reads(1 << 20, false, &[10, 10]),
+        so(3, 20, "no time"),
+        "of TLS it has not"
+    );
+    assert_eq!(
+        reads(1 << 20, true, &[SCRATCH_BYTES]),
+        so(2, SCRATCH_BYTES, "no time")
+    );
 }
 
 #[test]
 fn reads_go_on_after_an_interruption_and_end_with_an_error() {
     let mut it = InHand::open(keeps());
-    it.wire().arrives.push_back(Err(io::ErrorKind::Interrupted.into()));
+    it.wire()
+        .arrives
+        .push_back(Err(io::ErrorKind::Interrupted.into()));
     it.arrives("x");
     assert_eq!(it.turn(2000), "no time");
     assert_eq!(it.connection.incoming.input.len(), 1);
-    it.wire().arrives.push_back(Err(io::ErrorKind::ConnectionReset.into()));
-    assert_eq!(it.turn(3000), "no time", "the kernel has not said that there is something");
+    it.wire()
+        .arrives
+        .push_back(Err(io::ErrorKind::ConnectionReset.into()));
+    assert_eq!(
+        it.turn(3000),
+        "no time",
+        "the kernel has not said that there is something"
+    );
     it.connection.notice(true, false, false);
     assert_eq!(it.turn(3000), "peer closed");
     // Behind bytes of a large message.
-    let mut it = InHand::open(Script { needs_bytes: 1 << 20, ..keeps() });
+    let mut it = InHand::open(Script {
+        needs_bytes: 1 << 20,
+        ..keeps()
+    });
     it.wire().is_drained_by_short_reads = false;
     it.arrives("xy");
-    it.wire().arrives.push_back(Err(io::ErrorKind::ConnectionReset.into()));
+    it.wire()
+        .arrives
+        .push_back(Err(io::ErrorKind::ConnectionReset.into()));
     it.arrives("");
     assert_eq!(it.turn(2000), "a turn");
     assert_eq!(it.connection.incoming.input.len(), 2);
@@ -111,7 +157,10 @@ fn bytes_count_as_received_although_a_later_read_finds_nothing() {
 fn a_message_that_fills_its_memory_may_have_others_behind_it() {
     const HELD: usize = 10;
     const BYTES: usize = SCRATCH_BYTES + 1;
-    let mut it = InHand::open(Script { needs_bytes: BYTES, ..keeps() });
+    let mut it = InHand::open(Script {
+        needs_bytes: BYTES,
+        ..keeps()
+    });
     it.connection.incoming.input = BytesMut::from(Bytes::from(vec![7; HELD]));
     it.wire().reads.clear();
     it.arrives(vec![7; BYTES]);
@@ -124,8 +173,16 @@ fn a_message_that_fills_its_memory_may_have_others_behind_it() {
 #[test]
 fn a_turn_reads_a_bounded_part_of_a_large_message() {
     const PIECE: usize = LARGE_TURN_BYTES / 2;
-    let mut it =
-        InHand::new(Bounds { outbound_bytes_max: 1 << 30, ..BOUNDS }, Script { needs_bytes: 8 << 20, ..keeps() });
+    let mut it = InHand::new(
+        Bounds {
+            outbound_bytes_max: 1 << 30,
+            ..BOUNDS
+        },
+        Script {
+            needs_bytes: 8 << 20,
+            ..keeps()
+        },
+    );
     it.turn(1000);
     it.wire().reads.clear();
     it.connection.incoming.input = BytesMut::from(Bytes::from(vec![7; 2 << 20]));
@@ -133,7 +190,10 @@ fn a_turn_reads_a_bounded_part_of_a_large_message() {
     it.wire().is_drained_by_short_reads = false;
     assert_eq!(it.turn(2000), "a turn");
     assert_eq!(it.wire().reads, ["own"; 2]);
-    assert_eq!(it.connection.incoming.input.len(), (2 << 20) + LARGE_TURN_BYTES);
+    assert_eq!(
+        it.connection.incoming.input.len(),
+        (2 << 20) + LARGE_TURN_BYTES
+    );
     assert_eq!(it.turn(2000), "a turn");
     it.wire().reads.clear();
     it.wire().is_drained_by_short_reads = true;
@@ -168,7 +228,16 @@ fn memory_grows_with_the_bytes_that_have_arrived() {
 #[test]
 fn input_is_limited_but_for_a_message_that_needs_more() {
     for (needs_bytes, reads) in [(0, 0), (1, 1)] {
-        let mut it = InHand::new(Bounds { read_bytes_max: 10, ..BOUNDS }, Script { needs_bytes, ..keeps() });
+        let mut it = InHand::new(
+            Bounds {
+                read_bytes_max: 10,
+                ..BOUNDS
+            },
+            Script {
+                needs_bytes,
+                ..keeps()
+            },
+        );
         it.turn(1000);
         it.wire().reads.clear();
         it.connection.incoming.input.extend_from_slice(&[7; 10]);
@@ -180,9 +249,21 @@ fn input_is_limited_but_for_a_message_that_needs_more() {
 
 #[test]
 fn a_peer_that_takes_too_little_is_disconnected() {
-    for (bytes, next) in [(1000, "no time"), (1001, "limit exceeded: outbound_bytes_max")] {
-        let bounds = Bounds { outbound_bytes_max: 1000, ..BOUNDS };
-        let mut it = InHand::new(bounds, Script { answer: vec![0; bytes], ..Script::default() });
+    for (bytes, next) in [
+        (1000, "no time"),
+        (1001, "limit exceeded: outbound_bytes_max"),
+    ] {
+        let bounds = Bounds {
+            outbound_bytes_max: 1000,
+            ..BOUNDS
+        };
+        let mut it = InHand::new(
+            bounds,
+            Script {
+                answer: vec![0; bytes],
+                ..Script::default()
+            },
+        );
         it.takes(0);
         it.turn(1000);
         it.arrives("x");
@@ -218,12 +299,19 @@ fn what_a_connection_holds_is_counted_when_it_has_changed_much() {
 fn commands_that_have_not_been_done_count_as_held_bytes() {
     const ITEMS: usize = 2000;
     const BYTES: usize = 5000;
-    let mut it = InHand::open(Script { commands: ITEMS, ..Script::default() });
+    let mut it = InHand::open(Script {
+        commands: ITEMS,
+        ..Script::default()
+    });
     *it.desk.goes.lock().unwrap() = Visited::Part;
     it.arrives(vec![7; BYTES]);
     it.turn(2000);
     let held = BYTES + ITEMS * size_of::<Item>();
-    assert!((held..held + 100).contains(&it.budget.held()), "{} of {held}", it.budget.held());
+    assert!(
+        (held..held + 100).contains(&it.budget.held()),
+        "{} of {held}",
+        it.budget.held()
+    );
     *it.desk.goes.lock().unwrap() = Visited::All;
     it.turn(2000);
     assert!(it.budget.held() < BYTES);
@@ -232,7 +320,10 @@ fn commands_that_have_not_been_done_count_as_held_bytes() {
 #[test]
 fn answers_have_the_room_that_the_peer_and_the_disk_leave() {
     let rooms = |answered: usize, waiting: usize| {
-        let mut it = InHand::open(Script { commands: 1, ..Script::default() });
+        let mut it = InHand::open(Script {
+            commands: 1,
+            ..Script::default()
+        });
         *it.desk.goes.lock().unwrap() = Visited::Part;
         it.takes(0);
         it.connection.outgoing.output.copy(&vec![0; answered]);
@@ -249,7 +340,11 @@ fn answers_have_the_room_that_the_peer_and_the_disk_leave() {
     assert_eq!(rooms(1000, 0), [WRITE_HIGH_BYTES - 1000; 2]);
     assert_eq!(rooms(0, 500), [WRITE_HIGH_BYTES - 500; 2]);
     assert_eq!(rooms(1000, 500), [WRITE_HIGH_BYTES - 1500; 2]);
-    assert_eq!(rooms(1000, WRITE_HIGH_BYTES - 1000), [1], "without room new items get one visit");
+    assert_eq!(
+        rooms(1000, WRITE_HIGH_BYTES - 1000),
+        [1],
+        "without room new items get one visit"
+    );
 }
 
 #[test]
@@ -270,7 +365,11 @@ fn reading_stops_while_too_much_waits() {
         it.connection.outgoing.output.copy(&vec![0; output]);
         it.connection.outgoing.left_behind = left_behind;
         it.desk.mailbox().set_under_way(unanswered);
-        assert_eq!(it.connection.has_room(), has_room, "{output} {left_behind:?} {unanswered}");
+        assert_eq!(
+            it.connection.has_room(),
+            has_room,
+            "{output} {left_behind:?} {unanswered}"
+        );
     }
 }
 
@@ -284,9 +383,13 @@ fn room_after_a_write_gives_another_turn_to_what_waited() {
         (true, None, VecDeque::new(), "x", true),
         (false, Some(0), item(), "x", false),
     ];
-    for (n, (was_written, left_behind, items, input, has_got_room)) in table.into_iter().enumerate() {
+    for (n, (was_written, left_behind, items, input, has_got_room)) in table.into_iter().enumerate()
+    {
         let mut it = InHand::open(Script::default());
-        (it.connection.io.was_written, it.connection.outgoing.left_behind) = (was_written, left_behind);
+        (
+            it.connection.io.was_written,
+            it.connection.outgoing.left_behind,
+        ) = (was_written, left_behind);
         (it.connection.work.items, it.connection.incoming.input) = (items, BytesMut::from(input));
         assert_eq!(it.connection.has_got_room(), has_got_room, "{n}");
     }
@@ -294,12 +397,22 @@ fn room_after_a_write_gives_another_turn_to_what_waited() {
 
 #[test]
 fn bytes_of_the_session_stand_behind_its_commands() {
-    let mut it = InHand::open(Script { answer: b"now".to_vec(), ..Script::default() });
+    let mut it = InHand::open(Script {
+        answer: b"now".to_vec(),
+        ..Script::default()
+    });
     it.arrives("x");
     it.turn(2000);
     assert_eq!(it.wire().written, b"now");
-    assert!(it.desk.rooms.lock().unwrap().is_empty(), "bytes alone need no visit");
-    *it.script() = Script { commands: 1, says: b"tick".to_vec(), ..Script::default() };
+    assert!(
+        it.desk.rooms.lock().unwrap().is_empty(),
+        "bytes alone need no visit"
+    );
+    *it.script() = Script {
+        commands: 1,
+        says: b"tick".to_vec(),
+        ..Script::default()
+    };
     *it.desk.goes.lock().unwrap() = Visited::Part;
     it.arrives("x");
     it.turn(2000);
@@ -314,32 +427,49 @@ fn bytes_of_the_session_stand_behind_its_commands() {
     it.script().ticks_at = Some(Timestamp(4000));
     it.turn(4000);
     assert_eq!(it.wire().written, b"now!tick");
-    it.desk.durable.store(7, std::sync::atomic::Ordering::Relaxed);
+    it.desk
+        .durable
+        .store(7, std::sync::atomic::Ordering::Relaxed);
     it.turn(4000);
     assert_eq!(it.wire().written, b"now!tick\0\0tick");
 }
 
 #[test]
 fn answers_do_not_wait_for_commands_that_follow_from_other_mail() {
-    let mut it = InHand::open(Script { asks: 1, ..Script::default() });
+    let mut it = InHand::open(Script {
+        asks: 1,
+        ..Script::default()
+    });
     *it.desk.goes.lock().unwrap() = Visited::Part;
     (0..2).for_each(|_| it.has_a_reply());
     it.turn(2000);
-    assert_eq!((it.connection.commands(), &it.wire().written[..]), (1, &b"!"[..]));
+    assert_eq!(
+        (it.connection.commands(), &it.wire().written[..]),
+        (1, &b"!"[..])
+    );
 }
 
 #[test]
 fn input_is_offered_again_while_the_session_consumes_some() {
-    let mut it = InHand::open(Script { sips: true, ..Script::default() });
+    let mut it = InHand::open(Script {
+        sips: true,
+        ..Script::default()
+    });
     it.arrives("abcd");
     assert_eq!(it.turn(2000), "no time");
-    assert_eq!(it.script().told, ["open", "bytes", "bytes", "bytes", "bytes"]);
+    assert_eq!(
+        it.script().told,
+        ["open", "bytes", "bytes", "bytes", "bytes"]
+    );
     assert!(it.connection.incoming.input.is_empty());
 }
 
 #[test]
 fn writes_go_on_after_an_interruption_and_end_with_an_error() {
-    let mut it = InHand::open(Script { answer: b"a".to_vec(), ..Script::default() });
+    let mut it = InHand::open(Script {
+        answer: b"a".to_vec(),
+        ..Script::default()
+    });
     it.wire().fails = [io::ErrorKind::Interrupted].into();
     it.arrives("x");
     assert_eq!(it.turn(2000), "a turn");
@@ -363,19 +493,29 @@ fn every_end_is_counted_by_its_reason() {
     let table = [
         (End::Closed(Reason::WrongPassword), "wrong_password"),
         (End::Closed(Reason::Shutdown), "shutdown"),
-        (End::NoHandshake(io::ErrorKind::TimedOut.into()), NO_HANDSHAKE),
+        (
+            End::NoHandshake(io::ErrorKind::TimedOut.into()),
+            NO_HANDSHAKE,
+        ),
     ];
     for (end, reason) in table {
         let it = InHand::open(Script::default());
         it.connection.count_end(&end);
-        let closed = it.traffic().closed.into_iter().filter(|(_, ends)| *ends > 0);
+        let closed = it
+            .traffic()
+            .closed
+            .into_iter()
+            .filter(|(_, ends)| *ends > 0);
         assert_eq!(closed.collect::<Vec<_>>(), [(reason, 1)]);
     }
 }
 
 #[test]
 fn items_that_wait_to_be_rung_are_done_after_that() {
-    let mut it = InHand::open(Script { commands: 1, ..Script::default() });
+    let mut it = InHand::open(Script {
+        commands: 1,
+        ..Script::default()
+    });
     *it.desk.goes.lock().unwrap() = Visited::UntilRung;
     it.arrives("x");
     it.turn(2000);
@@ -384,27 +524,61 @@ fn items_that_wait_to_be_rung_are_done_after_that() {
     assert_eq!(it.connection.commands(), 1, "not before");
     it.connection.rung();
     it.turn(2000);
-    assert_eq!((it.connection.commands(), &it.wire().written[..]), (0, &b"!"[..]));
+    assert_eq!(
+        (it.connection.commands(), &it.wire().written[..]),
+        (0, &b"!"[..])
+    );
 }
 
 /// It would wait for the daemon for ever, and the daemon for it.
 #[test]
 fn a_peer_that_sends_on_and_takes_nothing_is_read_on_up_to_the_limit() {
-    let bounds = Bounds { outbound_bytes_max: 3 * WRITE_HIGH_BYTES, ..BOUNDS };
-    let mut it = InHand::new(bounds, Script { answer: vec![0; WRITE_HIGH_BYTES], ..Script::default() });
+    let bounds = Bounds {
+        outbound_bytes_max: 3 * WRITE_HIGH_BYTES,
+        ..BOUNDS
+    };
+    let mut it = InHand::new(
+        bounds,
+        Script {
+            answer: vec![0; WRITE_HIGH_BYTES],
+            ..Script::default()
+        },
+    );
     it.turn(1000);
     it.takes(0);
     let sends = |it: &mut InHand, at: u64| {
         it.arrives("x");
         it.turn(at)
     };
-    assert_eq!(sends(&mut it, 2000), "no time", "it has sent nothing more than it was answered");
-    assert_eq!(sends(&mut it, 2000), "2100", "the second request waits in the socket");
-    assert_eq!((it.turn(2099), it.turn(2100)), ("2100".to_owned(), "no time".to_owned()), "it is read");
-    assert_eq!((sends(&mut it, 3000), it.turn(3100)), ("3100".to_owned(), "no time".to_owned()), "the limit itself");
+    assert_eq!(
+        sends(&mut it, 2000),
+        "no time",
+        "it has sent nothing more than it was answered"
+    );
+    assert_eq!(
+        sends(&mut it, 2000),
+        "2100",
+        "the second request waits in the socket"
+    );
+    assert_eq!(
+        (it.turn(2099), it.turn(2100)),
+        ("2100".to_owned(), "no time".to_owned()),
+        "it is read"
+    );
+    assert_eq!(
+        (sends(&mut it, 3000), it.turn(3100)),
+        ("3100".to_owned(), "no time".to_owned()),
+        "the limit itself"
+    );
     assert_eq!(sends(&mut it, 4000), "limit exceeded: outbound_bytes_max");
     // One that takes its answers has the bound of before.
-    let mut it = InHand::new(bounds, Script { answer: vec![0; WRITE_HIGH_BYTES], ..Script::default() });
+    let mut it = InHand::new(
+        bounds,
+        Script {
+            answer: vec![0; WRITE_HIGH_BYTES],
+            ..Script::default()
+        },
+    );
     it.turn(1000);
     it.takes(0);
     sends(&mut it, 2000);
@@ -420,7 +594,10 @@ fn a_peer_that_sends_on_and_takes_nothing_is_read_on_up_to_the_limit() {
 /// The thread drops the id that the ring has left, because the connection is in its turn by then.
 #[test]
 fn a_ring_before_a_turn_counts_although_its_seat_is_dropped() {
-    let mut it = InHand::open(Script { commands: 1, ..Script::default() });
+    let mut it = InHand::open(Script {
+        commands: 1,
+        ..Script::default()
+    });
     *it.desk.goes.lock().unwrap() = Visited::UntilRung;
     it.arrives("x");
     it.turn(2000);
@@ -429,7 +606,10 @@ fn a_ring_before_a_turn_counts_although_its_seat_is_dropped() {
     it.arrives("y");
     it.turn(2000);
     it.turn(2000);
-    assert_eq!((it.connection.commands(), &it.wire().written[..]), (0, &b"!!"[..]));
+    assert_eq!(
+        (it.connection.commands(), &it.wire().written[..]),
+        (0, &b"!!"[..])
+    );
 }
 
 /// An idle connection holds no more than it must, and a busy one keeps its buffers.
@@ -445,7 +625,9 @@ fn large_empty_buffers_are_freed() {
     let capacity_of_mail = |mail: usize| {
         let mut it = InHand::open(Script::default());
         it.connection.mail = Vec::with_capacity(mail);
-        it.desk.mailbox().push(0, Mail::Bytes(Bytes::from_static(b"x")), None);
+        it.desk
+            .mailbox()
+            .push(0, Mail::Bytes(Bytes::from_static(b"x")), None);
         it.turn(2000);
         it.connection.mail.capacity()
     };
@@ -456,9 +638,16 @@ fn large_empty_buffers_are_freed() {
         it.turn(2000);
         it.connection.incoming.input.capacity()
     };
-    assert_eq!([SMALL_BYTES - 1, SMALL_BYTES].map(capacity_of_input), [SMALL_BYTES - 1, 0]);
+    assert_eq!(
+        [SMALL_BYTES - 1, SMALL_BYTES].map(capacity_of_input),
+        [SMALL_BYTES - 1, 0]
+    );
     let mut it = InHand::open(keeps());
     it.connection.incoming.input = BytesMut::from(&full()[..]);
     it.turn(2000);
-    assert_eq!(it.connection.incoming.input.len(), SCRATCH_BYTES, "it is not empty");
+    assert_eq!(
+        it.connection.incoming.input.len(),
+        SCRATCH_BYTES,
+        "it is not empty"
+    );
 }

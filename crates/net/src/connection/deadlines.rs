@@ -31,10 +31,13 @@ impl Connection {
         if is_silent && self.stalls_the_stop() {
             Some(Reason::TimedOut("takes no answers while the daemon stops"))
         } else if is_silent {
-            let Phase::Ending(why) = &self.phase else { return Some(Reason::TimedOut("idle")) };
+            let Phase::Ending(why) = &self.phase else {
+                return Some(Reason::TimedOut("idle"));
+            };
             Some(why.clone())
         } else {
-            self.is_late().then_some(Reason::TimedOut("message incomplete"))
+            self.is_late()
+                .then_some(Reason::TimedOut("message incomplete"))
         }
     }
 
@@ -46,7 +49,12 @@ impl Connection {
     /// Whether the peer should have finished its message by now. It is not late while nothing is read from it.
     fn is_late(&self) -> bool {
         let is_read = !self.incoming.paused && !self.io.eof && !self.is_ending();
-        is_read && self.incoming.pending.deadline(self.shared.bounds.patience).is_some_and(|at| at <= self.now)
+        is_read
+            && self
+                .incoming
+                .pending
+                .deadline(self.shared.bounds.patience)
+                .is_some_and(|at| at <= self.now)
     }
 
     /// When the peer has been silent for too long.
@@ -64,10 +72,26 @@ impl Connection {
     /// When the connection must have a turn at the latest.
     pub(super) fn deadline(&self, reading: bool) -> Option<Timestamp> {
         let session = self.session.next_deadline().filter(|_| !self.is_ending());
-        let late = self.incoming.pending.deadline(self.shared.bounds.patience).filter(|_| reading);
-        let others = [self.silent_until(), late, self.outgoing.ahead.deadline(), self.watch.until(), self.parts_at()];
+        let late = self
+            .incoming
+            .pending
+            .deadline(self.shared.bounds.patience)
+            .filter(|_| reading);
+        let others = [
+            self.silent_until(),
+            late,
+            self.outgoing.ahead.deadline(),
+            self.watch.until(),
+            self.parts_at(),
+        ];
         // Compared as numbers: an iterator that leaves out what is not there costs each turn much more.
-        let soonest = |at: Timestamp, other: Option<Timestamp>| at.min(other.unwrap_or(Timestamp::NEVER));
-        Some(others.into_iter().fold(session.unwrap_or(Timestamp::NEVER), soonest)).filter(|at| *at < Timestamp::NEVER)
+        let soonest =
+            |at: Timestamp, other: Option<Timestamp>| at.min(other.unwrap_or(Timestamp::NEVER));
+        Some(
+            others
+                .into_iter()
+                .fold(session.unwrap_or(Timestamp::NEVER), soonest),
+        )
+        .filter(|at| *at < Timestamp::NEVER)
     }
 }

@@ -29,16 +29,28 @@ struct HandOut {
 impl HandOuts {
     /// An event is about to be encoded at this position, where the one before ends.
     pub(super) fn begin(&mut self, event: &Event, begins_at: u64, budget: &Arc<Budget>) {
-        let Some(job) = event.handed_out() else { return };
+        let Some(job) = event.handed_out() else {
+            return;
+        };
         self.end(begins_at);
         let hold = Hold::on(event, &mut None, budget);
         self.bytes += hold.as_deref().map_or(0, Hold::bytes);
-        self.jobs.push_back(HandOut { job: job.id, token: job.token, begins_at, ends_at: None, hold });
+        self.jobs.push_back(HandOut {
+            job: job.id,
+            token: job.token,
+            begins_at,
+            ends_at: None,
+            hold,
+        });
     }
 
     /// All that has begun is in the output, which ends at this position.
     pub(super) fn end(&mut self, position: u64) {
-        if let Some(HandOut { ends_at: end @ None, .. }) = self.jobs.back_mut() {
+        if let Some(HandOut {
+            ends_at: end @ None,
+            ..
+        }) = self.jobs.back_mut()
+        {
             *end = Some(position);
         }
     }
@@ -46,7 +58,10 @@ impl HandOuts {
     /// The output is written up to this position. Returns how many of the jobs that the budget counts have left.
     pub(super) fn written(&mut self, position: u64) -> u32 {
         let mut left = 0;
-        while self.jobs.front().is_some_and(|job| job.ends_at.is_some_and(|end| end <= position))
+        while self
+            .jobs
+            .front()
+            .is_some_and(|job| job.ends_at.is_some_and(|end| end <= position))
             && let Some(job) = self.jobs.pop_front()
         {
             self.bytes -= job.hold.as_deref().map_or(0, Hold::bytes);
@@ -66,10 +81,15 @@ impl HandOuts {
 
     /// The output was written up to this position, and no more will be. Returns the jobs of which the peer has nothing;
     /// `and_parts`: also those of which it has a part.
-    pub(super) fn unsent(&mut self, position: u64, and_parts: bool) -> impl Iterator<Item = (JobId, Token)> {
+    pub(super) fn unsent(
+        &mut self,
+        position: u64,
+        and_parts: bool,
+    ) -> impl Iterator<Item = (JobId, Token)> {
         self.bytes = 0;
         let jobs = std::mem::take(&mut self.jobs).into_iter();
-        jobs.filter(move |job| and_parts || job.begins_at >= position).map(|job| (job.job, job.token))
+        jobs.filter(move |job| and_parts || job.begins_at >= position)
+            .map(|job| (job.job, job.token))
     }
 }
 
@@ -127,7 +147,10 @@ pub(super) mod tests {
             jobs.written(written);
             let (counted, taken) = (jobs.bytes(), room - budget.room());
             assert_eq!((counted, taken), (held, held as u64), "{written}");
-            let found: Vec<u64> = jobs.unsent(written, and_parts).map(|(job, _)| job.0).collect();
+            let found: Vec<u64> = jobs
+                .unsent(written, and_parts)
+                .map(|(job, _)| job.0)
+                .collect();
             assert_eq!(found, left, "{written} {and_parts}");
             assert_eq!(budget.room(), room);
         }
@@ -177,17 +200,26 @@ pub(super) mod tests {
 
     /// The thread may have stood still, in a commit for example, and not the peer.
     #[test]
-    fn a_peer_with_jobs_is_disconnected_if_it_takes_nothing_of_them_when_the_connection_tries_again() {
+    fn a_peer_with_jobs_is_disconnected_if_it_takes_nothing_of_them_when_the_connection_tries_again()
+     {
         let mut it = InHand::open(Script::default());
         it.takes(0);
         assert_eq!(gets_a_job(&mut it, 2000), "no time");
         it.budget.cut_stalled(Timestamp(4000));
         it.takes(1);
-        assert_eq!((it.turn(4000), &it.wire().written[..]), ("no time".to_owned(), &b"!"[..]), "it takes the job now");
+        assert_eq!(
+            (it.turn(4000), &it.wire().written[..]),
+            ("no time".to_owned(), &b"!"[..]),
+            "it takes the job now"
+        );
         it.takes(0);
         assert_eq!(gets_a_job(&mut it, 5000), "no time");
         it.budget.cut_stalled(Timestamp(6999));
-        assert_eq!(it.turn(7000), "no time", "it was not too slow when others waited");
+        assert_eq!(
+            it.turn(7000),
+            "no time",
+            "it was not too slow when others waited"
+        );
         it.budget.cut_stalled(Timestamp(7000));
         assert_eq!(it.turn(7000), "limit exceeded: buffer_bytes_max");
     }

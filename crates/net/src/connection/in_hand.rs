@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use windlass_engine::{ClientCommand, ClientId, ClientInfo, Clock, Command, Event, Refusal, Reply, Tag};
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Clock, Command, Event, Refusal, Reply, Tag,
+};
 
 use super::tests::{BOUNDS, admission};
 use super::*;
@@ -32,7 +34,9 @@ pub(super) struct Wire {
 
 impl Wire {
     fn read(&mut self, room: usize) -> io::Result<Vec<u8>> {
-        let Some(next) = self.arrives.pop_front() else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let Some(next) = self.arrives.pop_front() else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
         let mut next = next?;
         if next.is_empty() {
             self.arrives.push_front(Ok(Vec::new()));
@@ -50,7 +54,12 @@ struct Socket(Arc<Mutex<Wire>>);
 
 impl Stream for Socket {
     fn shake_hands(&mut self) -> io::Result<bool> {
-        self.0.lock().unwrap().shakes.pop_front().unwrap_or(Ok(true))
+        self.0
+            .lock()
+            .unwrap()
+            .shakes
+            .pop_front()
+            .unwrap_or(Ok(true))
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -139,7 +148,8 @@ impl Session for Scripted {
         }
         drop(input.split());
         out.bytes().extend_from_slice(&script.answer);
-        (0..script.commands).for_each(|_| out.command(Tag(1), ClientCommand::Open(ClientInfo::default())));
+        (0..script.commands)
+            .for_each(|_| out.command(Tag(1), ClientCommand::Open(ClientInfo::default())));
         if script.ends {
             out.hang_up(Reason::Ended);
         }
@@ -281,7 +291,12 @@ impl InHand {
         let (wire, script) = (Arc::new(Mutex::new(wire)), Arc::new(Mutex::new(script)));
         let goes = Mutex::new(Visited::All);
         let (mailbox, rooms, durable) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        let desk = Arc::new(Desk { mailbox, goes, rooms, durable });
+        let desk = Arc::new(Desk {
+            mailbox,
+            goes,
+            rooms,
+            durable,
+        });
         let budget = Arc::new(Budget::new(1 << 30));
         let shared = Shared::new(Arc::<Desk>::clone(&desk), Arc::clone(&budget), bounds);
         let traffic = Arc::<Traffic>::default();
@@ -295,7 +310,15 @@ impl InHand {
             (admission(), Rights::ALL),
             Timestamp(1000),
         );
-        Self { connection, wire, script, desk, budget, traffic, stopping: false }
+        Self {
+            connection,
+            wire,
+            script,
+            desk,
+            budget,
+            traffic,
+            stopping: false,
+        }
     }
 
     /// With the usual bounds, and after its first turn.
@@ -307,7 +330,11 @@ impl InHand {
 
     /// Bytes arrive.
     pub(super) fn arrives(&mut self, bytes: impl Into<Vec<u8>>) {
-        self.wire.lock().unwrap().arrives.push_back(Ok(bytes.into()));
+        self.wire
+            .lock()
+            .unwrap()
+            .arrives
+            .push_back(Ok(bytes.into()));
         self.connection.notice(true, false, false);
     }
 
@@ -333,8 +360,13 @@ impl InHand {
 
     /// Has a turn at this time, in milliseconds. Returns what the connection waits for then.
     pub(super) fn turn(&mut self, at_ms: u64) -> String {
-        let reading = Reading { now: Timestamp(at_ms), clock: Clock::default(), pause_ms: None };
-        self.connection.begin_turn(&Turn::of(1, reading, self.stopping));
+        let reading = Reading {
+            now: Timestamp(at_ms),
+            clock: Clock::default(),
+            pause_ms: None,
+        };
+        self.connection
+            .begin_turn(&Turn::of(1, reading, self.stopping));
         if let Some(batch) = self.connection.batch() {
             self.desk.visit(&reading, &mut std::iter::once(batch));
         }
@@ -365,6 +397,8 @@ impl InHand {
 
     /// Bytes of the engine's answers wait for this commit.
     pub(super) fn waits_for_commit(&self, commit: u64, bytes: usize) {
-        self.desk.mailbox().push(commit, Mail::Bytes(Bytes::from(vec![0; bytes])), None);
+        self.desk
+            .mailbox()
+            .push(commit, Mail::Bytes(Bytes::from(vec![0; bytes])), None);
     }
 }

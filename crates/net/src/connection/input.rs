@@ -56,7 +56,8 @@ impl Connection {
     }
 
     pub(super) fn wants_to_read(&self) -> bool {
-        let room = self.incoming.input.len() < self.shared.bounds.read_bytes_max || self.session.needs_bytes() > 0;
+        let room = self.incoming.input.len() < self.shared.bounds.read_bytes_max
+            || self.session.needs_bytes() > 0;
         room && !self.io.eof && !self.is_ending() && self.work.items.is_empty() && self.has_room()
     }
 
@@ -82,16 +83,26 @@ impl Connection {
         if needs > SCRATCH_BYTES || (needs > 1 && self.incoming.input.len() > SCRATCH_BYTES) {
             return self.read_large(needs);
         }
-        let most = self.shared.bounds.read_bytes_max.min(self.incoming.share_bytes);
+        let most = self
+            .shared
+            .bounds
+            .read_bytes_max
+            .min(self.incoming.share_bytes);
         SCRATCH.with_borrow_mut(|scratch| {
-            let scratch = scratch.get_mut(..most.min(SCRATCH_BYTES)).unwrap_or_default();
+            let scratch = scratch
+                .get_mut(..most.min(SCRATCH_BYTES))
+                .unwrap_or_default();
             let mut total = 0;
             loop {
                 let read = match self.read_once(scratch.len(), |stream| stream.read(scratch)) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && total > 0 => return Ok(total),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && total > 0 => {
+                        return Ok(total);
+                    }
                     read => read?,
                 };
-                self.incoming.input.extend_from_slice(scratch.get(..read).unwrap_or_default());
+                self.incoming
+                    .input
+                    .extend_from_slice(scratch.get(..read).unwrap_or_default());
                 total += read;
                 if read == 0 || !self.io.readable || total >= most {
                     return Ok(total);
@@ -106,7 +117,10 @@ impl Connection {
         grow(&mut input, needs);
         let mut total = 0;
         let mut read = Ok(1);
-        while input.len() < input.capacity() && total < LARGE_TURN_BYTES && self.io.readable && matches!(read, Ok(1..))
+        while input.len() < input.capacity()
+            && total < LARGE_TURN_BYTES
+            && self.io.readable
+            && matches!(read, Ok(1..))
         {
             let room = input.capacity() - input.len();
             read = self.read_once(room, |stream| stream.read_behind(&mut input));

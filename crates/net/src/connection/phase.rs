@@ -35,7 +35,11 @@ impl Shaking {
 
     pub(super) fn new(silence_max: Duration, now: Timestamp) -> Self {
         let until = |time| clock::after(now, time);
-        Self { silence_max, until: until(silence_max), longest_until: until(silence_max * Self::TIMES) }
+        Self {
+            silence_max,
+            until: until(silence_max),
+            longest_until: until(silence_max * Self::TIMES),
+        }
     }
 
     /// Bytes have come.

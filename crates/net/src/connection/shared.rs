@@ -46,7 +46,14 @@ impl Shared {
     /// State of a daemon without connections.
     pub fn new(broker: Arc<dyn Broker>, budget: Arc<Budget>, bounds: Bounds) -> Self {
         let new_bounds = Arc::new(ArcSwap::from_pointee(bounds));
-        Self { broker, budget, stops: Arc::default(), traffic: Arc::default(), bounds, new_bounds }
+        Self {
+            broker,
+            budget,
+            stops: Arc::default(),
+            traffic: Arc::default(),
+            bounds,
+            new_bounds,
+        }
     }
 
     /// Sets the limits for new connections.
@@ -56,6 +63,9 @@ impl Shared {
 
     /// For a new connection.
     pub(crate) fn renewed(&self) -> Self {
-        Self { bounds: **self.new_bounds.load(), ..self.clone() }
+        Self {
+            bounds: **self.new_bounds.load(),
+            ..self.clone()
+        }
     }
 }

@@ -33,7 +33,10 @@ struct Talkative {
 
 impl Session for Talkative {
     fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, ClientCommand::Open(windlass_engine::ClientInfo::default()));
+        out.command(
+            Tag::NONE,
+            ClientCommand::Open(windlass_engine::ClientInfo::default()),
+        );
     }
 
     fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
@@ -80,12 +83,23 @@ const PUBLISHED_BYTES: usize = 1 << 20;
 
 /// A connection with such a session on a thread of its own, the peer's end, the session's calls, and the mailbox.
 fn connection(answer_bytes: usize) -> (ByHand, UnixStream, Told, Arc<Mailbox>) {
-    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
+    let hub = Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    );
     let hub = Arc::new(hub.sharing(Arc::new(Budget::new(2 * PUBLISHED_BYTES))));
     let told = Told::default();
     let session_told = Arc::clone(&told);
     let mut thread = ByHand::new(shared(&hub));
-    let peer = thread.connect(move |_| Box::new(Talkative { answer_bytes, told: session_told, ticks_at: None }));
+    let peer = thread.connect(move |_| {
+        Box::new(Talkative {
+            answer_bytes,
+            told: session_told,
+            ticks_at: None,
+        })
+    });
     thread.turns(1);
     (thread, peer, told, hub.mailboxes().pop().unwrap())
 }
@@ -129,8 +143,14 @@ fn a_peer_that_does_not_read_misses_posts_but_stays_connected() {
         thread.turns(1);
     }
     // A mailbox's part of the free bytes, the bytes copied to be written, and the bytes that are written.
-    let held_max = PUBLISHED_BYTES / 8 + (WRITE_HIGH_BYTES - windlass_hub::POSTED_ROOM_BYTES) + WORDS + SOCKET_BYTES;
-    assert!((BOUNDS.unacknowledged_max + 1..=held_max / WORDS).contains(&posted), "{posted}");
+    let held_max = PUBLISHED_BYTES / 8
+        + (WRITE_HIGH_BYTES - windlass_hub::POSTED_ROOM_BYTES)
+        + WORDS
+        + SOCKET_BYTES;
+    assert!(
+        (BOUNDS.unacknowledged_max + 1..=held_max / WORDS).contains(&posted),
+        "{posted}"
+    );
     // More posts wait than commands may wait for the disk: posts must not count as commands.
     peer.write_all(b"1").unwrap();
     thread.until(|| told.lock().unwrap().len() == 3);
@@ -150,7 +170,10 @@ struct Faulty(usize);
 
 impl Session for Faulty {
     fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, ClientCommand::Open(windlass_engine::ClientInfo::default()));
+        out.command(
+            Tag::NONE,
+            ClientCommand::Open(windlass_engine::ClientInfo::default()),
+        );
     }
 
     fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
@@ -164,7 +187,12 @@ impl Session for Faulty {
 
 #[test]
 fn a_connection_that_panics_ends_and_others_go_on() {
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+    let hub = Arc::new(Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    ));
     let mut thread = ByHand::new(shared(&hub));
     let mut peers = [(); 2].map(|()| thread.connect(|_| Box::new(Faulty(0))));
     for peer in &mut peers {

@@ -5,7 +5,13 @@ use super::tests::BOUNDS;
 use super::*;
 use crate::patience::Patience;
 
-const PATIENT: Bounds = Bounds { patience: Patience { timeout_ms: 30_000, bytes_per_s: 0 }, ..BOUNDS };
+const PATIENT: Bounds = Bounds {
+    patience: Patience {
+        timeout_ms: 30_000,
+        bytes_per_s: 0,
+    },
+    ..BOUNDS
+};
 
 /// A connection after its first turn at 1000 ms, with a peer that takes nothing.
 fn open(bounds: Bounds, script: Script) -> InHand {
@@ -25,33 +31,67 @@ fn open_reading(script: Script) -> InHand {
 #[test]
 fn a_silent_peer_is_disconnected_after_idle_max() {
     let idle_max = Some(Duration::from_secs(60));
-    let mut it = open(Bounds { idle_max, ..PATIENT }, Script::default());
+    let mut it = open(
+        Bounds {
+            idle_max,
+            ..PATIENT
+        },
+        Script::default(),
+    );
     assert_eq!(it.turn(1000), "61000");
     it.arrives("x");
     assert_eq!(it.turn(2000), "62000");
     assert_eq!(it.turn(61_999), "62000");
     it.arrives("x");
-    assert_eq!(it.turn(62_000), "122000", "bytes that waited in the socket count first");
+    assert_eq!(
+        it.turn(62_000),
+        "122000",
+        "bytes that waited in the socket count first"
+    );
     it.takes(usize::MAX);
     it.has_a_reply();
     assert_eq!(it.turn(100_000), "122000", "what it is sent does not count");
     assert_eq!(it.wire().written, b"!");
     assert_eq!(it.turn(122_000), "timed out: idle");
-    assert_eq!(open(PATIENT, Script::default()).turn(1 << 40), "no time", "without a limit");
+    assert_eq!(
+        open(PATIENT, Script::default()).turn(1 << 40),
+        "no time",
+        "without a limit"
+    );
 }
 
 #[test]
 fn a_session_ticks_at_its_deadline_until_the_connection_ends() {
     let idle_max = Some(Duration::from_secs(60));
-    let ticks = || Script { ticks_at: Some(Timestamp(5000)), ..Script::default() };
-    let mut it = open(Bounds { idle_max, ..PATIENT }, ticks());
+    let ticks = || Script {
+        ticks_at: Some(Timestamp(5000)),
+        ..Script::default()
+    };
+    let mut it = open(
+        Bounds {
+            idle_max,
+            ..PATIENT
+        },
+        ticks(),
+    );
     assert_eq!(it.turn(4999), "5000");
     assert_eq!(it.script().told, ["open"]);
     assert_eq!(it.turn(5000), "61000");
     assert_eq!(it.script().told, ["open", "tick"]);
-    let mut it = open(PATIENT, Script { ends: true, answer: vec![0; 9], ..ticks() });
+    let mut it = open(
+        PATIENT,
+        Script {
+            ends: true,
+            answer: vec![0; 9],
+            ..ticks()
+        },
+    );
     it.arrives("x");
-    assert_eq!(it.turn(2000), "12000", "once the connection ends, the session has none");
+    assert_eq!(
+        it.turn(2000),
+        "12000",
+        "once the connection ends, the session has none"
+    );
     assert_eq!(it.turn(5000), "12000");
     assert_eq!(it.script().told, ["open", "bytes"]);
 }
@@ -63,7 +103,11 @@ fn a_message_must_be_finished_in_time() {
     assert_eq!(it.turn(2000), "32000");
     assert_eq!(it.turn(31_999), "32000");
     it.arrives("x");
-    assert_eq!(it.turn(32_000), "32000", "bytes that waited in the socket count first");
+    assert_eq!(
+        it.turn(32_000),
+        "32000",
+        "bytes that waited in the socket count first"
+    );
     assert_eq!(it.turn(32_000), "timed out: message incomplete");
     let mut it = open(PATIENT, Script::default());
     it.begins_a_message();
@@ -75,7 +119,13 @@ fn a_message_must_be_finished_in_time() {
 
 #[test]
 fn a_message_has_time_while_nothing_is_read() {
-    let mut it = open(PATIENT, Script { answer: vec![0; WRITE_HIGH_BYTES], ..Script::default() });
+    let mut it = open(
+        PATIENT,
+        Script {
+            answer: vec![0; WRITE_HIGH_BYTES],
+            ..Script::default()
+        },
+    );
     it.begins_a_message();
     assert_eq!(it.turn(2000), "no time");
     assert_eq!(it.turn(40_000), "no time");
@@ -85,7 +135,13 @@ fn a_message_has_time_while_nothing_is_read() {
     assert_eq!(it.script().told, ["open", "bytes", "excused"]);
     assert_eq!(it.turn(70_000), "timed out: message incomplete");
     // The end of the peer's bytes is no message.
-    let mut it = open(PATIENT, Script { answer: vec![0; 9], ..Script::default() });
+    let mut it = open(
+        PATIENT,
+        Script {
+            answer: vec![0; 9],
+            ..Script::default()
+        },
+    );
     it.begins_a_message();
     it.turn(2000);
     it.arrives("");
@@ -95,18 +151,39 @@ fn a_message_has_time_while_nothing_is_read() {
 
 #[test]
 fn a_peer_has_ten_seconds_to_take_the_rest() {
-    let mut it = open(PATIENT, Script { ends: true, answer: vec![0; 9], ..Script::default() });
+    let mut it = open(
+        PATIENT,
+        Script {
+            ends: true,
+            answer: vec![0; 9],
+            ..Script::default()
+        },
+    );
     it.arrives("x");
     assert_eq!(it.turn(2000), "12000");
     assert_eq!(it.turn(11_999), "12000");
     assert_eq!(it.turn(12_000), "session ended");
-    let mut it = open(PATIENT, Script { ends: true, answer: vec![0; 9], ..Script::default() });
+    let mut it = open(
+        PATIENT,
+        Script {
+            ends: true,
+            answer: vec![0; 9],
+            ..Script::default()
+        },
+    );
     it.arrives("x");
     it.turn(2000);
     it.takes(9);
     assert_eq!(it.turn(3000), "session ended", "it has taken all");
     // It waits for the disk, not for the peer.
-    let mut it = open(PATIENT, Script { ends: true, commands: 1, ..Script::default() });
+    let mut it = open(
+        PATIENT,
+        Script {
+            ends: true,
+            commands: 1,
+            ..Script::default()
+        },
+    );
     *it.desk.goes.lock().unwrap() = Visited::UntilRung;
     it.arrives("x");
     assert_eq!(it.turn(2000), "7000", "only the watch");
@@ -115,7 +192,13 @@ fn a_peer_has_ten_seconds_to_take_the_rest() {
 
 #[test]
 fn a_peer_has_a_second_to_take_something_while_the_daemon_stops() {
-    let mut it = open(PATIENT, Script { answer: vec![0; 9], ..Script::default() });
+    let mut it = open(
+        PATIENT,
+        Script {
+            answer: vec![0; 9],
+            ..Script::default()
+        },
+    );
     it.arrives("x");
     it.turn(2000);
     it.stopping = true;
@@ -124,7 +207,10 @@ fn a_peer_has_a_second_to_take_something_while_the_daemon_stops() {
     it.takes(1);
     it.turn(3999);
     assert_eq!(it.turn(4000), "4999", "since it took something last");
-    assert_eq!(it.turn(4999), "timed out: takes no answers while the daemon stops");
+    assert_eq!(
+        it.turn(4999),
+        "timed out: takes no answers while the daemon stops"
+    );
     assert_eq!(it.script().told, ["open", "bytes", "shutdown"]);
     // An answer that waits for the disk has more time.
     let mut it = open(PATIENT, Script::default());
@@ -132,15 +218,24 @@ fn a_peer_has_a_second_to_take_something_while_the_daemon_stops() {
     it.stopping = true;
     assert_eq!(it.turn(3000), "a turn");
     assert_eq!(it.turn(3000), "13000");
-    it.desk.durable.store(7, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(it.turn(12_999), "13999", "the peer has its second from then on");
+    it.desk
+        .durable
+        .store(7, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(
+        it.turn(12_999),
+        "13999",
+        "the peer has its second from then on"
+    );
     it.takes(usize::MAX);
     assert_eq!(it.turn(13_000), "shutting down");
 }
 
 #[test]
 fn what_a_peer_has_sent_when_the_daemon_stops_is_read_before_the_goodbye() {
-    let mut it = open_reading(Script { commands: 1, ..Script::default() });
+    let mut it = open_reading(Script {
+        commands: 1,
+        ..Script::default()
+    });
     // The kernel has not reported the bytes.
     it.wire().arrives.push_back(Ok(b"x".to_vec()));
     it.stopping = true;
@@ -160,7 +255,10 @@ fn what_a_peer_has_sent_when_the_daemon_stops_is_read_before_the_goodbye() {
     it.arrives("x");
     assert_eq!(it.turn(3200), "shutting down");
     // A command that waits for its place holds the goodbye up for as long.
-    let mut it = open_reading(Script { commands: 1, ..Script::default() });
+    let mut it = open_reading(Script {
+        commands: 1,
+        ..Script::default()
+    });
     *it.desk.goes.lock().unwrap() = Visited::UntilRung;
     it.arrives("x");
     it.stopping = true;
@@ -183,12 +281,20 @@ fn a_handshake_must_be_complete_in_time() {
     assert!(!it.connection.waits_to_write());
     it.wire().has_unwritten = true;
     assert_eq!(it.turn(5999), "6000");
-    assert!(it.connection.waits_to_write(), "the kernel takes no more of our part");
+    assert!(
+        it.connection.waits_to_write(),
+        "the kernel takes no more of our part"
+    );
     assert_eq!(it.turn(6000), "no handshake: TimedOut");
     // Bytes that come begin the time anew, four times at most.
     let mut it = shaking(vec![Ok(false), Ok(false), Ok(false), Ok(false), Ok(false)]);
     it.turn(1000);
-    for (at, until) in [(5000, "10000"), (9000, "14000"), (14_000, "19000"), (18_000, "21000")] {
+    for (at, until) in [
+        (5000, "10000"),
+        (9000, "14000"),
+        (14_000, "19000"),
+        (18_000, "21000"),
+    ] {
         it.connection.notice(true, false, false);
         assert_eq!(it.turn(at), until);
     }
@@ -198,9 +304,16 @@ fn a_handshake_must_be_complete_in_time() {
     let mut it = shaking(vec![Ok(false)]);
     it.stopping = true;
     assert_eq!(it.turn(1000), "shutting down");
-    assert_eq!(shaking(vec![Err(io::ErrorKind::InvalidData.into())]).turn(1000), "no handshake: InvalidData");
+    assert_eq!(
+        shaking(vec![Err(io::ErrorKind::InvalidData.into())]).turn(1000),
+        "no handshake: InvalidData"
+    );
     let silent = shaking(vec![Err(io::ErrorKind::ConnectionAborted.into())]).turn(1000);
-    assert_eq!(silent, Reason::PeerClosed.to_string(), "a peer that left without a byte is no failed handshake");
+    assert_eq!(
+        silent,
+        Reason::PeerClosed.to_string(),
+        "a peer that left without a byte is no failed handshake"
+    );
     let mut it = shaking(vec![Ok(false)]);
     it.turn(1000);
     assert!(it.script().told.is_empty());
@@ -213,7 +326,10 @@ fn failed_logins_are_wrong_passwords_and_strangers() {
     let table = [
         (End::Closed(Reason::WrongPassword), true),
         (End::Closed(Reason::PeerClosed), false),
-        (End::NoHandshake(io::ErrorKind::PermissionDenied.into()), true),
+        (
+            End::NoHandshake(io::ErrorKind::PermissionDenied.into()),
+            true,
+        ),
         (End::NoHandshake(io::ErrorKind::TimedOut.into()), false),
     ];
     for (end, is_failed) in table {
@@ -225,7 +341,10 @@ fn failed_logins_are_wrong_passwords_and_strangers() {
 fn new_limits_are_for_new_connections() {
     let it = InHand::open(Script::default());
     let shared = it.connection.shared.clone();
-    shared.limit(Bounds { unacknowledged_max: 77, ..BOUNDS });
+    shared.limit(Bounds {
+        unacknowledged_max: 77,
+        ..BOUNDS
+    });
     assert_eq!(shared.bounds.unacknowledged_max, BOUNDS.unacknowledged_max);
     assert_eq!(shared.renewed().bounds.unacknowledged_max, 77);
     assert_eq!(shared.renewed().renewed().bounds.unacknowledged_max, 77);
@@ -233,9 +352,18 @@ fn new_limits_are_for_new_connections() {
 
 /// In release builds it is counted, and has its turn.
 #[test]
-#[cfg_attr(debug_assertions, should_panic(expected = "a connection was forgotten"))]
+#[cfg_attr(
+    debug_assertions,
+    should_panic(expected = "a connection was forgotten")
+)]
 fn a_connection_that_nobody_rings_is_noticed() {
-    let mut it = open(BOUNDS, Script { commands: 1, ..Script::default() });
+    let mut it = open(
+        BOUNDS,
+        Script {
+            commands: 1,
+            ..Script::default()
+        },
+    );
     *it.desk.goes.lock().unwrap() = Visited::UntilRung;
     it.arrives("x");
     assert_eq!(it.turn(2000), "7000");

@@ -5,7 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use windlass_engine::{ClientCommand, Command, Engine, Event, Limits, Query, QueueCommand, Reply, Tag};
+use windlass_engine::{
+    ClientCommand, Command, Engine, Event, Limits, Query, QueueCommand, Reply, Tag,
+};
 use windlass_store::Journal;
 
 use super::tests::shared;
@@ -25,22 +27,32 @@ struct Asks {
 
 impl Session for Asks {
     fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, ClientCommand::Open(windlass_engine::ClientInfo::default()));
+        out.command(
+            Tag::NONE,
+            ClientCommand::Open(windlass_engine::ClientInfo::default()),
+        );
     }
 
     fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
         input.clear();
         out.command(
             Tag(1),
-            if self.everything { page(windlass_engine::Cursor::default()) } else { Command::Query(Query::Stats) },
+            if self.everything {
+                page(windlass_engine::Cursor::default())
+            } else {
+                Command::Query(Query::Stats)
+            },
         );
     }
 
     fn on_event(&mut self, _: Timestamp, event: Event, out: &mut Outbox) {
-        let Event::Reply(_, Reply::Queues { next, .. }) = event else { return self.told.lock().unwrap().push("other") };
+        let Event::Reply(_, Reply::Queues { next, .. }) = event else {
+            return self.told.lock().unwrap().push("other");
+        };
         self.told.lock().unwrap().push("page");
         out.bytes().resize(PAGE_BYTES, 0);
-        next.into_iter().for_each(|after| out.command(Tag(1), page(after)));
+        next.into_iter()
+            .for_each(|after| out.command(Tag(1), page(after)));
     }
 }
 
@@ -53,10 +65,21 @@ fn page(after: windlass_engine::Cursor) -> Command {
 
 /// A hub with several pages of queues.
 fn hub_of_queues() -> Arc<Hub> {
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+    let hub = Arc::new(Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    ));
     for n in 0..PAGES {
         let queue = Bytes::from(format!("q{n}"));
-        let _ = hub.ask(QueueCommand::Create { queue, kind: windlass_engine::QueueKind::Work }.into());
+        let _ = hub.ask(
+            QueueCommand::Create {
+                queue,
+                kind: windlass_engine::QueueKind::Work,
+            }
+            .into(),
+        );
     }
     hub
 }
@@ -90,7 +113,11 @@ fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
     thread.turns(300);
     // Some are in the kernel.
     let most = WRITE_HIGH_BYTES / PAGE_BYTES + 10;
-    assert!(pages() <= most, "{} pages wait for a peer that does not read", pages());
+    assert!(
+        pages() <= most,
+        "{} pages wait for a peer that does not read",
+        pages()
+    );
     thread.read(&mut lists, PAGES as usize * PAGE_BYTES);
     assert_eq!(pages(), PAGES as usize);
 }
@@ -100,7 +127,10 @@ fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
 fn a_visit_ends_when_it_has_lasted_long_enough() {
     let hub = hub_of_queues();
     let mut items = VecDeque::new();
-    items.push_back(Item::Command(Tag::NONE, Command::Client(ClientCommand::Open(Default::default()))));
+    items.push_back(Item::Command(
+        Tag::NONE,
+        Command::Client(ClientCommand::Open(Default::default())),
+    ));
     items.extend((0..10_000).map(|_| Item::Command(Tag::NONE, Command::Query(Query::Stats))));
     let mut visits = 1;
     while !hub.visit_all(windlass_engine::ClientId(1), &clock::read(), &mut items) {
@@ -115,7 +145,10 @@ struct Counting(Arc<Mutex<Vec<usize>>>);
 
 impl Session for Counting {
     fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, ClientCommand::Open(windlass_engine::ClientInfo::default()));
+        out.command(
+            Tag::NONE,
+            ClientCommand::Open(windlass_engine::ClientInfo::default()),
+        );
     }
 
     fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, _: &mut Outbox) {
@@ -130,8 +163,16 @@ impl Session for Counting {
 fn connections_that_have_much_to_say_share_a_turn() {
     const BYTES: usize = 100 * 1024;
     for (connections, share) in [(1, BYTES), (2, BYTES), (8, 32 * 1024), (40, 16 * 1024)] {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
-        let (mut thread, read) = (ByHand::new(shared(&hub)), Arc::<Mutex<Vec<usize>>>::default());
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
+        let (mut thread, read) = (
+            ByHand::new(shared(&hub)),
+            Arc::<Mutex<Vec<usize>>>::default(),
+        );
         let connect = |_| {
             let read = Arc::clone(&read);
             let mut peer = thread.connect(move |_| Box::new(Counting(read)));
@@ -140,7 +181,11 @@ fn connections_that_have_much_to_say_share_a_turn() {
         };
         let _peers: Vec<UnixStream> = (0..connections).map(connect).collect();
         thread.turns(1);
-        assert_eq!(*read.lock().unwrap(), vec![share; connections], "{connections} connections");
+        assert_eq!(
+            *read.lock().unwrap(),
+            vec![share; connections],
+            "{connections} connections"
+        );
         thread.until(|| read.lock().unwrap().iter().sum::<usize>() == connections * BYTES);
     }
 }

@@ -42,17 +42,23 @@ impl Connection {
         let has_input = self.io.readable && !self.io.eof && !self.is_ending();
         let has_work = !self.work.items.is_empty() || has_input;
         let until = has_work.then(|| clock::after(self.now, PATIENCE));
-        self.watch = Watch { until, ..Watch::default() };
+        self.watch = Watch {
+            until,
+            ..Watch::default()
+        };
     }
 
     /// A turn begins. Whether it may go on is known; a visit that must be announced is tried.
     pub(super) fn end_watch(&mut self) {
-        let Watch { until, was_woken, .. } = std::mem::take(&mut self.watch);
+        let Watch {
+            until, was_woken, ..
+        } = std::mem::take(&mut self.watch);
         if was_woken || until.is_none_or(|at| self.now < at) {
             return;
         }
         self.report_if(self.may_visit() || (self.io.readable && self.wants_to_read()));
-        self.watch.is_unannounced = self.work.visited == Visited::UntilRung && !self.work.items.is_empty();
+        self.watch.is_unannounced =
+            self.work.visited == Visited::UntilRung && !self.work.items.is_empty();
     }
 
     /// The visit is over.
@@ -65,7 +71,11 @@ impl Connection {
         debug_assert!(!was_forgotten, "a connection was forgotten: {self:?}");
         if was_forgotten {
             self.counts.forgotten();
-            warn_limited!("forgotten", client = self.id.client.0, "a connection was forgotten for a while: a bug");
+            warn_limited!(
+                "forgotten",
+                client = self.id.client.0,
+                "a connection was forgotten for a while: a bug"
+            );
         }
     }
 }

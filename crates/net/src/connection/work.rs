@@ -25,7 +25,12 @@ impl Connection {
         }
         let room = self.room().max(1);
         self.work.is_new = false;
-        Some(Batch { client: self.id.client, items: &mut self.work.items, room, visited: &mut self.work.visited })
+        Some(Batch {
+            client: self.id.client,
+            items: &mut self.work.items,
+            room,
+            visited: &mut self.work.visited,
+        })
     }
 
     /// Whether there are items that may be done now. New items get one visit even if the peer does not take its
@@ -58,23 +63,29 @@ impl Connection {
             self.incoming.input = BytesMut::new();
         }
         let amid = self.session.needs_bytes() > 0 && !self.is_ending();
-        self.incoming.pending.look(amid, self.session.messages(), self.now);
+        self.incoming
+            .pending
+            .look(amid, self.session.messages(), self.now);
         self.write();
     }
 
     /// Whether the peer has taken some of its answers, and something waited for that.
     pub(super) fn has_got_room(&self) -> bool {
         self.io.was_written
-            && (self.outgoing.left_behind.is_some() || !self.work.items.is_empty() || !self.incoming.input.is_empty())
+            && (self.outgoing.left_behind.is_some()
+                || !self.work.items.is_empty()
+                || !self.incoming.input.is_empty())
     }
 
     /// Passes the input to the session. Returns whether the session has consumed any of it.
     pub(super) fn feed(&mut self) -> bool {
         let before = self.incoming.input.len();
-        self.session.on_bytes(self.now, &mut self.incoming.input, &mut self.outbox);
+        self.session
+            .on_bytes(self.now, &mut self.incoming.input, &mut self.outbox);
         self.incoming.fed_bytes = before.saturating_sub(self.incoming.input.len());
         let messages = self.session.messages();
-        self.counts.commands(messages.wrapping_sub(self.incoming.messages));
+        self.counts
+            .commands(messages.wrapping_sub(self.incoming.messages));
         self.incoming.messages = messages;
         self.incoming.fed_bytes > 0
     }
@@ -103,7 +114,11 @@ impl Connection {
         if self.work.items.is_empty()
             && let Some(how) = self.outbox.take_stop()
         {
-            tracing::info!(client = self.id.client.0, ?how, "a client has asked the daemon to stop");
+            tracing::info!(
+                client = self.id.client.0,
+                ?how,
+                "a client has asked the daemon to stop"
+            );
             self.shared.stops.ask(how);
         }
     }
@@ -111,7 +126,11 @@ impl Connection {
     /// Passes the mail to the session. Returns whether there was any.
     fn read_mail(&mut self) -> bool {
         let mut mail = std::mem::take(&mut self.mail);
-        let room = self.outgoing.ahead.bytes().saturating_sub(self.outgoing.output.len());
+        let room = self
+            .outgoing
+            .ahead
+            .bytes()
+            .saturating_sub(self.outgoing.output.len());
         self.outgoing.left_behind = self.shared.broker.mail(&self.mailbox, room, &mut mail);
         let any = !mail.is_empty();
         for mail in mail.drain(..) {
@@ -178,7 +197,9 @@ impl Connection {
             self.mailbox.moved(self.now);
         }
         let position = self.position();
-        self.outgoing.hand_outs.begin(event, position, &self.shared.budget);
+        self.outgoing
+            .hand_outs
+            .begin(event, position, &self.shared.budget);
     }
 
     /// Moves the bytes that the session answers with at once to the output. They go ahead of the rest of the mail; only
@@ -194,7 +215,9 @@ impl Connection {
 
     /// Moves the outbox's bytes to the output. The outbox gets a buffer back that the output does not need.
     fn send_own(&mut self, mut data: BytesMut) {
-        self.send(&mut data, |output, data| *data = output.append(std::mem::take(data)).unwrap_or_default());
+        self.send(&mut data, |output, data| {
+            *data = output.append(std::mem::take(data)).unwrap_or_default()
+        });
         self.outbox.reuse(data);
     }
 
@@ -212,7 +235,11 @@ impl Connection {
     /// A session that left input unread, because it required its answers first, may continue. Returns whether it did
     /// anything.
     fn reread(&mut self) -> bool {
-        if self.incoming.input.is_empty() || self.is_ending() || !self.work.items.is_empty() || !self.has_room() {
+        if self.incoming.input.is_empty()
+            || self.is_ending()
+            || !self.work.items.is_empty()
+            || !self.has_room()
+        {
             return false;
         }
         self.feed() || !self.outbox.is_empty()
@@ -220,8 +247,15 @@ impl Connection {
 
     /// Bytes of answers that may be produced before the peer must take some. Answers that wait for the disk count too.
     pub(super) fn room(&self) -> usize {
-        let waiting = self.mailbox.answer_bytes().max(self.outgoing.left_behind.unwrap_or_default());
-        self.outgoing.ahead.bytes().saturating_sub(self.outgoing.output.len()).saturating_sub(waiting)
+        let waiting = self
+            .mailbox
+            .answer_bytes()
+            .max(self.outgoing.left_behind.unwrap_or_default());
+        self.outgoing
+            .ahead
+            .bytes()
+            .saturating_sub(self.outgoing.output.len())
+            .saturating_sub(waiting)
     }
 
     /// Bytes that the peer must still take, without posts of other connections.
@@ -232,8 +266,8 @@ impl Connection {
     /// Whether the peer has taken enough of its answers, and the disk enough of its commands, to read more.
     pub(super) fn has_room(&self) -> bool {
         // Mail left behind waits for the peer and is limited by its bytes, not its count.
-        let acknowledged =
-            self.outgoing.left_behind.is_some() || self.mailbox.unanswered() < self.shared.bounds.unacknowledged_max;
+        let acknowledged = self.outgoing.left_behind.is_some()
+            || self.mailbox.unanswered() < self.shared.bounds.unacknowledged_max;
         self.unread() < self.outgoing.ahead.bytes() && acknowledged
     }
 }
@@ -246,11 +280,21 @@ mod tests {
     use super::*;
 
     fn handle(job: u64) -> Event {
-        Event::Reply(Tag(1), Reply::Pushed { job: JobId(job), how: Pushed::New, durable: false })
+        Event::Reply(
+            Tag(1),
+            Reply::Pushed {
+                job: JobId(job),
+                how: Pushed::New,
+                durable: false,
+            },
+        )
     }
 
     fn end(job: u64) -> Event {
-        Event::Notice(Notice::Ended { job: JobId(job), end: End::Cancelled })
+        Event::Notice(Notice::Ended {
+            job: JobId(job),
+            end: End::Cancelled,
+        })
     }
 
     /// Clients note the handle only when they have handled all that one read brought.
@@ -273,13 +317,27 @@ mod tests {
             mail.iter().for_each(|(event, job)| it.has(event(*job)));
             for (n, bytes) in writes.iter().enumerate() {
                 it.wire().written.clear();
-                assert_eq!(it.turn(2000), if n + 1 < writes.len() { "a turn" } else { "no time" }, "{writes:?}");
+                assert_eq!(
+                    it.turn(2000),
+                    if n + 1 < writes.len() {
+                        "a turn"
+                    } else {
+                        "no time"
+                    },
+                    "{writes:?}"
+                );
                 assert_eq!(it.wire().written.len(), *bytes, "{writes:?}");
             }
             // A handle that has left parts nothing.
-            [handle(8), end(1), end(2)].into_iter().for_each(|event| it.has(event));
+            [handle(8), end(1), end(2)]
+                .into_iter()
+                .for_each(|event| it.has(event));
             it.wire().written.clear();
-            assert_eq!((it.turn(2000), it.wire().written.len()), ("no time".to_owned(), 3), "{writes:?}");
+            assert_eq!(
+                (it.turn(2000), it.wire().written.len()),
+                ("no time".to_owned(), 3),
+                "{writes:?}"
+            );
         }
     }
 }

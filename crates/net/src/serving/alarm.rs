@@ -7,7 +7,8 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
 
 /// A timer among a thread's sockets.
@@ -19,16 +20,37 @@ pub(super) const ALARM: Token = Token(usize::MAX - 1);
 
 impl Alarm {
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
         registry.register(&mut SourceFd(&timer.as_raw_fd()), ALARM, Interest::READABLE)?;
         Ok(Self(timer))
     }
 
     /// Wakes the thread after this time, at most a second, instead of the time that was set before.
     pub(super) fn set(&self, time: Duration) -> io::Result<()> {
-        let ns = time.clamp(Duration::from_nanos(1), Duration::from_millis(999)).subsec_nanos();
-        let (never, once) = (Timespec { tv_sec: 0, tv_nsec: 0 }, Timespec { tv_sec: 0, tv_nsec: ns.into() });
-        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: never, it_value: once })?;
+        let ns = time
+            .clamp(Duration::from_nanos(1), Duration::from_millis(999))
+            .subsec_nanos();
+        let (never, once) = (
+            Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            Timespec {
+                tv_sec: 0,
+                tv_nsec: ns.into(),
+            },
+        );
+        timerfd_settime(
+            &self.0,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec {
+                it_interval: never,
+                it_value: once,
+            },
+        )?;
         Ok(())
     }
 }
@@ -45,10 +67,17 @@ mod tests {
         let alarm = Alarm::new(poll.registry()).unwrap();
         poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
         assert!(events.is_empty());
-        for time in [Duration::from_micros(20), Duration::ZERO, Duration::from_micros(1)] {
+        for time in [
+            Duration::from_micros(20),
+            Duration::ZERO,
+            Duration::from_micros(1),
+        ] {
             alarm.set(time).unwrap();
             poll.poll(&mut events, None).unwrap();
-            assert!(events.iter().all(|event| event.token() == ALARM) && !events.is_empty(), "{time:?}");
+            assert!(
+                events.iter().all(|event| event.token() == ALARM) && !events.is_empty(),
+                "{time:?}"
+            );
         }
     }
 }

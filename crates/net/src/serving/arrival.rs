@@ -31,7 +31,9 @@ pub(crate) struct Arrival {
 
 impl fmt::Debug for Arrival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arrival").field("client", &self.client).finish_non_exhaustive()
+        f.debug_struct("Arrival")
+            .field("client", &self.client)
+            .finish_non_exhaustive()
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientCommand, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Reply, Tag, Timestamp,
+    ClientCommand, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Reply, Tag,
+    Timestamp,
 };
 use windlass_session::{Outbox, Session};
 use windlass_store::{Commit, Error, Journal, Log, LogTail};
@@ -23,7 +24,10 @@ struct Witness(MemoryLog, Arc<Mutex<Vec<String>>>);
 
 impl Log for Witness {
     fn append(&mut self, commit: &Commit) -> Result<(), Error> {
-        self.1.lock().unwrap().push(thread::current().name().unwrap_or_default().to_owned());
+        self.1
+            .lock()
+            .unwrap()
+            .push(thread::current().name().unwrap_or_default().to_owned());
         self.0.append(commit)
     }
     fn tail(&self) -> Arc<dyn LogTail> {
@@ -48,8 +52,15 @@ impl Session for Pushes {
 
     fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
         for byte in input.split() {
-            let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"body"));
-            out.command(if byte == b'w' { Tag(1) } else { Tag::NONE }, JobCommand::Push(Box::new(job)));
+            let job = NewJob::new(
+                Protocol::GEARMAN,
+                Bytes::from_static(b"q"),
+                Bytes::from_static(b"body"),
+            );
+            out.command(
+                if byte == b'w' { Tag(1) } else { Tag::NONE },
+                JobCommand::Push(Box::new(job)),
+            );
         }
     }
 
@@ -62,10 +73,21 @@ impl Session for Pushes {
 
 /// Runs a closure with a serving thread that commits, and a client of it. Returns which threads committed.
 fn on_a_serving_thread(run: impl FnOnce(&Hub, &mut ByHand, &mut UnixStream)) -> Vec<String> {
-    let (names, hour) = (Arc::<Mutex<Vec<String>>>::default(), Duration::from_secs(3600));
+    let (names, hour) = (
+        Arc::<Mutex<Vec<String>>>::default(),
+        Duration::from_secs(3600),
+    );
     let log = Box::new(Witness(MemoryLog::new(), Arc::clone(&names)));
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
-    let pace = Pace { interval: None, retry: hour };
+    let hub = Arc::new(Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        Durability::Durable,
+        7,
+    ));
+    let pace = Pace {
+        interval: None,
+        retry: hour,
+    };
     let committer = Committer::start(Arc::clone(&hub), log, None, pace).unwrap();
     let mut thread = ByHand::committing(shared(&hub), committer.commits());
     let mut peer = thread.connect(|_| Box::new(Pushes));
@@ -89,7 +111,10 @@ fn a_serving_thread_commits_what_its_clients_wait_for() {
             assert_eq!(thread.read(peer, 1), *b"+");
         }
     });
-    assert!(names.contains(&here) && names.contains(&"commit".to_owned()), "{names:?}");
+    assert!(
+        names.contains(&here) && names.contains(&"commit".to_owned()),
+        "{names:?}"
+    );
 }
 
 #[test]
@@ -108,7 +133,10 @@ fn requests_of_two_turns_share_a_commit() {
                 other.write_all(b"w").unwrap();
                 thread.turns(1);
             }
-            assert_eq!((thread.read(peer, 2), thread.read(&mut other, 2)), (b"++".to_vec(), b"++".to_vec()));
+            assert_eq!(
+                (thread.read(peer, 2), thread.read(&mut other, 2)),
+                (b"++".to_vec(), b"++".to_vec())
+            );
             if begun_in_turns && hub.commits_in_turns() {
                 break assert_eq!(hub.durable() - before, 2, "commits");
             }
@@ -123,7 +151,9 @@ fn changes_that_no_client_waits_for_are_committed_too() {
             peer.write_all(b"ss").unwrap();
             thread.until(|| hub.with_journal(|engine, _| engine.job_count() == 2 * pushed));
             let pending = hub.with_journal(|_, journal| journal.pending_seq());
-            thread.until(|| hub.durable() >= pending || hub.with_journal(|_, journal| journal.is_empty()));
+            thread.until(|| {
+                hub.durable() >= pending || hub.with_journal(|_, journal| journal.is_empty())
+            });
         }
     });
 }

@@ -40,7 +40,14 @@ pub(super) struct Load {
 
 impl Load {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { since: now, waited: Duration::ZERO, batches: 0, commands: 0, last: Kind::Other, times: 0 }
+        Self {
+            since: now,
+            waited: Duration::ZERO,
+            batches: 0,
+            commands: 0,
+            last: Kind::Other,
+            times: 0,
+        }
     }
 
     /// The next look shows this kind.
@@ -54,7 +61,14 @@ impl Load {
             Kind::Full => (Duration::ZERO, DEEP),
         };
         let since = now.checked_sub(WINDOW * windows).unwrap_or(now);
-        Self { waited, batches: 1 << 20, commands: commands << 20, last: kind, times: AGREE, ..Self::new(since) }
+        Self {
+            waited,
+            batches: 1 << 20,
+            commands: commands << 20,
+            last: kind,
+            times: AGREE,
+            ..Self::new(since)
+        }
     }
 
     pub(super) fn add_wait(&mut self, waited: Duration) {
@@ -81,7 +95,11 @@ impl Load {
             Kind::Other
         };
         let times = if kind == self.last { self.times + 1 } else { 1 };
-        *self = Self { last: kind, times, ..Self::new(now) };
+        *self = Self {
+            last: kind,
+            times,
+            ..Self::new(now)
+        };
         Some(if times >= AGREE { kind } else { Kind::Other })
     }
 }
@@ -91,7 +109,13 @@ mod tests {
     use super::*;
 
     /// Windows in which the thread waits for `waited` parts of forty, and has `commands` of each connection in a turn.
-    fn looks(load: &mut Load, now: &mut Instant, windows: u32, waited: u32, commands: usize) -> Vec<Kind> {
+    fn looks(
+        load: &mut Load,
+        now: &mut Instant,
+        windows: u32,
+        waited: u32,
+        commands: usize,
+    ) -> Vec<Kind> {
         let mut look = |_| {
             load.add_wait(WINDOW * waited / 40);
             (0..10).for_each(|_| load.add_batch(commands));
@@ -120,7 +144,11 @@ mod tests {
             let mut load = Load::new(now);
             let shown = looks(&mut load, &mut now, AGREE, waited, commands);
             let before = vec![Kind::Other; AGREE as usize - 1];
-            assert_eq!(shown, [before, vec![expected]].concat(), "{waited} {commands}");
+            assert_eq!(
+                shown,
+                [before, vec![expected]].concat(),
+                "{waited} {commands}"
+            );
         }
     }
 
@@ -128,9 +156,15 @@ mod tests {
     fn one_window_of_another_kind_begins_anew() {
         let mut now = Instant::now();
         let mut load = Load::new(now);
-        assert_eq!(looks(&mut load, &mut now, AGREE + 1, 0, 9).last(), Some(&Kind::Full));
+        assert_eq!(
+            looks(&mut load, &mut now, AGREE + 1, 0, 9).last(),
+            Some(&Kind::Full)
+        );
         assert_eq!(looks(&mut load, &mut now, 1, 0, 1), [Kind::Other]);
-        assert_eq!(looks(&mut load, &mut now, AGREE - 1, 0, 9).last(), Some(&Kind::Other));
+        assert_eq!(
+            looks(&mut load, &mut now, AGREE - 1, 0, 9).last(),
+            Some(&Kind::Other)
+        );
         assert_eq!(looks(&mut load, &mut now, 1, 0, 9), [Kind::Full]);
     }
 
@@ -139,6 +173,10 @@ mod tests {
         let now = Instant::now();
         let mut load = Load::new(now);
         load.add_wait(WINDOW * 30);
-        assert_eq!(load.look(now + WINDOW * 30), Some(Kind::Other), "only one window");
+        assert_eq!(
+            load.look(now + WINDOW * 30),
+            Some(Kind::Other),
+            "only one window"
+        );
     }
 }

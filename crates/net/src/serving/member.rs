@@ -35,10 +35,15 @@ impl Member {
 
     /// Calls the connection. A bug in one connection ends that connection, not the daemon.
     pub(super) fn guard(&mut self, act: impl FnOnce(&mut Connection)) {
-        let Self { connection, label, .. } = self;
+        let Self {
+            connection, label, ..
+        } = self;
         let _inside = label.span.enter();
         if catch_unwind(AssertUnwindSafe(|| act(connection))).is_err() {
-            tracing::error!(protocol = label.protocol, "a connection panicked: closed it");
+            tracing::error!(
+                protocol = label.protocol,
+                "a connection panicked: closed it"
+            );
             connection.end(Reason::Ended);
         }
     }

@@ -67,7 +67,12 @@ struct ServingThread {
 impl ServingThread {
     fn partner(&self, role: Role, is_helper_full: &Arc<AtomicBool>) -> Partner {
         let (waker, taken) = (Arc::clone(&self.waker), Arc::clone(&self.taken));
-        Partner { waker, taken, role, is_helper_full: Arc::clone(is_helper_full) }
+        Partner {
+            waker,
+            taken,
+            role,
+            is_helper_full: Arc::clone(is_helper_full),
+        }
     }
 }
 
@@ -81,11 +86,16 @@ impl Threads {
         let commits = Arc::<OnceLock<_>>::default();
         let new = |_| Serving::new(shared.clone(), polling, Arc::clone(&commits));
         let mut all: Vec<Serving> = (0..wanted + helpers).map(new).collect::<Result<_, _>>()?;
-        let of = |serving: &Serving| ServingThread { waker: Arc::clone(serving.waker()), taken: Arc::default() };
+        let of = |serving: &Serving| ServingThread {
+            waker: Arc::clone(serving.waker()),
+            taken: Arc::default(),
+        };
         let slots: Vec<_> = all.iter().map(of).collect();
         let (mains, others) = all.split_at_mut(wanted);
-        for ((main, helper), (main_slot, helper_slot)) in
-            mains.iter_mut().zip(others).zip(slots.iter().zip(slots.iter().skip(wanted)))
+        for ((main, helper), (main_slot, helper_slot)) in mains
+            .iter_mut()
+            .zip(others)
+            .zip(slots.iter().zip(slots.iter().skip(wanted)))
         {
             let is_helper_full = Arc::default();
             main.share_with(helper_slot.partner(Role::Helper, &is_helper_full));
@@ -97,12 +107,28 @@ impl Threads {
                 shorten_slices();
                 serving.run();
             };
-            let thread = thread::Builder::new().name(format!("serve-{number}")).spawn(serve)?;
+            let thread = thread::Builder::new()
+                .name(format!("serve-{number}"))
+                .spawn(serve)?;
             Ok((waker, thread))
         };
-        let threads = all.into_iter().enumerate().map(start).collect::<io::Result<_>>()?;
-        let pulse = Arc::new(Pulse::new(slots.iter().map(|slot| Arc::clone(&slot.waker)).collect()));
-        Ok((Self(threads), ThreadSlots { threads: slots, mains: wanted, commits, pulse }))
+        let threads = all
+            .into_iter()
+            .enumerate()
+            .map(start)
+            .collect::<io::Result<_>>()?;
+        let pulse = Arc::new(Pulse::new(
+            slots.iter().map(|slot| Arc::clone(&slot.waker)).collect(),
+        ));
+        Ok((
+            Self(threads),
+            ThreadSlots {
+                threads: slots,
+                mains: wanted,
+                commits,
+                pulse,
+            },
+        ))
     }
 }
 
@@ -116,7 +142,10 @@ pub fn shorten_slices() {
 impl ThreadSlots {
     /// How many connections each thread has.
     pub fn connections(&self) -> Vec<usize> {
-        self.threads.iter().map(|thread| thread.taken.load(Ordering::Relaxed)).collect()
+        self.threads
+            .iter()
+            .map(|thread| thread.taken.load(Ordering::Relaxed))
+            .collect()
     }
 
     /// Whether the threads turn.
@@ -133,7 +162,11 @@ impl ThreadSlots {
 
     /// Serves a connection on the thread that has the fewest.
     pub(crate) fn serve(&self, arrival: Arrival) {
-        let fewest = self.threads.iter().take(self.mains).min_by_key(|thread| thread.taken.load(Ordering::Relaxed));
+        let fewest = self
+            .threads
+            .iter()
+            .take(self.mains)
+            .min_by_key(|thread| thread.taken.load(Ordering::Relaxed));
         if let Some(ServingThread { waker, taken }) = fewest {
             waker.arrive(arrival, Place::take(taken));
         }

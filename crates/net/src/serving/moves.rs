@@ -23,11 +23,16 @@ struct Echo(BytesMut);
 
 impl Session for Echo {
     fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, ClientCommand::Open(windlass_engine::ClientInfo::default()));
+        out.command(
+            Tag::NONE,
+            ClientCommand::Open(windlass_engine::ClientInfo::default()),
+        );
     }
 
     fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
-        input.iter().for_each(|_| out.command(Tag(1), Command::Query(Query::Stats)));
+        input
+            .iter()
+            .for_each(|_| out.command(Tag(1), Command::Query(Query::Stats)));
         self.0.unsplit(input.split());
     }
 
@@ -46,10 +51,22 @@ struct Daemon {
 
 impl Daemon {
     fn new(connections: usize) -> Self {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
         let [mut main, helper] = ByHand::with_helper(&shared(&hub));
-        let peers = (0..connections).map(|_| main.connect(|_| Box::new(Echo::default()))).collect();
-        let mut daemon = Self { hub, main, helper, peers };
+        let peers = (0..connections)
+            .map(|_| main.connect(|_| Box::new(Echo::default())))
+            .collect();
+        let mut daemon = Self {
+            hub,
+            main,
+            helper,
+            peers,
+        };
         daemon.echo();
         daemon
     }
@@ -122,12 +139,20 @@ fn the_log_has_the_reason_why_the_daemon_closed_a_connection() {
     let mut daemon = Daemon::new(1);
     daemon.hub.mailboxes()[0].evict(Reason::Limit("buffer_bytes_max"));
     let logged = captured(|| daemon.main.until_closed());
-    assert!(logged.contains("closed a connection") && logged.contains("buffer_bytes_max"), "{logged}");
+    assert!(
+        logged.contains("closed a connection") && logged.contains("buffer_bytes_max"),
+        "{logged}"
+    );
 }
 
 #[test]
 fn dropping_the_threads_ends_their_connections() {
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+    let hub = Arc::new(Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    ));
     let (threads, _slots) = Threads::start((1, 0), &shared(&hub), Polling::Off).unwrap();
     let waker = Arc::downgrade(&threads.0[0].0);
     drop((threads, _slots));
@@ -152,7 +177,8 @@ fn a_helper_without_time_gets_no_more() {
 
 #[test]
 fn a_connection_alone_and_connections_without_commands_stay() {
-    for (connections, works, expected) in [(1, true, [1, 0]), (2, true, [1, 1]), (2, false, [2, 0])] {
+    for (connections, works, expected) in [(1, true, [1, 0]), (2, true, [1, 1]), (2, false, [2, 0])]
+    {
         let mut daemon = Daemon::new(connections);
         daemon.main.turn_as(Kind::Other);
         if works {
@@ -169,11 +195,19 @@ fn nothing_is_lost_while_a_connection_moves() {
     let mut daemon = Daemon::new(2);
     daemon.main.turn_as(Kind::Full);
     assert_eq!(daemon.connections(), [1, 1]);
-    daemon.peers.iter_mut().for_each(|peer| peer.write_all(b"x").unwrap());
+    daemon
+        .peers
+        .iter_mut()
+        .for_each(|peer| peer.write_all(b"x").unwrap());
     for mailbox in daemon.hub.mailboxes() {
         let _ = mailbox.push(0, Mail::Bytes(Bytes::from_static(b"!")), None);
     }
-    let Daemon { main, helper, peers, .. } = &mut daemon;
+    let Daemon {
+        main,
+        helper,
+        peers,
+        ..
+    } = &mut daemon;
     for peer in peers {
         let mut got = read(main, helper, peer);
         got.sort_unstable();
@@ -195,7 +229,9 @@ fn a_helper_that_ends_takes_no_connection() {
 fn connections_that_a_thread_never_served_are_closed_with_it() {
     let mut daemon = Daemon::new(2);
     daemon.main.turn_as(Kind::Full);
-    let Daemon { hub, main, helper, .. } = daemon;
+    let Daemon {
+        hub, main, helper, ..
+    } = daemon;
     drop(helper);
     assert_eq!((hub.mailboxes().len(), main.connections()), (1, 1));
 }

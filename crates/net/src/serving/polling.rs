@@ -44,7 +44,11 @@ pub(super) struct Idle {
 
 impl Idle {
     pub(super) fn new(mode: Polling) -> Self {
-        Self { mode, barred_for: BARRED_MIN, ..Self::default() }
+        Self {
+            mode,
+            barred_for: BARRED_MIN,
+            ..Self::default()
+        }
     }
 
     /// How long to poll in this wait; `None` = not at all.
@@ -77,7 +81,10 @@ impl Idle {
 
     /// How long the calling thread has waited for its core so far.
     fn delay(&mut self) -> Option<Duration> {
-        let file = self.schedstat.get_or_insert_with(|| File::open("/proc/thread-self/schedstat").ok()).as_ref()?;
+        let file = self
+            .schedstat
+            .get_or_insert_with(|| File::open("/proc/thread-self/schedstat").ok())
+            .as_ref()?;
         let mut line = [0; 64];
         let read = file.read_at(&mut line, 0).ok()?;
         run_delay(line.get(..read)?)
@@ -85,7 +92,9 @@ impl Idle {
 
     /// Stops polling for a while if the thread has had to wait for its core.
     fn look(&mut self, now: Instant, delay: Duration) {
-        let Some((before, delay_before)) = self.looked else { return self.looked = Some((now, delay)) };
+        let Some((before, delay_before)) = self.looked else {
+            return self.looked = Some((now, delay));
+        };
         let passed = now - before;
         if passed < LOOK_MIN {
             return;
@@ -97,7 +106,10 @@ impl Idle {
         if delay.saturating_sub(delay_before) > passed / DELAY_PART {
             self.barred_until = Some(now + self.barred_for);
             self.barred_for = (self.barred_for * 2).min(BARRED_MAX);
-        } else if self.barred_until.is_some_and(|until| now > until + self.barred_for) {
+        } else if self
+            .barred_until
+            .is_some_and(|until| now > until + self.barred_for)
+        {
             self.barred_for = BARRED_MIN;
         }
     }
@@ -129,7 +141,11 @@ mod tests {
     use super::*;
 
     fn polls(idle: &mut Idle, now: Instant, waits: u32) -> u32 {
-        (0..waits).filter(|_| idle.begin(now).is_some()).count().try_into().unwrap()
+        (0..waits)
+            .filter(|_| idle.begin(now).is_some())
+            .count()
+            .try_into()
+            .unwrap()
     }
 
     #[test]
@@ -157,11 +173,16 @@ mod tests {
     fn each_poll_in_vain_doubles_the_waits_without_one() {
         let (now, mut idle) = (Instant::now(), Idle::new(Polling::Auto));
         let mut waits_without = || {
-            let waits = std::iter::repeat_with(|| idle.begin(now)).take_while(Option::is_none).count();
+            let waits = std::iter::repeat_with(|| idle.begin(now))
+                .take_while(Option::is_none)
+                .count();
             idle.end(false);
             waits
         };
-        assert_eq!([(); 10].map(|()| waits_without()), [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]);
+        assert_eq!(
+            [(); 10].map(|()| waits_without()),
+            [0, 1, 3, 7, 15, 31, 63, 127, 255, 255]
+        );
     }
 
     #[test]
@@ -214,17 +235,26 @@ mod tests {
         idle.look(over, LOOK_MIN);
         idle.look(over + LOOK_MIN, LOOK_MIN);
         idle.look(over + 2 * LOOK_MIN, 2 * LOOK_MIN);
-        assert_eq!(idle.barred_until, Some(over + 2 * LOOK_MIN + 2 * BARRED_MIN));
+        assert_eq!(
+            idle.barred_until,
+            Some(over + 2 * LOOK_MIN + 2 * BARRED_MIN)
+        );
     }
 
     #[test]
     fn other_modes_are_fixed() {
         let now = Instant::now();
-        let (mut off, mut fixed) = (Idle::new(Polling::Off), Idle::new(Polling::For(Duration::from_micros(7))));
+        let (mut off, mut fixed) = (
+            Idle::new(Polling::Off),
+            Idle::new(Polling::For(Duration::from_micros(7))),
+        );
         for found in [true, false, false] {
             off.end(found);
             fixed.end(found);
-            assert_eq!((off.begin(now), fixed.begin(now)), (None, Some(Duration::from_micros(7))));
+            assert_eq!(
+                (off.begin(now), fixed.begin(now)),
+                (None, Some(Duration::from_micros(7)))
+            );
         }
     }
 
@@ -241,7 +271,10 @@ mod tests {
 
     #[test]
     fn the_kernels_line_about_a_thread() {
-        assert_eq!(run_delay(b"123456 7890 42\n"), Some(Duration::from_nanos(7890)));
+        assert_eq!(
+            run_delay(b"123456 7890 42\n"),
+            Some(Duration::from_nanos(7890))
+        );
         for wrong in [&b""[..], b"12", b"a b c", b"1 -2 3", &[0xff; 30]] {
             assert_eq!(run_delay(wrong), None);
         }

@@ -32,8 +32,12 @@ impl Answers {
             return false;
         }
         // An answer that comes in between counts.
-        let is_counted =
-            self.unanswered.compare_exchange(asked, asked.saturating_add(1), Ordering::AcqRel, Ordering::Acquire);
+        let is_counted = self.unanswered.compare_exchange(
+            asked,
+            asked.saturating_add(1),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         asked == 0 && is_counted.is_ok()
     }
 
@@ -66,14 +70,21 @@ pub struct Pulse {
 impl Pulse {
     pub(super) fn new(threads: Vec<Arc<ThreadWaker>>) -> Self {
         let (asked_ms, has_ended) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { threads, begun: Instant::now(), asked_ms, has_ended }
+        Self {
+            threads,
+            begun: Instant::now(),
+            asked_ms,
+            has_ended,
+        }
     }
 
     /// Asks all threads. The main thread does so once a second. If the store fails, threads may wait for it.
     pub fn ask(&self, waits_for_store: bool) {
         let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.asked_ms.store(ms, Ordering::Release);
-        self.threads.iter().for_each(|thread| thread.ask(waits_for_store));
+        self.threads
+            .iter()
+            .for_each(|thread| thread.ask(waits_for_store));
     }
 
     /// From now on nothing is asked, and nothing counts as stuck: a stop has a limit of its own.
@@ -88,10 +99,17 @@ impl Pulse {
         }
         let asked = Duration::from_millis(self.asked_ms.load(Ordering::Acquire));
         if self.begun.elapsed().saturating_sub(asked) > SILENCE_MAX {
-            return Some(format!("the main thread has not turned for {UNANSWERED_MAX} s"));
+            return Some(format!(
+                "the main thread has not turned for {UNANSWERED_MAX} s"
+            ));
         }
-        let number = self.threads.iter().position(|thread| thread.answers().is_stuck())?;
-        Some(format!("serving thread {number} has not turned for {UNANSWERED_MAX} s"))
+        let number = self
+            .threads
+            .iter()
+            .position(|thread| thread.answers().is_stuck())?;
+        Some(format!(
+            "serving thread {number} has not turned for {UNANSWERED_MAX} s"
+        ))
     }
 }
 
@@ -107,13 +125,21 @@ mod tests {
 
     #[test]
     fn a_thread_is_stuck_until_it_has_a_turn() {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
         let mut thread = ByHand::new(shared(&hub));
         let pulse = thread.pulse();
         (0..UNANSWERED_MAX).for_each(|_| pulse.ask(false));
         assert_eq!(pulse.stuck(), None);
         pulse.ask(false);
-        assert_eq!(pulse.stuck().unwrap(), "serving thread 0 has not turned for 30 s");
+        assert_eq!(
+            pulse.stuck().unwrap(),
+            "serving thread 0 has not turned for 30 s"
+        );
         thread.turns(1);
         assert_eq!(pulse.stuck(), None);
         (0..=UNANSWERED_MAX).for_each(|_| pulse.ask(false));
@@ -125,7 +151,9 @@ mod tests {
     #[test]
     fn a_thread_that_does_not_answer_is_stuck_unless_it_waits_for_the_disk() {
         let answers = Answers::default();
-        let ask = |times: u32, waits_for_store: bool| (0..times).filter(|_| answers.ask(waits_for_store)).count();
+        let ask = |times: u32, waits_for_store: bool| {
+            (0..times).filter(|_| answers.ask(waits_for_store)).count()
+        };
         assert_eq!(ask(UNANSWERED_MAX, false), 1, "it is asked once");
         assert!(!answers.is_stuck());
         assert_eq!(ask(1, false), 0);

@@ -44,7 +44,11 @@ pub(super) struct Sharing {
 
 impl Sharing {
     pub(super) fn new(partner: Partner) -> Self {
-        Self { load: Load::new(Instant::now()), window: 1, partner }
+        Self {
+            load: Load::new(Instant::now()),
+            window: 1,
+            partner,
+        }
     }
 
     /// The thread has waited for work.
@@ -65,8 +69,14 @@ impl Sharing {
 
     /// Chooses the connections that move to the partner, and returns whether there are any: a thread that is full leaves
     /// every second of those that work to its helper, and a helper whose load is light gives all of them back.
-    pub(super) fn choose<'a>(&mut self, now: Instant, members: impl Iterator<Item = &'a mut Box<Member>>) -> bool {
-        let Some(kind) = self.load.look(now) else { return false };
+    pub(super) fn choose<'a>(
+        &mut self,
+        now: Instant,
+        members: impl Iterator<Item = &'a mut Box<Member>>,
+    ) -> bool {
+        let Some(kind) = self.load.look(now) else {
+            return false;
+        };
         self.window += 1;
         let (mut any, mut working) = (false, 0);
         if self.partner.shares(kind) {
@@ -103,7 +113,8 @@ impl Partner {
         match self.role {
             Role::Helper => kind == Kind::Full && !self.is_helper_full.load(Ordering::Relaxed),
             Role::Helped => {
-                self.is_helper_full.store(kind == Kind::Full, Ordering::Relaxed);
+                self.is_helper_full
+                    .store(kind == Kind::Full, Ordering::Relaxed);
                 kind == Kind::Light
             }
         }

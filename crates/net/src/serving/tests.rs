@@ -37,7 +37,12 @@ pub(crate) struct ByHand {
 impl ByHand {
     pub(crate) fn new(shared: Shared) -> Self {
         let serving = Serving::new(shared, Polling::Off, Arc::default()).unwrap();
-        Self { serving, tasks: TaskTracker::new(), taken: Arc::default(), clients: 0 }
+        Self {
+            serving,
+            tasks: TaskTracker::new(),
+            taken: Arc::default(),
+            clients: 0,
+        }
     }
 
     /// A thread that commits.
@@ -45,7 +50,12 @@ impl ByHand {
         commits.leave_to_turns();
         let commits = Arc::new(Arc::clone(commits).into());
         let serving = Serving::new(shared, Polling::Off, commits).unwrap();
-        Self { serving, tasks: TaskTracker::new(), taken: Arc::default(), clients: 0 }
+        Self {
+            serving,
+            tasks: TaskTracker::new(),
+            taken: Arc::default(),
+            clients: 0,
+        }
     }
 
     /// A thread and its helper.
@@ -55,7 +65,12 @@ impl ByHand {
         let is_helper_full = Arc::default();
         let partner = |of: &Self, role| {
             let (waker, taken) = (Arc::clone(of.serving.waker()), Arc::clone(&of.taken));
-            Partner { waker, taken, role, is_helper_full: Arc::clone(&is_helper_full) }
+            Partner {
+                waker,
+                taken,
+                role,
+                is_helper_full: Arc::clone(&is_helper_full),
+            }
         };
         main.serving.share_with(partner(&helper, Role::Helper));
         helper.serving.share_with(partner(&main, Role::Helped));
@@ -107,7 +122,9 @@ impl ByHand {
         greet: impl FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send + 'static,
     ) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        socket2::SockRef::from(&ours).set_send_buffer_size(SOCKET_BUFFER_BYTES).unwrap();
+        socket2::SockRef::from(&ours)
+            .set_send_buffer_size(SOCKET_BUFFER_BYTES)
+            .unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
         self.clients += 1;
@@ -118,10 +135,16 @@ impl ByHand {
             client: ClientId(self.clients),
             admission: admission(),
             rights: Rights::ALL,
-            label: Label { span: tracing::Span::none(), protocol: "any", peer: "".into() },
+            label: Label {
+                span: tracing::Span::none(),
+                protocol: "any",
+                peer: "".into(),
+            },
             token: self.tasks.token(),
         };
-        self.serving.waker().arrive(arrival, Place::take(&self.taken));
+        self.serving
+            .waker()
+            .arrive(arrival, Place::take(&self.taken));
         theirs
     }
 

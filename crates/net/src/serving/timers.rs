@@ -58,7 +58,10 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000);
 
     fn id(index: usize) -> ConnectionId {
-        ConnectionId { index, client: ClientId(index as u64 + 1) }
+        ConnectionId {
+            index,
+            client: ClientId(index as u64 + 1),
+        }
     }
 
     #[test]
@@ -74,7 +77,11 @@ mod tests {
         assert_eq!(timers.take_due(NOW.after_ms(200)), Some(id(0)));
         timers.clear(id(0), &mut timer);
         timers.set(id(0), &mut timer, Some(NOW.after_ms(700)));
-        assert_eq!(timers.take_due(NOW.after_ms(699)), None, "the earlier deadlines are forgotten");
+        assert_eq!(
+            timers.take_due(NOW.after_ms(699)),
+            None,
+            "the earlier deadlines are forgotten"
+        );
     }
 
     #[test]
@@ -85,7 +92,9 @@ mod tests {
             timers.set(id(index), &mut all[index], Some(NOW.after_ms(at)));
         }
         timers.clear(id(2), &mut all[2]);
-        let due: Vec<usize> = std::iter::from_fn(|| timers.take_due(NOW.after_ms(35))).map(|id| id.index).collect();
+        let due: Vec<usize> = std::iter::from_fn(|| timers.take_due(NOW.after_ms(35)))
+            .map(|id| id.index)
+            .collect();
         assert_eq!(due, [1, 3]);
         assert_eq!(timers.next(), Some(NOW.after_ms(40)));
     }

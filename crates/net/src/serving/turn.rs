@@ -57,7 +57,10 @@ pub(super) struct Serving {
     /// The places of connections in the next turn.
     ready: Vec<usize>,
     /// The connections in this turn.
-    #[expect(clippy::vec_box, reason = "they move between here and `members`, and are large")]
+    #[expect(
+        clippy::vec_box,
+        reason = "they move between here and `members`, and are large"
+    )]
     turn: Vec<Box<Member>>,
     due: Due,
     /// Clients whose end takes the engine several visits.
@@ -66,7 +69,11 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) fn new(shared: Shared, polling: Polling, commits: Arc<OnceLock<Arc<Commits>>>) -> io::Result<Self> {
+    pub(super) fn new(
+        shared: Shared,
+        polling: Polling,
+        commits: Arc<OnceLock<Arc<Commits>>>,
+    ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(ThreadWaker::new(poll.registry())?);
         let alarm = Alarm::new(poll.registry())?;
@@ -101,7 +108,9 @@ impl Serving {
     /// The load of the thread, as [`Sharing::pretend`] has it.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, kind: Option<super::load::Kind>) {
-        self.sharing.iter_mut().for_each(|sharing| sharing.pretend(kind));
+        self.sharing
+            .iter_mut()
+            .for_each(|sharing| sharing.pretend(kind));
     }
 
     /// Serves until the thread must end.
@@ -137,7 +146,14 @@ impl Serving {
     fn wait_for_work(&mut self, begun: Instant, most: Duration) -> io::Result<()> {
         let commits_in = self.commits.waits_for();
         let has_work = self.has_work(commits_in);
-        let Self { poll, events, waker, idle, alarm, .. } = self;
+        let Self {
+            poll,
+            events,
+            waker,
+            idle,
+            alarm,
+            ..
+        } = self;
         if has_work {
             return poll.poll(events, Some(Duration::ZERO));
         }
@@ -153,13 +169,23 @@ impl Serving {
             }
         }
         let timer = self.timers.next().map(clock::until);
-        let timeout = [timer, self.commits.due_in()].into_iter().flatten().fold(most, Duration::min);
+        let timeout = [timer, self.commits.due_in()]
+            .into_iter()
+            .flatten()
+            .fold(most, Duration::min);
         let timeout = Some(timeout).filter(|timeout| *timeout < Duration::MAX);
         if let Some(time) = commits_in {
             alarm.set(time)?;
         }
         let sleeps = waker.fall_asleep();
-        let waited = poll.poll(events, if sleeps { timeout } else { Some(Duration::ZERO) });
+        let waited = poll.poll(
+            events,
+            if sleeps {
+                timeout
+            } else {
+                Some(Duration::ZERO)
+            },
+        );
         waker.wake_up();
         waited
     }
@@ -177,11 +203,24 @@ impl Serving {
 
     /// Notes which sockets are ready, and which timers are due.
     fn take_events(&mut self) {
-        let Self { events, members, ready, timers, .. } = self;
-        for event in events.iter().filter(|event| ![WAKER, ALARM].contains(&event.token())) {
+        let Self {
+            events,
+            members,
+            ready,
+            timers,
+            ..
+        } = self;
+        for event in events
+            .iter()
+            .filter(|event| ![WAKER, ALARM].contains(&event.token()))
+        {
             if let Some(Some(member)) = members.get_mut(event.token().0) {
                 let closed = event.is_read_closed() || event.is_error();
-                member.connection.notice(event.is_readable() || closed, event.is_writable() || closed, closed);
+                member.connection.notice(
+                    event.is_readable() || closed,
+                    event.is_writable() || closed,
+                    closed,
+                );
                 member.make_ready(ready);
             }
         }
@@ -230,17 +269,38 @@ impl Serving {
 
     /// A new connection: its first turn is the next one.
     fn enter(&mut self, arrival: Arrival, place: Place) {
-        let Arrival { stream, handshake_max, greet, client, admission, rights, label, token } = arrival;
+        let Arrival {
+            stream,
+            handshake_max,
+            greet,
+            client,
+            admission,
+            rights,
+            label,
+            token,
+        } = arrival;
         let entry = self.members.vacant_entry();
-        let id = ConnectionId { index: entry.key(), client };
+        let id = ConnectionId {
+            index: entry.key(),
+            client,
+        };
         let owner = (Arc::clone(&self.waker) as Arc<dyn Waker>, id);
         let inside = label.span.clone().entered();
         tracing::debug!("open");
         let counts = self.traffic.of(label.protocol);
-        let (shared, admission, now) = ((&self.shared, Arc::clone(&counts)), (admission, rights), clock::now());
-        let mut connection = Connection::new(stream, handshake_max, greet, owner, shared, admission, now);
+        let (shared, admission, now) = (
+            (&self.shared, Arc::clone(&counts)),
+            (admission, rights),
+            clock::now(),
+        );
+        let mut connection =
+            Connection::new(stream, handshake_max, greet, owner, shared, admission, now);
         drop(inside);
-        if let Err(error) = self.poll.registry().register(connection.source(), Token(id.index), Interest::READABLE) {
+        if let Err(error) =
+            self.poll
+                .registry()
+                .register(connection.source(), Token(id.index), Interest::READABLE)
+        {
             let protocol = label.protocol;
             warn_limited!("register", %error, protocol, "could not serve a connection");
             self.leave(client);
@@ -265,11 +325,20 @@ impl Serving {
 
     fn turn(&mut self, reading: &Reading) {
         self.begin_turns(reading);
-        self.commits.begin_turn(self.turn.iter().filter(|member| member.connection.has_read()).count());
+        self.commits.begin_turn(
+            self.turn
+                .iter()
+                .filter(|member| member.connection.has_read())
+                .count(),
+        );
         if let Some(sharing) = &mut self.sharing {
             sharing.add_turn(&mut self.turn);
         }
-        let mut batches = self.turn.iter_mut().filter_map(|member| member.connection.batch()).peekable();
+        let mut batches = self
+            .turn
+            .iter_mut()
+            .filter_map(|member| member.connection.batch())
+            .peekable();
         if batches.peek().is_some() {
             let duty = self.shared.broker.visit(reading, &mut batches);
             self.commits.add(duty);
@@ -295,7 +364,11 @@ impl Serving {
         if self.ready.is_empty() {
             return;
         }
-        let turn = Turn::of(self.ready.len(), *reading, self.shared.broker.health() == Health::Stopping);
+        let turn = Turn::of(
+            self.ready.len(),
+            *reading,
+            self.shared.broker.health() == Health::Stopping,
+        );
         for index in self.ready.drain(..) {
             if let Some(mut member) = self.members.get_mut(index).and_then(Option::take) {
                 member.is_ready = false;
@@ -316,7 +389,11 @@ impl Serving {
         let waits_to_write = member.connection.waits_to_write();
         if member.waits_to_write != waits_to_write {
             member.waits_to_write = waits_to_write;
-            let interest = if waits_to_write { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+            let interest = if waits_to_write {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
             let (registry, token) = (self.poll.registry(), Token(id.index));
             if let Err(error) = registry.reregister(member.connection.source(), token, interest) {
                 tracing::error!(%error, "cannot wait for a socket");
@@ -353,14 +430,24 @@ impl Serving {
 
     /// Leaves connections to the partner. Those that are in the next turn move after it.
     fn share(&mut self) {
-        let members = self.members.iter_mut().filter_map(|(_, member)| member.as_mut());
-        if !self.sharing.as_mut().is_some_and(|sharing| sharing.choose(Instant::now(), members)) {
+        let members = self
+            .members
+            .iter_mut()
+            .filter_map(|(_, member)| member.as_mut());
+        if !self
+            .sharing
+            .as_mut()
+            .is_some_and(|sharing| sharing.choose(Instant::now(), members))
+        {
             return;
         }
         let members = self.members.iter_mut();
-        let leaving = members.filter_map(|(_, member)| member.take_if(|member| member.leaves && !member.is_ready));
+        let leaving = members
+            .filter_map(|(_, member)| member.take_if(|member| member.leaves && !member.is_ready));
         let leaving: Vec<_> = leaving.collect();
-        leaving.into_iter().for_each(|member| self.send_to_partner(member));
+        leaving
+            .into_iter()
+            .for_each(|member| self.send_to_partner(member));
     }
 
     fn send_to_partner(&mut self, mut member: Box<Member>) {
@@ -382,12 +469,23 @@ impl Serving {
     /// A connection of the partner: its first turn here is the next one.
     fn enter_from_partner(&mut self, mut member: Box<Member>) {
         let entry = self.members.vacant_entry();
-        let id = ConnectionId { index: entry.key(), client: member.connection.id().client };
+        let id = ConnectionId {
+            index: entry.key(),
+            client: member.connection.id().client,
+        };
         let counts = self.traffic.of(member.label.protocol);
-        member.connection.move_to(Arc::clone(&self.waker) as Arc<dyn Waker>, id, counts);
-        (member.leaves, member.worked_in, member.waits_to_write, member.is_ready) = (false, 0, false, true);
+        member
+            .connection
+            .move_to(Arc::clone(&self.waker) as Arc<dyn Waker>, id, counts);
+        (
+            member.leaves,
+            member.worked_in,
+            member.waits_to_write,
+            member.is_ready,
+        ) = (false, 0, false, true);
         let (registry, token) = (self.poll.registry(), Token(id.index));
-        if let Err(error) = registry.register(member.connection.source(), token, Interest::READABLE) {
+        if let Err(error) = registry.register(member.connection.source(), token, Interest::READABLE)
+        {
             tracing::error!(%error, "cannot wait for a socket");
             return self.remove(member, &End::Closed(Reason::PeerClosed));
         }
@@ -408,8 +506,17 @@ impl Drop for Serving {
     fn drop(&mut self) {
         let members = mem::take(&mut self.members);
         self.waker.take(&mut self.due);
-        self.leaving.extend(self.due.moved.drain(..).map(|member| member.connection.id().client));
-        self.leaving.extend(members.into_iter().filter_map(|(_, member)| Some(member?.connection.id().client)));
+        self.leaving.extend(
+            self.due
+                .moved
+                .drain(..)
+                .map(|member| member.connection.id().client),
+        );
+        self.leaving.extend(
+            members
+                .into_iter()
+                .filter_map(|(_, member)| Some(member?.connection.id().client)),
+        );
         while let Some(client) = self.leaving.pop() {
             while !self.shared.broker.close(client) {}
         }
@@ -430,19 +537,44 @@ mod tests {
 
     #[test]
     fn a_thread_with_something_to_do_does_not_sleep() {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let hub = Arc::new(Hub::new(
+            Engine::new(Limits::default(), 7),
+            Journal::new(),
+            Durability::Soon,
+            7,
+        ));
         let soon = Some(Duration::from_micros(100));
         let table: [Case; 5] = [
             ("nothing", |_| (), [false, false]),
-            ("a connection is ready", |serving| serving.ready.push(0), [true, true]),
-            ("a client ends", |serving| serving.leaving.push(ClientId(1)), [true, true]),
-            ("another thread has rung", |serving| serving.waker.wake_to_commit(), [true, true]),
-            ("a commit is due", |serving| serving.commits.make_due(), [true, false]),
+            (
+                "a connection is ready",
+                |serving| serving.ready.push(0),
+                [true, true],
+            ),
+            (
+                "a client ends",
+                |serving| serving.leaving.push(ClientId(1)),
+                [true, true],
+            ),
+            (
+                "another thread has rung",
+                |serving| serving.waker.wake_to_commit(),
+                [true, true],
+            ),
+            (
+                "a commit is due",
+                |serving| serving.commits.make_due(),
+                [true, false],
+            ),
         ];
         for (name, happens, expected) in table {
             let mut serving = Serving::new(shared(&hub), Polling::Off, Arc::default()).unwrap();
             happens(&mut serving);
-            assert_eq!([None, soon].map(|commits_in| serving.has_work(commits_in)), expected, "{name}");
+            assert_eq!(
+                [None, soon].map(|commits_in| serving.has_work(commits_in)),
+                expected,
+                "{name}"
+            );
         }
     }
 }

@@ -31,7 +31,10 @@ pub(crate) struct Due {
     /// New connections.
     pub(super) arrivals: Vec<(Arrival, Place)>,
     /// Connections of another thread that this one serves from now on.
-    #[expect(clippy::vec_box, reason = "they move from thread to thread, and are large")]
+    #[expect(
+        clippy::vec_box,
+        reason = "they move from thread to thread, and are large"
+    )]
     pub(super) moved: Vec<Box<Member>>,
     /// The thread may commit now: another thread has finished its commit.
     pub(super) commit: bool,
@@ -53,7 +56,11 @@ impl Waker for ThreadWaker {
 
 impl ThreadWaker {
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
-        Ok(Self { inbox: Inbox::new(), poll: Some(mio::Waker::new(registry, WAKER)?), answers: Answers::default() })
+        Ok(Self {
+            inbox: Inbox::new(),
+            poll: Some(mio::Waker::new(registry, WAKER)?),
+            answers: Answers::default(),
+        })
     }
 
     /// Passes a connection to the thread, which serves it.
@@ -63,7 +70,10 @@ impl ThreadWaker {
 
     /// Passes another thread's connection to this thread, unless this thread ends.
     pub(super) fn take_over(&self, member: Box<Member>) -> Result<(), Box<Member>> {
-        self.wake_if(self.inbox.offer(member, |due, member| due.moved.push(member))?);
+        self.wake_if(
+            self.inbox
+                .offer(member, |due, member| due.moved.push(member))?,
+        );
         Ok(())
     }
 
@@ -125,7 +135,10 @@ mod tests {
 
     use super::*;
 
-    const ID: ConnectionId = ConnectionId { index: 1, client: ClientId(7) };
+    const ID: ConnectionId = ConnectionId {
+        index: 1,
+        client: ClientId(7),
+    };
 
     fn taken(waker: &ThreadWaker) -> usize {
         let mut due = Due::default();
@@ -169,7 +182,8 @@ mod tests {
         while seen < RINGS {
             if waker.fall_asleep() {
                 // The ring that wakes it may have been taken before.
-                poll.poll(&mut events, Some(Duration::from_secs(20))).unwrap();
+                poll.poll(&mut events, Some(Duration::from_secs(20)))
+                    .unwrap();
                 assert!(!events.is_empty(), "never woken");
             }
             waker.wake_up();

@@ -10,7 +10,9 @@ use super::*;
 use crate::testing::Files;
 
 fn handshaker_of(files: &Files) -> Handshaker {
-    Handshaker::new(&files.tls, Duration::from_secs(5)).unwrap().unwrap()
+    Handshaker::new(&files.tls, Duration::from_secs(5))
+        .unwrap()
+        .unwrap()
 }
 
 /// The peer's side.
@@ -23,7 +25,11 @@ impl Peer {
     /// Passes its bytes on, and takes those that are there.
     fn step(&mut self) {
         while self.session.wants_write() && self.session.write_tls(&mut self.socket).is_ok() {}
-        while self.session.read_tls(&mut self.socket).is_ok_and(|read| read > 0) {
+        while self
+            .session
+            .read_tls(&mut self.socket)
+            .is_ok_and(|read| read > 0)
+        {
             // An alert is in the session's answers to reads.
             let _ = self.session.process_new_packets();
         }
@@ -53,10 +59,16 @@ fn pair(files: &Files) -> (TlsStream, Peer) {
     let (ours, socket) = sockets();
     let roots = Arc::new(authorities(&files.tls.certificate).unwrap());
     let versions = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let config = versions.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let config = versions
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
     let name = ServerName::try_from("localhost").unwrap();
     let session = ClientConnection::new(Arc::new(config.with_no_client_auth()), name).unwrap();
-    (handshaker_of(files).wrap(ours).unwrap(), Peer { socket, session })
+    (
+        handshaker_of(files).wrap(ours).unwrap(),
+        Peer { socket, session },
+    )
 }
 
 /// Repeats this until it has an outcome.
@@ -97,18 +109,26 @@ fn says(peer: &mut Peer, bytes: &[u8]) {
 fn bytes_are_read_as_they_come() {
     let (_files, mut ours, mut peer) = shaken();
     let mut buffer = [0; 100];
-    assert_eq!(ours.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(
+        ours.read(&mut buffer).unwrap_err().kind(),
+        io::ErrorKind::WouldBlock
+    );
     says(&mut peer, b"hello");
     assert_eq!(until(|| ours.read(&mut buffer).map(Some)).unwrap(), 5);
     assert_eq!(&buffer[..5], b"hello");
-    assert_eq!(ours.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(
+        ours.read(&mut buffer).unwrap_err().kind(),
+        io::ErrorKind::WouldBlock
+    );
     assert!(!ours.is_drained_by_short_reads());
 }
 
 #[test]
 fn bytes_are_read_behind_others_up_to_a_record() {
     let (_files, mut ours, mut peer) = shaken();
-    let all: Vec<u8> = (0..40_000_u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    let all: Vec<u8> = (0..40_000_u32)
+        .map(|n| u8::try_from(n % 251).unwrap())
+        .collect();
     says(&mut peer, &all);
     let mut buffer = Vec::with_capacity(1 << 20);
     while buffer.len() < all.len() {
@@ -123,13 +143,19 @@ fn bytes_are_read_behind_others_up_to_a_record() {
     }
     assert!(buffer == all);
     let before = buffer.len();
-    assert_eq!(ours.read_behind(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(
+        ours.read_behind(&mut buffer).unwrap_err().kind(),
+        io::ErrorKind::WouldBlock
+    );
     assert_eq!(buffer.len(), before);
     says(&mut peer, b"0123456789");
     let mut small = Vec::with_capacity(8);
     small.extend_from_slice(b"ab");
     let room = small.capacity() - 2;
-    assert_eq!(until(|| ours.read_behind(&mut small).map(Some)).unwrap(), room.min(10));
+    assert_eq!(
+        until(|| ours.read_behind(&mut small).map(Some)).unwrap(),
+        room.min(10)
+    );
     assert_eq!(small[..8], *b"ab012345");
 }
 
@@ -144,9 +170,17 @@ fn the_end_is_read_with_and_without_a_notice() {
         }
         drop(peer);
         let mut buffer = [0; 100];
-        assert_eq!(until(|| ours.read(&mut buffer).map(Some)).unwrap(), 1, "{is_noticed}");
+        assert_eq!(
+            until(|| ours.read(&mut buffer).map(Some)).unwrap(),
+            1,
+            "{is_noticed}"
+        );
         for _ in 0..2 {
-            assert_eq!(until(|| ours.read(&mut buffer).map(Some)).unwrap(), 0, "{is_noticed}");
+            assert_eq!(
+                until(|| ours.read(&mut buffer).map(Some)).unwrap(),
+                0,
+                "{is_noticed}"
+            );
         }
     }
 }
@@ -154,7 +188,9 @@ fn the_end_is_read_with_and_without_a_notice() {
 #[test]
 fn the_socket_acknowledges_when_the_stream_is_asked_to() {
     let (_files, ours, _peer) = shaken();
-    socket2::SockRef::from(&ours.socket).set_tcp_quickack(false).unwrap();
+    socket2::SockRef::from(&ours.socket)
+        .set_tcp_quickack(false)
+        .unwrap();
     ours.acknowledge();
     assert!(socket2::SockRef::from(&ours.socket).tcp_quickack().unwrap());
 }
@@ -162,16 +198,28 @@ fn the_socket_acknowledges_when_the_stream_is_asked_to() {
 #[test]
 fn a_file_without_a_certificate_is_refused() {
     let files = Files::new(2040);
-    assert_eq!(certificates("client_ca", &files.tls.certificate).unwrap().len(), 1);
-    let error = certificates("client_ca", &files.tls.key).unwrap_err().to_string();
-    assert!(error.contains("client_ca") && error.ends_with("no certificate in it (PEM)"), "{error}");
+    assert_eq!(
+        certificates("client_ca", &files.tls.certificate)
+            .unwrap()
+            .len(),
+        1
+    );
+    let error = certificates("client_ca", &files.tls.key)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("client_ca") && error.ends_with("no certificate in it (PEM)"),
+        "{error}"
+    );
 }
 
 /// The writer offers the same bytes until they are with the kernel.
 #[test]
 fn bytes_are_written_once_and_in_order() {
     let (_files, mut ours, mut peer) = shaken();
-    let all: Vec<u8> = (0..(32_u32 << 20)).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    let all: Vec<u8> = (0..(32_u32 << 20))
+        .map(|n| u8::try_from(n % 251).unwrap())
+        .collect();
     let (mut written, mut got) = (0, Vec::new());
     assert!(!ours.has_unwritten());
     let mut blocked = loop {
@@ -210,7 +258,11 @@ fn a_stream_ends_with_a_notice_after_a_complete_handshake() {
     let (ours, mut peer) = pair(&files);
     drop(ours);
     let mut some = [0; 100];
-    assert_eq!(until(|| peer.socket.read(&mut some).map(Some)).unwrap(), 0, "nothing was sent");
+    assert_eq!(
+        until(|| peer.socket.read(&mut some).map(Some)).unwrap(),
+        0,
+        "nothing was sent"
+    );
 }
 
 #[test]
@@ -229,23 +281,39 @@ fn a_failed_handshake_has_the_kind_of_its_cause() {
     let goes = |bytes: &'static [u8], resets: bool| {
         move |mut peer: Peer| {
             peer.socket.write_all(bytes).unwrap();
-            SockRef::from(&peer.socket).set_linger(resets.then_some(Duration::ZERO)).unwrap();
+            SockRef::from(&peer.socket)
+                .set_linger(resets.then_some(Duration::ZERO))
+                .unwrap();
             None
         }
     };
     // The second kind of end is a reset.
     for resets in [false, true] {
-        assert_eq!(kind(&files, &goes(b"", resets)), Err(io::ErrorKind::ConnectionAborted), "{resets}");
+        assert_eq!(
+            kind(&files, &goes(b"", resets)),
+            Err(io::ErrorKind::ConnectionAborted),
+            "{resets}"
+        );
     }
-    assert_eq!(kind(&files, &goes(b"\x16\x03\x01", false)), Err(io::ErrorKind::UnexpectedEof));
+    assert_eq!(
+        kind(&files, &goes(b"\x16\x03\x01", false)),
+        Err(io::ErrorKind::UnexpectedEof)
+    );
     let talks_plainly = |mut peer: Peer| {
         peer.socket.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         Some(peer)
     };
-    assert_eq!(kind(&files, &talks_plainly), Err(io::ErrorKind::InvalidData));
+    assert_eq!(
+        kind(&files, &talks_plainly),
+        Err(io::ErrorKind::InvalidData)
+    );
     let mut strict = files;
     strict.tls.client_ca = strict.tls.certificate.clone();
-    assert_eq!(kind(&strict, &Some), Err(io::ErrorKind::PermissionDenied), "a peer without a certificate");
+    assert_eq!(
+        kind(&strict, &Some),
+        Err(io::ErrorKind::PermissionDenied),
+        "a peer without a certificate"
+    );
 }
 
 #[test]
@@ -259,10 +327,20 @@ fn new_terms_are_for_new_connections() {
         (handshaker.certificate_ends_at(), handshaker.handshake_max()),
         (Some(END_OF[1].1), Duration::from_secs(9))
     );
-    let chain = [&late, &early].map(|files| fs::read_to_string(&files.tls.certificate).unwrap()).concat();
+    let chain = [&late, &early]
+        .map(|files| fs::read_to_string(&files.tls.certificate).unwrap())
+        .concat();
     fs::write(&late.tls.certificate, chain).unwrap();
-    assert_eq!(handshaker_of(&late).certificate_ends_at(), Some(END_OF[1].1), "the first end of the chain");
-    assert!(Handshaker::new(&Tls::default(), Duration::ZERO).unwrap().is_none());
+    assert_eq!(
+        handshaker_of(&late).certificate_ends_at(),
+        Some(END_OF[1].1),
+        "the first end of the chain"
+    );
+    assert!(
+        Handshaker::new(&Tls::default(), Duration::ZERO)
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]
@@ -272,6 +350,9 @@ fn a_certificate_that_is_not_valid_now_is_named() {
     let expired = Files::new(2001);
     let said = warned(&expired);
     let path = expired.tls.certificate.display().to_string();
-    assert!(said.contains("a certificate has expired") && said.contains(&path), "{said}");
+    assert!(
+        said.contains("a certificate has expired") && said.contains(&path),
+        "{said}"
+    );
     assert_eq!(warned(&Files::new(2040)), "");
 }

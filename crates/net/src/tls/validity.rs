@@ -25,7 +25,9 @@ impl Validity {
         if self.not_after.is_some_and(|end| end < now) {
             return Some("has expired");
         }
-        self.not_before.is_some_and(|begin| now < begin).then_some("is not valid yet")
+        self.not_before
+            .is_some_and(|begin| now < begin)
+            .then_some("is not valid yet")
     }
 }
 
@@ -40,11 +42,16 @@ pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     let (validity, _) = expect(SEQUENCE, rest)?;
     let (begin_kind, begin, rest) = element(validity)?;
     let (end_kind, end, _) = element(rest)?;
-    Some(Validity { not_before: seconds(begin_kind, begin), not_after: seconds(end_kind, end) })
+    Some(Validity {
+        not_before: seconds(begin_kind, begin),
+        not_after: seconds(end_kind, end),
+    })
 }
 
 fn expect(kind: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    element(bytes).filter(|(found, ..)| *found == kind).map(|(_, content, rest)| (content, rest))
+    element(bytes)
+        .filter(|(found, ..)| *found == kind)
+        .map(|(_, content, rest)| (content, rest))
 }
 
 /// The first element: its tag, its content, and the bytes behind it.
@@ -55,7 +62,12 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         // The length has as many bytes; no certificate needs more than 4.
         0x81..=0x84 => {
             let (digits, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
-            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
+            (
+                digits
+                    .iter()
+                    .fold(0, |length, digit| length << 8 | usize::from(*digit)),
+                rest,
+            )
         }
         _ => return None,
     };
@@ -83,7 +95,9 @@ fn seconds(kind: u8, time: &[u8]) -> Option<u64> {
         *field = rest.get(2 * at..2 * at + 2)?.parse().ok()?;
     }
     let [month, day, hour, minute, second] = fields;
-    let time = DateTime::new(year, month, day, hour, minute, second, 0).ok().filter(|_| rest.len() == 10)?;
+    let time = DateTime::new(year, month, day, hour, minute, second, 0)
+        .ok()
+        .filter(|_| rest.len() == 10)?;
     u64::try_from(Offset::UTC.to_timestamp(time).ok()?.as_second()).ok()
 }
 
@@ -123,11 +137,27 @@ mod tests {
     #[test]
     fn a_certificate_is_valid_from_its_begin_to_its_end() {
         let mut params = rcgen::CertificateParams::new(["h".to_owned()]).unwrap();
-        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2001, 1, 1), rcgen::date_time_ymd(2002, 1, 1));
-        let made = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        (params.not_before, params.not_after) = (
+            rcgen::date_time_ymd(2001, 1, 1),
+            rcgen::date_time_ymd(2002, 1, 1),
+        );
+        let made = params
+            .self_signed(&rcgen::KeyPair::generate().unwrap())
+            .unwrap();
         let validity = validity(made.der()).unwrap();
-        let objections = [978_307_199, 978_307_200, 1_009_843_200, 1_009_843_201].map(|now| validity.objection(now));
-        assert_eq!(objections, [Some("is not valid yet"), None, None, Some("has expired")]);
-        assert_eq!(Validity { not_before: None, not_after: None }.objection(7), None);
+        let objections = [978_307_199, 978_307_200, 1_009_843_200, 1_009_843_201]
+            .map(|now| validity.objection(now));
+        assert_eq!(
+            objections,
+            [Some("is not valid yet"), None, None, Some("has expired")]
+        );
+        assert_eq!(
+            Validity {
+                not_before: None,
+                not_after: None
+            }
+            .objection(7),
+            None
+        );
     }
 }

@@ -23,7 +23,11 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) const fn new(titles: Vec<String>, rows: Vec<Vec<String>>) -> Self {
-        Self { titles, rows, ages: Vec::new() }
+        Self {
+            titles,
+            rows,
+            ages: Vec::new(),
+        }
     }
 
     /// While a line is longer than this, columns in which no row has anything are left out. A screen that shows the same
@@ -44,9 +48,13 @@ impl Layout {
             self.tell_ages(now);
         }
         while self.least_width() > width {
-            let title = |layout: &Self, column: usize| layout.titles.get(column).cloned().unwrap_or_default();
-            let is_age = |layout: &Self, column: usize| layout.ages.contains(&title(layout, column));
-            let may_go = |layout: &Self, column: usize| !LAST_TO_GO.contains(&&*title(layout, column));
+            let title = |layout: &Self, column: usize| {
+                layout.titles.get(column).cloned().unwrap_or_default()
+            };
+            let is_age =
+                |layout: &Self, column: usize| layout.ages.contains(&title(layout, column));
+            let may_go =
+                |layout: &Self, column: usize| !LAST_TO_GO.contains(&&*title(layout, column));
             if !self.leave_out(is_age) && !self.leave_out(may_go) && !self.leave_out(|_, _| true) {
                 break;
             }
@@ -59,13 +67,19 @@ impl Layout {
 
     /// How wide a column is.
     pub(crate) fn width(&self, column: usize) -> usize {
-        let all = std::iter::once(&self.titles).chain(&self.rows).filter_map(|row| row.get(column));
-        all.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        let all = std::iter::once(&self.titles)
+            .chain(&self.rows)
+            .filter_map(|row| row.get(column));
+        all.map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or_default()
     }
 
     /// Whether each of its cells is a number.
     pub(crate) fn is_of_numbers(&self, column: usize) -> bool {
-        let is_number = |text: &String| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit() || it == b',');
+        let is_number = |text: &String| {
+            !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit() || it == b',')
+        };
         !self.rows.is_empty() && self.cells(column).all(is_number)
     }
 
@@ -88,9 +102,16 @@ impl Layout {
     }
 
     fn least(&self, column: usize) -> usize {
-        let title = self.titles.get(column).map_or(0, |title| title.chars().count());
+        let title = self
+            .titles
+            .get(column)
+            .map_or(0, |title| title.chars().count());
         let width = self.width(column);
-        if self.is_text(column) { width.min(title.max(TEXT_MIN)) } else { width }
+        if self.is_text(column) {
+            width.min(title.max(TEXT_MIN))
+        } else {
+            width
+        }
     }
 
     /// Whether a cell of it is long enough to be cut.
@@ -100,14 +121,23 @@ impl Layout {
 
     /// Whether no row has anything in it.
     fn is_void(&self, column: usize) -> bool {
-        self.cells(column).all(|cell| cell.is_empty() || cell == "0")
+        self.cells(column)
+            .all(|cell| cell.is_empty() || cell == "0")
     }
 
     /// Leaves out the last column for which this holds, except the first. Returns whether there was one.
     fn leave_out(&mut self, may_go: impl Fn(&Self, usize) -> bool) -> bool {
-        let Some(column) = (1..self.titles.len()).rev().find(|column| may_go(self, *column)) else { return false };
+        let Some(column) = (1..self.titles.len())
+            .rev()
+            .find(|column| may_go(self, *column))
+        else {
+            return false;
+        };
         self.titles.remove(column);
-        self.rows.iter_mut().filter(|row| column < row.len()).for_each(|row| drop(row.remove(column)));
+        self.rows
+            .iter_mut()
+            .filter(|row| column < row.len())
+            .for_each(|row| drop(row.remove(column)));
         true
     }
 
@@ -125,17 +155,31 @@ impl Layout {
 
     /// Cuts the longest texts until a line fits.
     fn cut_texts(&mut self, width: usize) {
-        let widths: Vec<usize> = (0..self.titles.len()).map(|column| self.width(column)).collect();
-        let least: Vec<usize> = (0..self.titles.len()).map(|column| self.least(column)).collect();
-        let capped = |most: usize| widths.iter().zip(&least).map(move |(width, least)| (*width).min(most.max(*least)));
+        let widths: Vec<usize> = (0..self.titles.len())
+            .map(|column| self.width(column))
+            .collect();
+        let least: Vec<usize> = (0..self.titles.len())
+            .map(|column| self.least(column))
+            .collect();
+        let capped = |most: usize| {
+            widths
+                .iter()
+                .zip(&least)
+                .map(move |(width, least)| (*width).min(most.max(*least)))
+        };
         let longest = widths.iter().copied().max().unwrap_or_default();
-        let most = (0..=longest).rev().find(|most| self.line(capped(*most)) <= width).unwrap_or_default();
+        let most = (0..=longest)
+            .rev()
+            .find(|most| self.line(capped(*most)) <= width)
+            .unwrap_or_default();
         let mut room: Vec<usize> = capped(most).collect();
         if let [first] = room.as_mut_slice() {
             *first = (*first).min(width);
         }
         for row in std::iter::once(&mut self.titles).chain(&mut self.rows) {
-            row.iter_mut().zip(&room).for_each(|(cell, most)| *cell = cut(cell, *most));
+            row.iter_mut()
+                .zip(&room)
+                .for_each(|(cell, most)| *cell = cut(cell, *most));
         }
     }
 }
@@ -157,8 +201,15 @@ fn age(now: Timestamp, at: Timestamp) -> String {
     const UNITS: [(i64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     let seconds = now.as_second() - at.as_second();
     let unit = UNITS.iter().find(|(unit, _)| seconds.abs() >= *unit);
-    let length = unit.map_or_else(|| "0 s".to_owned(), |(unit, name)| format!("{} {name}", seconds.abs() / unit));
-    if seconds < 0 { format!("in {length}") } else { length }
+    let length = unit.map_or_else(
+        || "0 s".to_owned(),
+        |(unit, name)| format!("{} {name}", seconds.abs() / unit),
+    );
+    if seconds < 0 {
+        format!("in {length}")
+    } else {
+        length
+    }
 }
 
 #[cfg(test)]
@@ -166,14 +217,19 @@ mod tests {
     use super::*;
 
     fn layout(table: &[&[&str]]) -> Layout {
-        let mut rows = table.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect());
+        let mut rows = table
+            .iter()
+            .map(|row| row.iter().map(|cell| (*cell).to_owned()).collect());
         Layout::new(rows.next().unwrap(), rows.collect())
     }
 
     fn fitted(table: &[&[&str]], width: usize) -> Vec<String> {
         let now = "2026-11-29T12:00:00Z".parse().unwrap();
         let fitted = layout(table).without_void(width, now).fitting(width, now);
-        std::iter::once(&fitted.titles).chain(&fitted.rows).map(|row| row.join("|")).collect()
+        std::iter::once(&fitted.titles)
+            .chain(&fitted.rows)
+            .map(|row| row.join("|"))
+            .collect()
     }
 
     #[test]
@@ -190,16 +246,40 @@ mod tests {
             ],
         ];
         let cases = [
-            (120, table.iter().map(|row| row.join("|")).collect::<Vec<_>>()),
+            (
+                120,
+                table.iter().map(|row| row.join("|")).collect::<Vec<_>>(),
+            ),
             (
                 75,
-                ["JOBS|FIRST|LAST|QUEUE|RATE|ERROR", "27|3 min|30 s|mail|0|ChargeError: the card was declined"]
+                [
+                    "JOBS|FIRST|LAST|QUEUE|RATE|ERROR",
+                    "27|3 min|30 s|mail|0|ChargeError: the card was declined",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+            ),
+            (
+                45,
+                [
+                    "JOBS|FIRST|LAST|QUEUE|ERROR",
+                    "27|3 min|30 s|mail|ChargeErr… declined",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+            ),
+            (
+                33,
+                ["JOBS|FIRST|QUEUE|ERROR", "27|3 min|mail|Charge…clined"]
                     .map(str::to_owned)
                     .to_vec(),
             ),
-            (45, ["JOBS|FIRST|LAST|QUEUE|ERROR", "27|3 min|30 s|mail|ChargeErr… declined"].map(str::to_owned).to_vec()),
-            (33, ["JOBS|FIRST|QUEUE|ERROR", "27|3 min|mail|Charge…clined"].map(str::to_owned).to_vec()),
-            (20, ["JOBS|ERROR", "27|ChargeE…clined"].map(str::to_owned).to_vec()),
+            (
+                20,
+                ["JOBS|ERROR", "27|ChargeE…clined"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ),
         ];
         for (width, expected) in cases {
             assert_eq!(fitted(table, width), expected, "{width}");
@@ -209,12 +289,17 @@ mod tests {
     #[test]
     fn one_long_name_hides_no_figure() {
         let name = "a".repeat(60) + &"z".repeat(55);
-        let table: &[&[&str]] =
-            &[&["QUEUE", "READY", "DEAD", "WORKERS"], &[&name, "1,234,567", "3", "2"], &["mail", "1", "0", "0"]];
+        let table: &[&[&str]] = &[
+            &["QUEUE", "READY", "DEAD", "WORKERS"],
+            &[&name, "1,234,567", "3", "2"],
+            &["mail", "1", "0", "0"],
+        ];
         for width in [40, 80, 120] {
             let shown = fitted(table, width);
             assert!(
-                shown[1].ends_with("|1,234,567|3|2") && shown[1].starts_with("aaaaa") && shown[1].contains("…z"),
+                shown[1].ends_with("|1,234,567|3|2")
+                    && shown[1].starts_with("aaaaa")
+                    && shown[1].contains("…z"),
                 "{shown:?}"
             );
             assert_eq!(shown[2], "mail|1|0|0");
@@ -225,11 +310,16 @@ mod tests {
     #[test]
     fn every_line_fits() {
         let long = "x".repeat(200);
-        let table: &[&[&str]] =
-            &[&["ID", "A", "B", "C"], &["1", &long, "2026-11-30T12:00:00Z", &long], &["22", "", "", "short"]];
+        let table: &[&[&str]] = &[
+            &["ID", "A", "B", "C"],
+            &["1", &long, "2026-11-30T12:00:00Z", &long],
+            &["22", "", "", "short"],
+        ];
         for width in 1..=260 {
             let fitted = layout(table).fitting(width, Timestamp::UNIX_EPOCH);
-            let line: usize = (0..fitted.titles.len()).map(|column| fitted.width(column) + GAP).sum();
+            let line: usize = (0..fitted.titles.len())
+                .map(|column| fitted.width(column) + GAP)
+                .sum();
             assert!(line - GAP <= width.max(2), "{width}: {fitted:?}");
         }
     }

@@ -14,14 +14,22 @@ use crate::terminal::now;
 
 /// Draws everything.
 pub(super) fn draw(view: &View, frame: &mut Frame<'_>) {
-    let rows = [Constraint::Length(3), Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)];
+    let rows = [
+        Constraint::Length(3),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ];
     let [head, _, list, keys] = Layout::vertical(rows).areas(frame.area());
     draw_head(view, frame, head);
     draw_list(view, frame, list);
     let message = if view.message.is_empty() {
         Line::styled(keys_of(view), Style::new().add_modifier(Modifier::DIM))
     } else {
-        Line::styled(show::printable(&view.message), Style::new().add_modifier(Modifier::REVERSED))
+        Line::styled(
+            show::printable(&view.message),
+            Style::new().add_modifier(Modifier::REVERSED),
+        )
     };
     frame.render_widget(Paragraph::new(message), keys);
 }
@@ -41,21 +49,36 @@ fn draw_head(view: &View, frame: &mut Frame<'_>, area: Rect) {
         )),
     ]);
     let rates = View::COUNTERS.map(|counter| format!("{counter} {:.0}/s", view.rate(counter)));
-    let lines = vec![first, Line::raw(format!("jobs   {}", show::counts(at(status, "/states")))), Line::raw("")];
+    let lines = vec![
+        first,
+        Line::raw(format!("jobs   {}", show::counts(at(status, "/states")))),
+        Line::raw(""),
+    ];
     frame.render_widget(Paragraph::new(lines), area);
     let rates = format!("rates  {}  ", rates.join("  "));
     let [_, _, last] = Layout::vertical([Constraint::Length(1); 3]).areas(area);
     let width = u16::try_from(rates.len()).unwrap_or(u16::MAX);
-    let [words, curve] = Layout::horizontal([Constraint::Length(width), Constraint::Min(0)]).areas(last);
+    let [words, curve] =
+        Layout::horizontal([Constraint::Length(width), Constraint::Min(0)]).areas(last);
     frame.render_widget(Paragraph::new(rates), words);
     let newest = view.done.len().saturating_sub(curve.width.into());
-    frame.render_widget(Sparkline::default().data(view.done.iter().copied().skip(newest)), curve);
+    frame.render_widget(
+        Sparkline::default().data(view.done.iter().copied().skip(newest)),
+        curve,
+    );
 }
 
 fn draw_list(view: &View, frame: &mut Frame<'_>, area: Rect) {
-    let columns = if view.tab == Tab::Queues { QUEUES } else { WORKERS };
+    let columns = if view.tab == Tab::Queues {
+        QUEUES
+    } else {
+        WORKERS
+    };
     let mut cells: Vec<Vec<String>> = view.rows().iter().map(|row| cells(columns, row)).collect();
-    let mut titles: Vec<String> = columns.iter().map(|Column(title, ..)| (*title).to_owned()).collect();
+    let mut titles: Vec<String> = columns
+        .iter()
+        .map(|Column(title, ..)| (*title).to_owned())
+        .collect();
     if view.tab == Tab::Queues {
         // Behind the ready jobs.
         titles.insert(2, "CHANGE".to_owned());
@@ -64,30 +87,50 @@ fn draw_list(view: &View, frame: &mut Frame<'_>, area: Rect) {
         }
     }
     let list = Rows::new(titles, cells).fitting(area.width.into(), now());
-    let widths = (0..list.titles.len()).map(|column| u16::try_from(list.width(column)).unwrap_or(u16::MAX));
+    let widths =
+        (0..list.titles.len()).map(|column| u16::try_from(list.width(column)).unwrap_or(u16::MAX));
     let table = Table::new(
-        list.rows.iter().map(|row| Row::new(row.iter().map(String::as_str))),
+        list.rows
+            .iter()
+            .map(|row| Row::new(row.iter().map(String::as_str))),
         widths.map(Constraint::Length),
     )
-    .header(Row::new(list.titles.iter().map(String::as_str)).style(Style::new().add_modifier(Modifier::BOLD)))
+    .header(
+        Row::new(list.titles.iter().map(String::as_str))
+            .style(Style::new().add_modifier(Modifier::BOLD)),
+    )
     .column_spacing(u16::try_from(GAP).unwrap_or_default())
     .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-    frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(view.chosen_at()));
+    frame.render_stateful_widget(
+        table,
+        area,
+        &mut TableState::new().with_selected(view.chosen_at()),
+    );
 }
 
 fn cells(columns: &[Column], row: &Value) -> Vec<String> {
-    columns.iter().map(|Column(_, value, _)| show::printable(&value(row))).collect()
+    columns
+        .iter()
+        .map(|Column(_, value, _)| show::printable(&value(row)))
+        .collect()
 }
 
 /// A queue's growth in a second; nothing if it stands still.
 fn change(by: f64) -> String {
-    if by.abs() < 0.5 { String::new() } else { format!("{by:+.0}/s") }
+    if by.abs() < 0.5 {
+        String::new()
+    } else {
+        format!("{by:+.0}/s")
+    }
 }
 
 fn keys_of(view: &View) -> String {
     match view.tab {
         Tab::Queues => {
-            format!("q quit  ↑↓ choose  p pause or resume  s sorted by {}  Tab workers", view.order())
+            format!(
+                "q quit  ↑↓ choose  p pause or resume  s sorted by {}  Tab workers",
+                view.order()
+            )
         }
         Tab::Workers => "q quit  ↑↓ choose  p quiet  Tab queues".to_owned(),
     }
@@ -111,7 +154,9 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, 10)).unwrap();
         terminal.draw(|frame| draw(view, frame)).unwrap();
         let text = terminal.backend().to_string();
-        text.lines().map(|line| line.trim_matches('"').trim_end().to_owned()).collect()
+        text.lines()
+            .map(|line| line.trim_matches('"').trim_end().to_owned())
+            .collect()
     }
 
     #[test]
@@ -120,29 +165,67 @@ mod tests {
         view.update(seen(begun, 0, 100, [1, 2, 3]));
         view.update(seen(begun, 1, 150, [1, 2, 14]));
         let screen = screen(&view, 110);
-        assert_eq!(screen[0], "windlass 1.0  ready  3 connections, 1 named worker, 77 bytes of jobs");
+        assert_eq!(
+            screen[0],
+            "windlass 1.0  ready  3 connections, 1 named worker, 77 bytes of jobs"
+        );
         assert_eq!(screen[1], "jobs   6 ready");
-        assert!(screen[2].starts_with("rates  pushed 100/s  taken 50/s  succeeded 50/s  failed 0/s  "), "{screen:?}");
-        assert!(screen[4].starts_with("QUEUE  READY  CHANGE  LEASED"), "{screen:?}");
-        assert!(screen[5].starts_with("c      14     +11/s   2"), "{screen:?}");
-        assert!(screen[6].contains("paused") && screen[7].contains("1m"), "{screen:?}");
-        assert_eq!(screen[9], "q quit  ↑↓ choose  p pause or resume  s sorted by ready  Tab workers");
+        assert!(
+            screen[2].starts_with("rates  pushed 100/s  taken 50/s  succeeded 50/s  failed 0/s  "),
+            "{screen:?}"
+        );
+        assert!(
+            screen[4].starts_with("QUEUE  READY  CHANGE  LEASED"),
+            "{screen:?}"
+        );
+        assert!(
+            screen[5].starts_with("c      14     +11/s   2"),
+            "{screen:?}"
+        );
+        assert!(
+            screen[6].contains("paused") && screen[7].contains("1m"),
+            "{screen:?}"
+        );
+        assert_eq!(
+            screen[9],
+            "q quit  ↑↓ choose  p pause or resume  s sorted by ready  Tab workers"
+        );
     }
 
     #[test]
     fn a_narrow_screen_leaves_out_columns_and_keeps_names() {
         let mut view = View::default();
         let name = "a-queue-with-a-long-name";
-        let queues =
-            vec![json!({"name": name, "states": {"ready": 1_234_567, "leased": 2}, "oldest_ready_seconds": 0.5})];
-        view.update(Seen { queues, ..seen(Instant::now(), 0, 100, [1, 2, 3]) });
+        let queues = vec![
+            json!({"name": name, "states": {"ready": 1_234_567, "leased": 2}, "oldest_ready_seconds": 0.5}),
+        ];
+        view.update(Seen {
+            queues,
+            ..seen(Instant::now(), 0, 100, [1, 2, 3])
+        });
         assert_eq!(
             screen(&view, 43)[4..6],
-            ["QUEUE             READY      CHANGE  LEASED", "a-queue-…ng-name  1,234,567          2"]
+            [
+                "QUEUE             READY      CHANGE  LEASED",
+                "a-queue-…ng-name  1,234,567          2"
+            ]
         );
-        assert_eq!(screen(&view, 34)[4..6], ["QUEUE            READY      CHANGE", "a-queue…ng-name  1,234,567"]);
-        assert_eq!(screen(&view, 26)[4..6], ["QUEUE            READY", "a-queue…ng-name  1,234,567"]);
-        assert_eq!(screen(&view, 10)[5], "a-que…name", "a name alone is cut at last");
+        assert_eq!(
+            screen(&view, 34)[4..6],
+            [
+                "QUEUE            READY      CHANGE",
+                "a-queue…ng-name  1,234,567"
+            ]
+        );
+        assert_eq!(
+            screen(&view, 26)[4..6],
+            ["QUEUE            READY", "a-queue…ng-name  1,234,567"]
+        );
+        assert_eq!(
+            screen(&view, 10)[5],
+            "a-que…name",
+            "a name alone is cut at last"
+        );
     }
 
     #[test]
@@ -151,7 +234,11 @@ mod tests {
         assert!(screen(&view, 20)[0].starts_with("windlass"));
         view.update(seen(begun, 0, 100, [1, 2, 3]));
         view.press(KeyEvent::new(KeyCode::Tab, KeyModifiers::NONE));
-        assert!(screen(&view, 80)[5].starts_with("w1"), "{:?}", screen(&view, 80));
+        assert!(
+            screen(&view, 80)[5].starts_with("w1"),
+            "{:?}",
+            screen(&view, 80)
+        );
         view.note(Some(failure("no daemon answers")));
         assert_eq!(screen(&view, 80)[9], "no daemon answers");
         screen(&view, 1);

@@ -16,9 +16,15 @@ use self::view::{Action, Seen, View};
 use crate::client::{Client, DataDir, failure};
 use crate::operator::Operator;
 
-pub(super) async fn run(operator: &mut Operator<'_>, every: Period, data_dir: DataDir) -> Result<(), Failure> {
+pub(super) async fn run(
+    operator: &mut Operator<'_>,
+    every: Period,
+    data_dir: DataDir,
+) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return Err(failure("top needs a terminal: windlass status and windlass queues print the same for scripts"));
+        return Err(failure(
+            "top needs a terminal: windlass status and windlass queues print the same for scripts",
+        ));
     }
     let mut view = View::default();
     view.update(look(&mut operator.client).await?);
@@ -38,12 +44,15 @@ async fn show(
     let every = Duration::from(every).max(Duration::from_millis(100));
     let mut due = Instant::now() + every;
     loop {
-        terminal.draw(|frame| draw::draw(view, frame)).map_err(failure)?;
+        terminal
+            .draw(|frame| draw::draw(view, frame))
+            .map_err(failure)?;
         // Nothing else runs meanwhile: this thread may wait.
-        let action = match event::poll(due.saturating_duration_since(Instant::now())).map_err(failure)? {
-            true => pressed(view, &event::read().map_err(failure)?),
-            false => Action::Look,
-        };
+        let action =
+            match event::poll(due.saturating_duration_since(Instant::now())).map_err(failure)? {
+                true => pressed(view, &event::read().map_err(failure)?),
+                false => Action::Look,
+            };
         match action {
             Action::Quit => return Ok(()),
             Action::None => continue,
@@ -64,12 +73,19 @@ async fn show(
 }
 
 fn pressed(view: &mut View, event: &Event) -> Action {
-    event.as_key_press_event().map_or(Action::None, |key| view.press(key))
+    event
+        .as_key_press_event()
+        .map_or(Action::None, |key| view.press(key))
 }
 
 async fn look(client: &mut Client) -> Result<Seen, Failure> {
     let status = client.get("/status").await?;
     let queues = client.rows("/queues", usize::MAX).await?;
     let workers = client.rows("/workers", usize::MAX).await?;
-    Ok(Seen { status, queues, workers, at: Instant::now() })
+    Ok(Seen {
+        status,
+        queues,
+        workers,
+        at: Instant::now(),
+    })
 }

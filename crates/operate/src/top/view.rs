@@ -111,12 +111,25 @@ impl View {
     pub(super) fn update(&mut self, seen: Seen) {
         self.message.clear();
         if let Some(before) = &self.seen {
-            let seconds = seen.at.saturating_duration_since(before.at).as_secs_f64().max(0.001);
-            let total = |seen: &Seen, name| at(&seen.status, &format!("/totals/{name}")).as_f64().unwrap_or_default();
+            let seconds = seen
+                .at
+                .saturating_duration_since(before.at)
+                .as_secs_f64()
+                .max(0.001);
+            let total = |seen: &Seen, name| {
+                at(&seen.status, &format!("/totals/{name}"))
+                    .as_f64()
+                    .unwrap_or_default()
+            };
             let rate = |name| (total(&seen, name) - total(before, name)).max(0.0) / seconds;
             self.rates = Self::COUNTERS.map(|name| (name, rate(name))).into();
             let ready = |seen: &Seen| -> HashMap<String, f64> {
-                let row = |row: &Value| (text(at(row, "/name")), at(row, "/states/ready").as_f64().unwrap_or_default());
+                let row = |row: &Value| {
+                    (
+                        text(at(row, "/name")),
+                        at(row, "/states/ready").as_f64().unwrap_or_default(),
+                    )
+                };
                 seen.queues.iter().map(row).collect()
             };
             let earlier = ready(before);
@@ -125,7 +138,11 @@ impl View {
                 (name, by)
             };
             self.growth = ready(&seen).into_iter().map(grown).collect();
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a curve")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a curve"
+            )]
             self.done.push_back(self.rate("succeeded").round() as u64);
             if self.done.len() > KEPT {
                 self.done.pop_front();
@@ -144,8 +161,13 @@ impl View {
     }
 
     pub(super) fn press(&mut self, key: KeyEvent) -> Action {
-        let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-        match KEYS.iter().find(|(code, _)| *code == key.code).map(|(_, wish)| wish) {
+        let is_interrupt =
+            key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+        match KEYS
+            .iter()
+            .find(|(code, _)| *code == key.code)
+            .map(|(_, wish)| wish)
+        {
             _ if is_interrupt => return Action::Quit,
             None => {}
             Some(Wish::Quit) => return Action::Quit,
@@ -157,7 +179,11 @@ impl View {
                 self.sort();
             }
             Some(Wish::Tab) => {
-                self.tab = if self.tab == Tab::Queues { Tab::Workers } else { Tab::Queues };
+                self.tab = if self.tab == Tab::Queues {
+                    Tab::Workers
+                } else {
+                    Tab::Queues
+                };
                 self.chosen = self.names().first().cloned();
             }
         }
@@ -166,7 +192,11 @@ impl View {
 
     /// Pauses the chosen queue or resumes it, or quiets the chosen worker.
     fn change(&self) -> Action {
-        let Some((row, name)) = self.chosen_at().and_then(|at| self.rows().get(at)).zip(self.chosen.as_ref()) else {
+        let Some((row, name)) = self
+            .chosen_at()
+            .and_then(|at| self.rows().get(at))
+            .zip(self.chosen.as_ref())
+        else {
             return Action::None;
         };
         let (of, action) = match self.tab {
@@ -179,14 +209,20 @@ impl View {
 
     fn choose(&mut self, by: isize) {
         let names = self.names();
-        let at = self.chosen_at().unwrap_or_default().saturating_add_signed(by);
+        let at = self
+            .chosen_at()
+            .unwrap_or_default()
+            .saturating_add_signed(by);
         self.chosen = names.get(at.min(names.len().saturating_sub(1))).cloned();
     }
 
     fn sort(&mut self) {
-        let (Some(seen), Some((_, place))) = (&mut self.seen, ORDERS.get(self.order)) else { return };
+        let (Some(seen), Some((_, place))) = (&mut self.seen, ORDERS.get(self.order)) else {
+            return;
+        };
         let name = |row: &Value| text(at(row, "/name"));
-        seen.queues.sort_by_cached_key(|row| (place(row), name(row)));
+        seen.queues
+            .sort_by_cached_key(|row| (place(row), name(row)));
         seen.workers.sort_by_cached_key(name);
     }
 
@@ -206,13 +242,18 @@ impl View {
     }
 
     fn names(&self) -> Vec<String> {
-        self.rows().iter().map(|row| text(at(row, "/name"))).collect()
+        self.rows()
+            .iter()
+            .map(|row| text(at(row, "/name")))
+            .collect()
     }
 
     /// The place of the chosen row.
     pub(super) fn chosen_at(&self) -> Option<usize> {
         let chosen = self.chosen.as_ref()?;
-        self.rows().iter().position(|row| text(at(row, "/name")) == *chosen)
+        self.rows()
+            .iter()
+            .position(|row| text(at(row, "/name")) == *chosen)
     }
 
     /// A counter's growth in a second.
@@ -249,7 +290,9 @@ pub(super) mod tests {
             status: json!({"version": "1.0", "state": "ready", "states": {"ready": 6, "dead": 0}, "connections": 3,
                            "workers": 1, "bytes": 77, "totals": totals}),
             queues: ["a", "b", "c"].into_iter().zip(ready).map(queue).collect(),
-            workers: vec![json!({"name": "w1", "state": "running", "protocol": "faktory", "jobs": 1})],
+            workers: vec![
+                json!({"name": "w1", "state": "running", "protocol": "faktory", "jobs": 1}),
+            ],
             at: begun + Duration::from_secs(seconds),
         }
     }
@@ -262,37 +305,77 @@ pub(super) mod tests {
     fn rates_are_differences() {
         let (mut view, begun) = (View::default(), Instant::now());
         view.update(seen(begun, 0, 100, [1, 2, 3]));
-        assert_eq!((view.rate("succeeded"), view.done.len()), (0.0, 0), "one look has no rate");
+        assert_eq!(
+            (view.rate("succeeded"), view.done.len()),
+            (0.0, 0),
+            "one look has no rate"
+        );
         view.update(seen(begun, 2, 300, [1, 2, 13]));
-        assert_eq!(["pushed", "succeeded", "failed"].map(|name| view.rate(name)), [200.0, 100.0, 0.0]);
-        assert_eq!((view.growth("c"), view.growth("a"), view.growth("unknown")), (5.0, 0.0, 0.0));
+        assert_eq!(
+            ["pushed", "succeeded", "failed"].map(|name| view.rate(name)),
+            [200.0, 100.0, 0.0]
+        );
+        assert_eq!(
+            (view.growth("c"), view.growth("a"), view.growth("unknown")),
+            (5.0, 0.0, 0.0)
+        );
         view.update(seen(begun, 3, 0, [1, 2, 3]));
-        assert_eq!(view.rate("succeeded"), 0.0, "another daemon's counters are lower");
+        assert_eq!(
+            view.rate("succeeded"),
+            0.0,
+            "another daemon's counters are lower"
+        );
         assert_eq!(view.done, [100, 0]);
     }
 
     #[test]
     fn keys_choose_sort_and_change() {
         let (mut view, begun) = (View::default(), Instant::now());
-        assert_eq!(view.press(key(KeyCode::Char('p'))), Action::None, "nothing is there yet");
+        assert_eq!(
+            view.press(key(KeyCode::Char('p'))),
+            Action::None,
+            "nothing is there yet"
+        );
         view.update(seen(begun, 0, 0, [1, 2, 3]));
         let chosen = |view: &View| view.chosen.clone().unwrap();
         assert_eq!(chosen(&view), "c", "the most ready jobs are first");
         assert_eq!(view.press(key(KeyCode::Down)), Action::None);
-        assert_eq!(view.press(key(KeyCode::Char('p'))), Action::Post("/queues/b/resume".to_owned()));
-        for (pressed, expected) in
-            [(KeyCode::End, "a"), (KeyCode::Down, "a"), (KeyCode::PageUp, "c"), (KeyCode::Up, "c")]
-        {
+        assert_eq!(
+            view.press(key(KeyCode::Char('p'))),
+            Action::Post("/queues/b/resume".to_owned())
+        );
+        for (pressed, expected) in [
+            (KeyCode::End, "a"),
+            (KeyCode::Down, "a"),
+            (KeyCode::PageUp, "c"),
+            (KeyCode::Up, "c"),
+        ] {
             view.press(key(pressed));
             assert_eq!(chosen(&view), expected, "{pressed:?}");
         }
-        assert_eq!(view.press(key(KeyCode::Char('p'))), Action::Post("/queues/c/pause".to_owned()));
+        assert_eq!(
+            view.press(key(KeyCode::Char('p'))),
+            Action::Post("/queues/c/pause".to_owned())
+        );
         view.press(key(KeyCode::Char('s')));
-        assert_eq!((view.order(), chosen(&view), view.chosen_at()), ("oldest", "c".to_owned(), Some(2)));
-        view.update(Seen { queues: Vec::new(), ..seen(begun, 1, 0, [1, 2, 3]) });
-        assert_eq!(view.press(key(KeyCode::Char('p'))), Action::None, "the queue is gone");
+        assert_eq!(
+            (view.order(), chosen(&view), view.chosen_at()),
+            ("oldest", "c".to_owned(), Some(2))
+        );
+        view.update(Seen {
+            queues: Vec::new(),
+            ..seen(begun, 1, 0, [1, 2, 3])
+        });
+        assert_eq!(
+            view.press(key(KeyCode::Char('p'))),
+            Action::None,
+            "the queue is gone"
+        );
         view.press(key(KeyCode::Tab));
-        assert_eq!(view.press(key(KeyCode::Char('p'))), Action::Post("/workers/w1/quiet".to_owned()));
+        assert_eq!(
+            view.press(key(KeyCode::Char('p'))),
+            Action::Post("/workers/w1/quiet".to_owned())
+        );
         let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(
             [key(KeyCode::Char('q')), key(KeyCode::Esc), control_c].map(|key| view.press(key)),

@@ -46,7 +46,11 @@ impl Transport for Beating {
 
     fn tick(&mut self, now: Timestamp, out: &mut BytesMut) -> Result<(), Reason> {
         out.extend_from_slice(b"beat ");
-        if now > self.due { Err(Reason::TimedOut("beat")) } else { Ok(()) }
+        if now > self.due {
+            Err(Reason::TimedOut("beat"))
+        } else {
+            Ok(())
+        }
     }
 
     fn reset_liveness(&mut self, _: Timestamp) {
@@ -75,9 +79,13 @@ impl Speaker for Toy {
     type Question = Asked;
 
     fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_, Asked>) -> Result<Read, Reason> {
-        let Some(first) = input.first().copied() else { return Ok(Read::Needs(0)) };
+        let Some(first) = input.first().copied() else {
+            return Ok(Read::Needs(0));
+        };
         if first == b'L' && self.body_bytes.is_none() {
-            let Some(mut length) = input.get(1..5) else { return Ok(Read::Needs(5 - input.len())) };
+            let Some(mut length) = input.get(1..5) else {
+                return Ok(Read::Needs(5 - input.len()));
+            };
             self.body_bytes = Some(5 + length.get_u32() as usize);
         }
         let bytes = self.body_bytes.unwrap_or(1);
@@ -101,11 +109,13 @@ impl Speaker for Toy {
     }
 
     fn reply(&mut self, question: Asked, _: Reply, talk: &mut Talk<'_, Asked>) {
-        talk.bytes().extend_from_slice(&[question.0.to_ascii_uppercase()]);
+        talk.bytes()
+            .extend_from_slice(&[question.0.to_ascii_uppercase()]);
     }
 
     fn refused(&mut self, code: u64, _: Refusal, talk: &mut Talk<'_, Asked>) {
-        talk.bytes().extend_from_slice(format!("refused {code}").as_bytes());
+        talk.bytes()
+            .extend_from_slice(format!("refused {code}").as_bytes());
     }
 
     fn notice(&mut self, _: Notice, talk: &mut Talk<'_, Asked>) {
@@ -137,11 +147,15 @@ impl Speaker for Toy {
     }
 
     fn transport(&self) -> Option<&dyn Transport> {
-        self.transport.as_ref().map(|transport| -> &dyn Transport { transport })
+        self.transport
+            .as_ref()
+            .map(|transport| -> &dyn Transport { transport })
     }
 
     fn transport_mut(&mut self) -> Option<&mut dyn Transport> {
-        self.transport.as_mut().map(|transport| -> &mut dyn Transport { transport })
+        self.transport
+            .as_mut()
+            .map(|transport| -> &mut dyn Transport { transport })
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
@@ -182,7 +196,9 @@ impl Bench {
         };
         bench.session.on_open(NOW, &mut bench.out);
         let opened: Vec<_> = bench.out.drain().collect();
-        let [Item::Command(Tag::NONE, Command::Client(ClientCommand::Open(info)))] = opened.as_slice() else {
+        let [Item::Command(Tag::NONE, Command::Client(ClientCommand::Open(info)))] =
+            opened.as_slice()
+        else {
             panic!("{opened:?}");
         };
         assert_eq!(info.protocol, Some(Protocol::GEARMAN));
@@ -191,7 +207,11 @@ impl Bench {
 
     /// What the step puts out, and why the connection ends.
     fn step(&mut self, step: Step) -> String {
-        let Self { session, input, out } = self;
+        let Self {
+            session,
+            input,
+            out,
+        } = self;
         match step {
             In(bytes) => {
                 input.extend_from_slice(bytes.as_bytes());
@@ -211,7 +231,9 @@ impl Bench {
             Item::Command(tag, _) if tag.wants_answer() => format!("#{}", tag.0),
             Item::Command(tag, _) => format!("-{}", tag.number()),
             Item::Forbidden(tag) => format!("!{}", tag.number()),
-            Item::Bytes(bytes) | Item::Publish(_, bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Item::Bytes(bytes) | Item::Publish(_, bytes) => {
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
         };
         let items: Vec<_> = out.drain().map(item).chain(reason).collect();
         items.join(" ")
@@ -222,45 +244,127 @@ impl Bench {
 fn the_life_of_a_connection() {
     let many = "a question holds up nothing until there are two";
     let table: [(&str, Steps, &str); 15] = [
-        ("an idle peer leaves", &[(In("a"), "a"), (Eof, "-9 (peer closed)")], ""),
-        (many, &[(In("qaqb"), "#1 a #2"), (Done(1), "Q"), (In(""), "b"), (Done(2), "Q")], ""),
-        ("replies pass by", &[(In("wwqa"), "#1 #2 #3 a"), (Done(3), "Q"), (Done(2), "W"), (Done(1), "W")], ""),
+        (
+            "an idle peer leaves",
+            &[(In("a"), "a"), (Eof, "-9 (peer closed)")],
+            "",
+        ),
+        (
+            many,
+            &[
+                (In("qaqb"), "#1 a #2"),
+                (Done(1), "Q"),
+                (In(""), "b"),
+                (Done(2), "Q"),
+            ],
+            "",
+        ),
+        (
+            "replies pass by",
+            &[
+                (In("wwqa"), "#1 #2 #3 a"),
+                (Done(3), "Q"),
+                (Done(2), "W"),
+                (Done(1), "W"),
+            ],
+            "",
+        ),
         (
             "end of input does not wait for what holds up nothing",
             &[(In("q"), "#1"), (Eof, "-9 (peer closed)"), (Done(1), "Q")],
             "",
         ),
-        ("reading pauses for publications", &[(In("apaapa"), "a p aa p"), (In(""), "a"), (In("pa"), "p a")], ""),
-        ("the rest comes before the end", &[(In("ppa"), "p p"), (Eof, ""), (In(""), "a -9 (peer closed)")], ""),
-        ("publications alone do not hold up the end", &[(In("pp"), "p p"), (Eof, "-9 (peer closed)")], ""),
+        (
+            "reading pauses for publications",
+            &[(In("apaapa"), "a p aa p"), (In(""), "a"), (In("pa"), "p a")],
+            "",
+        ),
+        (
+            "the rest comes before the end",
+            &[
+                (In("ppa"), "p p"),
+                (Eof, ""),
+                (In(""), "a -9 (peer closed)"),
+            ],
+            "",
+        ),
+        (
+            "publications alone do not hold up the end",
+            &[(In("pp"), "p p"), (Eof, "-9 (peer closed)")],
+            "",
+        ),
         (
             "end of input waits where reading does",
-            &[(In("qq"), "#1 #2"), (Eof, ""), (Done(1), "Q -9 (peer closed)")],
+            &[
+                (In("qq"), "#1 #2"),
+                (Eof, ""),
+                (Done(1), "Q -9 (peer closed)"),
+            ],
             "",
         ),
         (
             "unread bytes come first",
-            &[(In("qqab"), "#1 #2"), (Eof, ""), (Done(2), "Q"), (In(""), "ab -9 (peer closed)")],
+            &[
+                (In("qqab"), "#1 #2"),
+                (Eof, ""),
+                (Done(2), "Q"),
+                (In(""), "ab -9 (peer closed)"),
+            ],
             "",
         ),
         (
             "they may ask again",
-            &[(In("qqqq"), "#1 #2"), (Eof, ""), (Done(1), "Q"), (In(""), "#3"), (Done(2), "Q"), (In(""), "#4")],
+            &[
+                (In("qqqq"), "#1 #2"),
+                (Eof, ""),
+                (Done(1), "Q"),
+                (In(""), "#3"),
+                (Done(2), "Q"),
+                (In(""), "#4"),
+            ],
             "",
         ),
         (
             "a message cut short is dropped",
-            &[(In("qqL"), "#1 #2"), (Eof, ""), (Done(2), "Q"), (In(""), "-9 (peer closed)")],
+            &[
+                (In("qqL"), "#1 #2"),
+                (Eof, ""),
+                (Done(2), "Q"),
+                (In(""), "-9 (peer closed)"),
+            ],
             "",
         ),
-        ("nothing after the end is read", &[(In("xab"), "(session ended)"), (In("c"), ""), (Eof, "")], ""),
-        ("an error ends", &[(In("aq!b"), "a #1 (protocol error: no such message)"), (Done(1), "Q")], ""),
+        (
+            "nothing after the end is read",
+            &[(In("xab"), "(session ended)"), (In("c"), ""), (Eof, "")],
+            "",
+        ),
+        (
+            "an error ends",
+            &[
+                (In("aq!b"), "a #1 (protocol error: no such message)"),
+                (Done(1), "Q"),
+            ],
+            "",
+        ),
         (
             "a refusal has a code",
-            &[(In("s"), "-7"), (Step::Refused(7), "refused 7"), (Step::Notice(false), "notice")],
+            &[
+                (In("s"), "-7"),
+                (Step::Refused(7), "refused 7"),
+                (Step::Notice(false), "notice"),
+            ],
             "",
         ),
-        ("the engine closes", &[(In("q"), "#1"), (Step::Notice(true), "(closed by the server)"), (In("a"), "")], ""),
+        (
+            "the engine closes",
+            &[
+                (In("q"), "#1"),
+                (Step::Notice(true), "(closed by the server)"),
+                (In("a"), ""),
+            ],
+            "",
+        ),
     ];
     for (name, steps, left) in table {
         let mut bench = Bench::new();
@@ -268,7 +372,11 @@ fn the_life_of_a_connection() {
             assert_eq!(bench.step(*step), *expected, "{name}: {step:?}");
         }
         assert_eq!(bench.input, left, "{name}: left in the buffer");
-        assert_eq!(bench.session.speaker.ended, u32::from(bench.session.state.over), "{name}: ended once");
+        assert_eq!(
+            bench.session.speaker.ended,
+            u32::from(bench.session.state.over),
+            "{name}: ended once"
+        );
     }
 }
 
@@ -280,17 +388,29 @@ fn a_large_body_is_read_into_a_buffer_of_its_own() {
         bench.input.extend_from_slice(b"ab");
         bench.input.reserve(1 << 20);
         bench.input.extend_from_slice(b"L");
-        bench.input.extend_from_slice(&u32::try_from(bytes).unwrap().to_be_bytes());
+        bench
+            .input
+            .extend_from_slice(&u32::try_from(bytes).unwrap().to_be_bytes());
         assert_eq!(bench.step(In("")), "ab");
-        assert_eq!((bench.session.needs_bytes(), bench.session.messages()), (bytes, 2));
+        assert_eq!(
+            (bench.session.needs_bytes(), bench.session.messages()),
+            (bytes, 2)
+        );
         let (body, before) = (vec![7; bytes], bench.input.capacity());
         assert_eq!(before < 1 << 20, own, "{bytes} bytes: the buffer is new");
         bench.input.extend_from_slice(&body);
         let at = bench.input.as_ptr();
         assert_eq!(bench.step(In("c")), "c");
         let kept = bench.session.speaker.kept.take().unwrap();
-        assert_eq!((kept.len(), kept.as_ptr() == at), (5 + bytes, own), "{bytes} bytes: kept without a copy");
-        assert_eq!((bench.session.needs_bytes(), bench.session.messages()), (0, 4));
+        assert_eq!(
+            (kept.len(), kept.as_ptr() == at),
+            (5 + bytes, own),
+            "{bytes} bytes: kept without a copy"
+        );
+        assert_eq!(
+            (bench.session.needs_bytes(), bench.session.messages()),
+            (0, 4)
+        );
         assert!(!bench.session.state.dedicated);
     }
 }
@@ -298,40 +418,82 @@ fn a_large_body_is_read_into_a_buffer_of_its_own() {
 #[test]
 fn an_unknown_tag_is_ignored() {
     let mut bench = Bench::new();
-    bench.session.on_event(NOW, Event::Reply(Tag(1), Reply::Finished(JobId(1))), &mut bench.out);
-    bench.session.on_event(NOW, Event::Reply(Tag::NONE, Reply::Done), &mut bench.out);
+    bench.session.on_event(
+        NOW,
+        Event::Reply(Tag(1), Reply::Finished(JobId(1))),
+        &mut bench.out,
+    );
+    bench
+        .session
+        .on_event(NOW, Event::Reply(Tag::NONE, Reply::Done), &mut bench.out);
     assert!(bench.out.is_empty());
 }
 
 #[test]
 fn the_driver_learns_what_the_speaker_holds_and_when_it_is_due() {
     let mut bench = Bench::new();
-    assert_eq!((bench.session.next_deadline(), bench.session.held_bytes()), (None, 0));
-    (bench.session.speaker.due, bench.session.speaker.kept) = (Some(NOW), Some(Bytes::from_static(b"body")));
-    assert_eq!((bench.session.next_deadline(), bench.session.held_bytes()), (Some(NOW), 4));
+    assert_eq!(
+        (bench.session.next_deadline(), bench.session.held_bytes()),
+        (None, 0)
+    );
+    (bench.session.speaker.due, bench.session.speaker.kept) =
+        (Some(NOW), Some(Bytes::from_static(b"body")));
+    assert_eq!(
+        (bench.session.next_deadline(), bench.session.held_bytes()),
+        (Some(NOW), 4)
+    );
     bench.session.state.over = true;
-    assert_eq!(bench.session.next_deadline(), None, "an ending connection has no deadline");
+    assert_eq!(
+        bench.session.next_deadline(),
+        None,
+        "an ending connection has no deadline"
+    );
 }
 
 #[test]
 fn ticks_and_the_shutdown_reach_the_transport_and_the_speaker() {
     let mut bench = Bench::new();
-    (bench.session.speaker.due, bench.session.speaker.kept) = (Some(NOW), Some(Bytes::from_static(b"body")));
+    (bench.session.speaker.due, bench.session.speaker.kept) =
+        (Some(NOW), Some(Bytes::from_static(b"body")));
     assert_eq!(bench.session.seal(b"bare"), None);
-    bench.session.speaker.transport = Some(Beating { due: Timestamp(3), resets: 0 });
-    assert_eq!(bench.session.seal(b"framed").as_deref(), Some(&b"[framed]"[..]));
+    bench.session.speaker.transport = Some(Beating {
+        due: Timestamp(3),
+        resets: 0,
+    });
+    assert_eq!(
+        bench.session.seal(b"framed").as_deref(),
+        Some(&b"[framed]"[..])
+    );
     let session = &bench.session;
-    assert_eq!((session.next_deadline(), session.held_bytes(), session.messages()), (Some(Timestamp(3)), 7, 7));
+    assert_eq!(
+        (
+            session.next_deadline(),
+            session.held_bytes(),
+            session.messages()
+        ),
+        (Some(Timestamp(3)), 7, 7)
+    );
     bench.session.on_tick(Timestamp(3), &mut bench.out);
     bench.session.on_shutdown(NOW, &mut bench.out);
-    assert_eq!(bench.out.take_bytes().as_deref(), Some(&b"beat tick bye"[..]));
-    let resets =
-        |bench: &Bench| (bench.session.speaker.resets, bench.session.speaker.transport.as_ref().unwrap().resets);
+    assert_eq!(
+        bench.out.take_bytes().as_deref(),
+        Some(&b"beat tick bye"[..])
+    );
+    let resets = |bench: &Bench| {
+        (
+            bench.session.speaker.resets,
+            bench.session.speaker.transport.as_ref().unwrap().resets,
+        )
+    };
     bench.session.reset_liveness(NOW);
     assert_eq!(resets(&bench), (1, 1));
     bench.step(In("qq"));
     bench.session.on_tick(Timestamp(3), &mut bench.out);
-    assert_eq!(resets(&bench), (2, 2), "while reading is held up, silence does not count");
+    assert_eq!(
+        resets(&bench),
+        (2, 2),
+        "while reading is held up, silence does not count"
+    );
     bench.session.on_tick(NOW, &mut bench.out);
     assert_eq!(bench.out.take_reason(), Some(Reason::TimedOut("beat")));
     assert_eq!(bench.session.speaker.ended, 1);
@@ -369,5 +531,12 @@ impl Speaker for Mute {
 #[test]
 fn a_speaker_holds_nothing_by_default_and_is_never_due() {
     let session = Conversation::new(Mute, ClientInfo::default());
-    assert_eq!((session.next_deadline(), session.held_bytes(), session.messages()), (None, 0, 0));
+    assert_eq!(
+        (
+            session.next_deadline(),
+            session.held_bytes(),
+            session.messages()
+        ),
+        (None, 0, 0)
+    );
 }

@@ -9,7 +9,8 @@ use std::ops::RangeInclusive;
 use windlass_engine::Cron;
 
 use super::{
-    CronError, DAY, Field, HOUR, MINUTE, MONTH, SECOND, WEEKDAY_FROM_SUNDAY, fields, of_word, split_at, wrong_number,
+    CronError, DAY, Field, HOUR, MINUTE, MONTH, SECOND, WEEKDAY_FROM_SUNDAY, fields, of_word,
+    split_at, wrong_number,
 };
 
 /// Without `L`, which is read separately.
@@ -41,15 +42,28 @@ pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
 
 fn compile([minute, hour, day, month, weekday]: [&[u8]; 5]) -> Result<Cron, CronError> {
     let low = |bits: u64| u32::try_from(bits).unwrap_or_default();
-    let (minutes, hours, months) = (read(&MINUTE, minute)?, read(&HOUR, hour)?, read(&MONTH, month)?);
+    let (minutes, hours, months) = (
+        read(&MINUTE, minute)?,
+        read(&HOUR, hour)?,
+        read(&MONTH, month)?,
+    );
     let (days, (weekdays, nth_bits)) = (read_days(day)?, read_weekdays(weekday)?);
     let (are_nth, both) = (nth_bits != 0, !days.is_open(31) && !weekdays.is_open(7));
-    let every_week = || (0..7).filter(|day| weekdays.bits(0..=6) >> day & 1 == 1).map(Cron::weekday).sum();
+    let every_week = || {
+        (0..7)
+            .filter(|day| weekdays.bits(0..=6) >> day & 1 == 1)
+            .map(Cron::weekday)
+            .sum()
+    };
     Ok(Cron {
         seconds: Cron::ALWAYS.seconds,
         minutes,
         hours: low(hours),
-        days: if both && are_nth { Cron::ALWAYS.days } else { low(days.bits(1..=31)) },
+        days: if both && are_nth {
+            Cron::ALWAYS.days
+        } else {
+            low(days.bits(1..=31))
+        },
         months: u16::try_from(months).unwrap_or_default(),
         weekdays: if are_nth { nth_bits } else { every_week() },
         either_day: both && !are_nth,
@@ -70,7 +84,11 @@ fn read_days(text: &[u8]) -> Result<List, CronError> {
     const LAST: Item = Item::Values(1);
     let mut list = List::default();
     for item in text.split(|byte| *byte == b',') {
-        list.add(if item.eq_ignore_ascii_case(b"l") { LAST } else { Item::read(&PLAIN_DAY, item)? });
+        list.add(if item.eq_ignore_ascii_case(b"l") {
+            LAST
+        } else {
+            Item::read(&PLAIN_DAY, item)?
+        });
     }
     Ok(list)
 }
@@ -117,14 +135,18 @@ impl Item {
             (b"*", _, None) => return Ok(Self::Star),
             (b"*", _, Some(step)) => (field.low..=field.high, steps(field, step)?),
             (_, Some((from, to)), None | Some(b"")) => (span(field, from, to, range)?, 1),
-            (_, Some((from, to)), Some(step)) => (span(field, from, to, range)?, steps(field, step)?),
+            (_, Some((from, to)), Some(step)) => {
+                (span(field, from, to, range)?, steps(field, step)?)
+            }
             (_, None, Some(step)) => (value(field, range)?..=field.high, steps(field, step)?),
             (_, None, None) => {
                 let value = value(field, range)?;
                 (value..=value, 1)
             }
         };
-        Ok(Self::Values(bits(values.map(|value| value.max(field.low)).step_by(step))))
+        Ok(Self::Values(bits(
+            values.map(|value| value.max(field.low)).step_by(step),
+        )))
     }
 }
 
@@ -152,7 +174,11 @@ impl List {
     }
 
     fn bits(&self, all: RangeInclusive<u16>) -> u64 {
-        if self.is_open(all.clone().map(|_| 1).sum()) { bits(all) } else { self.values }
+        if self.is_open(all.clone().map(|_| 1).sum()) {
+            bits(all)
+        } else {
+            self.values
+        }
     }
 }
 
@@ -161,11 +187,31 @@ fn bits(values: impl Iterator<Item = u16>) -> u64 {
 }
 
 /// A range. One that ends on Sunday ends with the week; one that ends on `L` ends with the longest month.
-fn span(field: &Field, from: &[u8], to: &[u8], range: &[u8]) -> Result<RangeInclusive<u16>, CronError> {
+fn span(
+    field: &Field,
+    from: &[u8],
+    to: &[u8],
+    range: &[u8],
+) -> Result<RangeInclusive<u16>, CronError> {
     let is_last = field.name == DAY.name && to.eq_ignore_ascii_case(b"l");
-    let (from, to) = (value(field, from)?, if is_last { field.high } else { value(field, to)? });
-    let to = if to == 0 && from > 0 && field.high == 7 { 7 } else { to };
-    if from > to { Err(field.backwards(range)) } else { Ok(from..=to) }
+    let (from, to) = (
+        value(field, from)?,
+        if is_last {
+            field.high
+        } else {
+            value(field, to)?
+        },
+    );
+    let to = if to == 0 && from > 0 && field.high == 7 {
+        7
+    } else {
+        to
+    };
+    if from > to {
+        Err(field.backwards(range))
+    } else {
+        Ok(from..=to)
+    }
 }
 
 /// A value. 0 is accepted too, and means 1 where the field has no 0.
@@ -179,7 +225,11 @@ fn value(field: &Field, text: &[u8]) -> Result<u16, CronError> {
 /// A step of any size.
 fn steps(field: &Field, text: &[u8]) -> Result<usize, CronError> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    if is_number && field.number(text).is_err() { Ok(usize::MAX) } else { field.step(text) }
+    if is_number && field.number(text).is_err() {
+        Ok(usize::MAX)
+    } else {
+        field.step(text)
+    }
 }
 
 #[cfg(test)]
@@ -204,7 +254,13 @@ mod tests {
             ("@Daily", "0 0 * * *"),
         ];
         for (text, compiled) in table {
-            assert_eq!(parse(text.as_bytes()).map(|cron| cron.to_string()).as_deref(), Ok(compiled), "{text}");
+            assert_eq!(
+                parse(text.as_bytes())
+                    .map(|cron| cron.to_string())
+                    .as_deref(),
+                Ok(compiled),
+                "{text}"
+            );
         }
     }
 
@@ -212,38 +268,101 @@ mod tests {
     fn expressions_that_differ_from_a_crontab() {
         let table = [
             ("every value is none", "0 0 1-31 * 5", "0 0 * * 5"),
-            ("… and so is a list of them", "0 0 1-15,16-31 * 5", "0 0 * * 5"),
+            (
+                "… and so is a list of them",
+                "0 0 1-15,16-31 * 5",
+                "0 0 * * 5",
+            ),
             ("… of weekdays", "0 0 13 * 0-6", "0 0 13 * *"),
-            ("… and so are thirty and the last", "0 0 2-31,L * 5", "0 0 * * 5"),
+            (
+                "… and so are thirty and the last",
+                "0 0 2-31,L * 5",
+                "0 0 * * 5",
+            ),
             ("only a * is all", "0 0 *,l * 5", "0 0 * * 5"),
-            ("a * among others is nothing", "0,* 0 5,* 1,* 5", "0 0 5 1 5"),
-            ("… unless it makes up the number", "1-59,* 0 * * *", "* 0 * * *"),
+            (
+                "a * among others is nothing",
+                "0,* 0 5,* 1,* 5",
+                "0 0 5 1 5",
+            ),
+            (
+                "… unless it makes up the number",
+                "1-59,* 0 * * *",
+                "* 0 * * *",
+            ),
             ("0 is 1", "0 0 0 0 *", "0 0 1 1 *"),
-            ("… after the steps", "0 0 0/10 0-12/4 *", "0 0 1,10,20,30 1,4,8,12 *"),
-            ("to the last is to the 31st", "0 0 29-L * *", "0 0 29,30,31 * *"),
-            ("nothing behind a range's stroke", "0-2/ * * * *", "0,1,2 * * * *"),
+            (
+                "… after the steps",
+                "0 0 0/10 0-12/4 *",
+                "0 0 1,10,20,30 1,4,8,12 *",
+            ),
+            (
+                "to the last is to the 31st",
+                "0 0 29-L * *",
+                "0 0 29,30,31 * *",
+            ),
+            (
+                "nothing behind a range's stroke",
+                "0-2/ * * * *",
+                "0,1,2 * * * *",
+            ),
             ("nothing behind a #", "0 0 * * fri#", "0 0 * * 5"),
-            ("large steps", "*/100 */99999999999999999999 * * *", "0 0 * * *"),
-            ("ranges of nth weekdays", "0 0 * * 1-5/2#2", "0 0 * * 1#2,3#2,5#2"),
-            ("* of nth weekdays", "0 0 * * *#1", "0 0 * * 0#1,1#1,2#1,3#1,4#1,5#1,6#1"),
+            (
+                "large steps",
+                "*/100 */99999999999999999999 * * *",
+                "0 0 * * *",
+            ),
+            (
+                "ranges of nth weekdays",
+                "0 0 * * 1-5/2#2",
+                "0 0 * * 1#2,3#2,5#2",
+            ),
+            (
+                "* of nth weekdays",
+                "0 0 * * *#1",
+                "0 0 * * 0#1,1#1,2#1,3#1,4#1,5#1,6#1",
+            ),
             ("Sunday at both ends", "0 0 13 * 0-7/7", "0 0 13 * 0"),
             ("Sunday is one day", "0 0 * * 6-7#1", "0 0 * * 0#1,6#1"),
-            ("nth weekdays go before others", "0 0 * * mon,fri#2", "0 0 * * 5#2"),
+            (
+                "nth weekdays go before others",
+                "0 0 * * mon,fri#2",
+                "0 0 * * 5#2",
+            ),
             ("… and before days", "0 0 13 * fri#2", "0 0 * * 5#2"),
-            ("… unless it is every weekday", "0 0 13 * 0-6#2", "0 0 13 * 0#2,1#2,2#2,3#2,4#2,5#2,6#2 (both days)"),
+            (
+                "… unless it is every weekday",
+                "0 0 13 * 0-6#2",
+                "0 0 13 * 0#2,1#2,2#2,3#2,4#2,5#2,6#2 (both days)",
+            ),
             ("seconds", "5 4 * * * 0", "5 4 * * *"),
         ];
         for (name, text, compiled) in table {
-            assert_eq!(parse(text.as_bytes()).map(|cron| cron.to_string()).as_deref(), Ok(compiled), "{name}: {text}");
+            assert_eq!(
+                parse(text.as_bytes())
+                    .map(|cron| cron.to_string())
+                    .as_deref(),
+                Ok(compiled),
+                "{name}: {text}"
+            );
         }
     }
 
     #[test]
     fn invalid_expressions_are_refused() {
         let table = [
-            ("* * * *", "4 fields, but minute, hour, day of month, month and day of week are needed"),
-            ("* * * * * 5", "a job runs at the beginning of a minute: a sixth field, seconds, can only be 0"),
-            ("* * * * * *", "a job runs at the beginning of a minute: a sixth field, seconds, can only be 0"),
+            (
+                "* * * *",
+                "4 fields, but minute, hour, day of month, month and day of week are needed",
+            ),
+            (
+                "* * * * * 5",
+                "a job runs at the beginning of a minute: a sixth field, seconds, can only be 0",
+            ),
+            (
+                "* * * * * *",
+                "a job runs at the beginning of a minute: a sixth field, seconds, can only be 0",
+            ),
             ("* * * * * x", "second: `x` is not understood"),
             ("60 * * * *", "minute: 60 is not between 0 and 59"),
             ("* * 32 * *", "day of month: 32 is not between 1 and 31"),
@@ -261,7 +380,11 @@ mod tests {
             ("* * * * 5l", "day of week: `5l` is not understood"),
         ];
         for (text, error) in table {
-            assert_eq!(parse(text.as_bytes()).map_err(|error| error.to_string()), Err(error.into()), "{text}");
+            assert_eq!(
+                parse(text.as_bytes()).map_err(|error| error.to_string()),
+                Err(error.into()),
+                "{text}"
+            );
         }
     }
 }

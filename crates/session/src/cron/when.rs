@@ -24,7 +24,9 @@ use super::{CronError, SECOND, Week, compile, fields, parse, shown, wrong_number
 /// engine.
 pub fn when(text: &str, timezone: Option<&str>) -> Result<Recurrence, CronError> {
     let text = text.trim();
-    let named = text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ="));
+    let named = text
+        .strip_prefix("CRON_TZ=")
+        .or_else(|| text.strip_prefix("TZ="));
     let (own, text) = match named {
         Some(rest) => {
             let (zone, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
@@ -36,10 +38,19 @@ pub fn when(text: &str, timezone: Option<&str>) -> Result<Recurrence, CronError>
     if let (Some(one), Some(other)) = (own, beside)
         && one != other
     {
-        return Err(CronError(format!("two time zones, {} and {}", one.name(), other.name())));
+        return Err(CronError(format!(
+            "two time zones, {} and {}",
+            one.name(),
+            other.name()
+        )));
     }
     if let Some(span) = every(text) {
-        let wrong = || CronError(format!("`{}` is not a duration such as 1h30m", shown(span.as_bytes())));
+        let wrong = || {
+            CronError(format!(
+                "`{}` is not a duration such as 1h30m",
+                shown(span.as_bytes())
+            ))
+        };
         let interval_ms = span_ms(span).ok_or_else(wrong)?;
         return Ok(Recurrence::Every { interval_ms });
     }
@@ -54,7 +65,9 @@ fn zone_of(name: &str) -> Result<Zone, CronError> {
     let name = name.trim();
     Zone::named(name).ok_or_else(|| {
         let text = shown(name.as_bytes());
-        CronError(format!("unknown time zone `{text}`; expected a name such as Europe/Berlin"))
+        CronError(format!(
+            "unknown time zone `{text}`; expected a name such as Europe/Berlin"
+        ))
     })
 }
 
@@ -63,9 +76,14 @@ fn expression(text: &[u8]) -> Result<Cron, CronError> {
         return parse(text);
     }
     let mut fields = fields(text);
-    fields.iter_mut().filter(|field| **field == b"?").for_each(|field| *field = b"*");
+    fields
+        .iter_mut()
+        .filter(|field| **field == b"?")
+        .for_each(|field| *field = b"*");
     match *fields.as_slice() {
-        [minute, hour, day, month, weekday] => compile([minute, hour, day, month, weekday], Week::FromSunday),
+        [minute, hour, day, month, weekday] => {
+            compile([minute, hour, day, month, weekday], Week::FromSunday)
+        }
         [second, minute, hour, day, month, weekday] => {
             let seconds = SECOND.read(second)?.bits;
             let cron = compile([minute, hour, day, month, weekday], Week::FromSunday)?;
@@ -73,7 +91,9 @@ fn expression(text: &[u8]) -> Result<Cron, CronError> {
         }
         _ => {
             let CronError(text) = wrong_number(&fields);
-            Err(CronError(format!("{text}, and seconds may stand before them")))
+            Err(CronError(format!(
+                "{text}, and seconds may stand before them"
+            )))
         }
     }
 }
@@ -95,7 +115,9 @@ fn span_ms(text: &str) -> Option<u64> {
     while !rest.is_empty() {
         let unit_at = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
         let (number, after) = rest.split_at(unit_at);
-        let unit_end = after.find(|char: char| char.is_ascii_digit() || char == '.').unwrap_or(after.len());
+        let unit_end = after
+            .find(|char: char| char.is_ascii_digit() || char == '.')
+            .unwrap_or(after.len());
         let (unit, after) = after.split_at(unit_end);
         total_ns += number.parse::<f64>().ok()? * nanoseconds(unit)?;
         rest = after;
@@ -103,7 +125,11 @@ fn span_ms(text: &str) -> Option<u64> {
     if total_ns > MAX_NS {
         return None;
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is neither negative nor too large")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is neither negative nor too large"
+    )]
     let seconds = (total_ns / 1e9 + 1e-9) as u64;
     Some(seconds.max(1) * 1_000)
 }
@@ -137,13 +163,33 @@ mod tests {
     fn valid_texts_are_read() {
         let table = [
             ("0 9 * * *", None, "0 9 * * *"),
-            ("CRON_TZ=Europe/Berlin 0 9 * * *", None, "0 9 * * * in Europe/Berlin"),
-            ("  TZ=america/new_york\t0 9 * * *", None, "0 9 * * * in America/New_York"),
-            ("0 9 * * *", Some("Asia/Kolkata"), "0 9 * * * in Asia/Kolkata"),
-            ("TZ=Asia/Kolkata 0 9 * * *", Some("asia/kolkata"), "0 9 * * * in Asia/Kolkata"),
+            (
+                "CRON_TZ=Europe/Berlin 0 9 * * *",
+                None,
+                "0 9 * * * in Europe/Berlin",
+            ),
+            (
+                "  TZ=america/new_york\t0 9 * * *",
+                None,
+                "0 9 * * * in America/New_York",
+            ),
+            (
+                "0 9 * * *",
+                Some("Asia/Kolkata"),
+                "0 9 * * * in Asia/Kolkata",
+            ),
+            (
+                "TZ=Asia/Kolkata 0 9 * * *",
+                Some("asia/kolkata"),
+                "0 9 * * * in Asia/Kolkata",
+            ),
             ("CRON_TZ=UTC 0 9 * * *", None, "0 9 * * *"),
             ("0 9 * * *", Some("Etc/UTC"), "0 9 * * *"),
-            ("CRON_TZ=Europe/Berlin @daily", None, "0 0 * * * in Europe/Berlin"),
+            (
+                "CRON_TZ=Europe/Berlin @daily",
+                None,
+                "0 0 * * * in Europe/Berlin",
+            ),
             ("30 0 9 * * *", None, "30 0 9 * * *"),
             ("0 0 9 * * *", None, "0 9 * * *"),
             ("*/20 * * * * mon", None, "0,20,40 * * * * 1"),
@@ -158,7 +204,11 @@ mod tests {
             ("@every 1500000us", None, "every 1000 ms"),
             ("@every 3000000000ns", None, "every 3000 ms"),
             ("@every 2500000h", None, "every 9000000000000 ms"),
-            ("TZ=Europe/Berlin @every 1m", Some("Europe/Berlin"), "every 60000 ms"),
+            (
+                "TZ=Europe/Berlin @every 1m",
+                Some("Europe/Berlin"),
+                "every 60000 ms",
+            ),
         ];
         for (text, timezone, expected) in table {
             assert_eq!(described(text, timezone), expected, "{text} {timezone:?}");
@@ -172,22 +222,67 @@ mod tests {
             ("", None, format!("0 fields, but {fields}")),
             ("TZ=Europe/Berlin", None, format!("0 fields, but {fields}")),
             ("1 2 3 4 5 6 7", None, format!("7 fields, but {fields}")),
-            ("60 * * * * *", None, "second: 60 is not between 0 and 59".to_owned()),
-            ("0 61 * * * *", None, "minute: 61 is not between 0 and 59".to_owned()),
+            (
+                "60 * * * * *",
+                None,
+                "second: 60 is not between 0 and 59".to_owned(),
+            ),
+            (
+                "0 61 * * * *",
+                None,
+                "minute: 61 is not between 0 and 59".to_owned(),
+            ),
             (
                 "TZ=Middle/Earth * * * * *",
                 None,
-                "unknown time zone `Middle/Earth`; expected a name such as Europe/Berlin".to_owned(),
+                "unknown time zone `Middle/Earth`; expected a name such as Europe/Berlin"
+                    .to_owned(),
             ),
-            ("* * * * *", Some("Local"), "unknown time zone `Local`; expected a name such as Europe/Berlin".to_owned()),
-            ("TZ=Asia/Tokyo * * * * *", Some("Asia/Seoul"), "two time zones, Asia/Tokyo and Asia/Seoul".to_owned()),
-            ("@every", None, "`` is not a duration such as 1h30m".to_owned()),
-            ("@every 5", None, "`5` is not a duration such as 1h30m".to_owned()),
-            ("@every -5s", None, "`-5s` is not a duration such as 1h30m".to_owned()),
-            ("@every 1d", None, "`1d` is not a duration such as 1h30m".to_owned()),
-            ("@every 1..5s", None, "`1..5s` is not a duration such as 1h30m".to_owned()),
-            ("@every 2500001h", None, "`2500001h` is not a duration such as 1h30m".to_owned()),
-            ("@fortnightly", None, "`@fortnightly` is not @yearly, @monthly, @weekly, @daily or @hourly".to_owned()),
+            (
+                "* * * * *",
+                Some("Local"),
+                "unknown time zone `Local`; expected a name such as Europe/Berlin".to_owned(),
+            ),
+            (
+                "TZ=Asia/Tokyo * * * * *",
+                Some("Asia/Seoul"),
+                "two time zones, Asia/Tokyo and Asia/Seoul".to_owned(),
+            ),
+            (
+                "@every",
+                None,
+                "`` is not a duration such as 1h30m".to_owned(),
+            ),
+            (
+                "@every 5",
+                None,
+                "`5` is not a duration such as 1h30m".to_owned(),
+            ),
+            (
+                "@every -5s",
+                None,
+                "`-5s` is not a duration such as 1h30m".to_owned(),
+            ),
+            (
+                "@every 1d",
+                None,
+                "`1d` is not a duration such as 1h30m".to_owned(),
+            ),
+            (
+                "@every 1..5s",
+                None,
+                "`1..5s` is not a duration such as 1h30m".to_owned(),
+            ),
+            (
+                "@every 2500001h",
+                None,
+                "`2500001h` is not a duration such as 1h30m".to_owned(),
+            ),
+            (
+                "@fortnightly",
+                None,
+                "`@fortnightly` is not @yearly, @monthly, @weekly, @daily or @hourly".to_owned(),
+            ),
         ];
         for (text, timezone, expected) in table {
             assert_eq!(described(text, timezone), expected, "{text} {timezone:?}");

@@ -6,5 +6,13 @@ use crate::played::{Played, play};
 #[test]
 fn expressions_come_due_at_the_times_croniter_gives() {
     let recorded = include_str!("asked.txt");
-    assert_eq!(play(recorded), Played { due: 1_561, overlooked: 2, refused: 423, seconds: 16 });
+    assert_eq!(
+        play(recorded),
+        Played {
+            due: 1_561,
+            overlooked: 2,
+            refused: 423,
+            seconds: 16
+        }
+    );
 }

@@ -14,12 +14,21 @@ const EXPRESSIONS: usize = 10_000;
 
 #[test]
 fn expressions_are_due_when_croniters_are() {
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+    let seed = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.subsec_nanos());
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut ask = Command::new(here.join("../../target/clients/python/bin/python"));
-    ask.arg(here.join("tests/session/ask.py")).args([seed.to_string(), EXPRESSIONS.to_string()]);
-    let output = ask.output().unwrap_or_else(|error| panic!("{ask:?}: {error}; tests/install-clients installs it"));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ask.arg(here.join("tests/session/ask.py"))
+        .args([seed.to_string(), EXPRESSIONS.to_string()]);
+    let output = ask
+        .output()
+        .unwrap_or_else(|error| panic!("{ask:?}: {error}; tests/install-clients installs it"));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     println!("seed {seed}");
     let played = play(&String::from_utf8_lossy(&output.stdout));
     println!("{played:?}");

@@ -22,12 +22,25 @@ pub struct Played {
 pub fn play(lines: &str) -> Played {
     let mut played = Played::default();
     for line in lines.lines().filter(|line| !line.starts_with("# ")) {
-        let [text, start, times] = line.split('\t').collect::<Vec<_>>().try_into().expect("three columns");
+        let [text, start, times] = line
+            .split('\t')
+            .collect::<Vec<_>>()
+            .try_into()
+            .expect("three columns");
         let ours = croniter::parse(text.as_bytes());
         if times == "refused" {
             played.refused += 1;
-        } else if ours.as_ref().is_err_and(|error| error.to_string().ends_with("seconds, can only be 0")) {
-            assert_ne!(text.split_whitespace().nth(5).map(|second| second.trim_matches('0')), Some(""), "{line}");
+        } else if ours
+            .as_ref()
+            .is_err_and(|error| error.to_string().ends_with("seconds, can only be 0"))
+        {
+            assert_ne!(
+                text.split_whitespace()
+                    .nth(5)
+                    .map(|second| second.trim_matches('0')),
+                Some(""),
+                "{line}"
+            );
             played.seconds += 1;
         } else {
             let cron = ours.unwrap_or_else(|error| panic!("{error}: {line}"));

@@ -15,9 +15,14 @@ impl Settings {
     ///
     /// The entry is too large for any `Add`.
     pub fn adopt(&self, key: Bytes, value: Bytes) -> Result<NewJob, String> {
-        let (bytes, limit) = (key.len().saturating_add(value.len()), self.frame_bytes_max());
+        let (bytes, limit) = (
+            key.len().saturating_add(value.len()),
+            self.frame_bytes_max(),
+        );
         if bytes > limit {
-            return Err(format!("key and value of {bytes} bytes, zmtp.message_bytes_max is {limit}"));
+            return Err(format!(
+                "key and value of {bytes} bytes, zmtp.message_bytes_max is {limit}"
+            ));
         }
         Ok(self.entry(key, value))
     }
@@ -26,7 +31,11 @@ impl Settings {
     pub(super) fn entry(&self, key: Bytes, value: Bytes) -> NewJob {
         NewJob {
             kind: QueueKind::Cycle,
-            unique: Some(Unique { key, clash: Clash::Keep, until: KeyUntil::End }),
+            unique: Some(Unique {
+                key,
+                clash: Clash::Keep,
+                until: KeyUntil::End,
+            }),
             ..NewJob::new(Protocol::SPIDERQ, self.queue.clone(), value)
         }
     }
@@ -43,11 +52,17 @@ mod tests {
     #[test]
     fn an_entry_larger_than_a_message_is_refused() {
         let settings = Settings::new(Spiderq {
-            zmtp: Zmtp { message_bytes_max: ByteSize(8), ..Zmtp::default() },
+            zmtp: Zmtp {
+                message_bytes_max: ByteSize(8),
+                ..Zmtp::default()
+            },
             ..Spiderq::default()
         });
         assert!(settings.adopt("cat".into(), "small".into()).is_ok());
         let unfit = settings.adopt("cat".into(), "larger".into()).unwrap_err();
-        assert_eq!(unfit, "key and value of 9 bytes, zmtp.message_bytes_max is 8");
+        assert_eq!(
+            unfit,
+            "key and value of 9 bytes, zmtp.message_bytes_max is 8"
+        );
     }
 }

@@ -16,11 +16,18 @@ impl SpiderqSpeaker {
             Reply::StatsGot(counters.counts(), dialect)
         };
         let reply = match (what, got) {
-            (What::Add, Got::Pushed { how: Pushed::New, .. }) => Reply::Added,
+            (
+                What::Add,
+                Got::Pushed {
+                    how: Pushed::New, ..
+                },
+            ) => Reply::Added,
             (What::Add, Got::Pushed { .. }) => Reply::Kept,
-            (What::Lend | What::Poll, Got::Taken(job)) => {
-                Reply::Lent { lend_key: job.token.0, key: &job.key, value: &job.body }
-            }
+            (What::Lend | What::Poll, Got::Taken(job)) => Reply::Lent {
+                lend_key: job.token.0,
+                key: &job.key,
+                value: &job.body,
+            },
             (What::Poll, Got::Empty) => Reply::QueueEmpty,
             // The entry's value cannot be read: no client waits for ever because of that.
             (What::Lend, Got::Empty) => refusal::reply(*what, Refusal::Unavailable),
@@ -29,7 +36,12 @@ impl SpiderqSpeaker {
             (What::Heartbeat, Got::Done) => Reply::Heartbeaten,
             (What::Remove, Got::Done) => Reply::Removed,
             (What::Flush, Got::Settled) => Reply::Flushed,
-            (What::Lookup, Got::Looked { job: Some(view), .. }) => Reply::ValueFound(view.job.payload.body()),
+            (
+                What::Lookup,
+                Got::Looked {
+                    job: Some(view), ..
+                },
+            ) => Reply::ValueFound(view.job.payload.body()),
             (What::Lookup, Got::Looked { .. }) => Reply::ValueNotFound,
             (What::Count, Got::Queues { rows, .. }) => {
                 Reply::Counted(rows.first().map_or(0, |row| row.jobs(JobStateKind::Ready)))

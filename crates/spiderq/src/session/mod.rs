@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, LeaseTerms, NewJob, Notice, OnExpiry, Proof, Protocol,
-    Query, Right, Select, Take, TakeCommand, Token, Wait,
+    ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, LeaseTerms, NewJob, Notice,
+    OnExpiry, Proof, Protocol, Query, Right, Select, Take, TakeCommand, Token, Wait,
 };
 use windlass_session::{Conversation, Read, Reason, Speaker, Stop};
 use windlass_zmtp::{Event, Link, Mechanism, Registration};
@@ -55,10 +55,23 @@ pub struct SpiderqSpeaker {
 
 impl SpiderqSpeaker {
     /// The session of a connection that has just been accepted, with its place in the listener's registry.
-    pub fn session(settings: Arc<Settings>, info: ClientInfo, registration: Registration) -> SpiderqSession {
+    pub fn session(
+        settings: Arc<Settings>,
+        info: ClientInfo,
+        registration: Registration,
+    ) -> SpiderqSession {
         let link = Link::new(Arc::clone(&settings.zmtp), registration);
         let transport = Transport::Unknown(Box::new(link));
-        Conversation::new(Self { settings, transport, lends: 0, shown: None, gives_modes: false }, info)
+        Conversation::new(
+            Self {
+                settings,
+                transport,
+                lends: 0,
+                shown: None,
+                gives_modes: false,
+            },
+            info,
+        )
     }
 
     // ---- bytes to frames -------------------------------------------------------------------------------------------
@@ -71,7 +84,9 @@ impl SpiderqSpeaker {
                 self.transport = Transport::Zmtp(link);
             }
             Transport::Unknown(_) if self.settings.zmtp.mechanism != Mechanism::Null => {
-                return Err(Reason::Protocol("a bare request, but a password is required".to_owned()));
+                return Err(Reason::Protocol(
+                    "a bare request, but a password is required".to_owned(),
+                ));
             }
             Transport::Unknown(_) => {}
             known @ (Transport::Zmtp(_) | Transport::Bare) => self.transport = known,
@@ -80,7 +95,9 @@ impl SpiderqSpeaker {
     }
 
     fn read_message(&mut self, input: &mut BytesMut, talk: &mut Talk<'_>) -> Result<Read, Reason> {
-        let Transport::Zmtp(link) = &mut self.transport else { return Ok(Read::Needs(0)) };
+        let Transport::Zmtp(link) = &mut self.transport else {
+            return Ok(Read::Needs(0));
+        };
         match link.read(talk.now(), input, talk.bytes()) {
             Ok(Some(Event::Message(ref message))) => self.frame(Frame::Message(message), talk),
             // Only publishers use subscriptions.
@@ -97,7 +114,11 @@ impl SpiderqSpeaker {
                 self.frame(Frame::Bare(&input.split_to(bytes).freeze()), talk);
                 Ok(Read::Message)
             }
-            Ok(Cut::Begun(bytes)) => Ok(Read::Needs(if input.is_empty() { 0 } else { bytes - input.len() })),
+            Ok(Cut::Begun(bytes)) => Ok(Read::Needs(if input.is_empty() {
+                0
+            } else {
+                bytes - input.len()
+            })),
             Err(Uncut::Unknown(fault)) => {
                 Reply::Error(fault).encode(talk.bytes());
                 Err(Reason::Protocol("unknown request".to_owned()))
@@ -132,7 +153,12 @@ impl SpiderqSpeaker {
     /// Records the dialect that a request shows: for this connection, and for the listener's other connections.
     fn note_dialect(&mut self, request: &Request<'_>) {
         self.gives_modes |= matches!(request, Request::Add { mode: Some(_), .. });
-        let Some(dialect) = request.dialect().filter(|_| self.shown != Some(Dialect::V1_4)) else { return };
+        let Some(dialect) = request
+            .dialect()
+            .filter(|_| self.shown != Some(Dialect::V1_4))
+        else {
+            return;
+        };
         if self.shown.replace(dialect) != Some(dialect) {
             self.settings.counters.saw(dialect);
         }
@@ -143,7 +169,10 @@ impl SpiderqSpeaker {
         let bare = matches!(self.transport, Transport::Bare).then_some(Dialect::V1_3);
         match (self.settings.section.dialect.fixed(), self.shown) {
             (Some(Dialect::V1_4), _) | (_, Some(Dialect::V1_4)) => Dialect::V1_4,
-            (configured, shown) => configured.or(shown).or(bare).unwrap_or_else(|| self.settings.counters.seen_last()),
+            (configured, shown) => configured
+                .or(shown)
+                .or(bare)
+                .unwrap_or_else(|| self.settings.counters.seen_last()),
         }
     }
 
@@ -160,26 +189,58 @@ impl SpiderqSpeaker {
                 self.settings.counters.count(What::Ping);
                 self.send(&frame.envelope(), &Reply::Pong, talk);
             }
-            Request::Count => Self::ask(What::Count, frame, Query::Queue { queue: self.queue() }, talk),
+            Request::Count => Self::ask(
+                What::Count,
+                frame,
+                Query::Queue {
+                    queue: self.queue(),
+                },
+                talk,
+            ),
             Request::Add { key, value, mode } => {
                 let front = mode == Some(Mode::Head);
-                let job = NewJob { front, ..self.settings.entry(frame.view(key), frame.value(value, talk)) };
+                let job = NewJob {
+                    front,
+                    ..self
+                        .settings
+                        .entry(frame.view(key), frame.value(value, talk))
+                };
                 Self::ask(What::Add, frame, JobCommand::Push(Box::new(job)), talk);
             }
             Request::Update { key, value } => {
-                let command =
-                    Command::Job(JobCommand::Replace { job: self.job(frame, key), body: frame.value(value, talk) });
+                let command = Command::Job(JobCommand::Replace {
+                    job: self.job(frame, key),
+                    body: frame.value(value, talk),
+                });
                 Self::ask(What::Update, frame, command, talk);
             }
-            Request::Lookup { key } => Self::ask(What::Lookup, frame, Query::Job(self.job(frame, key)), talk),
-            Request::Lend { timeout_ms, patience } => self.lend(timeout_ms, patience, frame, talk),
-            Request::Repay { lend_key, key, value, status } => {
+            Request::Lookup { key } => {
+                Self::ask(What::Lookup, frame, Query::Job(self.job(frame, key)), talk)
+            }
+            Request::Lend {
+                timeout_ms,
+                patience,
+            } => self.lend(timeout_ms, patience, frame, talk),
+            Request::Repay {
+                lend_key,
+                key,
+                value,
+                status,
+            } => {
                 let (job, proof) = (self.job(frame, key), Proof::Token(Token(lend_key)));
-                let command =
-                    Command::Lease(LeaseCommand::Repay { job, proof, body: frame.value(value, talk), to: status });
+                let command = Command::Lease(LeaseCommand::Repay {
+                    job,
+                    proof,
+                    body: frame.value(value, talk),
+                    to: status,
+                });
                 Self::ask(What::Repay, frame, command, talk);
             }
-            Request::Heartbeat { lend_key, key, timeout_ms } => {
+            Request::Heartbeat {
+                lend_key,
+                key,
+                timeout_ms,
+            } => {
                 let (job, proof) = (self.job(frame, key), Proof::Token(Token(lend_key)));
                 let command = Command::Lease(LeaseCommand::Extend {
                     job,
@@ -190,13 +251,29 @@ impl SpiderqSpeaker {
                 Self::ask(What::Heartbeat, frame, command, talk);
             }
             Request::Stats => {
-                let what = if self.stats_dialect() == Dialect::V1_4 { What::StatsNew } else { What::Stats };
+                let what = if self.stats_dialect() == Dialect::V1_4 {
+                    What::StatsNew
+                } else {
+                    What::Stats
+                };
                 // The row is not needed. The engine's answer marks the place of the reply in its order.
-                Self::ask(what, frame, Query::Queue { queue: self.queue() }, talk);
+                Self::ask(
+                    what,
+                    frame,
+                    Query::Queue {
+                        queue: self.queue(),
+                    },
+                    talk,
+                );
             }
             Request::Terminate => self.terminate(frame, talk),
             Request::Flush => Self::ask(What::Flush, frame, Command::Barrier, talk),
-            Request::Remove { key } => Self::ask(What::Remove, frame, JobCommand::Cancel(self.job(frame, key)), talk),
+            Request::Remove { key } => Self::ask(
+                What::Remove,
+                frame,
+                JobCommand::Cancel(self.job(frame, key)),
+                talk,
+            ),
         }
     }
 
@@ -217,8 +294,16 @@ impl SpiderqSpeaker {
             on_expiry: OnExpiry::Front,
             wish: None,
         };
-        let from = From::Cycle { queue: self.queue(), lease };
-        let take = Take { from, select: Select::ListOrder, wait, worker: Bytes::new() };
+        let from = From::Cycle {
+            queue: self.queue(),
+            lease,
+        };
+        let take = Take {
+            from,
+            select: Select::ListOrder,
+            wait,
+            worker: Bytes::new(),
+        };
         Self::ask(what, frame, TakeCommand::Take(take), talk);
     }
 
@@ -243,7 +328,13 @@ impl SpiderqSpeaker {
 
     /// Sends a command to the engine and records its purpose.
     fn ask(what: What, frame: Frame<'_>, command: impl Into<Command>, talk: &mut Talk<'_>) {
-        talk.ask(Ask { what, envelope: frame.envelope() }, command);
+        talk.ask(
+            Ask {
+                what,
+                envelope: frame.envelope(),
+            },
+            command,
+        );
     }
 }
 
@@ -277,10 +368,18 @@ impl Speaker for SpiderqSpeaker {
     }
 
     fn transport(&self) -> Option<&dyn windlass_session::Transport> {
-        if let Transport::Zmtp(link) = &self.transport { Some(&**link) } else { None }
+        if let Transport::Zmtp(link) = &self.transport {
+            Some(&**link)
+        } else {
+            None
+        }
     }
 
     fn transport_mut(&mut self) -> Option<&mut dyn windlass_session::Transport> {
-        if let Transport::Zmtp(link) = &mut self.transport { Some(&mut **link) } else { None }
+        if let Transport::Zmtp(link) = &mut self.transport {
+            Some(&mut **link)
+        } else {
+            None
+        }
     }
 }

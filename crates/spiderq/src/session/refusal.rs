@@ -21,10 +21,13 @@ const REFUSED: &[u8] = b"refused";
 /// The reply to a request that was refused.
 pub(super) const fn reply(what: What, why: Refusal) -> Reply<'static> {
     match (what, why) {
-        (What::Update | What::Repay, Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld) => {
-            Reply::NotFound
+        (
+            What::Update | What::Repay,
+            Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld,
+        ) => Reply::NotFound,
+        (What::Heartbeat, Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld) => {
+            Reply::Skipped
         }
-        (What::Heartbeat, Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld) => Reply::Skipped,
         (What::Remove, Refusal::NotFound(Thing::Job | Thing::Queue)) => Reply::NotRemoved,
         (_, why) => Reply::Trouble(words(why)),
     }
@@ -54,6 +57,9 @@ const fn over(what: Capacity) -> &'static [u8] {
         Capacity::Queues => QUEUES_FULL,
         Capacity::NameBytes => KEY_TOO_LONG,
         Capacity::BodyBytes => VALUE_TOO_LONG,
-        Capacity::Schedules | Capacity::Batches | Capacity::BatchDepth | Capacity::Subscriptions => REFUSED,
+        Capacity::Schedules
+        | Capacity::Batches
+        | Capacity::BatchDepth
+        | Capacity::Subscriptions => REFUSED,
     }
 }

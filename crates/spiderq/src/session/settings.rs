@@ -35,8 +35,16 @@ pub struct Counters {
 impl Settings {
     /// The settings of a listener with this section, without security.
     pub fn new(section: Spiderq) -> Self {
-        let (queue, zmtp) = (section.queue.clone().into(), windlass_zmtp::Settings::new(Role::Router));
-        Self { section, queue, zmtp: Arc::new(zmtp), counters: Arc::default() }
+        let (queue, zmtp) = (
+            section.queue.clone().into(),
+            windlass_zmtp::Settings::new(Role::Router),
+        );
+        Self {
+            section,
+            queue,
+            zmtp: Arc::new(zmtp),
+            counters: Arc::default(),
+        }
     }
 
     /// Longest key or value of a bare request, in bytes. A longer one ends the connection.
@@ -48,22 +56,33 @@ impl Settings {
 impl Counters {
     pub(super) fn count(&self, what: What) {
         let what = if what == What::Poll { What::Lend } else { what };
-        let what = if what == What::StatsNew { What::Stats } else { what };
+        let what = if what == What::StatsNew {
+            What::Stats
+        } else {
+            what
+        };
         if let Some(counter) = self.counts.get(what as usize) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     pub(super) fn saw(&self, dialect: Dialect) {
-        self.saw_1_3_last.store(dialect == Dialect::V1_3, Ordering::Relaxed);
+        self.saw_1_3_last
+            .store(dialect == Dialect::V1_3, Ordering::Relaxed);
     }
 
     /// The dialect seen last. Until one is seen it is 1.4, which every public client speaks.
     pub(super) fn seen_last(&self) -> Dialect {
-        if self.saw_1_3_last.load(Ordering::Relaxed) { Dialect::V1_3 } else { Dialect::V1_4 }
+        if self.saw_1_3_last.load(Ordering::Relaxed) {
+            Dialect::V1_3
+        } else {
+            Dialect::V1_4
+        }
     }
 
     pub(super) fn counts(&self) -> Counts {
-        self.counts.each_ref().map(|counter| counter.load(Ordering::Relaxed))
+        self.counts
+            .each_ref()
+            .map(|counter| counter.load(Ordering::Relaxed))
     }
 }

@@ -26,11 +26,20 @@ impl Transport {
     /// # Errors
     ///
     /// The peer does not read its replies, and the output buffer is full.
-    pub(super) fn write(&self, envelope: &Envelope, reply: &Reply<'_>, talk: &mut Talk<'_>) -> Result<(), Reason> {
+    pub(super) fn write(
+        &self,
+        envelope: &Envelope,
+        reply: &Reply<'_>,
+        talk: &mut Talk<'_>,
+    ) -> Result<(), Reason> {
         match self {
             Self::Unknown(_) | Self::Bare => reply.encode(talk.bytes()),
             Self::Zmtp(link) => {
-                let sent = link.peer().reply(envelope, reply.bytes(), talk.bytes(), |out| reply.encode(out));
+                let sent = link
+                    .peer()
+                    .reply(envelope, reply.bytes(), talk.bytes(), |out| {
+                        reply.encode(out)
+                    });
                 if sent == Err(Unsent::Full) {
                     return Err(Reason::Limit("outbound_bytes_max"));
                 }

@@ -74,7 +74,11 @@ impl Flaw {
 
 impl Fault {
     pub(super) const fn short(flaw: Flaw, Short { required, given }: Short) -> Self {
-        Self::Short { flaw, required, given }
+        Self::Short {
+            flaw,
+            required,
+            given,
+        }
     }
 
     /// Length on the wire, in bytes.
@@ -87,7 +91,11 @@ impl Fault {
 
     pub(super) fn encode(self, out: &mut BytesMut) {
         match self {
-            Self::Short { flaw, required, given } => {
+            Self::Short {
+                flaw,
+                required,
+                given,
+            } => {
                 out.put_u8(flaw.0);
                 out.put_u32(required);
                 out.put_u32(given);

@@ -35,7 +35,9 @@ impl<'a> Reader<'a> {
 
     /// Takes `required` bytes.
     pub(super) fn bytes(&mut self, required: u32) -> Result<&'a [u8], Short> {
-        let split = usize::try_from(required).ok().and_then(|required| self.0.split_at_checked(required));
+        let split = usize::try_from(required)
+            .ok()
+            .and_then(|required| self.0.split_at_checked(required));
         let (bytes, rest) = split.ok_or_else(|| self.short(required))?;
         self.0 = rest;
         Ok(bytes)
@@ -50,6 +52,9 @@ impl<'a> Reader<'a> {
     }
 
     fn short(self, required: u32) -> Short {
-        Short { required, given: u32::try_from(self.0.len()).unwrap_or(u32::MAX) }
+        Short {
+            required,
+            given: u32::try_from(self.0.len()).unwrap_or(u32::MAX),
+        }
     }
 }

@@ -109,7 +109,11 @@ impl Reply<'_> {
             Self::Kept => out.put_u8(0x03),
             Self::Updated => out.put_u8(0x04),
             Self::NotFound => out.put_u8(0x05),
-            Self::Lent { lend_key, key, value } => {
+            Self::Lent {
+                lend_key,
+                key,
+                value,
+            } => {
                 out.put_u8(0x06);
                 out.put_u64(lend_key);
                 put(key, out);
@@ -121,7 +125,11 @@ impl Reply<'_> {
             Self::StatsGot(counts, dialect) => {
                 out.put_u8(0x0A);
                 let new = |at| dialect == Dialect::V1_3 && NEW_COUNTS.contains(&at);
-                counts.iter().enumerate().filter(|(at, _)| !new(*at)).for_each(|(_, count)| out.put_u64(*count));
+                counts
+                    .iter()
+                    .enumerate()
+                    .filter(|(at, _)| !new(*at))
+                    .for_each(|(_, count)| out.put_u64(*count));
             }
             Self::Error(fault) => {
                 out.put_u8(ERROR);

@@ -118,7 +118,10 @@ pub(super) const REMOVE: u8 = 0x0C;
 
 impl<'a> Request<'a> {
     /// The answer to a `Terminate` that clients may not use: unknown request.
-    pub const NO_TERMINATE: Fault = Fault::Unknown { flaw: Flaw::REQUEST, byte: TERMINATE };
+    pub const NO_TERMINATE: Fault = Fault::Unknown {
+        flaw: Flaw::REQUEST,
+        byte: TERMINATE,
+    };
 
     /// Reads one frame.
     ///
@@ -127,34 +130,62 @@ impl<'a> Request<'a> {
     /// The first invalid field.
     pub fn decode(frame: &'a [u8], dialect: Dialect) -> Result<Self, Fault> {
         let mut from = Reader::new(frame);
-        let request = match from.u8().map_err(|short| Fault::short(Flaw::EMPTY, short))? {
+        let request = match from
+            .u8()
+            .map_err(|short| Fault::short(Flaw::EMPTY, short))?
+        {
             COUNT => Self::Count,
             ADD => {
                 let (key, value) = pair(&mut from, Flaw::ADD)?;
-                Self::Add { key, value, mode: mode(from, dialect)? }
+                Self::Add {
+                    key,
+                    value,
+                    mode: mode(from, dialect)?,
+                }
             }
             UPDATE => {
                 let (key, value) = pair(&mut from, Flaw::UPDATE)?;
                 Self::Update { key, value }
             }
-            LEND => Self::Lend { timeout_ms: number(&mut from, Flaw::LEND_TIMEOUT)?, patience: patience(&mut from)? },
+            LEND => Self::Lend {
+                timeout_ms: number(&mut from, Flaw::LEND_TIMEOUT)?,
+                patience: patience(&mut from)?,
+            },
             REPAY => {
                 let lend_key = number(&mut from, Flaw::REPAY_LEND_KEY)?;
                 let (key, value) = pair(&mut from, Flaw::REPAY)?;
-                Self::Repay { lend_key, key, value, status: status(&mut from)? }
+                Self::Repay {
+                    lend_key,
+                    key,
+                    value,
+                    status: status(&mut from)?,
+                }
             }
             HEARTBEAT => {
                 let lend_key = number(&mut from, Flaw::HEARTBEAT_LEND_KEY)?;
                 let key = bytes(&mut from, Flaw::HEARTBEAT)?;
-                Self::Heartbeat { lend_key, key, timeout_ms: number(&mut from, Flaw::HEARTBEAT_TIMEOUT)? }
+                Self::Heartbeat {
+                    lend_key,
+                    key,
+                    timeout_ms: number(&mut from, Flaw::HEARTBEAT_TIMEOUT)?,
+                }
             }
             STATS => Self::Stats,
             TERMINATE => Self::Terminate,
-            LOOKUP => Self::Lookup { key: bytes(&mut from, Flaw::LOOKUP)? },
+            LOOKUP => Self::Lookup {
+                key: bytes(&mut from, Flaw::LOOKUP)?,
+            },
             FLUSH => Self::Flush,
             PING => Self::Ping,
-            REMOVE => Self::Remove { key: bytes(&mut from, Flaw::REMOVE)? },
-            byte => return Err(Fault::Unknown { flaw: Flaw::REQUEST, byte }),
+            REMOVE => Self::Remove {
+                key: bytes(&mut from, Flaw::REMOVE)?,
+            },
+            byte => {
+                return Err(Fault::Unknown {
+                    flaw: Flaw::REQUEST,
+                    byte,
+                });
+            }
         };
         Ok(request)
     }
@@ -166,7 +197,10 @@ impl<'a> Request<'a> {
     /// The first invalid field.
     pub fn decode_either(frame: &'a [u8]) -> Result<Self, Fault> {
         match Self::decode(frame, Dialect::V1_4) {
-            Err(Fault::Short { flaw: Flaw::ADD_MODE, .. }) => Self::decode(frame, Dialect::V1_3),
+            Err(Fault::Short {
+                flaw: Flaw::ADD_MODE,
+                ..
+            }) => Self::decode(frame, Dialect::V1_3),
             outcome => outcome,
         }
     }
@@ -196,14 +230,18 @@ fn number(from: &mut Reader<'_>, flaw: Flaw) -> Result<u64, Fault> {
 
 fn bytes<'a>(from: &mut Reader<'a>, [length, body]: [Flaw; 2]) -> Result<&'a [u8], Fault> {
     let required = from.u32().map_err(|short| Fault::short(length, short))?;
-    from.bytes(required).map_err(|short| Fault::short(body, short))
+    from.bytes(required)
+        .map_err(|short| Fault::short(body, short))
 }
 
 fn pair<'a>(
     from: &mut Reader<'a>,
     [key_length, key, value_length, value]: [Flaw; 4],
 ) -> Result<(&'a [u8], &'a [u8]), Fault> {
-    Ok((bytes(from, [key_length, key])?, bytes(from, [value_length, value])?))
+    Ok((
+        bytes(from, [key_length, key])?,
+        bytes(from, [value_length, value])?,
+    ))
 }
 
 /// In 1.3 the bytes after an `Add` are ignored, unless they are exactly a mode.
@@ -212,29 +250,47 @@ fn mode(mut from: Reader<'_>, dialect: Dialect) -> Result<Option<Mode>, Fault> {
         (Dialect::V1_3, [1]) => Ok(Some(Mode::Head)),
         (Dialect::V1_3, [2]) => Ok(Some(Mode::Tail)),
         (Dialect::V1_3, _) => Ok(None),
-        (Dialect::V1_4, _) => match from.u8().map_err(|short| Fault::short(Flaw::ADD_MODE, short))? {
+        (Dialect::V1_4, _) => match from
+            .u8()
+            .map_err(|short| Fault::short(Flaw::ADD_MODE, short))?
+        {
             1 => Ok(Some(Mode::Head)),
             2 => Ok(Some(Mode::Tail)),
-            byte => Err(Fault::Unknown { flaw: Flaw::ADD_MODE_UNKNOWN, byte }),
+            byte => Err(Fault::Unknown {
+                flaw: Flaw::ADD_MODE_UNKNOWN,
+                byte,
+            }),
         },
     }
 }
 
 fn patience(from: &mut Reader<'_>) -> Result<Patience, Fault> {
-    match from.u8().map_err(|short| Fault::short(Flaw::LEND_MODE, short))? {
+    match from
+        .u8()
+        .map_err(|short| Fault::short(Flaw::LEND_MODE, short))?
+    {
         1 => Ok(Patience::Block),
         2 => Ok(Patience::Poll),
-        byte => Err(Fault::Unknown { flaw: Flaw::LEND_MODE_UNKNOWN, byte }),
+        byte => Err(Fault::Unknown {
+            flaw: Flaw::LEND_MODE_UNKNOWN,
+            byte,
+        }),
     }
 }
 
 fn status(from: &mut Reader<'_>) -> Result<Status, Fault> {
-    match from.u8().map_err(|short| Fault::short(Flaw::REPAY_STATUS, short))? {
+    match from
+        .u8()
+        .map_err(|short| Fault::short(Flaw::REPAY_STATUS, short))?
+    {
         1 => Ok(Status::Penalty),
         2 => Ok(Status::Reward),
         3 => Ok(Status::Front),
         4 => Ok(Status::Drop),
-        byte => Err(Fault::Unknown { flaw: Flaw::REPAY_STATUS_UNKNOWN, byte }),
+        byte => Err(Fault::Unknown {
+            flaw: Flaw::REPAY_STATUS_UNKNOWN,
+            byte,
+        }),
     }
 }
 

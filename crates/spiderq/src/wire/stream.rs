@@ -2,7 +2,9 @@
 //!
 //! Only dialect 1.3 can be split this way: a byte after an `Add` could be its mode or the next request.
 
-use super::request::{ADD, COUNT, FLUSH, HEARTBEAT, LEND, LOOKUP, PING, REMOVE, REPAY, STATS, TERMINATE, UPDATE};
+use super::request::{
+    ADD, COUNT, FLUSH, HEARTBEAT, LEND, LOOKUP, PING, REMOVE, REPAY, STATS, TERMINATE, UPDATE,
+};
 use super::{Fault, Flaw};
 
 /// What is at the front of the stream.
@@ -29,7 +31,9 @@ pub enum Uncut {
 ///
 /// The rest of the stream cannot be read.
 pub fn cut(stream: &[u8], bytes_max: usize) -> Result<Cut, Uncut> {
-    let Some(tag) = stream.first() else { return Ok(Cut::Begun(1)) };
+    let Some(tag) = stream.first() else {
+        return Ok(Cut::Begun(1));
+    };
     // Bytes before the first length; number of strings with a length; bytes after them.
     let (before, vectors, behind) = match *tag {
         COUNT | STATS | TERMINATE | FLUSH | PING => (1, 0, 0),
@@ -38,14 +42,29 @@ pub fn cut(stream: &[u8], bytes_max: usize) -> Result<Cut, Uncut> {
         REPAY => (9, 2, 1),
         HEARTBEAT => (9, 1, 8),
         LOOKUP | REMOVE => (1, 1, 0),
-        byte => return Err(Uncut::Unknown(Fault::Unknown { flaw: Flaw::REQUEST, byte })),
+        byte => {
+            return Err(Uncut::Unknown(Fault::Unknown {
+                flaw: Flaw::REQUEST,
+                byte,
+            }));
+        }
     };
     let mut bytes = before;
     for _ in 0..vectors {
-        let Some(length) = stream.get(bytes..).and_then(<[u8]>::first_chunk) else { return Ok(Cut::Begun(bytes + 4)) };
-        let length = usize::try_from(u32::from_be_bytes(*length)).ok().filter(|length| *length <= bytes_max);
-        bytes = length.and_then(|length| length.checked_add(bytes + 4)).ok_or(Uncut::TooLong)?;
+        let Some(length) = stream.get(bytes..).and_then(<[u8]>::first_chunk) else {
+            return Ok(Cut::Begun(bytes + 4));
+        };
+        let length = usize::try_from(u32::from_be_bytes(*length))
+            .ok()
+            .filter(|length| *length <= bytes_max);
+        bytes = length
+            .and_then(|length| length.checked_add(bytes + 4))
+            .ok_or(Uncut::TooLong)?;
     }
     bytes += behind;
-    Ok(if bytes <= stream.len() { Cut::Whole(bytes) } else { Cut::Begun(bytes) })
+    Ok(if bytes <= stream.len() {
+        Cut::Whole(bytes)
+    } else {
+        Cut::Begun(bytes)
+    })
 }

@@ -1,7 +1,9 @@
 //! A client's side of the codec, which only tests need: requests as bytes, and bytes as replies.
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
-use windlass_spiderq::wire::{Counts, Dialect, Fault, Flaw, Mode, Patience, Reply, Request, Status};
+use windlass_spiderq::wire::{
+    Counts, Dialect, Fault, Flaw, Mode, Patience, Reply, Request, Status,
+};
 
 /// The bytes are not a valid reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,18 +16,27 @@ pub(crate) fn encode(request: &Request<'_>, out: &mut BytesMut) {
         Request::Add { key, value, mode } => {
             out.put_u8(0x02);
             put_pair(key, value, out);
-            mode.into_iter().for_each(|mode| out.put_u8(if mode == Mode::Head { 1 } else { 2 }));
+            mode.into_iter()
+                .for_each(|mode| out.put_u8(if mode == Mode::Head { 1 } else { 2 }));
         }
         Request::Update { key, value } => {
             out.put_u8(0x03);
             put_pair(key, value, out);
         }
-        Request::Lend { timeout_ms, patience } => {
+        Request::Lend {
+            timeout_ms,
+            patience,
+        } => {
             out.put_u8(0x04);
             out.put_u64(timeout_ms);
             out.put_u8(if patience == Patience::Block { 1 } else { 2 });
         }
-        Request::Repay { lend_key, key, value, status } => {
+        Request::Repay {
+            lend_key,
+            key,
+            value,
+            status,
+        } => {
             out.put_u8(0x05);
             out.put_u64(lend_key);
             put_pair(key, value, out);
@@ -36,7 +47,11 @@ pub(crate) fn encode(request: &Request<'_>, out: &mut BytesMut) {
                 Status::Drop => 4,
             });
         }
-        Request::Heartbeat { lend_key, key, timeout_ms } => {
+        Request::Heartbeat {
+            lend_key,
+            key,
+            timeout_ms,
+        } => {
             out.put_u8(0x06);
             out.put_u64(lend_key);
             put(key, out);
@@ -82,12 +97,20 @@ fn read<'a>(from: &mut &'a [u8]) -> Option<Reply<'a>> {
         0x03 => Reply::Kept,
         0x04 => Reply::Updated,
         0x05 => Reply::NotFound,
-        0x06 => Reply::Lent { lend_key: from.try_get_u64().ok()?, key: vector(from)?, value: vector(from)? },
+        0x06 => Reply::Lent {
+            lend_key: from.try_get_u64().ok()?,
+            key: vector(from)?,
+            value: vector(from)?,
+        },
         0x07 => Reply::Repaid,
         0x08 => Reply::Heartbeaten,
         0x09 => Reply::Skipped,
         0x0A => {
-            let dialect = if from.len() == 64 { Dialect::V1_3 } else { Dialect::V1_4 };
+            let dialect = if from.len() == 64 {
+                Dialect::V1_3
+            } else {
+                Dialect::V1_4
+            };
             Reply::StatsGot(counts(from, dialect)?, dialect)
         }
         0x0B => read_error(from)?,
@@ -107,18 +130,31 @@ fn read_error<'a>(from: &mut &'a [u8]) -> Option<Reply<'a>> {
     let flaw = Flaw(from.try_get_u8().ok()?);
     let fault = match flaw {
         Flaw::SERVER => return Some(Reply::Trouble(vector(from)?)),
-        Flaw::REQUEST | Flaw::ADD_MODE_UNKNOWN | Flaw::LEND_MODE_UNKNOWN | Flaw::REPAY_STATUS_UNKNOWN => {
-            Fault::Unknown { flaw, byte: from.try_get_u8().ok()? }
-        }
-        flaw => Fault::Short { flaw, required: from.try_get_u32().ok()?, given: from.try_get_u32().ok()? },
+        Flaw::REQUEST
+        | Flaw::ADD_MODE_UNKNOWN
+        | Flaw::LEND_MODE_UNKNOWN
+        | Flaw::REPAY_STATUS_UNKNOWN => Fault::Unknown {
+            flaw,
+            byte: from.try_get_u8().ok()?,
+        },
+        flaw => Fault::Short {
+            flaw,
+            required: from.try_get_u32().ok()?,
+            given: from.try_get_u32().ok()?,
+        },
     };
     Some(Reply::Error(fault))
 }
 
 fn counts(from: &mut &[u8], dialect: Dialect) -> Option<Counts> {
     let mut counts = Counts::default();
-    let mut places = counts.iter_mut().enumerate().filter(|(at, _)| dialect == Dialect::V1_4 || ![0, 5].contains(at));
-    places.try_for_each(|(_, count)| from.try_get_u64().map(|found| *count = found)).ok()?;
+    let mut places = counts
+        .iter_mut()
+        .enumerate()
+        .filter(|(at, _)| dialect == Dialect::V1_4 || ![0, 5].contains(at));
+    places
+        .try_for_each(|(_, count)| from.try_get_u64().map(|found| *count = found))
+        .ok()?;
     Some(counts)
 }
 

@@ -18,22 +18,59 @@ use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role, Zmtp};
 type Seed = (u8, Vec<u8>, Vec<u8>, u64, u64, u8);
 
 fn seeds() -> impl Strategy<Value = Vec<Seed>> {
-    let string = || prop_oneof![Just(Vec::new()), Just(b"k".to_vec()), vec(any::<u8>(), 0..40)];
-    vec((0..12u8, string(), string(), 0..9u64, 0..2_000u64, any::<u8>()), 1..20)
+    let string = || {
+        prop_oneof![
+            Just(Vec::new()),
+            Just(b"k".to_vec()),
+            vec(any::<u8>(), 0..40)
+        ]
+    };
+    vec(
+        (
+            0..12u8,
+            string(),
+            string(),
+            0..9u64,
+            0..2_000u64,
+            any::<u8>(),
+        ),
+        1..20,
+    )
 }
 
 fn request(seed: &Seed) -> Request<'_> {
     let (which, key, value, lend_key, timeout_ms, choice) = seed;
     let (lend_key, timeout_ms) = (*lend_key, *timeout_ms);
-    let status = [Status::Penalty, Status::Reward, Status::Front, Status::Drop][usize::from(choice % 4)];
-    let patience = if choice % 2 == 0 { Patience::Block } else { Patience::Poll };
+    let status =
+        [Status::Penalty, Status::Reward, Status::Front, Status::Drop][usize::from(choice % 4)];
+    let patience = if choice % 2 == 0 {
+        Patience::Block
+    } else {
+        Patience::Poll
+    };
     match which {
         0 => Request::Count,
-        1 => Request::Add { key, value, mode: None },
+        1 => Request::Add {
+            key,
+            value,
+            mode: None,
+        },
         2 => Request::Update { key, value },
-        3 => Request::Lend { timeout_ms, patience },
-        4 => Request::Repay { lend_key, key, value, status },
-        5 => Request::Heartbeat { lend_key, key, timeout_ms },
+        3 => Request::Lend {
+            timeout_ms,
+            patience,
+        },
+        4 => Request::Repay {
+            lend_key,
+            key,
+            value,
+            status,
+        },
+        5 => Request::Heartbeat {
+            lend_key,
+            key,
+            timeout_ms,
+        },
         6 => Request::Stats,
         7 => Request::Terminate,
         8 => Request::Lookup { key },
@@ -53,11 +90,20 @@ fn hub() -> (MemoryHub, ClientId) {
     let mut hub = MemoryHub::new(Limits::default(), Timestamp(1_000), 1);
     let settings = Arc::new(Settings::new(Spiderq {
         queue: "tasks".to_owned(),
-        zmtp: Zmtp { message_bytes_max: ByteSize(200), ..Zmtp::default() },
+        zmtp: Zmtp {
+            message_bytes_max: ByteSize(200),
+            ..Zmtp::default()
+        },
         ..Spiderq::default()
     }));
     let registry = Arc::<ConnectionRegistry>::default();
-    let peer = hub.open(|info| Box::new(SpiderqSpeaker::session(settings, info, registry.enter(Arc::new(|_| ())))));
+    let peer = hub.open(|info| {
+        Box::new(SpiderqSpeaker::session(
+            settings,
+            info,
+            registry.enter(Arc::new(|_| ())),
+        ))
+    });
     (hub, peer)
 }
 

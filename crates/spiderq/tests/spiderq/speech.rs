@@ -17,25 +17,56 @@ impl Speech for Spiderq {
             ("STATS", []) => Request::Stats,
             ("FLUSH", []) => Request::Flush,
             ("TERMINATE", []) => Request::Terminate,
-            ("ADD", [key, value]) => Request::Add { key, value, mode: None },
-            ("ADD", [key, value, b"head"]) => Request::Add { key, value, mode: Some(Mode::Head) },
-            ("ADD", [key, value, b"tail"]) => Request::Add { key, value, mode: Some(Mode::Tail) },
+            ("ADD", [key, value]) => Request::Add {
+                key,
+                value,
+                mode: None,
+            },
+            ("ADD", [key, value, b"head"]) => Request::Add {
+                key,
+                value,
+                mode: Some(Mode::Head),
+            },
+            ("ADD", [key, value, b"tail"]) => Request::Add {
+                key,
+                value,
+                mode: Some(Mode::Tail),
+            },
             ("UPDATE", [key, value]) => Request::Update { key, value },
             ("LOOKUP", [key]) => Request::Lookup { key },
             ("REMOVE", [key]) => Request::Remove { key },
-            ("LEND", [ms, b"block"]) => Request::Lend { timeout_ms: number(ms)?, patience: Patience::Block },
-            ("LEND", [ms, b"poll"]) => Request::Lend { timeout_ms: number(ms)?, patience: Patience::Poll },
-            ("HEARTBEAT", [lend_key, key, ms]) => {
-                Request::Heartbeat { lend_key: number(lend_key)?, key, timeout_ms: number(ms)? }
+            ("LEND", [ms, b"block"]) => Request::Lend {
+                timeout_ms: number(ms)?,
+                patience: Patience::Block,
+            },
+            ("LEND", [ms, b"poll"]) => Request::Lend {
+                timeout_ms: number(ms)?,
+                patience: Patience::Poll,
+            },
+            ("HEARTBEAT", [lend_key, key, ms]) => Request::Heartbeat {
+                lend_key: number(lend_key)?,
+                key,
+                timeout_ms: number(ms)?,
+            },
+            ("REPAY", [lend_key, key, value, status]) => Request::Repay {
+                lend_key: number(lend_key)?,
+                key,
+                value,
+                status: self::status(status)?,
+            },
+            _ => {
+                return Err(format!(
+                    "no request {verb} with {} arguments",
+                    arguments.len()
+                ));
             }
-            ("REPAY", [lend_key, key, value, status]) => {
-                Request::Repay { lend_key: number(lend_key)?, key, value, status: self::status(status)? }
-            }
-            _ => return Err(format!("no request {verb} with {} arguments", arguments.len())),
         };
         let mut bytes = BytesMut::new();
         client::encode(&request, &mut bytes);
-        Ok(Said { bytes: bytes.freeze(), whole: true })
+        Ok(Said {
+            bytes: bytes.freeze(),
+            whole: true,
+        })
     }
 
     fn decode(&self, input: &mut BytesMut) -> Result<Option<Spoken>, String> {
@@ -43,7 +74,8 @@ impl Speech for Spiderq {
             return Ok(None);
         }
         let bytes = input.clone();
-        let (reply, length) = client::decode(&bytes).map_err(|_| format!("no reply: {}", hex::encode(&bytes)))?;
+        let (reply, length) =
+            client::decode(&bytes).map_err(|_| format!("no reply: {}", hex::encode(&bytes)))?;
         let spoken = words(&reply);
         drop(input.split_to(length));
         Ok(Some(spoken))
@@ -58,9 +90,18 @@ fn words(reply: &Reply<'_>) -> Spoken {
     let text = |n: u64| Bytes::from(n.to_string());
     let (verb, arguments) = match *reply {
         Reply::Counted(count) => ("COUNTED", vec![text(count.into())]),
-        Reply::Lent { lend_key, key, value } => {
-            ("LENT", vec![text(lend_key), Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)])
-        }
+        Reply::Lent {
+            lend_key,
+            key,
+            value,
+        } => (
+            "LENT",
+            vec![
+                text(lend_key),
+                Bytes::copy_from_slice(key),
+                Bytes::copy_from_slice(value),
+            ],
+        ),
         Reply::ValueFound(value) => ("FOUND", vec![Bytes::copy_from_slice(value)]),
         Reply::Trouble(text) => ("TROUBLE", vec![Bytes::copy_from_slice(text)]),
         Reply::Error(_) => {
@@ -69,9 +110,14 @@ fn words(reply: &Reply<'_>) -> Spoken {
             ("ERROR", vec![Bytes::from(hex::encode(&bytes))])
         }
         Reply::StatsGot(c, dialect) => {
-            let places = (0..).zip(c).filter(|(at, _)| dialect == Dialect::V1_4 || ![0, 5].contains(at));
+            let places = (0..)
+                .zip(c)
+                .filter(|(at, _)| dialect == Dialect::V1_4 || ![0, 5].contains(at));
             let counters: Vec<u64> = places.map(|(_, count)| count).collect();
-            ("STATS", counters.iter().map(|counter| text(*counter)).collect())
+            (
+                "STATS",
+                counters.iter().map(|counter| text(*counter)).collect(),
+            )
         }
         Reply::Added => ("ADDED", vec![]),
         Reply::Kept => ("KEPT", vec![]),
@@ -88,12 +134,16 @@ fn words(reply: &Reply<'_>) -> Spoken {
         Reply::Removed => ("REMOVED", vec![]),
         Reply::NotRemoved => ("NOT_REMOVED", vec![]),
     };
-    Spoken { verb: verb.to_owned(), arguments }
+    Spoken {
+        verb: verb.to_owned(),
+        arguments,
+    }
 }
 
 fn number(text: &[u8]) -> Result<u64, String> {
     let text = String::from_utf8_lossy(text);
-    text.parse().map_err(|_| format!("{text:?} is not a number"))
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a number"))
 }
 
 fn status(text: &[u8]) -> Result<Status, String> {

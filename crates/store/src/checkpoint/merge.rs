@@ -27,7 +27,13 @@ pub(super) struct Records<'a> {
 
 impl<'a> Records<'a> {
     pub(super) fn of(tail: &'a dyn LogTail, digest: &'a Digest) -> Self {
-        Self { tail, updates: Box::new(digest.updates()), ahead: VecDeque::new(), bytes: Vec::new(), at: 0 }
+        Self {
+            tail,
+            updates: Box::new(digest.updates()),
+            ahead: VecDeque::new(),
+            bytes: Vec::new(),
+            at: 0,
+        }
     }
 
     fn get(&mut self, wanted: Span) -> Result<&[u8], Error> {
@@ -36,7 +42,10 @@ impl<'a> Records<'a> {
                 let from = self.at;
                 self.at += span.len;
                 if span == wanted {
-                    return self.bytes.get(from..self.at).ok_or_else(|| damaged(b"log", &DecodeError::Short));
+                    return self
+                        .bytes
+                        .get(from..self.at)
+                        .ok_or_else(|| damaged(b"log", &DecodeError::Short));
                 }
             }
             self.read_ahead()?;
@@ -58,7 +67,8 @@ impl<'a> Records<'a> {
         if self.ahead.is_empty() {
             return Err(Error::damaged("log", "a record was requested twice"));
         }
-        self.tail.fetch(self.ahead.make_contiguous(), &mut self.bytes)
+        self.tail
+            .fetch(self.ahead.make_contiguous(), &mut self.bytes)
     }
 }
 
@@ -110,7 +120,12 @@ impl Merged {
         }
     }
 
-    fn write(&mut self, span: Option<Span>, whole: bool, fetch: &mut Fetch<'_, '_>) -> Result<(), Error> {
+    fn write(
+        &mut self,
+        span: Option<Span>,
+        whole: bool,
+        fetch: &mut Fetch<'_, '_>,
+    ) -> Result<(), Error> {
         let Some(span) = span else { return Ok(()) };
         let (large, bytes) = fetch.put(span, &mut self.items)?;
         self.records += u64::from(whole);
@@ -141,7 +156,12 @@ const fn bytes_of(item: Item<'_>) -> u64 {
 }
 
 /// The items of a page after the updates. Both inputs are in order of numbers.
-pub(super) fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetch<'_, '_>) -> Result<Merged, Error> {
+pub(super) fn merge(
+    key: &[u8],
+    old: &[u8],
+    updates: &[Update],
+    fetch: &mut Fetch<'_, '_>,
+) -> Result<Merged, Error> {
     let mut merged = Merged::default();
     let mut updates = updates.iter().peekable();
     let mut old = items(old).peekable();
@@ -152,9 +172,13 @@ pub(super) fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetc
             None => None,
         };
         let update = updates.next_if(|update| number.is_none_or(|number| update.number <= number));
-        let Some(number) = update.map(|update| update.number).or(number) else { break };
+        let Some(number) = update.map(|update| update.number).or(number) else {
+            break;
+        };
         let mut is_there = false;
-        while let Some(item) = old.next_if(|item| matches!(item, Ok((tag, ..)) if tag.number == number)) {
+        while let Some(item) =
+            old.next_if(|item| matches!(item, Ok((tag, ..)) if tag.number == number))
+        {
             let (tag, item, raw) = item.map_err(|why| damaged(key, &why))?;
             merged.records_before += u64::from(tag.effect == Effect::Whole);
             merged.bytes_before += bytes_of(item);
@@ -179,7 +203,11 @@ pub(super) fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetc
     }
     // After an error the same range of the log is processed again, and finds its own large records.
     let Merged { dropped, kept, .. } = &mut merged;
-    dropped.retain(|one| !kept.iter().any(|other| (other.number, other.place) == (one.number, one.place)));
+    dropped.retain(|one| {
+        !kept
+            .iter()
+            .any(|other| (other.number, other.place) == (one.number, one.place))
+    });
     Ok(merged)
 }
 
@@ -204,7 +232,9 @@ mod tests {
     /// The log of one commit.
     fn tail(records: impl IntoIterator<Item = Vec<u8>>) -> std::sync::Arc<dyn LogTail> {
         let mut commit = Vec::new();
-        records.into_iter().for_each(|record| put_bytes(&mut commit, &record));
+        records
+            .into_iter()
+            .for_each(|record| put_bytes(&mut commit, &record));
         MemoryLog::with(vec![commit]).tail()
     }
 
@@ -239,13 +269,23 @@ mod tests {
         let place = update.whole.unwrap().place.0;
         for (before, dropped) in [(place, vec![]), (place + 1, vec![place + 1])] {
             let mut page = Vec::new();
-            put_large(&mut page, Large::of(&record, Tag::of(&record).unwrap(), before));
+            put_large(
+                &mut page,
+                Large::of(&record, Tag::of(&record).unwrap(), before),
+            );
             let (mut records, mut table) = (Records::of(&*tail, &digest), MemoryTable::new());
             table.begin_anew().unwrap();
-            let mut fetch = Fetch { records: &mut records, table: &mut table };
+            let mut fetch = Fetch {
+                records: &mut records,
+                table: &mut table,
+            };
             let merged = merge(b"key", &page, &[update], &mut fetch).unwrap();
-            let places = |large: Vec<Large>| large.iter().map(|large| large.place).collect::<Vec<_>>();
-            assert_eq!((places(merged.kept), places(merged.dropped)), (vec![place], dropped));
+            let places =
+                |large: Vec<Large>| large.iter().map(|large| large.place).collect::<Vec<_>>();
+            assert_eq!(
+                (places(merged.kept), places(merged.dropped)),
+                (vec![place], dropped)
+            );
         }
     }
 }

@@ -12,7 +12,10 @@ struct Torn(MemoryTable, Option<MemoryTable>);
 
 impl Table for Torn {
     fn scan(&self) -> Result<Box<dyn Scan>, Error> {
-        let candidates = std::iter::once(&self.0).chain(&self.1).map(Table::scan).collect::<Result<_, _>>()?;
+        let candidates = std::iter::once(&self.0)
+            .chain(&self.1)
+            .map(Table::scan)
+            .collect::<Result<_, _>>()?;
         Ok(Box::new(Candidates(candidates)))
     }
 
@@ -57,14 +60,25 @@ struct Candidates(Vec<Box<dyn Scan>>);
 
 impl Scan for Candidates {
     fn each(&self, candidate: usize, each: &mut crate::store::ShowPair<'_>) -> Result<bool, Error> {
-        self.0.get(candidate).map_or(Ok(false), |scan| scan.each(0, each))
+        self.0
+            .get(candidate)
+            .map_or(Ok(false), |scan| scan.each(0, each))
     }
 }
 
 fn checkpointer(table: &(impl Table + Clone + 'static), point: Point) -> Checkpointer {
-    let start = Start { point, candidate: 0 };
+    let start = Start {
+        point,
+        candidate: 0,
+    };
     let limits = StoreLimits::default();
-    Checkpointer::new(Box::new(table.clone()), MemoryLog::new().tail(), limits, start, Arc::default())
+    Checkpointer::new(
+        Box::new(table.clone()),
+        MemoryLog::new().tail(),
+        limits,
+        start,
+        Arc::default(),
+    )
 }
 
 #[test]
@@ -83,9 +97,14 @@ fn a_table_is_too_large_above_a_floor_and_a_multiple_of_its_records() {
     ];
     for (table_floor_bytes, table_multiple, records, is_bloated) in cases {
         let mut checkpointer = checkpointer(&table, Point::start(1));
-        checkpointer.limits = StoreLimits { table_floor_bytes, table_multiple, ..StoreLimits::default() };
+        checkpointer.limits = StoreLimits {
+            table_floor_bytes,
+            table_multiple,
+            ..StoreLimits::default()
+        };
         checkpointer.held.bytes = records;
-        let what = format!("a floor of {table_floor_bytes}, {table_multiple} times {records} bytes");
+        let what =
+            format!("a floor of {table_floor_bytes}, {table_multiple} times {records} bytes");
         assert_eq!(checkpointer.is_bloated(), is_bloated, "{what}");
     }
 }
@@ -101,12 +120,24 @@ fn page(number: u8) -> (Vec<u8>, Vec<u8>, u64) {
 #[test]
 fn a_table_is_built_from_the_candidate_that_has_the_pages_of_the_point() {
     let [(key, value, weight), (other_key, other_value, _)] = [5, 99].map(page);
-    let point = Point { generation: 1, census: weight, ..Point::start(1) };
-    let before = std::collections::BTreeMap::from([(key.clone(), value), (POINT_KEY.to_vec(), point.encode())]);
+    let point = Point {
+        generation: 1,
+        census: weight,
+        ..Point::start(1)
+    };
+    let before = std::collections::BTreeMap::from([
+        (key.clone(), value),
+        (POINT_KEY.to_vec(), point.encode()),
+    ]);
     // Of two writes without a sync the second has survived alone.
     let mut after = before.clone();
     after.insert(other_key.clone(), other_value);
-    let cut = || Torn(MemoryTable::with(after.clone()), Some(MemoryTable::with(before.clone())));
+    let cut = || {
+        Torn(
+            MemoryTable::with(after.clone()),
+            Some(MemoryTable::with(before.clone())),
+        )
+    };
 
     let rebuilt = cut();
     assert!(rebuilt.0.values().contains_key(&other_key));
@@ -116,9 +147,19 @@ fn a_table_is_built_from_the_candidate_that_has_the_pages_of_the_point() {
     let values = rebuilt.0.values();
     assert_eq!(values.keys().collect::<Vec<_>>(), [POINT_KEY, &key]);
     let generation = Page::open(&key, &values[&key]).unwrap().generation;
-    assert_eq!((generation, maker.point.generation), (2, 2), "the page is of the checkpoint that wrote it");
+    assert_eq!(
+        (generation, maker.point.generation),
+        (2, 2),
+        "the page is of the checkpoint that wrote it"
+    );
 
-    let mut maker = checkpointer(&cut(), Point { census: weight ^ 1, ..point });
+    let mut maker = checkpointer(
+        &cut(),
+        Point {
+            census: weight ^ 1,
+            ..point
+        },
+    );
     maker.ask_for_rebuild();
     let why = maker.run(true).unwrap_err().to_string();
     assert!(why.contains("has changed since it was opened"), "{why}");

@@ -27,8 +27,12 @@ impl Line {
     }
 
     pub(super) fn text<'t>(mut self, name: &str, bytes: impl Into<Option<&'t [u8]>>) -> Self {
-        let Some(bytes) = bytes.into() else { return self };
-        let Ok(text) = std::str::from_utf8(bytes) else { return self.base64(&format!("{name}_base64"), bytes) };
+        let Some(bytes) = bytes.into() else {
+            return self;
+        };
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return self.base64(&format!("{name}_base64"), bytes);
+        };
         self.name(name);
         self.string(text);
         self
@@ -76,18 +80,36 @@ mod tests {
     #[test]
     fn base64_as_in_the_rfc() {
         let encoded = |bytes: &[u8]| Line::default().base64("b", bytes).finish();
-        let table =
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
+        let table = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+        ];
         for (bytes, letters) in table {
-            assert_eq!(encoded(bytes.as_bytes()), format!("{{\"b\":\"{letters}\"}}\n"), "{bytes}");
+            assert_eq!(
+                encoded(bytes.as_bytes()),
+                format!("{{\"b\":\"{letters}\"}}\n"),
+                "{bytes}"
+            );
         }
         assert_eq!(encoded(&[0xfb, 0xff, 0xfe]), "{\"b\":\"+//+\"}\n");
     }
 
     #[test]
     fn names_of_every_kind() {
-        let line = Line::default().number("n", 7).number("none", None).text("none", None);
-        let line = line.text("plain", &b"a \"b\" \\ \n \xc3\xa9"[..]).text("raw", &b"\xff\xfe"[..]);
-        assert_eq!(line.finish(), "{\"n\":7,\"plain\":\"a \\\"b\\\" \\\\ \\u000a \u{e9}\",\"raw_base64\":\"//4=\"}\n");
+        let line = Line::default()
+            .number("n", 7)
+            .number("none", None)
+            .text("none", None);
+        let line = line
+            .text("plain", &b"a \"b\" \\ \n \xc3\xa9"[..])
+            .text("raw", &b"\xff\xfe"[..]);
+        assert_eq!(
+            line.finish(),
+            "{\"n\":7,\"plain\":\"a \\\"b\\\" \\\\ \\u000a \u{e9}\",\"raw_base64\":\"//4=\"}\n"
+        );
     }
 }

@@ -59,10 +59,19 @@ impl LogId {
     /// A block: the checksum of the rest, the kind, and its fields.
     pub(crate) fn sealed(self, kind: [u8; 4], fields: [u64; 4]) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        let rest = kind.into_iter().chain(fields.into_iter().flat_map(u64::to_le_bytes));
-        bytes.iter_mut().skip(4).zip(rest).for_each(|(to, from)| *to = from);
+        let rest = kind
+            .into_iter()
+            .chain(fields.into_iter().flat_map(u64::to_le_bytes));
+        bytes
+            .iter_mut()
+            .skip(4)
+            .zip(rest)
+            .for_each(|(to, from)| *to = from);
         let sum = self.checksum(bytes.get(4..).unwrap_or_default());
-        bytes.iter_mut().zip(sum.to_le_bytes()).for_each(|(to, from)| *to = from);
+        bytes
+            .iter_mut()
+            .zip(sum.to_le_bytes())
+            .for_each(|(to, from)| *to = from);
         bytes
     }
 }
@@ -79,7 +88,10 @@ pub(crate) struct SegmentHeader {
 
 impl SegmentHeader {
     pub(crate) fn encode(self, id: LogId) -> [u8; HEADER_BYTES] {
-        id.sealed(SEGMENT_MAGIC, [id.0, self.number, self.first_seq, self.before.into()])
+        id.sealed(
+            SEGMENT_MAGIC,
+            [id.0, self.number, self.first_seq, self.before.into()],
+        )
     }
 
     /// The header at the start of a segment, if it belongs to this log.
@@ -87,7 +99,11 @@ impl SegmentHeader {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
         let whole = id.checksum(header.get(4..)?) == u32_at(header, 0)?;
         let ours = header.get(4..8)? == SEGMENT_MAGIC && u64_at(header, 8)? == id.0;
-        let header = Self { number: u64_at(header, 16)?, first_seq: u64_at(header, 24)?, before: u32_at(header, 32)? };
+        let header = Self {
+            number: u64_at(header, 16)?,
+            first_seq: u64_at(header, 24)?,
+            before: u32_at(header, 32)?,
+        };
         (whole && ours).then_some(header)
     }
 }
@@ -126,15 +142,32 @@ pub(crate) fn seal<'a>(
     header: &mut [u8; ENTRY_HEADER_BYTES],
     parts: impl Iterator<Item = &'a [u8]>,
 ) -> u32 {
-    let fields = ENTRY_MAGIC.into_iter().chain(len.to_le_bytes()).chain(before.to_le_bytes()).chain(seq.to_le_bytes());
-    header.iter_mut().skip(4).zip(fields).for_each(|(to, from)| *to = from);
-    let sum = id.checksum(header.get(4..24).unwrap_or_default()).to_le_bytes();
-    header.iter_mut().skip(24).zip(sum.into_iter().chain([1, 0, 0, 0])).for_each(|(to, from)| *to = from);
+    let fields = ENTRY_MAGIC
+        .into_iter()
+        .chain(len.to_le_bytes())
+        .chain(before.to_le_bytes())
+        .chain(seq.to_le_bytes());
+    header
+        .iter_mut()
+        .skip(4)
+        .zip(fields)
+        .for_each(|(to, from)| *to = from);
+    let sum = id
+        .checksum(header.get(4..24).unwrap_or_default())
+        .to_le_bytes();
+    header
+        .iter_mut()
+        .skip(24)
+        .zip(sum.into_iter().chain([1, 0, 0, 0]))
+        .for_each(|(to, from)| *to = from);
     let mut hasher = id.hasher();
     hasher.update(header.get(4..).unwrap_or_default());
     parts.for_each(|part| hasher.update(part));
     let sum = hasher.finalize();
-    header.iter_mut().zip(sum.to_le_bytes()).for_each(|(to, from)| *to = from);
+    header
+        .iter_mut()
+        .zip(sum.to_le_bytes())
+        .for_each(|(to, from)| *to = from);
     sum
 }
 
@@ -155,15 +188,27 @@ pub(crate) fn entry_at(id: LogId, segment: &[u8], at: usize) -> Option<Found> {
     let padding = segment.get(records.end..records.end.next_multiple_of(ALIGNMENT));
     let is_zeros = padding.is_some_and(|padding| padding.iter().all(|byte| *byte == 0));
     let padded = is_zeros || header.get(PADDED_AT) != Some(&1);
-    Some(Found { seq: u64_at(header, 16)?, before: u32_at(header, 12)?, checksum, records, padded })
+    Some(Found {
+        seq: u64_at(header, 16)?,
+        before: u32_at(header, 12)?,
+        checksum,
+        records,
+        padded,
+    })
 }
 
 /// The first complete entry at or after `at` whose number is at least `seq`, with its offset.
 pub(crate) fn next_entry(id: LogId, segment: &[u8], at: usize, seq: u64) -> Option<(usize, Found)> {
     let first = at.next_multiple_of(ALIGNMENT);
     let candidates = (first..segment.len()).step_by(ALIGNMENT);
-    let found = |at: usize| entry_at(id, segment, at).filter(|entry| entry.seq >= seq).map(|entry| (at, entry));
-    candidates.filter(|at| segment.get(at + 4..at + 8) == Some(&ENTRY_MAGIC)).find_map(found)
+    let found = |at: usize| {
+        entry_at(id, segment, at)
+            .filter(|entry| entry.seq >= seq)
+            .map(|entry| (at, entry))
+    };
+    candidates
+        .filter(|at| segment.get(at + 4..at + 8) == Some(&ENTRY_MAGIC))
+        .find_map(found)
 }
 
 /// Whether the bytes look like the start of this commit's entry, complete or not.
@@ -173,11 +218,19 @@ pub(crate) fn resembles_entry(segment: &[u8], at: usize, seq: u64) -> bool {
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u32::from_le_bytes)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u64::from_le_bytes)
 }
 
 #[cfg(test)]
@@ -192,12 +245,19 @@ mod tests {
         let mut header = [0; ENTRY_HEADER_BYTES];
         let len = u32::try_from(records.len()).unwrap();
         let sum = seal(ID, seq, before, len, &mut header, [records].into_iter());
-        (header.into_iter().chain(records.iter().copied()).collect(), sum)
+        (
+            header.into_iter().chain(records.iter().copied()).collect(),
+            sum,
+        )
     }
 
     #[test]
     fn the_bytes_of_a_header() {
-        let header = SegmentHeader { number: 3, first_seq: 900, before: 0xdead_beef };
+        let header = SegmentHeader {
+            number: 3,
+            first_seq: 900,
+            before: 0xdead_beef,
+        };
         let bytes = header.encode(ID);
         assert_eq!(
             hex(&bytes[4..40]),
@@ -205,24 +265,48 @@ mod tests {
                                         0efbeadde00000000"
         );
         assert_eq!(SegmentHeader::decode(ID, &bytes), Some(header));
-        assert_eq!(SegmentHeader::decode(LogId(1), &bytes), None, "another log's");
+        assert_eq!(
+            SegmentHeader::decode(LogId(1), &bytes),
+            None,
+            "another log's"
+        );
         assert_eq!(SegmentHeader::decode(ID, &bytes[..63]), None);
         let (mut flipped, mut later) = (bytes, bytes);
         flipped[16] ^= 1;
-        assert_eq!(SegmentHeader::decode(ID, &flipped), None, "a bit has flipped");
+        assert_eq!(
+            SegmentHeader::decode(ID, &flipped),
+            None,
+            "a bit has flipped"
+        );
         later[7] = b'2';
         let sum = ID.checksum(&later[4..]);
         later[..4].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(ID, &later), None, "of a later version");
+        assert_eq!(
+            SegmentHeader::decode(ID, &later),
+            None,
+            "of a later version"
+        );
     }
 
     #[test]
     fn the_bytes_of_an_entry() {
         let (bytes, sum) = entry(0x0102, 0x0a0b_0c0d, b"records");
-        assert_eq!(hex(&bytes[4..24]), "574c4531070000000d0c0b0a0201000000000000");
-        assert_eq!((&bytes[28..32], &bytes[32..]), (&[1, 0, 0, 0][..], &b"records"[..]));
+        assert_eq!(
+            hex(&bytes[4..24]),
+            "574c4531070000000d0c0b0a0201000000000000"
+        );
+        assert_eq!(
+            (&bytes[28..32], &bytes[32..]),
+            (&[1, 0, 0, 0][..], &b"records"[..])
+        );
         let bytes = [&bytes[..], &[0]].concat();
-        let found = Found { seq: 0x0102, before: 0x0a0b_0c0d, checksum: sum, records: 32..39, padded: true };
+        let found = Found {
+            seq: 0x0102,
+            before: 0x0a0b_0c0d,
+            checksum: sum,
+            records: 32..39,
+            padded: true,
+        };
         let end = found.end();
         assert_eq!((entry_at(ID, &bytes, 0), end), (Some(found), 40));
         assert_eq!(entry_at(LogId(1), &bytes, 0), None, "another log's");
@@ -242,11 +326,17 @@ mod tests {
     #[test]
     fn padding_is_checked_except_in_old_entries() {
         let (mut bytes, _) = entry(1, 0, b"records");
-        assert!(!entry_at(ID, &bytes, 0).unwrap().padded, "padding is missing");
+        assert!(
+            !entry_at(ID, &bytes, 0).unwrap().padded,
+            "padding is missing"
+        );
         bytes.push(0);
         assert!(entry_at(ID, &bytes, 0).unwrap().padded);
         bytes[39] = 0x20;
-        assert!(!entry_at(ID, &bytes, 0).unwrap().padded, "a bit has flipped");
+        assert!(
+            !entry_at(ID, &bytes, 0).unwrap().padded,
+            "a bit has flipped"
+        );
         // An entry of the older format, without the padding flag.
         bytes[PADDED_AT] = 0;
         let sum = ID.checksum(&bytes[4..39]);
@@ -265,7 +355,10 @@ mod tests {
         let at = segment.len();
         segment.extend(entry(6, 0, &[2; 9]).0);
         segment[10] ^= 1;
-        assert_eq!(next_entry(ID, &segment, 0, 5).map(|(at, found)| (at, found.seq)), Some((at, 6)));
+        assert_eq!(
+            next_entry(ID, &segment, 0, 5).map(|(at, found)| (at, found.seq)),
+            Some((at, 6))
+        );
         assert_eq!(next_entry(ID, &segment, 0, 7), None);
         assert!(resembles_entry(&segment, 0, 5) && !resembles_entry(&segment, 0, 6));
     }

@@ -24,7 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_engine::QueueId;
 
-use super::entry::{ENTRY_HEADER_BYTES, HEADER_BYTES, LogId, PADDING, SegmentHeader, entry_at, entry_bytes, seal};
+use super::entry::{
+    ENTRY_HEADER_BYTES, HEADER_BYTES, LogId, PADDING, SegmentHeader, entry_at, entry_bytes, seal,
+};
 use super::mark::Mark;
 use super::names::Names;
 use super::room::{allocate, create, open, put, remove};
@@ -118,37 +120,84 @@ impl FileLog {
     pub(crate) fn create(folder: &Path, id: LogId, segment_bytes: u64) -> Result<(), Error> {
         let path = folder.join(MARK);
         let file = create(&path)?;
-        let mark = Mark { id, seq: 0, segment: 0, clean: true };
-        file.write_all_at(&mark.encode(), 0).map_err(at("writing", &path))?;
+        let mark = Mark {
+            id,
+            seq: 0,
+            segment: 0,
+            clean: true,
+        };
+        file.write_all_at(&mark.encode(), 0)
+            .map_err(at("writing", &path))?;
         sync(&file, &path)?;
         allocate(&folder.join(format!("{SEGMENT}1")), segment_bytes)?;
         sync_entry(folder)
     }
 
     /// Continues after the entries that a scan has found.
-    pub(crate) fn resume(folder: &Path, scanned: Scanned, segment_bytes: u64) -> Result<Self, Error> {
+    pub(crate) fn resume(
+        folder: &Path,
+        scanned: Scanned,
+        segment_bytes: u64,
+    ) -> Result<Self, Error> {
         let mut state = State::default();
         let held = scanned.held.iter().filter_map(|held| {
             let (path, header, bytes) = (held.path.clone(), held.header?, held.bytes);
-            Some(Walked { path, header, begin: HEADER_BYTES, end: HEADER_BYTES, bytes, damaged: false })
+            Some(Walked {
+                path,
+                header,
+                begin: HEADER_BYTES,
+                end: HEADER_BYTES,
+                bytes,
+                damaged: false,
+            })
         });
-        for Walked { path, header, begin, end, bytes, damaged } in held.chain(scanned.walked.iter().cloned()) {
+        for Walked {
+            path,
+            header,
+            begin,
+            end,
+            bytes,
+            damaged,
+        } in held.chain(scanned.walked.iter().cloned())
+        {
             let file = Arc::new(open(&path)?);
-            state.segments.push_back(Segment { header, path, file, begin, used: end as u64, bytes, stays: damaged });
+            state.segments.push_back(Segment {
+                header,
+                path,
+                file,
+                begin,
+                used: end as u64,
+                bytes,
+                stays: damaged,
+            });
         }
         for spare in &scanned.spare {
             // As many as exist: a previous process may have reserved them on a disk that is full now.
             if spare.bytes == segment_bytes {
                 let file = Arc::new(open(&spare.path)?);
-                state.spares.push(Spare { path: spare.path.clone(), file });
+                state.spares.push(Spare {
+                    path: spare.path.clone(),
+                    file,
+                });
             } else {
                 remove(&spare.path)?;
             }
         }
         let names = crate::files::entries(folder)?;
-        let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(SEGMENT)?.parse::<u64>().ok();
+        let number = |path: &PathBuf| {
+            path.file_name()?
+                .to_str()?
+                .strip_prefix(SEGMENT)?
+                .parse::<u64>()
+                .ok()
+        };
         state.next_name = names.iter().filter_map(number).max().unwrap_or(0) + 1;
-        let mut open_at = Open { file: None, path: PathBuf::new(), at: 0, bytes: 0 };
+        let mut open_at = Open {
+            file: None,
+            path: PathBuf::new(),
+            at: 0,
+            bytes: 0,
+        };
         if let Some(last) = state.segments.back() {
             // Entries that were written but never synced have been read and count now, so they must not be lost later.
             // After a failed sync the next sync would skip them. So write the same bytes again at the same position.
@@ -157,7 +206,12 @@ impl FileLog {
             sync_data(&last.file, &last.path)?;
             if !last.stays {
                 let file = Some(Arc::clone(&last.file));
-                open_at = Open { file, path: last.path.clone(), at: last.used, bytes: last.bytes };
+                open_at = Open {
+                    file,
+                    path: last.path.clone(),
+                    at: last.used,
+                    bytes: last.bytes,
+                };
             }
         }
         let path = folder.join(MARK);
@@ -173,7 +227,13 @@ impl FileLog {
             state: Mutex::new(state),
             window: Mutex::default(),
         });
-        let log = Self { shared, mark, open: Some(open_at), last: scanned.last, names: Names::default() };
+        let log = Self {
+            shared,
+            mark,
+            open: Some(open_at),
+            last: scanned.last,
+            names: Names::default(),
+        };
         // The daemon runs from here on: clear the mark of a clean shutdown.
         log.write_mark(log.last.0, false, true)?;
         Ok(log)
@@ -187,12 +247,18 @@ impl FileLog {
     /// Files that must not change are removed, and not reused, when the log forgets them.
     pub(crate) fn keep(&self, stays: impl Fn(&Path, &Arc<File>) -> bool) {
         let mut state = self.shared.state();
-        state.segments.iter_mut().for_each(|segment| segment.stays |= stays(&segment.path, &segment.file));
+        state
+            .segments
+            .iter_mut()
+            .for_each(|segment| segment.stays |= stays(&segment.path, &segment.file));
     }
 
     /// The length of an entry's records.
     fn payload(&self, named: &[u8], commit: &Commit) -> Result<u32, Error> {
-        u32::try_from(named.len() as u64 + commit.parts().map(|part| part.len() as u64).sum::<u64>()).map_err(|_| {
+        u32::try_from(
+            named.len() as u64 + commit.parts().map(|part| part.len() as u64).sum::<u64>(),
+        )
+        .map_err(|_| {
             let why = io::Error::new(io::ErrorKind::FileTooLarge, "a commit is larger than 4 GiB");
             at("writing", &self.shared.folder)(why)
         })
@@ -200,10 +266,22 @@ impl FileLog {
 
     fn write_mark(&self, seq: u64, clean: bool, durable: bool) -> Result<(), Error> {
         let path = self.shared.folder.join(MARK);
-        let segment = self.shared.newest_header().map_or(0, |header| header.number);
-        let mark = Mark { id: self.shared.id, seq, segment, clean };
+        let segment = self
+            .shared
+            .newest_header()
+            .map_or(0, |header| header.number);
+        let mark = Mark {
+            id: self.shared.id,
+            seq,
+            segment,
+            clean,
+        };
         put(&self.mark, &path, &[&mark.encode()], 0)?;
-        if durable { sync_data(&self.mark, &path) } else { Ok(()) }
+        if durable {
+            sync_data(&self.mark, &path)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -221,15 +299,31 @@ impl Log for FileLog {
             named = self.names.lacking(commit, true);
             payload = self.payload(&named, commit)?;
             let bytes = (HEADER_BYTES + entry_bytes(payload)) as u64;
-            open = self.shared.begin_segment(commit.seq(), self.last.1, bytes)?;
+            open = self
+                .shared
+                .begin_segment(commit.seq(), self.last.1, bytes)?;
         }
         let entry_bytes = entry_bytes(payload);
         let mut parts: Vec<&[u8]> = std::iter::once(&*named).chain(commit.parts()).collect();
         let mut head = [0; ENTRY_HEADER_BYTES];
-        let checksum = seal(self.shared.id, commit.seq(), self.last.1, payload, &mut head, parts.iter().copied());
+        let checksum = seal(
+            self.shared.id,
+            commit.seq(),
+            self.last.1,
+            payload,
+            &mut head,
+            parts.iter().copied(),
+        );
         parts.insert(0, &head);
-        parts.push(PADDING.get(..entry_bytes - ENTRY_HEADER_BYTES - payload as usize).unwrap_or_default());
-        let header = begins.then(|| self.shared.newest_header()).flatten().map(|header| header.encode(self.shared.id));
+        parts.push(
+            PADDING
+                .get(..entry_bytes - ENTRY_HEADER_BYTES - payload as usize)
+                .unwrap_or_default(),
+        );
+        let header = begins
+            .then(|| self.shared.newest_header())
+            .flatten()
+            .map(|header| header.encode(self.shared.id));
         if let Some(header) = &header {
             parts.insert(0, header);
         }
@@ -240,7 +334,8 @@ impl Log for FileLog {
         self.shared.appended(commit.seq(), open.at, &file)?;
         self.write_mark(commit.seq(), false, begins)?;
         // An acknowledged commit must be in files that a start finds.
-        self.shared.has_name(&self.shared.folder.join(MARK), &self.mark)?;
+        self.shared
+            .has_name(&self.shared.folder.join(MARK), &self.mark)?;
         self.names.wrote(commit, begins);
         self.last = (commit.seq(), checksum);
         self.open = Some(open);
@@ -251,7 +346,12 @@ impl Log for FileLog {
         self.shared.is_in_place()?;
         self.restore()?;
         self.shared.make_room()?;
-        self.open = Some(Open { file: None, path: PathBuf::new(), at: 0, bytes: 0 });
+        self.open = Some(Open {
+            file: None,
+            path: PathBuf::new(),
+            at: 0,
+            bytes: 0,
+        });
         Ok(())
     }
 
@@ -282,13 +382,24 @@ impl Shared {
     /// Takes the next segment file, or creates one.
     fn begin_segment(&self, first_seq: u64, before: u32, bytes: u64) -> Result<Open, Error> {
         let mut state = self.state();
-        state.spares.retain(|spare| self.has_name(&spare.path, &spare.file).is_ok());
-        let number = state.segments.back().map_or(1, |last| last.header.number + 1);
+        state
+            .spares
+            .retain(|spare| self.has_name(&spare.path, &spare.file).is_ok());
+        let number = state
+            .segments
+            .back()
+            .map_or(1, |last| last.header.number + 1);
         // A segment that failed before anything in it was durable is only good as a spare file.
         if state.segments.back().is_some_and(|last| last.used == 0)
             && let Some(failed) = state.segments.pop_back()
         {
-            state.spares.insert(0, Spare { path: failed.path, file: failed.file });
+            state.spares.insert(
+                0,
+                Spare {
+                    path: failed.path,
+                    file: failed.file,
+                },
+            );
         }
         let (path, file, bytes) = if bytes <= self.segment_bytes {
             let spare = match state.spares.pop() {
@@ -302,11 +413,28 @@ impl Shared {
             sync_entry(&self.folder)?;
             (path, file, bytes)
         };
-        let header = SegmentHeader { number, first_seq, before };
+        let header = SegmentHeader {
+            number,
+            first_seq,
+            before,
+        };
         let (name, begin) = (path.clone(), HEADER_BYTES);
-        let segment = Segment { header, path: name, file: Arc::clone(&file), begin, used: 0, bytes, stays: false };
+        let segment = Segment {
+            header,
+            path: name,
+            file: Arc::clone(&file),
+            begin,
+            used: 0,
+            bytes,
+            stays: false,
+        };
         state.segments.push_back(segment);
-        Ok(Open { file: Some(file), path, at: HEADER_BYTES as u64, bytes })
+        Ok(Open {
+            file: Some(file),
+            path,
+            at: HEADER_BYTES as u64,
+            bytes,
+        })
     }
 
     fn new_spare(&self, path: PathBuf) -> Result<Spare, Error> {
@@ -328,7 +456,9 @@ impl Shared {
     /// A commit is durable, unless its file was removed meanwhile.
     fn appended(&self, seq: u64, used: u64, file: &Arc<File>) -> Result<(), Error> {
         let mut state = self.state();
-        let Some(segment) = state.segments.back_mut() else { return Err(Error::Closed) };
+        let Some(segment) = state.segments.back_mut() else {
+            return Err(Error::Closed);
+        };
         self.has_name(&segment.path, file)?;
         if !Arc::ptr_eq(&segment.file, file) {
             // It was removed and written again, without this commit.
@@ -342,8 +472,17 @@ impl Shared {
     /// The segments that hold commits after this one.
     fn segments_behind(&self, after: u64) -> Vec<Segment> {
         let state = self.state();
-        let starts = state.segments.iter().filter(|segment| segment.header.first_seq <= after + 1).count();
-        state.segments.iter().skip(starts.saturating_sub(1)).cloned().collect()
+        let starts = state
+            .segments
+            .iter()
+            .filter(|segment| segment.header.first_seq <= after + 1)
+            .count();
+        state
+            .segments
+            .iter()
+            .skip(starts.saturating_sub(1))
+            .cloned()
+            .collect()
     }
 
     fn read_segment(
@@ -354,7 +493,10 @@ impl Shared {
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Error> {
         buffer.resize(usize::try_from(segment.used).unwrap_or(usize::MAX), 0);
-        segment.file.read_exact_at(buffer, 0).map_err(at("reading", &segment.path))?;
+        segment
+            .file
+            .read_exact_at(buffer, 0)
+            .map_err(at("reading", &segment.path))?;
         let mut place = segment.begin;
         while place < buffer.len() {
             let Some(found) = entry_at(self.id, buffer, place) else {
@@ -367,7 +509,11 @@ impl Shared {
             }
             let start = found.records.start;
             let records = buffer.get(found.records).unwrap_or_default();
-            let entry = Entry { seq: found.seq, place: place_of(segment.header.number, start), records };
+            let entry = Entry {
+                seq: found.seq,
+                place: place_of(segment.header.number, start),
+                records,
+            };
             if each(&entry).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -376,8 +522,13 @@ impl Shared {
     }
 
     fn remove_spares(&self, state: &mut State) -> Result<(), Error> {
-        let reserved = self.reserved.load(Ordering::Relaxed).div_ceil(self.segment_bytes);
-        let most = usize::try_from(reserved).unwrap_or(usize::MAX).max(SPARES_MAX);
+        let reserved = self
+            .reserved
+            .load(Ordering::Relaxed)
+            .div_ceil(self.segment_bytes);
+        let most = usize::try_from(reserved)
+            .unwrap_or(usize::MAX)
+            .max(SPARES_MAX);
         while state.spares.len() > most {
             let spare = state.spares.remove(0);
             remove(&spare.path)?;
@@ -395,7 +546,10 @@ impl LogTail for Shared {
         if seq >= self.newest() {
             return 0;
         }
-        self.segments_behind(seq).iter().map(|segment| segment.used).sum()
+        self.segments_behind(seq)
+            .iter()
+            .map(|segment| segment.used)
+            .sum()
     }
 
     fn behind_bytes(&self, bytes: u64) -> u64 {
@@ -409,19 +563,30 @@ impl LogTail for Shared {
         0
     }
 
-    fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
+    fn read(
+        &self,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         // Every checkpoint begins here: it must not write its table to another directory.
         self.is_in_place()?;
         let mut buffer = Vec::new();
         // A commit that was written again after a failure may be in two segments.
         let mut newest = after;
-        for segment in self.segments_behind(after).iter().filter(|segment| segment.used > 0) {
+        for segment in self
+            .segments_behind(after)
+            .iter()
+            .filter(|segment| segment.used > 0)
+        {
             let before = newest;
             let mut show = |entry: &Entry<'_>| {
                 newest = entry.seq;
                 each(entry)
             };
-            if self.read_segment(segment, &mut buffer, before, &mut show)?.is_break() {
+            if self
+                .read_segment(segment, &mut buffer, before, &mut show)?
+                .is_break()
+            {
                 break;
             }
         }
@@ -429,16 +594,27 @@ impl LogTail for Shared {
     }
 
     fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
-        spans.iter().try_for_each(|span| self.fetch_one(*span, into))
+        spans
+            .iter()
+            .try_for_each(|span| self.fetch_one(*span, into))
     }
 
     fn forget(&self, upto: u64) -> Result<(), Error> {
         *self.window.lock().unwrap_or_else(PoisonError::into_inner) = Window::default();
         let mut state = self.state();
-        while state.segments.get(1).is_some_and(|next| next.used > 0 && next.header.first_seq <= upto + 1) {
-            let Some(segment) = state.segments.pop_front() else { break };
+        while state
+            .segments
+            .get(1)
+            .is_some_and(|next| next.used > 0 && next.header.first_seq <= upto + 1)
+        {
+            let Some(segment) = state.segments.pop_front() else {
+                break;
+            };
             if segment.bytes == self.segment_bytes && !segment.stays {
-                state.spares.push(Spare { path: segment.path, file: segment.file });
+                state.spares.push(Spare {
+                    path: segment.path,
+                    file: segment.file,
+                });
             } else {
                 remove(&segment.path)?;
             }
@@ -454,13 +630,18 @@ impl LogTail for Shared {
 
     fn room_bytes(&self) -> u64 {
         let state = self.state();
-        let left = state.segments.back().map_or(0, |segment| segment.bytes.saturating_sub(segment.used));
+        let left = state
+            .segments
+            .back()
+            .map_or(0, |segment| segment.bytes.saturating_sub(segment.used));
         left + state.spares.len() as u64 * self.segment_bytes
     }
 
     fn free_bytes(&self) -> u64 {
         let about = rustix::fs::statvfs(&self.folder);
-        about.map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize))
+        about.map_or(u64::MAX, |about| {
+            about.f_bavail.saturating_mul(about.f_frsize)
+        })
     }
 
     fn reserve(&self, bytes: u64) -> Result<(), Error> {

@@ -31,16 +31,30 @@ pub(crate) struct Mark {
 
 impl Mark {
     pub(crate) fn encode(self) -> [u8; MARK_BYTES] {
-        self.id.sealed(MAGIC, [self.id.0, self.seq, self.segment, self.clean.into()])
+        self.id.sealed(
+            MAGIC,
+            [self.id.0, self.seq, self.segment, self.clean.into()],
+        )
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; MARK_BYTES] = bytes.try_into().ok()?;
-        let number = |at: usize| bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes);
+        let number = |at: usize| {
+            bytes
+                .get(at..)?
+                .first_chunk()
+                .copied()
+                .map(u64::from_le_bytes)
+        };
         let id = LogId(number(8)?);
         let sum = bytes.first_chunk().copied().map(u32::from_le_bytes)?;
         let whole = bytes.get(4..8)? == MAGIC && id.checksum(bytes.get(4..)?) == sum;
-        let mark = Self { id, seq: number(16)?, segment: number(24)?, clean: *bytes.get(32)? == 1 };
+        let mark = Self {
+            id,
+            seq: number(16)?,
+            segment: number(24)?,
+            clean: *bytes.get(32)? == 1,
+        };
         whole.then_some(mark)
     }
 }
@@ -51,10 +65,18 @@ mod tests {
 
     #[test]
     fn a_mark_is_read_as_it_was_written_or_not_at_all() {
-        let mark = Mark { id: LogId(7), seq: 1 << 40, segment: 12, clean: true };
+        let mark = Mark {
+            id: LogId(7),
+            seq: 1 << 40,
+            segment: 12,
+            clean: true,
+        };
         let bytes = mark.encode();
         assert_eq!(Mark::decode(&bytes), Some(mark));
-        assert_eq!((Mark::decode(&bytes[..63]), Mark::decode(&[0; 64])), (None, None));
+        assert_eq!(
+            (Mark::decode(&bytes[..63]), Mark::decode(&[0; 64])),
+            (None, None)
+        );
         for at in 0..MARK_BYTES * 8 {
             let mut damaged = bytes;
             damaged[at / 8] ^= 1 << (at % 8);

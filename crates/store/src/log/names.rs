@@ -29,8 +29,16 @@ impl Names {
     /// all.
     pub(super) fn lacking(&self, commit: &Commit, begins: bool) -> Vec<u8> {
         let mut records = Vec::new();
-        for queue in commit.queues.iter().filter(|queue| begins || !self.here.contains(*queue)) {
-            if let Some(record) = self.all.get(queue).filter(|_| commit.settings_of(*queue).is_none()) {
+        for queue in commit
+            .queues
+            .iter()
+            .filter(|queue| begins || !self.here.contains(*queue))
+        {
+            if let Some(record) = self
+                .all
+                .get(queue)
+                .filter(|_| commit.settings_of(*queue).is_none())
+            {
                 put_bytes(&mut records, record);
             }
         }
@@ -50,7 +58,11 @@ impl Names {
             self.here.remove(queue);
         }
         let set = commit.settings.iter().map(|(queue, _)| queue);
-        let there = commit.queues.iter().chain(set).filter(|queue| self.all.contains_key(*queue));
+        let there = commit
+            .queues
+            .iter()
+            .chain(set)
+            .filter(|queue| self.all.contains_key(*queue));
         self.here.extend(there);
     }
 }
@@ -65,8 +77,15 @@ mod tests {
     type Step = (&'static [u32], &'static [Setting], bool, &'static [u8]);
 
     fn commit(queues: &[u32], settings: &[Setting]) -> Commit {
-        let settings = settings.iter().map(|(queue, record)| (QueueId(*queue), record.map(Into::into))).collect();
-        Commit { queues: queues.iter().copied().map(QueueId).collect(), settings, ..Commit::default() }
+        let settings = settings
+            .iter()
+            .map(|(queue, record)| (QueueId(*queue), record.map(Into::into)))
+            .collect();
+        Commit {
+            queues: queues.iter().copied().map(QueueId).collect(),
+            settings,
+            ..Commit::default()
+        }
     }
 
     #[test]

@@ -16,7 +16,10 @@ const SLICES_MAX: usize = 1024;
 /// Writes bytes, and reports the step to a test.
 pub(super) fn put(file: &File, path: &Path, parts: &[&[u8]], from: u64) -> Result<(), Error> {
     write_all_at(file, parts, from).map_err(at("writing", path))?;
-    step(Step::Put(from, parts.iter().map(|part| part.len() as u64).sum()), path);
+    step(
+        Step::Put(from, parts.iter().map(|part| part.len() as u64).sum()),
+        path,
+    );
     Ok(())
 }
 
@@ -45,12 +48,21 @@ fn write_all_at(file: &File, parts: &[&[u8]], mut from: u64) -> io::Result<()> {
 
 pub(super) fn create(path: &Path) -> Result<File, Error> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(FILE_MODE);
     options.open(path).map_err(at("making", path))
 }
 
 pub(super) fn open(path: &Path) -> Result<File, Error> {
-    OpenOptions::new().read(true).write(true).open(path).map_err(at("opening", path))
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(at("opening", path))
 }
 
 /// Creates a file of `bytes` bytes, filled with zeros. On failure it removes the file.
@@ -65,7 +77,10 @@ pub(super) fn allocate(path: &Path, bytes: u64) -> Result<File, Error> {
         allocated => allocated.map_err(io::Error::from),
     };
     let allocated = allocated.and_then(|()| write_zeros(&file, bytes));
-    match allocated.map_err(at("allocating", path)).and_then(|()| sync(&file, path)) {
+    match allocated
+        .map_err(at("allocating", path))
+        .and_then(|()| sync(&file, path))
+    {
         Ok(()) => Ok(file),
         Err(why) => {
             drop(remove(path));
@@ -104,7 +119,9 @@ mod tests {
     #[test]
     fn many_parts_are_written_one_after_the_other() {
         let file = tempfile::tempfile().unwrap();
-        let parts: Vec<Vec<u8>> = (0..2 * SLICES_MAX + 7).map(|n| vec![n.to_le_bytes()[0]; n % 5]).collect();
+        let parts: Vec<Vec<u8>> = (0..2 * SLICES_MAX + 7)
+            .map(|n| vec![n.to_le_bytes()[0]; n % 5])
+            .collect();
         let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         write_all_at(&file, &[b"before"], 0).unwrap();
         write_all_at(&file, &slices, 6).unwrap();
@@ -123,7 +140,10 @@ mod tests {
             assert_eq!(file.metadata().unwrap().len(), bytes.max(9));
             let mut first = [1; 9];
             file.read_exact_at(&mut first, 0).unwrap();
-            assert_eq!(first.iter().filter(|byte| **byte == 0).count() as u64, bytes.min(9));
+            assert_eq!(
+                first.iter().filter(|byte| **byte == 0).count() as u64,
+                bytes.min(9)
+            );
         }
     }
 

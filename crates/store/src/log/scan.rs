@@ -59,12 +59,22 @@ impl Files {
                 heads.push((path, head));
             }
         }
-        let ids: Vec<LogId> = heads.iter().filter_map(|(_, (head, _))| id_of(head)).collect();
+        let ids: Vec<LogId> = heads
+            .iter()
+            .filter_map(|(_, (head, _))| id_of(head))
+            .collect();
         let mark = mark.filter(|mark| ids.is_empty() || ids.contains(&mark.id));
-        let id = mark.map(|mark| mark.id).or(ids.first().copied()).unwrap_or(LogId(0));
+        let id = mark
+            .map(|mark| mark.id)
+            .or(ids.first().copied())
+            .unwrap_or(LogId(0));
         let segment = |(path, (head, bytes)): (PathBuf, (Vec<u8>, u64))| {
             let header = SegmentHeader::decode(id, &head);
-            SegmentFile { path, header, bytes }
+            SegmentFile {
+                path,
+                header,
+                bytes,
+            }
         };
         let mut segments: Vec<_> = heads.into_iter().map(segment).collect();
         let place = |header: SegmentHeader| (header.number, header.first_seq);
@@ -74,7 +84,9 @@ impl Files {
 
     /// The segments with contents, in order.
     pub(crate) fn used(&self) -> impl Iterator<Item = (&SegmentFile, SegmentHeader)> {
-        self.segments.iter().filter_map(|segment| Some((segment, segment.header?)))
+        self.segments
+            .iter()
+            .filter_map(|segment| Some((segment, segment.header?)))
     }
 }
 
@@ -143,27 +155,59 @@ struct Link {
 /// # Errors
 ///
 /// If the log cannot be read or is damaged. Then nothing shown counts.
-pub(crate) fn scan(folder: &Path, after: u64, kept: u64, show: &mut ShowEntry<'_>) -> Result<Scanned, OpenError> {
+pub(crate) fn scan(
+    folder: &Path,
+    after: u64,
+    kept: u64,
+    show: &mut ShowEntry<'_>,
+) -> Result<Scanned, OpenError> {
     let files = Files::list(folder)?;
     let Some(mark) = files.mark else {
         let what = "the mark, which records how far the log reached, is missing, damaged or of another store";
         return Err(Damage::of(folder.join(MARK).display(), what).into());
     };
-    let before = |seq: u64| files.used().filter(|(_, header)| header.first_seq <= seq + 1).count().saturating_sub(1);
+    let before = |seq: u64| {
+        files
+            .used()
+            .filter(|(_, header)| header.first_seq <= seq + 1)
+            .count()
+            .saturating_sub(1)
+    };
     let (skipped, forgotten) = (before(after), before(kept.min(after)));
     let mut used = files.used().skip(skipped).peekable();
     let Some((_, first)) = used.peek().copied() else {
         return match mark.seq {
             0 if after == 0 => Ok(nothing(&files)),
-            newest => Err(lost(folder, after + 1, newest.max(after + 1), "all segments of the log are missing")),
+            newest => Err(lost(
+                folder,
+                after + 1,
+                newest.max(after + 1),
+                "all segments of the log are missing",
+            )),
         };
     };
     if first.first_seq > after + 1 {
-        return Err(lost(folder, after + 1, first.first_seq - 1, "the log begins after the table's last commit"));
+        return Err(lost(
+            folder,
+            after + 1,
+            first.first_seq - 1,
+            "the log begins after the table's last commit",
+        ));
     }
     let mut scanned = nothing(&files);
-    let link = Link { next: first.first_seq, last: first.before, before: 0 };
-    let mut chain = Chain { id: files.id, after, mark, link, show, harmless: Vec::new() };
+    let link = Link {
+        next: first.first_seq,
+        last: first.before,
+        before: 0,
+    };
+    let mut chain = Chain {
+        id: files.id,
+        after,
+        mark,
+        link,
+        show,
+        harmless: Vec::new(),
+    };
     let mut buffer = Vec::new();
     while let Some((segment, header)) = used.next() {
         chain.begin(&segment.path, header, scanned.walked.last())?;
@@ -171,17 +215,38 @@ pub(crate) fn scan(folder: &Path, after: u64, kept: u64, show: &mut ShowEntry<'_
         let (walked, unmarked) = chain.walk(segment, header, &buffer)?;
         if used.peek().is_none() {
             scanned.torn = chain.check_end(&segment.path, &buffer, walked.end, &files)?;
-            scanned.unsynced = (unmarked, buffer.get(unmarked..walked.end).unwrap_or_default().to_vec());
+            scanned.unsynced = (
+                unmarked,
+                buffer
+                    .get(unmarked..walked.end)
+                    .unwrap_or_default()
+                    .to_vec(),
+            );
         }
         scanned.walked.push(walked);
     }
     // Of the table's commits, those missing in the log have been recorded as harmless damage by now.
     let Link { next, last, .. } = chain.link;
-    scanned.last = if next > after { (next - 1, last) } else { (after, 0) };
+    scanned.last = if next > after {
+        (next - 1, last)
+    } else {
+        (after, 0)
+    };
     scanned.harmless = chain.harmless;
-    scanned.held = files.used().take(skipped).skip(forgotten).map(|(segment, _)| segment.clone()).collect();
+    scanned.held = files
+        .used()
+        .take(skipped)
+        .skip(forgotten)
+        .map(|(segment, _)| segment.clone())
+        .collect();
     let older = files.used().take(forgotten).map(|(segment, _)| segment);
-    scanned.spare = files.segments.iter().filter(|segment| segment.header.is_none()).chain(older).cloned().collect();
+    scanned.spare = files
+        .segments
+        .iter()
+        .filter(|segment| segment.header.is_none())
+        .chain(older)
+        .cloned()
+        .collect();
     Ok(scanned)
 }
 
@@ -211,7 +276,12 @@ struct Chain<'a> {
 
 impl Chain<'_> {
     /// Checks that a segment continues the one before it.
-    fn begin(&mut self, path: &Path, header: SegmentHeader, last: Option<&Walked>) -> Result<(), OpenError> {
+    fn begin(
+        &mut self,
+        path: &Path,
+        header: SegmentHeader,
+        last: Option<&Walked>,
+    ) -> Result<(), OpenError> {
         let link = &mut self.link;
         let continues = header.first_seq == link.next && header.before == link.last;
         // A commit that failed in the middle is written again, to a new segment.
@@ -244,35 +314,78 @@ impl Chain<'_> {
                 if found.seq > self.after {
                     let place = place_of(header.number, found.records.start);
                     let records = segment.get(found.records.clone()).unwrap_or_default();
-                    (self.show)(&Entry { seq: found.seq, place, records }, Some(&file.path))?;
+                    (self.show)(
+                        &Entry {
+                            seq: found.seq,
+                            place,
+                            records,
+                        },
+                        Some(&file.path),
+                    )?;
                 }
                 if !found.padded {
                     damaged = true;
-                    let what = format!("the padding of commit {} at byte {at} is damaged", found.seq);
+                    let what = format!(
+                        "the padding of commit {} at byte {at} is damaged",
+                        found.seq
+                    );
                     self.harmless.push(Damage::of(file.path.display(), what));
                 }
                 at = found.end();
-                unmarked = if found.seq <= self.mark.seq { at } else { unmarked };
-                self.link = Link { next: found.seq + 1, last: found.checksum, before: self.link.last };
+                unmarked = if found.seq <= self.mark.seq {
+                    at
+                } else {
+                    unmarked
+                };
+                self.link = Link {
+                    next: found.seq + 1,
+                    last: found.checksum,
+                    before: self.link.last,
+                };
             }
             if self.link.next > self.after {
                 break;
             }
             let behind = next_entry(self.id, segment, at, self.link.next);
-            let Some((next, found)) = behind.filter(|(_, found)| found.seq <= self.after + 1) else { break };
+            let Some((next, found)) = behind.filter(|(_, found)| found.seq <= self.after + 1)
+            else {
+                break;
+            };
             let (first, last) = (self.link.next, found.seq - 1);
-            let what = format!("the entries from byte {at} to {next}, commits {first} to {last}, are damaged");
+            let what = format!(
+                "the entries from byte {at} to {next}, commits {first} to {last}, are damaged"
+            );
             self.harmless.push(Damage::of(file.path.display(), what));
-            self.link = Link { next: found.seq, last: found.before, before: 0 };
+            self.link = Link {
+                next: found.seq,
+                last: found.before,
+                before: 0,
+            };
             (begin, at, header.first_seq, damaged) = (next, next, found.seq, true);
         }
         damaged |= self.link.next <= self.after;
         let (path, bytes) = (file.path.clone(), file.bytes);
-        Ok((Walked { path, header, begin, end: at, bytes, damaged }, unmarked.min(at)))
+        Ok((
+            Walked {
+                path,
+                header,
+                begin,
+                end: at,
+                bytes,
+                damaged,
+            },
+            unmarked.min(at),
+        ))
     }
 
     /// Checks that the log may end here. Returns whether a torn entry follows.
-    fn check_end(&mut self, path: &Path, segment: &[u8], end: usize, files: &Files) -> Result<bool, OpenError> {
+    fn check_end(
+        &mut self,
+        path: &Path,
+        segment: &[u8],
+        end: usize,
+        files: &Files,
+    ) -> Result<bool, OpenError> {
         let (next, mark) = (self.link.next, self.mark);
         if let Some((_, behind)) = next_entry(self.id, segment, end, next) {
             let why = "an entry is damaged, and intact entries follow it";
@@ -282,15 +395,26 @@ impl Chain<'_> {
             return self.check_missing_end(path, end, files).map(|()| false);
         }
         if mark.seq >= next {
-            let why = if mark.clean { "the daemon had stopped cleanly" } else { "they were on the disk" };
+            let why = if mark.clean {
+                "the daemon had stopped cleanly"
+            } else {
+                "they were on the disk"
+            };
             return Err(self.lost(path, mark.seq, why));
         }
         Ok(resembles_entry(segment, end, next))
     }
 
     /// Checks that the log may end before the table's last commit.
-    fn check_missing_end(&mut self, path: &Path, end: usize, files: &Files) -> Result<(), OpenError> {
-        let Self { id, after, mark, .. } = *self;
+    fn check_missing_end(
+        &mut self,
+        path: &Path,
+        end: usize,
+        files: &Files,
+    ) -> Result<(), OpenError> {
+        let Self {
+            id, after, mark, ..
+        } = *self;
         if mark.seq > after {
             return Err(self.lost(path, mark.seq, "an entry is damaged"));
         }
@@ -305,10 +429,17 @@ impl Chain<'_> {
         for segment in &files.segments {
             read_file(&segment.path, &mut buffer)?;
             if let Some((_, behind)) = next_entry(id, &buffer, 0, after + 1) {
-                return Err(self.lost(&segment.path, behind.seq - 1, "the entries before this segment are damaged"));
+                return Err(self.lost(
+                    &segment.path,
+                    behind.seq - 1,
+                    "the entries before this segment are damaged",
+                ));
             }
         }
-        let what = format!("the entries from byte {end} on, commits {} to {after}, are damaged", self.link.next);
+        let what = format!(
+            "the entries from byte {end} on, commits {} to {after}, are damaged",
+            self.link.next
+        );
         self.harmless.push(Damage::of(path.display(), what));
         Ok(())
     }
@@ -322,9 +453,16 @@ impl Chain<'_> {
 
 /// Shows every complete entry in order of segments, with its file, part of a chain or not: for damaged logs. Returns how many entries
 /// exist, and the ranges of commits missing between them.
-pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>, &Path)) -> Result<Loose, Error> {
+pub(crate) fn scan_loosely(
+    folder: &Path,
+    show: &mut dyn FnMut(&Entry<'_>, &Path),
+) -> Result<Loose, Error> {
     let files = Files::list(folder)?;
-    let mut loose = Loose { mark: files.mark, id: Some(files.id), ..Loose::default() };
+    let mut loose = Loose {
+        mark: files.mark,
+        id: Some(files.id),
+        ..Loose::default()
+    };
     let mut buffer = Vec::new();
     // A segment with a damaged header may still hold entries. They determine its position in the order.
     let mut row: Vec<(u64, &SegmentFile)> = Vec::new();
@@ -341,11 +479,17 @@ pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>, &Path
     let mut last = None;
     for (_, segment) in row {
         if let Err(why) = read_file(&segment.path, &mut buffer) {
-            loose.unreadable.push((segment.path.clone(), why.to_string()));
+            loose
+                .unreadable
+                .push((segment.path.clone(), why.to_string()));
             continue;
         }
         let number = segment.header.map_or(0, |header| header.number);
-        let mut at = if segment.header.is_some() { HEADER_BYTES } else { 0 };
+        let mut at = if segment.header.is_some() {
+            HEADER_BYTES
+        } else {
+            0
+        };
         while let Some((_, found)) = next_entry(files.id, &buffer, at, 0) {
             at = found.end();
             // A reused segment file holds older entries after its last one, and a commit may be written twice.
@@ -360,7 +504,14 @@ pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>, &Path
             loose.first.get_or_insert(found.seq);
             loose.found += 1;
             let records = buffer.get(found.records.clone()).unwrap_or_default();
-            show(&Entry { seq: found.seq, place: place_of(number, found.records.start), records }, &segment.path);
+            show(
+                &Entry {
+                    seq: found.seq,
+                    place: place_of(number, found.records.start),
+                    records,
+                },
+                &segment.path,
+            );
         }
     }
     loose.last = last.unwrap_or(0);
@@ -388,7 +539,11 @@ impl Loose {
     pub(crate) fn unbroken_to(&self, seq: u64) -> u64 {
         let gap = self.missing.iter().rev().find(|(first, _)| *first <= seq);
         let first = self.first.unwrap_or(0);
-        if seq > self.last { seq + 1 } else { gap.map_or(first, |(_, last)| (last + 1).min(seq + 1)) }
+        if seq > self.last {
+            seq + 1
+        } else {
+            gap.map_or(first, |(_, last)| (last + 1).min(seq + 1))
+        }
     }
 }
 
@@ -404,7 +559,12 @@ pub(crate) fn read_file(path: &Path, buffer: &mut Vec<u8>) -> Result<(), Error> 
 }
 
 fn lost(path: &Path, first: u64, last: u64, why: &str) -> OpenError {
-    Damage { place: path.display().to_string(), what: why.to_owned(), loss: Some(Loss { first, last }) }.into()
+    Damage {
+        place: path.display().to_string(),
+        what: why.to_owned(),
+        loss: Some(Loss { first, last }),
+    }
+    .into()
 }
 
 #[cfg(test)]

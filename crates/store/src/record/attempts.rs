@@ -34,17 +34,36 @@ pub(super) fn put_attempts(attempts: Option<&Attempts>, out: &mut Vec<u8>) {
     let Some(attempts) = attempts else { return };
     put_u64(out, attempts.iter().count() as u64);
     let mut before = None;
-    for Attempt { number, worker, began_at, ended_at, end, error } in attempts.iter() {
+    for Attempt {
+        number,
+        worker,
+        began_at,
+        ended_at,
+        end,
+        error,
+    } in attempts.iter()
+    {
         let error = error.as_deref();
         let same = error.is_some() && error == before;
         put_u32(out, *number);
         put_bytes(out, worker);
         put_time(out, *began_at);
         put_i64(out, ended_at.0.wrapping_sub(began_at.0).cast_signed());
-        let told = if same { SAME_ERROR } else { u8::from(error.is_some()) * ERROR };
+        let told = if same {
+            SAME_ERROR
+        } else {
+            u8::from(error.is_some()) * ERROR
+        };
         out.push(code(&ENDS, *end) | told);
-        if let Some(AttemptError { kind, message, backtrace }) = error.filter(|_| !same) {
-            [kind, message, backtrace].into_iter().for_each(|text| put_bytes(out, text));
+        if let Some(AttemptError {
+            kind,
+            message,
+            backtrace,
+        }) = error.filter(|_| !same)
+        {
+            [kind, message, backtrace]
+                .into_iter()
+                .for_each(|text| put_bytes(out, text));
         }
         before = error;
     }
@@ -54,7 +73,11 @@ pub(super) fn read_attempts(from: &mut Reader<'_>) -> Result<Arc<Attempts>, Deco
     let mut attempts = Attempts::default();
     let mut before = None;
     for _ in 0..from.below("a number of attempts", Attempts::MAX as u64 + 1)? {
-        let (number, worker, began_at) = (from.u32("an attempt's number")?, from.bytes()?.into(), from.time()?);
+        let (number, worker, began_at) = (
+            from.u32("an attempt's number")?,
+            from.bytes()?.into(),
+            from.time()?,
+        );
         let ended_at = Timestamp(began_at.0.wrapping_add_signed(from.i64()?));
         let told = from.u8()?;
         let end = ENDS.get(usize::from(told & !(ERROR | SAME_ERROR))).copied();
@@ -65,9 +88,19 @@ pub(super) fn read_attempts(from: &mut Reader<'_>) -> Result<Arc<Attempts>, Deco
             _ => None,
         };
         let (Some(end), Some(error)) = (end, error) else {
-            return Err(DecodeError::Range { field: "an attempt's end", value: told.into() });
+            return Err(DecodeError::Range {
+                field: "an attempt's end",
+                value: told.into(),
+            });
         };
-        attempts.push(Attempt { number, worker, began_at, ended_at, end, error: error.clone() });
+        attempts.push(Attempt {
+            number,
+            worker,
+            began_at,
+            ended_at,
+            end,
+            error: error.clone(),
+        });
         before = Some(error);
     }
     Ok(Arc::new(attempts))
@@ -75,5 +108,9 @@ pub(super) fn read_attempts(from: &mut Reader<'_>) -> Result<Arc<Attempts>, Deco
 
 fn read_error(from: &mut Reader<'_>) -> Result<AttemptError, DecodeError> {
     let mut text = || from.bytes().map(Into::into);
-    Ok(AttemptError { kind: text()?, message: text()?, backtrace: text()? })
+    Ok(AttemptError {
+        kind: text()?,
+        message: text()?,
+        backtrace: text()?,
+    })
 }

@@ -48,7 +48,8 @@ pub(crate) fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
     let parent = batch.parent.zip(batch.parent_name.as_ref());
     out.push(BATCH);
     put_u64(out, batch.id.0);
-    let callbacks = bit(batch.complete.is_some(), has::COMPLETE) | bit(batch.success.is_some(), has::SUCCESS);
+    let callbacks =
+        bit(batch.complete.is_some(), has::COMPLETE) | bit(batch.success.is_some(), has::SUCCESS);
     put_u64(out, bit(parent.is_some(), has::PARENT) | callbacks);
     out.push(batch.protocol.0);
     put_u32(out, batch.depth);
@@ -69,21 +70,57 @@ pub(crate) fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
 
 /// Appends the progress of a batch.
 pub(crate) fn encode_batch_moved(batch: &Batch, out: &mut Vec<u8>) {
-    BatchMoved { batch: batch.id, progress: batch.progress }.encode(out);
+    BatchMoved {
+        batch: batch.id,
+        progress: batch.progress,
+    }
+    .encode(out);
 }
 
 fn put_progress(progress: &BatchProgress, out: &mut Vec<u8>) {
-    let BatchProgress { committed, since, total, ran, succeeded, incomplete, unsuccessful, .. } = *progress;
-    let BatchProgress { complete, success, held_until, .. } = *progress;
+    let BatchProgress {
+        committed,
+        since,
+        total,
+        ran,
+        succeeded,
+        incomplete,
+        unsuccessful,
+        ..
+    } = *progress;
+    let BatchProgress {
+        complete,
+        success,
+        held_until,
+        ..
+    } = *progress;
     let held = u8::from(held_until.is_some());
-    out.push(u8::from(committed) | code(&STAGES, complete) << 1 | code(&STAGES, success) << 3 | held << 5);
+    out.push(
+        u8::from(committed)
+            | code(&STAGES, complete) << 1
+            | code(&STAGES, success) << 3
+            | held << 5,
+    );
     put_time(out, since);
     held_until.iter().for_each(|until| put_time(out, *until));
-    [total, ran, succeeded, incomplete.into(), unsuccessful.into()].into_iter().for_each(|n| put_u64(out, n));
+    [
+        total,
+        ran,
+        succeeded,
+        incomplete.into(),
+        unsuccessful.into(),
+    ]
+    .into_iter()
+    .for_each(|n| put_u64(out, n));
 }
 
 /// By their codes.
-const STAGES: [Stage; 4] = [Stage::Waiting, Stage::Enqueued, Stage::Succeeded, Stage::Passed];
+const STAGES: [Stage; 4] = [
+    Stage::Waiting,
+    Stage::Enqueued,
+    Stage::Succeeded,
+    Stage::Passed,
+];
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
@@ -92,18 +129,46 @@ pub(super) fn decode_batch(from: &mut Reader<'_>) -> Result<Batch, DecodeError> 
     let bits = from.below("a batch's bits", has::END)?;
     let protocol = Protocol(from.u8()?);
     let (depth, name) = (from.u32("a batch's depth")?, from.owned()?);
-    let parent = if bits & has::PARENT == 0 { None } else { Some(read_parent(id, from)?) };
+    let parent = if bits & has::PARENT == 0 {
+        None
+    } else {
+        Some(read_parent(id, from)?)
+    };
     let (about, meta, created_at) = (from.owned()?, from.owned()?, from.time()?);
-    let complete = if bits & has::COMPLETE == 0 { None } else { Some(read_callback(from)?) };
-    let success = if bits & has::SUCCESS == 0 { None } else { Some(read_callback(from)?) };
+    let complete = if bits & has::COMPLETE == 0 {
+        None
+    } else {
+        Some(read_callback(from)?)
+    };
+    let success = if bits & has::SUCCESS == 0 {
+        None
+    } else {
+        Some(read_callback(from)?)
+    };
     let progress = read_progress(from)?;
     let (parent, parent_name) = parent.unzip();
-    Ok(Batch { id, name, protocol, parent, parent_name, depth, about, meta, created_at, complete, success, progress })
+    Ok(Batch {
+        id,
+        name,
+        protocol,
+        parent,
+        parent_name,
+        depth,
+        about,
+        meta,
+        created_at,
+        complete,
+        success,
+        progress,
+    })
 }
 
 pub(super) fn decode_batch_moved(from: &mut Reader<'_>) -> Result<BatchMoved, DecodeError> {
     let batch = JobId(from.below("a batch's number", COUNT_MAX)?);
-    Ok(BatchMoved { batch, progress: read_progress(from)? })
+    Ok(BatchMoved {
+        batch,
+        progress: read_progress(from)?,
+    })
 }
 
 /// A batch is younger than its parent.
@@ -113,26 +178,54 @@ fn read_parent(id: JobId, from: &mut Reader<'_>) -> Result<(JobId, Bytes), Decod
 
 fn read_callback(from: &mut Reader<'_>) -> Result<Box<NewJob>, DecodeError> {
     let (_, job) = read_template(from)?;
-    Ok(Box::new(NewJob { body: from.owned()?, ..job }))
+    Ok(Box::new(NewJob {
+        body: from.owned()?,
+        ..job
+    }))
 }
 
 fn read_progress(from: &mut Reader<'_>) -> Result<BatchProgress, DecodeError> {
     let flags = from.below("a batch's flags", 1 << 6)?;
     let since = from.time()?;
-    let held_until = if flags & 1 << 5 == 0 { None } else { Some(from.time()?) };
+    let held_until = if flags & 1 << 5 == 0 {
+        None
+    } else {
+        Some(from.time()?)
+    };
     // Each count is part of the one before.
     let total = from.below("jobs of a batch", COUNT_MAX)?;
     let ran = from.below("jobs of a batch that ran", total + 1)?;
     let succeeded = from.below("jobs of a batch that succeeded", ran + 1)?;
-    let (incomplete, unsuccessful) = (from.u32("batches in a batch")?, from.u32("batches in a batch")?);
+    let (incomplete, unsuccessful) = (
+        from.u32("batches in a batch")?,
+        from.u32("batches in a batch")?,
+    );
     let stage = |code: u64| {
         let code = usize::try_from(code & 3).unwrap_or_default();
         STAGES.get(code).copied().unwrap_or(Stage::Passed)
     };
     let (committed, complete, success) = (flags & 1 != 0, stage(flags >> 1), stage(flags >> 3));
-    if held_until.is_some() && !(committed && (complete == Stage::Waiting || success == Stage::Waiting)) {
-        return Err(DecodeError::Range { field: "a batch's flags", value: flags });
+    if held_until.is_some()
+        && !(committed && (complete == Stage::Waiting || success == Stage::Waiting))
+    {
+        return Err(DecodeError::Range {
+            field: "a batch's flags",
+            value: flags,
+        });
     }
-    let counted = BatchProgress { total, ran, succeeded, incomplete, unsuccessful, ..BatchProgress::new(since) };
-    Ok(BatchProgress { committed, complete, success, held_until, ..counted })
+    let counted = BatchProgress {
+        total,
+        ran,
+        succeeded,
+        incomplete,
+        unsuccessful,
+        ..BatchProgress::new(since)
+    };
+    Ok(BatchProgress {
+        committed,
+        complete,
+        success,
+        held_until,
+        ..counted
+    })
 }

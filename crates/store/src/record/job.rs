@@ -6,17 +6,19 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Coalesced, Expiry, Extra, Job, JobId, KeyUntil, Member, Payload, Priority, Progress, Protocol, QueueId,
-    Retry, Role, Stored, Track, Unfit,
+    Backoff, Coalesced, Expiry, Extra, Job, JobId, KeyUntil, Member, Payload, Priority, Progress,
+    Protocol, QueueId, Retry, Role, Stored, Track, Unfit,
 };
 
 use super::attempts::{put_attempts, read_attempts};
 use super::standing::{
-    Standing, failed_before, has, has_next_at, is_bound, put_losses, put_standing, put_tagged_time, put_told,
-    read_losses, read_standing, read_told,
+    Standing, failed_before, has, has_next_at, is_bound, put_losses, put_standing, put_tagged_time,
+    put_told, read_losses, read_standing, read_told,
 };
 use super::{COUNT_MAX, PUT, owned_if};
-use crate::codec::{DecodeError, Number, Reader, code, put_bytes, put_i64, put_time, put_u32, put_u64};
+use crate::codec::{
+    DecodeError, Number, Reader, code, put_bytes, put_i64, put_time, put_u32, put_u64,
+};
 
 /// The last bytes of a record, not yet copied: a result, then a body.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +35,10 @@ pub(crate) struct Tail {
 
 impl Tail {
     pub(crate) fn len(&self) -> usize {
-        self.result.len() + self.stored.map_or(self.body.len(), |stored| stored.len as usize)
+        self.result.len()
+            + self
+                .stored
+                .map_or(self.body.len(), |stored| stored.len as usize)
     }
 
     /// The changing part of the job, with its length in front.
@@ -53,7 +58,9 @@ impl Tail {
 /// caller appends it.
 pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
     let extra = job.extra.as_deref();
-    let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
+    let progress = extra
+        .and_then(|e| e.progress.as_ref())
+        .filter(|_| !is_bound(job));
     out.push(PUT);
     put_u64(out, job.id.0);
     put_u32(out, job.queue.0);
@@ -78,9 +85,18 @@ pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Opt
     let (body_bytes, stored) = (job.payload.body_len(), job.payload.stored());
     put_u64(out, body_bytes as u64);
     if stored.is_some() || body_bytes + result.map_or(0, Bytes::len) > inline_max {
-        let body = if stored.is_some() { Bytes::new() } else { job.payload.share_body() };
+        let body = if stored.is_some() {
+            Bytes::new()
+        } else {
+            job.payload.share_body()
+        };
         let result = result.cloned().unwrap_or_default();
-        return Some(Box::new(Tail { result, body, stored, ..Tail::default() }));
+        return Some(Box::new(Tail {
+            result,
+            body,
+            stored,
+            ..Tail::default()
+        }));
     }
     if let Some(result) = result {
         out.extend_from_slice(result);
@@ -114,7 +130,10 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(!extra.collector.is_empty(), has::COLLECTOR)
         | bit(extra.attempts.is_some(), has::ATTEMPTS)
         | bit(extra.coalesced.is_some(), has::COALESCED)
-        | bit(extra.coalesced.as_deref().is_some_and(|it| it.joined), has::JOINED)
+        | bit(
+            extra.coalesced.as_deref().is_some_and(|it| it.joined),
+            has::JOINED,
+        )
 }
 
 pub(super) fn put_retry(retry: Retry, out: &mut Vec<u8>) {
@@ -153,7 +172,11 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
         put_u64(out, batch.0);
         out.push(code(&ROLES, role) << 1 | u8::from(ran));
     }
-    if let Some(Track { keep_ms, updated_at }) = extra.track {
+    if let Some(Track {
+        keep_ms,
+        updated_at,
+    }) = extra.track
+    {
         put_u64(out, keep_ms);
         put_time(out, updated_at);
     }
@@ -168,7 +191,14 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
         put_bytes(out, &extra.collector);
     }
     put_attempts(extra.attempts.as_deref(), out);
-    if let Some(Coalesced { since, submits, attempts, behind, joined: _ }) = extra.coalesced.as_deref().copied() {
+    if let Some(Coalesced {
+        since,
+        submits,
+        attempts,
+        behind,
+        joined: _,
+    }) = extra.coalesced.as_deref().copied()
+    {
         put_time(out, since);
         put_u32(out, submits);
         put_u32(out, attempts);
@@ -196,16 +226,35 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
     let bits = from.below("a job's bits", has::END)?;
     let part_of_none = bits & (has::JOINED | has::COALESCED) == has::JOINED;
     if bits & has::RAN != 0 || bits & has::EXPIRES == has::EXPIRES || part_of_none {
-        return Err(DecodeError::Range { field: "a job's bits", value: bits });
+        return Err(DecodeError::Range {
+            field: "a job's bits",
+            value: bits,
+        });
     }
     let protocol = Protocol(from.u8()?);
     let priority = read_priority(from)?;
     let (state, rank, ready_at, attempts, failures) = read_standing(from)?;
     let retry = read_retry(from)?;
-    let key = if bits & has::KEY != 0 { Some(from.bytes()?) } else { None };
-    let name = if bits & has::NAME != 0 { from.bytes()? } else { &[] };
-    let mut extra = if bits & !(has::KEY | has::NAME) == 0 { None } else { Some(Box::new(read_extra(from, bits)?)) };
-    let result_bytes = if bits & has::RESULT != 0 { Some(from.u64()?) } else { None };
+    let key = if bits & has::KEY != 0 {
+        Some(from.bytes()?)
+    } else {
+        None
+    };
+    let name = if bits & has::NAME != 0 {
+        from.bytes()?
+    } else {
+        &[]
+    };
+    let mut extra = if bits & !(has::KEY | has::NAME) == 0 {
+        None
+    } else {
+        Some(Box::new(read_extra(from, bits)?))
+    };
+    let result_bytes = if bits & has::RESULT != 0 {
+        Some(from.u64()?)
+    } else {
+        None
+    };
     let body_bytes = from.u64()?;
     if let (Some(extra), Some(bytes)) = (&mut extra, result_bytes) {
         extra.result = Some(Bytes::copy_from_slice(from.slice(bytes)?));
@@ -234,28 +283,45 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
 pub(super) fn read_priority(from: &mut Reader<'_>) -> Result<Priority, DecodeError> {
     match from.u8()? {
         priority @ 1..=9 => Ok(Priority::clamped(priority)),
-        other => Err(DecodeError::Range { field: "a priority", value: other.into() }),
+        other => Err(DecodeError::Range {
+            field: "a priority",
+            value: other.into(),
+        }),
     }
 }
 
 pub(super) fn read_retry(from: &mut Reader<'_>) -> Result<Retry, DecodeError> {
     let failures_max = from.i64()?;
-    let failures_max = i32::try_from(failures_max)
-        .map_err(|_| DecodeError::Range { field: "a retry budget", value: failures_max.cast_unsigned() })?;
+    let failures_max = i32::try_from(failures_max).map_err(|_| DecodeError::Range {
+        field: "a retry budget",
+        value: failures_max.cast_unsigned(),
+    })?;
     let losses_max = from.u32("a loss budget")?;
     let backoff = match from.u8()? {
         0 => Backoff::None,
         1 => Backoff::Fixed(from.u32("a back-off")?),
         2 => Backoff::Doubling(from.u32("a back-off")?),
         3 => Backoff::Faktory,
-        other => return Err(DecodeError::Range { field: "a back-off", value: other.into() }),
+        other => {
+            return Err(DecodeError::Range {
+                field: "a back-off",
+                value: other.into(),
+            });
+        }
     };
-    Ok(Retry { failures_max, losses_max, backoff })
+    Ok(Retry {
+        failures_max,
+        losses_max,
+        backoff,
+    })
 }
 
 fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     let has = |bit: u64| bits & bit != 0;
-    let mut extra = Extra { meta: owned_if(from, has(has::META))?.unwrap_or_default(), ..Extra::default() };
+    let mut extra = Extra {
+        meta: owned_if(from, has(has::META))?.unwrap_or_default(),
+        ..Extra::default()
+    };
     if has(has::EXPIRES_AT) {
         extra.expires = Expiry::At(from.time()?);
     }
@@ -273,7 +339,10 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
         extra.member = Some(read_member(from)?);
     }
     if has(has::TRACK) {
-        extra.track = Some(Track { keep_ms: from.u64()?, updated_at: from.time()? });
+        extra.track = Some(Track {
+            keep_ms: from.u64()?,
+            updated_at: from.time()?,
+        });
     }
     if has(has::RESULT_BY) {
         extra.result_by = Some(Protocol(from.u8()?));
@@ -287,9 +356,16 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
         extra.attempts = Some(read_attempts(from)?);
     }
     if has(has::COALESCED) {
-        let (since, submits, attempts) = (from.time()?, from.u32("submits")?, from.u32("deliveries")?);
+        let (since, submits, attempts) =
+            (from.time()?, from.u32("submits")?, from.u32("deliveries")?);
         let behind = Some(JobId(from.below("a job's number", COUNT_MAX)?)).filter(|job| job.0 > 0);
-        extra.coalesced = Some(Box::new(Coalesced { since, submits, attempts, behind, joined: has(has::JOINED) }));
+        extra.coalesced = Some(Box::new(Coalesced {
+            since,
+            submits,
+            attempts,
+            behind,
+            joined: has(has::JOINED),
+        }));
     }
     Ok(extra)
 }
@@ -301,8 +377,15 @@ fn read_member(from: &mut Reader<'_>) -> Result<Member, DecodeError> {
     let batch = JobId(from.below("a batch's number", COUNT_MAX)?);
     let code = from.u8()?;
     let role = ROLES.get(usize::from(code >> 1)).copied();
-    let role = role.ok_or(DecodeError::Range { field: "a job's role", value: code.into() })?;
-    Ok(Member { batch, role, ran: code & 1 != 0 })
+    let role = role.ok_or(DecodeError::Range {
+        field: "a job's role",
+        value: code.into(),
+    })?;
+    Ok(Member {
+        batch,
+        role,
+        ran: code & 1 != 0,
+    })
 }
 
 pub(super) fn read_key_until(from: &mut Reader<'_>) -> Result<KeyUntil, DecodeError> {
@@ -311,7 +394,12 @@ pub(super) fn read_key_until(from: &mut Reader<'_>) -> Result<KeyUntil, DecodeEr
         2 => KeyUntil::EndOr(from.time()?),
         3 => KeyUntil::StartOr(from.time()?),
         4 => KeyUntil::Gone,
-        other => return Err(DecodeError::Range { field: "a key's end", value: other.into() }),
+        other => {
+            return Err(DecodeError::Range {
+                field: "a key's end",
+                value: other.into(),
+            });
+        }
     })
 }
 

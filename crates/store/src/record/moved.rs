@@ -11,8 +11,8 @@ use windlass_engine::{Attempts, Cycle, Failure, Job, JobId, JobState, Progress, 
 
 use super::attempts::{put_attempts, read_attempts};
 use super::standing::{
-    Standing, Told, failed_before, has, has_next_at, is_bound, put_losses, put_standing, put_told, read_losses,
-    read_standing, read_told,
+    Standing, Told, failed_before, has, has_next_at, is_bound, put_losses, put_standing, put_told,
+    read_losses, read_standing, read_told,
 };
 use super::{COUNT_MAX, MOVED};
 use crate::codec::{DecodeError, Reader, put_time, put_u64};
@@ -60,7 +60,10 @@ impl Moved {
         let extra = job.extra.get_or_insert_default();
         (extra.losses, extra.attempts) = (self.losses, self.past);
         (extra.cycle, extra.failure, extra.progress) = (self.cycle, self.failure, self.progress);
-        extra.member.iter_mut().for_each(|member| member.ran = self.ran);
+        extra
+            .member
+            .iter_mut()
+            .for_each(|member| member.ran = self.ran);
         if let (Some(track), Some(at)) = (&mut extra.track, self.updated_at) {
             track.updated_at = at;
         }
@@ -75,27 +78,53 @@ impl Moved {
             failures: self.failures,
         };
         let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
-        put_moved(self.job, &standing, told, (self.ran, self.updated_at, self.losses, self.past.as_deref()), out);
+        put_moved(
+            self.job,
+            &standing,
+            told,
+            (self.ran, self.updated_at, self.losses, self.past.as_deref()),
+            out,
+        );
     }
 }
 
 /// Appends how a job stands.
 pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     let extra = job.extra.as_deref();
-    let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
-    let told = (job.cycle(), extra.and_then(|e| e.failure.as_deref()), progress);
-    let ran = extra.and_then(|e| e.member).is_some_and(|member| member.ran);
+    let progress = extra
+        .and_then(|e| e.progress.as_ref())
+        .filter(|_| !is_bound(job));
+    let told = (
+        job.cycle(),
+        extra.and_then(|e| e.failure.as_deref()),
+        progress,
+    );
+    let ran = extra
+        .and_then(|e| e.member)
+        .is_some_and(|member| member.ran);
     let updated_at = extra.and_then(|e| e.track).map(|track| track.updated_at);
     let losses = extra.map_or(0, |extra| extra.losses);
     let past = extra.and_then(|extra| extra.attempts.as_deref());
-    put_moved(job.id, &Standing::of(job), told, (ran, updated_at, losses, past), out);
+    put_moved(
+        job.id,
+        &Standing::of(job),
+        told,
+        (ran, updated_at, losses, past),
+        out,
+    );
 }
 
 /// Whether its batch has counted a job, the time of its last visible change, the number of workers lost with it, and its
 /// past attempts.
 type Seen<'a> = (bool, Option<Timestamp>, u32, Option<&'a Attempts>);
 
-fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen<'_>, out: &mut Vec<u8>) {
+fn put_moved(
+    id: JobId,
+    standing: &Standing<'_>,
+    told: Told<'_>,
+    seen: Seen<'_>,
+    out: &mut Vec<u8>,
+) {
     let bit = |there: bool, bit: u64| if there { bit } else { 0 };
     out.push(MOVED);
     put_u64(out, id.0);
@@ -133,14 +162,25 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
     let job = JobId(from.below("a job's number", COUNT_MAX)?);
     let bits = from.u64()?;
     if bits & !KNOWN != 0 {
-        return Err(DecodeError::Range { field: "a standing's bits", value: bits });
+        return Err(DecodeError::Range {
+            field: "a standing's bits",
+            value: bits,
+        });
     }
     let (state, rank, ready_at, attempts, failures) = read_standing(from)?;
     let (cycle, failure, progress) = read_told(from, bits)?;
     let ran = bits & has::RAN != 0;
-    let updated_at = if bits & has::TRACK == 0 { None } else { Some(from.time()?) };
+    let updated_at = if bits & has::TRACK == 0 {
+        None
+    } else {
+        Some(from.time()?)
+    };
     let losses = read_losses(from, bits)?;
-    let past = if bits & has::ATTEMPTS == 0 { None } else { Some(read_attempts(from)?) };
+    let past = if bits & has::ATTEMPTS == 0 {
+        None
+    } else {
+        Some(read_attempts(from)?)
+    };
     Ok(Moved {
         job,
         state,
@@ -167,19 +207,32 @@ mod tests {
 
     fn standing() -> Moved {
         let state = JobState::Retrying(Timestamp(9));
-        Moved { state, rank: 2, ready_at: Timestamp(3), attempts: 4, failures: 5, ..written(&plain_job(7)) }
+        Moved {
+            state,
+            rank: 2,
+            ready_at: Timestamp(3),
+            attempts: 4,
+            failures: 5,
+            ..written(&plain_job(7))
+        }
     }
 
     fn written(job: &Job) -> Moved {
         let mut bytes = Vec::new();
         encode_moved(job, &mut bytes);
-        let Record::Moved(moved) = Record::decode(&mut Reader::new(&bytes)).unwrap() else { panic!() };
+        let Record::Moved(moved) = Record::decode(&mut Reader::new(&bytes)).unwrap() else {
+            panic!()
+        };
         moved
     }
 
     #[test]
     fn a_job_has_every_part_that_moved() {
-        let progress = Progress { numerator: 1, denominator: 2, text: b"half"[..].into() };
+        let progress = Progress {
+            numerator: 1,
+            denominator: 2,
+            text: b"half"[..].into(),
+        };
         let mut past = Attempts::default();
         past.push(Attempt {
             number: 1,
@@ -191,29 +244,69 @@ mod tests {
         });
         let parts = [
             standing(),
-            Moved { cycle: Some(Cycle { priority: 3, boost: 1 }), ..standing() },
-            Moved { failure: Some(Box::new(Failure { at: Timestamp(2), ..Failure::default() })), ..standing() },
-            Moved { progress: Some(progress), ..standing() },
-            Moved { losses: 1, ..standing() },
-            Moved { past: Some(Arc::new(past)), ..standing() },
+            Moved {
+                cycle: Some(Cycle {
+                    priority: 3,
+                    boost: 1,
+                }),
+                ..standing()
+            },
+            Moved {
+                failure: Some(Box::new(Failure {
+                    at: Timestamp(2),
+                    ..Failure::default()
+                })),
+                ..standing()
+            },
+            Moved {
+                progress: Some(progress),
+                ..standing()
+            },
+            Moved {
+                losses: 1,
+                ..standing()
+            },
+            Moved {
+                past: Some(Arc::new(past)),
+                ..standing()
+            },
         ];
         let mut moved_often = plain_job(7);
         for moved in parts {
             let mut moved_once = plain_job(7);
             moved.clone().apply(&mut moved_once);
             moved.clone().apply(&mut moved_often);
-            assert_eq!((written(&moved_once), written(&moved_often)), (moved.clone(), moved));
+            assert_eq!(
+                (written(&moved_once), written(&moved_often)),
+                (moved.clone(), moved)
+            );
         }
     }
 
     #[test]
     fn progress_ends_with_a_lease_that_is_bound_to_a_connection() {
-        let progress = Some(Progress { numerator: 1, denominator: 2, text: b"half"[..].into() });
+        let progress = Some(Progress {
+            numerator: 1,
+            denominator: 2,
+            text: b"half"[..].into(),
+        });
         let mut moved = plain_job(7);
-        Moved { progress: progress.clone(), ..standing() }.apply(&mut moved);
-        for (holder, expected) in [(Holder::Named(b"w"[..].into()), progress), (Holder::Connection(ClientId(1)), None)]
-        {
-            let lease = Lease::new(holder, Token(1), Timestamp(1), Timestamp(2), OnExpiry::Requeue);
+        Moved {
+            progress: progress.clone(),
+            ..standing()
+        }
+        .apply(&mut moved);
+        for (holder, expected) in [
+            (Holder::Named(b"w"[..].into()), progress),
+            (Holder::Connection(ClientId(1)), None),
+        ] {
+            let lease = Lease::new(
+                holder,
+                Token(1),
+                Timestamp(1),
+                Timestamp(2),
+                OnExpiry::Requeue,
+            );
             moved.state = JobState::Leased(Box::new(lease));
             assert_eq!(written(&moved).progress, expected);
         }

@@ -15,15 +15,49 @@ const KEYS_MAX: u64 = 1 << 20;
 pub(super) fn encode(own: Option<&OwnPolicy>, paused: &BTreeSet<Bytes>, out: &mut Vec<u8>) {
     put_u64(out, paused.len() as u64);
     paused.iter().for_each(|key| put_bytes(out, key));
-    let Some(OwnPolicy { policy, by, at }) = own else { return put_u64(out, 0) };
-    let Policy { rate, key, key_running_max, key_rate, key_waiting_max, fair, weights, ordered, .. } = &**policy;
-    let has = [rate.is_some(), key.is_some(), key_running_max.is_some(), key_rate.is_some(), key_waiting_max.is_some()];
-    let flags = [true].into_iter().chain(has).chain([*fair, *ordered, !weights.is_empty()]);
-    put_u64(out, (0..).zip(flags).map(|(bit, flag)| u64::from(flag) << bit).sum());
+    let Some(OwnPolicy { policy, by, at }) = own else {
+        return put_u64(out, 0);
+    };
+    let Policy {
+        rate,
+        key,
+        key_running_max,
+        key_rate,
+        key_waiting_max,
+        fair,
+        weights,
+        ordered,
+        ..
+    } = &**policy;
+    let has = [
+        rate.is_some(),
+        key.is_some(),
+        key_running_max.is_some(),
+        key_rate.is_some(),
+        key_waiting_max.is_some(),
+    ];
+    let flags = [true]
+        .into_iter()
+        .chain(has)
+        .chain([*fair, *ordered, !weights.is_empty()]);
+    put_u64(
+        out,
+        (0..)
+            .zip(flags)
+            .map(|(bit, flag)| u64::from(flag) << bit)
+            .sum(),
+    );
     put_bytes(out, by);
     put_time(out, *at);
-    for Rate { jobs, per_ms, burst } in rate.iter().chain(key_rate) {
-        [*jobs, *per_ms, *burst].into_iter().for_each(|part| put_u64(out, part.into()));
+    for Rate {
+        jobs,
+        per_ms,
+        burst,
+    } in rate.iter().chain(key_rate)
+    {
+        [*jobs, *per_ms, *burst]
+            .into_iter()
+            .for_each(|part| put_u64(out, part.into()));
     }
     if let Some(key) = key {
         let end = |end: u8| Bytes::copy_from_slice(&[end]);
@@ -37,7 +71,10 @@ pub(super) fn encode(own: Option<&OwnPolicy>, paused: &BTreeSet<Bytes>, out: &mu
         out.push(code);
         put_bytes(out, &text);
     }
-    key_running_max.iter().chain(key_waiting_max).for_each(|max| put_u64(out, (*max).into()));
+    key_running_max
+        .iter()
+        .chain(key_waiting_max)
+        .for_each(|max| put_u64(out, (*max).into()));
     if !weights.is_empty() {
         put_u64(out, weights.len() as u64);
         for (key, weight) in weights {
@@ -47,7 +84,9 @@ pub(super) fn encode(own: Option<&OwnPolicy>, paused: &BTreeSet<Bytes>, out: &mu
     }
 }
 
-pub(super) fn decode(from: &mut Reader<'_>) -> Result<(Option<Box<OwnPolicy>>, BTreeSet<Bytes>), DecodeError> {
+pub(super) fn decode(
+    from: &mut Reader<'_>,
+) -> Result<(Option<Box<OwnPolicy>>, BTreeSet<Bytes>), DecodeError> {
     let count = from.below("paused keys", KEYS_MAX)?;
     let paused = (0..count).map(|_| from.owned()).collect::<Result<_, _>>()?;
     let flags = from.below("a policy's flags", 1 << 9)?;
@@ -56,18 +95,60 @@ pub(super) fn decode(from: &mut Reader<'_>) -> Result<(Option<Box<OwnPolicy>>, B
     }
     let has = |bit: u32| flags & 1 << bit != 0;
     let (by, at) = (from.owned()?, from.time()?);
-    let rate = if has(1) { Some(decode_rate(from)?) } else { None };
-    let key_rate = if has(4) { Some(decode_rate(from)?) } else { None };
-    let key = if has(2) { Some(decode_source(from)?) } else { None };
-    let key_running_max = if has(3) { Some(from.u32("running jobs of a key")?) } else { None };
-    let key_waiting_max = if has(5) { Some(from.u32("waiting jobs of a key")?) } else { None };
+    let rate = if has(1) {
+        Some(decode_rate(from)?)
+    } else {
+        None
+    };
+    let key_rate = if has(4) {
+        Some(decode_rate(from)?)
+    } else {
+        None
+    };
+    let key = if has(2) {
+        Some(decode_source(from)?)
+    } else {
+        None
+    };
+    let key_running_max = if has(3) {
+        Some(from.u32("running jobs of a key")?)
+    } else {
+        None
+    };
+    let key_waiting_max = if has(5) {
+        Some(from.u32("waiting jobs of a key")?)
+    } else {
+        None
+    };
     let (fair, ordered) = (has(6), has(7));
-    let count = if has(8) { from.below("weights", KEYS_MAX)? } else { 0 };
+    let count = if has(8) {
+        from.below("weights", KEYS_MAX)?
+    } else {
+        0
+    };
     let weight = |_| Ok((from.owned()?, from.u32("a weight")?));
-    let weights = (0..count).map(weight).collect::<Result<BTreeMap<_, _>, DecodeError>>()?;
-    let policy =
-        Policy { rate, key, key_running_max, key_rate, key_waiting_max, fair, weights, ordered, ..Policy::default() };
-    Ok((Some(Box::new(OwnPolicy { policy: Arc::new(policy), by, at })), paused))
+    let weights = (0..count)
+        .map(weight)
+        .collect::<Result<BTreeMap<_, _>, DecodeError>>()?;
+    let policy = Policy {
+        rate,
+        key,
+        key_running_max,
+        key_rate,
+        key_waiting_max,
+        fair,
+        weights,
+        ordered,
+        ..Policy::default()
+    };
+    Ok((
+        Some(Box::new(OwnPolicy {
+            policy: Arc::new(policy),
+            by,
+            at,
+        })),
+        paused,
+    ))
 }
 
 /// When the buckets of a queue are full: its own, then those of keys.
@@ -83,7 +164,9 @@ pub(super) fn encode_saved(saved: &SavedRates, out: &mut Vec<u8>) {
 pub(super) fn decode_saved(from: &mut Reader<'_>) -> Result<SavedRates, DecodeError> {
     let full_at = from.time()?;
     let count = from.below("keys that lack tokens", KEYS_MAX)?;
-    let keys = (0..count).map(|_| Ok((from.owned()?, from.time()?))).collect::<Result<_, DecodeError>>()?;
+    let keys = (0..count)
+        .map(|_| Ok((from.owned()?, from.time()?)))
+        .collect::<Result<_, DecodeError>>()?;
     Ok(SavedRates { full_at, keys })
 }
 

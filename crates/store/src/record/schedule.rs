@@ -16,7 +16,9 @@
 //! Runs left are written one higher; 0 means no limit. 1 was never written, because a schedule ends with its last run:
 //! since there is a last run to record, it comes behind a 1, and the jobs of earlier runs behind another one. Durations of the job are encoded like times.
 
-use windlass_engine::{Cron, EARLIER_RUNS_MAX, JobId, LastRun, NewJob, Recurrence, RunEnd, Schedule, Timestamp, Zone};
+use windlass_engine::{
+    Cron, EARLIER_RUNS_MAX, JobId, LastRun, NewJob, Recurrence, RunEnd, Schedule, Timestamp, Zone,
+};
 
 use super::job::Tail;
 use super::template::{put_template, read_template};
@@ -43,8 +45,18 @@ pub struct NextRun {
 
 impl NextRun {
     fn of(schedule: &Schedule) -> Self {
-        let Schedule { id, next_at, runs_left, .. } = *schedule;
-        Self { schedule: id, next_at, runs_left, last: schedule.last.clone() }
+        let Schedule {
+            id,
+            next_at,
+            runs_left,
+            ..
+        } = *schedule;
+        Self {
+            schedule: id,
+            next_at,
+            runs_left,
+            last: schedule.last.clone(),
+        }
     }
 
     /// Applies this to a schedule.
@@ -61,7 +73,13 @@ impl NextRun {
 
     fn put(&self, out: &mut Vec<u8>) {
         put_time(out, self.next_at);
-        if let Some(LastRun { at, job, end, earlier }) = &self.last {
+        if let Some(LastRun {
+            at,
+            job,
+            end,
+            earlier,
+        }) = &self.last
+        {
             put_u64(out, LAST_RUN);
             put_time(out, *at);
             put_u64(out, job.0);
@@ -89,16 +107,30 @@ impl NextRun {
         }
         let runs_left = match coded {
             // A schedule is deleted after its last run.
-            LAST_RUN => return Err(DecodeError::Range { field: "a schedule's remaining runs", value: 1 }),
+            LAST_RUN => {
+                return Err(DecodeError::Range {
+                    field: "a schedule's remaining runs",
+                    value: 1,
+                });
+            }
             coded => coded.checked_sub(1),
         };
-        Ok(Self { schedule, next_at, runs_left, last })
+        Ok(Self {
+            schedule,
+            next_at,
+            runs_left,
+            last,
+        })
     }
 }
 
 /// Appends a whole schedule without its body if that exceeds `inline_max` bytes. Such a body is shared, not copied, and
 /// the caller appends it.
-pub(crate) fn encode_schedule(schedule: &Schedule, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
+pub(crate) fn encode_schedule(
+    schedule: &Schedule,
+    inline_max: usize,
+    out: &mut Vec<u8>,
+) -> Option<Box<Tail>> {
     let job = &schedule.job;
     out.push(SCHEDULE);
     put_u64(out, schedule.id.0);
@@ -108,7 +140,10 @@ pub(crate) fn encode_schedule(schedule: &Schedule, inline_max: usize, out: &mut 
     NextRun::of(schedule).put(out);
     put_u64(out, job.body.len() as u64);
     if job.body.len() > inline_max {
-        return Some(Box::new(Tail { body: job.body.clone(), ..Tail::default() }));
+        return Some(Box::new(Tail {
+            body: job.body.clone(),
+            ..Tail::default()
+        }));
     }
     out.extend_from_slice(&job.body);
     None
@@ -143,7 +178,17 @@ fn put_zoned(cron: Cron, zone: &str, out: &mut Vec<u8>) {
     put_bytes(out, zone.as_bytes());
 }
 
-fn put_minutes(Cron { minutes, hours, days, months, weekdays, .. }: Cron, out: &mut Vec<u8>) {
+fn put_minutes(
+    Cron {
+        minutes,
+        hours,
+        days,
+        months,
+        weekdays,
+        ..
+    }: Cron,
+    out: &mut Vec<u8>,
+) {
     for bits in [minutes, hours.into(), days.into(), months.into(), weekdays] {
         put_u64(out, bits);
     }
@@ -161,44 +206,96 @@ pub(super) fn decode_schedule(from: &mut Reader<'_>) -> Result<Schedule, DecodeE
     let (key, job) = read_template(from)?;
     let recurrence = read_recurrence(from)?;
     let anchor = from.time()?;
-    let NextRun { next_at, runs_left, last, .. } = NextRun::read(id, from)?;
+    let NextRun {
+        next_at,
+        runs_left,
+        last,
+        ..
+    } = NextRun::read(id, from)?;
     let body = from.owned()?;
     let job = NewJob { body, ..job };
-    Ok(Schedule { id, key, job, recurrence, anchor, next_at, runs_left, last })
+    Ok(Schedule {
+        id,
+        key,
+        job,
+        recurrence,
+        anchor,
+        next_at,
+        runs_left,
+        last,
+    })
 }
 
 fn read_last_run(from: &mut Reader<'_>) -> Result<LastRun, DecodeError> {
-    let (at, job) = (from.time()?, JobId(from.below("a job's number", COUNT_MAX)?));
+    let (at, job) = (
+        from.time()?,
+        JobId(from.below("a job's number", COUNT_MAX)?),
+    );
     let end = from.one_of(&ENDS, "the end of a run")?;
-    Ok(LastRun { at, job, end, earlier: Vec::new() })
+    Ok(LastRun {
+        at,
+        job,
+        end,
+        earlier: Vec::new(),
+    })
 }
 
 fn read_earlier(from: &mut Reader<'_>) -> Result<Vec<JobId>, DecodeError> {
     let count = match from.below("earlier runs", EARLIER_RUNS_MAX as u64 + 1)? {
         // Without one there is no list.
-        0 => return Err(DecodeError::Range { field: "earlier runs", value: 0 }),
+        0 => {
+            return Err(DecodeError::Range {
+                field: "earlier runs",
+                value: 0,
+            });
+        }
         count => count,
     };
-    (0..count).map(|_| from.below("a job's number", COUNT_MAX).map(JobId)).collect()
+    (0..count)
+        .map(|_| from.below("a job's number", COUNT_MAX).map(JobId))
+        .collect()
 }
 
 fn read_recurrence(from: &mut Reader<'_>) -> Result<Recurrence, DecodeError> {
     match from.u8()? {
-        0 => Ok(Recurrence::Every { interval_ms: from.u64()? }),
+        0 => Ok(Recurrence::Every {
+            interval_ms: from.u64()?,
+        }),
         1 => {
             let either_day = from.below("the day rule", 2)? == 1;
-            read_minutes(from, Cron { either_day, ..Cron::ALWAYS }).map(Recurrence::Cron)
+            read_minutes(
+                from,
+                Cron {
+                    either_day,
+                    ..Cron::ALWAYS
+                },
+            )
+            .map(Recurrence::Cron)
         }
         2 => {
             let either_day = from.below("the day rule", 2)? == 1;
             let seconds = from.u64()?;
-            let cron = read_minutes(from, Cron { either_day, seconds, ..Cron::ALWAYS })?;
+            let cron = read_minutes(
+                from,
+                Cron {
+                    either_day,
+                    seconds,
+                    ..Cron::ALWAYS
+                },
+            )?;
             let zone = std::str::from_utf8(from.bytes()?).unwrap_or("?");
             // A zone that no longer exists: the schedule is never due until it is set again.
             let zoned = || Recurrence::Zoned(cron, Zone::named(zone).unwrap_or(Zone::UNKNOWN));
-            Ok(if zone.is_empty() { Recurrence::Cron(cron) } else { zoned() })
+            Ok(if zone.is_empty() {
+                Recurrence::Cron(cron)
+            } else {
+                zoned()
+            })
         }
-        other => Err(DecodeError::Range { field: "a recurrence", value: other.into() }),
+        other => Err(DecodeError::Range {
+            field: "a recurrence",
+            value: other.into(),
+        }),
     }
 }
 
@@ -206,7 +303,14 @@ fn read_minutes(from: &mut Reader<'_>, cron: Cron) -> Result<Cron, DecodeError> 
     let minutes = from.u64()?;
     let (hours, days) = (from.u32("hours")?, from.u32("days")?);
     let months = u16::try_from(from.below("months", 1 << 16)?).unwrap_or_default();
-    Ok(Cron { minutes, hours, days, months, weekdays: from.u64()?, ..cron })
+    Ok(Cron {
+        minutes,
+        hours,
+        days,
+        months,
+        weekdays: from.u64()?,
+        ..cron
+    })
 }
 
 #[cfg(test)]
@@ -221,14 +325,24 @@ mod tests {
         let schedule = |body: &'static [u8]| Schedule {
             id: JobId(1),
             key: None,
-            job: NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(body)),
+            job: NewJob::new(
+                Protocol::GEARMAN,
+                Bytes::from_static(b"q"),
+                Bytes::from_static(body),
+            ),
             recurrence: Recurrence::Every { interval_ms: 1 },
             anchor: Timestamp(0),
             next_at: Timestamp(1),
             runs_left: None,
             last: None,
         };
-        for (body, shared) in [(&b""[..], 0), (b"123", 0), (b"1234", 0), (b"12345", 5), (b"123456", 6)] {
+        for (body, shared) in [
+            (&b""[..], 0),
+            (b"123", 0),
+            (b"1234", 0),
+            (b"12345", 5),
+            (b"123456", 6),
+        ] {
             let (mut whole, mut out) = (Vec::new(), Vec::new());
             assert!(encode_schedule(&schedule(body), usize::MAX, &mut whole).is_none());
             let tail = encode_schedule(&schedule(body), 4, &mut out).unwrap_or_default();

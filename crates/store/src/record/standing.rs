@@ -4,7 +4,9 @@
 //! under it. Such a job is written as ready, without its interrupted delivery. This matches its last journalled state,
 //! because taking a job under such a lease is not journalled. So it recovers the same, however often it was rewritten.
 
-use windlass_engine::{Cycle, Failure, Holder, Job, JobState, Lease, OnExpiry, Progress, Protocol, Timestamp, Token};
+use windlass_engine::{
+    Cycle, Failure, Holder, Job, JobState, Lease, OnExpiry, Progress, Protocol, Timestamp, Token,
+};
 
 use super::COUNT_MAX;
 use crate::codec::{DecodeError, Reader, put_bytes, put_i64, put_time, put_u32, put_u64};
@@ -148,7 +150,15 @@ pub(super) fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) 
         put_u64(out, priority);
         put_u32(out, boost);
     }
-    if let Some(Failure { at, first_at, next_at, kind, message, backtrace }) = failure {
+    if let Some(Failure {
+        at,
+        first_at,
+        next_at,
+        kind,
+        message,
+        backtrace,
+    }) = failure
+    {
         put_time(out, *at);
         if at != first_at {
             put_time(out, *first_at);
@@ -159,7 +169,12 @@ pub(super) fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) 
         put_u64(out, backtrace.len() as u64);
         backtrace.iter().for_each(|line| put_bytes(out, line));
     }
-    if let Some(Progress { numerator, denominator, text }) = progress {
+    if let Some(Progress {
+        numerator,
+        denominator,
+        text,
+    }) = progress
+    {
         put_u32(out, *numerator);
         put_u32(out, *denominator);
         put_bytes(out, text);
@@ -168,7 +183,9 @@ pub(super) fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) 
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
-pub(super) fn read_standing(from: &mut Reader<'_>) -> Result<(JobState, u64, Timestamp, u32, u32), DecodeError> {
+pub(super) fn read_standing(
+    from: &mut Reader<'_>,
+) -> Result<(JobState, u64, Timestamp, u32, u32), DecodeError> {
     let state = match from.u8()? {
         0 => JobState::Ready,
         1 => JobState::Leased(Box::new(read_lease(from)?)),
@@ -177,13 +194,27 @@ pub(super) fn read_standing(from: &mut Reader<'_>) -> Result<(JobState, u64, Tim
         4 => JobState::Dead(from.time()?),
         5 => JobState::Parked,
         6 => JobState::Done(from.time()?),
-        other => return Err(DecodeError::Range { field: "a state", value: other.into() }),
+        other => {
+            return Err(DecodeError::Range {
+                field: "a state",
+                value: other.into(),
+            });
+        }
     };
     let rank = from.i64()?.wrapping_add(RANK_MIDDLE).cast_unsigned();
     if rank == 0 || rank >= COUNT_MAX {
-        return Err(DecodeError::Range { field: "a rank", value: rank });
+        return Err(DecodeError::Range {
+            field: "a rank",
+            value: rank,
+        });
     }
-    Ok((state, rank, from.time()?, from.u32("attempts")?, from.u32("failures")?))
+    Ok((
+        state,
+        rank,
+        from.time()?,
+        from.u32("attempts")?,
+        from.u32("failures")?,
+    ))
 }
 
 fn read_lease(from: &mut Reader<'_>) -> Result<Lease, DecodeError> {
@@ -194,37 +225,72 @@ fn read_lease(from: &mut Reader<'_>) -> Result<Lease, DecodeError> {
         (1, name) => (Holder::Named(name.into()), OnExpiry::Requeue),
         (2, name) => (Holder::Named(name.into()), OnExpiry::Front),
         (AWAY, [protocol]) => (Holder::Away(Protocol(*protocol)), OnExpiry::Requeue),
-        (other, _) => return Err(DecodeError::Range { field: "a lease's end", value: other.into() }),
+        (other, _) => {
+            return Err(DecodeError::Range {
+                field: "a lease's end",
+                value: other.into(),
+            });
+        }
     };
     Ok(Lease::new(holder, token, taken_at, until, on_expiry))
 }
 
 pub(super) fn read_losses(from: &mut Reader<'_>, bits: u64) -> Result<u32, DecodeError> {
-    if bits & has::LOSSES == 0 { Ok(0) } else { from.u32("workers lost") }
+    if bits & has::LOSSES == 0 {
+        Ok(0)
+    } else {
+        from.u32("workers lost")
+    }
 }
 
 pub(super) type ToldOwned = (Option<Cycle>, Option<Box<Failure>>, Option<Progress>);
 
 pub(super) fn read_told(from: &mut Reader<'_>, bits: u64) -> Result<ToldOwned, DecodeError> {
-    let cycle = if bits & has::CYCLE == 0 { None } else { Some(read_cycle(from)?) };
+    let cycle = if bits & has::CYCLE == 0 {
+        None
+    } else {
+        Some(read_cycle(from)?)
+    };
     if bits & has::FAILURE == 0 && bits & (has::FAILED_BEFORE | has::NEXT_AT) != 0 {
-        return Err(DecodeError::Range { field: "a failure's bits", value: bits });
+        return Err(DecodeError::Range {
+            field: "a failure's bits",
+            value: bits,
+        });
     }
-    let failure = if bits & has::FAILURE == 0 { None } else { Some(Box::new(read_failure(from, bits)?)) };
-    let progress = if bits & has::PROGRESS == 0 { None } else { Some(read_progress(from)?) };
+    let failure = if bits & has::FAILURE == 0 {
+        None
+    } else {
+        Some(Box::new(read_failure(from, bits)?))
+    };
+    let progress = if bits & has::PROGRESS == 0 {
+        None
+    } else {
+        Some(read_progress(from)?)
+    };
     Ok((cycle, failure, progress))
 }
 
 fn read_cycle(from: &mut Reader<'_>) -> Result<Cycle, DecodeError> {
     let priority = from.below("a cycle's priority", COUNT_MAX)?;
     let boost = from.below("a cycle's boost", BOOST_MAX)?;
-    Ok(Cycle { priority, boost: u32::try_from(boost).unwrap_or_default() })
+    Ok(Cycle {
+        priority,
+        boost: u32::try_from(boost).unwrap_or_default(),
+    })
 }
 
 fn read_failure(from: &mut Reader<'_>, bits: u64) -> Result<Failure, DecodeError> {
     let at = from.time()?;
-    let first_at = if bits & has::FAILED_BEFORE == 0 { at } else { from.time()? };
-    let next_at = if bits & has::NEXT_AT == 0 { None } else { Some(from.time()?) };
+    let first_at = if bits & has::FAILED_BEFORE == 0 {
+        at
+    } else {
+        from.time()?
+    };
+    let next_at = if bits & has::NEXT_AT == 0 {
+        None
+    } else {
+        Some(from.time()?)
+    };
     let (kind, message) = (from.owned()?, from.owned()?);
     let lines = from.u64()?;
     // Grown while reading: the announced count is untrusted.
@@ -232,9 +298,20 @@ fn read_failure(from: &mut Reader<'_>, bits: u64) -> Result<Failure, DecodeError
     for _ in 0..lines {
         backtrace.push(from.owned()?);
     }
-    Ok(Failure { at, first_at, next_at, kind, message, backtrace })
+    Ok(Failure {
+        at,
+        first_at,
+        next_at,
+        kind,
+        message,
+        backtrace,
+    })
 }
 
 fn read_progress(from: &mut Reader<'_>) -> Result<Progress, DecodeError> {
-    Ok(Progress { numerator: from.u32("progress")?, denominator: from.u32("progress")?, text: from.owned()? })
+    Ok(Progress {
+        numerator: from.u32("progress")?,
+        denominator: from.u32("progress")?,
+        text: from.owned()?,
+    })
 }

@@ -45,7 +45,10 @@ pub(super) fn put_template(job: &NewJob, key: Option<&Bytes>, out: &mut Vec<u8>)
     out.push(job.priority.value());
     put_bytes(out, &job.queue);
     put_retry(job.retry, out);
-    [key, job.name.as_ref()].into_iter().flatten().for_each(|name| put_bytes(out, name));
+    [key, job.name.as_ref()]
+        .into_iter()
+        .flatten()
+        .for_each(|name| put_bytes(out, name));
     if !job.meta.is_empty() {
         put_bytes(out, &job.meta);
     }
@@ -57,7 +60,10 @@ pub(super) fn put_template(job: &NewJob, key: Option<&Bytes>, out: &mut Vec<u8>)
         Expiry::By(at) => (None, Some(at)),
         Expiry::Never => (None, None),
     };
-    [job.not_before, expires_at].into_iter().flatten().for_each(|time| put_time(out, time));
+    [job.not_before, expires_at]
+        .into_iter()
+        .flatten()
+        .for_each(|time| put_time(out, time));
     if job.result_keep_ms != 0 {
         put_u64(out, job.result_keep_ms);
     }
@@ -74,7 +80,12 @@ fn bits(job: &NewJob, key: Option<&Bytes>) -> u64 {
         | bit(job.name.is_some(), has::NAME)
         | bit(!job.meta.is_empty(), has::META)
         | bit(job.unique.is_some(), has::UNIQUE)
-        | bit(job.unique.as_ref().is_some_and(|unique| unique.until != KeyUntil::End), has::KEY_UNTIL)
+        | bit(
+            job.unique
+                .as_ref()
+                .is_some_and(|unique| unique.until != KeyUntil::End),
+            has::KEY_UNTIL,
+        )
         | bit(job.not_before.is_some(), has::NOT_BEFORE)
         | bit(matches!(job.expires, Expiry::At(_)), has::EXPIRES_AT)
         | bit(job.result_keep_ms != 0, has::RESULT_KEEP)
@@ -100,24 +111,52 @@ fn put_unique(unique: &Unique, out: &mut Vec<u8>) {
 pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, NewJob), DecodeError> {
     let bits = from.below("a template's bits", has::END)?;
     if bits & has::EXPIRES == has::EXPIRES {
-        return Err(DecodeError::Range { field: "a template's bits", value: bits });
+        return Err(DecodeError::Range {
+            field: "a template's bits",
+            value: bits,
+        });
     }
     let is = |bit: u64| bits & bit != 0;
     let protocol = Protocol(from.u8()?);
     let priority = read_priority(from)?;
     let (queue, retry) = (from.owned()?, read_retry(from)?);
-    let (key, name) = (owned_if(from, is(has::KEY))?, owned_if(from, is(has::NAME))?);
+    let (key, name) = (
+        owned_if(from, is(has::KEY))?,
+        owned_if(from, is(has::NAME))?,
+    );
     let meta = owned_if(from, is(has::META))?.unwrap_or_default();
-    let unique = if is(has::UNIQUE) { Some(read_unique(from, is(has::KEY_UNTIL))?) } else { None };
-    let mut time_if = |there: bool| if there { from.time().map(Some) } else { Ok(None) };
+    let unique = if is(has::UNIQUE) {
+        Some(read_unique(from, is(has::KEY_UNTIL))?)
+    } else {
+        None
+    };
+    let mut time_if = |there: bool| {
+        if there {
+            from.time().map(Some)
+        } else {
+            Ok(None)
+        }
+    };
     let (not_before, expires_at) = (time_if(is(has::NOT_BEFORE))?, time_if(is(has::EXPIRES_AT))?);
     let result_keep_ms = if is(has::RESULT_KEEP) { from.u64()? } else { 0 };
-    let lease_ms = if is(has::LEASE_MS) { Some(from.u64()?) } else { None };
+    let lease_ms = if is(has::LEASE_MS) {
+        Some(from.u64()?)
+    } else {
+        None
+    };
     let track_ms = if is(has::TRACK) { from.u64()? } else { 0 };
-    let expires_by = if is(has::EXPIRES_BY) { Some(Expiry::By(from.time()?)) } else { None };
+    let expires_by = if is(has::EXPIRES_BY) {
+        Some(Expiry::By(from.time()?))
+    } else {
+        None
+    };
     let job = NewJob {
         track_ms,
-        kind: if is(has::CYCLE) { QueueKind::Cycle } else { QueueKind::Work },
+        kind: if is(has::CYCLE) {
+            QueueKind::Cycle
+        } else {
+            QueueKind::Work
+        },
         priority,
         front: is(has::FRONT),
         name,
@@ -125,7 +164,9 @@ pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, New
         meta,
         unique,
         not_before,
-        expires: expires_by.or(expires_at.map(Expiry::At)).unwrap_or_default(),
+        expires: expires_by
+            .or(expires_at.map(Expiry::At))
+            .unwrap_or_default(),
         retry,
         retry_default: is(has::RETRY_DEFAULT),
         result_keep_ms,
@@ -138,6 +179,10 @@ pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, New
 fn read_unique(from: &mut Reader<'_>, has_end: bool) -> Result<Unique, DecodeError> {
     let key = from.owned()?;
     let clash = from.one_of(&CLASHES, "a clash rule")?;
-    let until = if has_end { read_key_until(from)? } else { KeyUntil::End };
+    let until = if has_end {
+        read_key_until(from)?
+    } else {
+        KeyUntil::End
+    };
     Ok(Unique { key, clash, until })
 }

@@ -30,7 +30,8 @@ pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Report, OpenError>
     }
     let Read { found, scanned, .. } = directory::read(config, &config.path.join(STORE))?;
     let mut report = found.replay.build(limits, 0, scanned.last.0)?.report;
-    (report.table_seq, report.torn, report.harmless) = (found.point.seq, scanned.torn, scanned.harmless);
+    (report.table_seq, report.torn, report.harmless) =
+        (found.point.seq, scanned.torn, scanned.harmless);
     Ok(report)
 }
 
@@ -44,7 +45,10 @@ pub fn queues(config: &StoreConfig) -> Result<Vec<QueueImage>, OpenError> {
     if !is_begun(config, &lock) {
         return Ok(Vec::new());
     }
-    Ok(directory::read(config, &config.path.join(STORE))?.found.replay.into_queues())
+    Ok(directory::read(config, &config.path.join(STORE))?
+        .found
+        .replay
+        .into_queues())
 }
 
 /// Whether there is a store, or was one. Before that a start makes a new store, whatever a power cut has left of an
@@ -67,7 +71,11 @@ fn read_strictly(config: &StoreConfig, store: &Path) -> Result<(), OpenError> {
 /// If a daemon holds the directory, or it contains no store.
 pub fn salvage(config: &StoreConfig) -> Result<Salvage, Error> {
     let lock = Lock::look(&config.path)?;
-    Ok(if is_begun(config, &lock) { Salvage::of(config) } else { Salvage::default() })
+    Ok(if is_begun(config, &lock) {
+        Salvage::of(config)
+    } else {
+        Salvage::default()
+    })
 }
 
 /// Creates a store from the readable part of this one, which is set aside. Returns the salvaged data, and the path of
@@ -76,7 +84,11 @@ pub fn salvage(config: &StoreConfig) -> Result<Salvage, Error> {
 /// # Errors
 ///
 /// If a daemon holds the directory, or the new store cannot be created.
-pub fn accept_loss(config: &StoreConfig, limits: Limits, seed: u64) -> Result<(Salvage, PathBuf), OpenError> {
+pub fn accept_loss(
+    config: &StoreConfig,
+    limits: Limits,
+    seed: u64,
+) -> Result<(Salvage, PathBuf), OpenError> {
     let mut lock = Lock::take(&config.path)?;
     let mut found = Salvage::of(config);
     let (mut engine, bodies) = repaired(&mut found, limits, seed)?;
@@ -106,7 +118,10 @@ impl Salvage {
         let store = config.path.join(STORE);
         let mut found = Self::new(overflow_of(config));
         let refusal = read_strictly(config, &store).err();
-        let (table, log) = (found.take_table(config, &store, refusal.is_none()), store.join(LOG));
+        let (table, log) = (
+            found.take_table(config, &store, refusal.is_none()),
+            store.join(LOG),
+        );
         found.take_log(&log, table);
         found.settle();
         // Even if all could be read: the daemon does not start.
@@ -132,15 +147,27 @@ impl Salvage {
         for candidate in is_in_order.then_some(UNVERIFIED).into_iter().chain(0..) {
             let mut found = Self::new(overflow_of(config));
             found.jobs.read_from(scan.file());
-            let loaded = load(&*scan, candidate, &mut |record, at| found.take_at(record, at));
+            let loaded = load(&*scan, candidate, &mut |record, at| {
+                found.take_at(record, at)
+            });
             match loaded {
                 Ok(Loaded::Whole(point)) => {
-                    let later = if is_in_order { None } else { self.pages(config, &*scan, &place) };
-                    let last = later.as_ref().and_then(|pages| pages.point).filter(|last| last.seq > point.seq);
+                    let later = if is_in_order {
+                        None
+                    } else {
+                        self.pages(config, &*scan, &place)
+                    };
+                    let last = later
+                        .as_ref()
+                        .and_then(|pages| pages.point)
+                        .filter(|last| last.seq > point.seq);
                     if let Some((last, later)) = last.zip(later) {
                         self.take_all(later);
                         self.cannot_read(place, "its last contents are damaged");
-                        return Reached::AtLeast { seq: last.seq, log: last.log };
+                        return Reached::AtLeast {
+                            seq: last.seq,
+                            log: last.log,
+                        };
                     }
                     *self = found;
                     return Reached::Whole(point.seq);
@@ -155,7 +182,10 @@ impl Salvage {
         let point = pages.as_ref().and_then(|pages| pages.point);
         pages.into_iter().for_each(|pages| self.take_all(pages));
         self.cannot_read(place, damage.unwrap_or_default());
-        point.map_or(Reached::Unknown, |point| Reached::AtLeast { seq: point.seq, log: point.log })
+        point.map_or(Reached::Unknown, |point| Reached::AtLeast {
+            seq: point.seq,
+            log: point.log,
+        })
     }
 
     fn cannot_read(&mut self, place: impl Display, why: impl Display) -> Reached {
@@ -165,7 +195,9 @@ impl Salvage {
 
     /// The readable pages of a table.
     fn pages(&mut self, config: &StoreConfig, scan: &dyn Scan, place: &str) -> Option<Pages> {
-        Pages::of(scan, overflow_of(config)).map_err(|why| self.cannot_read(place, why)).ok()
+        Pages::of(scan, overflow_of(config))
+            .map_err(|why| self.cannot_read(place, why))
+            .ok()
     }
 
     /// Takes the readable part of the log after the table. If the table is damaged, commits before its point are
@@ -187,25 +219,36 @@ impl Salvage {
                 taken += u64::from(entry.seq > after);
                 self.jobs.read_from(Some(file.to_owned()));
                 let begin = entry.place.0 & u64::from(u32::MAX);
-                records_of(entry.records).for_each(|(end, record)| self.take_bytes(record, Some(begin + end as u64)));
+                records_of(entry.records)
+                    .for_each(|(end, record)| self.take_bytes(record, Some(begin + end as u64)));
             }
         });
-        let Ok(loose) = scanned.map_err(|why| self.cannot_read(folder.display(), why)) else { return };
+        let Ok(loose) = scanned.map_err(|why| self.cannot_read(folder.display(), why)) else {
+            return;
+        };
         (self.commits, self.commit) = (taken, last);
         if loose.mark.is_none() {
-            self.unreadable.push(format!("{}: its mark is missing, damaged or of another store", folder.display()));
+            self.unreadable.push(format!(
+                "{}: its mark is missing, damaged or of another store",
+                folder.display()
+            ));
         }
         for (path, why) in loose.unreadable {
             self.unreadable.push(format!("{}: {why}", path.display()));
         }
-        let mut missing: BTreeSet<(u64, u64)> = loose.missing.into_iter().filter(|(_, last)| *last > after).collect();
+        let mut missing: BTreeSet<(u64, u64)> = loose
+            .missing
+            .into_iter()
+            .filter(|(_, last)| *last > after)
+            .collect();
         if let Some(first) = loose.first.filter(|first| *first > after + 1) {
             missing.insert((after + 1, first - 1));
         }
         for (first, last) in missing {
             let first = first.max(after + 1);
             self.commits_missing += last - first + 1;
-            self.unreadable.push(format!("commits {first} to {last} of the log are missing"));
+            self.unreadable
+                .push(format!("commits {first} to {last} of the log are missing"));
         }
     }
 }

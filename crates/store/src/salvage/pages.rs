@@ -35,8 +35,15 @@ impl Pages {
     /// Reads all pages that can be read.
     pub(super) fn of(scan: &dyn Scan, overflow: Option<&Overflow>) -> Result<Self, Error> {
         let file = overflow.and_then(|overflow| BodyFile::create(&overflow.folder).ok());
-        let pieces = Pieces { pieces: BTreeMap::new(), file };
-        let mut pages = Self { point: None, pages: BTreeMap::new(), pieces };
+        let pieces = Pieces {
+            pieces: BTreeMap::new(),
+            file,
+        };
+        let mut pages = Self {
+            point: None,
+            pages: BTreeMap::new(),
+            pieces,
+        };
         scan.each_readable(&mut |key, value, _| {
             pages.see(key, value);
             ControlFlow::Continue(())
@@ -49,16 +56,26 @@ impl Pages {
         match Key::of(key) {
             Key::Page => {
                 if let Ok(page) = Page::open(key, value)
-                    && self.pages.get(key).is_none_or(|(generation, _)| *generation <= page.generation)
+                    && self
+                        .pages
+                        .get(key)
+                        .is_none_or(|(generation, _)| *generation <= page.generation)
                 {
                     let kept = self.pieces.keep(page.items);
                     let older = self.pages.insert(key.to_vec(), (page.generation, kept));
-                    older.into_iter().for_each(|(_, older)| self.pieces.free(&older));
+                    older
+                        .into_iter()
+                        .for_each(|(_, older)| self.pieces.free(&older));
                 }
             }
             Key::Piece { number, place, n } => {
                 let kept = self.pieces.keep(value);
-                let older = self.pieces.pieces.entry((number, place)).or_default().insert(n, kept);
+                let older = self
+                    .pieces
+                    .pieces
+                    .entry((number, place))
+                    .or_default()
+                    .insert(n, kept);
                 older.into_iter().for_each(|older| self.pieces.free(&older));
             }
             Key::Point => {
@@ -100,7 +117,12 @@ impl Pieces {
     /// A large record, as far as its pieces exist.
     pub(super) fn of(&self, large: Large) -> io::Result<Vec<u8>> {
         let mut record = Vec::new();
-        for kept in self.pieces.get(&(large.number, large.place)).into_iter().flat_map(BTreeMap::values) {
+        for kept in self
+            .pieces
+            .get(&(large.number, large.place))
+            .into_iter()
+            .flat_map(BTreeMap::values)
+        {
             record.extend(self.read(kept)?);
         }
         Ok(record)

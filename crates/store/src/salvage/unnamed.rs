@@ -13,6 +13,10 @@ pub fn unnamed(queue: QueueId) -> Bytes {
 
 /// The queue of a job whose settings are lost.
 pub(super) fn unnamed_queue(job: &Job) -> QueueImage {
-    let kind = if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work };
+    let kind = if job.cycle().is_some() {
+        QueueKind::Cycle
+    } else {
+        QueueKind::Work
+    };
     QueueImage::new(job.queue, unnamed(job.queue), kind)
 }

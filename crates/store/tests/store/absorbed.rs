@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use windlass_engine::{Job, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Timestamp};
-use windlass_store::{Error, Loss, OpenError, Scan, StoreLimits, Table, open_parts, salvage, verify};
+use windlass_store::{
+    Error, Loss, OpenError, Scan, StoreLimits, Table, open_parts, salvage, verify,
+};
 use windlass_testkit::store::{Fingerprint, MemoryTable};
 
 use crate::daemon;
@@ -15,7 +17,11 @@ use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};
 
 fn push(daemon: &mut Daemon, body: &[u8]) -> JobId {
-    let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
+    let job = NewJob::new(
+        Protocol::FAKTORY,
+        Bytes::from_static(b"q"),
+        Bytes::copy_from_slice(body),
+    );
     daemon.apply(JobCommand::Push(Box::new(job)));
     daemon.commit();
     JobId(daemon.engine.meta().next_job - 1)
@@ -24,8 +30,14 @@ fn push(daemon: &mut Daemon, body: &[u8]) -> JobId {
 /// The entries of the log by file: their commits, and the range of bytes of each.
 fn entries(image: &Image) -> Vec<(u64, PathBuf, usize, usize)> {
     let mut all = Vec::new();
-    for (name, bytes) in image.iter().filter_map(|(name, bytes)| Some((name, bytes.as_ref()?))) {
-        for at in (0..bytes.len().saturating_sub(32)).step_by(8).filter(|at| &bytes[at + 4..at + 8] == b"WLE1") {
+    for (name, bytes) in image
+        .iter()
+        .filter_map(|(name, bytes)| Some((name, bytes.as_ref()?)))
+    {
+        for at in (0..bytes.len().saturating_sub(32))
+            .step_by(8)
+            .filter(|at| &bytes[at + 4..at + 8] == b"WLE1")
+        {
             let len = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap());
             let seq = u64::from_le_bytes(bytes[at + 16..at + 24].try_into().unwrap());
             all.push((seq, name.clone(), at, 32 + usize::try_from(len).unwrap()));
@@ -61,14 +73,31 @@ fn damage_to_commits_in_the_table_is_harmless() {
             let config = small(&path);
             let verdict = verify(&config, Limits::default());
             if seq > point {
-                let Err(OpenError::Damaged(damage)) = verdict else { panic!("commit {seq}: {verdict:?}") };
-                assert_eq!(damage.loss, Some(Loss { first: seq, last: seq }), "{damage}");
+                let Err(OpenError::Damaged(damage)) = verdict else {
+                    panic!("commit {seq}: {verdict:?}")
+                };
+                assert_eq!(
+                    damage.loss,
+                    Some(Loss {
+                        first: seq,
+                        last: seq
+                    }),
+                    "{damage}"
+                );
                 assert!(Daemon::start(&config, 1, Timestamp(1_000)).is_err());
             } else {
                 let report = verdict.unwrap();
-                let [harmless] = &report.harmless[..] else { panic!("commit {seq}: {report:?}") };
-                assert_eq!((&harmless.place, harmless.loss), (&path.join(&name).display().to_string(), None));
-                assert!(harmless.what.contains(&format!("{seq} to {seq}")), "commit {seq}: {harmless}");
+                let [harmless] = &report.harmless[..] else {
+                    panic!("commit {seq}: {report:?}")
+                };
+                assert_eq!(
+                    (&harmless.place, harmless.loss),
+                    (&path.join(&name).display().to_string(), None)
+                );
+                assert!(
+                    harmless.what.contains(&format!("{seq} to {seq}")),
+                    "commit {seq}: {harmless}"
+                );
                 assert!(salvage(&config).unwrap().is_whole(), "nothing is lost");
                 let mut daemon = Daemon::start(&config, 1, Timestamp(1_000)).unwrap();
                 assert_eq!(daemon.report, report);
@@ -104,7 +133,12 @@ fn a_flipped_bit_between_two_entries_is_harmless() {
         restore(&damaged(&image, &name, at + len), &path);
         let daemon = Daemon::start(&small(&path), 1, Timestamp(1_000)).unwrap();
         assert_eq!(daemon.print().differs_from(&print), None, "commit {seq}");
-        assert_eq!(daemon.report.harmless.len(), 1, "commit {seq}: {:?}", daemon.report);
+        assert_eq!(
+            daemon.report.harmless.len(),
+            1,
+            "commit {seq}: {:?}",
+            daemon.report
+        );
         between += 1;
     }
     assert!(between > 4, "{between}");
@@ -139,7 +173,10 @@ fn a_table_with_a_damaged_point_falls_back_to_the_previous_point() {
             Ok(daemon) => (daemon.report.table_seq, daemon.print().differs_from(&print)),
             Err(why) => panic!("byte {at} of {used}: {why}"),
         };
-        assert!(points[2..].contains(&found.0) && found.1.is_none(), "byte {at} of {used}: {found:?}, {points:?}");
+        assert!(
+            points[2..].contains(&found.0) && found.1.is_none(),
+            "byte {at} of {used}: {found:?}, {points:?}"
+        );
         before += u64::from(found.0 == points[2]);
     }
     assert!(before > 0, "the newest point was not damaged");
@@ -156,7 +193,10 @@ fn salvage_keeps_the_tables_state_over_older_commits() {
     let fill = |daemon: &mut Daemon| (0..24).for_each(|n| _ = push(daemon, &vec![n; 4_000]));
     (0..3).for_each(|_| fill(&mut daemon));
     daemon.checkpointer.run(true).unwrap();
-    daemon.apply(JobCommand::Replace { job: JobRef::Id(changed), body: Bytes::from_static(b"as it is") });
+    daemon.apply(JobCommand::Replace {
+        job: JobRef::Id(changed),
+        body: Bytes::from_static(b"as it is"),
+    });
     daemon.apply(JobCommand::Cancel(JobRef::Id(ended)));
     daemon.commit();
     for _ in 0..6 {
@@ -167,10 +207,25 @@ fn salvage_keeps_the_tables_state_over_older_commits() {
     let (image, newest) = (image_of(&path), daemon.log.tail().newest());
     drop(daemon);
     let first = entries(&image).first().unwrap().0;
-    assert!(first <= 4, "a freed segment still holds old commits: {first}");
-    assert!(entries(&image).iter().map(|(seq, ..)| *seq).collect::<Vec<_>>().windows(2).any(|two| two[0] + 1 < two[1]));
+    assert!(
+        first <= 4,
+        "a freed segment still holds old commits: {first}"
+    );
+    assert!(
+        entries(&image)
+            .iter()
+            .map(|(seq, ..)| *seq)
+            .collect::<Vec<_>>()
+            .windows(2)
+            .any(|two| two[0] + 1 < two[1])
+    );
     let db = image.keys().find(|name| name.ends_with("db")).unwrap();
-    let used = image[db].as_ref().unwrap().iter().rposition(|byte| *byte != 0).unwrap();
+    let used = image[db]
+        .as_ref()
+        .unwrap()
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .unwrap();
     let (mut refused, mut right, mut older) = (0, 0, 0);
     for at in (0..used).step_by(used / 150) {
         fs::remove_dir_all(&path).unwrap();
@@ -181,14 +236,34 @@ fn salvage_keeps_the_tables_state_over_older_commits() {
         refused += 1;
         let found = salvage(&small(&path)).unwrap();
         assert!(!found.is_whole());
-        assert_eq!(found.commits_missing, 0, "byte {at}: of {newest} the table has all: {:?}", found.unreadable);
-        right += u64::from(found.jobs().get(&changed).is_some_and(|job| job.body() == b"as it is".as_slice()));
+        assert_eq!(
+            found.commits_missing, 0,
+            "byte {at}: of {newest} the table has all: {:?}",
+            found.unreadable
+        );
+        right += u64::from(
+            found
+                .jobs()
+                .get(&changed)
+                .is_some_and(|job| job.body() == b"as it is".as_slice()),
+        );
         // The job may appear as in an older version of its own page, if that page is damaged.
-        let is_older = |(id, job): (&JobId, &Job)| acknowledged.jobs.get(id).is_none_or(|it| it.body() != job.body());
+        let is_older = |(id, job): (&JobId, &Job)| {
+            acknowledged
+                .jobs
+                .get(id)
+                .is_none_or(|it| it.body() != job.body())
+        };
         older += u64::from(found.jobs().iter().any(is_older));
     }
-    assert!(refused > 20 && right * 10 > refused * 9, "{refused} refused, {right} with the job as it is");
-    assert!(older * 10 < refused, "{refused} refused, {older} with something as it was before");
+    assert!(
+        refused > 20 && right * 10 > refused * 9,
+        "{refused} refused, {right} with the job as it is"
+    );
+    assert!(
+        older * 10 < refused,
+        "{refused} refused, {older} with something as it was before"
+    );
 }
 
 /// A table that records its calls.
@@ -199,7 +274,10 @@ struct Told {
 
 impl Told {
     fn call(&self, what: &str, key: &[u8]) {
-        self.calls.lock().unwrap().push(format!("{what} {}", key.escape_ascii()));
+        self.calls
+            .lock()
+            .unwrap()
+            .push(format!("{what} {}", key.escape_ascii()));
     }
 }
 
@@ -243,16 +321,23 @@ impl Table for Told {
 fn a_point_is_written_after_its_pages_are_durable_and_then_synced() {
     let mut daemon = daemon::Daemon::new();
     let calls = Arc::default();
-    let told = Told { table: daemon.table.clone(), calls: Arc::clone(&calls) };
+    let told = Told {
+        table: daemon.table.clone(),
+        calls: Arc::clone(&calls),
+    };
     let limits = StoreLimits::default();
-    let (mut checkpointer, _) = open_parts(&daemon.log, Box::new(told), &limits, Limits::default(), 3).unwrap();
+    let (mut checkpointer, _) =
+        open_parts(&daemon.log, Box::new(told), &limits, Limits::default(), 3).unwrap();
     for n in 0..4 {
         daemon.push(&[n; 3_000]);
         daemon.commit();
         calls.lock().unwrap().clear();
         assert!(checkpointer.run(true).unwrap());
         let calls = calls.lock().unwrap();
-        let point = calls.iter().position(|call| call == "set \\x00point").unwrap();
+        let point = calls
+            .iter()
+            .position(|call| call == "set \\x00point")
+            .unwrap();
         assert_eq!(calls[point + 1..], ["sync "], "{calls:?}");
         // A rebuilt table does not exist until it is synced as a whole.
         assert!(n == 0 || calls[point - 1] == "sync ", "{calls:?}");
@@ -272,7 +357,10 @@ fn a_checkpoint_that_would_take_no_commits_is_not_due() {
         push(&mut daemon, &[n; 900]);
         for _ in 0..3 {
             if daemon.checkpointer.is_due() {
-                assert!(daemon.checkpointer.run(false).unwrap(), "commit {n}: it was due and took no commits");
+                assert!(
+                    daemon.checkpointer.run(false).unwrap(),
+                    "commit {n}: it was due and took no commits"
+                );
                 made += 1;
             }
         }
@@ -280,5 +368,11 @@ fn a_checkpoint_that_would_take_no_commits_is_not_due() {
     assert!((2..20).contains(&made), "once a segment: {made}");
     let print: Fingerprint = daemon.durable.clone();
     drop(daemon);
-    assert_eq!(Daemon::start(&config, 1, Timestamp(1_000)).unwrap().print().differs_from(&print), None);
+    assert_eq!(
+        Daemon::start(&config, 1, Timestamp(1_000))
+            .unwrap()
+            .print()
+            .differs_from(&print),
+        None
+    );
 }

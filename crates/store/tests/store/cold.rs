@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Change, Clash, ClientId, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Retry, Stored, Tag,
-    Timestamp, Unique,
+    Backoff, Change, Clash, ClientId, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol,
+    Retry, Stored, Tag, Timestamp, Unique,
 };
 use windlass_store::{
-    BodyFile, Found, Opened, Overflow, Recovered, StoreConfig, StoreLimits, open, open_found, open_parts,
+    BodyFile, Found, Opened, Overflow, Recovered, StoreConfig, StoreLimits, open, open_found,
+    open_parts,
 };
 
 use crate::daemon::{Daemon, QUEUE};
@@ -30,16 +31,38 @@ fn push(daemon: &mut Daemon, numbers: RangeInclusive<u64>) {
 }
 
 fn limits(folder: impl Into<PathBuf>, memory: u64) -> StoreLimits {
-    StoreLimits { overflow: Some(Overflow { folder: folder.into(), memory }), ..StoreLimits::default() }
+    StoreLimits {
+        overflow: Some(Overflow {
+            folder: folder.into(),
+            memory,
+        }),
+        ..StoreLimits::default()
+    }
 }
 
 fn reopened(daemon: &Daemon, limits: &StoreLimits) -> Recovered {
-    open_parts(&daemon.log, Box::new(daemon.table.clone()), limits, Limits::default(), 3).unwrap().1
+    open_parts(
+        &daemon.log,
+        Box::new(daemon.table.clone()),
+        limits,
+        Limits::default(),
+        3,
+    )
+    .unwrap()
+    .1
 }
 
 /// Every job with its body, wherever that is: its number, whether it is in memory, and the body.
 fn all_bodies(recovered: &Recovered) -> Vec<(u64, bool, Bytes)> {
-    let read = |stored| recovered.bodies.as_ref().unwrap().reader().read(stored).unwrap();
+    let read = |stored| {
+        recovered
+            .bodies
+            .as_ref()
+            .unwrap()
+            .reader()
+            .read(stored)
+            .unwrap()
+    };
     let mut all: Vec<_> = recovered
         .engine
         .jobs()
@@ -56,10 +79,15 @@ fn all_bodies(recovered: &Recovered) -> Vec<(u64, bool, Bytes)> {
 #[track_caller]
 fn compare(daemon: &Daemon, recovered: &Recovered) -> u64 {
     recovered.engine.check();
-    let mut expected: Vec<(u64, Bytes)> =
-        daemon.engine.jobs().map(|job| (job.id.0, job.payload.share_body())).collect();
+    let mut expected: Vec<(u64, Bytes)> = daemon
+        .engine
+        .jobs()
+        .map(|job| (job.id.0, job.payload.share_body()))
+        .collect();
     expected.sort();
-    let found = all_bodies(recovered).into_iter().map(|(id, _, body)| (id, body));
+    let found = all_bodies(recovered)
+        .into_iter()
+        .map(|(id, _, body)| (id, body));
     assert!(found.eq(expected));
     let (jobs, bytes) = recovered.engine.stored();
     assert_eq!(recovered.bodies.as_ref().map_or(0, BodyFile::bytes), bytes);
@@ -76,9 +104,13 @@ fn bodies_that_exceed_memory_are_in_the_file() {
         for (memory, stored) in [(0, 300..=300), (130_000, 190..=210), (10_000_000, 0..=0)] {
             let recovered = reopened(&daemon, &limits(std::env::temp_dir(), memory));
             let found = compare(&daemon, &recovered);
-            assert!(stored.contains(&found), "{memory} bytes: {found} bodies are in the file");
+            assert!(
+                stored.contains(&found),
+                "{memory} bytes: {found} bodies are in the file"
+            );
             // The first ones are needed first.
-            let is_ordered = all_bodies(&recovered).is_sorted_by_key(|(_, in_memory, _)| !in_memory);
+            let is_ordered =
+                all_bodies(&recovered).is_sorted_by_key(|(_, in_memory, _)| !in_memory);
             assert!(is_ordered, "{memory} bytes");
         }
     }
@@ -92,10 +124,17 @@ fn jobs_that_exceed_memory_are_packed() {
         daemon.push(&number.to_le_bytes());
     }
     daemon.commit();
-    let resident = |memory| reopened(&daemon, &limits(std::env::temp_dir(), memory)).engine.resident_bytes();
+    let resident = |memory| {
+        reopened(&daemon, &limits(std::env::temp_dir(), memory))
+            .engine
+            .resident_bytes()
+    };
     let (all, few) = (resident(u64::MAX), resident(0));
     // With room for all of them, those that are not packed are the last few thousand.
-    assert!((1_600_000..2_400_000).contains(&all) && few < 1_200_000, "{all} and {few} bytes");
+    assert!(
+        (1_600_000..2_400_000).contains(&all) && few < 1_200_000,
+        "{all} and {few} bytes"
+    );
     assert!(daemon.checkpoint());
     let recovered = reopened(&daemon, &limits(std::env::temp_dir(), 100_000));
     assert!(recovered.engine.resident_bytes() < 1_500_000);
@@ -128,7 +167,11 @@ fn jobs_that_failed_and_ended_do_not_upset_the_count() {
     let mut daemon = Daemon::new();
     for round in 0..50 {
         let mut new = NewJob::new(Protocol::GEARMAN, QUEUE, body(round).into());
-        new.retry = Retry { failures_max: 25, backoff: Backoff::None, ..new.retry };
+        new.retry = Retry {
+            failures_max: 25,
+            backoff: Backoff::None,
+            ..new.retry
+        };
         let id = daemon.push_job(new);
         daemon.commit();
         assert_eq!(daemon.take(true), id);
@@ -152,7 +195,11 @@ fn bodies_that_take_no_memory_stay() {
     daemon.commit();
     let recovered = reopened(&daemon, &limits(std::env::temp_dir(), 0));
     assert_eq!(compare(&daemon, &recovered), 2);
-    assert!(all_bodies(&recovered).iter().all(|(_, in_memory, body)| *in_memory == (body.len() < 48)));
+    assert!(
+        all_bodies(&recovered)
+            .iter()
+            .all(|(_, in_memory, body)| *in_memory == (body.len() < 48))
+    );
 }
 
 /// A job with a lasting lease was handed out before: when it ends, its body is in memory.
@@ -173,7 +220,11 @@ fn the_body_of_a_job_that_is_handed_out_is_in_memory() {
 #[test]
 fn keys_and_names_stay_with_jobs_whose_bodies_are_in_the_file() {
     let mut daemon = Daemon::new();
-    let unique = Unique { key: Bytes::from_static(b"key"), clash: Clash::Keep, until: Default::default() };
+    let unique = Unique {
+        key: Bytes::from_static(b"key"),
+        clash: Clash::Keep,
+        until: Default::default(),
+    };
     let new = NewJob {
         unique: Some(unique),
         name: Some("jid".into()),
@@ -183,10 +234,17 @@ fn keys_and_names_stay_with_jobs_whose_bodies_are_in_the_file() {
     daemon.commit();
     let recovered = reopened(&daemon, &limits(std::env::temp_dir(), 0));
     let job = recovered.engine.job(id).unwrap();
-    assert_eq!((job.key(), job.name(), job.payload.body_len()), (Some(&b"key"[..]), &b"jid"[..], body(1).len()));
+    assert_eq!(
+        (job.key(), job.name(), job.payload.body_len()),
+        (Some(&b"key"[..]), &b"jid"[..], body(1).len())
+    );
     assert_eq!(compare(&daemon, &recovered), 1);
     // The key is still taken.
-    let mut again = Daemon { engine: recovered.engine, journal: recovered.journal, ..Daemon::new() };
+    let mut again = Daemon {
+        engine: recovered.engine,
+        journal: recovered.journal,
+        ..Daemon::new()
+    };
     again.apply(windlass_engine::ClientCommand::Open(Default::default()));
     again.push_job(new);
     assert_eq!(again.engine.job_count(), 1);
@@ -200,14 +258,20 @@ fn a_store_that_is_read_ahead_keeps_bodies_out_of_memory_too() {
     daemon.commit();
     assert!(daemon.checkpoint());
     let limits = limits(std::env::temp_dir(), 20_000);
-    let mut found =
-        Found::of_table(&*windlass_store::Table::scan(&daemon.table).unwrap(), limits.overflow.as_ref()).unwrap();
+    let mut found = Found::of_table(
+        &*windlass_store::Table::scan(&daemon.table).unwrap(),
+        limits.overflow.as_ref(),
+    )
+    .unwrap();
     (1..=5).for_each(|id| daemon.cancel(JobId(id)));
     push(&mut daemon, 51..=60);
     daemon.commit();
-    found.follow(&*windlass_store::Log::tail(&daemon.log)).unwrap();
+    found
+        .follow(&*windlass_store::Log::tail(&daemon.log))
+        .unwrap();
     let table = Box::new(daemon.table.clone());
-    let (_, recovered) = open_found(found, &daemon.log, table, &limits, Limits::default(), 3).unwrap();
+    let (_, recovered) =
+        open_found(found, &daemon.log, table, &limits, Limits::default(), 3).unwrap();
     assert!((30..=45).contains(&compare(&daemon, &recovered)));
 }
 
@@ -233,7 +297,11 @@ fn left_in_log(config: &StoreConfig, ended: u64) -> files::Daemon {
     daemon.open_clients();
     for id in 1..=ended + 600 {
         let body = sized_body(id).into();
-        daemon.apply(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, QUEUE, body))));
+        daemon.apply(JobCommand::Push(Box::new(NewJob::new(
+            Protocol::GEARMAN,
+            QUEUE,
+            body,
+        ))));
         if id <= ended {
             daemon.commit();
             daemon.apply(JobCommand::Cancel(JobRef::Id(JobId(id))));
@@ -250,18 +318,31 @@ fn left_in_log(config: &StoreConfig, ended: u64) -> files::Daemon {
 fn opened_cold(config: &StoreConfig) -> (Opened, BodyFile, Vec<(u64, Stored)>) {
     let mut opened = open(config, Limits::default(), 2).unwrap();
     let bodies = opened.recovered.bodies.take().unwrap();
-    let stored: Vec<_> = opened.recovered.engine.jobs().map(|job| (job.id.0, job.payload.stored().unwrap())).collect();
+    let stored: Vec<_> = opened
+        .recovered
+        .engine
+        .jobs()
+        .map(|job| (job.id.0, job.payload.stored().unwrap()))
+        .collect();
     assert!(stored.len() == 600 && are_right(&bodies, &stored));
     (opened, bodies, stored)
 }
 
 fn are_right(bodies: &BodyFile, stored: &[(u64, Stored)]) -> bool {
-    stored.iter().all(|(id, stored)| bodies.reader().read(*stored).is_ok_and(|body| body == sized_body(*id)))
+    stored.iter().all(|(id, stored)| {
+        bodies
+            .reader()
+            .read(*stored)
+            .is_ok_and(|body| body == sized_body(*id))
+    })
 }
 
 fn cold_config(folder: &Path) -> StoreConfig {
     let mut config = small(folder);
-    config.checkpoints.overflow = Some(Overflow { folder: folder.into(), memory: 0 });
+    config.checkpoints.overflow = Some(Overflow {
+        folder: folder.into(),
+        memory: 0,
+    });
     config
 }
 
@@ -274,28 +355,44 @@ fn bodies_stay_in_the_file_of_the_table() {
     left_behind(&config);
     let (mut opened, mut bodies, stored) = opened_cold(&config);
     let copied = bodies.disk_bytes();
-    assert!((8_000_000..16_000_000).contains(&copied), "{copied} bytes are copied: those in several pieces");
+    assert!(
+        (8_000_000..16_000_000).contains(&copied),
+        "{copied} bytes are copied: those in several pieces"
+    );
     // Another table replaces it.
-    let commit = opened.recovered.journal.cut(&opened.recovered.engine).unwrap();
+    let commit = opened
+        .recovered
+        .journal
+        .cut(&opened.recovered.engine)
+        .unwrap();
     opened.log.append(&commit).unwrap();
     assert!(opened.checkpointer.run(true).unwrap());
     assert!(are_right(&bodies, &stored));
     let both = bodies.disk_bytes();
     assert!(both > copied + 2_000_000, "the removed file counts");
-    let here: Vec<_> = stored.into_iter().filter(|(id, _)| size_of(*id) < 40_000).collect();
+    let here: Vec<_> = stored
+        .into_iter()
+        .filter(|(id, _)| size_of(*id) < 40_000)
+        .collect();
     let (first, second): (Vec<_>, Vec<_>) = here.into_iter().partition(|(id, _)| *id <= 300);
-    first.into_iter().for_each(|(_, stored)| bodies.free(stored));
+    first
+        .into_iter()
+        .for_each(|(_, stored)| bodies.free(stored));
     let half = bodies.disk_bytes();
     assert!(half < both - 500_000, "{half} of {both} bytes");
     assert!(are_right(&bodies, &second));
-    second.into_iter().for_each(|(_, stored)| bodies.free(stored));
+    second
+        .into_iter()
+        .for_each(|(_, stored)| bodies.free(stored));
     assert_eq!(bodies.disk_bytes(), copied, "nothing is left of it");
 }
 
 /// Commits what changes, and makes checkpoints until the log needs nothing that was in it.
 fn forget_all(opened: &mut Opened) {
     for _ in 0..3 {
-        let Recovered { engine, journal, .. } = &mut opened.recovered;
+        let Recovered {
+            engine, journal, ..
+        } = &mut opened.recovered;
         let queue = engine.queues().next().unwrap().image().id;
         journal.append(engine, &[Change::QueueSet(queue)]);
         while let Some(commit) = journal.cut(engine) {
@@ -313,26 +410,51 @@ fn bodies_stay_in_the_files_of_the_log() {
     let config = cold_config(dir.path());
     drop(left_in_log(&config, 0));
     let (mut opened, mut bodies, stored) = opened_cold(&config);
-    assert_eq!(bodies.disk_bytes(), 0, "none is copied, and the files are the store's");
+    assert_eq!(
+        bodies.disk_bytes(),
+        0,
+        "none is copied, and the files are the store's"
+    );
     forget_all(&mut opened);
     assert!(are_right(&bodies, &stored));
-    let (all, size): (u64, usize) = (bodies.disk_bytes(), stored.iter().map(|(id, _)| size_of(*id)).sum());
-    assert!(all > size as u64, "the files have been removed from the log");
+    let (all, size): (u64, usize) = (
+        bodies.disk_bytes(),
+        stored.iter().map(|(id, _)| size_of(*id)).sum(),
+    );
+    assert!(
+        all > size as u64,
+        "the files have been removed from the log"
+    );
     // New jobs take the place of others.
     let mut context = Context::new(Timestamp(2_000), 3);
     for id in 601..=700 {
         let new = NewJob::new(Protocol::GEARMAN, QUEUE, sized_body(id).into());
-        opened.recovered.engine.apply(ClientId(0), Tag(1), JobCommand::Push(Box::new(new)), &mut context);
+        opened.recovered.engine.apply(
+            ClientId(0),
+            Tag(1),
+            JobCommand::Push(Box::new(new)),
+            &mut context,
+        );
     }
-    opened.recovered.journal.append(&opened.recovered.engine, &context.changes);
+    opened
+        .recovered
+        .journal
+        .append(&opened.recovered.engine, &context.changes);
     forget_all(&mut opened);
     assert!(are_right(&bodies, &stored));
     let (first, second): (Vec<_>, Vec<_>) = stored.into_iter().partition(|(id, _)| *id <= 300);
-    first.into_iter().for_each(|(_, stored)| bodies.free(stored));
+    first
+        .into_iter()
+        .for_each(|(_, stored)| bodies.free(stored));
     let half = bodies.disk_bytes();
-    assert!((all / 3..all / 3 * 2).contains(&half), "{half} of {all} bytes");
+    assert!(
+        (all / 3..all / 3 * 2).contains(&half),
+        "{half} of {all} bytes"
+    );
     assert!(are_right(&bodies, &second));
-    second.into_iter().for_each(|(_, stored)| bodies.free(stored));
+    second
+        .into_iter()
+        .for_each(|(_, stored)| bodies.free(stored));
     assert_eq!((bodies.disk_bytes(), bodies.bytes()), (0, 0));
 }
 
@@ -355,7 +477,10 @@ fn the_file_of_the_present_table_stays_as_it_is_when_bodies_go() {
     left_behind(&config);
     for gone in [300, 600] {
         let (opened, mut bodies, stored) = opened_cold(&config);
-        stored.into_iter().filter(|(id, _)| *id <= gone).for_each(|(_, stored)| bodies.free(stored));
+        stored
+            .into_iter()
+            .filter(|(id, _)| *id <= gone)
+            .for_each(|(_, stored)| bodies.free(stored));
         drop(opened);
     }
     opened_cold(&config);

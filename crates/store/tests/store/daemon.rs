@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientId, Command, Context, Engine, From, Job, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms,
-    Limits, NewJob, NewSchedule, OnExpiry, Proof, Protocol, Recurrence, ScheduleCommand, Select, Tag, Take,
-    TakeCommand, Timestamp, Wait,
+    ClientCommand, ClientId, Command, Context, Engine, From, Job, JobCommand, JobId, JobRef,
+    LeaseCommand, LeaseTerms, Limits, NewJob, NewSchedule, OnExpiry, Proof, Protocol, Recurrence,
+    ScheduleCommand, Select, Tag, Take, TakeCommand, Timestamp, Wait,
 };
-use windlass_store::{Checkpointer, Commit, Journal, Log as _, OpenError, Recovered, StoreLimits, open_parts};
+use windlass_store::{
+    Checkpointer, Commit, Journal, Log as _, OpenError, Recovered, StoreLimits, open_parts,
+};
 use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 pub(crate) const QUEUE: Bytes = Bytes::from_static(b"resize");
@@ -26,15 +28,27 @@ impl Daemon {
     }
 
     pub(crate) fn on(log: MemoryLog, table: MemoryTable) -> Self {
-        let (checkpointer, Recovered { engine, journal, .. }) = opened(&log, &table).unwrap();
-        let mut daemon = Self { engine, journal, log, table, checkpointer };
+        let (
+            checkpointer,
+            Recovered {
+                engine, journal, ..
+            },
+        ) = opened(&log, &table).unwrap();
+        let mut daemon = Self {
+            engine,
+            journal,
+            log,
+            table,
+            checkpointer,
+        };
         daemon.apply(ClientCommand::Open(Default::default()));
         daemon
     }
 
     pub(crate) fn apply(&mut self, command: impl Into<Command>) {
         let mut context = Context::new(Timestamp(1_000), 1);
-        self.engine.apply(ClientId(1), Tag(1), command, &mut context);
+        self.engine
+            .apply(ClientId(1), Tag(1), command, &mut context);
         self.journal.append(&self.engine, &context.changes);
     }
 
@@ -50,7 +64,9 @@ impl Daemon {
         self.apply(ScheduleCommand::Set(Box::new(NewSchedule {
             key: Some(Bytes::from_static(b"minutely")),
             job: NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::copy_from_slice(body)),
-            recurrence: Recurrence::Every { interval_ms: 60_000 },
+            recurrence: Recurrence::Every {
+                interval_ms: 60_000,
+            },
             at_once: false,
             keep_grid: false,
             runs: None,
@@ -59,7 +75,11 @@ impl Daemon {
     }
 
     pub(crate) fn push(&mut self, body: &[u8]) -> JobId {
-        self.push_job(NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::copy_from_slice(body)))
+        self.push_job(NewJob::new(
+            Protocol::GEARMAN,
+            QUEUE,
+            Bytes::copy_from_slice(body),
+        ))
     }
 
     pub(crate) fn push_job(&mut self, job: NewJob) -> JobId {
@@ -68,28 +88,61 @@ impl Daemon {
     }
 
     pub(crate) fn take(&mut self, connection_bound: bool) -> JobId {
-        let lease = LeaseTerms { connection_bound, lease_ms: Some(1_000), on_expiry: OnExpiry::Requeue, wish: None };
-        let from = From::Listed { queues: vec![QUEUE], lease };
-        self.apply(TakeCommand::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }));
-        self.engine.jobs().find(|job| job.lease().is_some()).map(|job| job.id).unwrap()
+        let lease = LeaseTerms {
+            connection_bound,
+            lease_ms: Some(1_000),
+            on_expiry: OnExpiry::Requeue,
+            wish: None,
+        };
+        let from = From::Listed {
+            queues: vec![QUEUE],
+            lease,
+        };
+        self.apply(TakeCommand::Take(Take {
+            from,
+            select: Select::ListOrder,
+            wait: Wait::No,
+            worker: Bytes::new(),
+        }));
+        self.engine
+            .jobs()
+            .find(|job| job.lease().is_some())
+            .map(|job| job.id)
+            .unwrap()
     }
 
     pub(crate) fn extend(&mut self, id: JobId, until: u64) {
         let until = Timestamp(until);
-        self.apply(LeaseCommand::Extend { job: JobRef::Id(id), proof: Proof::AnyLease, until, only_later: false });
+        self.apply(LeaseCommand::Extend {
+            job: JobRef::Id(id),
+            proof: Proof::AnyLease,
+            until,
+            only_later: false,
+        });
     }
 
     pub(crate) fn finish(&mut self, id: JobId) {
-        self.apply(LeaseCommand::Finish { job: JobRef::Id(id), proof: Proof::AnyLease, result: Bytes::new() });
+        self.apply(LeaseCommand::Finish {
+            job: JobRef::Id(id),
+            proof: Proof::AnyLease,
+            result: Bytes::new(),
+        });
     }
 
     pub(crate) fn fail(&mut self, id: JobId) {
         let failure = Box::default();
-        self.apply(LeaseCommand::Fail { job: JobRef::Id(id), proof: Proof::AnyLease, failure });
+        self.apply(LeaseCommand::Fail {
+            job: JobRef::Id(id),
+            proof: Proof::AnyLease,
+            failure,
+        });
     }
 
     pub(crate) fn replace(&mut self, id: JobId, body: &[u8]) {
-        self.apply(JobCommand::Replace { job: JobRef::Id(id), body: Bytes::copy_from_slice(body) });
+        self.apply(JobCommand::Replace {
+            job: JobRef::Id(id),
+            body: Bytes::copy_from_slice(body),
+        });
     }
 
     pub(crate) fn cancel(&mut self, id: JobId) {
@@ -130,8 +183,17 @@ impl Daemon {
 }
 
 /// Recovers from a store.
-pub(crate) fn opened(log: &MemoryLog, table: &MemoryTable) -> Result<(Checkpointer, Recovered), OpenError> {
-    open_parts(log, Box::new(table.clone()), &StoreLimits::default(), Limits::default(), 3)
+pub(crate) fn opened(
+    log: &MemoryLog,
+    table: &MemoryTable,
+) -> Result<(Checkpointer, Recovered), OpenError> {
+    open_parts(
+        log,
+        Box::new(table.clone()),
+        &StoreLimits::default(),
+        Limits::default(),
+        3,
+    )
 }
 
 pub(crate) fn recovered(log: &MemoryLog, table: &MemoryTable) -> Result<Recovered, OpenError> {

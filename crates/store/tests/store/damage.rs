@@ -51,23 +51,38 @@ fn directory(rng: &mut Rng, home: &Path) -> Directory {
         }
         // A kill leaves the files as they are. Dropping the daemon would let sled write its buffers.
         let (image, print) = (image_of(&path), daemon.durable.clone());
-        acknowledged = Some(if rng.one_in(2) { (daemon.stop(), image_of(&path)) } else { (print, image) });
+        acknowledged = Some(if rng.one_in(2) {
+            (daemon.stop(), image_of(&path))
+        } else {
+            (print, image)
+        });
     }
     fs::remove_dir_all(&path).unwrap();
     let (acknowledged, image) = acknowledged.unwrap();
-    Directory { image, acknowledged, older }
+    Directory {
+        image,
+        acknowledged,
+        older,
+    }
 }
 
 /// Damages a directory. Returns a description; `None`: it is unchanged.
 fn damage(directory: &Directory, rng: &mut Rng) -> Option<(String, Image)> {
     let mut image = directory.image.clone();
-    let names: Vec<PathBuf> = image.iter().filter(|(_, bytes)| bytes.is_some()).map(|(name, _)| name.clone()).collect();
+    let names: Vec<PathBuf> = image
+        .iter()
+        .filter(|(_, bytes)| bytes.is_some())
+        .map(|(name, _)| name.clone())
+        .collect();
     let name = &names[rng.index(names.len())];
     let other = &names[rng.index(names.len())];
     let copy = rng.index(directory.older.len());
     let bytes = image.get_mut(name)?.as_mut()?;
     // Most of a file may be unused space.
-    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let used = bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |last| last + 1);
     let reach = if rng.one_in(8) { bytes.len() } else { used };
     let at = rng.index(reach);
     let what = match rng.roll(11) {
@@ -148,7 +163,8 @@ impl Case<'_> {
 
     fn guarded<T>(&self, doing: &str, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
-        let done = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| self.fail(format!("{doing} panics")));
+        let done = catch_unwind(AssertUnwindSafe(call))
+            .unwrap_or_else(|_| self.fail(format!("{doing} panics")));
         if begun.elapsed() > PATIENCE {
             self.fail(format!("{doing} takes {:?}", begun.elapsed()));
         }
@@ -158,26 +174,43 @@ impl Case<'_> {
     fn check(&self, damaged: &Image, sum: &mut Sum) {
         restore(damaged, self.path);
         let config = tight(self.path, self.seed);
-        let mut found = self.guarded("salvage", || salvage(&config)).unwrap_or_else(|why| self.fail(why));
-        let about = windlass_store::About { daemon: "0.1.0", written_at: windlass_engine::Timestamp(0) };
-        self.guarded("export", || found.export(about, &mut std::io::sink())).unwrap();
+        let mut found = self
+            .guarded("salvage", || salvage(&config))
+            .unwrap_or_else(|why| self.fail(why));
+        let about = windlass_store::About {
+            daemon: "0.1.0",
+            written_at: windlass_engine::Timestamp(0),
+        };
+        self.guarded("export", || found.export(about, &mut std::io::sink()))
+            .unwrap();
         let verdict = self.guarded("verify", || verify(&config, Limits::default()));
         if image_of(self.path) != *damaged {
             self.fail("salvage or verify has changed something");
         }
-        let opened = self.guarded("opening", || Daemon::start(&small(self.path), 1, Timestamp(0)));
+        let opened = self.guarded("opening", || {
+            Daemon::start(&small(self.path), 1, Timestamp(0))
+        });
         sum.damages += 1;
         match (opened, verdict) {
             (Ok(daemon), Ok(verdict)) => {
                 daemon.engine.check();
                 if !found.is_whole() {
-                    self.fail(format!("opened, but salvage misses a part: {:?}", found.unreadable));
+                    self.fail(format!(
+                        "opened, but salvage misses a part: {:?}",
+                        found.unreadable
+                    ));
                 }
-                if let Some(difference) = daemon.print().differs_from(&self.directory.acknowledged) {
-                    self.fail(format!("the opened state differs from the acknowledged one: {difference}"));
+                if let Some(difference) = daemon.print().differs_from(&self.directory.acknowledged)
+                {
+                    self.fail(format!(
+                        "the opened state differs from the acknowledged one: {difference}"
+                    ));
                 }
                 if daemon.report != verdict {
-                    self.fail(format!("opening reports {:?}, verify {:?}", daemon.report, verdict));
+                    self.fail(format!(
+                        "opening reports {:?}, verify {:?}",
+                        daemon.report, verdict
+                    ));
                 }
                 sum.harmless += u64::from(!daemon.report.harmless.is_empty());
                 self.go_on(daemon);
@@ -185,7 +218,9 @@ impl Case<'_> {
             (Err(OpenError::Damaged(_)), Err(OpenError::Damaged(why))) => {
                 sum.refused += 1;
                 if found.is_whole() {
-                    self.fail(format!("refused, but salvage reports everything as saved: {why}"));
+                    self.fail(format!(
+                        "refused, but salvage reports everything as saved: {why}"
+                    ));
                 }
                 self.check_saved(&found, sum);
                 self.accept(damaged, &found);
@@ -205,24 +240,34 @@ impl Case<'_> {
             daemon.work(&mut rng, JOBS_MAX);
             daemon.commit();
             if n < 3 {
-                daemon.checkpointer.run(true).unwrap_or_else(|why| self.fail(why));
+                daemon
+                    .checkpointer
+                    .run(true)
+                    .unwrap_or_else(|why| self.fail(why));
             }
         }
         let print = daemon.durable.clone();
         drop(daemon);
-        let daemon = Daemon::start(&small(self.path), 1, Timestamp(0)).unwrap_or_else(|why| self.fail(why));
+        let daemon =
+            Daemon::start(&small(self.path), 1, Timestamp(0)).unwrap_or_else(|why| self.fail(why));
         if let Some(difference) = daemon.print().differs_from(&print) {
             self.fail(format!("the state differs after a reopening: {difference}"));
         }
         if !daemon.report.harmless.is_empty() {
-            self.fail(format!("damaged files are still in use: {:?}", daemon.report));
+            self.fail(format!(
+                "damaged files are still in use: {:?}",
+                daemon.report
+            ));
         }
     }
 
     /// Checks how much of the acknowledged state was saved.
     fn check_saved(&self, found: &Salvage, sum: &mut Sum) {
         let (acknowledged, found) = (&self.directory.acknowledged.jobs, found.jobs());
-        let not_saved = acknowledged.iter().filter(|(id, job)| !is_same(found.get(id), job)).count() as u64;
+        let not_saved = acknowledged
+            .iter()
+            .filter(|(id, job)| !is_same(found.get(id), job))
+            .count() as u64;
         sum.jobs += acknowledged.len() as u64;
         sum.not_saved += not_saved;
         let is_small = self.what.starts_with("bit") || self.what.starts_with("byte ");
@@ -239,39 +284,77 @@ impl Case<'_> {
         let accepted = self.guarded("accepting", || accept_loss(&config, Limits::default(), 1));
         let (again, aside) = accepted.unwrap_or_else(|why| self.fail(why));
         let all = |found: &Salvage| {
-            let Salvage { job_count, commit, commits, commits_missing, .. } = *found;
+            let Salvage {
+                job_count,
+                commit,
+                commits,
+                commits_missing,
+                ..
+            } = *found;
             let unreadable = found.unreadable.clone();
-            let things = (found.queues.clone(), found.schedules.clone(), found.batches.clone(), found.days.clone());
-            ((job_count, commit, commits, commits_missing), unreadable, things)
+            let things = (
+                found.queues.clone(),
+                found.schedules.clone(),
+                found.batches.clone(),
+                found.days.clone(),
+            );
+            (
+                (job_count, commit, commits, commits_missing),
+                unreadable,
+                things,
+            )
         };
         if all(&again) != all(found) {
             self.fail("the accepted state differs from the salvaged one");
         }
         let store = |image: &Image, below: &Path| -> BTreeMap<PathBuf, Option<Vec<u8>>> {
-            let files = image.iter().filter_map(|(name, bytes)| Some((name.strip_prefix(below).ok()?, bytes)));
-            files.map(|(name, bytes)| (name.to_owned(), bytes.clone())).collect()
+            let files = image
+                .iter()
+                .filter_map(|(name, bytes)| Some((name.strip_prefix(below).ok()?, bytes)));
+            files
+                .map(|(name, bytes)| (name.to_owned(), bytes.clone()))
+                .collect()
         };
         let aside = aside.strip_prefix(self.path).unwrap();
         if store(&image_of(self.path), aside) != store(damaged, Path::new("store")) {
             self.fail("the store set aside differs from the old store");
         }
         let verdict = verify(&config, Limits::default()).unwrap_or_else(|why| self.fail(why));
-        let daemon = Daemon::start(&small(self.path), 1, Timestamp(0)).unwrap_or_else(|why| self.fail(why));
+        let daemon =
+            Daemon::start(&small(self.path), 1, Timestamp(0)).unwrap_or_else(|why| self.fail(why));
         daemon.engine.check();
         let jobs = found.jobs();
-        let differs = daemon.engine.jobs().find(|job| jobs.get(&job.id).is_none_or(|saved| saved.body() != job.body()));
+        let differs = daemon.engine.jobs().find(|job| {
+            jobs.get(&job.id)
+                .is_none_or(|saved| saved.body() != job.body())
+        });
         if let Some(job) = differs {
-            self.fail(format!("job {} has another body than the salvaged one", job.id.0));
+            self.fail(format!(
+                "job {} has another body than the salvaged one",
+                job.id.0
+            ));
         }
         if daemon.report != verdict || daemon.engine.job_count() > jobs.len() {
-            self.fail(format!("{:?} after {verdict:?} of {} jobs", daemon.report, jobs.len()));
+            self.fail(format!(
+                "{:?} after {verdict:?} of {} jobs",
+                daemon.report,
+                jobs.len()
+            ));
         }
     }
 }
 
 /// Whether a salvaged job equals the acknowledged one.
 fn is_same(saved: Option<&Job>, job: &Job) -> bool {
-    let told = |job: &Job| (job.id, job.body().to_vec(), job.queue, job.state.kind(), job.attempts);
+    let told = |job: &Job| {
+        (
+            job.id,
+            job.body().to_vec(),
+            job.queue,
+            job.state.kind(),
+            job.attempts,
+        )
+    };
     saved.is_some_and(|saved| told(saved) == told(job))
 }
 
@@ -280,16 +363,28 @@ fn live(seed: u64, sum: &mut Sum) {
     let mut rng = Rng(seed);
     let directory = directory(&mut rng, home.path());
     for _ in 0..DAMAGES_OF_A_DIRECTORY {
-        let Some((what, damaged)) = damage(&directory, &mut rng) else { continue };
+        let Some((what, damaged)) = damage(&directory, &mut rng) else {
+            continue;
+        };
         let path = home.path().join("damaged");
-        Case { what, seed, directory: &directory, path: &path }.check(&damaged, sum);
+        Case {
+            what,
+            seed,
+            directory: &directory,
+            path: &path,
+        }
+        .check(&damaged, sum);
         fs::remove_dir_all(&path).unwrap();
     }
 }
 
 #[test]
 fn damage_is_detected_or_harmless() {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
     let mut sum = Sum::default();
     if let Some(seed) = number("WINDLASS_SEED") {
         live(seed, &mut sum);
@@ -304,6 +399,9 @@ fn damage_is_detected_or_harmless() {
         }
     }
     println!("{sum:?}");
-    assert!(sum.refused > sum.damages / 10 && sum.refused < sum.damages, "{sum:?}");
+    assert!(
+        sum.refused > sum.damages / 10 && sum.refused < sum.damages,
+        "{sum:?}"
+    );
     assert!(sum.harmless > sum.damages / 100, "{sum:?}");
 }

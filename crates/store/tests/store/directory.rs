@@ -14,7 +14,13 @@ fn missing_parts_of_a_directory_are_detected() {
     let home = home();
     let path = home.path().join("data");
     let image = few(&path).image;
-    for part in ["store", "store/log", "store/log/mark", "store/table-1", "store/table-1/db"] {
+    for part in [
+        "store",
+        "store/log",
+        "store/log/mark",
+        "store/table-1",
+        "store/table-1/db",
+    ] {
         restore(&image, &path);
         let state = path.join(part);
         if state.is_dir() {
@@ -24,8 +30,16 @@ fn missing_parts_of_a_directory_are_detected() {
         }
         let config = small(&path);
         for _ in 0..2 {
-            let refused = [open(&config, Limits::default(), 1).map(drop), verify(&config, Limits::default()).map(drop)];
-            assert!(refused.iter().all(|it| matches!(it, Err(OpenError::Damaged(_)))), "without {part}: {refused:?}");
+            let refused = [
+                open(&config, Limits::default(), 1).map(drop),
+                verify(&config, Limits::default()).map(drop),
+            ];
+            assert!(
+                refused
+                    .iter()
+                    .all(|it| matches!(it, Err(OpenError::Damaged(_)))),
+                "without {part}: {refused:?}"
+            );
         }
         fs::remove_dir_all(&path).unwrap();
     }
@@ -33,7 +47,10 @@ fn missing_parts_of_a_directory_are_detected() {
     fs::remove_dir_all(path.join("store/table-1")).unwrap();
     fs::write(path.join("store/table-1"), []).unwrap();
     let refused = open(&small(&path), Limits::default(), 1).unwrap_err();
-    assert!(matches!(refused, OpenError::Store(_)), "it is there, and cannot be opened: {refused}");
+    assert!(
+        matches!(refused, OpenError::Store(_)),
+        "it is there, and cannot be opened: {refused}"
+    );
     fs::remove_dir_all(&path).unwrap();
     // The line that names the holder is not required.
     restore(&image, &path);
@@ -48,9 +65,21 @@ fn one_daemon_at_a_time() {
     let daemon = open(&config, Limits::default(), 1).unwrap();
     let refused = open(&config, Limits::default(), 1).unwrap_err();
     let text = refused.to_string();
-    assert!(matches!(refused, OpenError::Store(Error::InUse { .. })), "{text}");
-    assert!(text.contains(&format!("in use by another process (process {})", std::process::id())), "{text}");
-    assert!(verify(&config, Limits::default()).is_err(), "nor is it read meanwhile");
+    assert!(
+        matches!(refused, OpenError::Store(Error::InUse { .. })),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!(
+            "in use by another process (process {})",
+            std::process::id()
+        )),
+        "{text}"
+    );
+    assert!(
+        verify(&config, Limits::default()).is_err(),
+        "nor is it read meanwhile"
+    );
     drop(daemon);
     open(&config, Limits::default(), 1).unwrap();
 }

@@ -83,8 +83,15 @@ impl State {
 }
 
 fn names(folder: &Path) -> Names {
-    let Ok(entries) = fs::read_dir(folder) else { return Names::new() };
-    let entry = |entry: fs::DirEntry| Some((PathBuf::from(entry.file_name()), entry.metadata().ok()?.ino()));
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Names::new();
+    };
+    let entry = |entry: fs::DirEntry| {
+        Some((
+            PathBuf::from(entry.file_name()),
+            entry.metadata().ok()?.ino(),
+        ))
+    };
     entries.filter_map(|found| entry(found.ok()?)).collect()
 }
 
@@ -103,40 +110,63 @@ impl Disk {
     fn new(root: &Path) -> Self {
         let mut durable = State::default();
         durable.read(root);
-        Self { root: root.to_owned(), durable, begun: State::default(), lost: HashMap::new() }
+        Self {
+            root: root.to_owned(),
+            durable,
+            begun: State::default(),
+            lost: HashMap::new(),
+        }
     }
 
     fn step(&mut self, step: Step, path: &Path) {
-        let Ok(about) = fs::metadata(path) else { return };
+        let Ok(about) = fs::metadata(path) else {
+            return;
+        };
         let inode = about.ino();
         match step {
             Step::Put(from, bytes) => {
                 let [first, end] = [from, from + bytes].map(|at| usize::try_from(at).unwrap());
                 let sectors = first / SECTOR..end.div_ceil(SECTOR);
-                self.lost.get_mut(&inode).into_iter().for_each(|lost| lost.retain(|at| !sectors.contains(at)));
+                self.lost
+                    .get_mut(&inode)
+                    .into_iter()
+                    .for_each(|lost| lost.retain(|at| !sectors.contains(at)));
             }
             Step::Written => {}
             // Writes by a thread of sled's during the sync are not part of it.
             Step::Syncing if about.is_dir() => drop(self.begun.folders.insert(inode, names(path))),
-            Step::Syncing => drop(fs::read(path).map(|bytes| self.begun.files.insert(inode, bytes))),
+            Step::Syncing => {
+                drop(fs::read(path).map(|bytes| self.begun.files.insert(inode, bytes)))
+            }
             Step::Synced => {
                 if let Some(mut bytes) = self.begun.files.remove(&inode) {
                     self.without_lost(inode, &mut bytes);
                     self.durable.files.insert(inode, bytes);
                 }
-                self.begun.folders.remove(&inode).map(|names| self.durable.folders.insert(inode, names));
+                self.begun
+                    .folders
+                    .remove(&inode)
+                    .map(|names| self.durable.folders.insert(inode, names));
             }
         }
     }
 
     /// Fails the sync in progress.
     fn fail(&mut self, path: &Path, rng: &mut Rng) {
-        let Ok(about) = fs::metadata(path) else { return };
-        let Some(mut bytes) = self.begun.files.remove(&about.ino()) else { return };
+        let Ok(about) = fs::metadata(path) else {
+            return;
+        };
+        let Some(mut bytes) = self.begun.files.remove(&about.ino()) else {
+            return;
+        };
         let durable = self.durable.files.entry(about.ino()).or_default();
         durable.resize(bytes.len(), 0);
         let differs = |(at, (old, new)): (usize, (&[u8], &[u8]))| (old != new).then_some(at);
-        let sectors = durable.chunks(SECTOR).zip(bytes.chunks(SECTOR)).enumerate().filter_map(differs);
+        let sectors = durable
+            .chunks(SECTOR)
+            .zip(bytes.chunks(SECTOR))
+            .enumerate()
+            .filter_map(differs);
         let lost: Vec<usize> = sectors.filter(|_| !rng.one_in(4)).collect();
         self.lost.entry(about.ino()).or_default().extend(lost);
         self.without_lost(about.ino(), &mut bytes);
@@ -145,7 +175,9 @@ impl Disk {
 
     /// Restores the old bytes of lost sectors.
     fn without_lost(&self, inode: Inode, bytes: &mut [u8]) {
-        let Some(old) = self.durable.files.get(&inode) else { return };
+        let Some(old) = self.durable.files.get(&inode) else {
+            return;
+        };
         for sector in self.lost.get(&inode).into_iter().flatten() {
             let at = sector * SECTOR..bytes.len().min(sector * SECTOR + SECTOR);
             if let (Some(old), Some(new)) = (old.get(at.clone()), bytes.get_mut(at)) {
@@ -161,8 +193,14 @@ impl Disk {
         for (inode, bytes) in &mut written.files {
             self.without_lost(*inode, bytes);
         }
-        let mut cut = Cut { old: &self.durable, new: &written, luck: Luck::new(rng), image: Image::new() };
-        root.into_iter().for_each(|root| cut.folder(root, Path::new("")));
+        let mut cut = Cut {
+            old: &self.durable,
+            new: &written,
+            luck: Luck::new(rng),
+            image: Image::new(),
+        };
+        root.into_iter()
+            .for_each(|root| cut.folder(root, Path::new("")));
         cut.image
     }
 }
@@ -177,7 +215,11 @@ struct Luck<'a> {
 impl<'a> Luck<'a> {
     fn new(rng: &'a mut Rng) -> Self {
         let (chance, new_is_likely) = (rng.one_of(&[2, 2, 3, 10, 50, 1000]), rng.one_in(2));
-        Self { rng, chance, new_is_likely }
+        Self {
+            rng,
+            chance,
+            new_is_likely,
+        }
     }
 
     fn arrives(&mut self) -> bool {
@@ -195,11 +237,22 @@ struct Cut<'a> {
 impl Cut<'_> {
     fn folder(&mut self, inode: Inode, path: &Path) {
         let (old, new) = (self.old.folders.get(&inode), self.new.folders.get(&inode));
-        let names: BTreeSet<&PathBuf> = old.into_iter().chain(new).flat_map(BTreeMap::keys).collect();
+        let names: BTreeSet<&PathBuf> = old
+            .into_iter()
+            .chain(new)
+            .flat_map(BTreeMap::keys)
+            .collect();
         for name in names {
-            let [old, new] = [old, new].map(|names| names.and_then(|names| names.get(name)).copied());
-            let inode = if old == new || self.luck.arrives() { new } else { old };
-            inode.into_iter().for_each(|inode| self.entry(inode, &path.join(name)));
+            let [old, new] =
+                [old, new].map(|names| names.and_then(|names| names.get(name)).copied());
+            let inode = if old == new || self.luck.arrives() {
+                new
+            } else {
+                old
+            };
+            inode
+                .into_iter()
+                .for_each(|inode| self.entry(inode, &path.join(name)));
         }
     }
 
@@ -219,12 +272,18 @@ impl Cut<'_> {
     }
 
     fn mix(&mut self, old: &[u8], new: &[u8]) -> Vec<u8> {
-        let len = if old.len() == new.len() || self.luck.arrives() { new.len() } else { old.len() };
+        let len = if old.len() == new.len() || self.luck.arrives() {
+            new.len()
+        } else {
+            old.len()
+        };
         let mut bytes = old.to_vec();
         // Unwritten bytes read as zeros.
         bytes.resize(len, 0);
         for (at, sector) in (0..).step_by(SECTOR).zip(new.chunks(SECTOR)) {
-            let Some(state) = bytes.get_mut(at..len.min(at + sector.len())) else { break };
+            let Some(state) = bytes.get_mut(at..len.min(at + sector.len())) else {
+                break;
+            };
             let sector = sector.split_at(state.len()).0;
             if state != sector && self.luck.arrives() {
                 state.copy_from_slice(sector);
@@ -266,7 +325,9 @@ impl Watcher {
         };
         let state = Rc::new(RefCell::new(watching));
         let seen = Rc::clone(&state);
-        watch_steps(Some(Box::new(move |step, path| seen.borrow_mut().step(step, path))));
+        watch_steps(Some(Box::new(move |step, path| {
+            seen.borrow_mut().step(step, path)
+        })));
         Self { state }
     }
 
@@ -313,6 +374,10 @@ impl Watching {
             let image = self.disk.cut(&mut self.rng);
             self.cuts.push((image, self.expected.clone()));
         }
-        if fails { Err(io::Error::other("a random sync failure")) } else { Ok(()) }
+        if fails {
+            Err(io::Error::other("a random sync failure"))
+        } else {
+            Ok(())
+        }
     }
 }

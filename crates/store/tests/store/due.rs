@@ -10,13 +10,23 @@ use crate::daemon::Daemon;
 
 /// A daemon whose checkpoints are due with this many bytes of log, the newest of which stay.
 fn daemon(log_bytes: u64, keep_bytes: u64) -> Daemon {
-    with_limits(Daemon::on(MemoryLog::new(), MemoryTable::new()), log_bytes, keep_bytes)
+    with_limits(
+        Daemon::on(MemoryLog::new(), MemoryTable::new()),
+        log_bytes,
+        keep_bytes,
+    )
 }
 
 fn with_limits(mut daemon: Daemon, log_bytes: u64, keep_bytes: u64) -> Daemon {
-    let limits = StoreLimits { log_bytes, keep_bytes, ..StoreLimits::default() };
+    let limits = StoreLimits {
+        log_bytes,
+        keep_bytes,
+        ..StoreLimits::default()
+    };
     let table = Box::new(daemon.table.clone());
-    daemon.checkpointer = open_parts(&daemon.log, table, &limits, Limits::default(), 1).unwrap().0;
+    daemon.checkpointer = open_parts(&daemon.log, table, &limits, Limits::default(), 1)
+        .unwrap()
+        .0;
     daemon
 }
 
@@ -42,7 +52,11 @@ fn a_checkpoint_is_due_with_enough_bytes_of_log_unless_they_are_all_kept() {
         assert!(!daemon.checkpointer.is_due());
         for due in due {
             commit(&mut daemon, 1_000);
-            assert_eq!(daemon.checkpointer.is_due(), due, "{log_bytes}, {keep_bytes}");
+            assert_eq!(
+                daemon.checkpointer.is_due(),
+                due,
+                "{log_bytes}, {keep_bytes}"
+            );
         }
         daemon.checkpoint();
         assert!(!daemon.checkpointer.is_due(), "it is made");
@@ -60,25 +74,43 @@ fn an_idle_daemon_makes_a_checkpoint_unless_a_new_table_costs_more() {
     daemon.checkpoint();
     assert!(!daemon.checkpointer.is_worth_while(), "nothing has changed");
     commit(&mut daemon, 10);
-    assert!(daemon.checkpointer.is_worth_while(), "the table is changed in place");
+    assert!(
+        daemon.checkpointer.is_worth_while(),
+        "the table is changed in place"
+    );
     let picture = daemon.checkpointer.picture().unwrap();
     commit(&mut daemon, 10);
-    assert!(!daemon.checkpointer.is_worth_while(), "the table is read, and large");
+    assert!(
+        !daemon.checkpointer.is_worth_while(),
+        "the table is read, and large"
+    );
     commit(&mut daemon, 110_000);
-    assert!(daemon.checkpointer.is_worth_while(), "as much as it has has changed");
+    assert!(
+        daemon.checkpointer.is_worth_while(),
+        "as much as it has has changed"
+    );
     drop(picture);
     daemon.checkpoint();
     commit(&mut daemon, 10);
     assert!(daemon.checkpointer.is_worth_while(), "no reader is left");
     let mut again = with_limits(daemon.again(), 1, 0);
     again.commit();
-    assert!(!again.checkpointer.is_worth_while(), "another process wrote the table");
+    assert!(
+        !again.checkpointer.is_worth_while(),
+        "another process wrote the table"
+    );
     assert!(!again.checkpointer.is_due(), "not even in a busy daemon");
     again.checkpointer = again.checkpointer.estimated_by(|| 0);
-    assert!(again.checkpointer.is_worth_while() && again.checkpointer.is_due(), "little of it is alive");
+    assert!(
+        again.checkpointer.is_worth_while() && again.checkpointer.is_due(),
+        "little of it is alive"
+    );
     again.checkpointer = again.checkpointer.estimated_by(|| u64::MAX);
     commit(&mut again, 300_000);
-    assert!(again.checkpointer.is_worth_while() && again.checkpointer.is_due(), "all of it has changed");
+    assert!(
+        again.checkpointer.is_worth_while() && again.checkpointer.is_due(),
+        "all of it has changed"
+    );
 }
 
 #[test]
@@ -117,7 +149,10 @@ fn the_newest_bytes_of_the_log_are_left_to_the_next_checkpoint() {
     assert!(daemon.checkpoint());
     assert_eq!(point(&daemon), 3);
     daemon.checkpointer.ask_for_rebuild();
-    assert!(daemon.checkpointer.run(false).unwrap(), "a rebuild needs no new commit");
+    assert!(
+        daemon.checkpointer.run(false).unwrap(),
+        "a rebuild needs no new commit"
+    );
     assert_eq!(point(&daemon), 3);
 }
 
@@ -126,7 +161,15 @@ fn the_figures_of_a_store_are_those_after_its_last_checkpoint() {
     let mut daemon = daemon(1, 0);
     let figures = daemon.checkpointer.figures();
     let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
-    let counts = || [&figures.checkpoints, &figures.rebuilds, &figures.point, &figures.records].map(read);
+    let counts = || {
+        [
+            &figures.checkpoints,
+            &figures.rebuilds,
+            &figures.point,
+            &figures.records,
+        ]
+        .map(read)
+    };
     assert_eq!((counts(), read(&figures.live_bytes)), ([0; 4], 0));
     let first = daemon.push(&[1; 3_000]);
     daemon.commit();
@@ -145,12 +188,19 @@ fn the_figures_of_a_store_are_those_after_its_last_checkpoint() {
     daemon.checkpoint();
     assert_eq!(counts(), [3, 1, 3, 3]);
     let with_second = read(&figures.live_bytes);
-    assert!((with_one + 1_990..with_one + 2_010).contains(&with_second), "{with_one} {with_second}");
+    assert!(
+        (with_one + 1_990..with_one + 2_010).contains(&with_second),
+        "{with_one} {with_second}"
+    );
     assert_eq!(read(&figures.table_bytes), daemon.table.disk_bytes());
     assert_eq!(read(&figures.log_bytes), daemon.log.tail().disk_bytes());
     daemon.checkpointer.ask_for_rebuild();
     daemon.checkpoint();
-    assert_eq!((counts(), read(&figures.live_bytes)), ([4, 2, 3, 3], with_second), "the new table has the same");
+    assert_eq!(
+        (counts(), read(&figures.live_bytes)),
+        ([4, 2, 3, 3], with_second),
+        "the new table has the same"
+    );
 }
 
 #[test]
@@ -166,5 +216,9 @@ fn a_picture_is_of_a_table_of_this_process_and_takes_one_checkpoint_at_most() {
     assert_eq!(made(&mut daemon), [1, 1], "nothing has changed");
     daemon.checkpointer.ask_for_rebuild();
     assert_eq!(made(&mut daemon), [2, 2], "a new table was asked for");
-    assert_eq!(made(&mut daemon.again()), [1, 1], "another process wrote the table");
+    assert_eq!(
+        made(&mut daemon.again()),
+        [1, 1],
+        "another process wrote the table"
+    );
 }

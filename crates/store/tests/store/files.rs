@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use windlass_engine::{ClientId, Command, Context, Engine, Limits, Tag, Timestamp};
 use windlass_store::{
-    Checkpointer, Commit, Error, Guard, Journal, Log, OpenError, Opened, Overflow, Report, StoreConfig, StoreLimits,
-    open,
+    Checkpointer, Commit, Error, Guard, Journal, Log, OpenError, Opened, Overflow, Report,
+    StoreConfig, StoreLimits, open,
 };
 use windlass_table_sled::SledTables;
 use windlass_testkit::store::Fingerprint;
@@ -23,12 +23,23 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A directory in memory if possible: the tests decide what is durable, not the disk.
 pub(crate) fn home() -> TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    }
+    .unwrap()
 }
 
 /// A store with such small files that everything that can happen to files happens soon.
 pub(crate) fn small(path: &Path) -> StoreConfig {
-    let mut config = StoreConfig::new(path, SledTables { cache_bytes: 1 << 20, segment_bytes: 2 << 20 });
+    let mut config = StoreConfig::new(
+        path,
+        SledTables {
+            cache_bytes: 1 << 20,
+            segment_bytes: 2 << 20,
+        },
+    );
     config.segment_bytes = 32 << 10;
     config.checkpoints = StoreLimits {
         log_bytes: 1,
@@ -44,7 +55,10 @@ pub(crate) fn small(path: &Path) -> StoreConfig {
 pub(crate) fn tight(path: &Path, seed: u64) -> StoreConfig {
     let mut config = small(path);
     let memory = [None, Some(0), Some(3_000)][usize::try_from(seed % 3).unwrap()];
-    config.checkpoints.overflow = memory.map(|memory| Overflow { folder: path.to_owned(), memory });
+    config.checkpoints.overflow = memory.map(|memory| Overflow {
+        folder: path.to_owned(),
+        memory,
+    });
     config
 }
 
@@ -54,7 +68,9 @@ fn open_soon(config: &StoreConfig, seed: u64) -> Result<Opened, OpenError> {
     let end = Instant::now() + PATIENCE;
     loop {
         match open(config, Limits::default(), seed) {
-            Err(OpenError::Store(Error::InUse { .. })) if Instant::now() < end => thread::yield_now(),
+            Err(OpenError::Store(Error::InUse { .. })) if Instant::now() < end => {
+                thread::yield_now()
+            }
             opened => return opened,
         }
     }
@@ -69,7 +85,10 @@ pub(crate) struct Expected {
 
 impl Expected {
     pub(crate) fn of(print: Fingerprint) -> Self {
-        Self { acknowledged: Rc::new(print), on_its_way: None }
+        Self {
+            acknowledged: Rc::new(print),
+            on_its_way: None,
+        }
     }
 
     /// The state of an empty store.
@@ -81,10 +100,18 @@ impl Expected {
     pub(crate) fn check(&self, engine: &Engine) -> Result<(), String> {
         engine.check();
         let is = Fingerprint::of(engine);
-        let Some(one) = is.differs_from(&self.acknowledged) else { return Ok(()) };
-        let Some(on_its_way) = &self.on_its_way else { return Err(format!("not the acknowledged state: {one}")) };
-        let Some(two) = is.differs_from(on_its_way) else { return Ok(()) };
-        Err(format!("neither the acknowledged state: {one}\nnor the one in flight: {two}"))
+        let Some(one) = is.differs_from(&self.acknowledged) else {
+            return Ok(());
+        };
+        let Some(on_its_way) = &self.on_its_way else {
+            return Err(format!("not the acknowledged state: {one}"));
+        };
+        let Some(two) = is.differs_from(on_its_way) else {
+            return Ok(());
+        };
+        Err(format!(
+            "neither the acknowledged state: {one}\nnor the one in flight: {two}"
+        ))
     }
 }
 
@@ -102,12 +129,30 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) fn start(config: &StoreConfig, seed: u64, now: Timestamp) -> Result<Self, OpenError> {
-        let Opened { log, checkpointer, recovered, guard } = open_soon(config, seed)?;
+    pub(crate) fn start(
+        config: &StoreConfig,
+        seed: u64,
+        now: Timestamp,
+    ) -> Result<Self, OpenError> {
+        let Opened {
+            log,
+            checkpointer,
+            recovered,
+            guard,
+        } = open_soon(config, seed)?;
         let context = Context::new(now, seed);
         let (engine, journal, report) = (recovered.engine, recovered.journal, recovered.report);
         let durable = Fingerprint::of(&engine);
-        Ok(Self { engine, journal, log, checkpointer, report, context, durable, _guard: guard })
+        Ok(Self {
+            engine,
+            journal,
+            log,
+            checkpointer,
+            report,
+            context,
+            durable,
+            _guard: guard,
+        })
     }
 
     pub(crate) fn open_clients(&mut self) {
@@ -123,7 +168,8 @@ impl Daemon {
     fn apply_as(&mut self, client: ClientId, command: impl Into<Command>) {
         self.context.changes.clear();
         self.context.events.clear();
-        self.engine.apply(client, Tag(1), command, &mut self.context);
+        self.engine
+            .apply(client, Tag(1), command, &mut self.context);
         self.journal.append(&self.engine, &self.context.changes);
     }
 

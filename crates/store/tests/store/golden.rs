@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchCommand, From, JobCommand, JobRef, LeaseCommand, LeaseTerms, Limits, NewBatch, NewJob, NewSchedule, OnExpiry,
-    Proof, Protocol, QueueCommand, Recurrence, ScheduleCommand, Select, Take, TakeCommand, Timestamp, Wait,
+    BatchCommand, From, JobCommand, JobRef, LeaseCommand, LeaseTerms, Limits, NewBatch, NewJob,
+    NewSchedule, OnExpiry, Proof, Protocol, QueueCommand, Recurrence, ScheduleCommand, Select,
+    Take, TakeCommand, Timestamp, Wait,
 };
 use windlass_store::{About, EXPORT_VERSION, salvage, verify};
 
@@ -24,7 +25,9 @@ use crate::files::{Daemon, home, small};
 const LINE_BYTES: usize = 64;
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(name)
 }
 
 fn text_of(image: &Image) -> String {
@@ -39,7 +42,11 @@ fn text_of(image: &Image) -> String {
         let mut offset = 0;
         for same in lines.chunk_by(|one, two| one == two) {
             if let Some(last) = same[0].iter().rposition(|byte| *byte != 0) {
-                let shown = if same.len() > 1 { same[0] } else { &same[0][..=last] };
+                let shown = if same.len() > 1 {
+                    same[0]
+                } else {
+                    &same[0][..=last]
+                };
                 let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
                 writeln!(text, "{offset} {} {hex}", same.len()).unwrap();
             }
@@ -60,9 +67,14 @@ fn image_from(text: &str) -> Image {
                 file = Some(name.into());
             }
             [offset, times, hex] => {
-                let bytes = image.get_mut(file.as_ref().unwrap()).unwrap().as_mut().unwrap();
-                let line: Vec<u8> =
-                    (0..hex.len() / 2).map(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).unwrap()).collect();
+                let bytes = image
+                    .get_mut(file.as_ref().unwrap())
+                    .unwrap()
+                    .as_mut()
+                    .unwrap();
+                let line: Vec<u8> = (0..hex.len() / 2)
+                    .map(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).unwrap())
+                    .collect();
                 let all = line.repeat(times.parse().unwrap());
                 let offset: usize = offset.parse().unwrap();
                 bytes[offset..offset + all.len()].copy_from_slice(&all);
@@ -77,15 +89,32 @@ fn exported(path: &Path) -> String {
     let mut out = Vec::new();
     let mut found = salvage(&small(path)).unwrap();
     assert!(found.is_whole(), "{:?}", found.unreadable);
-    found.export(About { daemon: "0.1.0", written_at: Timestamp(2_000_000) }, &mut out).unwrap();
+    found
+        .export(
+            About {
+                daemon: "0.1.0",
+                written_at: Timestamp(2_000_000),
+            },
+            &mut out,
+        )
+        .unwrap();
     String::from_utf8(out).unwrap()
 }
 
 /// The lines of queues, jobs, schedules and batches, and the next number: all that the first exports had.
 fn entities(export: &str) -> String {
-    const LATER: [&str; 4] = ["{\"windlass_export\":", "{\"engine\":", "{\"day\":", "{\"export_end\":"];
+    const LATER: [&str; 4] = [
+        "{\"windlass_export\":",
+        "{\"engine\":",
+        "{\"day\":",
+        "{\"export_end\":",
+    ];
     let is_first = |line: &&str| !LATER.iter().any(|begin| line.starts_with(begin));
-    export.lines().filter(is_first).flat_map(|line| [line, "\n"]).collect()
+    export
+        .lines()
+        .filter(is_first)
+        .flat_map(|line| [line, "\n"])
+        .collect()
 }
 
 /// `WINDLASS_GOLDEN=1` writes the file of a new version of the format, beside those of earlier versions.
@@ -93,7 +122,10 @@ fn entities(export: &str) -> String {
 fn an_export_has_the_lines_of_its_version() {
     let home = home();
     let path = home.path().join("data");
-    restore(&image_from(&fs::read_to_string(golden("directory.txt")).unwrap()), &path);
+    restore(
+        &image_from(&fs::read_to_string(golden("directory.txt")).unwrap()),
+        &path,
+    );
     let file = golden(&format!("export_{EXPORT_VERSION}.jsonl"));
     if std::env::var_os("WINDLASS_GOLDEN").is_some() && !file.exists() {
         fs::write(&file, exported(&path)).unwrap();
@@ -111,9 +143,19 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
     let expected = fs::read_to_string(golden("directory.jsonl")).unwrap();
     assert_eq!(entities(&exported(&path)), expected);
     let report = verify(&small(&path), Limits::default()).unwrap();
-    assert!(report.table_seq > 0 && report.last_seq > report.table_seq, "both parts hold something: {report:?}");
-    assert_eq!((report.jobs, report.schedules, report.batches, report.torn), (43, 1, 1, false));
-    let names: Vec<_> = windlass_store::queues(&small(&path)).unwrap().into_iter().map(|queue| queue.name).collect();
+    assert!(
+        report.table_seq > 0 && report.last_seq > report.table_seq,
+        "both parts hold something: {report:?}"
+    );
+    assert_eq!(
+        (report.jobs, report.schedules, report.batches, report.torn),
+        (43, 1, 1, false)
+    );
+    let names: Vec<_> = windlass_store::queues(&small(&path))
+        .unwrap()
+        .into_iter()
+        .map(|queue| queue.name)
+        .collect();
     assert_eq!(names.len() as u64, report.queues, "{names:?}");
     assert!(names.iter().any(|name| name == "mail"), "{names:?}");
     assert!(image_of(&path) == image, "reading changes nothing");
@@ -124,7 +166,10 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
     // It is continued, and has the same contents again.
     for _ in 0..3 {
         for paused in [true, false] {
-            daemon.apply(QueueCommand::Pause { queue: Bytes::from_static(b"mail"), paused });
+            daemon.apply(QueueCommand::Pause {
+                queue: Bytes::from_static(b"mail"),
+                paused,
+            });
             daemon.commit();
         }
         assert!(daemon.checkpointer.run(true).unwrap());
@@ -144,7 +189,9 @@ fn write_the_directory() {
     let config = small(&path);
     let mut daemon = Daemon::start(&config, 1, Timestamp(1_000_000)).unwrap();
     daemon.open_clients();
-    let job = |queue: &'static str, body: String| NewJob::new(Protocol::GEARMAN, Bytes::from(queue), Bytes::from(body));
+    let job = |queue: &'static str, body: String| {
+        NewJob::new(Protocol::GEARMAN, Bytes::from(queue), Bytes::from(body))
+    };
     let push = |daemon: &mut Daemon, queue, body: String| {
         daemon.apply(JobCommand::Push(Box::new(job(queue, body))));
         daemon.commit();
@@ -155,7 +202,9 @@ fn write_the_directory() {
     daemon.apply(ScheduleCommand::Set(Box::new(NewSchedule {
         key: Some(Bytes::from_static(b"nightly")),
         job: job("sums", "of the day".to_owned()),
-        recurrence: Recurrence::Every { interval_ms: 86_400_000 },
+        recurrence: Recurrence::Every {
+            interval_ms: 86_400_000,
+        },
         at_once: false,
         keep_grid: true,
         runs: None,
@@ -174,18 +223,36 @@ fn write_the_directory() {
     daemon.checkpointer.run(true).unwrap();
     push(&mut daemon, "index", "y".repeat(20_000));
     push(&mut daemon, "index", "z".repeat(3_000));
-    daemon.apply(QueueCommand::Pause { queue: Bytes::from_static(b"mail"), paused: true });
+    daemon.apply(QueueCommand::Pause {
+        queue: Bytes::from_static(b"mail"),
+        paused: true,
+    });
     daemon.apply(JobCommand::Cancel(JobRef::Id(windlass_engine::JobId(7))));
     daemon.commit();
     daemon.checkpointer.run(true).unwrap();
     push(&mut daemon, "index", "in the log alone".to_owned());
     push(&mut daemon, "index", "l".repeat(5_000));
-    daemon.apply(QueueCommand::Pause { queue: Bytes::from_static(b"mail"), paused: false });
-    let lease =
-        LeaseTerms { connection_bound: false, lease_ms: Some(90_000), on_expiry: OnExpiry::Requeue, wish: None };
-    let from = From::Listed { queues: vec![Bytes::from_static(b"mail")], lease };
+    daemon.apply(QueueCommand::Pause {
+        queue: Bytes::from_static(b"mail"),
+        paused: false,
+    });
+    let lease = LeaseTerms {
+        connection_bound: false,
+        lease_ms: Some(90_000),
+        on_expiry: OnExpiry::Requeue,
+        wish: None,
+    };
+    let from = From::Listed {
+        queues: vec![Bytes::from_static(b"mail")],
+        lease,
+    };
     let worker = Bytes::from_static(b"worker");
-    daemon.apply(TakeCommand::Take(Take { from, select: Select::BestPriority, wait: Wait::No, worker }));
+    daemon.apply(TakeCommand::Take(Take {
+        from,
+        select: Select::BestPriority,
+        wait: Wait::No,
+        worker,
+    }));
     daemon.apply(LeaseCommand::Finish {
         job: JobRef::Id(windlass_engine::JobId(1)),
         proof: Proof::AnyLease,

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Attempt, AttemptEnd, AttemptError, Attempts, Backoff, Batch, BatchProgress, Clash, Coalesce, Coalesced, Codec,
-    Cron, Cycle, EARLIER_RUNS_MAX, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeySource, KeyUntil, LastRun,
-    Lease, Member, NewJob, OnExpiry, OwnPolicy, Payload, Policy, Priority, Progress, Protocol, Protocols, QueueId,
-    QueueImage, QueueKind, QueueRules, Rate, Recurrence, Retry, Role, RunEnd, SavedRates, Schedule, Stage, Throttle,
-    Timestamp, Token, Track, Unfit, Unique, Zone,
+    Attempt, AttemptEnd, AttemptError, Attempts, Backoff, Batch, BatchProgress, Clash, Coalesce,
+    Coalesced, Codec, Cron, Cycle, EARLIER_RUNS_MAX, Expiry, Extra, Failure, Holder, Job, JobId,
+    JobState, KeySource, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, OwnPolicy, Payload,
+    Policy, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules,
+    Rate, Recurrence, Retry, Role, RunEnd, SavedRates, Schedule, Stage, Throttle, Timestamp, Token,
+    Track, Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -56,7 +57,11 @@ pub(crate) fn plain_batch(id: JobId, name: &'static str, created_at: Timestamp) 
 pub(crate) fn any_job() -> impl Strategy<Value = Job> {
     let number = prop_oneof![0u64..200, 0..1u64 << 63];
     let numbers = (number, any::<u32>(), any::<u8>(), 1u8..=9, 1..1u64 << 63);
-    let payload = (any_bytes(), option::of(any_bytes()), option::of(any_bytes()));
+    let payload = (
+        any_bytes(),
+        option::of(any_bytes()),
+        option::of(any_bytes()),
+    );
     let parts = (any_place(), any_time(), payload, any::<(u32, u32)>());
     (numbers, parts, any_retry(), option::of(any_extra())).prop_map(
         |(
@@ -78,7 +83,9 @@ pub(crate) fn any_job() -> impl Strategy<Value = Job> {
             attempts,
             failures,
             retry,
-            extra: extra.filter(|extra| *extra != Extra::default()).map(Box::new),
+            extra: extra
+                .filter(|extra| *extra != Extra::default())
+                .map(Box::new),
         },
     )
 }
@@ -86,58 +93,117 @@ pub(crate) fn any_job() -> impl Strategy<Value = Job> {
 /// Any schedule.
 pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
     let seconds = prop_oneof![Just(1), any::<u64>()];
-    let cron = (any::<[u64; 2]>(), any::<[u32; 2]>(), any::<u16>(), any::<bool>(), seconds);
+    let cron = (
+        any::<[u64; 2]>(),
+        any::<[u32; 2]>(),
+        any::<u16>(),
+        any::<bool>(),
+        seconds,
+    );
     let zone = option::of(prop_oneof![Just("Europe/Berlin"), Just("UTC"), Just("?")]);
     let recurrence = prop_oneof![
         any::<u64>().prop_map(|interval_ms| Recurrence::Every { interval_ms }),
-        (cron, zone).prop_map(|(([minutes, weekdays], [hours, days], months, either_day, seconds), zone)| {
-            let cron = Cron { seconds, minutes, hours, days, months, weekdays, either_day };
-            let zoned = |zone| Recurrence::Zoned(cron, Zone::named(zone).unwrap_or(Zone::UNKNOWN));
-            zone.map_or(Recurrence::Cron(cron), zoned)
-        }),
+        (cron, zone).prop_map(
+            |(([minutes, weekdays], [hours, days], months, either_day, seconds), zone)| {
+                let cron = Cron {
+                    seconds,
+                    minutes,
+                    hours,
+                    days,
+                    months,
+                    weekdays,
+                    either_day,
+                };
+                let zoned =
+                    |zone| Recurrence::Zoned(cron, Zone::named(zone).unwrap_or(Zone::UNKNOWN));
+                zone.map_or(Recurrence::Cron(cron), zoned)
+            }
+        ),
     ];
     let clash = prop_oneof![Just(Clash::Attach), Just(Clash::Refuse), Just(Clash::Keep)];
     let until = (any_bytes(), clash, any_key_until());
     let unique = option::of(until.prop_map(|(key, clash, until)| Unique { key, clash, until }));
-    let next = (recurrence, any_time(), any_time(), option::of(1..1u64 << 63));
-    let times = (option::of(any_time()), any::<[bool; 4]>(), option::of(any_last_run()));
-    (any_job().boxed(), option::of(any_bytes()), any_bytes(), unique.boxed(), next.boxed(), times).prop_map(
-        |(
-            job,
-            key,
-            queue,
-            unique,
-            (recurrence, anchor, next_at, runs_left),
-            (not_before, [cycle, front, alone, retry_default], last),
-        )| {
-            let extra = job.extra.unwrap_or_default();
-            let template = NewJob {
-                kind: if cycle { QueueKind::Cycle } else { QueueKind::Work },
-                priority: job.priority,
-                front,
-                name: Some(job.payload.name()).filter(|name| !name.is_empty()).map(Bytes::copy_from_slice),
-                name_unique: alone,
-                meta: extra.meta,
-                unique,
-                not_before,
-                expires: extra.expires,
-                retry: job.retry,
-                retry_default,
-                result_keep_ms: extra.result_keep_ms,
-                lease_ms: extra.lease_ms,
-                track_ms: extra.track.map_or(0, |track| track.keep_ms),
-                ..NewJob::new(job.protocol, queue, job.payload.share_body())
-            };
-            Schedule { id: job.id, key, job: template, recurrence, anchor, next_at, runs_left, last }
-        },
+    let next = (
+        recurrence,
+        any_time(),
+        any_time(),
+        option::of(1..1u64 << 63),
+    );
+    let times = (
+        option::of(any_time()),
+        any::<[bool; 4]>(),
+        option::of(any_last_run()),
+    );
+    (
+        any_job().boxed(),
+        option::of(any_bytes()),
+        any_bytes(),
+        unique.boxed(),
+        next.boxed(),
+        times,
     )
+        .prop_map(
+            |(
+                job,
+                key,
+                queue,
+                unique,
+                (recurrence, anchor, next_at, runs_left),
+                (not_before, [cycle, front, alone, retry_default], last),
+            )| {
+                let extra = job.extra.unwrap_or_default();
+                let template = NewJob {
+                    kind: if cycle {
+                        QueueKind::Cycle
+                    } else {
+                        QueueKind::Work
+                    },
+                    priority: job.priority,
+                    front,
+                    name: Some(job.payload.name())
+                        .filter(|name| !name.is_empty())
+                        .map(Bytes::copy_from_slice),
+                    name_unique: alone,
+                    meta: extra.meta,
+                    unique,
+                    not_before,
+                    expires: extra.expires,
+                    retry: job.retry,
+                    retry_default,
+                    result_keep_ms: extra.result_keep_ms,
+                    lease_ms: extra.lease_ms,
+                    track_ms: extra.track.map_or(0, |track| track.keep_ms),
+                    ..NewJob::new(job.protocol, queue, job.payload.share_body())
+                };
+                Schedule {
+                    id: job.id,
+                    key,
+                    job: template,
+                    recurrence,
+                    anchor,
+                    next_at,
+                    runs_left,
+                    last,
+                }
+            },
+        )
 }
 
 pub(crate) fn any_last_run() -> impl Strategy<Value = LastRun> {
-    let end = prop_oneof![Just(RunEnd::Running), Just(RunEnd::Done), Just(RunEnd::Failed), Just(RunEnd::Dead)];
+    let end = prop_oneof![
+        Just(RunEnd::Running),
+        Just(RunEnd::Done),
+        Just(RunEnd::Failed),
+        Just(RunEnd::Dead)
+    ];
     let earlier = proptest::collection::vec((0..1u64 << 63).prop_map(JobId), 0..=EARLIER_RUNS_MAX);
     let run = (any_time(), 0..1u64 << 63, end, earlier);
-    run.prop_map(|(at, job, end, earlier)| LastRun { at, job: JobId(job), end, earlier })
+    run.prop_map(|(at, job, end, earlier)| LastRun {
+        at,
+        job: JobId(job),
+        end,
+        earlier,
+    })
 }
 
 fn any_key_until() -> impl Strategy<Value = KeyUntil> {
@@ -152,7 +218,11 @@ fn any_key_until() -> impl Strategy<Value = KeyUntil> {
 
 fn any_member() -> impl Strategy<Value = Member> {
     let role = prop_oneof![Just(Role::Job), Just(Role::Complete), Just(Role::Success)];
-    (0..1u64 << 63, role, any::<bool>()).prop_map(|(batch, role, ran)| Member { batch: JobId(batch), role, ran })
+    (0..1u64 << 63, role, any::<bool>()).prop_map(|(batch, role, ran)| Member {
+        batch: JobId(batch),
+        role,
+        ran,
+    })
 }
 
 /// Any batch.
@@ -162,58 +232,111 @@ pub(crate) fn any_batch() -> impl Strategy<Value = Batch> {
     let texts = (any_bytes(), any_bytes(), any_bytes());
     let callback = || option::of(any_schedule().prop_map(|schedule| Box::new(schedule.job)));
     let numbers = (any::<u8>(), any::<u32>(), any_time());
-    (number, parent, texts, (callback(), callback()), numbers, any_progress()).prop_map(
-        |(id, parent, (name, about, meta), (complete, success), (protocol, depth, created_at), progress)| {
-            let older = |index: prop::sample::Index| JobId(index.index(usize::MAX) as u64 % id);
-            let (parent, parent_name) = parent.map(|(index, name)| (older(index), name)).unzip();
-            let (id, protocol) = (JobId(id), Protocol(protocol));
-            Batch {
-                id,
-                name,
-                protocol,
-                parent,
-                parent_name,
-                depth,
-                about,
-                meta,
-                created_at,
-                complete,
-                success,
-                progress,
-            }
-        },
+    (
+        number,
+        parent,
+        texts,
+        (callback(), callback()),
+        numbers,
+        any_progress(),
     )
+        .prop_map(
+            |(
+                id,
+                parent,
+                (name, about, meta),
+                (complete, success),
+                (protocol, depth, created_at),
+                progress,
+            )| {
+                let older = |index: prop::sample::Index| JobId(index.index(usize::MAX) as u64 % id);
+                let (parent, parent_name) =
+                    parent.map(|(index, name)| (older(index), name)).unzip();
+                let (id, protocol) = (JobId(id), Protocol(protocol));
+                Batch {
+                    id,
+                    name,
+                    protocol,
+                    parent,
+                    parent_name,
+                    depth,
+                    about,
+                    meta,
+                    created_at,
+                    complete,
+                    success,
+                    progress,
+                }
+            },
+        )
 }
 
 fn any_progress() -> impl Strategy<Value = BatchProgress> {
-    let stage =
-        || prop_oneof![Just(Stage::Waiting), Just(Stage::Enqueued), Just(Stage::Succeeded), Just(Stage::Passed)];
+    let stage = || {
+        prop_oneof![
+            Just(Stage::Waiting),
+            Just(Stage::Enqueued),
+            Just(Stage::Succeeded),
+            Just(Stage::Passed)
+        ]
+    };
     let counts = (0..1u64 << 62, 0..1u64 << 10, 0..1u64 << 10);
     let held_until = option::of(any_time());
-    (any::<bool>(), any_time(), counts, any::<[u32; 2]>(), (stage(), stage()), held_until).prop_map(
-        |(committed, since, (succeeded, failed, waiting), [incomplete, unsuccessful], stages, held_until)| {
-            let ran = succeeded + failed;
-            let (total, (complete, success)) = (ran + waiting, stages);
-            let can_be_held = committed && (complete == Stage::Waiting || success == Stage::Waiting);
-            let held_until = held_until.filter(|_| can_be_held);
-            let counted =
-                BatchProgress { total, ran, succeeded, incomplete, unsuccessful, ..BatchProgress::new(since) };
-            BatchProgress { committed, complete, success, held_until, ..counted }
-        },
+    (
+        any::<bool>(),
+        any_time(),
+        counts,
+        any::<[u32; 2]>(),
+        (stage(), stage()),
+        held_until,
     )
+        .prop_map(
+            |(
+                committed,
+                since,
+                (succeeded, failed, waiting),
+                [incomplete, unsuccessful],
+                stages,
+                held_until,
+            )| {
+                let ran = succeeded + failed;
+                let (total, (complete, success)) = (ran + waiting, stages);
+                let can_be_held =
+                    committed && (complete == Stage::Waiting || success == Stage::Waiting);
+                let held_until = held_until.filter(|_| can_be_held);
+                let counted = BatchProgress {
+                    total,
+                    ran,
+                    succeeded,
+                    incomplete,
+                    unsuccessful,
+                    ..BatchProgress::new(since)
+                };
+                BatchProgress {
+                    committed,
+                    complete,
+                    success,
+                    held_until,
+                    ..counted
+                }
+            },
+        )
 }
 
 /// Any queue.
 pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let limits = prop::array::uniform9(option::of(any::<u32>()));
-    let throttle = (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u64>>()).prop_map(
-        |(leased_max, per_worker_max, timeout_ms)| Throttle {
+    let throttle = (
+        any::<Option<u32>>(),
+        any::<Option<u32>>(),
+        any::<Option<u64>>(),
+    )
+        .prop_map(|(leased_max, per_worker_max, timeout_ms)| Throttle {
             leased_max,
             per_worker_max,
             timeout_ms,
             configured: timeout_ms.is_some(),
-        },
-    );
+        });
     let codec = prop_oneof![Just(Codec::Text), Just(Codec::Json), Just(Codec::Base64)];
     let coalesce = (any::<[bool; 3]>(), any::<u64>(), any::<Option<u64>>()).prop_map(
         |([by_key, latest, once_more], quiet_ms, at_most_ms)| Coalesce {
@@ -224,69 +347,126 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
             once_more,
         },
     );
-    let later = (any::<Option<u64>>(), any::<Option<u32>>(), any::<Option<u64>>(), option::of(coalesce));
-    let rules = (codec, option::of(any_retry()), any::<Option<u32>>(), any::<Option<u64>>(), later).prop_map(
-        |(codec, retry, body_bytes_max, ttl_ms, (dead_ms, dead_max, dedup_ms, coalesce))| QueueRules {
-            codec,
-            retry,
-            body_bytes_max,
-            ttl_ms,
-            dead_ms,
-            dead_max,
-            dedup_ms,
-            coalesce,
-        },
+    let later = (
+        any::<Option<u64>>(),
+        any::<Option<u32>>(),
+        any::<Option<u64>>(),
+        option::of(coalesce),
     );
+    let rules = (
+        codec,
+        option::of(any_retry()),
+        any::<Option<u32>>(),
+        any::<Option<u64>>(),
+        later,
+    )
+        .prop_map(
+            |(codec, retry, body_bytes_max, ttl_ms, (dead_ms, dead_max, dedup_ms, coalesce))| {
+                QueueRules {
+                    codec,
+                    retry,
+                    body_bytes_max,
+                    ttl_ms,
+                    dead_ms,
+                    dead_max,
+                    dedup_ms,
+                    coalesce,
+                }
+            },
+        );
     // Default rules are stored as `None`.
-    let rules = rules.prop_map(|rules| Some(rules).filter(|rules| *rules != QueueRules::default()).map(Box::new));
-    let bounds = (option::of(throttle), prop_oneof![Just(None), rules], option::of(any_policy()), any_keys());
-    let protocols = || prop_oneof![Just(Protocols::ALL), any::<u8>().prop_map(Protocols::from_bits)];
+    let rules = rules.prop_map(|rules| {
+        Some(rules)
+            .filter(|rules| *rules != QueueRules::default())
+            .map(Box::new)
+    });
+    let bounds = (
+        option::of(throttle),
+        prop_oneof![Just(None), rules],
+        option::of(any_policy()),
+        any_keys(),
+    );
+    let protocols = || {
+        prop_oneof![
+            Just(Protocols::ALL),
+            any::<u8>().prop_map(Protocols::from_bits)
+        ]
+    };
     let pause = (protocols(), option::of(any_time()));
     let limits = (limits, option::of(any::<u8>().prop_map(Protocol)));
-    (any::<u32>(), any_bytes(), any::<bool>(), protocols(), pause, limits, bounds, 0..1u64 << 63).prop_map(
-        |(
-            id,
-            name,
-            cycle,
-            known,
-            (paused, at),
-            (jobs_max, jobs_max_of),
-            (throttle, rules, policy, paused_keys),
-            serial,
-        )| {
-            let kind = if cycle { QueueKind::Cycle } else { QueueKind::Work };
-            let (id, paused_at) = (QueueId(id), at.filter(|_| !paused.is_empty()));
-            let policy = policy.map(Box::new);
-            QueueImage {
+    (
+        any::<u32>(),
+        any_bytes(),
+        any::<bool>(),
+        protocols(),
+        pause,
+        limits,
+        bounds,
+        0..1u64 << 63,
+    )
+        .prop_map(
+            |(
                 id,
                 name,
-                kind,
+                cycle,
                 known,
-                paused,
-                paused_at,
-                jobs_max,
-                jobs_max_of,
-                throttle,
-                rules,
-                policy,
-                // Any that are kept.
-                saved: (serial % 3 == 0).then(|| {
-                    let keys = paused_keys.iter().map(|key| (key.clone(), Timestamp(serial))).collect();
-                    Box::new(SavedRates { full_at: Timestamp(serial / 2), keys })
-                }),
-                paused_keys,
+                (paused, at),
+                (jobs_max, jobs_max_of),
+                (throttle, rules, policy, paused_keys),
                 serial,
-            }
-        },
-    )
+            )| {
+                let kind = if cycle {
+                    QueueKind::Cycle
+                } else {
+                    QueueKind::Work
+                };
+                let (id, paused_at) = (QueueId(id), at.filter(|_| !paused.is_empty()));
+                let policy = policy.map(Box::new);
+                QueueImage {
+                    id,
+                    name,
+                    kind,
+                    known,
+                    paused,
+                    paused_at,
+                    jobs_max,
+                    jobs_max_of,
+                    throttle,
+                    rules,
+                    policy,
+                    // Any that are kept.
+                    saved: (serial % 3 == 0).then(|| {
+                        let keys = paused_keys
+                            .iter()
+                            .map(|key| (key.clone(), Timestamp(serial)))
+                            .collect();
+                        Box::new(SavedRates {
+                            full_at: Timestamp(serial / 2),
+                            keys,
+                        })
+                    }),
+                    paused_keys,
+                    serial,
+                }
+            },
+        )
 }
 
 fn any_keys() -> impl Strategy<Value = BTreeSet<Bytes>> {
-    prop_oneof![Just(BTreeSet::new()), prop::collection::btree_set(any_bytes(), 0..3)]
+    prop_oneof![
+        Just(BTreeSet::new()),
+        prop::collection::btree_set(any_bytes(), 0..3)
+    ]
 }
 
 fn any_policy() -> impl Strategy<Value = OwnPolicy> {
-    let rate = || option::of(any::<[u32; 3]>().prop_map(|[jobs, per_ms, burst]| Rate { jobs, per_ms, burst }));
+    let rate = || {
+        option::of(any::<[u32; 3]>().prop_map(|[jobs, per_ms, burst]| Rate {
+            jobs,
+            per_ms,
+            burst,
+        }))
+    };
     let key = prop_oneof![
         "[a-z/0-9]{0,9}".prop_map(|at| KeySource::Args(at.into())),
         "[a-z/0-9]{0,9}".prop_map(|at| KeySource::Custom(at.into())),
@@ -296,16 +476,55 @@ fn any_policy() -> impl Strategy<Value = OwnPolicy> {
     ];
     let limits = (any::<Option<u32>>(), any::<Option<u32>>());
     let weights = prop::collection::btree_map(any_bytes(), any::<u32>(), 0..3);
-    (rate(), option::of(key), limits, rate(), any::<[bool; 2]>(), weights, any_bytes(), any_time()).prop_map(
-        |(rate, key, (key_running_max, key_waiting_max), key_rate, [fair, ordered], weights, by, at)| {
-            let limits = Policy { rate, key_running_max, key_rate, key_waiting_max, ..Policy::default() };
-            OwnPolicy { policy: Arc::new(Policy { key, fair, weights, ordered, ..limits }), by, at }
-        },
+    (
+        rate(),
+        option::of(key),
+        limits,
+        rate(),
+        any::<[bool; 2]>(),
+        weights,
+        any_bytes(),
+        any_time(),
     )
+        .prop_map(
+            |(
+                rate,
+                key,
+                (key_running_max, key_waiting_max),
+                key_rate,
+                [fair, ordered],
+                weights,
+                by,
+                at,
+            )| {
+                let limits = Policy {
+                    rate,
+                    key_running_max,
+                    key_rate,
+                    key_waiting_max,
+                    ..Policy::default()
+                };
+                OwnPolicy {
+                    policy: Arc::new(Policy {
+                        key,
+                        fair,
+                        weights,
+                        ordered,
+                        ..limits
+                    }),
+                    by,
+                    at,
+                }
+            },
+        )
 }
 
 fn any_time() -> impl Strategy<Value = Timestamp> {
-    prop_oneof![Just(Timestamp::NEVER), Just(Timestamp(0)), any::<u64>().prop_map(Timestamp)]
+    prop_oneof![
+        Just(Timestamp::NEVER),
+        Just(Timestamp(0)),
+        any::<u64>().prop_map(Timestamp)
+    ]
 }
 
 fn any_bytes() -> impl Strategy<Value = Bytes> {
@@ -316,18 +535,34 @@ fn any_bytes() -> impl Strategy<Value = Bytes> {
 }
 
 fn any_place() -> impl Strategy<Value = JobState> {
-    let on_expiry = prop_oneof![Just(OnExpiry::Fail), Just(OnExpiry::Requeue), Just(OnExpiry::Front)];
+    let on_expiry = prop_oneof![
+        Just(OnExpiry::Fail),
+        Just(OnExpiry::Requeue),
+        Just(OnExpiry::Front)
+    ];
     let lease = (any_bytes(), any::<u64>(), any_time(), any_time(), on_expiry);
     let away = (any::<u8>(), any::<u64>(), any_time(), any_time());
     prop_oneof![
         Just(JobState::Ready),
         lease.prop_map(|(name, token, taken_at, until, on_expiry)| {
             let holder = Holder::Named(name.as_ref().into());
-            JobState::Leased(Box::new(Lease::new(holder, Token(token), taken_at, until, on_expiry)))
+            JobState::Leased(Box::new(Lease::new(
+                holder,
+                Token(token),
+                taken_at,
+                until,
+                on_expiry,
+            )))
         }),
         away.prop_map(|(protocol, token, taken_at, until)| {
             let holder = Holder::Away(Protocol(protocol));
-            JobState::Leased(Box::new(Lease::new(holder, Token(token), taken_at, until, OnExpiry::Requeue)))
+            JobState::Leased(Box::new(Lease::new(
+                holder,
+                Token(token),
+                taken_at,
+                until,
+                OnExpiry::Requeue,
+            )))
         }),
         any_time().prop_map(JobState::Scheduled),
         any_time().prop_map(JobState::Retrying),
@@ -362,18 +597,42 @@ pub(crate) fn attempts(list: impl IntoIterator<Item = Attempt>) -> Arc<Attempts>
 fn any_attempt() -> impl Strategy<Value = Attempt> {
     use AttemptEnd::{Failed, Lost, Released, TakenBack, TimedOut, Unconvertible};
     let text = || any_bytes().prop_map(|text| text.as_ref().into());
-    let error =
-        (text(), text(), text()).prop_map(|(kind, message, backtrace)| AttemptError { kind, message, backtrace });
+    let error = (text(), text(), text()).prop_map(|(kind, message, backtrace)| AttemptError {
+        kind,
+        message,
+        backtrace,
+    });
     let plain = ["one", "other"].map(|message| AttemptError {
         kind: Box::default(),
         message: message.as_bytes().into(),
         backtrace: b"line"[..].into(),
     });
-    let error = prop_oneof![1 => error, 3 => prop::sample::select(plain.to_vec())].prop_map(Arc::new);
-    let end = prop::sample::select(vec![Failed, Lost, TimedOut, Released, TakenBack, Unconvertible]);
-    (any::<u32>(), text(), any_time(), any_time(), end, option::of(error)).prop_map(
-        |(number, worker, began_at, ended_at, end, error)| Attempt { number, worker, began_at, ended_at, end, error },
+    let error =
+        prop_oneof![1 => error, 3 => prop::sample::select(plain.to_vec())].prop_map(Arc::new);
+    let end = prop::sample::select(vec![
+        Failed,
+        Lost,
+        TimedOut,
+        Released,
+        TakenBack,
+        Unconvertible,
+    ]);
+    (
+        any::<u32>(),
+        text(),
+        any_time(),
+        any_time(),
+        end,
+        option::of(error),
     )
+        .prop_map(|(number, worker, began_at, ended_at, end, error)| Attempt {
+            number,
+            worker,
+            began_at,
+            ended_at,
+            end,
+            error,
+        })
 }
 
 fn any_extra() -> impl Strategy<Value = Extra> {
@@ -381,29 +640,73 @@ fn any_extra() -> impl Strategy<Value = Extra> {
     let cycle = (0..1u64 << 63, 0u32..64).prop_map(|(priority, boost)| Cycle { priority, boost });
     let times = prop_oneof![any_time().prop_map(|at| (at, at)), (any_time(), any_time())];
     let times = (times, option::of(any_time()));
-    let failure = (times, any_bytes(), any_bytes(), prop::collection::vec(any_bytes(), 0..4)).prop_map(
-        |(((at, first_at), next_at), kind, message, backtrace)| {
-            Box::new(Failure { at, first_at, next_at, kind, message, backtrace })
-        },
-    );
-    let past = (prop::collection::vec(any_attempt(), 1..30)).prop_map(attempts);
-    let progress = (any::<u32>(), any::<u32>(), any_bytes()).prop_map(|(numerator, denominator, text)| Progress {
-        numerator,
-        denominator,
-        text,
-    });
-    let told = (option::of(cycle), option::of(failure), option::of(past), option::of(progress));
-    let expiry = prop_oneof![Just(Expiry::Never), any_time().prop_map(Expiry::At), any_time().prop_map(Expiry::By)];
-    let coalesced = (any_time(), any::<[u32; 2]>(), option::of((1..1u64 << 60).prop_map(JobId)), any::<bool>())
-        .prop_map(|(since, [submits, attempts], behind, joined)| {
-            Box::new(Coalesced { since, submits, attempts, behind, joined })
+    let failure = (
+        times,
+        any_bytes(),
+        any_bytes(),
+        prop::collection::vec(any_bytes(), 0..4),
+    )
+        .prop_map(|(((at, first_at), next_at), kind, message, backtrace)| {
+            Box::new(Failure {
+                at,
+                first_at,
+                next_at,
+                kind,
+                message,
+                backtrace,
+            })
         });
-    let track = (any::<u64>(), any_time()).prop_map(|(keep_ms, updated_at)| Track { keep_ms, updated_at });
+    let past = (prop::collection::vec(any_attempt(), 1..30)).prop_map(attempts);
+    let progress =
+        (any::<u32>(), any::<u32>(), any_bytes()).prop_map(|(numerator, denominator, text)| {
+            Progress {
+                numerator,
+                denominator,
+                text,
+            }
+        });
+    let told = (
+        option::of(cycle),
+        option::of(failure),
+        option::of(past),
+        option::of(progress),
+    );
+    let expiry = prop_oneof![
+        Just(Expiry::Never),
+        any_time().prop_map(Expiry::At),
+        any_time().prop_map(Expiry::By)
+    ];
+    let coalesced = (
+        any_time(),
+        any::<[u32; 2]>(),
+        option::of((1..1u64 << 60).prop_map(JobId)),
+        any::<bool>(),
+    )
+        .prop_map(|(since, [submits, attempts], behind, joined)| {
+            Box::new(Coalesced {
+                since,
+                submits,
+                attempts,
+                behind,
+                joined,
+            })
+        });
+    let track = (any::<u64>(), any_time()).prop_map(|(keep_ms, updated_at)| Track {
+        keep_ms,
+        updated_at,
+    });
     let rest = (
         (any::<u64>(), any_bytes(), option::of(coalesced)),
         option::of(any::<u64>()),
-        (option::of(any_bytes()), option::of(any::<u8>().prop_map(Protocol))),
-        (option::of(any_member()), option::of(track), prop_oneof![Just(0), any::<u32>()]),
+        (
+            option::of(any_bytes()),
+            option::of(any::<u8>().prop_map(Protocol)),
+        ),
+        (
+            option::of(any_member()),
+            option::of(track),
+            prop_oneof![Just(0), any::<u32>()],
+        ),
     );
     (any_bytes(), expiry, key_until, told, rest).prop_map(
         |(
@@ -411,7 +714,12 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             expires,
             key_until,
             (cycle, failure, attempts, progress),
-            ((result_keep_ms, collector, coalesced), lease_ms, (result, result_by), (member, track, losses)),
+            (
+                (result_keep_ms, collector, coalesced),
+                lease_ms,
+                (result, result_by),
+                (member, track, losses),
+            ),
         )| Extra {
             meta,
             expires,

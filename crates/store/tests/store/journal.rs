@@ -4,8 +4,9 @@ use std::thread;
 
 use bytes::Bytes;
 use windlass_engine::{
-    BulkCommand, Clash, Cursor, Filter, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand, Listen,
-    Mutation, NewJob, Proof, Protocol, QueueCommand, QueueKind, Retry, ScheduleCommand, ScheduleRef, Timestamp, Unique,
+    BulkCommand, Clash, Cursor, Filter, JobCommand, JobId, JobRef, JobStateKind, KeyUntil,
+    LeaseCommand, Listen, Mutation, NewJob, Proof, Protocol, QueueCommand, QueueKind, Retry,
+    ScheduleCommand, ScheduleRef, Timestamp, Unique,
 };
 use windlass_store::{Commit, Error, Log as _, Record, records};
 use windlass_testkit::store::{Fault, Fingerprint, MemoryLog, MemoryTable};
@@ -26,7 +27,10 @@ pub(crate) fn records_of(commit: &Commit) -> Vec<Record> {
 /// The records of a commit as short texts, without the engine meta.
 pub(crate) fn words(commit: &Commit) -> Vec<String> {
     let records = records_of(commit);
-    assert!(matches!(records.last(), Some(Record::Meta(_))), "every commit has an engine meta");
+    assert!(
+        matches!(records.last(), Some(Record::Meta(_))),
+        "every commit has an engine meta"
+    );
     let words = records.iter().filter_map(|record| match record {
         Record::Put(job) => Some(format!("put {}", job.id.0)),
         Record::Moved(moved) => Some(format!("moved {}", moved.job.0)),
@@ -49,7 +53,11 @@ fn a_commit_holds_one_record_for_each_job() {
     let one = daemon.push(b"one");
     let two = daemon.push(&[2; 5_000]);
     assert_eq!(daemon.take(false), one);
-    assert_eq!(words(&daemon.commit()), ["put 1", "put 2", "queue resize"], "put and moved are one");
+    assert_eq!(
+        words(&daemon.commit()),
+        ["put 1", "put 2", "queue resize"],
+        "put and moved are one"
+    );
 
     (0..3).for_each(|_| daemon.extend(one, 9_000));
     assert_eq!(words(&daemon.commit()), ["moved 1"], "moved thrice is one");
@@ -57,14 +65,28 @@ fn a_commit_holds_one_record_for_each_job() {
     daemon.extend(one, 9_000);
     daemon.replace(one, b"new");
     daemon.replace(two, &[3; 9_000]);
-    assert_eq!(words(&daemon.commit()), ["put 1", "put 2"], "a standing is in its job");
+    assert_eq!(
+        words(&daemon.commit()),
+        ["put 1", "put 2"],
+        "a standing is in its job"
+    );
 
     daemon.replace(one, b"newer");
     daemon.extend(one, 9_500);
     let commit = daemon.commit();
-    assert_eq!(words(&commit), ["put 1"], "what is written whole is not moved besides");
-    let Record::Put(written) = &records_of(&commit)[0] else { panic!("{commit:?}") };
-    assert_eq!(written.lease().map(|lease| lease.until), Some(Timestamp(9_500)), "with its last standing");
+    assert_eq!(
+        words(&commit),
+        ["put 1"],
+        "what is written whole is not moved besides"
+    );
+    let Record::Put(written) = &records_of(&commit)[0] else {
+        panic!("{commit:?}")
+    };
+    assert_eq!(
+        written.lease().map(|lease| lease.until),
+        Some(Timestamp(9_500)),
+        "with its last standing"
+    );
 
     daemon.replace(two, b"newer");
     daemon.finish(one);
@@ -77,7 +99,12 @@ fn a_commit_holds_one_record_for_each_job() {
 fn a_job_that_ends_in_the_commit_that_created_it_is_not_written() {
     // A change to a job, the records written for a new job, and for a job in an earlier commit.
     type Step = fn(&mut Daemon, JobId);
-    type Case = (&'static str, &'static [Step], &'static [&'static str], &'static [&'static str]);
+    type Case = (
+        &'static str,
+        &'static [Step],
+        &'static [&'static str],
+        &'static [&'static str],
+    );
     const PUT: Step = |daemon, id| daemon.replace(id, b"other");
     const MOVED: Step = |daemon, id| daemon.extend(id, 9_000);
     const GONE: Step = |daemon, id| daemon.cancel(id);
@@ -101,12 +128,23 @@ fn a_job_that_ends_in_the_commit_that_created_it_is_not_written() {
             }
             steps.iter().for_each(|step| step(&mut daemon, id));
             if !is_new && steps.is_empty() {
-                assert!(daemon.journal.cut(&daemon.engine).is_none(), "{name}: nothing to write");
+                assert!(
+                    daemon.journal.cut(&daemon.engine).is_none(),
+                    "{name}: nothing to write"
+                );
                 continue;
             }
             let is = words(&daemon.commit());
-            let about: Vec<&str> = is.iter().filter_map(|word| word.strip_suffix(" 1")).collect();
-            assert_eq!(about, expected, "{name}, {}", if is_new { "new" } else { "older" });
+            let about: Vec<&str> = is
+                .iter()
+                .filter_map(|word| word.strip_suffix(" 1"))
+                .collect();
+            assert_eq!(
+                about,
+                expected,
+                "{name}, {}",
+                if is_new { "new" } else { "older" }
+            );
         }
     }
 }
@@ -137,11 +175,20 @@ fn a_run_is_in_one_commit_with_its_schedule() {
 
     // The commit is lost, and the run with it. The run is made again.
     let mut again = daemon.again();
-    assert_eq!(again.engine.schedule(id).unwrap().next_at, Timestamp(121_000));
+    assert_eq!(
+        again.engine.schedule(id).unwrap().next_at,
+        Timestamp(121_000)
+    );
     again.tick(Timestamp(122_000));
     let run = again.engine.jobs().map(|job| job.id).max().unwrap();
-    assert_eq!((again.engine.job_count(), again.job(run).body()), (2, &[5; 3_000][..]));
-    assert_eq!(again.engine.schedule(id).unwrap().next_at, Timestamp(181_000));
+    assert_eq!(
+        (again.engine.job_count(), again.job(run).body()),
+        (2, &[5; 3_000][..])
+    );
+    assert_eq!(
+        again.engine.schedule(id).unwrap().next_at,
+        Timestamp(181_000)
+    );
 
     again.commit();
     again.apply(ScheduleCommand::Remove(ScheduleRef::Id(id)));
@@ -178,12 +225,19 @@ fn jobs_that_come_and_go_within_a_commit_never_reach_the_disk() {
         let id = daemon.push(b"comes and goes");
         daemon.cancel(id);
     }
-    assert!(!daemon.journal.is_empty(), "a client still waits for the acknowledgement");
+    assert!(
+        !daemon.journal.is_empty(),
+        "a client still waits for the acknowledgement"
+    );
     assert_eq!(daemon.journal.pending_bytes(), 0);
     assert_eq!(words(&daemon.commit()), [""; 0]);
     let stays = daemon.take(true);
     daemon.finish(stays);
-    assert_eq!(words(&daemon.commit()), ["gone 1"], "taking under a connection is no change");
+    assert_eq!(
+        words(&daemon.commit()),
+        ["gone 1"],
+        "taking under a connection is no change"
+    );
 }
 
 #[test]
@@ -194,14 +248,23 @@ fn a_pending_commit_is_tidied_up() {
         let id = daemon.push(&[2; 900]);
         daemon.cancel(id);
         if round % 1_000 == 0 {
-            daemon
-                .apply(JobCommand::Replace { job: JobRef::Id(kept), body: Bytes::from(vec![3; 600 + round as usize]) });
+            daemon.apply(JobCommand::Replace {
+                job: JobRef::Id(kept),
+                body: Bytes::from(vec![3; 600 + round as usize]),
+            });
         }
     }
     let late = daemon.push(b"late");
     daemon.cancel(late);
     let last = daemon.push(b"last");
-    assert_eq!(words(&daemon.commit()), [format!("put {}", kept.0), format!("put {}", last.0), "queue resize".into()]);
+    assert_eq!(
+        words(&daemon.commit()),
+        [
+            format!("put {}", kept.0),
+            format!("put {}", last.0),
+            "queue resize".into()
+        ]
+    );
     let body = daemon.job(kept).payload.clone();
     assert_eq!(daemon.again().job(kept).payload, body);
 }
@@ -215,7 +278,10 @@ fn one_commit_at_a_time() {
     assert_eq!((first.seq(), daemon.journal.pending_seq()), (1, 2));
     daemon.push(b"two");
     assert!(!daemon.journal.is_empty());
-    assert!(daemon.journal.cut(&daemon.engine).is_none(), "the first is on its way");
+    assert!(
+        daemon.journal.cut(&daemon.engine).is_none(),
+        "the first is on its way"
+    );
     daemon.log.append(&first).unwrap();
     daemon.journal.committed(1);
     assert_eq!(daemon.commit().seq(), 2);
@@ -231,8 +297,14 @@ fn large_bodies_are_shared_and_small_ones_copied() {
         let before = !body.is_unique();
         let commit = daemon.cut();
         drop(daemon);
-        assert_eq!(!body.is_unique(), shared && before, "a body of {bytes} bytes");
-        let Record::Put(job) = &records_of(&commit)[0] else { panic!("{commit:?}") };
+        assert_eq!(
+            !body.is_unique(),
+            shared && before,
+            "a body of {bytes} bytes"
+        );
+        let Record::Put(job) = &records_of(&commit)[0] else {
+            panic!("{commit:?}")
+        };
         assert_eq!(job.body(), body);
         drop(commit);
         assert!(body.is_unique());
@@ -242,14 +314,21 @@ fn large_bodies_are_shared_and_small_ones_copied() {
 #[test]
 fn bodies_of_every_size_come_back() {
     let mut daemon = Daemon::new();
-    let sizes = [0, 1, 10, 1_023, 1_024, 1_025, 4_000, 4_096, 4_097, 16_384, 16_385, 40_000, 300_000];
+    let sizes = [
+        0, 1, 10, 1_023, 1_024, 1_025, 4_000, 4_096, 4_097, 16_384, 16_385, 40_000, 300_000,
+    ];
     let bodies: Vec<Vec<u8>> = (1u8..).zip(sizes).map(|(n, size)| vec![n; size]).collect();
     let ids: Vec<JobId> = bodies.iter().map(|body| daemon.push(body)).collect();
     daemon.commit();
     let mut again = daemon.again();
     for checkpoints in 0..3 {
         for (id, body) in ids.iter().zip(&bodies) {
-            assert_eq!(again.job(*id).body(), body, "{} bytes after {checkpoints} checkpoints", body.len());
+            assert_eq!(
+                again.job(*id).body(),
+                body,
+                "{} bytes after {checkpoints} checkpoints",
+                body.len()
+            );
         }
         again.commit();
         assert!(again.checkpoint());
@@ -279,7 +358,10 @@ fn a_commit_that_has_grown_large_is_closed_and_the_next_begins() {
 
     let print = Fingerprint::of(&daemon.engine);
     let first = daemon.cut();
-    assert!(daemon.journal.cut(&daemon.engine).is_none(), "the first is on its way");
+    assert!(
+        daemon.journal.cut(&daemon.engine).is_none(),
+        "the first is on its way"
+    );
     let on_its_way = words(&first);
     assert_eq!((first.seq(), on_its_way[0].as_str()), (1, "put 1"));
     daemon.log.append(&first).unwrap();
@@ -288,7 +370,10 @@ fn a_commit_that_has_grown_large_is_closed_and_the_next_begins() {
     // Each commit by itself gives a state that an engine can have had.
     let middle = recovered(&daemon.log, &daemon.table).unwrap();
     middle.engine.check();
-    assert_eq!(middle.engine.job(before).map(|job| job.body().to_vec()), Some(b"before".to_vec()));
+    assert_eq!(
+        middle.engine.job(before).map(|job| job.body().to_vec()),
+        Some(b"before".to_vec())
+    );
 
     let mut rest = Vec::new();
     while let Some(commit) = daemon.journal.cut(&daemon.engine) {
@@ -298,8 +383,14 @@ fn a_commit_that_has_grown_large_is_closed_and_the_next_begins() {
         daemon.journal.committed(commit.seq());
     }
     let rest = rest.concat();
-    assert!(rest.contains(&"gone 1".to_owned()) && rest.contains(&format!("put {}", late.0)), "{rest:?}");
-    assert_eq!(Fingerprint::of(&daemon.again().engine).differs_from(&print), None);
+    assert!(
+        rest.contains(&"gone 1".to_owned()) && rest.contains(&format!("put {}", late.0)),
+        "{rest:?}"
+    );
+    assert_eq!(
+        Fingerprint::of(&daemon.again().engine).differs_from(&print),
+        None
+    );
 }
 
 #[test]
@@ -307,7 +398,10 @@ fn a_queue_deleted_by_the_visit_that_closes_a_commit_is_in_that_commit() {
     for fresh in [true, false] {
         let mut daemon = Daemon::new();
         if !fresh {
-            daemon.apply(QueueCommand::Create { queue: QUEUE, kind: QueueKind::Work });
+            daemon.apply(QueueCommand::Create {
+                queue: QUEUE,
+                kind: QueueKind::Work,
+            });
             daemon.commit();
         }
         let body = vec![7; 1 << 20];
@@ -319,12 +413,16 @@ fn a_queue_deleted_by_the_visit_that_closes_a_commit_is_in_that_commit() {
             for _ in 0..visits {
                 daemon.push(&body);
             }
-            daemon.apply(QueueCommand::Remove { queue: QUEUE, only_idle: false });
+            daemon.apply(QueueCommand::Remove {
+                queue: QUEUE,
+                only_idle: false,
+            });
         }
         while let Some(commit) = daemon.journal.cut(&daemon.engine) {
             daemon.log.append(&commit).unwrap();
             daemon.journal.committed(commit.seq());
-            recovered(&daemon.log, &daemon.table).unwrap_or_else(|why| panic!("commit {}: {why}", commit.seq()));
+            recovered(&daemon.log, &daemon.table)
+                .unwrap_or_else(|why| panic!("commit {}: {why}", commit.seq()));
         }
     }
 }
@@ -337,7 +435,11 @@ fn endless_churn_takes_bounded_space() {
         ids.extend((0..5).map(|n| daemon.push(&[1; 100][..50 + n])));
         // Two in three jobs end soon, the others at random much later: every commit is a mixture.
         while ids.len() > 300 {
-            let at = if round % 3 == 0 { round * 7919 % ids.len() } else { ids.len() - 1 };
+            let at = if round % 3 == 0 {
+                round * 7919 % ids.len()
+            } else {
+                ids.len() - 1
+            };
             let id = ids.swap_remove(at);
             daemon.cancel(id);
         }
@@ -347,13 +449,25 @@ fn endless_churn_takes_bounded_space() {
         }
         if round > 500 {
             let values = daemon.table.values();
-            peak = peak.max(values.iter().map(|(key, value)| key.len() + value.len()).sum());
+            peak = peak.max(
+                values
+                    .iter()
+                    .map(|(key, value)| key.len() + value.len())
+                    .sum(),
+            );
         }
     }
     assert!(peak < 100_000, "{peak} bytes at most for 300 jobs");
-    assert!(daemon.log.seqs().len() <= 100, "{} commits are kept", daemon.log.seqs().len());
+    assert!(
+        daemon.log.seqs().len() <= 100,
+        "{} commits are kept",
+        daemon.log.seqs().len()
+    );
     let print = Fingerprint::of(&daemon.engine);
-    assert_eq!(Fingerprint::of(&daemon.again().engine).differs_from(&print), None);
+    assert_eq!(
+        Fingerprint::of(&daemon.again().engine).differs_from(&print),
+        None
+    );
 }
 
 #[test]
@@ -365,12 +479,25 @@ fn a_failed_commit_is_written_again_and_nothing_is_lost() {
         daemon.log.fail(0, fault, true);
         daemon.push(&[7; 100_000]);
         let commit = daemon.cut();
-        assert!(matches!(daemon.log.append(&commit), Err(Error::Asked)), "{fault:?}");
-        assert!(matches!(daemon.log.append(&commit), Err(Error::Closed)), "{fault:?}");
+        assert!(
+            matches!(daemon.log.append(&commit), Err(Error::Asked)),
+            "{fault:?}"
+        );
+        assert!(
+            matches!(daemon.log.append(&commit), Err(Error::Closed)),
+            "{fault:?}"
+        );
         assert!(daemon.log.reopen().is_err(), "{fault:?} is lasting");
         // A daemon that is killed now loses at most changes that were not acknowledged.
-        let jobs = recovered(&daemon.log.cut(None), &daemon.table).unwrap().engine.job_count();
-        assert_eq!(jobs, if fault == Fault::Nothing { 1 } else { 2 }, "{fault:?}");
+        let jobs = recovered(&daemon.log.cut(None), &daemon.table)
+            .unwrap()
+            .engine
+            .job_count();
+        assert_eq!(
+            jobs,
+            if fault == Fault::Nothing { 1 } else { 2 },
+            "{fault:?}"
+        );
         daemon.push(b"meanwhile");
         daemon.log.heal();
         daemon.log.reopen().unwrap();
@@ -404,8 +531,11 @@ fn numbers_are_not_used_again() {
     let last = daemon.push(b"durable");
     daemon.commit();
     // Foreground jobs are not journalled, but the numbers reserved for them are.
-    let foreground =
-        NewJob { durable: false, listen: Listen::Yes, ..NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::new()) };
+    let foreground = NewJob {
+        durable: false,
+        listen: Listen::Yes,
+        ..NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::new())
+    };
     let unheard = daemon.push_job(foreground);
     let mut daemon = daemon.again();
     assert!(daemon.engine.meta().next_job > unheard.0, "after a crash");
@@ -420,7 +550,10 @@ fn numbers_are_not_used_again() {
     assert!(report.clean);
     let mut daemon = daemon.again();
     assert_eq!(daemon.engine.meta().next_job, next, "after a stop in order");
-    assert!(!daemon.journal.is_empty(), "the running state must be written at once");
+    assert!(
+        !daemon.journal.is_empty(),
+        "the running state must be written at once"
+    );
     daemon.commit();
     assert!(!recovered(&daemon.log, &daemon.table).unwrap().report.clean);
 }
@@ -446,18 +579,41 @@ fn a_clean_stop_is_recorded_by_its_own_commit_unless_a_change_follows() {
 #[test]
 fn a_key_that_went_to_another_job_stays_with_it() {
     let mut daemon = Daemon::new();
-    let unique = Unique { key: Bytes::from_static(b"k"), clash: Clash::Refuse, until: KeyUntil::End };
-    let retry = Retry { failures_max: -1, ..Retry::NONE };
-    let job = NewJob { unique: Some(unique), retry, ..NewJob::new(Protocol::FAKTORY, QUEUE, Bytes::new()) };
+    let unique = Unique {
+        key: Bytes::from_static(b"k"),
+        clash: Clash::Refuse,
+        until: KeyUntil::End,
+    };
+    let retry = Retry {
+        failures_max: -1,
+        ..Retry::NONE
+    };
+    let job = NewJob {
+        unique: Some(unique),
+        retry,
+        ..NewJob::new(Protocol::FAKTORY, QUEUE, Bytes::new())
+    };
     let first = daemon.push_job(job.clone());
     assert_eq!(daemon.take(false), first);
-    daemon.apply(LeaseCommand::Fail { job: JobRef::Id(first), proof: Proof::AnyLease, failure: Box::default() });
+    daemon.apply(LeaseCommand::Fail {
+        job: JobRef::Id(first),
+        proof: Proof::AnyLease,
+        failure: Box::default(),
+    });
     let second = daemon.push_job(job);
     assert_ne!(first, second, "the dead do not hold their keys");
     daemon.commit();
-    let filter = Filter { state: Some(JobStateKind::Dead), ..Filter::default() };
+    let filter = Filter {
+        state: Some(JobStateKind::Dead),
+        ..Filter::default()
+    };
     let action = Mutation::Requeue;
-    daemon.apply(BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: 10 });
+    daemon.apply(BulkCommand::Mutate {
+        filter: filter.into(),
+        action,
+        after: Cursor::default(),
+        limit: 10,
+    });
     assert_eq!(daemon.job(first).key(), None);
     daemon.commit();
     let daemon = daemon.again();

@@ -26,7 +26,10 @@ fn body(id: u64, bytes: usize) -> Vec<u8> {
 
 fn config(folder: &Path, memory: u64) -> StoreConfig {
     let mut config = StoreConfig::new(folder, SledTables::default());
-    config.checkpoints.overflow = Some(Overflow { folder: folder.into(), memory });
+    config.checkpoints.overflow = Some(Overflow {
+        folder: folder.into(),
+        memory,
+    });
     config
 }
 
@@ -64,7 +67,9 @@ fn fill(config: &StoreConfig, jobs: u64, behind: u64, bytes: usize) {
 /// Bytes that this process has written so far.
 fn written() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
-    io.lines().find_map(|line| line.strip_prefix("wchar: ")).map_or(0, |bytes| bytes.parse().unwrap())
+    io.lines()
+        .find_map(|line| line.strip_prefix("wchar: "))
+        .map_or(0, |bytes| bytes.parse().unwrap())
 }
 
 fn are_right(opened: &Opened, bodies: &BodyFile, bytes: usize, one_in: usize) -> u64 {
@@ -86,18 +91,37 @@ fn are_right(opened: &Opened, bodies: &BodyFile, bytes: usize, one_in: usize) ->
 fn a_large_store_is_opened_in_little_memory() {
     let jobs = number("WINDLASS_LARGE_JOBS", 4_000);
     let bytes = usize::try_from(number("WINDLASS_LARGE_BYTES", 1_024)).unwrap();
-    let (behind, memory) = (number("WINDLASS_LARGE_BEHIND", 1_000), number("WINDLASS_LARGE_MEMORY", 100_000));
+    let (behind, memory) = (
+        number("WINDLASS_LARGE_BEHIND", 1_000),
+        number("WINDLASS_LARGE_MEMORY", 100_000),
+    );
     let temporary = home();
-    let dir = std::env::var("WINDLASS_LARGE_DIR").map_or_else(|_| temporary.path().to_owned(), PathBuf::from);
+    let dir = std::env::var("WINDLASS_LARGE_DIR")
+        .map_or_else(|_| temporary.path().to_owned(), PathBuf::from);
     let config = config(&dir, memory);
     if !dir.join("store").exists() {
         fill(&config, jobs, behind, bytes);
     }
     let (begun, before) = (Instant::now(), written());
     let mut opened = open(&config, Limits::default(), 2).unwrap();
-    println!("opened in {:.2} s, {} bytes written", begun.elapsed().as_secs_f64(), written() - before);
+    println!(
+        "opened in {:.2} s, {} bytes written",
+        begun.elapsed().as_secs_f64(),
+        written() - before
+    );
     assert_eq!(opened.recovered.report.jobs, jobs);
     let bodies = opened.recovered.bodies.take().unwrap();
-    println!("{} bytes of bodies, {} on the disk", bodies.bytes(), bodies.disk_bytes());
-    assert!(are_right(&opened, &bodies, bytes, usize::try_from(jobs / 2_000).unwrap()) > 1_000);
+    println!(
+        "{} bytes of bodies, {} on the disk",
+        bodies.bytes(),
+        bodies.disk_bytes()
+    );
+    assert!(
+        are_right(
+            &opened,
+            &bodies,
+            bytes,
+            usize::try_from(jobs / 2_000).unwrap()
+        ) > 1_000
+    );
 }

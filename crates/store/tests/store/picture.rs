@@ -10,7 +10,10 @@ use windlass_store::{About, Picture, StoreConfig, StoreLimits, salvage};
 use crate::files::{Daemon, home, small};
 use crate::rng::Rng;
 
-const ABOUT: About<'static> = About { daemon: "0.1.0", written_at: Timestamp(1) };
+const ABOUT: About<'static> = About {
+    daemon: "0.1.0",
+    written_at: Timestamp(1),
+};
 
 fn written(picture: &Picture) -> String {
     let mut out = Vec::new();
@@ -19,8 +22,15 @@ fn written(picture: &Picture) -> String {
 }
 
 fn config(path: &Path) -> StoreConfig {
-    let checkpoints = StoreLimits { log_bytes: 1, keep_bytes: 0, ..StoreLimits::default() };
-    StoreConfig { checkpoints, ..small(path) }
+    let checkpoints = StoreLimits {
+        log_bytes: 1,
+        keep_bytes: 0,
+        ..StoreLimits::default()
+    };
+    StoreConfig {
+        checkpoints,
+        ..small(path)
+    }
 }
 
 fn work(daemon: &mut Daemon, rng: &mut Rng, visits: u32) {
@@ -35,7 +45,12 @@ fn a_picture_stays_as_it_is_and_costs_one_table() {
     for seed in 0..6 {
         let home = home();
         let mut rng = Rng(seed);
-        let mut daemon = Daemon::start(&config(&home.path().join("data")), seed, Timestamp(1_000_000)).unwrap();
+        let mut daemon = Daemon::start(
+            &config(&home.path().join("data")),
+            seed,
+            Timestamp(1_000_000),
+        )
+        .unwrap();
         daemon.open_clients();
         work(&mut daemon, &mut rng, 200);
         let figures = daemon.checkpointer.figures();
@@ -47,13 +62,25 @@ fn a_picture_stays_as_it_is_and_costs_one_table() {
             assert!(daemon.checkpointer.run(true).unwrap());
             rebuilds()
         };
-        assert_eq!(checkpoint(&mut daemon), before + 1, "seed {seed}: the table of the picture is left alone");
-        assert_eq!(checkpoint(&mut daemon), before + 1, "seed {seed}: the new table is changed in place");
+        assert_eq!(
+            checkpoint(&mut daemon),
+            before + 1,
+            "seed {seed}: the table of the picture is left alone"
+        );
+        assert_eq!(
+            checkpoint(&mut daemon),
+            before + 1,
+            "seed {seed}: the new table is changed in place"
+        );
         assert!(written(&picture) == first, "seed {seed}");
         let second = daemon.checkpointer.picture().unwrap();
         assert!(second.commit() > picture.commit() && written(&second) != first);
         drop(second);
-        assert_eq!(checkpoint(&mut daemon), before + 1, "seed {seed}: nothing reads the table any more");
+        assert_eq!(
+            checkpoint(&mut daemon),
+            before + 1,
+            "seed {seed}: nothing reads the table any more"
+        );
         assert!(written(&picture) == first, "seed {seed}");
     }
 }
@@ -67,10 +94,16 @@ fn a_picture_shows_what_a_salvage_shows() {
         let mut daemon = Daemon::start(&config(&path), seed, Timestamp(1_000_000)).unwrap();
         daemon.open_clients();
         work(&mut daemon, &mut rng, 200);
-        let (picture, exported) = (daemon.checkpointer.picture().unwrap(), daemon.durable.clone());
+        let (picture, exported) = (
+            daemon.checkpointer.picture().unwrap(),
+            daemon.durable.clone(),
+        );
         let mut out = Vec::new();
         let counts = picture.export(ABOUT, &mut out).unwrap();
-        assert_eq!((counts.jobs, counts.queues), (exported.jobs.len() as u64, exported.queues.len() as u64));
+        assert_eq!(
+            (counts.jobs, counts.queues),
+            (exported.jobs.len() as u64, exported.queues.len() as u64)
+        );
         drop((daemon, picture));
         let (mut found, mut lines) = (salvage(&config(&path)).unwrap(), Vec::new());
         assert!(found.is_whole());
@@ -78,7 +111,9 @@ fn a_picture_shows_what_a_salvage_shows() {
         // Queues are in the order of their numbers here, and of their names there.
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let sorted = |text: &str| {
-            let lines = text.lines().filter(|line| !line.starts_with("{\"export_end\":"));
+            let lines = text
+                .lines()
+                .filter(|line| !line.starts_with("{\"export_end\":"));
             lines.map(str::to_owned).collect::<BTreeSet<String>>()
         };
         assert_eq!(sorted(&text(lines)), sorted(&text(out)), "seed {seed}");

@@ -55,7 +55,13 @@ impl Life {
         let (log_bytes, table_multiple) = (1, 2 + self.rng.roll(3));
         let keep_bytes = self.rng.one_of(&[0, 20_000, 60_000]);
         let table_floor_bytes = self.rng.one_of(&[1 << 20, 4 << 20]);
-        config.checkpoints = StoreLimits { log_bytes, keep_bytes, table_floor_bytes, table_multiple, overflow: None };
+        config.checkpoints = StoreLimits {
+            log_bytes,
+            keep_bytes,
+            table_floor_bytes,
+            table_multiple,
+            overflow: None,
+        };
         config
     }
 
@@ -109,8 +115,11 @@ impl Life {
         expected: &Expected,
         watcher: &Watcher,
     ) -> (Daemon, Expected) {
-        let mut daemon = Daemon::start(config, self.seed, now).unwrap_or_else(|why| self.failed(why));
-        expected.check(&daemon.engine).unwrap_or_else(|why| self.failed(why));
+        let mut daemon =
+            Daemon::start(config, self.seed, now).unwrap_or_else(|why| self.failed(why));
+        expected
+            .check(&daemon.engine)
+            .unwrap_or_else(|why| self.failed(why));
         // The daemon must keep what it found, whatever it was.
         let known = Expected::of(daemon.print());
         watcher.expect(known.clone());
@@ -140,7 +149,10 @@ impl Life {
     fn commit(&mut self, daemon: &mut Daemon, watcher: &Watcher, mut known: Expected) -> Committed {
         while let Some(commit) = daemon.cut() {
             let print = Rc::new(daemon.print());
-            known = Expected { on_its_way: Some(Rc::clone(&print)), ..known };
+            known = Expected {
+                on_its_way: Some(Rc::clone(&print)),
+                ..known
+            };
             watcher.expect(known.clone());
             watcher.fail_syncs(Some(20));
             let appended = daemon.append(&commit);
@@ -149,9 +161,16 @@ impl Life {
                 if self.rng.one_in(2) {
                     return Committed::Killed(known);
                 }
-                daemon.log.reopen().and_then(|()| daemon.append(&commit)).unwrap_or_else(|why| self.failed(why));
+                daemon
+                    .log
+                    .reopen()
+                    .and_then(|()| daemon.append(&commit))
+                    .unwrap_or_else(|why| self.failed(why));
             }
-            known = Expected { acknowledged: print, on_its_way: None };
+            known = Expected {
+                acknowledged: print,
+                on_its_way: None,
+            };
             watcher.expect(known.clone());
         }
         Committed::Yes(known)
@@ -164,19 +183,34 @@ impl Life {
         restore(image, &path);
         let config = self.config(&path);
         let tight = tight(&path, self.cuts);
-        let verdict = verify(&tight, Limits::default()).unwrap_or_else(|why| self.failed(format!("verify: {why}")));
+        let verdict = verify(&tight, Limits::default())
+            .unwrap_or_else(|why| self.failed(format!("verify: {why}")));
         let found = salvage(&tight).unwrap_or_else(|why| self.failed(format!("salvage: {why}")));
         if !found.is_whole() || found.job_count != verdict.jobs {
-            self.failed(format!("{verdict:?}, but salvage reads {} jobs: {:?}", found.job_count, found.unreadable));
+            self.failed(format!(
+                "{verdict:?}, but salvage reads {} jobs: {:?}",
+                found.job_count, found.unreadable
+            ));
         }
         self.unbegun += u64::from(!path.join("store").exists());
         let one_in = if depth < DEPTH_MAX { 20 } else { u64::MAX };
-        let watcher = Watcher::new(&path, Rng(self.rng.roll(u64::MAX)), one_in, expected.clone());
-        let daemon = Daemon::start(&config, self.seed, Timestamp(0)).unwrap_or_else(|why| self.failed(why));
+        let watcher = Watcher::new(
+            &path,
+            Rng(self.rng.roll(u64::MAX)),
+            one_in,
+            expected.clone(),
+        );
+        let daemon =
+            Daemon::start(&config, self.seed, Timestamp(0)).unwrap_or_else(|why| self.failed(why));
         let cuts = watcher.end();
-        expected.check(&daemon.engine).unwrap_or_else(|why| self.failed(why));
+        expected
+            .check(&daemon.engine)
+            .unwrap_or_else(|why| self.failed(why));
         if daemon.report != verdict {
-            self.failed(format!("opening reports {:?}, verify {verdict:?}", daemon.report));
+            self.failed(format!(
+                "opening reports {:?}, verify {verdict:?}",
+                daemon.report
+            ));
         }
         drop(daemon);
         fs::remove_dir_all(&path).unwrap();
@@ -214,14 +248,28 @@ impl Life {
 fn live(seed: u64, cuts_max: u64) -> (u64, u64, u64, u64) {
     let home = home();
     let (rng, home) = (Rng(seed), home.path().to_owned());
-    let mut life = Life { seed, rng, home, places: 0, cuts: 0, cuts_max, in_openings: 0, unbegun: 0, failed_syncs: 0 };
+    let mut life = Life {
+        seed,
+        rng,
+        home,
+        places: 0,
+        cuts: 0,
+        cuts_max,
+        in_openings: 0,
+        unbegun: 0,
+        failed_syncs: 0,
+    };
     life.live();
     (life.cuts, life.in_openings, life.unbegun, life.failed_syncs)
 }
 
 #[test]
 fn power_cuts_lose_nothing() {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
     const CUTS_OF_A_LIFE: u64 = 100;
     if let Some(seed) = number("WINDLASS_SEED") {
         println!("seed {seed}: {:?}", live(seed, CUTS_OF_A_LIFE));
@@ -237,8 +285,13 @@ fn power_cuts_lose_nothing() {
         failed += syncs;
         seed += 1;
     }
-    println!("{cuts} cuts, {in_openings} of them in openings, in {seed} lives, {failed} syncs failed");
-    assert!(in_openings > cuts / 10, "{in_openings} of {cuts} cuts in openings");
+    println!(
+        "{cuts} cuts, {in_openings} of them in openings, in {seed} lives, {failed} syncs failed"
+    );
+    assert!(
+        in_openings > cuts / 10,
+        "{in_openings} of {cuts} cuts in openings"
+    );
     assert!(unbegun > 0, "no cut before there was a store");
     assert!(failed > cuts / 100, "{failed} syncs failed");
 }

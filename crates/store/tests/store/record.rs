@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use proptest::prelude::*;
 use windlass_engine::{
-    ClientId, Clock, DayBegin, EngineMeta, Extra, Holder, Job, JobId, JobState, Lease, OnExpiry, Progress, Protocol,
-    QueueId, Schedule, Timestamp, Token, Totals,
+    ClientId, Clock, DayBegin, EngineMeta, Extra, Holder, Job, JobId, JobState, Lease, OnExpiry,
+    Progress, Protocol, QueueId, Schedule, Timestamp, Token, Totals,
 };
 use windlass_store::{BatchMoved, DecodeError, MetaRecord, Moved, NextRun, Record};
 
@@ -24,7 +24,10 @@ fn bytes_of(record: &Record) -> Vec<u8> {
 fn one(bytes: &[u8]) -> Result<Record, DecodeError> {
     let mut records = Record::all(bytes);
     let first = records.next().expect("there are bytes");
-    assert!(first.is_err() || records.next().is_none(), "more than one record");
+    assert!(
+        first.is_err() || records.next().is_none(),
+        "more than one record"
+    );
     first
 }
 
@@ -45,8 +48,19 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 pub(crate) fn next_run(schedule: &Schedule) -> NextRun {
-    let Schedule { id, next_at, runs_left, last, .. } = schedule.clone();
-    NextRun { schedule: id, next_at, runs_left, last }
+    let Schedule {
+        id,
+        next_at,
+        runs_left,
+        last,
+        ..
+    } = schedule.clone();
+    NextRun {
+        schedule: id,
+        next_at,
+        runs_left,
+        last,
+    }
 }
 
 fn any_moved() -> impl Strategy<Value = Moved> {
@@ -75,24 +89,49 @@ fn any_head() -> impl Strategy<Value = MetaRecord> {
     let protocols = prop::collection::btree_map(any::<u8>(), any_totals(), 0..4);
     let clock = prop_oneof![
         Just(Clock::default()),
-        (any::<i64>(), any::<u64>(), any::<i64>(), any::<u64>()).prop_map(|(skew_ms, boot, ahead_ms, at)| Clock {
-            skew_ms,
-            boot,
-            ahead_ms,
-            at: Timestamp(at)
-        }),
+        (any::<i64>(), any::<u64>(), any::<i64>(), any::<u64>()).prop_map(
+            |(skew_ms, boot, ahead_ms, at)| Clock {
+                skew_ms,
+                boot,
+                ahead_ms,
+                at: Timestamp(at)
+            }
+        ),
     ];
-    ((count(), count(), count()), any_totals(), protocols, (any::<bool>(), clock)).prop_map(
-        |((next_job, reserved, boot_count), totals, protocols, (clean, clock))| {
-            let protocols = protocols.into_iter().map(|(protocol, totals)| (Protocol(protocol), totals)).collect();
-            MetaRecord { meta: EngineMeta { next_job, reserved, boot_count, clock, totals, protocols }, clean }
-        },
+    (
+        (count(), count(), count()),
+        any_totals(),
+        protocols,
+        (any::<bool>(), clock),
     )
+        .prop_map(
+            |((next_job, reserved, boot_count), totals, protocols, (clean, clock))| {
+                let protocols = protocols
+                    .into_iter()
+                    .map(|(protocol, totals)| (Protocol(protocol), totals))
+                    .collect();
+                MetaRecord {
+                    meta: EngineMeta {
+                        next_job,
+                        reserved,
+                        boot_count,
+                        clock,
+                        totals,
+                        protocols,
+                    },
+                    clean,
+                }
+            },
+        )
 }
 
 fn any_day() -> impl Strategy<Value = DayBegin> {
     let count = 0..1u64 << 63;
-    (1..1u64 << 63, count, any_totals()).prop_map(|(number, day, totals)| DayBegin { number, day, totals })
+    (1..1u64 << 63, count, any_totals()).prop_map(|(number, day, totals)| DayBegin {
+        number,
+        day,
+        totals,
+    })
 }
 
 fn any_totals() -> impl Strategy<Value = Totals> {
@@ -149,35 +188,75 @@ proptest! {
 
 #[test]
 fn a_total_of_one_protocol_is_written_without_one_of_all() {
-    let misfits = |misfits| Totals { misfits, ..Totals::default() };
+    let misfits = |misfits| Totals {
+        misfits,
+        ..Totals::default()
+    };
     for (all, of_one) in [(0, 0), (0, 3), (3, 0), (3, 3)] {
         let protocols = vec![(Protocol::FAKTORY, misfits(of_one))];
-        let meta = EngineMeta { totals: misfits(all), protocols, ..EngineMeta::default() };
+        let meta = EngineMeta {
+            totals: misfits(all),
+            protocols,
+            ..EngineMeta::default()
+        };
         let record = Record::Meta(MetaRecord { meta, clean: false });
-        assert_eq!(one(&bytes_of(&record)), Ok(record), "{all} of all, {of_one} of one");
+        assert_eq!(
+            one(&bytes_of(&record)),
+            Ok(record),
+            "{all} of all, {of_one} of one"
+        );
     }
 }
 
 #[test]
 fn connection_bound_state_is_not_written() {
-    let lease = |holder| Lease::new(holder, Token(3), Timestamp(50), Timestamp(90), OnExpiry::Requeue);
+    let lease = |holder| {
+        Lease::new(
+            holder,
+            Token(3),
+            Timestamp(50),
+            Timestamp(90),
+            OnExpiry::Requeue,
+        )
+    };
     let extra = Extra {
-        progress: Some(Progress { numerator: 1, denominator: 2, text: Bytes::new() }),
+        progress: Some(Progress {
+            numerator: 1,
+            denominator: 2,
+            text: Bytes::new(),
+        }),
         listeners: vec![ClientId(4)],
         ..Extra::default()
     };
-    let job = Job { attempts: 3, extra: Some(Box::new(extra.clone())), ..jobs::plain() };
-    let read = |state: JobState| match one(&bytes_of(&Record::Put(Job { state, ..job.clone() }))) {
+    let job = Job {
+        attempts: 3,
+        extra: Some(Box::new(extra.clone())),
+        ..jobs::plain()
+    };
+    let read = |state: JobState| match one(&bytes_of(&Record::Put(Job {
+        state,
+        ..job.clone()
+    }))) {
         Ok(Record::Put(job)) => job,
         other => panic!("{other:?}"),
     };
 
-    let bound = read(JobState::Leased(Box::new(lease(Holder::Connection(ClientId(9))))));
-    assert_eq!((&bound.state, bound.attempts, &bound.extra), (&JobState::Ready, 2, &None));
+    let bound = read(JobState::Leased(Box::new(lease(Holder::Connection(
+        ClientId(9),
+    )))));
+    assert_eq!(
+        (&bound.state, bound.attempts, &bound.extra),
+        (&JobState::Ready, 2, &None)
+    );
 
-    let named = read(JobState::Leased(Box::new(lease(Holder::Named(b"w1"[..].into())))));
+    let named = read(JobState::Leased(Box::new(lease(Holder::Named(
+        b"w1"[..].into(),
+    )))));
     assert_eq!(named.lease(), Some(&lease(Holder::Named(b"w1"[..].into()))));
-    let kept = Extra { listeners: Vec::new(), ..extra };
+    let kept = Extra {
+        listeners: Vec::new(),
+        ..extra
+    };
     assert_eq!((named.attempts, named.extra.as_deref()), (3, Some(&kept)));
 }
 
@@ -190,17 +269,37 @@ fn values_that_the_engine_never_writes_are_refused() {
         ("priority 0", one(&[1, 5, 0, 0, 2, 0, 0])),
         ("priority 10", one(&[1, 5, 0, 0, 2, 10, 0])),
         ("place 7", job(&[7])),
-        ("a worker of a protocol without a number", job(&[1, 0, 9, 0, 0, 3, 0, 1, 0, 0, 0, 0, 0])),
-        ("rank 0", job(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0])),
-        ("bits of a later version", one(&[1, 5, 0, 0x80, 0x80, 0x80, 1, 2, 5, 0])),
+        (
+            "a worker of a protocol without a number",
+            job(&[1, 0, 9, 0, 0, 3, 0, 1, 0, 0, 0, 0, 0]),
+        ),
+        (
+            "rank 0",
+            job(&[
+                0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0,
+            ]),
+        ),
+        (
+            "bits of a later version",
+            one(&[1, 5, 0, 0x80, 0x80, 0x80, 1, 2, 5, 0]),
+        ),
         ("no run left", one(&[8, 5, 1, 1])),
-        ("a schedule's bits of a later version", one(&[7, 5, 0x80, 0x40, 2, 5, 0])),
-        ("a body that is not there", job(&[0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f])),
+        (
+            "a schedule's bits of a later version",
+            one(&[7, 5, 0x80, 0x40, 2, 5, 0]),
+        ),
+        (
+            "a body that is not there",
+            job(&[0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]),
+        ),
     ];
     for (name, read) in table {
         assert!(read.is_err(), "{name}: {read:?}");
     }
-    assert!(job(&[0, 0, 1, 0, 0, 0, 0, 0, 2, b'h', b'i']).is_ok(), "the plainest job");
+    assert!(
+        job(&[0, 0, 1, 0, 0, 0, 0, 0, 2, b'h', b'i']).is_ok(),
+        "the plainest job"
+    );
 }
 
 // ---- golden files: written once, readable for ever ------------------------------------------------------------------
@@ -211,29 +310,53 @@ fn golden_records_are_read_and_written_unchanged() {
     for (name, record) in golden_of_old() {
         let text = std::fs::read_to_string(folder.join(format!("{name}.hex"))).unwrap();
         let bytes = unhex(&text);
-        assert_eq!(one(&bytes).as_ref(), Ok(&record), "{name}: no longer read as it was written");
+        assert_eq!(
+            one(&bytes).as_ref(),
+            Ok(&record),
+            "{name}: no longer read as it was written"
+        );
         assert_ne!(bytes_of(&record), bytes, "{name}: written so again");
     }
     for (name, record) in golden() {
         let path = folder.join(format!("{name}.hex"));
         if std::env::var_os("WINDLASS_GOLDEN").is_some() && !path.exists() {
-            let hex = bytes_of(&record).chunks(32).fold(String::new(), |mut text, line| {
-                line.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
-                text + "\n"
-            });
+            let hex = bytes_of(&record)
+                .chunks(32)
+                .fold(String::new(), |mut text, line| {
+                    line.iter()
+                        .for_each(|byte| write!(text, "{byte:02x}").unwrap());
+                    text + "\n"
+                });
             std::fs::write(&path, hex).unwrap();
         }
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         let bytes = unhex(&text);
-        assert_eq!(one(&bytes).as_ref(), Ok(&record), "{name}: no longer read as it was written");
-        assert_eq!(bytes_of(&record), bytes, "{name}: written differently; a record that changes needs a new kind");
+        assert_eq!(
+            one(&bytes).as_ref(),
+            Ok(&record),
+            "{name}: no longer read as it was written"
+        );
+        assert_eq!(
+            bytes_of(&record),
+            bytes,
+            "{name}: written differently; a record that changes needs a new kind"
+        );
     }
-    let files =
-        std::fs::read_dir(&folder).unwrap().filter(|f| f.as_ref().unwrap().path().extension() == Some("hex".as_ref()));
-    assert_eq!(files.count(), golden().len() + golden_of_old().len(), "a golden file that nothing reads");
+    let files = std::fs::read_dir(&folder)
+        .unwrap()
+        .filter(|f| f.as_ref().unwrap().path().extension() == Some("hex".as_ref()));
+    assert_eq!(
+        files.count(),
+        golden().len() + golden_of_old().len(),
+        "a golden file that nothing reads"
+    );
 }
 
 fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
 }

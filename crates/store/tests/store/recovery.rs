@@ -9,12 +9,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Batch, BatchProgress, Cycle, DayBegin, EngineMeta, Extra, Job, JobCommand, JobId, JobState, Limits, Member, NewJob,
-    Protocol, Protocols, QueueId, QueueImage, QueueKind, Role, Schedule, Stage, Timestamp, Totals,
+    Batch, BatchProgress, Cycle, DayBegin, EngineMeta, Extra, Job, JobCommand, JobId, JobState,
+    Limits, Member, NewJob, Protocol, Protocols, QueueId, QueueImage, QueueKind, Role, Schedule,
+    Stage, Timestamp, Totals,
 };
 use windlass_store::{
-    BatchMoved, Error, Found, Log as _, Loss, MetaRecord, Moved, NextRun, OpenError, Record, Recovered, StoreLimits,
-    Table as _, new_table, open, open_found, point_key, verify_parts,
+    BatchMoved, Error, Found, Log as _, Loss, MetaRecord, Moved, NextRun, OpenError, Record,
+    Recovered, StoreLimits, Table as _, new_table, open, open_found, point_key, verify_parts,
 };
 use windlass_table_sled::SledTables;
 use windlass_testkit::store::{Fingerprint, MemoryLog, MemoryTable};
@@ -28,7 +29,11 @@ use crate::jobs;
 
 /// A log of commits with these records and an engine meta.
 fn framed(commits: &[Vec<Record>]) -> MemoryLog {
-    let meta = EngineMeta { next_job: 20, reserved: 20, ..EngineMeta::default() };
+    let meta = EngineMeta {
+        next_job: 20,
+        reserved: 20,
+        ..EngineMeta::default()
+    };
     let meta = Record::Meta(MetaRecord { meta, clean: false });
     let framed = |records: &Vec<Record>| {
         let mut bytes = Vec::new();
@@ -53,7 +58,10 @@ fn put_length(mut len: usize, out: &mut Vec<u8>) {
 }
 
 fn callback(kind: QueueKind) -> Option<Box<NewJob>> {
-    Some(Box::new(NewJob { kind, ..NewJob::new(Protocol::FAKTORY, Bytes::new(), Bytes::new()) }))
+    Some(Box::new(NewJob {
+        kind,
+        ..NewJob::new(Protocol::FAKTORY, Bytes::new(), Bytes::new())
+    }))
 }
 
 fn pushed(batch: &mut Batch) {
@@ -66,25 +74,44 @@ fn cyclic(batch: &mut Batch) {
 
 /// Records about few jobs and few queues. They are consistent as often as not.
 fn any_record() -> impl Strategy<Value = Record> {
-    let job =
-        (jobs::any_job(), 1u64..9, 0u32..3, 0u64..30, any::<bool>()).prop_map(|(mut job, id, queue, rank, fits)| {
+    let job = (jobs::any_job(), 1u64..9, 0u32..3, 0u64..30, any::<bool>()).prop_map(
+        |(mut job, id, queue, rank, fits)| {
             (job.id, job.queue, job.rank) = (JobId(id), QueueId(queue), (1 << 62) + rank);
             if let Some(extra) = job.extra.as_mut().filter(|_| fits) {
                 extra.cycle = None;
-                extra.member.iter_mut().for_each(|member| member.batch = JobId(10 + member.batch.0 % 4));
+                extra
+                    .member
+                    .iter_mut()
+                    .for_each(|member| member.batch = JobId(10 + member.batch.0 % 4));
             }
             job
-        });
+        },
+    );
     let job = job.boxed();
-    let schedule = (jobs::any_schedule(), 7u64..12).prop_map(|(schedule, id)| Schedule { id: JobId(id), ..schedule });
+    let schedule = (jobs::any_schedule(), 7u64..12).prop_map(|(schedule, id)| Schedule {
+        id: JobId(id),
+        ..schedule
+    });
     let schedule = schedule.boxed();
     let batch = (jobs::any_batch(), 10u64..14, any::<bool>()).prop_map(|(batch, id, fits)| {
         let parent = batch.parent.map(|parent| JobId(parent.0 % id));
         let callback = |job: Option<Box<NewJob>>| {
-            job.map(|job| Box::new(NewJob { kind: QueueKind::Work, ..*job })).filter(|_| fits)
+            job.map(|job| {
+                Box::new(NewJob {
+                    kind: QueueKind::Work,
+                    ..*job
+                })
+            })
+            .filter(|_| fits)
         };
         let (complete, success) = (callback(batch.complete), callback(batch.success));
-        Batch { id: JobId(id), parent, complete, success, ..batch }
+        Batch {
+            id: JobId(id),
+            parent,
+            complete,
+            success,
+            ..batch
+        }
     });
     let batch = batch.boxed();
     prop_oneof![
@@ -172,49 +199,124 @@ fn contradictions_are_named() {
     let schedule = |id: u64| {
         let mut daemon = Daemon::new();
         let set = daemon.schedule(b"");
-        Record::Schedule(Box::new(Schedule { id: JobId(id), ..daemon.engine.schedule(set).unwrap().clone() }))
+        Record::Schedule(Box::new(Schedule {
+            id: JobId(id),
+            ..daemon.engine.schedule(set).unwrap().clone()
+        }))
     };
-    let put = |id: u64, rank: u64| Record::Put(Job { id: JobId(id), rank, ..jobs::plain() });
+    let put = |id: u64, rank: u64| {
+        Record::Put(Job {
+            id: JobId(id),
+            rank,
+            ..jobs::plain()
+        })
+    };
     let entry = |id: u64, rank: u64| {
-        let extra = Some(Box::new(Extra { cycle: Some(Cycle { priority: 3, boost: 0 }), ..Extra::default() }));
-        Record::Put(Job { id: JobId(id), rank, extra, ..jobs::plain() })
+        let extra = Some(Box::new(Extra {
+            cycle: Some(Cycle {
+                priority: 3,
+                boost: 0,
+            }),
+            ..Extra::default()
+        }));
+        Record::Put(Job {
+            id: JobId(id),
+            rank,
+            extra,
+            ..jobs::plain()
+        })
     };
     let member = |id: u64, batch: u64| {
-        let member = Member { batch: JobId(batch), role: Role::Job, ran: false };
-        let extra = Some(Box::new(Extra { member: Some(member), ..Extra::default() }));
-        Record::Put(Job { id: JobId(id), extra, ..jobs::plain() })
+        let member = Member {
+            batch: JobId(batch),
+            role: Role::Job,
+            ran: false,
+        };
+        let extra = Some(Box::new(Extra {
+            member: Some(member),
+            ..Extra::default()
+        }));
+        Record::Put(Job {
+            id: JobId(id),
+            extra,
+            ..jobs::plain()
+        })
     };
     let clash_1 = "something else has the number or the name of JobId(1)";
     let clash_2 = "something else has the number or the name of JobId(2)";
     let table = [
-        ("JobId(1) is in QueueId(0), which does not exist", vec![put(1, 5)]),
-        ("JobId(1) does not fit the kind of QueueId(0)", vec![queue(0, "q", QueueKind::Cycle), put(1, 5)]),
+        (
+            "JobId(1) is in QueueId(0), which does not exist",
+            vec![put(1, 5)],
+        ),
+        (
+            "JobId(1) does not fit the kind of QueueId(0)",
+            vec![queue(0, "q", QueueKind::Cycle), put(1, 5)],
+        ),
         ("rank 5 occurs twice", vec![work(), put(1, 5), put(2, 5)]),
-        ("rank 5 occurs twice", vec![queue(0, "q", QueueKind::Cycle), entry(1, 5), entry(2, 5)]),
-        ("QueueId(1) and QueueId(0) have the same name", vec![work(), queue(1, "q", QueueKind::Work)]),
+        (
+            "rank 5 occurs twice",
+            vec![queue(0, "q", QueueKind::Cycle), entry(1, 5), entry(2, 5)],
+        ),
+        (
+            "QueueId(1) and QueueId(0) have the same name",
+            vec![work(), queue(1, "q", QueueKind::Work)],
+        ),
         (clash_1, vec![work(), put(1, 5), schedule(1)]),
         (clash_2, vec![schedule(1), schedule(2)]),
         (clash_1, vec![work(), put(1, 5), batch(1, "b", |_| {})]),
         (clash_2, vec![batch(1, "b", |_| {}), batch(2, "b", |_| {})]),
-        ("JobId(2) has more jobs than it counts", vec![work(), batch(2, "b", |_| {}), member(1, 2)]),
+        (
+            "JobId(2) has more jobs than it counts",
+            vec![work(), batch(2, "b", |_| {}), member(1, 2)],
+        ),
         (
             "JobId(1) changed as something else than it is",
             vec![
                 batch(1, "b", |_| {}),
-                Record::NextRun(NextRun { schedule: JobId(1), next_at: Timestamp(5), runs_left: None, last: None }),
+                Record::NextRun(NextRun {
+                    schedule: JobId(1),
+                    next_at: Timestamp(5),
+                    runs_left: None,
+                    last: None,
+                }),
             ],
         ),
-        ("JobId(1) has a callback that was pushed", vec![batch(1, "b", pushed)]),
-        ("JobId(1) succeeded before it was complete", vec![batch(1, "b", |b| b.progress.success = Stage::Passed)]),
-        ("JobId(1) has an invalid callback", vec![batch(1, "b", cyclic)]),
-        ("QueueId(9000000) is beyond the limit of 1000000 queues", vec![queue(9_000_000, "q", QueueKind::Work)]),
+        (
+            "JobId(1) has a callback that was pushed",
+            vec![batch(1, "b", pushed)],
+        ),
+        (
+            "JobId(1) succeeded before it was complete",
+            vec![batch(1, "b", |b| b.progress.success = Stage::Passed)],
+        ),
+        (
+            "JobId(1) has an invalid callback",
+            vec![batch(1, "b", cyclic)],
+        ),
+        (
+            "QueueId(9000000) is beyond the limit of 1000000 queues",
+            vec![queue(9_000_000, "q", QueueKind::Work)],
+        ),
     ];
     for (what, records) in table {
         let why = recovered(&framed(&[records]), &MemoryTable::new()).unwrap_err();
         assert!(matches!(why, OpenError::Damaged(_)), "{why}");
-        assert_eq!(why.to_string(), format!("the store is inconsistent: {what}"));
+        assert_eq!(
+            why.to_string(),
+            format!("the store is inconsistent: {what}")
+        );
     }
-    assert_eq!(recovered(&framed(&[vec![work(), put(1, 5), put(2, 6)]]), &MemoryTable::new()).unwrap().report.jobs, 2);
+    assert_eq!(
+        recovered(
+            &framed(&[vec![work(), put(1, 5), put(2, 6)]]),
+            &MemoryTable::new()
+        )
+        .unwrap()
+        .report
+        .jobs,
+        2
+    );
 }
 
 /// A job that has run can no longer add to the batch's count of jobs that ran, nor one that is done to that of successes.
@@ -234,17 +336,41 @@ fn a_batch_counts_at_least_its_jobs() {
         ((2, 2, 1), false, true, false),
     ];
     for ((total, ran, succeeded), has_run, is_done, is_right) in table {
-        let member = Member { batch: JobId(2), role: Role::Job, ran: has_run };
-        let extra = Some(Box::new(Extra { member: Some(member), ..Extra::default() }));
-        let state = if is_done { JobState::Done(Timestamp::NEVER) } else { JobState::Ready };
-        let job = Job { id: JobId(1), state, extra, ..jobs::plain() };
+        let member = Member {
+            batch: JobId(2),
+            role: Role::Job,
+            ran: has_run,
+        };
+        let extra = Some(Box::new(Extra {
+            member: Some(member),
+            ..Extra::default()
+        }));
+        let state = if is_done {
+            JobState::Done(Timestamp::NEVER)
+        } else {
+            JobState::Ready
+        };
+        let job = Job {
+            id: JobId(1),
+            state,
+            extra,
+            ..jobs::plain()
+        };
         let counted = batch(2, "b", |batch| {
-            batch.progress = BatchProgress { total, ran, succeeded, ..batch.progress };
+            batch.progress = BatchProgress {
+                total,
+                ran,
+                succeeded,
+                ..batch.progress
+            };
         });
         let records = vec![queue(0, "q", QueueKind::Work), counted, Record::Put(job)];
         let is = recovered(&framed(&[records]), &MemoryTable::new()).map_err(|why| why.to_string());
         let expected = "the store is inconsistent: JobId(2) has more jobs than it counts";
-        assert_eq!(is.as_ref().map(drop).map_err(String::as_str), if is_right { Ok(()) } else { Err(expected) });
+        assert_eq!(
+            is.as_ref().map(drop).map_err(String::as_str),
+            if is_right { Ok(()) } else { Err(expected) }
+        );
     }
 }
 
@@ -269,9 +395,14 @@ fn missing_commits_are_named() {
     assert!(recovered(&daemon.log, &table).is_ok());
     daemon.log.tail().forget(4).unwrap();
     let why = recovered(&daemon.log, &table).unwrap_err();
-    let OpenError::Damaged(damage) = why else { panic!("{why}") };
+    let OpenError::Damaged(damage) = why else {
+        panic!("{why}")
+    };
     assert_eq!(damage.loss, Some(Loss { first: 3, last: 4 }));
-    assert_eq!(damage.to_string(), "log: commits are missing (commits 3 to 4 are missing)");
+    assert_eq!(
+        damage.to_string(),
+        "log: commits are missing (commits 3 to 4 are missing)"
+    );
 }
 
 #[test]
@@ -281,8 +412,14 @@ fn a_commit_that_cannot_be_read_is_damage() {
     daemon.commit();
     daemon.log.damage(1, |records| records[1] = 77);
     let why = recovered(&daemon.log, &daemon.table).unwrap_err();
-    assert_eq!(why.to_string(), "commit 1 cannot be read: unknown record kind 77");
-    assert!(daemon.checkpointer.run(true).is_err(), "nor is it taken to the table");
+    assert_eq!(
+        why.to_string(),
+        "commit 1 cannot be read: unknown record kind 77"
+    );
+    assert!(
+        daemon.checkpointer.run(true).is_err(),
+        "nor is it taken to the table"
+    );
 }
 
 /// As a daemon that stands by does.
@@ -306,13 +443,36 @@ fn a_store_in_use_is_read_ahead_and_opened_later() {
     let table = Box::new(daemon.table.clone());
     let limits = StoreLimits::default();
     let (_, opened) = open_found(found, &daemon.log, table, &limits, Limits::default(), 3).unwrap();
-    assert_eq!(Fingerprint::of(&opened.engine).differs_from(&Fingerprint::of(&daemon.engine)), None);
-    assert_eq!((opened.report.table_seq, opened.report.last_seq, opened.report.jobs), (1, 4, 4));
+    assert_eq!(
+        Fingerprint::of(&opened.engine).differs_from(&Fingerprint::of(&daemon.engine)),
+        None
+    );
+    assert_eq!(
+        (
+            opened.report.table_seq,
+            opened.report.last_seq,
+            opened.report.jobs
+        ),
+        (1, 4, 4)
+    );
 
     let found = Found::of_table(&*daemon.table.scan().unwrap(), None).unwrap();
-    assert!(open_found(found, &daemon.log, Box::new(daemon.table.clone()), &limits, Limits::default(), 3).is_err());
+    assert!(
+        open_found(
+            found,
+            &daemon.log,
+            Box::new(daemon.table.clone()),
+            &limits,
+            Limits::default(),
+            3
+        )
+        .is_err()
+    );
     let mut later = Found::of_table(&*daemon.table.scan().unwrap(), None).unwrap();
-    assert!(later.follow(&*daemon.log.tail()).is_err(), "a commit after the table's is missing");
+    assert!(
+        later.follow(&*daemon.log.tail()).is_err(),
+        "a commit after the table's is missing"
+    );
 }
 
 #[test]
@@ -327,10 +487,21 @@ fn the_parts_of_a_store_are_verified_as_they_are_opened() {
     daemon.commit();
     let scan = daemon.table.scan().unwrap();
     let report = verify_parts(&*daemon.log.tail(), &*scan, None, Limits::default()).unwrap();
-    assert_eq!((report.table_seq, report.last_seq, report.jobs, report.queues), (1, 2, 2, 1));
+    assert_eq!(
+        (
+            report.table_seq,
+            report.last_seq,
+            report.jobs,
+            report.queues
+        ),
+        (1, 2, 2, 1)
+    );
     daemon.log.tail().forget(2).unwrap();
     let why = verify_parts(&*daemon.log.tail(), &*scan, None, Limits::default()).unwrap_err();
-    assert_eq!(why.to_string(), "log: commits are missing (commit 2 is missing)");
+    assert_eq!(
+        why.to_string(),
+        "log: commits are missing (commit 2 is missing)"
+    );
 }
 
 // ---- a directory ----------------------------------------------------------------------------------------------------
@@ -351,8 +522,14 @@ pub(crate) fn few(path: &Path) -> Few {
     let mut daemon = files::Daemon::start(&small(path), 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();
     let push = |daemon: &mut files::Daemon, body: &[u8]| {
-        let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
-        daemon.apply(windlass_engine::Command::Job(JobCommand::Push(Box::new(job))));
+        let job = NewJob::new(
+            Protocol::FAKTORY,
+            Bytes::from_static(b"q"),
+            Bytes::copy_from_slice(body),
+        );
+        daemon.apply(windlass_engine::Command::Job(JobCommand::Push(Box::new(
+            job,
+        ))));
         daemon.commit();
     };
     (0..5).for_each(|n| push(&mut daemon, &[n + 1; 300]));
@@ -360,8 +537,9 @@ pub(crate) fn few(path: &Path) -> Few {
     push(&mut daemon, &[0x77; 300]);
     let (with, image) = (daemon.durable.clone(), image_of(path));
     let seq = daemon.log.tail().newest();
-    let changed =
-        |name: &&PathBuf| name.starts_with("store/log") && !name.ends_with("mark") && first[*name] != image[*name];
+    let changed = |name: &&PathBuf| {
+        name.starts_with("store/log") && !name.ends_with("mark") && first[*name] != image[*name]
+    };
     let segment = image.keys().find(changed).unwrap().clone();
     let [old, new] = [&first, &image].map(|image| image[&segment].clone().unwrap());
     let differs: Vec<usize> = (0..new.len()).filter(|at| old[*at] != new[*at]).collect();
@@ -370,14 +548,30 @@ pub(crate) fn few(path: &Path) -> Few {
     drop(daemon);
     fs::remove_dir_all(path).unwrap();
     let older_mark = first[Path::new("store/log/mark")].clone().unwrap();
-    Few { image, segment, entry, before, with, seq, older_mark }
+    Few {
+        image,
+        segment,
+        entry,
+        before,
+        with,
+        seq,
+        older_mark,
+    }
 }
 
 #[test]
 fn a_tear_anywhere_in_an_acknowledged_entry_is_detected() {
     let home = home();
     let path = home.path().join("data");
-    let Few { image, segment, entry, before, with, seq, older_mark } = few(&path);
+    let Few {
+        image,
+        segment,
+        entry,
+        before,
+        with,
+        seq,
+        older_mark,
+    } = few(&path);
     type Tear = fn(&mut Vec<u8>, usize, usize);
     let tears: [(&str, Tear); 3] = [
         ("cut off", |bytes, at, _| bytes.truncate(at)),
@@ -395,8 +589,12 @@ fn a_tear_anywhere_in_an_acknowledged_entry_is_detected() {
             }
             restore(&image, &path);
             let why = open(&small(&path), Limits::default(), 1).unwrap_err();
-            let OpenError::Damaged(damage) = why else { panic!("{what} {at}: {why}") };
-            let lost = damage.loss.unwrap_or_else(|| panic!("{what} {at}: {damage}"));
+            let OpenError::Damaged(damage) = why else {
+                panic!("{what} {at}: {why}")
+            };
+            let lost = damage
+                .loss
+                .unwrap_or_else(|| panic!("{what} {at}: {damage}"));
             assert_eq!(lost.last, seq, "{what} byte {at}: {damage}");
             fs::remove_dir_all(&path).unwrap();
         }
@@ -404,7 +602,10 @@ fn a_tear_anywhere_in_an_acknowledged_entry_is_detected() {
     // Without the tear everything is found.
     restore(&image, &path);
     let opened = open(&small(&path), Limits::default(), 1).unwrap();
-    assert_eq!(Fingerprint::of(&opened.recovered.engine).differs_from(&with), None);
+    assert_eq!(
+        Fingerprint::of(&opened.recovered.engine).differs_from(&with),
+        None
+    );
     drop(opened);
 
     // A power cut may leave an older mark. Then the entry may never have been acknowledged, and is dropped.
@@ -422,8 +623,16 @@ fn a_tear_anywhere_in_an_acknowledged_entry_is_detected() {
             restore(&image, &path);
             let why = |why| panic!("{what} byte {at}: {why}");
             let opened = open(&small(&path), Limits::default(), 1).unwrap_or_else(why);
-            assert_eq!(Fingerprint::of(&opened.recovered.engine).differs_from(&before), None, "{what} byte {at}");
-            assert_eq!(opened.recovered.report.last_seq, seq - 1, "{what} byte {at}");
+            assert_eq!(
+                Fingerprint::of(&opened.recovered.engine).differs_from(&before),
+                None,
+                "{what} byte {at}"
+            );
+            assert_eq!(
+                opened.recovered.report.last_seq,
+                seq - 1,
+                "{what} byte {at}"
+            );
         }
     }
 }
@@ -432,24 +641,42 @@ fn a_tear_anywhere_in_an_acknowledged_entry_is_detected() {
 #[test]
 fn a_full_disk_stops_only_operations_that_need_more_space() {
     let home = home();
-    let script = "trap '' XFSZ; ulimit -S -f 2048; exec \"$0\" --exact recovery::on_a_full_disk --nocapture";
+    let script =
+        "trap '' XFSZ; ulimit -S -f 2048; exec \"$0\" --exact recovery::on_a_full_disk --nocapture";
     let this = std::env::current_exe().unwrap();
-    let done = Process::new("bash").args(["-c", script]).arg(this).env("FULL_DISK", home.path()).output().unwrap();
-    let text = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    assert!(done.status.success() && text.contains("the disk was full"), "{text}");
+    let done = Process::new("bash")
+        .args(["-c", script])
+        .arg(this)
+        .env("FULL_DISK", home.path())
+        .output()
+        .unwrap();
+    let text = [done.stdout, done.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
+    assert!(
+        done.status.success() && text.contains("the disk was full"),
+        "{text}"
+    );
 }
 
 /// The other half of the test above; by itself it does nothing. No file may be larger than 2 MiB.
 #[test]
 fn on_a_full_disk() {
-    let Some(path) = std::env::var_os("FULL_DISK") else { return };
+    let Some(path) = std::env::var_os("FULL_DISK") else {
+        return;
+    };
     let path = Path::new(&path).join("data");
     let mut config = small(&path);
-    config.tables = Arc::new(SledTables { cache_bytes: 1 << 20, segment_bytes: 512 << 10 });
+    config.tables = Arc::new(SledTables {
+        cache_bytes: 1 << 20,
+        segment_bytes: 512 << 10,
+    });
     let push = |daemon: &mut files::Daemon, bytes: usize| {
         let body = Bytes::from(vec![7; bytes]);
         let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), body);
-        daemon.apply(windlass_engine::Command::Job(JobCommand::Push(Box::new(job))));
+        daemon.apply(windlass_engine::Command::Job(JobCommand::Push(Box::new(
+            job,
+        ))));
     };
     let mut daemon = files::Daemon::start(&config, 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();
@@ -468,10 +695,16 @@ fn on_a_full_disk() {
     let other = path.with_file_name("other");
     restore(&left, &other);
     let killed = open(&small(&other), Limits::default(), 1).unwrap();
-    assert_eq!(Fingerprint::of(&killed.recovered.engine).differs_from(&before), None);
+    assert_eq!(
+        Fingerprint::of(&killed.recovered.engine).differs_from(&before),
+        None
+    );
 
     // There is space again: the daemon continues with the commit that failed.
-    let unlimited = rustix::process::Rlimit { current: None, maximum: None };
+    let unlimited = rustix::process::Rlimit {
+        current: None,
+        maximum: None,
+    };
     rustix::process::setrlimit(rustix::process::Resource::Fsize, unlimited).unwrap();
     daemon.log.reopen().unwrap();
     daemon.append(&commit).unwrap();
@@ -480,6 +713,9 @@ fn on_a_full_disk() {
     let print = daemon.durable.clone();
     drop(daemon);
     let again = open(&config, Limits::default(), 1).unwrap();
-    assert_eq!(Fingerprint::of(&again.recovered.engine).differs_from(&print), None);
+    assert_eq!(
+        Fingerprint::of(&again.recovered.engine).differs_from(&print),
+        None
+    );
     println!("the disk was full");
 }

@@ -21,7 +21,16 @@ fn number(mut number: u64) -> Vec<u8> {
 }
 
 fn put(bits: u64, standing: &[u8], retry: &[u8], extra: &[u8]) -> Vec<u8> {
-    [&[1, 5, 0], &number(bits)[..], &[2, 5], standing, retry, extra, &[0]].concat()
+    [
+        &[1, 5, 0],
+        &number(bits)[..],
+        &[2, 5],
+        standing,
+        retry,
+        extra,
+        &[0],
+    ]
+    .concat()
 }
 
 /// A job with an optional field.
@@ -39,7 +48,13 @@ fn progress(flags: u8, held: &[u8], counts: [u8; 3]) -> Vec<u8> {
 }
 
 fn batch(bits: u8, parent: &[u8]) -> Vec<u8> {
-    [&[9, 5, bits, 2, 0, 1, b'b'], parent, &[0, 0, 1], &progress(0, &[], [0; 3])[2..]].concat()
+    [
+        &[9, 5, bits, 2, 0, 1, b'b'],
+        parent,
+        &[0, 0, 1],
+        &progress(0, &[], [0; 3])[2..],
+    ]
+    .concat()
 }
 
 fn queue(kind: u8, flags: u8, limit: &[u8], rest: &[u8]) -> Vec<u8> {
@@ -47,7 +62,16 @@ fn queue(kind: u8, flags: u8, limit: &[u8], rest: &[u8]) -> Vec<u8> {
 }
 
 fn schedule(bits: u64, template: &[u8], recurrence: &[u8], runs: &[u8]) -> Vec<u8> {
-    [&[7, 5], &number(bits)[..], template, recurrence, &[1, 1], runs, &[0]].concat()
+    [
+        &[7, 5],
+        &number(bits)[..],
+        template,
+        recurrence,
+        &[1, 1],
+        runs,
+        &[0],
+    ]
+    .concat()
 }
 
 fn every(bits: u64, extra: &[u8]) -> Vec<u8> {
@@ -73,12 +97,18 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("a job's bits", with(1 << 22, &[])),
         ("a job's bits", with(1 << 23, &[])),
         ("a number of attempts", with(1 << 20, &[26])),
-        ("an attempt's number", with(1 << 20, &[&[1][..], &number(1 << 32)].concat())),
+        (
+            "an attempt's number",
+            with(1 << 20, &[&[1][..], &number(1 << 32)].concat()),
+        ),
         // An end that is not known, two kinds of errors, and an error as before without one.
         ("an attempt's end", with(1 << 20, &[1, 1, 0, 1, 0, 6])),
         ("an attempt's end", with(1 << 20, &[1, 1, 0, 1, 0, 0xc0])),
         ("an attempt's end", with(1 << 20, &[1, 1, 0, 1, 0, 0x80])),
-        ("an attempt's end", moved(1 << 20, &[2, 1, 0, 1, 0, 0, 2, 0, 1, 0, 0x80])),
+        (
+            "an attempt's end",
+            moved(1 << 20, &[2, 1, 0, 1, 0, 0, 2, 0, 1, 0, 0x80]),
+        ),
         ("a job's bits", with(1 << 3 | 1 << 18, &[1, 1])),
         ("a failure's bits", with(1 << 14, &[1, 1])),
         ("a failure's bits", with(1 << 16, &[1, 1])),
@@ -87,34 +117,61 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("a failure's bits", moved(1 << 14, &[1, 1])),
         ("a failure's bits", moved(1 << 16, &[1, 1])),
         ("a state", put(0, &[7], &RETRY, &[])),
-        ("a rank", rank(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f])),
+        (
+            "a rank",
+            rank(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]),
+        ),
         ("a rank", rank(&TOO_MUCH)),
         ("a lease's end", put(0, &[1, 0, 0, 1, 1, 3], &RETRY, &[])),
-        ("a retry budget", put(0, &STANDING, &[&number(1 << 32)[..], &[0, 0]].concat(), &[])),
+        (
+            "a retry budget",
+            put(0, &STANDING, &[&number(1 << 32)[..], &[0, 0]].concat(), &[]),
+        ),
         ("a back-off", put(0, &STANDING, &[0, 0, 4], &[])),
-        ("a priority", [&[1, 5, 0, 0, 2, 10][..], &STANDING, &RETRY, &[0]].concat()),
+        (
+            "a priority",
+            [&[1, 5, 0, 0, 2, 10][..], &STANDING, &RETRY, &[0]].concat(),
+        ),
         ("a job's role", with(1 << 11, &[7, 6])),
-        ("a batch's number", with(1 << 11, &[&TOO_MUCH[..], &[0]].concat())),
+        (
+            "a batch's number",
+            with(1 << 11, &[&TOO_MUCH[..], &[0]].concat()),
+        ),
         ("a key's end", with(1 << 4, &[5])),
         ("a key's end", with(1 << 4, &[0])),
-        ("a cycle's priority", with(1 << 5, &[&TOO_MUCH[..], &[0]].concat())),
+        (
+            "a cycle's priority",
+            with(1 << 5, &[&TOO_MUCH[..], &[0]].concat()),
+        ),
         ("a cycle's boost", with(1 << 5, &[0, 64])),
         ("a batch's bits", batch(8, &[])),
         ("a batch's parent", batch(1, &[5, 1, b'p'])),
         ("a batch's flags", progress(64, &[], [0; 3])),
         ("a batch's flags", progress(32, &[1], [0; 3])),
-        ("a batch's flags", progress(1 | 1 << 1 | 1 << 3 | 32, &[1], [0; 3])),
+        (
+            "a batch's flags",
+            progress(1 | 1 << 1 | 1 << 3 | 32, &[1], [0; 3]),
+        ),
         ("jobs of a batch that ran", progress(0, &[], [1, 2, 0])),
-        ("jobs of a batch that succeeded", progress(0, &[], [2, 1, 2])),
+        (
+            "jobs of a batch that succeeded",
+            progress(0, &[], [2, 1, 2]),
+        ),
         ("a queue's kind", queue(2, 0, &[0], &[])),
         ("a queue's flags", queue(0, 128, &[2, 0], &[])),
-        ("a policy's flags", queue(0, 64, &[0], &[&[0][..], &number(1 << 9)].concat())),
+        (
+            "a policy's flags",
+            queue(0, 64, &[0], &[&[0][..], &number(1 << 9)].concat()),
+        ),
         ("a queue's limit", queue(0, 0, &number(1 << 33), &[])),
         ("a throttle's flags", queue(0, 4, &[0], &[16])),
         ("a queue's codec", queue(0, 8, &[0], &[3, 0])),
         ("a rule's flags", queue(0, 8, &[0], &[0, 128, 2])),
         ("flags of coalescing", queue(0, 8, &[0], &[0, 128, 1, 16])),
-        ("the protocol of a queue's limit", queue(0, 32, &[0], &[&[0, 0][..], &number(257)].concat())),
+        (
+            "the protocol of a queue's limit",
+            queue(0, 32, &[0], &[&[0, 0][..], &number(257)].concat()),
+        ),
         ("the engine meta's flags", meta(12, 16, &[0])),
         ("a protocol", meta(12, 0, &two(3, 3))),
         ("a day's number", [&[13, 0, 1], &[0; 14][..]].concat()),
@@ -125,19 +182,28 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
     ];
     for (expected, bytes) in table {
         let read = read(&bytes);
-        let Err(DecodeError::Range { field, .. }) = read else { panic!("{expected}: {read:?}") };
+        let Err(DecodeError::Range { field, .. }) = read else {
+            panic!("{expected}: {read:?}")
+        };
         assert_eq!(field, expected, "{bytes:?}");
     }
     for (expected, recurrence, runs) in [
         ("a recurrence", &[3][..], &[0][..]),
         ("the day rule", &[1, 2], &[0]),
         ("the end of a run", &[0, 60], &[1, 1, 5, 4, 0]),
-        ("a schedule's remaining runs", &[0, 60], &[1, 1, 5, 0, 1, 1, 4, 1]),
+        (
+            "a schedule's remaining runs",
+            &[0, 60],
+            &[1, 1, 5, 0, 1, 1, 4, 1],
+        ),
         ("earlier runs", &[0, 60], &[1, 1, 5, 0, 1, 0, 0]),
         ("earlier runs", &[0, 60], &[1, 1, 5, 0, 1, 33]),
     ] {
         let read = read(&schedule(0, &TEMPLATE, recurrence, runs));
-        assert!(matches!(read, Err(DecodeError::Range { field, .. }) if field == expected), "{expected}: {read:?}");
+        assert!(
+            matches!(read, Err(DecodeError::Range { field, .. }) if field == expected),
+            "{expected}: {read:?}"
+        );
     }
 
     let accepted = [
@@ -165,7 +231,9 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
     ];
     for bytes in accepted {
         let mut written = Vec::new();
-        read(&bytes).unwrap_or_else(|why| panic!("{bytes:?}: {why}")).encode(&mut written);
+        read(&bytes)
+            .unwrap_or_else(|why| panic!("{bytes:?}: {why}"))
+            .encode(&mut written);
         assert_eq!(read(&written), read(&bytes), "{bytes:?}");
     }
 }

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use windlass_engine::{DAYS_KEPT, DayBegin, JobCommand, Limits, NewJob, Protocol, Timestamp, Totals};
+use windlass_engine::{
+    DAYS_KEPT, DayBegin, JobCommand, Limits, NewJob, Protocol, Timestamp, Totals,
+};
 use windlass_store::{Record, Salvage, Table as _, accept_loss, open, salvage, unnamed};
 use windlass_testkit::store::MemoryTable;
 
@@ -38,7 +40,11 @@ fn made(jobs: u64, point: Option<u64>) -> Made {
     let mut table = 0;
     for n in 1..=jobs {
         let body = Bytes::from(vec![n.to_le_bytes()[0]; BODY_BYTES]);
-        daemon.apply(JobCommand::Push(Box::new(NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), body))));
+        daemon.apply(JobCommand::Push(Box::new(NewJob::new(
+            Protocol::FAKTORY,
+            Bytes::from_static(b"q"),
+            body,
+        ))));
         daemon.commit();
         if point == Some(n) {
             daemon.checkpointer.run(true).unwrap();
@@ -47,12 +53,22 @@ fn made(jobs: u64, point: Option<u64>) -> Made {
     }
     let (image, last) = (image_of(&path), daemon.log.tail().newest());
     let number = |bytes: &Vec<u8>| u64::from_le_bytes(bytes[24..32].try_into().unwrap());
-    let segments = image.iter().filter(|(name, _)| name.to_string_lossy().contains("log/segment-"));
-    let mut segments: Vec<_> = segments.map(|(name, bytes)| (number(bytes.as_ref().unwrap()), name.clone())).collect();
+    let segments = image
+        .iter()
+        .filter(|(name, _)| name.to_string_lossy().contains("log/segment-"));
+    let mut segments: Vec<_> = segments
+        .map(|(name, bytes)| (number(bytes.as_ref().unwrap()), name.clone()))
+        .collect();
     segments.retain(|(first, _)| *first > 0);
     segments.sort();
     assert_eq!(segments[0].0, 1, "the log has all commits");
-    Made { image, first, last, point: table, segments }
+    Made {
+        image,
+        first,
+        last,
+        point: table,
+        segments,
+    }
 }
 
 impl Made {
@@ -68,13 +84,29 @@ impl Made {
     /// Checks what is found without the segment at this place in the log.
     fn check(&self, at: usize, missing: Option<(u64, u64)>) {
         let found = self.without(&self.segments[at].1);
-        let text = missing.map(|(first, last)| format!("commits {first} to {last} of the log are missing"));
-        let named: Vec<_> = found.unreadable.iter().filter(|text| text.starts_with("commits ")).cloned().collect();
+        let text = missing
+            .map(|(first, last)| format!("commits {first} to {last} of the log are missing"));
+        let named: Vec<_> = found
+            .unreadable
+            .iter()
+            .filter(|text| text.starts_with("commits "))
+            .cloned()
+            .collect();
         assert_eq!(named, text.into_iter().collect::<Vec<_>>(), "segment {at}");
         let commits = missing.map_or(0, |(first, last)| last + 1 - first);
-        assert_eq!((found.commits_missing, found.is_whole()), (commits, missing.is_none()), "segment {at}");
-        let reached = missing.filter(|(_, last)| *last == self.last).map_or(self.last, |(first, _)| first - 1);
-        assert_eq!((found.commit, found.commits), (reached, self.last - self.point - commits), "segment {at}");
+        assert_eq!(
+            (found.commits_missing, found.is_whole()),
+            (commits, missing.is_none()),
+            "segment {at}"
+        );
+        let reached = missing
+            .filter(|(_, last)| *last == self.last)
+            .map_or(self.last, |(first, _)| first - 1);
+        assert_eq!(
+            (found.commit, found.commits),
+            (reached, self.last - self.point - commits),
+            "segment {at}"
+        );
         let lost = missing.map_or(0, |(first, last)| (first.max(self.first)..=last).count());
         let jobs = (self.first..=self.last).count();
         assert_eq!(found.jobs().len(), jobs - lost, "segment {at}");
@@ -88,15 +120,25 @@ fn missing_commits_of_the_log_are_counted_and_named() {
     assert!(begins.len() >= 4, "{begins:?}");
     made.check(0, Some((1, begins[1] - 1)));
     made.check(1, Some((begins[1], begins[2] - 1)));
-    made.check(begins.len() - 1, Some((begins[begins.len() - 1], made.last)));
+    made.check(
+        begins.len() - 1,
+        Some((begins[begins.len() - 1], made.last)),
+    );
 }
 
 #[test]
 fn commits_of_the_table_do_not_count_as_missing() {
     let made = made(11, Some(4));
     let begins: Vec<u64> = made.segments.iter().map(|(first, _)| *first).collect();
-    let at = begins.iter().rposition(|first| *first <= made.point).unwrap();
-    assert!(at > 0 && begins[at + 1] > made.point + 1, "the table ends within a segment: {begins:?}, {}", made.point);
+    let at = begins
+        .iter()
+        .rposition(|first| *first <= made.point)
+        .unwrap();
+    assert!(
+        at > 0 && begins[at + 1] > made.point + 1,
+        "the table ends within a segment: {begins:?}, {}",
+        made.point
+    );
     (0..at).for_each(|before| made.check(before, None));
     made.check(at, Some((made.point + 1, begins[at + 1] - 1)));
     made.check(at + 1, Some((begins[at + 1], begins[at + 2] - 1)));
@@ -108,20 +150,36 @@ fn each_missing_part_is_named() {
     let jobs = |found: &Salvage| found.jobs().len();
     let found = made.without(Path::new("store/log/mark"));
     assert!(
-        found.unreadable.iter().any(|text| text.ends_with("log: its mark is missing, damaged or of another store")),
+        found
+            .unreadable
+            .iter()
+            .any(|text| text.ends_with("log: its mark is missing, damaged or of another store")),
         "{found:?}"
     );
     assert_eq!((jobs(&found), found.commits_missing), (5, 0));
-    assert_eq!(found.unreadable.len(), 2, "the mark, and why the store is refused: {:?}", found.unreadable);
+    assert_eq!(
+        found.unreadable.len(),
+        2,
+        "the mark, and why the store is refused: {:?}",
+        found.unreadable
+    );
     let table = made.image.keys().find(|name| name.ends_with("db")).unwrap();
     let found = made.without(table);
-    assert_eq!((jobs(&found), found.commits, found.commit), (5, made.last, made.last), "all are in the log");
+    assert_eq!(
+        (jobs(&found), found.commits, found.commit),
+        (5, made.last, made.last),
+        "all are in the log"
+    );
     assert!(!found.is_whole());
 }
 
 /// The names in a salvage, of the queues of its jobs.
 fn names(found: &Salvage) -> BTreeSet<Bytes> {
-    found.jobs().values().map(|job| found.queues[&job.queue].name.clone()).collect()
+    found
+        .jobs()
+        .values()
+        .map(|job| found.queues[&job.queue].name.clone())
+        .collect()
 }
 
 /// Of a log that has forgotten its first commits, with the queue in them, and without the table.
@@ -134,10 +192,15 @@ fn every_segment_has_the_names_of_its_queues() {
         restore(&made.image, &path);
         let lost = made.segments[..first].iter().map(|(_, name)| name);
         lost.for_each(|name| fs::remove_file(path.join(name)).unwrap());
-        fs::remove_file(path.join(made.image.keys().find(|name| name.ends_with("db")).unwrap())).unwrap();
+        fs::remove_file(path.join(made.image.keys().find(|name| name.ends_with("db")).unwrap()))
+            .unwrap();
         let found = salvage(&small(&path)).unwrap();
         let jobs = (made.segments[first].0.max(made.first)..=made.last).count();
-        assert_eq!((found.jobs().len(), names(&found)), (jobs, BTreeSet::from(["q".into()])), "from segment {first}");
+        assert_eq!(
+            (found.jobs().len(), names(&found)),
+            (jobs, BTreeSet::from(["q".into()])),
+            "from segment {first}"
+        );
         let (kept, _) = accept_loss(&small(&path), Limits::default(), 1).unwrap();
         assert_eq!(kept.job_count, jobs as u64);
         let daemon = Daemon::start(&small(&path), 1, Timestamp(2_000)).unwrap();
@@ -155,12 +218,19 @@ fn segments_that_agree_are_believed_before_the_mark_of_another_store() {
     restore(&made.image, &path);
     let mark = Path::new("store/log/mark");
     fs::write(path.join(mark), other.image[mark].as_ref().unwrap()).unwrap();
-    let refused = open(&small(&path), Limits::default(), 1).unwrap_err().to_string();
-    assert!(
-        refused.contains("the mark, which records how far the log reached, is missing, damaged or of another store")
-    );
+    let refused = open(&small(&path), Limits::default(), 1)
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains(
+        "the mark, which records how far the log reached, is missing, damaged or of another store"
+    ));
     let found = salvage(&small(&path)).unwrap();
-    assert_eq!((found.jobs().len(), found.commit, found.commits_missing), (5, made.last, 0), "{:?}", found.unreadable);
+    assert_eq!(
+        (found.jobs().len(), found.commit, found.commits_missing),
+        (5, made.last, 0),
+        "{:?}",
+        found.unreadable
+    );
 }
 
 /// Segments of earlier versions do not repeat names.
@@ -174,14 +244,25 @@ fn a_queue_whose_name_is_lost_has_a_made_up_one() {
     }
     let scan = MemoryTable::new().scan().unwrap();
     let found = Salvage::of_parts(&*scan, None, |_, show| {
-        records[1..].iter().for_each(|commit| show(commit.seq(), Ok(&commit.records())));
+        records[1..]
+            .iter()
+            .for_each(|commit| show(commit.seq(), Ok(&commit.records())));
         Ok(())
     });
     let found = found.unwrap();
     let (id, image) = found.queues.iter().next().unwrap();
-    assert_eq!((found.jobs().len(), names(&found)), (2, BTreeSet::from([unnamed(*id)])));
+    assert_eq!(
+        (found.jobs().len(), names(&found)),
+        (2, BTreeSet::from([unnamed(*id)]))
+    );
     assert_eq!(image.name, format!("unnamed-queue-{}", id.0));
-    assert!(image.is_known() && found.unreadable.iter().any(|text| text.starts_with("the names of queues (1): ")));
+    assert!(
+        image.is_known()
+            && found
+                .unreadable
+                .iter()
+                .any(|text| text.starts_with("the names of queues (1): "))
+    );
 }
 
 #[test]
@@ -200,7 +281,9 @@ fn parts_elsewhere_are_read_with_the_commits_that_can_be() {
     let of = |left_out: &[u64], unreadable: &[u64]| {
         let found = Salvage::of_parts(&*scan, None, |after, show| {
             assert_eq!(after, 2);
-            let behind = records.iter().filter(|(seq, _)| *seq > after && !left_out.contains(seq));
+            let behind = records
+                .iter()
+                .filter(|(seq, _)| *seq > after && !left_out.contains(seq));
             behind.for_each(|(seq, bytes)| match unreadable.contains(seq) {
                 true => show(*seq, Err(format!("commit {seq} is damaged"))),
                 false => show(*seq, Ok(bytes)),
@@ -208,14 +291,56 @@ fn parts_elsewhere_are_read_with_the_commits_that_can_be() {
             Ok(())
         });
         let found = found.unwrap();
-        (found.jobs().len(), found.commits, found.commit, found.commits_missing, found.unreadable)
+        (
+            found.jobs().len(),
+            found.commits,
+            found.commit,
+            found.commits_missing,
+            found.unreadable,
+        )
     };
-    let named = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let named = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|text| (*text).to_owned())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(of(&[], &[]), (7, 5, 7, 0, named(&[])));
-    assert_eq!(of(&[3], &[]), (6, 4, 7, 1, named(&["commits 3 to 3 of the log are missing"])));
-    assert_eq!(of(&[4, 5], &[]), (5, 3, 7, 2, named(&["commits 4 to 5 of the log are missing"])));
-    assert_eq!(of(&[], &[4, 7]), (5, 3, 6, 2, named(&["commit 4 is damaged", "commit 7 is damaged"])));
-    assert_eq!(of(&[3, 4, 5, 6, 7], &[]), (2, 0, 2, 0, named(&[])), "the table's commits");
+    assert_eq!(
+        of(&[3], &[]),
+        (
+            6,
+            4,
+            7,
+            1,
+            named(&["commits 3 to 3 of the log are missing"])
+        )
+    );
+    assert_eq!(
+        of(&[4, 5], &[]),
+        (
+            5,
+            3,
+            7,
+            2,
+            named(&["commits 4 to 5 of the log are missing"])
+        )
+    );
+    assert_eq!(
+        of(&[], &[4, 7]),
+        (
+            5,
+            3,
+            6,
+            2,
+            named(&["commit 4 is damaged", "commit 7 is damaged"])
+        )
+    );
+    assert_eq!(
+        of(&[3, 4, 5, 6, 7], &[]),
+        (2, 0, 2, 0, named(&[])),
+        "the table's commits"
+    );
 }
 
 #[test]
@@ -223,7 +348,12 @@ fn the_beginnings_of_the_last_days_are_kept() {
     let (mut bytes, last) = (Vec::new(), DAYS_KEPT + 2);
     for number in 1..=last {
         let mut record = Vec::new();
-        Record::Day(DayBegin { number, day: 20_000 + number, totals: Totals::default() }).encode(&mut record);
+        Record::Day(DayBegin {
+            number,
+            day: 20_000 + number,
+            totals: Totals::default(),
+        })
+        .encode(&mut record);
         bytes.push(u8::try_from(record.len()).unwrap());
         bytes.extend(record);
     }

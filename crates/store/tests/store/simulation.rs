@@ -4,9 +4,12 @@
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_SEEDS=n` more of them.
 
 use windlass_engine::{
-    ClientCommand, ClientId, Command, Context, Engine, Limits, QueueCommand, QueueKind, Tag, Timestamp,
+    ClientCommand, ClientId, Command, Context, Engine, Limits, QueueCommand, QueueKind, Tag,
+    Timestamp,
 };
-use windlass_store::{Checkpointer, Commit, Error, Journal, Log as _, Recovered, StoreLimits, open_parts};
+use windlass_store::{
+    Checkpointer, Commit, Error, Journal, Log as _, Recovered, StoreLimits, open_parts,
+};
 use windlass_testkit::store::{Fault, Fingerprint, MemoryLog, MemoryTable};
 
 use crate::rng::Rng;
@@ -63,12 +66,29 @@ impl Daemon {
             overflow: None,
         };
         let (log, table) = (MemoryLog::new(), MemoryTable::new());
-        let (checkpointer, Recovered { engine, journal, .. }) = open(seed, &log, &table, &limits);
+        let (
+            checkpointer,
+            Recovered {
+                engine, journal, ..
+            },
+        ) = open(seed, &log, &table, &limits);
         let context = Context::new(Timestamp(1_000_000), seed);
         let durable = Fingerprint::of(&engine);
         let (on_its_way, seen) = (None, Seen::default());
-        let mut daemon =
-            Self { seed, rng, engine, journal, log, table, checkpointer, limits, context, durable, on_its_way, seen };
+        let mut daemon = Self {
+            seed,
+            rng,
+            engine,
+            journal,
+            log,
+            table,
+            checkpointer,
+            limits,
+            context,
+            durable,
+            on_its_way,
+            seen,
+        };
         open_clients(&mut daemon.engine, &mut daemon.context);
         daemon
     }
@@ -80,14 +100,16 @@ impl Daemon {
         self.context.events.clear();
         for _ in 0..=self.rng.roll(4) {
             let (client, command) = any_command(&mut self.rng, &self.engine, self.context.now);
-            self.engine.apply(client, Tag(1), command, &mut self.context);
+            self.engine
+                .apply(client, Tag(1), command, &mut self.context);
         }
         self.journal.append(&self.engine, &self.context.changes);
     }
 
     fn apply(&mut self, command: impl Into<Command>) {
         self.context.changes.clear();
-        self.engine.apply(ClientId(0), Tag(1), command, &mut self.context);
+        self.engine
+            .apply(ClientId(0), Tag(1), command, &mut self.context);
         self.journal.append(&self.engine, &self.context.changes);
     }
 
@@ -97,14 +119,23 @@ impl Daemon {
         }
         if let Some(commit) = self.journal.cut(&self.engine) {
             let print = Fingerprint::of(&self.engine);
-            self.on_its_way = Some(OnItsWay { commit, print, is_there: false });
+            self.on_its_way = Some(OnItsWay {
+                commit,
+                print,
+                is_there: false,
+            });
         }
     }
 
     /// Tries to write the commit in flight.
     fn write(&mut self) {
-        let Some(on_its_way) = self.on_its_way.take() else { return };
-        let fault = self.rng.one_in(6).then(|| self.rng.one_of(&[Fault::Nothing, Fault::Everything]));
+        let Some(on_its_way) = self.on_its_way.take() else {
+            return;
+        };
+        let fault = self
+            .rng
+            .one_in(6)
+            .then(|| self.rng.one_of(&[Fault::Nothing, Fault::Everything]));
         if let Some(fault) = fault {
             self.log.fail(0, fault, false);
         }
@@ -117,7 +148,10 @@ impl Daemon {
                 assert!(fault.is_some(), "seed {}: {why}", self.seed);
                 self.log.reopen().unwrap();
                 let is_there = on_its_way.is_there || fault == Some(Fault::Everything);
-                self.on_its_way = Some(OnItsWay { is_there, ..on_its_way });
+                self.on_its_way = Some(OnItsWay {
+                    is_there,
+                    ..on_its_way
+                });
             }
         }
     }
@@ -135,7 +169,8 @@ impl Daemon {
     /// Makes a checkpoint, which may fail anywhere. Returns whether it failed.
     fn checkpoint(&mut self, may_fail: bool) -> bool {
         let changes = self.rng.one_of(&[5, 10, 20]);
-        let fault = (may_fail && self.rng.one_in(6)).then(|| u32::try_from(self.rng.roll(changes)).unwrap());
+        let fault = (may_fail && self.rng.one_in(6))
+            .then(|| u32::try_from(self.rng.roll(changes)).unwrap());
         if let Some(after) = fault {
             self.table.fail(after);
         }
@@ -151,11 +186,16 @@ impl Daemon {
         match made {
             Ok(made) => {
                 self.seen.checkpoints += u64::from(made);
-                self.seen.rebuilds += figures.rebuilds.load(std::sync::atomic::Ordering::Relaxed) - rebuilds;
+                self.seen.rebuilds +=
+                    figures.rebuilds.load(std::sync::atomic::Ordering::Relaxed) - rebuilds;
                 false
             }
             Err(why) => {
-                assert!(fault.is_some() && matches!(why, Error::Asked), "seed {}: {why}", self.seed);
+                assert!(
+                    fault.is_some() && matches!(why, Error::Asked),
+                    "seed {}: {why}",
+                    self.seed
+                );
                 self.seen.failed_checkpoints += 1;
                 true
             }
@@ -167,8 +207,13 @@ impl Daemon {
     fn crash(&mut self) {
         let on_its_way = self.on_its_way.take();
         let arrives = self.rng.one_in(2);
-        self.log = self.log.cut(on_its_way.as_ref().map(|it| &it.commit).filter(|_| arrives));
-        if let Some(OnItsWay { print, is_there, .. }) = on_its_way {
+        self.log = self
+            .log
+            .cut(on_its_way.as_ref().map(|it| &it.commit).filter(|_| arrives));
+        if let Some(OnItsWay {
+            print, is_there, ..
+        }) = on_its_way
+        {
             if arrives || is_there {
                 self.durable = print;
                 self.seen.kept += 1;
@@ -199,7 +244,8 @@ impl Daemon {
         let (next, was) = (recovered.engine.meta().next_job, self.durable.meta.next_job);
         assert!(next >= was, "seed {seed}: numbers would be used again");
         self.seen.recoveries += 1;
-        (self.engine, self.journal, self.checkpointer) = (recovered.engine, recovered.journal, checkpointer);
+        (self.engine, self.journal, self.checkpointer) =
+            (recovered.engine, recovered.journal, checkpointer);
         self.context = Context::new(self.context.now, seed + self.seen.recoveries);
         open_clients(&mut self.engine, &mut self.context);
         // Changes that came due while the daemon was down are made by now.
@@ -218,28 +264,58 @@ impl Daemon {
             self.apply(discard_all());
             self.apply(ClientCommand::Close);
         }
-        queue_names().for_each(|queue| self.apply(QueueCommand::Remove { queue, only_idle: false }));
+        queue_names().for_each(|queue| {
+            self.apply(QueueCommand::Remove {
+                queue,
+                only_idle: false,
+            })
+        });
         self.commit_all();
         let left = (self.engine.job_count(), self.engine.batches().count());
-        assert_eq!(left, (0, 0), "seed {}: jobs and batches are left", self.seed);
+        assert_eq!(
+            left,
+            (0, 0),
+            "seed {}: jobs and batches are left",
+            self.seed
+        );
     }
 
     /// A checkpoint of everything. Returns its commit.
     fn checkpoint_all(&mut self, paused: bool) -> u64 {
         let queue = queue_names().next().unwrap();
-        self.apply(QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work });
+        self.apply(QueueCommand::Create {
+            queue: queue.clone(),
+            kind: QueueKind::Work,
+        });
         self.apply(QueueCommand::Pause { queue, paused });
         self.commit_all();
         let seed = self.seed;
-        let made = self.checkpointer.run(true).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let made = self
+            .checkpointer
+            .run(true)
+            .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         assert!(made, "seed {seed}: there was something new");
-        self.checkpointer.figures().point.load(std::sync::atomic::Ordering::Relaxed)
+        self.checkpointer
+            .figures()
+            .point
+            .load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
-fn open(seed: u64, log: &MemoryLog, table: &MemoryTable, limits: &StoreLimits) -> (Checkpointer, Recovered) {
-    open_parts(log, Box::new(table.clone()), limits, Limits::default(), seed)
-        .unwrap_or_else(|why| panic!("seed {seed}: {why}"))
+fn open(
+    seed: u64,
+    log: &MemoryLog,
+    table: &MemoryTable,
+    limits: &StoreLimits,
+) -> (Checkpointer, Recovered) {
+    open_parts(
+        log,
+        Box::new(table.clone()),
+        limits,
+        Limits::default(),
+        seed,
+    )
+    .unwrap_or_else(|why| panic!("seed {seed}: {why}"))
 }
 
 fn live(seed: u64) -> Seen {
@@ -268,16 +344,26 @@ fn live(seed: u64) -> Seen {
     let keys = daemon.table.values().into_keys();
     // The first byte of a key shows whether it is about the engine meta, queues or jobs (`page`).
     let jobs: Vec<Vec<u8>> = keys.filter(|key| key.first() == Some(&2)).collect();
-    assert!(jobs.is_empty(), "seed {seed}: the table holds {jobs:02x?} when there are no jobs");
+    assert!(
+        jobs.is_empty(),
+        "seed {seed}: the table holds {jobs:02x?} when there are no jobs"
+    );
     let kept = daemon.log.seqs();
-    assert!(kept.iter().all(|seq| *seq > first), "seed {seed}: the log keeps {kept:?} after a checkpoint at {first}");
+    assert!(
+        kept.iter().all(|seq| *seq > first),
+        "seed {seed}: the log keeps {kept:?} after a checkpoint at {first}"
+    );
     daemon.crash();
     daemon.seen
 }
 
 #[test]
 fn every_crash_recovers_what_was_durable() {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
     if let Some(seed) = number("WINDLASS_SEED") {
         println!("seed {seed}: {:?}", live(seed));
         return;
@@ -285,7 +371,15 @@ fn every_crash_recovers_what_was_durable() {
     let seeds = number("WINDLASS_SEEDS").unwrap_or(400);
     let mut sum = Seen::default();
     for seed in 0..seeds {
-        let Seen { recoveries, lost, kept, checkpoints, rebuilds, failed_checkpoints, torn_tables } = live(seed);
+        let Seen {
+            recoveries,
+            lost,
+            kept,
+            checkpoints,
+            rebuilds,
+            failed_checkpoints,
+            torn_tables,
+        } = live(seed);
         sum.recoveries += recoveries;
         sum.lost += lost;
         sum.kept += kept;
@@ -296,8 +390,27 @@ fn every_crash_recovers_what_was_durable() {
     }
     println!("{seeds} lives: {sum:?}");
     // The seed must have produced every kind of event.
-    let Seen { recoveries, lost, kept, checkpoints, rebuilds, failed_checkpoints, torn_tables } = sum;
+    let Seen {
+        recoveries,
+        lost,
+        kept,
+        checkpoints,
+        rebuilds,
+        failed_checkpoints,
+        torn_tables,
+    } = sum;
     let updates = checkpoints - rebuilds;
-    let found = [recoveries, lost, kept, updates, rebuilds, failed_checkpoints, torn_tables];
-    assert!(found.iter().all(|sum| *sum > seeds / 8), "{sum:?} in {seeds} lives");
+    let found = [
+        recoveries,
+        lost,
+        kept,
+        updates,
+        rebuilds,
+        failed_checkpoints,
+        torn_tables,
+    ];
+    assert!(
+        found.iter().all(|sum| *sum > seeds / 8),
+        "{sum:?} in {seeds} lives"
+    );
 }

@@ -52,11 +52,19 @@ impl Index {
         self.messages += 1;
         match kind {
             Kind::Counter | Kind::Meta | Kind::Node => {
-                self.pages.insert(page, Page { image: fragment, links: Vec::new() });
+                self.pages.insert(
+                    page,
+                    Page {
+                        image: fragment,
+                        links: Vec::new(),
+                    },
+                );
             }
             Kind::Link => {
                 // A change without an image belongs to a replaced image; the segment with its successor is missing too.
-                let Some(page) = self.pages.get_mut(&page) else { return };
+                let Some(page) = self.pages.get_mut(&page) else {
+                    return;
+                };
                 if page.links.len() < LINKS_MAX {
                     page.links.push(fragment);
                 } else {
@@ -75,7 +83,15 @@ impl Index {
             if lsn >= upto {
                 break;
             }
-            self.add(message.kind, message.page, Fragment { lsn, offset, bytes: message.bytes });
+            self.add(
+                message.kind,
+                message.page,
+                Fragment {
+                    lsn,
+                    offset,
+                    bytes: message.bytes,
+                },
+            );
         }
     }
 }
@@ -100,16 +116,29 @@ impl SledFile {
             while at.saturating_add(HEADER_BYTES_MAX) <= self.segment_bytes {
                 let (lsn, offset) = (lsn + at as u64, offset + at as u64);
                 let mut head = [0; HEADER_BYTES_MAX];
-                let head = Head::read(self.read(offset, &mut head).map_err(|why| self.failed(why))?);
-                let Some(head) = head.filter(|head| head.segment == lsn / self.segment_bytes as u64) else { break };
+                let head = Head::read(
+                    self.read(offset, &mut head)
+                        .map_err(|why| self.failed(why))?,
+                );
+                let Some(head) =
+                    head.filter(|head| head.segment == lsn / self.segment_bytes as u64)
+                else {
+                    break;
+                };
                 let bytes = head.bytes.saturating_add(head.body_bytes);
                 index.add(head.kind(), head.page, Fragment { lsn, offset, bytes });
                 at = at.saturating_add(bytes);
             }
         }
         if let Some(last) = last {
-            let bytes = self.read(last.offset, &mut buffer).map_err(|why| self.failed(why))?;
-            index.add_all(last, &mut Messages::of(bytes, last.lsn, self.segment_bytes), u64::MAX);
+            let bytes = self
+                .read(last.offset, &mut buffer)
+                .map_err(|why| self.failed(why))?;
+            index.add_all(
+                last,
+                &mut Messages::of(bytes, last.lsn, self.segment_bytes),
+                u64::MAX,
+            );
         }
         Ok(index)
     }
@@ -125,11 +154,18 @@ impl SledFile {
         let mut buffer = vec![0; self.segment_bytes];
         let segments = self.segments(&mut index.unreadable, &mut buffer)?;
         let step = self.segment_bytes as u64;
-        let stable = segments.iter().map(|segment| segment.stable).max().unwrap_or(0);
+        let stable = segments
+            .iter()
+            .map(|segment| segment.stable)
+            .max()
+            .unwrap_or(0);
         // From here on no segment was free, so none may be missing.
         let mut expected = stable - stable % step;
         let mut torn = None;
-        for segment in segments.into_iter().take_while(|segment| segment.lsn < upto) {
+        for segment in segments
+            .into_iter()
+            .take_while(|segment| segment.lsn < upto)
+        {
             if let Some(lsn) = torn.take() {
                 index.tears.push(lsn);
                 index.unreadable += 1;
@@ -138,7 +174,9 @@ impl SledFile {
                 index.tears.push(expected);
             }
             expected = expected.max(segment.lsn + step);
-            let bytes = self.read(segment.offset, &mut buffer).map_err(|why| self.failed(why))?;
+            let bytes = self
+                .read(segment.offset, &mut buffer)
+                .map_err(|why| self.failed(why))?;
             // sled may cut off free segments at the end of the file meanwhile.
             if bytes.len() < SEGMENT_HEADER_BYTES {
                 continue;

@@ -77,7 +77,10 @@ impl<'a> Cursor<'a> {
             length => {
                 let mut bytes = [0; 8];
                 let given = self.take(usize::from(length) - 247)?;
-                bytes.iter_mut().zip(given).for_each(|(to, from)| *to = *from);
+                bytes
+                    .iter_mut()
+                    .zip(given)
+                    .for_each(|(to, from)| *to = *from);
                 u64::from_le_bytes(bytes)
             }
         })
@@ -101,7 +104,11 @@ pub(super) struct Segment {
 
 impl Segment {
     /// `None`: blank, damaged, or of a log with another segment size.
-    pub(super) fn read(header: &[u8; SEGMENT_HEADER_BYTES], offset: u64, segment_bytes: usize) -> Option<Self> {
+    pub(super) fn read(
+        header: &[u8; SEGMENT_HEADER_BYTES],
+        offset: u64,
+        segment_bytes: usize,
+    ) -> Option<Self> {
         let mut cursor = Cursor(header);
         let sum = u32::from_le_bytes(cursor.fixed()?);
         if crc32fast::hash(cursor.0) != !sum {
@@ -111,7 +118,11 @@ impl Segment {
         let stable = i64::from_le_bytes(cursor.fixed()?) ^ i64::MAX;
         // When the first segment is begun nothing is stable yet: the field is -1.
         let stable = u64::try_from(stable).unwrap_or(0);
-        lsn.is_multiple_of(segment_bytes as u64).then_some(Self { lsn, offset, stable })
+        lsn.is_multiple_of(segment_bytes as u64).then_some(Self {
+            lsn,
+            offset,
+            stable,
+        })
     }
 }
 
@@ -150,7 +161,14 @@ impl Head {
         let tag = cursor.byte().filter(|tag| KINDS.contains(tag))?;
         let body_bytes = usize::try_from(cursor.number()?).ok()?;
         let (segment, page) = (cursor.number()?, cursor.number()?);
-        Some(Self { sum, tag, body_bytes, segment, page, bytes: bytes.len() - cursor.0.len() })
+        Some(Self {
+            sum,
+            tag,
+            body_bytes,
+            segment,
+            page,
+            bytes: bytes.len() - cursor.0.len(),
+        })
     }
 
     pub(super) const fn kind(&self) -> Kind {
@@ -183,7 +201,11 @@ pub(super) struct Message<'a> {
 impl<'a> Message<'a> {
     /// Decodes the message at the start of `bytes`.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Flaw> {
-        let short = if bytes.len() < HEADER_BYTES_MAX { Flaw::Short } else { Flaw::NoMessage };
+        let short = if bytes.len() < HEADER_BYTES_MAX {
+            Flaw::Short
+        } else {
+            Flaw::NoMessage
+        };
         Self::behind(Head::read(bytes).ok_or(short)?, bytes)
     }
 
@@ -197,7 +219,14 @@ impl<'a> Message<'a> {
             return Err(Flaw::Checksum);
         }
         let bytes = header.len() + body.len();
-        Ok(Self { kind: head.kind(), tag: head.tag, segment: head.segment, page: head.page, body, bytes })
+        Ok(Self {
+            kind: head.kind(),
+            tag: head.tag,
+            segment: head.segment,
+            page: head.page,
+            body,
+            bytes,
+        })
     }
 
     /// The name of the file with its contents, if they are not in the log.
@@ -222,15 +251,25 @@ impl<'a> Messages<'a> {
     /// The messages of the segment at this position in the log. `bytes` are all of it, or the part in the file.
     pub(super) fn of(bytes: &'a [u8], lsn: u64, segment_bytes: usize) -> Self {
         let number = lsn / segment_bytes as u64;
-        Self { bytes, segment_bytes, number, at: SEGMENT_HEADER_BYTES, tear: None }
+        Self {
+            bytes,
+            segment_bytes,
+            number,
+            at: SEGMENT_HEADER_BYTES,
+            tear: None,
+        }
     }
 
     /// Continues after a tear, at the next message of this segment. Each attempt costs a checksum; `spare` limits the
     /// bytes checked.
     pub(super) fn resume(&mut self, spare: &mut usize) -> bool {
-        let Some((tear, _)) = self.tear else { return false };
+        let Some((tear, _)) = self.tear else {
+            return false;
+        };
         let number = self.number;
-        let next = find(self.bytes, tear + 1, self.segment_bytes, spare, |head| head.segment == number);
+        let next = find(self.bytes, tear + 1, self.segment_bytes, spare, |head| {
+            head.segment == number
+        });
         if let Some((at, _)) = next {
             (self.at, self.tear) = (at, None);
         }
@@ -239,7 +278,11 @@ impl<'a> Messages<'a> {
 
     fn message(&self) -> Result<Message<'a>, Flaw> {
         let message = Message::read(self.bytes.get(self.at..).unwrap_or_default())?;
-        if message.segment == self.number { Ok(message) } else { Err(Flaw::Segment(message.segment)) }
+        if message.segment == self.number {
+            Ok(message)
+        } else {
+            Err(Flaw::Segment(message.segment))
+        }
     }
 }
 
@@ -252,7 +295,9 @@ impl<'a> Iterator for Messages<'a> {
             return None;
         }
         match self.message() {
-            Ok(Message { kind: Kind::Cap, .. }) => {
+            Ok(Message {
+                kind: Kind::Cap, ..
+            }) => {
                 self.at = self.segment_bytes;
                 None
             }
@@ -276,7 +321,8 @@ impl<'a> Iterator for Messages<'a> {
 pub(super) fn segment_number(bytes: &[u8], segment_bytes: usize, mut spare: usize) -> Option<u64> {
     let numbers_max = i64::MAX.unsigned_abs() / segment_bytes as u64;
     let fits = |head: &Head| head.segment < numbers_max;
-    find(bytes, SEGMENT_HEADER_BYTES, segment_bytes, &mut spare, fits).map(|(_, message)| message.segment)
+    find(bytes, SEGMENT_HEADER_BYTES, segment_bytes, &mut spare, fits)
+        .map(|(_, message)| message.segment)
 }
 
 /// The next message at any offset. It ignores caps, which end a segment.
@@ -290,7 +336,9 @@ fn find<'a>(
     let body_bytes_max = segment_bytes / MESSAGES_MIN;
     for at in from..bytes.len() {
         let rest = bytes.get(at..).unwrap_or_default();
-        let Some(head) = Head::read(rest) else { continue };
+        let Some(head) = Head::read(rest) else {
+            continue;
+        };
         if !fits(&head) || head.tag == 2 || head.body_bytes > body_bytes_max {
             continue;
         }
@@ -319,7 +367,10 @@ mod tests {
             (&[249, 255, 255], Some(67_823)),
             (&[250, 240, 8, 1], Some(67_824)),
             (&[251, 0, 0, 0, 1], Some(1 << 24)),
-            (&[255, 255, 255, 255, 255, 255, 255, 255, 255], Some(u64::MAX)),
+            (
+                &[255, 255, 255, 255, 255, 255, 255, 255, 255],
+                Some(u64::MAX),
+            ),
             (&[], None),
             (&[241], None),
             (&[249, 1], None),
@@ -340,7 +391,11 @@ mod tests {
             (HEADER_BYTES_MAX + 1, Flaw::NoMessage),
         ];
         for (bytes, flaw) in table {
-            assert_eq!(Message::read(&vec![0; bytes]).err(), Some(flaw), "{bytes} bytes");
+            assert_eq!(
+                Message::read(&vec![0; bytes]).err(),
+                Some(flaw),
+                "{bytes} bytes"
+            );
         }
     }
 }

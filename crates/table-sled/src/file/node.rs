@@ -54,13 +54,22 @@ impl<'a> Node<'a> {
         let prefix_bytes = usize::from(cursor.byte()?);
         let (lo, hi) = (cursor.string()?, cursor.string()?);
         let prefix = lo.get(..prefix_bytes)?;
-        let (kind, entries) = (cursor.byte()?, cursor.number().filter(|entries| *entries <= ENTRIES_MAX)?);
+        let (kind, entries) = (
+            cursor.byte()?,
+            cursor.number().filter(|entries| *entries <= ENTRIES_MAX)?,
+        );
         let data = match kind {
             0 => Data::Leaf(Leaf::read(&mut cursor, entries)?),
             1 => Data::Index(leftmost(&mut cursor, entries)?),
             _ => return None,
         };
-        cursor.0.is_empty().then_some(Self { next, lo, hi, prefix, data })
+        cursor.0.is_empty().then_some(Self {
+            next,
+            lo,
+            hi,
+            prefix,
+            data,
+        })
     }
 
     /// Whether the prefix with this suffix is between `lo` and `hi`.
@@ -86,7 +95,11 @@ impl<'a> Leaf<'a> {
         let place = |key| self.0.binary_search_by(|(old, _)| old.cmp(&key));
         match link {
             Link::Set(key, value) => match place(key) {
-                Ok(at) => self.0.get_mut(at).into_iter().for_each(|entry| entry.1 = value),
+                Ok(at) => self
+                    .0
+                    .get_mut(at)
+                    .into_iter()
+                    .for_each(|entry| entry.1 = value),
                 Err(at) => self.0.insert(at, (key, value)),
             },
             Link::Del(key) => {

@@ -60,7 +60,10 @@ impl SledFile {
     /// # Errors
     ///
     /// If the file no longer exists. Unreadable blocks of it are skipped.
-    pub(crate) fn for_each_leaf_entry(&self, each: &mut EachWritten<'_>) -> Result<Salvaged, Error> {
+    pub(crate) fn for_each_leaf_entry(
+        &self,
+        each: &mut EachWritten<'_>,
+    ) -> Result<Salvaged, Error> {
         let mut salvaged = Salvaged::default();
         let mut buffer = vec![0; self.segment_bytes];
         let segments = self.all_segments(&mut salvaged.unreadable, &mut buffer)?;
@@ -79,7 +82,9 @@ impl SledFile {
 
         let mut sieve = Sieve::new(self, last_images, salvaged, each);
         let mut unreadable = 0;
-        let _ = self.pass(&segments, &mut unreadable, &mut buffer, &mut |found| sieve.take(found));
+        let _ = self.pass(&segments, &mut unreadable, &mut buffer, &mut |found| {
+            sieve.take(found)
+        });
         let mut salvaged = sieve.salvaged;
         salvaged.unreadable += unreadable;
         Ok(salvaged)
@@ -104,7 +109,10 @@ impl SledFile {
             let mut spare = self.segment_bytes.saturating_mul(SEARCH_SEGMENTS);
             loop {
                 for (at, message) in messages.by_ref() {
-                    each(Found::Message { lsn: segment.lsn + at as u64, message })?;
+                    each(Found::Message {
+                        lsn: segment.lsn + at as u64,
+                        message,
+                    })?;
                 }
                 if messages.tear.is_none() {
                     break;
@@ -134,7 +142,11 @@ impl SledFile {
             *unreadable += 1;
             let spare = self.segment_bytes.saturating_mul(SEARCH_SEGMENTS);
             if let Some(number) = segment_number(bytes, self.segment_bytes, spare) {
-                segments.push(Segment { lsn: number * self.segment_bytes as u64, offset, stable: 0 });
+                segments.push(Segment {
+                    lsn: number * self.segment_bytes as u64,
+                    offset,
+                    stable: 0,
+                });
             }
         }
         segments.sort_unstable();
@@ -143,7 +155,12 @@ impl SledFile {
 
     /// A segment, with zeros for blocks that the disk cannot read.
     fn read_around<'a>(&self, offset: u64, buffer: &'a mut [u8], unreadable: &mut u64) -> &'a [u8] {
-        around(&|offset, piece| Ok(self.read(offset, piece)?.len()), offset, buffer, unreadable)
+        around(
+            &|offset, piece| Ok(self.read(offset, piece)?.len()),
+            offset,
+            buffer,
+            unreadable,
+        )
     }
 }
 
@@ -196,7 +213,15 @@ impl<'a> Sieve<'a> {
         salvaged: Salvaged,
         each: &'a mut EachWritten<'a>,
     ) -> Self {
-        Self { file, last_images, images: HashMap::default(), losses: 0, salvaged, each, key: Vec::new() }
+        Self {
+            file,
+            last_images,
+            images: HashMap::default(),
+            losses: 0,
+            salvaged,
+            each,
+            key: Vec::new(),
+        }
     }
 
     fn take(&mut self, found: Found<'_>) -> ControlFlow<()> {
@@ -212,11 +237,16 @@ impl<'a> Sieve<'a> {
             return ControlFlow::Continue(());
         }
         let mut blob = Vec::new();
-        let body = match self.file.contents(&message, &mut blob).unwrap_or(Err(Flaw::Disk)) {
+        let body = match self
+            .file
+            .contents(&message, &mut blob)
+            .unwrap_or(Err(Flaw::Disk))
+        {
             Ok(body) => body,
             Err(_) => {
                 // A replaced image no longer has its files.
-                self.salvaged.unreadable += u64::from(self.last_images.get(&page).is_none_or(|last| *last <= lsn));
+                self.salvaged.unreadable +=
+                    u64::from(self.last_images.get(&page).is_none_or(|last| *last <= lsn));
                 return ControlFlow::Continue(());
             }
         };
@@ -232,13 +262,26 @@ impl<'a> Sieve<'a> {
     }
 
     fn node(&mut self, lsn: u64, page: u64, node: &Node<'_>) -> ControlFlow<()> {
-        let Data::Leaf(leaf) = &node.data else { return ControlFlow::Continue(()) };
-        self.images.insert(page, Image { lsn, losses: self.losses, prefix: node.prefix.into() });
-        leaf.0.iter().try_for_each(|(suffix, value)| self.show(node.prefix, suffix, value, lsn))
+        let Data::Leaf(leaf) = &node.data else {
+            return ControlFlow::Continue(());
+        };
+        self.images.insert(
+            page,
+            Image {
+                lsn,
+                losses: self.losses,
+                prefix: node.prefix.into(),
+            },
+        );
+        leaf.0
+            .iter()
+            .try_for_each(|(suffix, value)| self.show(node.prefix, suffix, value, lsn))
     }
 
     fn link(&mut self, lsn: u64, page: u64, link: Link<'_>) -> ControlFlow<()> {
-        let Link::Set(suffix, value) = link else { return ControlFlow::Continue(()) };
+        let Link::Set(suffix, value) = link else {
+            return ControlFlow::Continue(());
+        };
         let last = self.last_images.get(&page);
         let sure = |image: &Image| image.losses == self.losses || last == Some(&image.lsn);
         let Some(image) = self.images.remove(&page).filter(sure) else {

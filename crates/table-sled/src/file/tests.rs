@@ -26,8 +26,16 @@ fn value(key: &[u8], version: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn genuine(key: &[u8], given: &[u8]) -> bool {
-    let version = given.get(key.len() + 4..key.len() + 12).and_then(|bytes| bytes.try_into().ok());
-    version.is_some_and(|version| value(key, u64::from_le_bytes(version), given.len() - key.len() - 12) == given)
+    let version = given
+        .get(key.len() + 4..key.len() + 12)
+        .and_then(|bytes| bytes.try_into().ok());
+    version.is_some_and(|version| {
+        value(
+            key,
+            u64::from_le_bytes(version),
+            given.len() - key.len() - 12,
+        ) == given
+    })
 }
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -44,13 +52,21 @@ struct Beside {
 impl Beside {
     fn new(segment_bytes: usize) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let mut beside = Self { home, segment_bytes, sled: None, entries: Entries::new(), version: 0 };
+        let mut beside = Self {
+            home,
+            segment_bytes,
+            sled: None,
+            entries: Entries::new(),
+            version: 0,
+        };
         beside.open();
         beside
     }
 
     fn open(&mut self) {
-        let config = sled::Config::new().path(self.home.path()).segment_size(self.segment_bytes);
+        let config = sled::Config::new()
+            .path(self.home.path())
+            .segment_size(self.segment_bytes);
         let config = config.cache_capacity(1 << 20).flush_every_ms(None);
         // sled's threads may release the file slightly later than its last handle.
         let db = (0..1_000).find_map(|_| {
@@ -95,16 +111,31 @@ impl Beside {
         let index = file.index(None).unwrap();
         let (entries, walk) = read(&file, &index);
         assert_eq!(walk, None);
-        assert!(entries == self.entries, "{} entries instead of {}", entries.len(), self.entries.len());
+        assert!(
+            entries == self.entries,
+            "{} entries instead of {}",
+            entries.len(),
+            self.entries.len()
+        );
         assert_eq!(index.unreadable, 0, "{:?}", index.unreadable);
         let (entries, walk) = read(&file, &file.outline().unwrap());
-        assert!(walk.is_none() && entries == self.entries, "by headers alone: {:?}", walk);
+        assert!(
+            walk.is_none() && entries == self.entries,
+            "by headers alone: {:?}",
+            walk
+        );
         index
     }
 
     fn check_sled(&self) {
-        let entries: Entries =
-            self.tree().iter().map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap()).collect();
+        let entries: Entries = self
+            .tree()
+            .iter()
+            .map(|pair| {
+                pair.map(|(key, value)| (key.to_vec(), value.to_vec()))
+                    .unwrap()
+            })
+            .collect();
         assert!(entries == self.entries);
     }
 }
@@ -112,10 +143,16 @@ impl Beside {
 fn read(file: &SledFile, index: &Index) -> (Entries, Option<Gap>) {
     let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let walk = file.for_each(index, TREE, &mut |key, value, at| {
-        assert!(entries.last().is_none_or(|(last, _)| last.as_slice() < key), "keys in order");
+        assert!(
+            entries.last().is_none_or(|(last, _)| last.as_slice() < key),
+            "keys in order"
+        );
         if let Some(at) = at {
             let mut there = vec![0; value.len()];
-            fs::File::open(&file.path).unwrap().read_exact_at(&mut there, at).unwrap();
+            fs::File::open(&file.path)
+                .unwrap()
+                .read_exact_at(&mut there, at)
+                .unwrap();
             assert!(there == value, "its place");
         }
         entries.push((key.to_vec(), value.to_vec()));
@@ -125,7 +162,9 @@ fn read(file: &SledFile, index: &Index) -> (Entries, Option<Gap>) {
 }
 
 fn rng(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
 }
 
@@ -150,7 +189,13 @@ fn churn(beside: &mut Beside, keys: std::ops::Range<u64>, kept: u64, bytes: std:
 fn what_sled_returns_is_read_while_it_is_open_once_it_is_closed_and_after_it_was_opened_again() {
     let cases = [
         ("reused segments", 512 << 10, 1_500, 2_048..8_192, 0),
-        ("pages in files of their own", 512 << 10, 400, 2_048..50_000, 1),
+        (
+            "pages in files of their own",
+            512 << 10,
+            400,
+            2_048..50_000,
+            1,
+        ),
         ("large segments", 8 << 20, 1_000, 2_048..50_000, 0),
         ("thousands of small values", 512 << 10, 8_000, 0..100, 0),
     ];
@@ -159,7 +204,12 @@ fn what_sled_returns_is_read_while_it_is_open_once_it_is_closed_and_after_it_was
         // sled's threads decide when a segment is used again.
         let mut written = 0;
         loop {
-            churn(&mut beside, written..written + values, values / 5, bytes.clone());
+            churn(
+                &mut beside,
+                written..written + values,
+                values / 5,
+                bytes.clone(),
+            );
             written += values;
             let index = beside.check();
             if index.end > (index.segments + 1) * segment_bytes as u64 {
@@ -167,7 +217,14 @@ fn what_sled_returns_is_read_while_it_is_open_once_it_is_closed_and_after_it_was
             }
             assert!(written < 20 * values, "{name}: no segment was reused");
         }
-        assert_eq!(fs::read_dir(beside.home.path().join(BLOBS)).unwrap().count().min(1), blobs, "{name}");
+        assert_eq!(
+            fs::read_dir(beside.home.path().join(BLOBS))
+                .unwrap()
+                .count()
+                .min(1),
+            blobs,
+            "{name}"
+        );
         beside.check_sled();
         beside.close();
         beside.check();
@@ -184,7 +241,10 @@ fn empty_trees_and_missing_trees() {
     let mut beside = Beside::new(64 << 10);
     let gap = |beside: &Beside, tree: &[u8]| {
         let file = beside.file();
-        file.for_each(&file.index(None).unwrap(), tree, &mut |_, _, _| panic!("an entry")).unwrap()
+        file.for_each(&file.index(None).unwrap(), tree, &mut |_, _, _| {
+            panic!("an entry")
+        })
+        .unwrap()
     };
     beside.flush();
     assert_eq!(gap(&beside, TREE), None);
@@ -263,7 +323,12 @@ impl Beside {
                 self.tree().apply_batch(batch).unwrap();
             }
             Step::RemoveRange(from, keys) => {
-                let keys: Vec<_> = self.entries.range(from..).take(keys).map(|(key, _)| key.clone()).collect();
+                let keys: Vec<_> = self
+                    .entries
+                    .range(from..)
+                    .take(keys)
+                    .map(|(key, _)| key.clone())
+                    .collect();
                 keys.iter().for_each(|key| self.remove(key));
             }
             Step::Flush => {

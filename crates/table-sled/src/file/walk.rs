@@ -62,7 +62,9 @@ impl Contents {
     }
 
     fn links(&self) -> impl Iterator<Item = Option<Link<'_>>> {
-        self.links.iter().map(|link| self.bytes.get(link.clone()).and_then(Link::read))
+        self.links
+            .iter()
+            .map(|link| self.bytes.get(link.clone()).and_then(Link::read))
     }
 }
 
@@ -72,7 +74,12 @@ impl SledFile {
     /// # Errors
     ///
     /// If the file cannot be read. If it can and the tree is incomplete, the walk ends with the gap.
-    pub(crate) fn for_each(&self, index: &Index, tree: &[u8], each: &mut Each<'_>) -> Result<Option<Gap>, Error> {
+    pub(crate) fn for_each(
+        &self,
+        index: &Index,
+        tree: &[u8],
+        each: &mut Each<'_>,
+    ) -> Result<Option<Gap>, Error> {
         match self.walk(index, tree, each) {
             Ok(()) => Ok(None),
             Err(Stop::Gap(gap)) => Ok(Some(gap)),
@@ -86,19 +93,31 @@ impl SledFile {
         while let Some(pid) = next {
             let page = index.pages.get(&pid).ok_or(Gap::Lost(pid))?;
             self.read_page(pid, page, &mut contents)?;
-            let nonsense = Gap::Unreadable { page: pid, offset: page.image.offset, flaw: Flaw::Nonsense };
+            let nonsense = Gap::Unreadable {
+                page: pid,
+                offset: page.image.offset,
+                flaw: Flaw::Nonsense,
+            };
             let mut node = node(&contents).ok_or(nonsense)?;
             // Every leaf begins where the previous one ends, and ends after its own start. So a leaf never comes twice.
             let last = node.hi.is_empty();
             if node.lo != hi || node.next.is_none() != last || !(last || node.hi > node.lo) {
                 return Err(Gap::Misplaced(pid).into());
             }
-            let Data::Leaf(leaf) = &mut node.data else { return Err(nonsense.into()) };
+            let Data::Leaf(leaf) = &mut node.data else {
+                return Err(nonsense.into());
+            };
             for link in contents.links() {
                 leaf.apply(link.ok_or(nonsense)?);
             }
-            let Data::Leaf(leaf) = &node.data else { return Err(nonsense.into()) };
-            if ![leaf.0.first(), leaf.0.last()].into_iter().flatten().all(|(key, _)| node.holds(key)) {
+            let Data::Leaf(leaf) = &node.data else {
+                return Err(nonsense.into());
+            };
+            if ![leaf.0.first(), leaf.0.last()]
+                .into_iter()
+                .flatten()
+                .all(|(key, _)| node.holds(key))
+            {
                 return Err(Gap::UnclaimedJob(pid).into());
             }
             for (suffix, value) in &leaf.0 {
@@ -116,12 +135,22 @@ impl SledFile {
         Ok(())
     }
 
-    fn leftmost_leaf(&self, index: &Index, tree: &[u8], contents: &mut Contents) -> Result<u64, Stop> {
+    fn leftmost_leaf(
+        &self,
+        index: &Index,
+        tree: &[u8],
+        contents: &mut Contents,
+    ) -> Result<u64, Stop> {
         let meta = index.pages.get(&META).ok_or(Gap::NoMeta)?;
         self.read_page(META, meta, contents)?;
-        let nonsense =
-            |page: u64, image: &Fragment| Gap::Unreadable { page, offset: image.offset, flaw: Flaw::Nonsense };
-        let meta = Some(contents.image()).filter(|_| contents.image.0 == Some(Kind::Meta)).ok_or(Gap::NoMeta)?;
+        let nonsense = |page: u64, image: &Fragment| Gap::Unreadable {
+            page,
+            offset: image.offset,
+            flaw: Flaw::Nonsense,
+        };
+        let meta = Some(contents.image())
+            .filter(|_| contents.image.0 == Some(Kind::Meta))
+            .ok_or(Gap::NoMeta)?;
         let mut pid = root(meta, tree).ok_or(Gap::NoMeta)?.ok_or(Gap::NoTree)?;
         for _ in 0..LEVELS_MAX {
             let page = index.pages.get(&pid).ok_or(Gap::Lost(pid))?;
@@ -142,7 +171,11 @@ impl SledFile {
         let mut used = 0;
         for fragment in std::iter::once(&page.image).chain(&page.links) {
             let read = self.read_fragment(pid, fragment, used, contents)?;
-            let unreadable = |flaw| Gap::Unreadable { page: pid, offset: fragment.offset, flaw };
+            let unreadable = |flaw| Gap::Unreadable {
+                page: pid,
+                offset: fragment.offset,
+                flaw,
+            };
             let (kind, range) = read.map_err(unreadable)?;
             used = range.end;
             if fragment.lsn == page.image.lsn {
@@ -162,7 +195,12 @@ impl SledFile {
         at: usize,
         contents: &mut Contents,
     ) -> Result<Result<(Kind, Range<usize>), Flaw>, Error> {
-        let Contents { bytes, blob, places, .. } = contents;
+        let Contents {
+            bytes,
+            blob,
+            places,
+            ..
+        } = contents;
         let end = at.saturating_add(fragment.bytes);
         if end > PAGE_BYTES_MAX {
             return Ok(Err(Flaw::Large));
@@ -171,7 +209,9 @@ impl SledFile {
             bytes.resize(end, 0);
         }
         let place = bytes.get_mut(at..end).unwrap_or_default();
-        let read = self.read(fragment.offset, place).map_err(|why| self.failed(why))?;
+        let read = self
+            .read(fragment.offset, place)
+            .map_err(|why| self.failed(why))?;
         let message = match Message::read(read) {
             Ok(message) if message.segment != fragment.lsn / self.segment_bytes as u64 => {
                 return Ok(Err(Flaw::Segment(message.segment)));
@@ -203,5 +243,7 @@ impl SledFile {
 
 /// The image of a page as a node, if it is valid.
 fn node(contents: &Contents) -> Option<Node<'_>> {
-    Some(contents.image()).filter(|_| contents.image.0 == Some(Kind::Node)).and_then(Node::read)
+    Some(contents.image())
+        .filter(|_| contents.image.0 == Some(Kind::Node))
+        .and_then(Node::read)
 }

@@ -7,7 +7,10 @@ use windlass_store::{Step, watch_steps};
 
 use super::*;
 
-const CONFIG: SledTables = SledTables { segment_bytes: 512 << 10, cache_bytes: 1 << 20 };
+const CONFIG: SledTables = SledTables {
+    segment_bytes: 512 << 10,
+    cache_bytes: 1 << 20,
+};
 
 fn create(home: &Path) {
     CONFIG.create(home, b"point", b"nothing").unwrap();
@@ -58,18 +61,32 @@ fn a_table_is_written_only_by_the_process_that_has_completed_it() {
     assert!(open(home.path()).is_none());
     create(home.path());
     let mut table = open(home.path()).unwrap();
-    assert_eq!((table.folder(), table.is_writable()), (home.path().join("table-1"), false));
+    assert_eq!(
+        (table.folder(), table.is_writable()),
+        (home.path().join("table-1"), false)
+    );
     assert!(matches!(table.set(b"key", b"value"), Err(Error::Closed)));
     assert!(matches!(table.get(b"key"), Err(Error::Closed)));
 
     table.begin_anew().unwrap();
     assert!(!table.is_writable() && home.path().join(BUILDING).exists());
     table.set(b"key", b"value").unwrap();
-    assert_eq!(table.get(b"key").unwrap().as_deref(), Some(&b"value"[..]), "it waits to be written");
+    assert_eq!(
+        table.get(b"key").unwrap().as_deref(),
+        Some(&b"value"[..]),
+        "it waits to be written"
+    );
     table.sync().unwrap();
-    assert_eq!(shown(&table), [b"point"], "the old table is not replaced yet");
+    assert_eq!(
+        shown(&table),
+        [b"point"],
+        "the old table is not replaced yet"
+    );
     table.end_anew().unwrap();
-    assert_eq!((table.folder(), table.is_writable()), (home.path().join("table-2"), true));
+    assert_eq!(
+        (table.folder(), table.is_writable()),
+        (home.path().join("table-2"), true)
+    );
     assert_eq!(shown(&table), [b"key"]);
     assert_eq!(numbers(home.path()).unwrap(), [2]);
     let file = fs::metadata(table.folder().join(DB)).unwrap().len();
@@ -89,7 +106,10 @@ fn an_abandoned_table_leaves_the_one_before_it() {
     table.set(b"key", b"value").unwrap();
     table.abandon();
     assert!(!table.is_writable() && !home.path().join(BUILDING).exists());
-    assert_eq!((table.folder(), shown(&table)), (home.path().join("table-1"), vec![b"point".to_vec()]));
+    assert_eq!(
+        (table.folder(), shown(&table)),
+        (home.path().join("table-1"), vec![b"point".to_vec()])
+    );
     table.begin_anew().unwrap();
     table.end_anew().unwrap();
     assert!(table.is_writable(), "the next one is complete");
@@ -118,7 +138,16 @@ fn the_files_of_a_table_are_private() {
     create(home.path());
     for path in entries(&home.path().join("table-1")).unwrap() {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode, if path.is_dir() { FOLDER_MODE } else { FILE_MODE }, "{}", path.display());
+        assert_eq!(
+            mode,
+            if path.is_dir() {
+                FOLDER_MODE
+            } else {
+                FILE_MODE
+            },
+            "{}",
+            path.display()
+        );
     }
 }
 
@@ -141,7 +170,14 @@ fn less_than_a_segment_of_log_is_written_between_two_syncs() {
     assert_eq!(CONFIG.segment_bytes, 8 * LOG_PER_VALUE);
     create(home.path());
     let mut table = open(home.path()).unwrap();
-    for (changes, bytes, expected) in [(8, 0, 0), (9, 0, 1), (16, 0, 1), (17, 0, 2), (1, 1 << 20, 0), (2, 1 << 20, 1)] {
+    for (changes, bytes, expected) in [
+        (8, 0, 0),
+        (9, 0, 1),
+        (16, 0, 1),
+        (17, 0, 2),
+        (1, 1 << 20, 0),
+        (2, 1 << 20, 1),
+    ] {
         table.begin_anew().unwrap();
         let synced = syncs(|| (0..changes).for_each(|_| table.change(bytes, |_| Ok(())).unwrap()));
         assert_eq!(synced, expected, "{changes} changes of {bytes} bytes");
@@ -152,7 +188,9 @@ fn less_than_a_segment_of_log_is_written_between_two_syncs() {
 fn values_wait_until_they_are_some_megabytes() {
     let home = tempfile::tempdir().unwrap();
     let mut table = begun_anew(home.path());
-    let (value, waiting) = (vec![7; 64 << 10], |table: &SledTable| table.writer.as_ref().unwrap().waiting.len());
+    let (value, waiting) = (vec![7; 64 << 10], |table: &SledTable| {
+        table.writer.as_ref().unwrap().waiting.len()
+    });
     for _ in 0..WAITING_BYTES_MAX / value.len() {
         table.set(b"key", &value).unwrap();
         assert_eq!(waiting(&table), 1);
@@ -175,11 +213,22 @@ fn the_file_up_to_each_tear_is_a_candidate() {
     bytes.extend((!crc32fast::hash(&header)).to_le_bytes());
     bytes.extend(header);
     fs::write(&path, bytes).unwrap();
-    let tears = SledFile::open(&path, CONFIG.segment_bytes).unwrap().index(None).unwrap().tears().len();
+    let tears = SledFile::open(&path, CONFIG.segment_bytes)
+        .unwrap()
+        .index(None)
+        .unwrap()
+        .tears()
+        .len();
     assert!(tears >= 2, "{tears}");
     let scan = table.scan().unwrap();
     for candidate in 0..tears + 3 {
-        let exists = scan.each(candidate, &mut |_, _, _| ControlFlow::Continue(())).unwrap();
-        assert_eq!(exists, candidate <= tears, "candidate {candidate} with {tears} tears");
+        let exists = scan
+            .each(candidate, &mut |_, _, _| ControlFlow::Continue(()))
+            .unwrap();
+        assert_eq!(
+            exists,
+            candidate <= tears,
+            "candidate {candidate} with {tears} tears"
+        );
     }
 }

@@ -23,13 +23,21 @@ impl Bodies {
     pub(crate) fn shuffle(&mut self, engine: &mut Engine, jobs: &[JobId], rng: &mut Rng) {
         for (id, body) in engine.cool(COOLED_BYTES) {
             let job = engine.job(id).expect("only jobs that exist are named");
-            assert!(job.lease().is_none() && job.payload.stored().is_none(), "{job:?} cannot be named");
+            assert!(
+                job.lease().is_none() && job.payload.stored().is_none(),
+                "{job:?} cannot be named"
+            );
             self.store(engine, id, &body);
         }
         for id in jobs {
-            let Some(job) = engine.job(*id).filter(|_| rng.chance(30)) else { continue };
+            let Some(job) = engine.job(*id).filter(|_| rng.chance(30)) else {
+                continue;
+            };
             match job.payload.stored() {
-                Some(from) => assert!(engine.set_loaded(*id, from, &self.read(*id, from)), "{id:?} refers to {from:?}"),
+                Some(from) => assert!(
+                    engine.set_loaded(*id, from, &self.read(*id, from)),
+                    "{id:?} refers to {from:?}"
+                ),
                 None => {
                     let (body, is_handed_out) = (job.payload.share_body(), job.lease().is_some());
                     if is_handed_out {
@@ -50,13 +58,22 @@ impl Bodies {
 
     fn store(&mut self, engine: &mut Engine, id: JobId, body: &Bytes) {
         self.last += 1;
-        assert!(engine.set_stored(id, body, self.last), "{id:?} has the body that it was asked for");
-        assert!(!engine.set_stored(id, body, self.last), "{id:?} has no body in memory any more");
+        assert!(
+            engine.set_stored(id, body, self.last),
+            "{id:?} has the body that it was asked for"
+        );
+        assert!(
+            !engine.set_stored(id, body, self.last),
+            "{id:?} has no body in memory any more"
+        );
         self.kept.insert(self.last, body.clone());
     }
 
     fn read(&self, id: JobId, from: Stored) -> Bytes {
-        let body = self.kept.get(&from.at).unwrap_or_else(|| panic!("{from:?} of {id:?} was given up"));
+        let body = self
+            .kept
+            .get(&from.at)
+            .unwrap_or_else(|| panic!("{from:?} of {id:?} was given up"));
         assert!(from.is(body), "{from:?} of {id:?} has another body");
         body.clone()
     }
@@ -74,7 +91,10 @@ impl Bodies {
         for (id, from) in context.missing.drain(..) {
             let body = self.read(id, from);
             if rng.chance(80) {
-                assert!(engine.set_loaded(id, from, &body), "{id:?} refers to {from:?}");
+                assert!(
+                    engine.set_loaded(id, from, &body),
+                    "{id:?} refers to {from:?}"
+                );
             }
         }
     }
@@ -82,7 +102,10 @@ impl Bodies {
     /// A job with its body.
     pub(crate) fn whole(&self, job: Job) -> Job {
         match job.payload.stored() {
-            Some(from) => Job { payload: job.payload.with_body(&self.read(job.id, from)), ..job },
+            Some(from) => Job {
+                payload: job.payload.with_body(&self.read(job.id, from)),
+                ..job
+            },
             None => job,
         }
     }
@@ -90,11 +113,18 @@ impl Bodies {
     /// Forgets what the engine has given up. The turn is over: its changes are in the journal.
     pub(crate) fn free(&mut self, engine: &mut Engine) {
         for from in engine.take_freed() {
-            assert!(self.kept.remove(&from.at).is_some(), "{from:?} was given up twice");
+            assert!(
+                self.kept.remove(&from.at).is_some(),
+                "{from:?} was given up twice"
+            );
         }
         let (jobs, bytes) = engine.stored();
         let kept: usize = self.kept.values().map(Bytes::len).sum();
-        assert_eq!((jobs, bytes), (self.kept.len() as u64, kept as u64), "bodies out of memory, and their bytes");
+        assert_eq!(
+            (jobs, bytes),
+            (self.kept.len() as u64, kept as u64),
+            "bodies out of memory, and their bytes"
+        );
     }
 
     /// The daemon has ended, and everything that was its own.

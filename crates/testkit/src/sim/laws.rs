@@ -16,8 +16,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_engine::{
-    Bridge, BulkCommand, ClientCommand, ClientId, Command, Engine, Event, Holder, JobCommand, JobId, JobRef,
-    LeaseCommand, Notice, Protocol, Pushed, QueueCommand, QueueId, Reading, Reply, Timestamp, Token,
+    Bridge, BulkCommand, ClientCommand, ClientId, Command, Engine, Event, Holder, JobCommand,
+    JobId, JobRef, LeaseCommand, Notice, Protocol, Pushed, QueueCommand, QueueId, Reading, Reply,
+    Timestamp, Token,
 };
 
 use super::oracle::{Oracle, id_of};
@@ -52,24 +53,35 @@ type Leased = (JobId, Token, Option<u64>);
 
 impl Laws {
     /// Checks events after a command, or after time has passed.
-    pub(crate) fn watch(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)], engine: &Engine) {
+    pub(crate) fn watch(
+        &mut self,
+        asked: Option<(ClientId, &Command)>,
+        said: &[(ClientId, Event)],
+        engine: &Engine,
+    ) {
         let asker = asked.map(|(client, _)| client);
-        let strangers = said.iter().any(|(told, _)| Some(*told) != asker && !self.open.contains(told));
+        let strangers = said
+            .iter()
+            .any(|(told, _)| Some(*told) != asker && !self.open.contains(told));
         assert!(!strangers, "an event for a closed connection: {said:?}");
         self.watch_tokens(said);
         self.watch_ends(said);
         self.watch_words(asked, said, engine);
         self.watch_listeners(asked, said);
-        let Some((client, command)) = asked else { return };
+        let Some((client, command)) = asked else {
+            return;
+        };
         match command {
             Command::Client(ClientCommand::Open(info)) if !self.open.contains(&client) => {
                 self.open.push(client);
-                self.speak.extend(info.protocol.map(|protocol| (client, protocol)));
+                self.speak
+                    .extend(info.protocol.map(|protocol| (client, protocol)));
             }
             Command::Client(ClientCommand::Close) => {
                 self.open.retain(|open| *open != client);
                 self.speak.remove(&client);
-                self.listening.retain(|(listener, _), _| *listener != client);
+                self.listening
+                    .retain(|(listener, _), _| *listener != client);
             }
             _ => {}
         }
@@ -84,27 +96,45 @@ impl Laws {
             "one push, one woken: {said:?}"
         );
         let most = 1 + usize::from(takes_unclaimed);
-        assert!(count(|event| event.handed_out().is_some()) <= most, "one push, one taken: {said:?}");
+        assert!(
+            count(|event| event.handed_out().is_some()) <= most,
+            "one push, one taken: {said:?}"
+        );
     }
 
     /// After a restart all connections are gone, and the deliveries that ended with the daemon may be forgotten.
     pub(crate) fn survive(&mut self) {
-        self.tokens.values_mut().for_each(|token| token.0 = token.0.saturating_sub(1));
+        self.tokens
+            .values_mut()
+            .for_each(|token| token.0 = token.0.saturating_sub(1));
         (self.listening, self.open) = (BTreeMap::new(), Vec::new());
-        (self.speak, self.bridge, self.wordless) = (BTreeMap::new(), Bridge::default(), BTreeSet::new());
+        (self.speak, self.bridge, self.wordless) =
+            (BTreeMap::new(), Bridge::default(), BTreeSet::new());
         self.untouched.clear();
     }
 
     /// Checks which of the holders of a key was found.
     pub(crate) fn watch_anywhere(&mut self, holders: Vec<(JobId, QueueId)>, found: Option<JobId>) {
-        let Some(found) = found else { return assert!(holders.is_empty(), "{holders:?} hold the key") };
-        assert!(holders.iter().any(|(id, _)| *id == found), "{holders:?} hold the key, {found:?} was found");
+        let Some(found) = found else {
+            return assert!(holders.is_empty(), "{holders:?} hold the key");
+        };
+        assert!(
+            holders.iter().any(|(id, _)| *id == found),
+            "{holders:?} hold the key, {found:?} was found"
+        );
         let before = *self.anywhere.entry(holders).or_insert(found);
         assert_eq!(before, found, "left: found before, right: now");
     }
 
-    fn watch_words(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)], engine: &Engine) {
-        let refused = said.iter().any(|(_, event)| matches!(event, Event::Reply(_, Reply::Refused(_))));
+    fn watch_words(
+        &mut self,
+        asked: Option<(ClientId, &Command)>,
+        said: &[(ClientId, Event)],
+        engine: &Engine,
+    ) {
+        let refused = said
+            .iter()
+            .any(|(_, event)| matches!(event, Event::Reply(_, Reply::Refused(_))));
         match asked {
             Some((_, Command::Queue(QueueCommand::Bridge(bridge)))) => {
                 self.bridge = (**bridge).clone();
@@ -128,26 +158,53 @@ impl Laws {
             _ => {}
         }
         for (client, event) in said {
-            let (Some(job), Some(own)) = (event.handed_out(), self.speak.get(client)) else { continue };
+            let (Some(job), Some(own)) = (event.handed_out(), self.speak.get(client)) else {
+                continue;
+            };
             // Entries of `cycle` queues are shared by all protocols.
             let is_work = engine.job(job.id).is_some_and(|job| job.cycle().is_none());
             if is_work && job.protocol != *own {
-                assert!(self.bridge.includes(&job.queue), "{own:?} was handed a job of an isolated queue: {job:?}");
+                assert!(
+                    self.bridge.includes(&job.queue),
+                    "{own:?} was handed a job of an isolated queue: {job:?}"
+                );
             }
-            assert!(!self.wordless.contains(&(job.id, *own)), "{own:?} has no words for {job:?}");
+            assert!(
+                !self.wordless.contains(&(job.id, *own)),
+                "{own:?} has no words for {job:?}"
+            );
         }
         // A job that fell due earlier was still handed out earlier.
-        if let Some((client, Command::Lease(LeaseCommand::Unconvertible { job: JobRef::Id(job), .. }))) = asked
+        if let Some((
+            client,
+            Command::Lease(LeaseCommand::Unconvertible {
+                job: JobRef::Id(job),
+                ..
+            }),
+        )) = asked
             && !refused
         {
-            let holder = engine.job(*job).and_then(|job| job.lease()).map(|lease| &lease.holder);
-            assert_ne!(holder, Some(&Holder::Connection(client)), "{client:?} got {job:?} back");
-            self.wordless.extend(self.speak.get(&client).map(|protocol| (*job, *protocol)));
+            let holder = engine
+                .job(*job)
+                .and_then(|job| job.lease())
+                .map(|lease| &lease.holder);
+            assert_ne!(
+                holder,
+                Some(&Holder::Connection(client)),
+                "{client:?} got {job:?} back"
+            );
+            self.wordless
+                .extend(self.speak.get(&client).map(|protocol| (*job, *protocol)));
         }
     }
 
     pub(crate) fn watch_clock(&mut self, reading: &Reading) {
-        assert!(self.now <= reading.now, "the engine's time went back from {:?} to {:?}", self.now, reading.now);
+        assert!(
+            self.now <= reading.now,
+            "the engine's time went back from {:?} to {:?}",
+            self.now,
+            reading.now
+        );
         self.now = reading.now;
         if let Some(pause_ms) = reading.pause_ms {
             self.shift_promises(pause_ms.cast_signed());
@@ -156,8 +213,10 @@ impl Laws {
 
     /// Records the leases from their holders' view, and the lives of workers from theirs.
     pub(crate) fn watch_promises(&mut self, oracle: &Oracle, machine: &Machine) {
-        self.leases.record(leases(oracle), self.now, machine.passed_ms());
-        self.beats.record(beats(oracle), self.now, machine.passed_ms());
+        self.leases
+            .record(leases(oracle), self.now, machine.passed_ms());
+        self.beats
+            .record(beats(oracle), self.now, machine.passed_ms());
     }
 
     /// Checks after time has passed and nothing else has happened: a holder that lost its lease has had its full time,
@@ -166,7 +225,10 @@ impl Laws {
         let (leases, beats) = (leases(oracle), beats(oracle));
         // The worker of a lease that is older than the daemon's life is known once the daemon's time goes on.
         let is_known_now = |(job, token): (JobId, Token)| {
-            leases.range((job, token, Some(0))..=(job, token, Some(u64::MAX))).next().is_some()
+            leases
+                .range((job, token, Some(0))..=(job, token, Some(u64::MAX)))
+                .next()
+                .is_some()
         };
         let is_lost = |(job, token, worker): &Leased| match worker {
             Some(worker) => !beats.contains_key(worker),
@@ -195,13 +257,24 @@ impl Laws {
 
     fn watch_ends(&mut self, said: &[(ClientId, Event)]) {
         // A job may be handed out before its producer is answered.
-        self.untouched.extend(said.iter().filter_map(|(_, event)| match event {
-            Event::Reply(_, Reply::Pushed { job, how: Pushed::New, .. }) => Some(*job),
-            _ => None,
-        }));
+        self.untouched
+            .extend(said.iter().filter_map(|(_, event)| match event {
+                Event::Reply(
+                    _,
+                    Reply::Pushed {
+                        job,
+                        how: Pushed::New,
+                        ..
+                    },
+                ) => Some(*job),
+                _ => None,
+            }));
         for (_, event) in said {
             if let Some(job) = event.handed_out() {
-                assert!(!self.ended.contains(&job.id), "the end of {job:?} was acknowledged");
+                assert!(
+                    !self.ended.contains(&job.id),
+                    "the end of {job:?} was acknowledged"
+                );
                 self.untouched.remove(&job.id);
             }
             if let Event::Reply(_, Reply::Finished(job) | Reply::Failed { job, .. }) = event {
@@ -217,7 +290,11 @@ impl Laws {
         for (_, event) in said {
             if let Some(job) = event.handed_out() {
                 let before = self.tokens.insert(job.id, job.token);
-                assert!(before < Some(job.token), "{:?} was leased with {before:?} before", job);
+                assert!(
+                    before < Some(job.token),
+                    "{:?} was leased with {before:?} before",
+                    job
+                );
             }
         }
     }
@@ -227,23 +304,46 @@ impl Laws {
         let mut ended: BTreeMap<(ClientId, JobId), usize> = BTreeMap::new();
         for (listener, event) in said {
             match event {
-                Event::Notice(Notice::Progress { job, .. }) => *told.entry((*listener, *job)).or_default() += 1,
-                Event::Notice(Notice::Ended { job, .. }) => *ended.entry((*listener, *job)).or_default() += 1,
+                Event::Notice(Notice::Progress { job, .. }) => {
+                    *told.entry((*listener, *job)).or_default() += 1
+                }
+                Event::Notice(Notice::Ended { job, .. }) => {
+                    *ended.entry((*listener, *job)).or_default() += 1
+                }
                 Event::Notice(Notice::Collected { job, end: None, .. }) => {
                     *self.listening.entry((*listener, *job)).or_default() += 1;
                 }
                 // A client that attaches to a job that has just ended, and keeps its key, receives that end or nothing.
-                Event::Reply(_, Reply::Pushed { job, how: Pushed::Attached, .. })
-                    if ended.keys().any(|(_, over)| over == job)
-                        && !said.iter().any(|(to, event)| to == listener && is_end_of(event, *job)) => {}
-                Event::Reply(_, Reply::Pushed { job, how: Pushed::New | Pushed::Attached, .. }) if listens(asked) => {
+                Event::Reply(
+                    _,
+                    Reply::Pushed {
+                        job,
+                        how: Pushed::Attached,
+                        ..
+                    },
+                ) if ended.keys().any(|(_, over)| over == job)
+                    && !said
+                        .iter()
+                        .any(|(to, event)| to == listener && is_end_of(event, *job)) => {}
+                Event::Reply(
+                    _,
+                    Reply::Pushed {
+                        job,
+                        how: Pushed::New | Pushed::Attached,
+                        ..
+                    },
+                ) if listens(asked) => {
                     *self.listening.entry((*listener, *job)).or_default() += 1;
                 }
                 _ => {}
             }
         }
         for (whom, times) in &told {
-            assert_eq!(self.listening.get(whom), Some(times), "{whom:?} receives a note");
+            assert_eq!(
+                self.listening.get(whom),
+                Some(times),
+                "{whom:?} receives a note"
+            );
         }
         // A closing client may have received events that were due before.
         let leaving = asked
@@ -253,10 +353,17 @@ impl Laws {
             let stays = |whom: &&(ClientId, JobId)| whom.1 == *job && Some(whom.0) != leaving;
             let listeners = self.listening.keys().filter(stays).count();
             let heard = [&told, &ended].map(|map| map.keys().filter(stays).count());
-            assert!(heard.contains(&listeners), "a listener of {job:?} was left out: {said:?}");
+            assert!(
+                heard.contains(&listeners),
+                "a listener of {job:?} was left out: {said:?}"
+            );
         }
         for (whom, times) in &ended {
-            assert_eq!(self.listening.remove(whom).as_ref(), Some(times), "{whom:?} receives the end");
+            assert_eq!(
+                self.listening.remove(whom).as_ref(),
+                Some(times),
+                "{whom:?} receives the end"
+            );
         }
     }
 }
@@ -267,14 +374,23 @@ fn is_end_of(event: &Event, job: JobId) -> bool {
 
 /// All leases and when they end.
 fn leases(oracle: &Oracle) -> BTreeMap<Leased, Timestamp> {
-    let leased = oracle.jobs.iter().filter_map(|memo| Some((memo, memo.job.lease()?)));
-    leased.map(|(memo, lease)| ((id_of(memo), lease.token, memo.lease_worker), lease.until)).collect()
+    let leased = oracle
+        .jobs
+        .iter()
+        .filter_map(|memo| Some((memo, memo.job.lease()?)));
+    leased
+        .map(|(memo, lease)| ((id_of(memo), lease.token, memo.lease_worker), lease.until))
+        .collect()
 }
 
 /// All named workers, and when they are lost without another beat.
 fn beats(oracle: &Oracle) -> BTreeMap<u64, Timestamp> {
     let beat_ms = oracle.limits.beat_ms;
-    oracle.workers.iter().map(|worker| (worker.number, worker.beat_at.after_ms(beat_ms))).collect()
+    oracle
+        .workers
+        .iter()
+        .map(|worker| (worker.number, worker.beat_at.after_ms(beat_ms)))
+        .collect()
 }
 
 fn listens(asked: Option<(ClientId, &Command)>) -> bool {

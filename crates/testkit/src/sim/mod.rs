@@ -10,7 +10,10 @@
     clippy::indexing_slicing,
     reason = "a checker reports by panicking, and the guard prints the seed"
 )]
-#![expect(clippy::wildcard_enum_match_arm, reason = "the script and the laws single out what they are about")]
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the script and the laws single out what they are about"
+)]
 
 mod bodies;
 mod journal;
@@ -31,8 +34,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use windlass_engine::{
-    BulkCommand, ClientCommand, ClientId, Command, Context, Engine, Event, Job, JobCommand, JobId, JobRef, Pushed,
-    Query, QueueCommand, Reply, Tag, Timestamp,
+    BulkCommand, ClientCommand, ClientId, Command, Context, Engine, Event, Job, JobCommand, JobId,
+    JobRef, Pushed, Query, QueueCommand, Reply, Tag, Timestamp,
 };
 
 use crate::clock::Machine;
@@ -109,7 +112,9 @@ impl Drop for Life {
         if std::thread::panicking() {
             let trace = self.trace.make_contiguous().join("\n  ");
             let (seed, step) = (self.plan.seed, self.step);
-            eprintln!("seed {seed}, step {step}; the last commands:\n  {trace}\nreplay: WINDLASS_SIM_SEED={seed}");
+            eprintln!(
+                "seed {seed}, step {step}; the last commands:\n  {trace}\nreplay: WINDLASS_SIM_SEED={seed}"
+            );
         }
     }
 }
@@ -152,28 +157,69 @@ impl Life {
         }
         for _ in 0..self.rng.one_of([1, 1, 1, 2, 4]) {
             let kind = self.kind();
-            let mut script = Script { rng: &mut self.rng, world: &self.world, oracle: &self.oracle };
+            let mut script = Script {
+                rng: &mut self.rng,
+                world: &self.world,
+                oracle: &self.oracle,
+            };
             match (kind, script.command(kind)) {
                 (Kind::Crash, _) => self.crash(),
-                (_, (client, Command::Query(Query::Jobs { filter, limit, .. }))) => self.walk(client, &filter, limit),
-                (_, (client, Command::Query(Query::Job(JobRef::KeyAnywhere { protocol, key })))) => {
+                (_, (client, Command::Query(Query::Jobs { filter, limit, .. }))) => {
+                    self.walk(client, &filter, limit)
+                }
+                (
+                    _,
+                    (client, Command::Query(Query::Job(JobRef::KeyAnywhere { protocol, key }))),
+                ) => {
                     self.look_anywhere(client, protocol, key);
                 }
-                (_, (client, Command::Bulk(BulkCommand::Mutate { filter, action, limit, .. }))) => {
+                (
+                    _,
+                    (
+                        client,
+                        Command::Bulk(BulkCommand::Mutate {
+                            filter,
+                            action,
+                            limit,
+                            ..
+                        }),
+                    ),
+                ) => {
                     self.mutate(client, &filter, action, limit);
                 }
-                (_, (client, Command::Bulk(BulkCommand::Redrive { filter, to, delay_ms, per_second, limit, .. }))) => {
+                (
+                    _,
+                    (
+                        client,
+                        Command::Bulk(BulkCommand::Redrive {
+                            filter,
+                            to,
+                            delay_ms,
+                            per_second,
+                            limit,
+                            ..
+                        }),
+                    ),
+                ) => {
                     self.redrive(client, &filter, (to, delay_ms, per_second), limit);
                 }
-                (_, (client, Command::Bulk(BulkCommand::Flush { protocol, limit, .. }))) => {
-                    self.flush(client, protocol, limit)
-                }
+                (
+                    _,
+                    (
+                        client,
+                        Command::Bulk(BulkCommand::Flush {
+                            protocol, limit, ..
+                        }),
+                    ),
+                ) => self.flush(client, protocol, limit),
                 (_, (client, command)) => {
                     // Their answers depend on the engine's queue numbers, and a run may create a queue.
                     if matches!(
                         command,
                         Command::Query(Query::Queues { .. })
-                            | Command::Queue(QueueCommand::Bridge(_) | QueueCommand::SetPatterns(_))
+                            | Command::Queue(
+                                QueueCommand::Bridge(_) | QueueCommand::SetPatterns(_)
+                            )
                     ) {
                         self.tick();
                     }
@@ -181,27 +227,37 @@ impl Life {
                 }
             }
         }
-        self.journal.write(&self.engine, &self.context.changes, &self.bodies);
+        self.journal
+            .write(&self.engine, &self.context.changes, &self.bodies);
         self.bodies.free(&mut self.engine);
-        self.tally.note_changes(self.plan.fingerprint, &self.context.changes);
+        self.tally
+            .note_changes(self.plan.fingerprint, &self.context.changes);
     }
 
     /// The kind of the next event: mostly, but not always, one that is possible now.
     fn kind(&mut self) -> Kind {
         let kind = self.world.pick(&mut self.rng);
-        let leased =
-            |cycle| move |memo: &oracle::JobMemo| memo.job.lease().is_some() && memo.job.cycle().is_some() == cycle;
+        let leased = |cycle| {
+            move |memo: &oracle::JobMemo| {
+                memo.job.lease().is_some() && memo.job.cycle().is_some() == cycle
+            }
+        };
         let open = self.oracle.clients.len();
         let free = |client: &oracle::ClientMemo| client.blocked().is_empty();
         let possible = match kind {
             Kind::Open => open < self.world.clients_max,
             _ if open == 0 => false,
-            Kind::Finish | Kind::Fail | Kind::Unconvertible | Kind::Release | Kind::Extend | Kind::Tell => {
-                self.oracle.jobs.iter().any(leased(false))
-            }
+            Kind::Finish
+            | Kind::Fail
+            | Kind::Unconvertible
+            | Kind::Release
+            | Kind::Extend
+            | Kind::Tell => self.oracle.jobs.iter().any(leased(false)),
             Kind::Repay => self.oracle.jobs.iter().any(leased(true)),
             Kind::Take | Kind::Sleep => self.oracle.clients.iter().any(free),
-            Kind::BatchOpen | Kind::BatchCommit | Kind::LookBatch => self.oracle.live_batches().next().is_some(),
+            Kind::BatchOpen | Kind::BatchCommit | Kind::LookBatch => {
+                self.oracle.live_batches().next().is_some()
+            }
             Kind::Beat | Kind::Signal => !self.oracle.workers.is_empty(),
             _ => true,
         };
@@ -220,13 +276,18 @@ impl Life {
     // ---- time and turns --------------------------------------------------------------------------------------------
 
     fn pass_time(&mut self) {
-        let next = self.engine.next_deadline().filter(|at| *at < Timestamp::NEVER);
+        let next = self
+            .engine
+            .next_deadline()
+            .filter(|at| *at < Timestamp::NEVER);
         match (self.rng.below(12), next) {
             (0..5, _) => self.machine.advance_ms(self.rng.below(self.world.pace_ms)),
             (5, Some(at)) => self.machine.advance_to(at),
             (6, Some(at)) => self.machine.advance_to(Timestamp(at.0 - 1)),
             (7, Some(at)) => self.machine.advance_to(Timestamp(at.0 + 1)),
-            (8, _) => self.machine.advance_ms(self.rng.below(self.world.pace_ms * 10)),
+            (8, _) => self
+                .machine
+                .advance_ms(self.rng.below(self.world.pace_ms * 10)),
             _ => {}
         }
     }
@@ -234,7 +295,9 @@ impl Life {
     /// In some worlds the wall clock is set now and then, and the daemon pauses.
     fn upset_clocks(&mut self) {
         if self.rng.chance(self.world.steps_percent) {
-            let ms = self.rng.one_of([HOUR_MS, -HOUR_MS, HOUR_MS, -HOUR_MS, 700, -700, 1_001, -1_001]);
+            let ms = self.rng.one_of([
+                HOUR_MS, -HOUR_MS, HOUR_MS, -HOUR_MS, 700, -700, 1_001, -1_001,
+            ]);
             self.step_wall(ms);
         }
         if self.rng.chance(self.world.pauses_percent) {
@@ -247,7 +310,15 @@ impl Life {
 
     fn step_wall(&mut self, ms: i64) {
         self.note(&format!("the wall clock is set by {ms} ms"));
-        *self.oracle.seen.entry(if ms < 0 { "Clock::Back" } else { "Clock::Forward" }).or_default() += 1;
+        *self
+            .oracle
+            .seen
+            .entry(if ms < 0 {
+                "Clock::Back"
+            } else {
+                "Clock::Forward"
+            })
+            .or_default() += 1;
         self.machine.step_wall_ms(ms);
     }
 
@@ -256,7 +327,11 @@ impl Life {
         // The engine ignores a time that goes back. The daemon takes the time and the clocks of a turn from one
         // reading. After a pause both must match: a restart goes on from the time that the engine noted with the new
         // clocks.
-        let back = if self.rng.chance(3) { self.rng.below(100) } else { 0 };
+        let back = if self.rng.chance(3) {
+            self.rng.below(100)
+        } else {
+            0
+        };
         let reading = self.machine.read();
         let back = if reading.pause_ms.is_some() { 0 } else { back };
         self.laws.watch_clock(&reading);
@@ -281,16 +356,21 @@ impl Life {
     /// give a woken sleeper no time, a sleeper woken by one part oversleeps before the next command. And if a job may be
     /// gone behind which others wait, these are due then, and start before the next command.
     fn ask_in_parts(&mut self, client: ClientId, command: Command) {
-        let asleep = |client: &oracle::ClientMemo| matches!(client.waiting, oracle::Waiting::Asleep { .. });
+        let asleep =
+            |client: &oracle::ClientMemo| matches!(client.waiting, oracle::Waiting::Asleep { .. });
         let oversleeps = self.world.limits.wake_ms == 0 && self.oracle.clients.iter().any(asleep);
         let in_parts = matches!(
             command,
-            Command::Client(ClientCommand::Close) | Command::Client(ClientCommand::UnserveAll { .. })
+            Command::Client(ClientCommand::Close)
+                | Command::Client(ClientCommand::UnserveAll { .. })
         );
         let drops = self.oracle.kills(client) || self.oracle.has_dead_to_drop_for(client);
         if in_parts && !oversleeps && !drops && !self.oracle.may_free_by(client) {
             self.come_to_rest();
-            while self.engine.apply_in_part(client, &command, &mut self.context) {
+            while self
+                .engine
+                .apply_in_part(client, &command, &mut self.context)
+            {
                 self.oracle.see("Part::Done");
             }
         }
@@ -303,7 +383,8 @@ impl Life {
         let tag = self.tag(&command);
         self.note(&format!("{client:?} {tag:?} {command:?}"));
         let now = self.context.now.max(self.oracle.now);
-        let due = self.oracle.is_upset(self.context.clock) || self.oracle.next_deadline().is_some_and(|at| at <= now);
+        let due = self.oracle.is_upset(self.context.clock)
+            || self.oracle.next_deadline().is_some_and(|at| at <= now);
         let away = self.bodies_away();
         let heard = self.hear(client, tag, command.clone());
         let said = self.oracle.apply(client, tag, &command);
@@ -317,15 +398,30 @@ impl Life {
 
     /// The jobs of submits whose bodies are out of memory.
     fn bodies_away(&self) -> Vec<JobId> {
-        let is_submitted = |job: &&Job| job.extra.as_deref().is_some_and(|extra| extra.coalesced.is_some());
-        let jobs = self.engine.jobs().filter(|job| job.payload.stored().is_some()).filter(is_submitted);
+        let is_submitted = |job: &&Job| {
+            job.extra
+                .as_deref()
+                .is_some_and(|extra| extra.coalesced.is_some())
+        };
+        let jobs = self
+            .engine
+            .jobs()
+            .filter(|job| job.payload.stored().is_some())
+            .filter(is_submitted);
         jobs.map(|job| job.id).collect()
     }
 
     /// Counts submits that became such a job.
     fn note_submits(&mut self, away: &[JobId], heard: &[(ClientId, Event)]) {
         for (_, event) in heard {
-            if let Event::Reply(_, Reply::Pushed { job, how: Pushed::Attached | Pushed::Kept, .. }) = event
+            if let Event::Reply(
+                _,
+                Reply::Pushed {
+                    job,
+                    how: Pushed::Attached | Pushed::Kept,
+                    ..
+                },
+            ) = event
                 && away.contains(job)
             {
                 self.oracle.see("Coalesce::BodyAway");
@@ -337,15 +433,20 @@ impl Life {
     fn hear(&mut self, client: ClientId, tag: Tag, command: Command) -> Vec<(ClientId, Event)> {
         for tries in 0.. {
             let before = (self.context.events.len(), self.context.changes.len());
-            self.engine.apply(client, tag, command.clone(), &mut self.context);
+            self.engine
+                .apply(client, tag, command.clone(), &mut self.context);
             if self.context.missing.is_empty() {
                 break;
             }
             self.oracle.see("Bodies::Missing");
             let after = (self.context.events.len(), self.context.changes.len());
-            assert_eq!(before, after, "{command:?} waits for bodies and has done something");
+            assert_eq!(
+                before, after,
+                "{command:?} waits for bodies and has done something"
+            );
             self.engine.check();
-            self.bodies.load(&mut self.engine, &mut self.context, &mut self.rng);
+            self.bodies
+                .load(&mut self.engine, &mut self.context, &mut self.rng);
             // Others leave meanwhile, but not for ever.
             if tries == 0 {
                 self.move_bodies();
@@ -373,8 +474,18 @@ impl Life {
         }
     }
 
-    fn judge(&mut self, asked: Option<(ClientId, &Command)>, heard: &[(ClientId, Event)], said: &[(ClientId, Event)]) {
-        self.order.watch(asked.map(|(_, command)| command), heard, &self.engine, self.context.now);
+    fn judge(
+        &mut self,
+        asked: Option<(ClientId, &Command)>,
+        heard: &[(ClientId, Event)],
+        said: &[(ClientId, Event)],
+    ) {
+        self.order.watch(
+            asked.map(|(_, command)| command),
+            heard,
+            &self.engine,
+            self.context.now,
+        );
         same_events(heard, said);
         self.laws.watch(asked, heard, &self.engine);
         self.oracle.compare(&self.engine);
@@ -384,8 +495,8 @@ impl Life {
 
     /// A tag for the answer; sometimes none, if the simulator does not need the answer.
     fn tag(&mut self, command: &Command) -> Tag {
-        let needed =
-            matches!(command, Command::Job(JobCommand::Push(new)) if new.listen.is_wanted()) || self.rng.chance(80);
+        let needed = matches!(command, Command::Job(JobCommand::Push(new)) if new.listen.is_wanted())
+            || self.rng.chance(80);
         self.tags += 1;
         let silent = self.rng.one_of([Tag::NONE, Tag::silent(self.tags)]);
         if needed { Tag(self.tags) } else { silent }
@@ -395,7 +506,8 @@ impl Life {
         if self.trace.len() == TRACE_MAX {
             self.trace.pop_front();
         }
-        self.trace.push_back(format!("{} {:?} {what}", self.step, self.context.now));
+        self.trace
+            .push_back(format!("{} {:?} {what}", self.step, self.context.now));
     }
 
     /// The daemon crashes, or stops in order, and is started again.
@@ -410,13 +522,22 @@ impl Life {
         self.tally.note_restart(clean);
         if clean {
             let held = self.engine.held_over_connections();
-            held.chunks(2).for_each(|page| self.engine.leave(page, &mut self.context));
+            held.chunks(2)
+                .for_each(|page| self.engine.leave(page, &mut self.context));
             self.oracle.leave();
             self.engine.finish_meta();
         }
-        self.journal.write(&self.engine, &std::mem::take(&mut self.context.changes), &self.bodies);
+        self.journal.write(
+            &self.engine,
+            &std::mem::take(&mut self.context.changes),
+            &self.bodies,
+        );
         self.bodies.end();
-        self.engine = self.journal.recover(self.world.limits.clone(), self.plan.hash_seed.wrapping_add(1), clean);
+        self.engine = self.journal.recover(
+            self.world.limits.clone(),
+            self.plan.hash_seed.wrapping_add(1),
+            clean,
+        );
         self.engine.check();
         self.laws.survive();
         self.oracle.survive(&self.engine);

@@ -9,6 +9,10 @@ pub(crate) struct Reports;
 impl OnDead for Reports {
     fn job(&self, dead: &Job, queue: &[u8], _wall: Timestamp) -> Option<NewJob> {
         let stem = queue.strip_suffix(b"1")?;
-        Some(NewJob::new(dead.protocol, [stem, b"0"].concat().into(), dead.id.0.to_string().into()))
+        Some(NewJob::new(
+            dead.protocol,
+            [stem, b"0"].concat().into(),
+            dead.id.0.to_string().into(),
+        ))
     }
 }

@@ -26,8 +26,14 @@ impl<Key> Default for Promises<Key> {
 
 impl<Key: Ord + Copy + Debug> Promises<Key> {
     /// Records the promises that are in force now, given both clocks. A promise whose time has changed is a new one.
-    pub(super) fn record(&mut self, in_force: BTreeMap<Key, Timestamp>, now: Timestamp, passed_ms: u64) {
-        self.0.retain(|key, promised| in_force.get(key) == Some(&promised.until));
+    pub(super) fn record(
+        &mut self,
+        in_force: BTreeMap<Key, Timestamp>,
+        now: Timestamp,
+        passed_ms: u64,
+    ) {
+        self.0
+            .retain(|key, promised| in_force.get(key) == Some(&promised.until));
         for (key, until) in in_force {
             let until_ms = passed_ms.saturating_add(until.ms_since(now));
             self.0.entry(key).or_insert(Promised { until, until_ms });
@@ -35,8 +41,17 @@ impl<Key: Ord + Copy + Debug> Promises<Key> {
     }
 
     /// Checks that those no longer in force have had their full time.
-    pub(super) fn judge(&self, in_force: &BTreeMap<Key, Timestamp>, passed_ms: u64, excused: impl Fn(&Key) -> bool) {
-        for (key, promised) in self.0.iter().filter(|(key, _)| !in_force.contains_key(key) && !excused(key)) {
+    pub(super) fn judge(
+        &self,
+        in_force: &BTreeMap<Key, Timestamp>,
+        passed_ms: u64,
+        excused: impl Fn(&Key) -> bool,
+    ) {
+        for (key, promised) in self
+            .0
+            .iter()
+            .filter(|(key, _)| !in_force.contains_key(key) && !excused(key))
+        {
             assert!(
                 promised.until_ms <= passed_ms,
                 "{key:?} ended at {passed_ms}, before the promised time: {promised:?}"
@@ -46,7 +61,9 @@ impl<Key: Ord + Copy + Debug> Promises<Key> {
 
     /// Moves the ends of all promises.
     pub(super) fn shift(&mut self, by_ms: i64) {
-        self.0.values_mut().for_each(|promised| promised.until_ms = promised.until_ms.saturating_add_signed(by_ms));
+        self.0.values_mut().for_each(|promised| {
+            promised.until_ms = promised.until_ms.saturating_add_signed(by_ms)
+        });
     }
 
     pub(super) fn forget(&mut self) {

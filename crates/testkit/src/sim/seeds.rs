@@ -16,7 +16,11 @@ use super::Tally;
 #[must_use]
 pub fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} is not a number: {value}")),
+    )
 }
 
 /// Lives the seeds from 0 on, on as many threads as there are processors, and adds up what happened. A life that fails does
@@ -46,10 +50,15 @@ pub fn live_all(seeds: u64, live: impl Fn(u64) -> Tally + Sync) -> Tally {
     let mut tally = Tally::default();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().for_each(|worker| tally.add(&worker.join().expect("a life that fails is caught")));
+        workers
+            .into_iter()
+            .for_each(|worker| tally.add(&worker.join().expect("a life that fails is caught")));
     });
     let failed = failed_seeds();
-    assert!(failed.is_empty(), "lives failed, each as it says above. Replay with WINDLASS_SIM_SEED, one of {failed:?}");
+    assert!(
+        failed.is_empty(),
+        "lives failed, each as it says above. Replay with WINDLASS_SIM_SEED, one of {failed:?}"
+    );
     drop(failed);
     tally
 }

@@ -23,7 +23,14 @@ impl Tally {
     }
 
     pub(crate) fn note_restart(&mut self, clean: bool) {
-        self.count(if clean { "Daemon::Restarted" } else { "Daemon::Crashed" }.into());
+        self.count(
+            if clean {
+                "Daemon::Restarted"
+            } else {
+                "Daemon::Crashed"
+            }
+            .into(),
+        );
     }
 
     /// Something happened.
@@ -47,12 +54,24 @@ impl Tally {
                 Event::Notice(notice) => self.count(format!("Notice::{}", variant(notice))),
             }
             match event {
-                Event::Reply(_, Reply::Refused(Refusal::Limit { what, .. })) => self.count(format!("Limit::{what:?}")),
-                Event::Reply(_, Reply::Refused(Refusal::NotFound(thing))) => self.count(format!("NotFound::{thing:?}")),
-                Event::Reply(_, Reply::Refused(why)) => self.count(format!("Refusal::{}", variant(why))),
-                Event::Notice(Notice::Ended { end, .. }) => self.count(format!("End::{}", variant(end))),
-                Event::Reply(_, Reply::Failed { fate, .. }) => self.count(format!("Fate::{}", variant(fate))),
-                Event::Reply(_, Reply::Pushed { how, .. }) => self.count(format!("Pushed::{}", variant(how))),
+                Event::Reply(_, Reply::Refused(Refusal::Limit { what, .. })) => {
+                    self.count(format!("Limit::{what:?}"))
+                }
+                Event::Reply(_, Reply::Refused(Refusal::NotFound(thing))) => {
+                    self.count(format!("NotFound::{thing:?}"))
+                }
+                Event::Reply(_, Reply::Refused(why)) => {
+                    self.count(format!("Refusal::{}", variant(why)))
+                }
+                Event::Notice(Notice::Ended { end, .. }) => {
+                    self.count(format!("End::{}", variant(end)))
+                }
+                Event::Reply(_, Reply::Failed { fate, .. }) => {
+                    self.count(format!("Fate::{}", variant(fate)))
+                }
+                Event::Reply(_, Reply::Pushed { how, .. }) => {
+                    self.count(format!("Pushed::{}", variant(how)))
+                }
                 _ => {}
             }
             if fingerprint {
@@ -62,7 +81,9 @@ impl Tally {
     }
 
     pub(crate) fn note_changes(&mut self, fingerprint: bool, changes: &[Change]) {
-        changes.iter().for_each(|change| self.count(format!("Change::{}", variant(change))));
+        changes
+            .iter()
+            .for_each(|change| self.count(format!("Change::{}", variant(change))));
         if fingerprint {
             self.stamp(&changes);
         }

@@ -74,7 +74,9 @@ impl World {
 }
 
 fn names(stem: &str, many: u64) -> Vec<Bytes> {
-    (0..many).map(|n| Bytes::from(format!("{stem}{n}"))).collect()
+    (0..many)
+        .map(|n| Bytes::from(format!("{stem}{n}")))
+        .collect()
 }
 
 fn limits(rng: &mut Rng) -> Limits {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use windlass_engine::{
-    Batch, DayBegin, Engine, EngineMeta, Job, JobId, JobStateKind, Queue, QueueId, QueueImage, Schedule,
+    Batch, DayBegin, Engine, EngineMeta, Job, JobId, JobStateKind, Queue, QueueId, QueueImage,
+    Schedule,
 };
 use windlass_store::Record;
 
@@ -32,7 +33,11 @@ impl Fingerprint {
     /// that the engine changes without reporting it: progress.
     #[must_use]
     pub fn of(engine: &Engine) -> Self {
-        let jobs = engine.jobs().filter(|job| job.durable).map(|job| (job.id, keepable(job))).collect();
+        let jobs = engine
+            .jobs()
+            .filter(|job| job.durable)
+            .map(|job| (job.id, keepable(job)))
+            .collect();
         let lasting = |id: QueueId| engine.jobs().any(|job| job.durable && job.queue == id);
         let queues = engine
             .queues()
@@ -40,10 +45,23 @@ impl Fingerprint {
             .filter(|queue| queue.image().is_known() || lasting(queue.image().id))
             .map(|queue| (queue.image().id, queue.image().clone()))
             .collect();
-        let schedules = engine.schedules().map(|schedule| (schedule.id, schedule.clone())).collect();
-        let batches = engine.batches().map(|batch| (batch.id, batch.clone())).collect();
+        let schedules = engine
+            .schedules()
+            .map(|schedule| (schedule.id, schedule.clone()))
+            .collect();
+        let batches = engine
+            .batches()
+            .map(|batch| (batch.id, batch.clone()))
+            .collect();
         let days = engine.days().copied().collect();
-        Self { jobs, queues, schedules, batches, days, meta: engine.meta().clone() }
+        Self {
+            jobs,
+            queues,
+            schedules,
+            batches,
+            days,
+            meta: engine.meta().clone(),
+        }
     }
 }
 
@@ -56,7 +74,9 @@ fn is_stored(queue: &Queue) -> bool {
 fn keepable(job: &Job) -> Job {
     let mut bytes = Vec::new();
     Record::Put(job.clone()).encode(&mut bytes);
-    let Some(Ok(Record::Put(mut job))) = Record::all(&bytes).next() else { return job.clone() };
+    let Some(Ok(Record::Put(mut job))) = Record::all(&bytes).next() else {
+        return job.clone();
+    };
     if let Some(extra) = &mut job.extra {
         extra.progress = None;
         if **extra == windlass_engine::Extra::default() {
@@ -68,10 +88,17 @@ fn keepable(job: &Job) -> Job {
 
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ready = self.jobs.values().filter(|job| job.state.kind() == JobStateKind::Ready).count();
+        let ready = self
+            .jobs
+            .values()
+            .filter(|job| job.state.kind() == JobStateKind::Ready)
+            .count();
         let (jobs, queues) = (self.jobs.len(), self.queues.len());
         let (schedules, batches, meta) = (self.schedules.len(), self.batches.len(), &self.meta);
-        write!(f, "{jobs} jobs ({ready} ready), {queues} queues, {schedules} schedules, {batches} batches, {meta:?}")
+        write!(
+            f,
+            "{jobs} jobs ({ready} ready), {queues} queues, {schedules} schedules, {batches} batches, {meta:?}"
+        )
     }
 }
 
@@ -99,6 +126,10 @@ fn of_each<K: Ord + fmt::Debug, V: PartialEq + fmt::Debug>(
     ours: &BTreeMap<K, V>,
     theirs: &BTreeMap<K, V>,
 ) -> Option<String> {
-    let mut all = ours.keys().chain(theirs.keys()).map(|id| (id, ours.get(id), theirs.get(id)));
-    all.find(|(_, one, two)| one != two).map(|(id, one, two)| format!("{id:?}:\n  {one:?}\n  {two:?}"))
+    let mut all = ours
+        .keys()
+        .chain(theirs.keys())
+        .map(|id| (id, ours.get(id), theirs.get(id)));
+    all.find(|(_, one, two)| one != two)
+        .map(|(id, one, two)| format!("{id:?}:\n  {one:?}\n  {two:?}"))
 }

@@ -99,7 +99,10 @@ impl MemoryLog {
 
     /// Returns once a commit is blocked.
     pub fn wait_until_stuck(&self) {
-        let stuck = self.shared.changed.wait_while(self.shared.state(), |state| !state.waiting);
+        let stuck = self
+            .shared
+            .changed
+            .wait_while(self.shared.state(), |state| !state.waiting);
         drop(stuck.unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -115,7 +118,8 @@ impl MemoryLog {
         let other = Self::new();
         {
             let (state, mut new) = (self.shared.state(), other.shared.state());
-            (new.entries, new.newest, new.place) = (state.entries.clone(), state.newest, state.place);
+            (new.entries, new.newest, new.place) =
+                (state.entries.clone(), state.newest, state.place);
             if let Some(commit) = on_its_way {
                 new.write(commit);
             }
@@ -126,12 +130,23 @@ impl MemoryLog {
     /// The numbers of its commits.
     #[must_use]
     pub fn seqs(&self) -> Vec<u64> {
-        self.shared.state().entries.iter().map(|entry| entry.seq).collect()
+        self.shared
+            .state()
+            .entries
+            .iter()
+            .map(|entry| entry.seq)
+            .collect()
     }
 
     /// Changes the records of a commit unnoticed.
     pub fn damage(&self, seq: u64, damage: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(entry) = self.shared.state().entries.iter_mut().find(|entry| entry.seq == seq) {
+        if let Some(entry) = self
+            .shared
+            .state()
+            .entries
+            .iter_mut()
+            .find(|entry| entry.seq == seq)
+        {
             damage(&mut entry.records);
         }
     }
@@ -146,7 +161,11 @@ impl State {
     fn place_at_end(&mut self, seq: u64, records: Vec<u8>) {
         let place = self.place;
         self.place += records.len() as u64 + 1;
-        self.entries.push_back(Written { seq, place, records });
+        self.entries.push_back(Written {
+            seq,
+            place,
+            records,
+        });
         self.newest = seq;
     }
 }
@@ -161,7 +180,10 @@ impl Shared {
         if state.blocked {
             state.waiting = true;
             self.changed.notify_all();
-            state = self.changed.wait_while(state, |state| state.blocked).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait_while(state, |state| state.blocked)
+                .unwrap_or_else(PoisonError::into_inner);
             state.waiting = false;
         }
         state
@@ -218,7 +240,12 @@ impl LogTail for Shared {
 
     fn bytes_behind(&self, seq: u64) -> u64 {
         let state = self.state();
-        state.entries.iter().filter(|entry| entry.seq > seq).map(|entry| entry.records.len() as u64).sum()
+        state
+            .entries
+            .iter()
+            .filter(|entry| entry.seq > seq)
+            .map(|entry| entry.records.len() as u64)
+            .sum()
     }
 
     fn behind_bytes(&self, bytes: u64) -> u64 {
@@ -232,10 +259,31 @@ impl LogTail for Shared {
         0
     }
 
-    fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
-        let entries: Vec<Written> = self.state().entries.iter().filter(|entry| entry.seq > after).cloned().collect();
-        for Written { seq, place, records } in &entries {
-            if each(&Entry { seq: *seq, place: Position(*place), records }).is_break() {
+    fn read(
+        &self,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let entries: Vec<Written> = self
+            .state()
+            .entries
+            .iter()
+            .filter(|entry| entry.seq > after)
+            .cloned()
+            .collect();
+        for Written {
+            seq,
+            place,
+            records,
+        } in &entries
+        {
+            if each(&Entry {
+                seq: *seq,
+                place: Position(*place),
+                records,
+            })
+            .is_break()
+            {
                 break;
             }
         }
@@ -249,7 +297,9 @@ impl LogTail for Shared {
                 let from = usize::try_from(span.place.0.checked_sub(entry.place)?).ok()?;
                 entry.records.get(from..from.checked_add(span.len)?)
             });
-            bytes.map(|bytes| into.extend_from_slice(bytes)).ok_or(Error::Closed)
+            bytes
+                .map(|bytes| into.extend_from_slice(bytes))
+                .ok_or(Error::Closed)
         })
     }
 

@@ -75,7 +75,9 @@ impl MemoryTable {
     /// A table with these values, as another process would have written it.
     #[must_use]
     pub fn with(values: BTreeMap<Vec<u8>, Vec<u8>>) -> Self {
-        let table = Self { state: Arc::default() };
+        let table = Self {
+            state: Arc::default(),
+        };
         (table.state().durable, table.state().written) = (values.clone(), values);
         table
     }
@@ -133,7 +135,12 @@ impl Default for MemoryTable {
 impl Table for MemoryTable {
     fn scan(&self) -> Result<Box<dyn Scan>, Error> {
         let state = self.state();
-        Ok(Box::new(MemoryScan(std::iter::once(&state.written).chain(&state.candidates).cloned().collect())))
+        Ok(Box::new(MemoryScan(
+            std::iter::once(&state.written)
+                .chain(&state.candidates)
+                .cloned()
+                .collect(),
+        )))
     }
 
     fn is_writable(&self) -> bool {
@@ -161,7 +168,12 @@ impl Table for MemoryTable {
 
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let state = self.state();
-        Ok(state.building.as_ref().unwrap_or(&state.written).get(key).cloned())
+        Ok(state
+            .building
+            .as_ref()
+            .unwrap_or(&state.written)
+            .get(key)
+            .cloned())
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -183,7 +195,11 @@ impl Table for MemoryTable {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.state().written.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
+        self.state()
+            .written
+            .iter()
+            .map(|(key, value)| (key.len() + value.len()) as u64)
+            .sum()
     }
 }
 
@@ -191,8 +207,12 @@ struct MemoryScan(Vec<Values>);
 
 impl Scan for MemoryScan {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
-        let Some(values) = self.0.get(candidate) else { return Ok(false) };
-        let _ = values.iter().try_for_each(|(key, value)| each(key, value, None));
+        let Some(values) = self.0.get(candidate) else {
+            return Ok(false);
+        };
+        let _ = values
+            .iter()
+            .try_for_each(|(key, value)| each(key, value, None));
         Ok(true)
     }
 }

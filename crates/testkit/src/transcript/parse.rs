@@ -32,12 +32,23 @@ pub(super) fn scenes(file: &str, text: &str) -> Result<Vec<Scene>, Failure> {
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
         let line = line.trim();
-        let fail = |text| Failure { file: file.to_owned(), line: number, text };
+        let fail = |text| Failure {
+            file: file.to_owned(),
+            line: number,
+            text,
+        };
         if let Some(name) = line.strip_prefix("==") {
             let name = name.trim().to_owned();
-            scenes.push(Scene { name, settings: Vec::new(), file: file.to_owned(), steps: Vec::new() });
+            scenes.push(Scene {
+                name,
+                settings: Vec::new(),
+                file: file.to_owned(),
+                steps: Vec::new(),
+            });
         } else if !line.is_empty() && !line.starts_with('#') {
-            let scene = scenes.last_mut().ok_or_else(|| fail("no scene has begun".to_owned()))?;
+            let scene = scenes
+                .last_mut()
+                .ok_or_else(|| fail("no scene has begun".to_owned()))?;
             add(scene, number, line).map_err(fail)?;
         }
     }
@@ -46,11 +57,16 @@ pub(super) fn scenes(file: &str, text: &str) -> Result<Vec<Scene>, Failure> {
 
 fn add(scene: &mut Scene, number: usize, line: &str) -> Result<(), String> {
     if let Some(setting) = line.strip_prefix("set ") {
-        let (key, value) = setting.trim().split_once(' ').ok_or("set needs a key and a value")?;
+        let (key, value) = setting
+            .trim()
+            .split_once(' ')
+            .ok_or("set needs a key and a value")?;
         if !scene.steps.is_empty() {
             return Err("set must come before all messages".to_owned());
         }
-        scene.settings.push((key.to_owned(), value.trim().to_owned()));
+        scene
+            .settings
+            .push((key.to_owned(), value.trim().to_owned()));
     } else {
         scene.steps.push((number, step(line)?));
     }
@@ -67,7 +83,19 @@ fn step(line: &str) -> Result<Step, String> {
                 return Err("no message".to_owned());
             }
             let (who, verb, arguments) = (who.to_owned(), verb.to_owned(), patterns(arguments)?);
-            Ok(if way == ">" { Step::Say { who, verb, arguments } } else { Step::Hear { who, verb, arguments } })
+            Ok(if way == ">" {
+                Step::Say {
+                    who,
+                    verb,
+                    arguments,
+                }
+            } else {
+                Step::Hear {
+                    who,
+                    verb,
+                    arguments,
+                }
+            })
         }
         ("advance", time) => milliseconds(time).map(Step::Advance),
         ("stall", "") => Ok(Step::Stall),
@@ -84,11 +112,16 @@ fn step(line: &str) -> Result<Step, String> {
 /// The first word, and the rest.
 fn word(line: &str) -> (&str, &str) {
     let line = line.trim_start();
-    line.split_once(' ').map_or((line, ""), |(word, rest)| (word, rest.trim_start()))
+    line.split_once(' ')
+        .map_or((line, ""), |(word, rest)| (word, rest.trim_start()))
 }
 
 fn named(who: &str) -> Result<String, String> {
-    if who.is_empty() { Err("who?".to_owned()) } else { Ok(who.to_owned()) }
+    if who.is_empty() {
+        Err("who?".to_owned())
+    } else {
+        Ok(who.to_owned())
+    }
 }
 
 fn milliseconds(time: &str) -> Result<u64, String> {
@@ -97,7 +130,10 @@ fn milliseconds(time: &str) -> Result<u64, String> {
         (None, Some(digits)) => (digits, 1_000),
         (None, None) => return Err(format!("{time} is not a duration such as 60s or 500ms")),
     };
-    digits.parse().map(|n: u64| n * unit).map_err(|error| format!("{time}: {error}"))
+    digits
+        .parse()
+        .map(|n: u64| n * unit)
+        .map_err(|error| format!("{time}: {error}"))
 }
 
 fn patterns(text: &str) -> Result<Vec<Pattern>, String> {
@@ -125,9 +161,13 @@ fn patterns(text: &str) -> Result<Vec<Pattern>, String> {
 
 /// `"x"*70`.
 fn repeated(pattern: Pattern, left: &str) -> Result<(Pattern, &str), String> {
-    let Some(times) = left.strip_prefix('*') else { return Ok((pattern, left)) };
+    let Some(times) = left.strip_prefix('*') else {
+        return Ok((pattern, left));
+    };
     let (times, left) = times.split_at(times.find(' ').unwrap_or(times.len()));
-    let times: usize = times.parse().map_err(|error| format!("*{times}: {error}"))?;
+    let times: usize = times
+        .parse()
+        .map_err(|error| format!("*{times}: {error}"))?;
     let bytes: Vec<Part> = std::iter::repeat_n(pattern.0, times).flatten().collect();
     Ok((joined(bytes), left))
 }
@@ -171,7 +211,9 @@ fn escaped(text: &str) -> Result<(u8, usize), String> {
         Some(byte @ (b'\\' | b'"' | b'$')) => byte,
         Some(b'x') => {
             let digits = text.get(1..3).ok_or("\\x needs two digits")?;
-            return u8::from_str_radix(digits, 16).map(|byte| (byte, 3)).map_err(|error| format!("\\x: {error}"));
+            return u8::from_str_radix(digits, 16)
+                .map(|byte| (byte, 3))
+                .map_err(|error| format!("\\x: {error}"));
         }
         _ => return Err(format!("unknown escape: \\{text}")),
     };
@@ -184,7 +226,9 @@ fn variable(text: &str) -> Result<(&str, usize), String> {
         let (name, _) = braced.split_once('}').ok_or("no closing brace")?;
         return Ok((name, name.len() + 2));
     }
-    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .unwrap_or(text.len());
     match text.get(..end) {
         None | Some("") => Err("a dollar needs a name".to_owned()),
         Some(name) => Ok((name, end)),
@@ -208,17 +252,34 @@ mod tests {
     use super::*;
 
     fn literal(bytes: &[u8]) -> Pattern {
-        Pattern(if bytes.is_empty() { Vec::new() } else { vec![Part::Literal(bytes.to_vec())] })
+        Pattern(if bytes.is_empty() {
+            Vec::new()
+        } else {
+            vec![Part::Literal(bytes.to_vec())]
+        })
     }
 
     #[test]
     fn lines_are_parsed() {
-        let say = |verb: &str, arguments| Step::Say { who: "C".to_owned(), verb: verb.to_owned(), arguments };
+        let say = |verb: &str, arguments| Step::Say {
+            who: "C".to_owned(),
+            verb: verb.to_owned(),
+            arguments,
+        };
         let table: [(&str, Step); 14] = [
             (r#"C > GRAB_JOB"#, say("GRAB_JOB", vec![])),
-            (r#"C > ECHO "" "a b" c"#, say("ECHO", vec![literal(b""), literal(b"a b"), literal(b"c")])),
-            (r#"C > ECHO "\0\n\r\t\\\"\$\xff""#, say("ECHO", vec![literal(b"\0\n\r\t\\\"$\xff")])),
-            (r#"C > ECHO "ab"*3 x"#, say("ECHO", vec![literal(b"ababab"), literal(b"x")])),
+            (
+                r#"C > ECHO "" "a b" c"#,
+                say("ECHO", vec![literal(b""), literal(b"a b"), literal(b"c")]),
+            ),
+            (
+                r#"C > ECHO "\0\n\r\t\\\"\$\xff""#,
+                say("ECHO", vec![literal(b"\0\n\r\t\\\"$\xff")]),
+            ),
+            (
+                r#"C > ECHO "ab"*3 x"#,
+                say("ECHO", vec![literal(b"ababab"), literal(b"x")]),
+            ),
             (
                 r#"C > ECHO $h "<${h}s>""#,
                 say(
@@ -233,7 +294,14 @@ mod tests {
                     ],
                 ),
             ),
-            (r#"C < NOOP"#, Step::Hear { who: "C".to_owned(), verb: "NOOP".to_owned(), arguments: vec![] }),
+            (
+                r#"C < NOOP"#,
+                Step::Hear {
+                    who: "C".to_owned(),
+                    verb: "NOOP".to_owned(),
+                    arguments: vec![],
+                },
+            ),
             ("advance 2s", Step::Advance(2_000)),
             ("advance 2ms", Step::Advance(2)),
             ("nothing C", Step::Nothing("C".to_owned())),
@@ -256,10 +324,18 @@ mod tests {
             ("== s\n\n# a comment\nC > ECHO \"a", 4, "no closing quote"),
             ("== s\nC > ECHO \"a\"b", 2, "no blank before b"),
             ("== s\nC > ECHO \"\\q\"", 2, "unknown escape: \\q\""),
-            ("== s\nadvance soon", 2, "soon is not a duration such as 60s or 500ms"),
+            (
+                "== s\nadvance soon",
+                2,
+                "soon is not a duration such as 60s or 500ms",
+            ),
             ("== s\nclose", 2, "who?"),
             ("== s\nstall C", 2, "cannot be understood: stall C"),
-            ("== s\nC > X\nset a b", 3, "set must come before all messages"),
+            (
+                "== s\nC > X\nset a b",
+                3,
+                "set must come before all messages",
+            ),
         ];
         for (text, line, expected) in table {
             let failure = scenes("file", text).map(|_| ()).unwrap_err();

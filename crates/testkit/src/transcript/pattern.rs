@@ -28,7 +28,9 @@ impl Pattern {
             match part {
                 Part::Literal(bytes) => filled.extend_from_slice(bytes),
                 Part::Variable(name) => {
-                    let value = variables.get(name).ok_or_else(|| format!("${name} has no value yet"))?;
+                    let value = variables
+                        .get(name)
+                        .ok_or_else(|| format!("${name} has no value yet"))?;
                     filled.extend_from_slice(value);
                 }
             }
@@ -49,7 +51,9 @@ impl Pattern {
 }
 
 fn matches(parts: &[Part], bytes: &[u8], variables: &mut Variables) -> bool {
-    let Some((part, rest)) = parts.split_first() else { return bytes.is_empty() };
+    let Some((part, rest)) = parts.split_first() else {
+        return bytes.is_empty();
+    };
     match known(part, variables) {
         Some(known) => match bytes.strip_prefix(&*known) {
             Some(bytes) => matches(rest, bytes, variables),
@@ -61,13 +65,18 @@ fn matches(parts: &[Part], bytes: &[u8], variables: &mut Variables) -> bool {
                 Some(next) => match known(next, variables) {
                     // The boundary between two adjacent unfilled holes is ambiguous.
                     None => return false,
-                    Some(next) => match (1..bytes.len()).find(|at| tail(bytes, *at).starts_with(&next)) {
-                        None => return false,
-                        Some(at) => at,
-                    },
+                    Some(next) => {
+                        match (1..bytes.len()).find(|at| tail(bytes, *at).starts_with(&next)) {
+                            None => return false,
+                            Some(at) => at,
+                        }
+                    }
                 },
             };
-            let Some((value, left)) = bytes.split_at_checked(end).filter(|(value, _)| !value.is_empty()) else {
+            let Some((value, left)) = bytes
+                .split_at_checked(end)
+                .filter(|(value, _)| !value.is_empty())
+            else {
                 return false;
             };
             if let Part::Variable(name) = part
@@ -104,7 +113,12 @@ mod tests {
     }
 
     /// A name, a pattern, bytes, and the values if they match.
-    type Case<'a> = (&'a str, &'a [&'a str], &'a str, Option<&'a [(&'a str, &'a str)]>);
+    type Case<'a> = (
+        &'a str,
+        &'a [&'a str],
+        &'a str,
+        Option<&'a [(&'a str, &'a str)]>,
+    );
 
     #[test]
     fn holes_are_filled() {
@@ -113,9 +127,24 @@ mod tests {
             ("other", &["ab"], "abc", None),
             ("all of it", &["$x"], "H:vm:1", Some(&[("x", "H:vm:1")])),
             ("nothing is not something", &["$x"], "", None),
-            ("in the middle", &["H:", "$x", " end"], "H:7 end", Some(&[("x", "7")])),
-            ("up to the first", &["$x", " ", "$y"], "a b c", Some(&[("x", "a"), ("y", "b c")])),
-            ("the same again", &["$x", "-", "$x"], "7-7", Some(&[("x", "7")])),
+            (
+                "in the middle",
+                &["H:", "$x", " end"],
+                "H:7 end",
+                Some(&[("x", "7")]),
+            ),
+            (
+                "up to the first",
+                &["$x", " ", "$y"],
+                "a b c",
+                Some(&[("x", "a"), ("y", "b c")]),
+            ),
+            (
+                "the same again",
+                &["$x", "-", "$x"],
+                "7-7",
+                Some(&[("x", "7")]),
+            ),
             ("not the same again", &["$x", "-", "$x"], "7-8", None),
             ("anything", &["$_", " ", "$_", "!"], "7 8!", Some(&[])),
         ];
@@ -123,7 +152,10 @@ mod tests {
             let mut variables = Variables::new();
             let matched = pattern(parts).matches(bytes.as_bytes(), &mut variables);
             let expected = expected.map(|pairs| {
-                pairs.iter().map(|(name, value)| ((*name).to_owned(), Bytes::from(*value))).collect::<Variables>()
+                pairs
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), Bytes::from(*value)))
+                    .collect::<Variables>()
             });
             assert_eq!(matched.then_some(variables), expected, "{name}");
         }
@@ -134,8 +166,14 @@ mod tests {
         let mut variables = Variables::new();
         assert!(!pattern(&["$x", " z"]).matches(b"a b", &mut variables));
         assert!(variables.is_empty());
-        assert_eq!(pattern(&["$x"]).fill(&variables), Err("$x has no value yet".to_owned()));
+        assert_eq!(
+            pattern(&["$x"]).fill(&variables),
+            Err("$x has no value yet".to_owned())
+        );
         assert!(pattern(&["$x"]).matches(b"a", &mut variables));
-        assert_eq!(pattern(&["<", "$x", ">"]).fill(&variables), Ok(Bytes::from("<a>")));
+        assert_eq!(
+            pattern(&["<", "$x", ">"]).fill(&variables),
+            Ok(Bytes::from("<a>"))
+        );
     }
 }

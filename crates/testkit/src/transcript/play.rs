@@ -52,12 +52,19 @@ const SHOWN_BYTES_MAX: usize = 200;
 impl fmt::Display for Spoken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.verb)?;
-        self.arguments.iter().try_for_each(|argument| match argument.get(..SHOWN_BYTES_MAX) {
-            Some(shown) if shown.len() < argument.len() => {
-                write!(f, " \"{}\"… ({} bytes)", shown.escape_ascii(), argument.len())
-            }
-            _ => write!(f, " \"{}\"", argument.escape_ascii()),
-        })
+        self.arguments
+            .iter()
+            .try_for_each(|argument| match argument.get(..SHOWN_BYTES_MAX) {
+                Some(shown) if shown.len() < argument.len() => {
+                    write!(
+                        f,
+                        " \"{}\"… ({} bytes)",
+                        shown.escape_ascii(),
+                        argument.len()
+                    )
+                }
+                _ => write!(f, " \"{}\"", argument.escape_ascii()),
+            })
     }
 }
 
@@ -90,14 +97,28 @@ enum Read {
 
 impl<'a> Player<'a> {
     pub(super) const fn new(wire: &'a mut dyn Wire, speech: &'a dyn Speech) -> Self {
-        Self { wire, speech, peers: BTreeMap::new(), variables: Variables::new(), barriers: 0 }
+        Self {
+            wire,
+            speech,
+            peers: BTreeMap::new(),
+            variables: Variables::new(),
+            barriers: 0,
+        }
     }
 
     pub(super) fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Open(who) => self.introduce(who),
-            Step::Say { who, verb, arguments } => self.say(who, verb, arguments),
-            Step::Hear { who, verb, arguments } => self.hear(who, verb, arguments),
+            Step::Say {
+                who,
+                verb,
+                arguments,
+            } => self.say(who, verb, arguments),
+            Step::Hear {
+                who,
+                verb,
+                arguments,
+            } => self.hear(who, verb, arguments),
             Step::Nothing(who) => self.nothing(who),
             Step::Closed(who) => self.closed(who),
             Step::HalfClose(who) => {
@@ -123,12 +144,14 @@ impl<'a> Player<'a> {
 
     /// No remaining connection has an unexpected message left.
     pub(super) fn end(&mut self) -> Result<(), String> {
-        self.nothing_more().map_err(|text| format!("at the end, {text}"))
+        self.nothing_more()
+            .map_err(|text| format!("at the end, {text}"))
     }
 
     fn nothing_more(&mut self) -> Result<(), String> {
         let all: Vec<String> = self.peers.keys().cloned().collect();
-        all.iter().try_for_each(|who| self.nothing(who).map_err(|text| format!("{who}: {text}")))
+        all.iter()
+            .try_for_each(|who| self.nothing(who).map_err(|text| format!("{who}: {text}")))
     }
 
     /// Opens a connection when its name is first used.
@@ -148,15 +171,28 @@ impl<'a> Player<'a> {
 
     fn say(&mut self, who: &str, verb: &str, arguments: &[Pattern]) -> Result<(), String> {
         self.introduce(who)?;
-        let arguments: Vec<Bytes> = arguments.iter().map(|a| a.fill(&self.variables)).collect::<Result<_, _>>()?;
+        let arguments: Vec<Bytes> = arguments
+            .iter()
+            .map(|a| a.fill(&self.variables))
+            .collect::<Result<_, _>>()?;
         let said = match verb {
-            "raw" => Said { bytes: arguments.concat().into(), whole: false },
-            "hex" => Said { bytes: hex(&arguments)?, whole: false },
+            "raw" => Said {
+                bytes: arguments.concat().into(),
+                whole: false,
+            },
+            "hex" => Said {
+                bytes: hex(&arguments)?,
+                whole: false,
+            },
             _ => self.speech.encode(verb, &arguments)?,
         };
         self.wire.send(who, &said.bytes);
         self.peer(who).midway = !said.whole;
-        if said.whole { self.wait_for_all(who) } else { Ok(()) }
+        if said.whole {
+            self.wait_for_all(who)
+        } else {
+            Ok(())
+        }
     }
 
     fn hear(&mut self, who: &str, verb: &str, arguments: &[Pattern]) -> Result<(), String> {
@@ -175,7 +211,11 @@ impl<'a> Player<'a> {
                 .iter()
                 .zip(&spoken.arguments)
                 .all(|(pattern, bytes)| pattern.matches(bytes, &mut self.variables));
-        if same { Ok(()) } else { Err(format!("came: {spoken}")) }
+        if same {
+            Ok(())
+        } else {
+            Err(format!("came: {spoken}"))
+        }
     }
 
     fn nothing(&mut self, who: &str) -> Result<(), String> {
@@ -250,14 +290,26 @@ impl<'a> Player<'a> {
     fn rest(&mut self, who: &str) -> String {
         let input = &self.peer(who).input;
         let shown = input.get(..SHOWN_BYTES_MAX).unwrap_or(input);
-        if input.is_empty() { String::new() } else { format!(", a part of a message: {}", shown.escape_ascii()) }
+        if input.is_empty() {
+            String::new()
+        } else {
+            format!(", a part of a message: {}", shown.escape_ascii())
+        }
     }
 }
 
 fn hex(words: &[Bytes]) -> Result<Bytes, String> {
     let byte = |word: &Bytes| {
-        let digits = std::str::from_utf8(word).ok().filter(|digits| digits.len() == 2);
-        digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or(format!("{word:?} is not a hex byte"))
+        let digits = std::str::from_utf8(word)
+            .ok()
+            .filter(|digits| digits.len() == 2);
+        digits
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+            .ok_or(format!("{word:?} is not a hex byte"))
     };
-    words.iter().map(byte).collect::<Result<Vec<u8>, String>>().map(Bytes::from)
+    words
+        .iter()
+        .map(byte)
+        .collect::<Result<Vec<u8>, String>>()
+        .map(Bytes::from)
 }

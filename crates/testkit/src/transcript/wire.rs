@@ -85,20 +85,31 @@ pub struct MemoryWire<'a> {
 
 impl fmt::Debug for MemoryWire<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryWire").field("hub", &self.hub).field("clients", &self.clients).finish_non_exhaustive()
+        f.debug_struct("MemoryWire")
+            .field("hub", &self.hub)
+            .field("clients", &self.clients)
+            .finish_non_exhaustive()
     }
 }
 
 impl<'a> MemoryWire<'a> {
     /// A wire to this hub; `greet` creates the session of each connection.
     pub fn new(hub: MemoryHub, greet: impl Fn(ClientInfo) -> Box<dyn Session> + 'a) -> Self {
-        Self { hub, greet: Box::new(greet), clients: BTreeMap::new(), scene: None }
+        Self {
+            hub,
+            greet: Box::new(greet),
+            clients: BTreeMap::new(),
+            scene: None,
+        }
     }
 
     /// The same, where connections may do what the scene allows.
     #[must_use]
     pub fn for_scene(self, scene: &'a Scene) -> Self {
-        Self { scene: Some(scene), ..self }
+        Self {
+            scene: Some(scene),
+            ..self
+        }
     }
 
     /// The server, for inspection.
@@ -114,7 +125,9 @@ impl<'a> MemoryWire<'a> {
 
 impl Wire for MemoryWire<'_> {
     fn open(&mut self, who: &str) -> Result<(), String> {
-        let rights = self.scene.map_or(Ok(Rights::ALL), |scene| scene.rights(who))?;
+        let rights = self
+            .scene
+            .map_or(Ok(Rights::ALL), |scene| scene.rights(who))?;
         let client = self.hub.open_with(rights, &self.greet);
         self.clients.insert(who.to_owned(), client);
         Ok(())
@@ -167,7 +180,10 @@ impl TcpWire {
     /// A wire to this address.
     #[must_use]
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address, streams: BTreeMap::new() }
+        Self {
+            address,
+            streams: BTreeMap::new(),
+        }
     }
 }
 
@@ -180,7 +196,8 @@ impl Wire for TcpWire {
             stream.set_write_timeout(Some(PATIENCE))?;
             Ok(stream)
         };
-        let stream = connect().map_err(|error: std::io::Error| format!("{}: {error}", self.address))?;
+        let stream =
+            connect().map_err(|error: std::io::Error| format!("{}: {error}", self.address))?;
         self.streams.insert(who.to_owned(), stream);
         Ok(())
     }
@@ -192,7 +209,9 @@ impl Wire for TcpWire {
     }
 
     fn receive(&mut self, who: &str, into: &mut BytesMut) -> Heard {
-        let Some(stream) = self.streams.get_mut(who) else { return Heard::Closed };
+        let Some(stream) = self.streams.get_mut(who) else {
+            return Heard::Closed;
+        };
         let mut buffer = [0; 16 * 1024];
         match stream.read(&mut buffer) {
             Ok(0) => Heard::Closed,
@@ -200,7 +219,9 @@ impl Wire for TcpWire {
                 into.extend_from_slice(buffer.get(..read).unwrap_or_default());
                 Heard::Bytes
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Heard::Nothing,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Heard::Nothing
+            }
             Err(_) => Heard::Closed,
         }
     }

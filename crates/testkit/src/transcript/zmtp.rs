@@ -30,7 +30,11 @@ impl<W> ZmtpWire<W> {
     /// ZMTP messages over `inner`.
     #[must_use]
     pub const fn new(inner: W, framing: Framing) -> Self {
-        Self { inner, framing, peers: BTreeMap::new() }
+        Self {
+            inner,
+            framing,
+            peers: BTreeMap::new(),
+        }
     }
 
     /// The inner wire.
@@ -64,7 +68,9 @@ impl<W: Wire> Wire for ZmtpWire<W> {
     }
 
     fn send(&mut self, who: &str, bytes: &[u8]) {
-        let Some((peer, _)) = self.peers.get(who) else { return };
+        let Some((peer, _)) = self.peers.get(who) else {
+            return;
+        };
         match self.framing {
             Framing::Enveloped => {
                 let mut out = BytesMut::new();
@@ -77,7 +83,9 @@ impl<W: Wire> Wire for ZmtpWire<W> {
     }
 
     fn receive(&mut self, who: &str, into: &mut BytesMut) -> Heard {
-        let Some((mut peer, mut input)) = self.peers.remove(who) else { return Heard::Closed };
+        let Some((mut peer, mut input)) = self.peers.remove(who) else {
+            return Heard::Closed;
+        };
         let heard = self.inner.receive(who, &mut input);
         let (before, mut out) = (into.len(), BytesMut::new());
         loop {

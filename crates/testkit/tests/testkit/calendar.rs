@@ -38,7 +38,11 @@ fn any_cron(rng: &mut Rng) -> Cron {
         hours: narrow(field(rng, Cron::ALWAYS.hours.into())),
         days: narrow(field(rng, days)),
         months: u16::try_from(field(rng, Cron::ALWAYS.months.into())).unwrap_or_default(),
-        weekdays: if rng.chance(15) { field(rng, (1 << 42) - 1) } else { weekdays },
+        weekdays: if rng.chance(15) {
+            field(rng, (1 << 42) - 1)
+        } else {
+            weekdays
+        },
         either_day: rng.chance(50),
     }
 }
@@ -56,22 +60,42 @@ fn the_next_match_equals_the_slow_calendars() {
     for n in 0..2_500 {
         let (cron, time) = (any_cron(&mut rng), any_time(&mut rng));
         let slow = next_after(&cron, time, YEARS);
-        assert_eq!(cron.next_after(time), slow.unwrap_or(Timestamp::NEVER), "{n}: {cron} ({cron:?}) after {time:?}");
-        assert_eq!(cron.can_match(), slow.is_some(), "{n}: {cron} ({cron:?}) after {time:?}");
+        assert_eq!(
+            cron.next_after(time),
+            slow.unwrap_or(Timestamp::NEVER),
+            "{n}: {cron} ({cron:?}) after {time:?}"
+        );
+        assert_eq!(
+            cron.can_match(),
+            slow.is_some(),
+            "{n}: {cron} ({cron:?}) after {time:?}"
+        );
         never += u32::from(slow.is_none());
         far += u32::from(slow.is_some_and(|at| at.ms_since(time) > 400 * 86_400_000));
     }
-    assert!(never > 60 && far > 10, "{never} never, {far} not within a year: the test covers too little");
+    assert!(
+        never > 60 && far > 10,
+        "{never} never, {far} not within a year: the test covers too little"
+    );
 }
 
 #[test]
 fn a_rare_day_is_found_over_decades() {
     let mut rng = Rng::new(2);
     for weekday in 0..7 {
-        let leap = Cron { days: 1 << 29, months: 1 << 2, weekdays: Cron::weekday(weekday), ..Cron::ALWAYS };
+        let leap = Cron {
+            days: 1 << 29,
+            months: 1 << 2,
+            weekdays: Cron::weekday(weekday),
+            ..Cron::ALWAYS
+        };
         for _ in 0..20 {
             let time = any_time(&mut rng);
-            assert_eq!(Some(leap.next_after(time)), next_after(&leap, time, YEARS), "{leap} after {time:?}");
+            assert_eq!(
+                Some(leap.next_after(time)),
+                next_after(&leap, time, YEARS),
+                "{leap} after {time:?}"
+            );
         }
     }
 }
@@ -86,7 +110,11 @@ fn one_minute_after_another() {
             if next == Timestamp::NEVER {
                 break;
             }
-            assert_eq!(Some(next), next_after(&cron, time, YEARS), "{cron} after {time:?}");
+            assert_eq!(
+                Some(next),
+                next_after(&cron, time, YEARS),
+                "{cron} after {time:?}"
+            );
             time = next;
         }
     }
@@ -111,7 +139,11 @@ fn frequent_cron(rng: &mut Rng) -> Cron {
         seconds: rng.one_of([1, 1, 1 << 59 | 1 << 7]),
         minutes: rng.one_of([1, 1 << 30, minute, Cron::ALWAYS.minutes]),
         hours: rng.one_of([Cron::ALWAYS.hours, hours | 2, hour, hour]),
-        weekdays: rng.one_of([Cron::ALWAYS.weekdays, Cron::ALWAYS.weekdays, Cron::weekday(0)]),
+        weekdays: rng.one_of([
+            Cron::ALWAYS.weekdays,
+            Cron::ALWAYS.weekdays,
+            Cron::weekday(0),
+        ]),
         ..Cron::ALWAYS
     }
 }
@@ -120,13 +152,27 @@ fn frequent_cron(rng: &mut Rng) -> Cron {
 fn the_next_match_in_a_zone_equals_the_slow_calendars() {
     let mut rng = Rng::new(3);
     for n in 0..500 {
-        let (cron, zone) = (frequent_cron(&mut rng), Zone::named(rng.one_of(ZONES)).unwrap());
+        let (cron, zone) = (
+            frequent_cron(&mut rng),
+            Zone::named(rng.one_of(ZONES)).unwrap(),
+        );
         // Mostly in the nights of clock changes: those before Sundays in the spring and autumn of 2026.
-        let sunday = rng.one_of([20_519, 20_540, 20_547, 20_568, 20_701, 20_729, 20_750, 20_757]);
-        let night = (sunday * 86_400 + rng.below(40 * 3_600)) * 1_000 - 12 * 3_600_000 + rng.below(2) * 500;
-        let time = Timestamp(if rng.chance(80) { night } else { 1_750_000_000_000 + rng.below(86_400_000 * 1_000) });
+        let sunday = rng.one_of([
+            20_519, 20_540, 20_547, 20_568, 20_701, 20_729, 20_750, 20_757,
+        ]);
+        let night =
+            (sunday * 86_400 + rng.below(40 * 3_600)) * 1_000 - 12 * 3_600_000 + rng.below(2) * 500;
+        let time = Timestamp(if rng.chance(80) {
+            night
+        } else {
+            1_750_000_000_000 + rng.below(86_400_000 * 1_000)
+        });
         let slow = next_in_zone(&cron, zone, time).unwrap_or(Timestamp::NEVER);
-        assert_eq!(zone.next_after(&cron, time), slow, "{n}: {cron} in {zone:?} after {time:?}");
+        assert_eq!(
+            zone.next_after(&cron, time),
+            slow,
+            "{n}: {cron} in {zone:?} after {time:?}"
+        );
     }
 }
 
@@ -144,5 +190,12 @@ fn the_calendar_repeats_after_400_years_and_ends_with_time() {
         );
         assert_eq!(next_after(&cron, Timestamp::NEVER, YEARS), None);
     }
-    assert_eq!(next_in_zone(&Cron::ALWAYS, Zone::named("Europe/Berlin").unwrap(), Timestamp::NEVER), None);
+    assert_eq!(
+        next_in_zone(
+            &Cron::ALWAYS,
+            Zone::named("Europe/Berlin").unwrap(),
+            Timestamp::NEVER
+        ),
+        None
+    );
 }

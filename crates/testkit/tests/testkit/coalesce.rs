@@ -22,10 +22,11 @@ mod laws;
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_engine::{
-    Backoff, Clash, ClientCommand, ClientId, ClientInfo, Clock, Coalesce, Command, Context, Engine, Event, Failure,
-    From, Job, JobCommand, JobId, JobRef, JobState, KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen,
-    NewJob, OnExpiry, Policy, Proof, Protocol, QueueCommand, QueueRules, QueueSettings, Reply, Retry, Select, Tag,
-    Take, TakeCommand, Timestamp, Token, Unique, Wait,
+    Backoff, Clash, ClientCommand, ClientId, ClientInfo, Clock, Coalesce, Command, Context, Engine,
+    Event, Failure, From, Job, JobCommand, JobId, JobRef, JobState, KeySource, KeyUntil,
+    LeaseCommand, LeaseTerms, Limits, Listen, NewJob, OnExpiry, Policy, Proof, Protocol,
+    QueueCommand, QueueRules, QueueSettings, Reply, Retry, Select, Tag, Take, TakeCommand,
+    Timestamp, Token, Unique, Wait,
 };
 use windlass_testkit::rng::Rng;
 use windlass_testkit::sim::{Tally, live_all, number};
@@ -84,7 +85,9 @@ const fn is_over(job: &Job) -> bool {
 /// The job with which this one ends, if it goes on as a part of another one.
 fn ends_with(job: &Job) -> Option<JobId> {
     let coalesced = job.extra.as_deref()?.coalesced.as_deref()?;
-    coalesced.behind.filter(|_| coalesced.joined && job.state == JobState::Parked)
+    coalesced
+        .behind
+        .filter(|_| coalesced.joined && job.state == JobState::Parked)
 }
 
 impl Life {
@@ -100,8 +103,18 @@ impl Life {
         };
         let skew_ms = rng.one_of([0, 1_700_000_000_000]);
         let engine = Engine::new(Self::limits(), seed);
-        let (jobs, plain, awaited, failed_at) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (let_go, were_killed, leases, tally) = (BTreeMap::new(), BTreeSet::new(), Vec::new(), Tally::default());
+        let (jobs, plain, awaited, failed_at) = (
+            BTreeMap::new(),
+            BTreeMap::new(),
+            BTreeMap::new(),
+            BTreeMap::new(),
+        );
+        let (let_go, were_killed, leases, tally) = (
+            BTreeMap::new(),
+            BTreeSet::new(),
+            Vec::new(),
+            Tally::default(),
+        );
         let (now, submits) = (1_000, 0);
         let mut life = Self {
             rng,
@@ -126,25 +139,57 @@ impl Life {
 
     /// A lost worker costs no pause: only a failure does.
     fn limits() -> Limits {
-        Limits { losses_max: 0, loss_pause_ms: 0, return_ms: 0, ..Limits::default() }
+        Limits {
+            losses_max: 0,
+            loss_pause_ms: 0,
+            return_ms: 0,
+            ..Limits::default()
+        }
     }
 
     fn begin(&mut self) {
         for client in (0..WORKERS).chain(PRODUCERS) {
             self.ask(client, ClientCommand::Open(ClientInfo::default()));
         }
-        let policy = Policy { key: Some(KeySource::Prefix(b'|')), ..Policy::default() };
-        let patterns = [(QUEUE.into(), QueueSettings { policy, ..QueueSettings::default() })];
-        self.ask(PRODUCERS[0], QueueCommand::SetPatterns(Box::new(patterns.into_iter().collect())));
-        let rules = QueueRules { coalesce: Some(self.rule), ..QueueRules::default() };
-        self.ask(PRODUCERS[0], QueueCommand::SetRules { queue: QUEUE.into(), rules: rules.into() });
+        let policy = Policy {
+            key: Some(KeySource::Prefix(b'|')),
+            ..Policy::default()
+        };
+        let patterns = [(
+            QUEUE.into(),
+            QueueSettings {
+                policy,
+                ..QueueSettings::default()
+            },
+        )];
+        self.ask(
+            PRODUCERS[0],
+            QueueCommand::SetPatterns(Box::new(patterns.into_iter().collect())),
+        );
+        let rules = QueueRules {
+            coalesce: Some(self.rule),
+            ..QueueRules::default()
+        };
+        self.ask(
+            PRODUCERS[0],
+            QueueCommand::SetRules {
+                queue: QUEUE.into(),
+                rules: rules.into(),
+            },
+        );
     }
 
     fn ask(&mut self, client: u64, command: impl Into<Command>) -> Vec<Event> {
         let mut context = self.context();
-        self.engine.apply(ClientId(client), Tag(1), command.into(), &mut context);
+        self.engine
+            .apply(ClientId(client), Tag(1), command.into(), &mut context);
         self.judge(&context);
-        context.events.into_iter().filter(|(to, _)| to.0 == client).map(|(_, event)| event).collect()
+        context
+            .events
+            .into_iter()
+            .filter(|(to, _)| to.0 == client)
+            .map(|(_, event)| event)
+            .collect()
     }
 
     fn context(&mut self) -> Context {
@@ -183,11 +228,19 @@ impl Life {
 
     fn submit(&mut self) {
         self.submits += 1;
-        let (number, identity, client) = (self.submits, self.rng.one_of(IDENTITIES), self.rng.one_of(PRODUCERS));
+        let (number, identity, client) = (
+            self.submits,
+            self.rng.one_of(IDENTITIES),
+            self.rng.one_of(PRODUCERS),
+        );
         let is_timed = self.rng.chance(8);
         let has_id = self.rng.chance(90);
         let body = format!("{identity}|{number}");
-        let unique = Unique { key: identity.into(), clash: Clash::Attach, until: KeyUntil::End };
+        let unique = Unique {
+            key: identity.into(),
+            clash: Clash::Attach,
+            until: KeyUntil::End,
+        };
         let backoff = self.rng.one_of([Backoff::None, Backoff::Fixed(PAUSE_MS)]);
         let durable = self.rng.chance(70);
         let wall = Timestamp(self.now).shifted(self.skew_ms);
@@ -196,15 +249,37 @@ impl Life {
             listen: if durable { Listen::No } else { Listen::Yes },
             name: self.rng.chance(50).then(|| format!("jid{number}").into()),
             unique: (!self.rule.by_key && has_id).then_some(unique),
-            retry: Retry { failures_max: self.rng.one_of([0, 1, -1]), losses_max: 0, backoff },
+            retry: Retry {
+                failures_max: self.rng.one_of([0, 1, -1]),
+                losses_max: 0,
+                backoff,
+            },
             not_before: is_timed.then(|| wall.after_ms(1 + self.rng.below(60))),
-            track_ms: if durable && self.rng.chance(15) { 50 } else { 0 },
-            result_keep_ms: if durable && self.rng.chance(15) { 50 } else { 0 },
+            track_ms: if durable && self.rng.chance(15) {
+                50
+            } else {
+                0
+            },
+            result_keep_ms: if durable && self.rng.chance(15) {
+                50
+            } else {
+                0
+            },
             ..NewJob::new(Protocol::GEARMAN, QUEUE.into(), body.clone().into())
         };
-        let running: Vec<JobId> = self.engine.jobs().filter(|job| job.lease().is_some()).map(|job| job.id).collect();
+        let running: Vec<JobId> = self
+            .engine
+            .jobs()
+            .filter(|job| job.lease().is_some())
+            .map(|job| job.id)
+            .collect();
         let mut context = self.context();
-        self.engine.apply(ClientId(client), Tag(1), JobCommand::Push(Box::new(job)), &mut context);
+        self.engine.apply(
+            ClientId(client),
+            Tag(1),
+            JobCommand::Push(Box::new(job)),
+            &mut context,
+        );
         let pushed = context.events.iter().find_map(|(_, event)| match event {
             Event::Reply(_, Reply::Pushed { job, .. }) => Some(*job),
             Event::Reply(..) | Event::Notice(_) => None,
@@ -219,7 +294,13 @@ impl Life {
             assert!(!self.rule.once_more, "{job:?} runs");
             self.tally.note("Coalesce::Joined");
         } else {
-            self.jobs.entry(job).or_default().push(Submit { number, at: self.now, body, ran: false, job });
+            self.jobs.entry(job).or_default().push(Submit {
+                number,
+                at: self.now,
+                body,
+                ran: false,
+                job,
+            });
         }
         self.judge(&context);
     }
@@ -232,23 +313,53 @@ impl Life {
             on_expiry: self.rng.one_of([OnExpiry::Fail, OnExpiry::Requeue]),
             wish: None,
         };
-        let lease = if self.rng.chance(50) { LeaseTerms::CONNECTION } else { timed };
-        let from = From::Listed { queues: vec![QUEUE.into()], lease };
-        self.ask(client, TakeCommand::Take(Take { from, select: Select::ListOrder, wait, worker: "w".into() }));
+        let lease = if self.rng.chance(50) {
+            LeaseTerms::CONNECTION
+        } else {
+            timed
+        };
+        let from = From::Listed {
+            queues: vec![QUEUE.into()],
+            lease,
+        };
+        self.ask(
+            client,
+            TakeCommand::Take(Take {
+                from,
+                select: Select::ListOrder,
+                wait,
+                worker: "w".into(),
+            }),
+        );
     }
 
     fn end_one(&mut self) {
         // A worker may report late, too.
-        let Some((id, token)) = self.rng.pick(&self.leases).copied() else { return };
+        let Some((id, token)) = self.rng.pick(&self.leases).copied() else {
+            return;
+        };
         let (job, proof) = (JobRef::Id(id), Proof::Token(token));
         let command = match self.rng.below(6) {
-            0 => LeaseCommand::Release { job, proof, front: false },
-            1 | 2 => LeaseCommand::Fail { job, proof, failure: Box::new(Failure::default()) },
-            _ => LeaseCommand::Finish { job, proof, result: "".into() },
+            0 => LeaseCommand::Release {
+                job,
+                proof,
+                front: false,
+            },
+            1 | 2 => LeaseCommand::Fail {
+                job,
+                proof,
+                failure: Box::new(Failure::default()),
+            },
+            _ => LeaseCommand::Finish {
+                job,
+                proof,
+                result: "".into(),
+            },
         };
         self.note_failures();
         if let Some(job) = self.engine.job(id) {
-            self.failed_at.insert(identity_of(job.body()).to_vec(), self.now);
+            self.failed_at
+                .insert(identity_of(job.body()).to_vec(), self.now);
         }
         let events = self.ask(PRODUCERS[0], command);
         if !matches!(events.first(), Some(Event::Reply(_, Reply::Refused(_)))) {
@@ -259,7 +370,8 @@ impl Life {
     /// All jobs that run may fail now, and pause.
     fn note_failures(&mut self) {
         for job in self.engine.jobs().filter(|job| job.lease().is_some()) {
-            self.failed_at.insert(identity_of(job.body()).to_vec(), self.now);
+            self.failed_at
+                .insert(identity_of(job.body()).to_vec(), self.now);
         }
     }
 
@@ -290,18 +402,35 @@ impl Life {
     /// No client wants this job any more. Unless it runs to its end all the same, its parts are owed a run since their own
     /// first submits.
     fn let_go(&mut self, job: JobId, runs_on: bool) {
-        let parts = if runs_on { Vec::new() } else { self.with_parts(job).split_off(1) };
+        let parts = if runs_on {
+            Vec::new()
+        } else {
+            self.with_parts(job).split_off(1)
+        };
         for part in parts {
             for submit in self.jobs.get(&part).into_iter().flatten() {
-                self.let_go.entry(identity_of(submit.body.as_bytes()).to_vec()).or_default().push(submit.at);
+                self.let_go
+                    .entry(identity_of(submit.body.as_bytes()).to_vec())
+                    .or_default()
+                    .push(submit.at);
             }
         }
         // A part that is left alone waits for its quiet time anew.
         if let Some(job) = self.engine.job(job) {
-            self.left_at.insert(identity_of(job.body()).to_vec(), self.now);
+            self.left_at
+                .insert(identity_of(job.body()).to_vec(), self.now);
         }
-        for submit in self.jobs.get_mut(&job).into_iter().flatten().filter(|submit| !submit.ran) {
-            self.let_go.entry(identity_of(submit.body.as_bytes()).to_vec()).or_default().push(submit.at);
+        for submit in self
+            .jobs
+            .get_mut(&job)
+            .into_iter()
+            .flatten()
+            .filter(|submit| !submit.ran)
+        {
+            self.let_go
+                .entry(identity_of(submit.body.as_bytes()).to_vec())
+                .or_default()
+                .push(submit.at);
             submit.ran = true;
         }
         self.plain.entry(job).and_modify(|ran| *ran = true);
@@ -311,10 +440,20 @@ impl Life {
     fn leave(&mut self, client: u64) {
         self.tally.note("Coalesce::Left");
         self.awaited.retain(|(other, _), _| *other != client);
-        let is_its = |job: &&Job| !job.durable && job.listeners().iter().all(|listener| listener.0 == client);
-        let its: Vec<JobId> = self.engine.jobs().filter(is_its).map(|job| job.id).collect();
+        let is_its = |job: &&Job| {
+            !job.durable && job.listeners().iter().all(|listener| listener.0 == client)
+        };
+        let its: Vec<JobId> = self
+            .engine
+            .jobs()
+            .filter(is_its)
+            .map(|job| job.id)
+            .collect();
         for job in its {
-            let runs_on = self.engine.job(job).is_some_and(|job| job.lease().is_some());
+            let runs_on = self
+                .engine
+                .job(job)
+                .is_some_and(|job| job.lease().is_some());
             self.let_go(job, runs_on);
         }
         self.ask(client, ClientCommand::Close);
@@ -328,7 +467,9 @@ impl Life {
         self.awaited.clear();
         let (mut engine, mut gone) = (Engine::new(Self::limits(), self.rng.throw()), Vec::new());
         engine.recall_meta(self.engine.meta().clone(), true);
-        self.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+        self.engine
+            .queues()
+            .for_each(|queue| engine.recall_queue(queue.image().clone()));
         for job in self.engine.jobs() {
             if !job.durable {
                 gone.push(job.id);
@@ -338,7 +479,9 @@ impl Life {
                 self.were_killed.insert(job.id);
             }
             let mut job = job.clone();
-            job.extra.iter_mut().for_each(|extra| (extra.taken_back, extra.listeners) = (false, Vec::new()));
+            job.extra
+                .iter_mut()
+                .for_each(|extra| (extra.taken_back, extra.listeners) = (false, Vec::new()));
             assert!(engine.recall_job(job));
         }
         engine.wake_up();
@@ -353,7 +496,11 @@ impl Life {
         for _ in 0..5_000 {
             self.take(Wait::No);
             self.end_one();
-            self.now = self.engine.next_deadline().map_or(self.now + 1, |at| at.0.max(self.now)).min(self.now + 50);
+            self.now = self
+                .engine
+                .next_deadline()
+                .map_or(self.now + 1, |at| at.0.max(self.now))
+                .min(self.now + 50);
             self.tick();
             if self.engine.jobs().all(is_over) {
                 break;
@@ -361,13 +508,20 @@ impl Life {
         }
         for (job, submits) in &self.jobs {
             if let Some(lost) = submits.iter().find(|submit| !submit.ran) {
-                panic!("{:?} became {job:?} and never ran: {:?}", lost.body, self.engine.job(*job));
+                panic!(
+                    "{:?} became {job:?} and never ran: {:?}",
+                    lost.body,
+                    self.engine.job(*job)
+                );
             }
         }
         let lost = self.plain.iter().find(|(_, ran)| !**ran);
         assert!(lost.is_none(), "{lost:?} never ran");
         let unheard = self.awaited.iter().find(|(_, left)| **left > 0);
-        assert!(unheard.is_none(), "{unheard:?}: a client has not heard of the end");
+        assert!(
+            unheard.is_none(),
+            "{unheard:?}: a client has not heard of the end"
+        );
     }
 }
 
@@ -391,8 +545,22 @@ fn submits_that_become_one_job_keep_their_laws() {
     }
     let seeds = number("WINDLASS_SIM_SEEDS").unwrap_or(300);
     let tally = live_all(seeds, live);
-    for what in ["Started", "Several", "Joined", "Cancelled", "Restarted", "Left", "Heard", "WithParts", "TakenIn"] {
-        let many = tally.counts.get(&*format!("Coalesce::{what}")).copied().unwrap_or_default();
+    for what in [
+        "Started",
+        "Several",
+        "Joined",
+        "Cancelled",
+        "Restarted",
+        "Left",
+        "Heard",
+        "WithParts",
+        "TakenIn",
+    ] {
+        let many = tally
+            .counts
+            .get(&*format!("Coalesce::{what}"))
+            .copied()
+            .unwrap_or_default();
         // A submit is taken in by an earlier job only where the first one wins.
         let least = if what == "TakenIn" { seeds / 5 } else { seeds };
         assert!(many > least, "{what}: {many} times in {seeds} lives");

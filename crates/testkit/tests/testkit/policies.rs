@@ -21,10 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Context, Cursor, Engine, Event, Failure, From,
-    JobCommand, JobId, JobRef, JobStateKind, KeySource, LeaseCommand, LeaseTerms, Limits, NewJob, OnExpiry, Policy,
-    Proof, Protocol, QueueCommand, QueueSettings, Rate, Reply, Retry, Select, Stored, Subscription, Tag, Take,
-    TakeCommand, Timestamp, Wait,
+    Backoff, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Context, Cursor, Engine,
+    Event, Failure, From, JobCommand, JobId, JobRef, JobStateKind, KeySource, LeaseCommand,
+    LeaseTerms, Limits, NewJob, OnExpiry, Policy, Proof, Protocol, QueueCommand, QueueSettings,
+    Rate, Reply, Retry, Select, Stored, Subscription, Tag, Take, TakeCommand, Timestamp, Wait,
 };
 use windlass_testkit::rng::Rng;
 use windlass_testkit::sim::{Tally, live_all, number};
@@ -80,17 +80,28 @@ struct Life {
 
 fn key_of(body: &[u8]) -> usize {
     let text = body.split(|byte| *byte == b'|').next().unwrap_or_default();
-    KEYS.iter().position(|key| key.as_bytes() == text).unwrap_or_default()
+    KEYS.iter()
+        .position(|key| key.as_bytes() == text)
+        .unwrap_or_default()
 }
 
 fn limits() -> Limits {
-    Limits { wake_ms: WAKE_MS, return_ms: RETURN_MS, ..Limits::default() }
+    Limits {
+        wake_ms: WAKE_MS,
+        return_ms: RETURN_MS,
+        ..Limits::default()
+    }
 }
 
 fn rate(rng: &mut Rng) -> Option<Rate> {
     rng.chance(40).then(|| Rate {
         jobs: u32::try_from(rng.between(1, 5)).unwrap_or(1),
-        per_ms: u32::try_from(if rng.chance(80) { rng.between(7, 300) } else { rng.between(300, 5_000) }).unwrap_or(1),
+        per_ms: u32::try_from(if rng.chance(80) {
+            rng.between(7, 300)
+        } else {
+            rng.between(300, 5_000)
+        })
+        .unwrap_or(1),
         burst: u32::try_from(rng.between(1, 4)).unwrap_or(1),
     })
 }
@@ -101,7 +112,9 @@ impl Life {
         let policy = Policy {
             rate: rate(&mut rng),
             key: Some(KeySource::Prefix(b'|')),
-            key_running_max: rng.chance(40).then(|| u32::try_from(rng.between(1, 2)).unwrap_or(1)),
+            key_running_max: rng
+                .chance(40)
+                .then(|| u32::try_from(rng.between(1, 2)).unwrap_or(1)),
             key_rate: rate(&mut rng),
             key_waiting_max: None,
             fair: rng.chance(60),
@@ -134,7 +147,14 @@ impl Life {
         life.begin();
         if set_by == SetBy::Operator {
             let policy = Some(Box::new(life.policy.clone()));
-            life.ask(PRODUCER, QueueCommand::SetPolicy { queue: QUEUE.into(), policy, by: "ann".into() });
+            life.ask(
+                PRODUCER,
+                QueueCommand::SetPolicy {
+                    queue: QUEUE.into(),
+                    policy,
+                    by: "ann".into(),
+                },
+            );
         }
         life
     }
@@ -144,19 +164,30 @@ impl Life {
         self.passed = Default::default();
         self.waiting.clear();
         self.ask(PRODUCER, ClientCommand::Open(ClientInfo::default()));
-        let settings = QueueSettings { policy: self.policy.clone(), ..QueueSettings::default() };
+        let settings = QueueSettings {
+            policy: self.policy.clone(),
+            ..QueueSettings::default()
+        };
         let named = match self.set_by {
             SetBy::Name => Some((QUEUE.into(), settings)),
             SetBy::Pattern => Some(("*".into(), settings)),
             SetBy::Operator => None,
         };
-        self.ask(PRODUCER, QueueCommand::SetPatterns(Box::new(named.into_iter().collect())));
+        self.ask(
+            PRODUCER,
+            QueueCommand::SetPatterns(Box::new(named.into_iter().collect())),
+        );
         self.rounds(|after| BulkCommand::ReadKeys { after, limit: 3 });
         self.start();
         for client in 0..WORKERS {
             self.ask(client, ClientCommand::Open(ClientInfo::default()));
             let lease = self.terms(client);
-            let serve = Subscription { queue: QUEUE.into(), weight: 0, lease, unclaimed: None };
+            let serve = Subscription {
+                queue: QUEUE.into(),
+                weight: 0,
+                lease,
+                unclaimed: None,
+            };
             self.ask(client, ClientCommand::Serve(serve));
         }
     }
@@ -175,7 +206,8 @@ impl Life {
         loop {
             let mut context = Context::new(Timestamp(self.now), self.rng.throw());
             context.lent = lent;
-            self.engine.apply(ClientId(PRODUCER), Tag(1), command.clone(), &mut context);
+            self.engine
+                .apply(ClientId(PRODUCER), Tag(1), command.clone(), &mut context);
             self.judge(&context);
             let next = context.events.iter().find_map(|(_, event)| match event {
                 Event::Reply(_, Reply::Mutated { next, .. }) => Some(*next),
@@ -186,13 +218,19 @@ impl Life {
             }
             assert!(!context.missing.is_empty(), "no answer");
             self.tally.note("Policy::Lent");
-            let with_body =
-                |(job, from): (JobId, Stored)| (job, (from, self.stored[usize::try_from(from.at).unwrap()].clone()));
+            let with_body = |(job, from): (JobId, Stored)| {
+                (
+                    job,
+                    (from, self.stored[usize::try_from(from.at).unwrap()].clone()),
+                )
+            };
             lent = context.missing.into_iter().map(with_body).collect();
             // Other commands than those that read keys want them in memory.
             if !matches!(command, BulkCommand::ReadKeys { .. }) {
                 let loaded = std::mem::take(&mut lent);
-                loaded.into_iter().for_each(|(job, (from, body))| _ = self.engine.set_loaded(job, from, &body));
+                loaded
+                    .into_iter()
+                    .for_each(|(job, (from, body))| _ = self.engine.set_loaded(job, from, &body));
             }
         }
     }
@@ -213,16 +251,30 @@ impl Life {
 
     /// A client of even number holds jobs by its connection, the others for a time.
     fn terms(&self, client: u64) -> LeaseTerms {
-        let timed =
-            LeaseTerms { connection_bound: false, lease_ms: Some(400), on_expiry: OnExpiry::Requeue, wish: None };
-        if client.is_multiple_of(2) { LeaseTerms::CONNECTION } else { timed }
+        let timed = LeaseTerms {
+            connection_bound: false,
+            lease_ms: Some(400),
+            on_expiry: OnExpiry::Requeue,
+            wish: None,
+        };
+        if client.is_multiple_of(2) {
+            LeaseTerms::CONNECTION
+        } else {
+            timed
+        }
     }
 
     fn ask(&mut self, client: u64, command: impl Into<Command>) -> Vec<Event> {
         let mut context = Context::new(Timestamp(self.now), self.rng.throw());
-        self.engine.apply(ClientId(client), Tag(1), command.into(), &mut context);
+        self.engine
+            .apply(ClientId(client), Tag(1), command.into(), &mut context);
         self.judge(&context);
-        context.events.into_iter().filter(|(to, _)| to.0 == client).map(|(_, event)| event).collect()
+        context
+            .events
+            .into_iter()
+            .filter(|(to, _)| to.0 == client)
+            .map(|(_, event)| event)
+            .collect()
     }
 
     fn tick(&mut self) {
@@ -249,7 +301,12 @@ impl Life {
                 self.ask(client, ClientCommand::Close);
                 self.waiting.remove(&client);
                 self.ask(client, ClientCommand::Open(ClientInfo::default()));
-                let serve = Subscription { queue: QUEUE.into(), weight: 0, lease: self.terms(client), unclaimed: None };
+                let serve = Subscription {
+                    queue: QUEUE.into(),
+                    weight: 0,
+                    lease: self.terms(client),
+                    unclaimed: None,
+                };
                 self.ask(client, ClientCommand::Serve(serve));
             }
             _ if self.rng.chance(20) => self.restart(),
@@ -268,14 +325,29 @@ impl Life {
         let key = self.rng.one_of([0, 1, 1, 1, 2, 3]);
         // Short bodies stay in memory.
         let rest = "x".repeat(self.rng.one_of([1, 60]));
-        let body = if key == 0 { rest } else { format!("{}|{rest}", KEYS[key]) };
-        let backoff = self.rng.one_of([Backoff::None, Backoff::Fixed(30), Backoff::Fixed(2_000)]);
-        let retry = Retry { failures_max: self.rng.one_of([0, 1]), losses_max: 0, backoff };
-        let job = NewJob { retry, ..NewJob::new(Protocol::GEARMAN, QUEUE.into(), body.into()) };
+        let body = if key == 0 {
+            rest
+        } else {
+            format!("{}|{rest}", KEYS[key])
+        };
+        let backoff = self
+            .rng
+            .one_of([Backoff::None, Backoff::Fixed(30), Backoff::Fixed(2_000)]);
+        let retry = Retry {
+            failures_max: self.rng.one_of([0, 1]),
+            losses_max: 0,
+            backoff,
+        };
+        let job = NewJob {
+            retry,
+            ..NewJob::new(Protocol::GEARMAN, QUEUE.into(), body.into())
+        };
         // The laws that judge what the push starts know the job.
         let next = JobId(self.keys.last_key_value().map_or(0, |(job, _)| job.0) + 1);
         let events = self.ask(PRODUCER, JobCommand::Push(Box::new(job)));
-        let Some(Event::Reply(_, Reply::Pushed { job, .. })) = events.first() else { panic!("{events:?}") };
+        let Some(Event::Reply(_, Reply::Pushed { job, .. })) = events.first() else {
+            panic!("{events:?}")
+        };
         assert!(*job >= next);
         self.keys.insert(*job, key);
     }
@@ -285,14 +357,33 @@ impl Life {
         if self.waiting.contains(&client) {
             return;
         }
-        let worker = if client.is_multiple_of(2) { String::new() } else { format!("w{client}") };
-        let take =
-            |from, wait| TakeCommand::Take(Take { from, select: Select::ListOrder, wait, worker: worker.into() });
+        let worker = if client.is_multiple_of(2) {
+            String::new()
+        } else {
+            format!("w{client}")
+        };
+        let take = |from, wait| {
+            TakeCommand::Take(Take {
+                from,
+                select: Select::ListOrder,
+                wait,
+                worker: worker.into(),
+            })
+        };
         let command = match client {
             0 => TakeCommand::WaitForWork,
-            2 => TakeCommand::Credit { credits: 1, select: Select::BestPriority },
+            2 => TakeCommand::Credit {
+                credits: 1,
+                select: Select::BestPriority,
+            },
             4 => take(From::Subscriptions, Wait::No),
-            _ => take(From::Listed { queues: vec![QUEUE.into()], lease: self.terms(client) }, Wait::Forever),
+            _ => take(
+                From::Listed {
+                    queues: vec![QUEUE.into()],
+                    lease: self.terms(client),
+                },
+                Wait::Forever,
+            ),
         };
         if client != 4 {
             self.waiting.insert(client);
@@ -301,7 +392,12 @@ impl Life {
         // A woken sleeper comes, unless it has gone to sleep for good.
         if client == 0 && !self.waiting.contains(&0) && self.rng.chance(80) {
             self.left_until = 0;
-            let wish = Take { from: From::Subscriptions, select: Select::ListOrder, wait: Wait::No, worker: "".into() };
+            let wish = Take {
+                from: From::Subscriptions,
+                select: Select::ListOrder,
+                wait: Wait::No,
+                worker: "".into(),
+            };
             self.ask(0, TakeCommand::Take(wish));
         }
     }
@@ -310,48 +406,102 @@ impl Life {
         self.tally.note("Policy::Paused");
         // What is due starts before the key is paused.
         self.tick();
-        let _ = if paused { self.paused.insert(key) } else { self.paused.remove(&key) };
-        self.ask(PRODUCER, QueueCommand::PauseKey { queue: QUEUE.into(), key: KEYS[key].into(), paused });
+        let _ = if paused {
+            self.paused.insert(key)
+        } else {
+            self.paused.remove(&key)
+        };
+        self.ask(
+            PRODUCER,
+            QueueCommand::PauseKey {
+                queue: QUEUE.into(),
+                key: KEYS[key].into(),
+                paused,
+            },
+        );
     }
 
     fn end_one(&mut self) {
         let running: Vec<JobId> = self.running.iter().copied().collect();
-        let Some(id) = self.rng.pick(&running).copied() else { return };
+        let Some(id) = self.rng.pick(&running).copied() else {
+            return;
+        };
         let (job, proof) = (JobRef::Id(id), Proof::AnyLease);
         let command = match self.rng.below(6) {
-            0 => LeaseCommand::Release { job, proof, front: false },
-            1 => LeaseCommand::Fail { job, proof, failure: Box::new(Failure::default()) },
-            _ => LeaseCommand::Finish { job, proof, result: "".into() },
+            0 => LeaseCommand::Release {
+                job,
+                proof,
+                front: false,
+            },
+            1 => LeaseCommand::Fail {
+                job,
+                proof,
+                failure: Box::new(Failure::default()),
+            },
+            _ => LeaseCommand::Finish {
+                job,
+                proof,
+                result: "".into(),
+            },
         };
         self.ask(PRODUCER, command);
     }
 
     /// Every job runs, if workers come for it and time passes.
     fn drain(&mut self) {
-        self.paused.clone().into_iter().for_each(|key| self.pause(key, false));
+        self.paused
+            .clone()
+            .into_iter()
+            .for_each(|key| self.pause(key, false));
         for _ in 0..20_000 {
-            if self.engine.jobs().all(|job| matches!(job.state.kind(), JobStateKind::Dead | JobStateKind::Done)) {
+            if self
+                .engine
+                .jobs()
+                .all(|job| matches!(job.state.kind(), JobStateKind::Dead | JobStateKind::Done))
+            {
                 return;
             }
             for client in [1, 3] {
                 if !self.waiting.contains(&client) {
-                    let from = From::Listed { queues: vec![QUEUE.into()], lease: self.terms(client) };
+                    let from = From::Listed {
+                        queues: vec![QUEUE.into()],
+                        lease: self.terms(client),
+                    };
                     let worker = format!("w{client}").into();
                     self.waiting.insert(client);
                     self.ask(
                         client,
-                        TakeCommand::Take(Take { from, select: Select::ListOrder, wait: Wait::Forever, worker }),
+                        TakeCommand::Take(Take {
+                            from,
+                            select: Select::ListOrder,
+                            wait: Wait::Forever,
+                            worker,
+                        }),
                     );
                 }
             }
             for job in self.running.clone() {
-                let finish = LeaseCommand::Finish { job: JobRef::Id(job), proof: Proof::AnyLease, result: "".into() };
+                let finish = LeaseCommand::Finish {
+                    job: JobRef::Id(job),
+                    proof: Proof::AnyLease,
+                    result: "".into(),
+                };
                 self.ask(PRODUCER, finish);
             }
-            self.now = self.engine.next_deadline().map_or(self.now + 1, |at| at.0).max(self.now);
+            self.now = self
+                .engine
+                .next_deadline()
+                .map_or(self.now + 1, |at| at.0)
+                .max(self.now);
             self.tick();
         }
-        panic!("jobs are left: {:?}", self.engine.jobs().map(|job| (job.id, job.state.kind())).collect::<Vec<_>>());
+        panic!(
+            "jobs are left: {:?}",
+            self.engine
+                .jobs()
+                .map(|job| (job.id, job.state.kind()))
+                .collect::<Vec<_>>()
+        );
     }
 }
 
@@ -386,6 +536,10 @@ fn every_policy_keeps_its_laws() {
         "Policy::Foretold",
         "Policy::ForetoldLater",
     ] {
-        assert!(tally.counts.get(what).is_some_and(|many| *many > seeds), "{what}: {:?}", tally.counts.get(what));
+        assert!(
+            tally.counts.get(what).is_some_and(|many| *many > seeds),
+            "{what}: {:?}",
+            tally.counts.get(what)
+        );
     }
 }

@@ -10,7 +10,12 @@ const SEEDS: u64 = 300;
 fn plan(seed: u64) -> Plan {
     // Short lives cover many worlds, long ones reach states that only age brings.
     let steps = if seed.is_multiple_of(8) { 2_000 } else { 500 };
-    Plan { seed, steps, hash_seed: seed ^ 0x5eed, fingerprint: false }
+    Plan {
+        seed,
+        steps,
+        hash_seed: seed ^ 0x5eed,
+        fingerprint: false,
+    }
 }
 
 #[test]
@@ -34,9 +39,18 @@ fn everything_happens(tally: &Tally) {
         ("Client", "Open Close SetName Serve Unserve UnserveAll"),
         ("Job", "Push Track Replace Cancel Collect"),
         ("Take", "Take WaitForWork Credit Unwait"),
-        ("Lease", "Finish Fail Unconvertible Release Extend Repay Progress"),
-        ("Query", "Job Attempts Batch Queue Queues Jobs Workers Clients Schedules Stats Days"),
-        ("Queue", "Create Remove Pause Limit Throttle SetRules SetPatterns Bridge"),
+        (
+            "Lease",
+            "Finish Fail Unconvertible Release Extend Repay Progress",
+        ),
+        (
+            "Query",
+            "Job Attempts Batch Queue Queues Jobs Workers Clients Schedules Stats Days",
+        ),
+        (
+            "Queue",
+            "Create Remove Pause Limit Throttle SetRules SetPatterns Bridge",
+        ),
         ("Schedule", "Set Remove"),
         ("Batch", "New Open Commit"),
         ("Bulk", "Mutate Redrive Flush"),
@@ -46,13 +60,25 @@ fn everything_happens(tally: &Tally) {
             "Pushed Taken Empty Finished Failed Done Settled Refused Looked ScheduleSet Schedules Batch Queues Workers Clients \
              Stats Days Mutated Counted Beaten Attempts",
         ),
-        ("Notice", "Delivered WorkAvailable Progress Ended Collected Close"),
-        ("Refusal", "NotUnique NotHeld InUse WrongKind OutOfPlace NeverDue"),
-        ("Limit", "QueueJobs Jobs JobBytes Queues Subscriptions NameBytes Schedules Batches BatchDepth BodyBytes"),
+        (
+            "Notice",
+            "Delivered WorkAvailable Progress Ended Collected Close",
+        ),
+        (
+            "Refusal",
+            "NotUnique NotHeld InUse WrongKind OutOfPlace NeverDue",
+        ),
+        (
+            "Limit",
+            "QueueJobs Jobs JobBytes Queues Subscriptions NameBytes Schedules Batches BatchDepth BodyBytes",
+        ),
         ("NotFound", "Job Queue Worker Schedule Batch"),
         ("End", "Succeeded Failed Lost TimedOut Expired Cancelled"),
         ("Fate", "Retried Buried Discarded"),
-        ("Pushed", "New Attached Kept AgainWhenDone Remembered Outlasts OutlastsClients"),
+        (
+            "Pushed",
+            "New Attached Kept AgainWhenDone Remembered Outlasts OutlastsClients",
+        ),
         ("Collect", "Lives"),
         ("Stray", "Given Handed"),
         ("Sleeper", "First"),
@@ -67,7 +93,10 @@ fn everything_happens(tally: &Tally) {
         ("Done", "Forgotten"),
         ("OnDead", "Pushed Refused"),
         ("Part", "Done"),
-        ("Attempt", "Failed Lost TimedOut Released TakenBack Unconvertible"),
+        (
+            "Attempt",
+            "Failed Lost TimedOut Released TakenBack Unconvertible",
+        ),
         ("Loss", "Pauses Dies"),
         ("Redrive", "Later Elsewhere"),
         (
@@ -86,10 +115,20 @@ fn everything_happens(tally: &Tally) {
     let mut rare = Vec::new();
     for (kind, names) in table {
         for name in names.split_whitespace() {
-            let count = tally.counts.get(&format!("{kind}::{name}")).copied().unwrap_or_default();
+            let count = tally
+                .counts
+                .get(&format!("{kind}::{name}"))
+                .copied()
+                .unwrap_or_default();
             // Few lives have a stop with a connection at work, a kill between a job and its report, or one of the others.
-            let least =
-                if matches!(kind, "Away" | "Redrive" | "Repeated" | "Coalesce" | "Sleeper" | "Fail") { 3 } else { 75 };
+            let least = if matches!(
+                kind,
+                "Away" | "Redrive" | "Repeated" | "Coalesce" | "Sleeper" | "Fail"
+            ) {
+                3
+            } else {
+                75
+            };
             rare.extend((count < least).then(|| format!("{kind}::{name} happened {count} times")));
         }
     }
@@ -100,7 +139,13 @@ fn everything_happens(tally: &Tally) {
 fn the_same_seed_lives_the_same_life() {
     for seed in 0..24 {
         // Differently keyed hash tables: their order must not show in any event or record.
-        let lives = [1, 2].map(|hash_seed| live(Plan { hash_seed, fingerprint: true, ..plan(seed) }));
+        let lives = [1, 2].map(|hash_seed| {
+            live(Plan {
+                hash_seed,
+                fingerprint: true,
+                ..plan(seed)
+            })
+        });
         let [one, other] = &lives;
         assert_eq!(one, other, "seed {seed}");
         assert_ne!(one.fingerprint, 0, "seed {seed}");

@@ -30,7 +30,10 @@ pub(super) fn random(prefix: &[u8; 8], bytes: &[u8; 16]) -> Nonce {
 
 fn joined(prefix: &[u8], rest: &[u8]) -> Nonce {
     let mut nonce = [0; NONCE_BYTES];
-    nonce.iter_mut().zip(prefix.iter().chain(rest)).for_each(|(to, from)| *to = *from);
+    nonce
+        .iter_mut()
+        .zip(prefix.iter().chain(rest))
+        .for_each(|(to, from)| *to = *from);
     nonce
 }
 
@@ -39,7 +42,12 @@ pub(super) fn put(crypto: &SalsaBox, nonce: &Nonce, text: &[&[u8]], out: &mut By
     let at = out.len();
     out.put_bytes(0, TAG_BYTES);
     text.iter().for_each(|piece| out.put_slice(piece));
-    let Some((tag, text)) = out.get_mut(at..).and_then(<[u8]>::split_first_chunk_mut::<TAG_BYTES>) else { return };
+    let Some((tag, text)) = out
+        .get_mut(at..)
+        .and_then(<[u8]>::split_first_chunk_mut::<TAG_BYTES>)
+    else {
+        return;
+    };
     match crypto.encrypt_in_place_detached(nonce.into(), b"", text) {
         Ok(made) => *tag = made.into(),
         // Only associated data can fail, and there is none. Unencrypted text must not leave.
@@ -48,9 +56,15 @@ pub(super) fn put(crypto: &SalsaBox, nonce: &Nonce, text: &[&[u8]], out: &mut By
 }
 
 /// Opens a box in its place, and returns what is in it.
-pub(super) fn open<'a>(crypto: &SalsaBox, nonce: &Nonce, sealed: &'a mut [u8]) -> Result<&'a mut [u8], Forged> {
+pub(super) fn open<'a>(
+    crypto: &SalsaBox,
+    nonce: &Nonce,
+    sealed: &'a mut [u8],
+) -> Result<&'a mut [u8], Forged> {
     let (tag, text) = sealed.split_first_chunk_mut::<TAG_BYTES>().ok_or(Forged)?;
-    crypto.decrypt_in_place_detached(nonce.into(), b"", text, (&*tag).into()).map_err(|_| Forged)?;
+    crypto
+        .decrypt_in_place_detached(nonce.into(), b"", text, (&*tag).into())
+        .map_err(|_| Forged)?;
     Ok(text)
 }
 
@@ -74,25 +88,53 @@ mod tests {
 
     #[test]
     fn the_box_of_nacls_test() {
-        let alice = SecretKey::from(key("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"));
-        let bob = PublicKey::from(key("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"));
-        let nonce = hex::decode("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37").unwrap().try_into().unwrap();
-        let (crypto, text, mut sealed) = (SalsaBox::new(&bob, &alice), hex::decode(TEXT).unwrap(), BytesMut::new());
+        let alice = SecretKey::from(key(
+            "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",
+        ));
+        let bob = PublicKey::from(key(
+            "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f",
+        ));
+        let nonce = hex::decode("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37")
+            .unwrap()
+            .try_into()
+            .unwrap();
+        let (crypto, text, mut sealed) = (
+            SalsaBox::new(&bob, &alice),
+            hex::decode(TEXT).unwrap(),
+            BytesMut::new(),
+        );
         put(&crypto, &nonce, &[&text[..7], &text[7..]], &mut sealed);
         assert_eq!(hex::encode(&sealed), BOX);
-        assert_eq!(open(&crypto, &nonce, &mut sealed.clone()), Ok(&mut text.clone()[..]));
+        assert_eq!(
+            open(&crypto, &nonce, &mut sealed.clone()),
+            Ok(&mut text.clone()[..])
+        );
         for at in [0, TAG_BYTES - 1, TAG_BYTES, sealed.len() - 1] {
             let mut forged = sealed.clone();
             forged[at] ^= 1;
             assert_eq!(open(&crypto, &nonce, &mut forged), Err(Forged), "byte {at}");
         }
-        assert_eq!(open(&crypto, &numbered(b"CurveZMQHELLO---", 1), &mut sealed), Err(Forged), "another nonce");
-        assert_eq!(open(&crypto, &nonce, &mut [0; TAG_BYTES - 1]), Err(Forged), "cut short");
+        assert_eq!(
+            open(&crypto, &numbered(b"CurveZMQHELLO---", 1), &mut sealed),
+            Err(Forged),
+            "another nonce"
+        );
+        assert_eq!(
+            open(&crypto, &nonce, &mut [0; TAG_BYTES - 1]),
+            Err(Forged),
+            "cut short"
+        );
     }
 
     #[test]
     fn nonces() {
-        assert_eq!(&numbered(b"CurveZMQMESSAGEC", 258), b"CurveZMQMESSAGEC\0\0\0\0\0\0\x01\x02");
-        assert_eq!(&random(b"WELCOME-", b"0123456789abcdef"), b"WELCOME-0123456789abcdef");
+        assert_eq!(
+            &numbered(b"CurveZMQMESSAGEC", 258),
+            b"CurveZMQMESSAGEC\0\0\0\0\0\0\x01\x02"
+        );
+        assert_eq!(
+            &random(b"WELCOME-", b"0123456789abcdef"),
+            b"WELCOME-0123456789abcdef"
+        );
     }
 }

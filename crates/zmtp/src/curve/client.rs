@@ -6,7 +6,10 @@ use crypto_box::{PublicKey, SalsaBox, SecretKey};
 use super::boxes::{self, Forged, TAG_BYTES};
 use super::secured::{Direction, Secured};
 use super::server::data_of;
-use super::{COOKIE_BYTES, CurvePublicKey, CurveSecretKey, HELLO, INITIATE, KEY_BYTES, READY, VOUCH_BYTES, WELCOME};
+use super::{
+    COOKIE_BYTES, CurvePublicKey, CurveSecretKey, HELLO, INITIATE, KEY_BYTES, READY, VOUCH_BYTES,
+    WELCOME,
+};
 use crate::peer::Close;
 use crate::wire::{Flags, Header, Malformed, Metadata};
 
@@ -23,9 +26,19 @@ pub struct CurveClient {
 
 impl CurveClient {
     /// A client of the server with this key. `random`: a transient key, and a nonce.
-    pub fn new(own: CurveSecretKey, server: CurvePublicKey, random: ([u8; KEY_BYTES], [u8; 16])) -> Self {
+    pub fn new(
+        own: CurveSecretKey,
+        server: CurvePublicKey,
+        random: ([u8; KEY_BYTES], [u8; 16]),
+    ) -> Self {
         let (transient, vouch_nonce) = random;
-        Self { own, server, transient: transient.into(), vouch_nonce, secured: None }
+        Self {
+            own,
+            server,
+            transient: transient.into(),
+            vouch_nonce,
+            secured: None,
+        }
     }
 
     /// Appends HELLO.
@@ -38,14 +51,24 @@ impl CurveClient {
         out.put_slice(self.transient.public_key().as_bytes());
         out.put_u64(number);
         let crypto = SalsaBox::new(&self.server.key(), &self.transient);
-        boxes::put(&crypto, &boxes::numbered(b"CurveZMQHELLO---", number), &[&[0; 64]], out);
+        boxes::put(
+            &crypto,
+            &boxes::numbered(b"CurveZMQHELLO---", number),
+            &[&[0; 64]],
+            out,
+        );
     }
 
     /// Answers the body of WELCOME with INITIATE.
     ///
     /// # Errors
     /// The server does not have its key.
-    pub fn welcomed(&mut self, body: &[u8], metadata: &Metadata, out: &mut BytesMut) -> Result<(), Close> {
+    pub fn welcomed(
+        &mut self,
+        body: &[u8],
+        metadata: &Metadata,
+        out: &mut BytesMut,
+    ) -> Result<(), Close> {
         const CUT: Malformed = Malformed { what: "WELCOME" };
         let mut body = body.to_vec();
         let data = data_of(&mut body, WELCOME).ok_or(CUT)?;
@@ -61,13 +84,27 @@ impl CurveClient {
         let vouch = SalsaBox::new(&server, self.own.key());
         let transient = self.transient.public_key();
         let vouched: [&[u8]; 2] = [transient.as_bytes(), self.server.bytes()];
-        boxes::put(&vouch, &boxes::random(b"VOUCH---", &self.vouch_nonce), &vouched, &mut text);
+        boxes::put(
+            &vouch,
+            &boxes::random(b"VOUCH---", &self.vouch_nonce),
+            &vouched,
+            &mut text,
+        );
         debug_assert_eq!(text.len(), KEY_BYTES + VOUCH_BYTES);
         metadata.encode(&mut text);
-        Header::encode(Flags::COMMAND, INITIATE.len() + COOKIE_BYTES + 8 + TAG_BYTES + text.len(), out);
+        Header::encode(
+            Flags::COMMAND,
+            INITIATE.len() + COOKIE_BYTES + 8 + TAG_BYTES + text.len(),
+            out,
+        );
         out.put_slice(INITIATE);
         out.put_slice(cookie);
-        let mut secured = Secured::new(SalsaBox::new(&server, &self.transient), Direction::TO_SERVER, 0).after(1);
+        let mut secured = Secured::new(
+            SalsaBox::new(&server, &self.transient),
+            Direction::TO_SERVER,
+            0,
+        )
+        .after(1);
         secured.put_numbered(b"CurveZMQINITIATE", &[&text], out);
         self.secured = Some(secured);
         Ok(())
@@ -82,7 +119,9 @@ impl CurveClient {
         let mut body = body.to_vec();
         let data = data_of(&mut body, READY).ok_or(Malformed { what: "READY" })?;
         let secured = self.secured.as_mut().ok_or(FORGED)?;
-        let text = secured.open_numbered(b"CurveZMQREADY---", data).map_err(|Forged| FORGED)?;
+        let text = secured
+            .open_numbered(b"CurveZMQREADY---", data)
+            .map_err(|Forged| FORGED)?;
         Ok(Metadata::parse(text)?)
     }
 
@@ -100,7 +139,10 @@ impl CurveClient {
     /// # Errors
     /// It is not from the server.
     pub fn open(&mut self, body: &[u8]) -> Result<Bytes, Close> {
-        let secured = self.secured.as_mut().ok_or(Close::Forged { what: "MESSAGE" })?;
+        let secured = self
+            .secured
+            .as_mut()
+            .ok_or(Close::Forged { what: "MESSAGE" })?;
         Ok(secured.open(BytesMut::from(body))?.freeze())
     }
 }

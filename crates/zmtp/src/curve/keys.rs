@@ -21,7 +21,9 @@ pub struct CurveSecretKey(SecretKey);
 pub struct CurveKeyError;
 
 fn decode(text: &str) -> Result<[u8; KEY_BYTES], CurveKeyError> {
-    z85::decode(text).and_then(|bytes| bytes.try_into().ok()).ok_or(CurveKeyError)
+    z85::decode(text)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or(CurveKeyError)
 }
 
 impl CurvePublicKey {
@@ -87,7 +89,9 @@ impl FromStr for CurveSecretKey {
 
 impl fmt::Debug for CurveSecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CurveSecretKey").field("public", &self.public()).finish_non_exhaustive()
+        f.debug_struct("CurveSecretKey")
+            .field("public", &self.public())
+            .finish_non_exhaustive()
     }
 }
 
@@ -96,14 +100,23 @@ mod tests {
     use super::*;
 
     /// From libzmq's documentation of `zmq_curve`.
-    const SERVER: [&str; 2] = ["rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7", "JTKVSB%%)wK0E.X)V>+}o?pNmC{O&4W4b!Ni{Lh6"];
-    const CLIENT: [&str; 2] = ["Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID", "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"];
+    const SERVER: [&str; 2] = [
+        "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7",
+        "JTKVSB%%)wK0E.X)V>+}o?pNmC{O&4W4b!Ni{Lh6",
+    ];
+    const CLIENT: [&str; 2] = [
+        "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID",
+        "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs",
+    ];
 
     #[test]
     fn the_pairs_of_libzmqs_documentation() {
         for [public, secret] in [SERVER, CLIENT] {
             let key: CurveSecretKey = secret.parse().unwrap();
-            assert_eq!((key.public().to_string().as_str(), key.expose().as_str()), (public, secret));
+            assert_eq!(
+                (key.public().to_string().as_str(), key.expose().as_str()),
+                (public, secret)
+            );
             assert_eq!(public.parse(), Ok(key.public()));
             assert!(!format!("{key:?}").contains(secret));
         }
@@ -112,7 +125,14 @@ mod tests {
     #[test]
     fn other_texts_are_no_keys() {
         let long = [SERVER[0], "00000"].concat();
-        for text in ["", "rq:rM", &SERVER[0][1..], &SERVER[0].replace('q', "~"), &long, "\u{e9}"] {
+        for text in [
+            "",
+            "rq:rM",
+            &SERVER[0][1..],
+            &SERVER[0].replace('q', "~"),
+            &long,
+            "\u{e9}",
+        ] {
             assert_eq!(text.parse::<CurvePublicKey>(), Err(CurveKeyError), "{text}");
         }
     }

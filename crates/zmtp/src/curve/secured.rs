@@ -29,10 +29,16 @@ impl Direction {
     const SERVER: &[u8; 16] = b"CurveZMQMESSAGES";
 
     /// The server's view.
-    pub(super) const TO_CLIENT: Self = Self { sends: Self::SERVER, hears: Self::CLIENT };
+    pub(super) const TO_CLIENT: Self = Self {
+        sends: Self::SERVER,
+        hears: Self::CLIENT,
+    };
 
     /// The client's view.
-    pub(super) const TO_SERVER: Self = Self { sends: Self::CLIENT, hears: Self::SERVER };
+    pub(super) const TO_SERVER: Self = Self {
+        sends: Self::CLIENT,
+        hears: Self::SERVER,
+    };
 }
 
 /// The keys of a connection after its handshake.
@@ -51,7 +57,12 @@ impl Secured {
 
     /// `seen`: the number in the last nonce of the handshake that came.
     pub(super) const fn new(crypto: SalsaBox, direction: Direction, seen: u64) -> Self {
-        Self { crypto, direction, sent: 0, seen }
+        Self {
+            crypto,
+            direction,
+            sent: 0,
+            seen,
+        }
     }
 
     /// The same, with the number of the last nonce that was sent, too.
@@ -68,7 +79,11 @@ impl Secured {
     }
 
     /// Opens a box with the next number: a number, and the box.
-    pub(super) fn open_numbered<'a>(&mut self, prefix: &[u8; 16], data: &'a mut [u8]) -> Result<&'a mut [u8], Forged> {
+    pub(super) fn open_numbered<'a>(
+        &mut self,
+        prefix: &[u8; 16],
+        data: &'a mut [u8],
+    ) -> Result<&'a mut [u8], Forged> {
         let (number, sealed) = data.split_first_chunk_mut().ok_or(Forged)?;
         let number = u64::from_be_bytes(*number);
         if number <= self.seen {
@@ -81,11 +96,22 @@ impl Secured {
 
     /// Appends whole frames, each in a box.
     pub(crate) fn seal(&mut self, mut frames: &[u8], out: &mut BytesMut) {
-        while let Ok(Some(Header { flags, header_bytes, body_bytes })) = Header::decode(frames) {
-            let frame_bytes = usize::try_from(body_bytes).ok().and_then(|bytes| header_bytes.checked_add(bytes));
-            let Some((frame, rest)) = frame_bytes.and_then(|bytes| frames.split_at_checked(bytes)) else { break };
+        while let Ok(Some(Header {
+            flags,
+            header_bytes,
+            body_bytes,
+        })) = Header::decode(frames)
+        {
+            let frame_bytes = usize::try_from(body_bytes)
+                .ok()
+                .and_then(|bytes| header_bytes.checked_add(bytes));
+            let Some((frame, rest)) = frame_bytes.and_then(|bytes| frames.split_at_checked(bytes))
+            else {
+                break;
+            };
             let body = frame.get(header_bytes..).unwrap_or_default();
-            let flags = if flags.is_more() { MORE } else { 0 } | if flags.is_command() { COMMAND } else { 0 };
+            let flags = if flags.is_more() { MORE } else { 0 }
+                | if flags.is_command() { COMMAND } else { 0 };
             Header::encode(Flags::LAST, body.len() + Self::OVERHEAD_BYTES, out);
             out.put_slice(MESSAGE);
             self.put_numbered(self.direction.sends, &[&[flags], body], out);
@@ -97,12 +123,17 @@ impl Secured {
     /// Takes the frame out of the body of a `MESSAGE`, in its own memory.
     pub(crate) fn open(&mut self, mut body: BytesMut) -> Result<BytesMut, Close> {
         const CUT: Malformed = Malformed { what: "MESSAGE" };
-        let data = body.strip_prefix(MESSAGE).map(<[u8]>::len).and_then(|bytes| {
-            let at = body.len() - bytes;
-            body.get_mut(at..)
-        });
+        let data = body
+            .strip_prefix(MESSAGE)
+            .map(<[u8]>::len)
+            .and_then(|bytes| {
+                let at = body.len() - bytes;
+                body.get_mut(at..)
+            });
         let prefix = self.direction.hears;
-        let text = self.open_numbered(prefix, data.ok_or(CUT)?).map_err(|Forged| Close::Forged { what: "MESSAGE" })?;
+        let text = self
+            .open_numbered(prefix, data.ok_or(CUT)?)
+            .map_err(|Forged| Close::Forged { what: "MESSAGE" })?;
         let (flags, text) = text.split_first().ok_or(CUT)?;
         let flags = match (flags & MORE != 0, flags & COMMAND != 0) {
             (false, false) => Flags::LAST,
@@ -123,6 +154,9 @@ const _: () = assert!(Secured::OVERHEAD_BYTES >= HEADER_BYTES_MAX);
 
 impl fmt::Debug for Secured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secured").field("sent", &self.sent).field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("Secured")
+            .field("sent", &self.sent)
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
     }
 }

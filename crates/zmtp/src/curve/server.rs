@@ -13,7 +13,10 @@ use subtle::ConstantTimeEq as _;
 
 use super::boxes::{self, Forged, TAG_BYTES};
 use super::secured::{Direction, Secured};
-use super::{COOKIE_BYTES, CurvePublicKey, CurveSecretKey, HELLO, INITIATE, KEY_BYTES, READY, VOUCH_BYTES, WELCOME};
+use super::{
+    COOKIE_BYTES, CurvePublicKey, CurveSecretKey, HELLO, INITIATE, KEY_BYTES, READY, VOUCH_BYTES,
+    WELCOME,
+};
 use crate::peer::Close;
 use crate::wire::{Flags, Header, Malformed, Metadata};
 
@@ -46,8 +49,16 @@ pub(crate) struct Awaited {
 
 impl CurveServer {
     /// A listener with this key. Without `clients`, every client that knows the server's public key may connect.
-    pub const fn new(secret: CurveSecretKey, clients: Vec<CurvePublicKey>, random: fn() -> u64) -> Self {
-        Self { secret, clients, random }
+    pub const fn new(
+        secret: CurveSecretKey,
+        clients: Vec<CurvePublicKey>,
+        random: fn() -> u64,
+    ) -> Self {
+        Self {
+            secret,
+            clients,
+            random,
+        }
     }
 
     /// Whether only known clients may connect.
@@ -58,17 +69,29 @@ impl CurveServer {
     fn random_bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice((self.random)().to_ne_bytes().get(..chunk.len()).unwrap_or_default());
+            chunk.copy_from_slice(
+                (self.random)()
+                    .to_ne_bytes()
+                    .get(..chunk.len())
+                    .unwrap_or_default(),
+            );
         }
         bytes
     }
 
     /// Answers HELLO, `data` behind its name, with WELCOME.
     pub(crate) fn hello(&self, data: &mut [u8], out: &mut BytesMut) -> Result<Awaited, Close> {
-        let whole = <&mut [u8; HELLO_BYTES]>::try_from(data).map_err(|_| Malformed { what: "HELLO" })?;
+        let whole =
+            <&mut [u8; HELLO_BYTES]>::try_from(data).map_err(|_| Malformed { what: "HELLO" })?;
         let (version, rest) = whole.split_at_mut(VERSION.len());
-        let (client, rest) = rest.split_at_mut(72).1.split_first_chunk_mut().ok_or(Malformed { what: "HELLO" })?;
-        let (number, sealed) = rest.split_first_chunk_mut().ok_or(Malformed { what: "HELLO" })?;
+        let (client, rest) = rest
+            .split_at_mut(72)
+            .1
+            .split_first_chunk_mut()
+            .ok_or(Malformed { what: "HELLO" })?;
+        let (number, sealed) = rest
+            .split_first_chunk_mut()
+            .ok_or(Malformed { what: "HELLO" })?;
         if version != VERSION {
             return Err(Malformed { what: "HELLO" }.into());
         }
@@ -79,11 +102,25 @@ impl CurveServer {
         let secret = SecretKey::from(self.random_bytes());
         let (cookie, nonce) = (self.random_bytes(), self.random_bytes());
         let public = secret.public_key();
-        Header::encode(Flags::COMMAND, WELCOME.len() + 16 + TAG_BYTES + KEY_BYTES + COOKIE_BYTES, out);
+        Header::encode(
+            Flags::COMMAND,
+            WELCOME.len() + 16 + TAG_BYTES + KEY_BYTES + COOKIE_BYTES,
+            out,
+        );
         out.put_slice(WELCOME);
         out.put_slice(&nonce);
-        boxes::put(&crypto, &boxes::random(b"WELCOME-", &nonce), &[public.as_bytes(), &cookie], out);
-        Ok(Awaited { secret, client, cookie, seen })
+        boxes::put(
+            &crypto,
+            &boxes::random(b"WELCOME-", &nonce),
+            &[public.as_bytes(), &cookie],
+            out,
+        );
+        Ok(Awaited {
+            secret,
+            client,
+            cookie,
+            seen,
+        })
     }
 
     /// Reads INITIATE, `data` behind its name. Returns the client's key and metadata, and the connection's keys.
@@ -101,17 +138,26 @@ impl CurveServer {
             return Err(FORGED);
         }
         let crypto = SalsaBox::new(&PublicKey::from(awaited.client), &awaited.secret);
-        let inside =
-            boxes::open(&crypto, &boxes::numbered(b"CurveZMQINITIATE", number), sealed).map_err(|Forged| FORGED)?;
+        let inside = boxes::open(
+            &crypto,
+            &boxes::numbered(b"CurveZMQINITIATE", number),
+            sealed,
+        )
+        .map_err(|Forged| FORGED)?;
         let (client, rest) = inside.split_first_chunk_mut::<KEY_BYTES>().ok_or(CUT)?;
         let (vouch, metadata) = rest.split_first_chunk_mut::<VOUCH_BYTES>().ok_or(CUT)?;
         let client = CurvePublicKey::from(*client);
-        self.check_vouch(awaited, client, vouch).map_err(|Forged| FORGED)?;
+        self.check_vouch(awaited, client, vouch)
+            .map_err(|Forged| FORGED)?;
         if self.knows_clients() && !self.clients.contains(&client) {
             return Err(Close::Credentials);
         }
         let metadata = Metadata::parse(metadata)?;
-        Ok((client, metadata, Secured::new(crypto, Direction::TO_CLIENT, number)))
+        Ok((
+            client,
+            metadata,
+            Secured::new(crypto, Direction::TO_CLIENT, number),
+        ))
     }
 
     /// The client's own key vouches that its transient key is for this server.
@@ -135,7 +181,11 @@ impl Secured {
     pub(crate) fn ready(&mut self, metadata: &Metadata, out: &mut BytesMut) {
         let mut text = BytesMut::new();
         metadata.encode(&mut text);
-        Header::encode(Flags::COMMAND, READY.len() + 8 + TAG_BYTES + text.len(), out);
+        Header::encode(
+            Flags::COMMAND,
+            READY.len() + 8 + TAG_BYTES + text.len(),
+            out,
+        );
         out.put_slice(READY);
         self.put_numbered(b"CurveZMQREADY---", &[&text], out);
     }
@@ -143,7 +193,11 @@ impl Secured {
 
 /// The data of a command with this name.
 pub(super) fn data_of<'a>(body: &'a mut [u8], name: &[u8]) -> Option<&'a mut [u8]> {
-    if body.starts_with(name) { body.get_mut(name.len()..) } else { None }
+    if body.starts_with(name) {
+        body.get_mut(name.len()..)
+    } else {
+        None
+    }
 }
 
 /// The data of a HELLO.

@@ -2,7 +2,8 @@
 //!
 //! Spec: ZeroMQ RFC 32.
 
-const DIGITS: &[u8; 85] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+const DIGITS: &[u8; 85] =
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
 /// Bytes beyond the last multiple of 4 are left out.
 pub(super) fn encode(bytes: &[u8]) -> String {
@@ -11,17 +12,24 @@ pub(super) fn encode(bytes: &[u8]) -> String {
         let number = u32::from_be_bytes(*chunk);
         [85_u32.pow(4), 85_u32.pow(3), 85_u32.pow(2), 85, 1].map(|place| number / place % 85)
     });
-    digits.filter_map(|digit| DIGITS.get(usize::try_from(digit).ok()?)).map(|digit| char::from(*digit)).collect()
+    digits
+        .filter_map(|digit| DIGITS.get(usize::try_from(digit).ok()?))
+        .map(|digit| char::from(*digit))
+        .collect()
 }
 
 /// `None` if the text is not Z85.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
-    let (chunks, []) = text.as_bytes().as_chunks::<5>() else { return None };
+    let (chunks, []) = text.as_bytes().as_chunks::<5>() else {
+        return None;
+    };
     let mut bytes = Vec::with_capacity(4 * chunks.len());
     for chunk in chunks {
         let number = chunk.iter().try_fold(0_u32, |number, digit| {
             let digit = DIGITS.iter().position(|one| one == digit)?;
-            number.checked_mul(85)?.checked_add(u32::try_from(digit).ok()?)
+            number
+                .checked_mul(85)?
+                .checked_add(u32::try_from(digit).ok()?)
         })?;
         bytes.extend_from_slice(&number.to_be_bytes());
     }
@@ -35,7 +43,10 @@ mod tests {
     #[test]
     fn texts() {
         let table: [(&str, Option<&[u8]>); 7] = [
-            ("HelloWorld", Some(&[0x86, 0x4f, 0xd2, 0x6f, 0xb5, 0x59, 0xf7, 0x5b])), // the example of RFC 32
+            (
+                "HelloWorld",
+                Some(&[0x86, 0x4f, 0xd2, 0x6f, 0xb5, 0x59, 0xf7, 0x5b]),
+            ), // the example of RFC 32
             ("", Some(&[])),
             ("%nSc0", Some(&[0xff; 4])),
             ("%nSc1", None), // 2^32

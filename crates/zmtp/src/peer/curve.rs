@@ -33,7 +33,13 @@ pub(super) struct Curve {
 
 impl Curve {
     pub(super) fn new(server: Arc<CurveServer>) -> Self {
-        Self { server, secured: None, boxed: Frames::default(), plain: BytesMut::new(), unsealed_bytes: 0 }
+        Self {
+            server,
+            secured: None,
+            boxed: Frames::default(),
+            plain: BytesMut::new(),
+            unsealed_bytes: 0,
+        }
     }
 
     pub(super) const fn put_out(&mut self, bytes: usize) {
@@ -60,9 +66,13 @@ impl Curve {
             if let Some(found) = frames.next(&mut self.plain, limits)? {
                 return Ok(Some(found));
             }
-            let Some(secured) = &mut self.secured else { return Ok(None) };
+            let Some(secured) = &mut self.secured else {
+                return Ok(None);
+            };
             let most = frame_bytes_max.saturating_add(Secured::OVERHEAD_BYTES);
-            let Some((sealed, is_dedicated)) = self.boxed.next_frame(input, most)? else { return Ok(None) };
+            let Some((sealed, is_dedicated)) = self.boxed.next_frame(input, most)? else {
+                return Ok(None);
+            };
             let frame = secured.open(sealed)?;
             if self.plain.is_empty() {
                 frames.begin(is_dedicated);
@@ -79,7 +89,9 @@ impl Peer {
     /// all bytes, in the order in which they leave, and with whole messages.
     pub fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
         let curve = self.curve.as_deref_mut()?;
-        let (handshake, frames) = bytes.split_at_checked(curve.unsealed_bytes).unwrap_or((bytes, b""));
+        let (handshake, frames) = bytes
+            .split_at_checked(curve.unsealed_bytes)
+            .unwrap_or((bytes, b""));
         curve.unsealed_bytes -= handshake.len();
         let mut out = BytesMut::with_capacity(bytes.len() + Secured::OVERHEAD_BYTES);
         out.extend_from_slice(handshake);
@@ -96,7 +108,9 @@ impl Peer {
         now: Timestamp,
         out: &mut BytesMut,
     ) -> Result<Option<Ready>, Close> {
-        let (Stage::Handshake(step), Some(curve)) = (&self.stage, self.curve.as_deref_mut()) else { return Ok(None) };
+        let (Stage::Handshake(step), Some(curve)) = (&self.stage, self.curve.as_deref_mut()) else {
+            return Ok(None);
+        };
         let mut copy = body.to_vec();
         match step {
             Step::CurveHello => {
@@ -106,7 +120,8 @@ impl Peer {
                 Ok(None)
             }
             Step::CurveInitiate(awaited) => {
-                let data = curve::initiate(&mut copy).ok_or_else(|| unexpected(body, "INITIATE"))?;
+                let data =
+                    curve::initiate(&mut copy).ok_or_else(|| unexpected(body, "INITIATE"))?;
                 let (client, metadata, secured) = curve.server.initiate(awaited, data)?;
                 let ready = self.introduced(metadata, Some(client.to_string().into()))?;
                 let ours = self.settings.metadata();
@@ -126,7 +141,10 @@ impl Peer {
 fn unexpected(body: &[u8], due: &'static str) -> Close {
     match Command::parse(body) {
         Ok(Command::Error(reason)) => Close::PeerError(reason.escape_ascii().to_string()),
-        Ok(command) => Close::Unexpected { found: super::handshake::name(&command), due },
+        Ok(command) => Close::Unexpected {
+            found: super::handshake::name(&command),
+            due,
+        },
         Err(malformed) => malformed.into(),
     }
 }

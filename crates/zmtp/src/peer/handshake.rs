@@ -54,7 +54,12 @@ impl Peer {
     }
 
     /// Handles one command. Returns the result of the handshake after its last command.
-    pub(super) fn shake(&mut self, body: &[u8], now: Timestamp, out: &mut BytesMut) -> Result<Option<Ready>, Close> {
+    pub(super) fn shake(
+        &mut self,
+        body: &[u8],
+        now: Timestamp,
+        out: &mut BytesMut,
+    ) -> Result<Option<Ready>, Close> {
         if self.curve.is_some() {
             return self.shake_curve(body, now, out);
         }
@@ -62,18 +67,30 @@ impl Peer {
         if let Command::Error(reason) = command {
             return Err(Close::PeerError(reason.escape_ascii().to_string()));
         }
-        let Stage::Handshake(step) = &mut self.stage else { return Ok(None) };
+        let Stage::Handshake(step) = &mut self.stage else {
+            return Ok(None);
+        };
         let (ready, metadata) = match (step, command) {
-            (Step::NullReady, Command::Ready(metadata)) => (self.introduced(metadata, None)?, self.settings.metadata()),
+            (Step::NullReady, Command::Ready(metadata)) => {
+                (self.introduced(metadata, None)?, self.settings.metadata())
+            }
             (Step::PlainHello, Command::Hello { user, password }) => {
                 self.hello(user, password, out)?;
                 return Ok(None);
             }
             (Step::PlainInitiate { user }, Command::Initiate(metadata)) => {
                 let user = std::mem::take(user);
-                (self.introduced(metadata, Some(user))?, self.settings.metadata())
+                (
+                    self.introduced(metadata, Some(user))?,
+                    self.settings.metadata(),
+                )
             }
-            (step, command) => return Err(Close::Unexpected { found: name(&command), due: step.due() }),
+            (step, command) => {
+                return Err(Close::Unexpected {
+                    found: name(&command),
+                    due: step.due(),
+                });
+            }
         };
         if !self.settings.role.is_client() {
             Command::Ready(metadata).encode(out);
@@ -92,24 +109,46 @@ impl Peer {
             return Err(Close::Credentials);
         }
         Command::Welcome.encode(out);
-        self.stage = Stage::Handshake(Step::PlainInitiate { user: Bytes::copy_from_slice(user) });
+        self.stage = Stage::Handshake(Step::PlainInitiate {
+            user: Bytes::copy_from_slice(user),
+        });
         Ok(())
     }
 
-    pub(super) fn introduced(&self, metadata: Metadata, user: Option<Bytes>) -> Result<Ready, Close> {
-        let Metadata { socket_type, identity, others } = metadata;
+    pub(super) fn introduced(
+        &self,
+        metadata: Metadata,
+        user: Option<Bytes>,
+    ) -> Result<Ready, Close> {
+        let Metadata {
+            socket_type,
+            identity,
+            others,
+        } = metadata;
         let role = self.settings.role;
         let socket_type = socket_type.filter(|kind| role.serves(*kind));
-        let socket_type = socket_type.ok_or(Close::SocketType { ours: role.socket_type().name() })?;
+        let socket_type = socket_type.ok_or(Close::SocketType {
+            ours: role.socket_type().name(),
+        })?;
         Self::check_identity_bytes(identity.len())?;
         // "Identities starting with a zero octet are reserved for implementations' internal use."
-        let identity = Some(identity).filter(|identity| identity.first().is_some_and(|first| *first != 0));
-        Ok(Ready { socket_type, identity, user, metadata: others })
+        let identity =
+            Some(identity).filter(|identity| identity.first().is_some_and(|first| *first != 0));
+        Ok(Ready {
+            socket_type,
+            identity,
+            user,
+            metadata: others,
+        })
     }
 
     /// Returns an identity's length, or an error if it is too long.
     pub(super) const fn check_identity_bytes(bytes: usize) -> Result<usize, Close> {
-        if bytes > IDENTITY_BYTES_MAX { Err(Close::Identity { bytes }) } else { Ok(bytes) }
+        if bytes > IDENTITY_BYTES_MAX {
+            Err(Close::Identity { bytes })
+        } else {
+            Ok(bytes)
+        }
     }
 }
 

@@ -53,12 +53,15 @@ impl Heart {
     /// When the handshake must be done: a while after the peer's last bytes, and at last in any case.
     fn handshake_until(&self, settings: &Settings) -> Timestamp {
         let longest = settings.handshake_ms.saturating_mul(HANDSHAKE_TIMES);
-        self.received_at.after_ms(settings.handshake_ms).min(self.began_at.after_ms(longest))
+        self.received_at
+            .after_ms(settings.handshake_ms)
+            .min(self.began_at.after_ms(longest))
     }
 
     /// The next deadline and its action, once the handshake is done.
     fn next(&self, settings: &Settings, pings: bool) -> Option<(Timestamp, Due)> {
-        let ttl = (self.ttl_ms > 0).then(|| (self.received_at.after_ms(self.ttl_ms), Due::TtlExpired));
+        let ttl =
+            (self.ttl_ms > 0).then(|| (self.received_at.after_ms(self.ttl_ms), Due::TtlExpired));
         let ping = match self.pinged_at {
             Some(at) => Some((at.after_ms(settings.ping_timeout_ms), Due::PingTimeout)),
             None if pings && settings.ping_idle_ms > 0 => {
@@ -77,7 +80,10 @@ impl Peer {
             Stage::Signature | Stage::Greeting | Stage::GreetingV2 | Stage::Handshake(_) => {
                 Some(self.heart.handshake_until(&self.settings))
             }
-            Stage::Traffic => self.heart.next(&self.settings, self.pings).map(|(at, _)| at),
+            Stage::Traffic => self
+                .heart
+                .next(&self.settings, self.pings)
+                .map(|(at, _)| at),
             Stage::Over(_) => None,
         }
     }
@@ -90,10 +96,17 @@ impl Peer {
         if self.next_deadline().is_none_or(|at| at > now) {
             return Ok(());
         }
-        let due = self.heart.next(&self.settings, self.pings).filter(|_| self.is_ready());
+        let due = self
+            .heart
+            .next(&self.settings, self.pings)
+            .filter(|_| self.is_ready());
         let close = match due {
             Some((_, Due::Ping)) => {
-                Command::Ping { ttl_ds: 0, context: b"" }.encode(out);
+                Command::Ping {
+                    ttl_ds: 0,
+                    context: b"",
+                }
+                .encode(out);
                 self.heart.pinged_at = Some(now);
                 return Ok(());
             }

@@ -149,7 +149,11 @@ impl Peer {
             // Our client speaks 3.1, whatever the other side speaks.
             self.greeting().encode_rest(out);
             // "The client SHALL send a READY command and then wait for a READY command in reply."
-            Command::Ready(Metadata { identity, ..self.settings.metadata() }).encode(out);
+            Command::Ready(Metadata {
+                identity,
+                ..self.settings.metadata()
+            })
+            .encode(out);
         }
     }
 
@@ -158,12 +162,21 @@ impl Peer {
     ///
     /// # Errors
     /// The connection is over. Further calls return the same error.
-    pub fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
+    pub fn read(
+        &mut self,
+        now: Timestamp,
+        input: &mut BytesMut,
+        out: &mut BytesMut,
+    ) -> Result<Option<Event>, Close> {
         if input.len() > self.left_bytes {
             self.heart.received(now);
         }
         let (is_ready, before) = (self.is_ready(), out.len());
-        let found = if is_ready { self.traffic(input, out) } else { self.next(now, input, out) };
+        let found = if is_ready {
+            self.traffic(input, out)
+        } else {
+            self.next(now, input, out)
+        };
         if let Err(close) = &found {
             self.end(close, out);
             input.clear();
@@ -183,9 +196,10 @@ impl Peer {
             Stage::Greeting => GREETING_BYTES.saturating_sub(self.left_bytes),
             // Its length is only known from its last header. It is short.
             Stage::GreetingV2 => 0,
-            Stage::Handshake(_) | Stage::Traffic => {
-                self.frames.bytes_wanted().max(self.curve.as_ref().map_or(0, |curve| curve.bytes_wanted()))
-            }
+            Stage::Handshake(_) | Stage::Traffic => self
+                .frames
+                .bytes_wanted()
+                .max(self.curve.as_ref().map_or(0, |curve| curve.bytes_wanted())),
             Stage::Over(_) => 0,
         }
     }
@@ -213,7 +227,12 @@ impl Peer {
         }
     }
 
-    fn next(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
+    fn next(
+        &mut self,
+        now: Timestamp,
+        input: &mut BytesMut,
+        out: &mut BytesMut,
+    ) -> Result<Option<Event>, Close> {
         loop {
             match &self.stage {
                 Stage::Signature => match Greeting::revision(input)? {
@@ -233,7 +252,9 @@ impl Peer {
                     return Ok(ready.map(|ready| Event::Ready(Box::new(ready))));
                 }
                 Stage::Handshake(_) => {
-                    let Some(body) = self.frames.next_command(input)? else { return Ok(None) };
+                    let Some(body) = self.frames.next_command(input)? else {
+                        return Ok(None);
+                    };
                     if let Some(ready) = self.shake(&body, now, out)? {
                         return Ok(Some(Event::Ready(Box::new(ready))));
                     }
@@ -261,7 +282,10 @@ impl Peer {
         // "If the mechanism that the peer received does not exactly match the mechanism it sent, it MUST close."
         if greeting.mechanism != self.greeting().mechanism {
             let ours = self.greeting().mechanism_text();
-            return Err(Close::Mechanism { theirs: greeting.mechanism_text(), ours });
+            return Err(Close::Mechanism {
+                theirs: greeting.mechanism_text(),
+                ours,
+            });
         }
         self.pings = greeting.version >= [3, 1];
         self.stage = Stage::Handshake(self.first_step());

@@ -28,7 +28,13 @@ impl Peer {
         P::IntoIter: Clone,
     {
         let parts = parts.into_iter();
-        self.admit(parts.clone().map(|part| Header::frame_bytes(part.len())).sum(), out)?;
+        self.admit(
+            parts
+                .clone()
+                .map(|part| Header::frame_bytes(part.len()))
+                .sum(),
+            out,
+        )?;
         write_parts(parts, out);
         Ok(())
     }
@@ -45,12 +51,22 @@ impl Peer {
         out: &mut BytesMut,
         write: impl FnOnce(&mut BytesMut),
     ) -> Result<(), Unsent> {
-        self.admit(envelope.frames().len().saturating_add(Header::frame_bytes(payload_bytes)), out)?;
+        self.admit(
+            envelope
+                .frames()
+                .len()
+                .saturating_add(Header::frame_bytes(payload_bytes)),
+            out,
+        )?;
         out.extend_from_slice(envelope.frames());
         Header::encode(Flags::LAST, payload_bytes, out);
         let begin = out.len();
         write(out);
-        debug_assert_eq!(out.len() - begin, payload_bytes, "the payload differs from its announced length");
+        debug_assert_eq!(
+            out.len() - begin,
+            payload_bytes,
+            "the payload differs from its announced length"
+        );
         Ok(())
     }
 

@@ -89,12 +89,19 @@ impl Settings {
     }
 
     pub(super) fn mechanism(&self) -> &Mechanism {
-        if self.role.is_client() { &Mechanism::Null } else { &self.mechanism }
+        if self.role.is_client() {
+            &Mechanism::Null
+        } else {
+            &self.mechanism
+        }
     }
 
     /// Our own metadata.
     pub(super) fn metadata(&self) -> Metadata {
-        Metadata { socket_type: Some(self.role.socket_type()), ..Metadata::default() }
+        Metadata {
+            socket_type: Some(self.role.socket_type()),
+            ..Metadata::default()
+        }
     }
 }
 
@@ -111,9 +118,15 @@ impl Role {
     /// lists no REP for a ROUTER.
     pub(super) const fn serves(self, peer: SocketType) -> bool {
         match self {
-            Self::Router => matches!(peer, SocketType::Req | SocketType::Dealer | SocketType::Router),
+            Self::Router => matches!(
+                peer,
+                SocketType::Req | SocketType::Dealer | SocketType::Router
+            ),
             Self::Pub => matches!(peer, SocketType::Sub | SocketType::XSub),
-            Self::Dealer => matches!(peer, SocketType::Router | SocketType::Rep | SocketType::Dealer),
+            Self::Dealer => matches!(
+                peer,
+                SocketType::Router | SocketType::Rep | SocketType::Dealer
+            ),
         }
     }
 
@@ -149,11 +162,16 @@ impl Mechanism {
 /// Whether `logins` contains this user and password. Takes the same time whichever login matches, and if none does.
 pub(super) fn is_known(logins: &[Login], user: &[u8], password: &[u8]) -> bool {
     let fits = |login: &Login| login.user.ct_eq(user) & login.password.ct_eq(password);
-    logins.iter().fold(Choice::from(0), |any, login| any | fits(login)).into()
+    logins
+        .iter()
+        .fold(Choice::from(0), |any, login| any | fits(login))
+        .into()
 }
 
 impl std::fmt::Debug for Login {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("Login")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
     }
 }

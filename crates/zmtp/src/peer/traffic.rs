@@ -54,8 +54,14 @@ impl Frames {
 
     /// The body of the next frame, whatever its kind, and whether its buffer was allocated for it. Used for frames in
     /// boxes.
-    pub(super) fn next_frame(&mut self, input: &mut BytesMut, most: usize) -> Result<Option<(BytesMut, bool)>, Close> {
-        let Some(header) = self.header(input)? else { return Ok(None) };
+    pub(super) fn next_frame(
+        &mut self,
+        input: &mut BytesMut,
+        most: usize,
+    ) -> Result<Option<(BytesMut, bool)>, Close> {
+        let Some(header) = self.header(input)? else {
+            return Ok(None);
+        };
         let body_bytes = within("frame_bytes_max", header.body_bytes, most)?;
         let frame_bytes = header.header_bytes + body_bytes;
         if !self.is_there(input, frame_bytes) {
@@ -73,26 +79,49 @@ impl Frames {
 
     /// The body of the next command. Used where only commands are allowed.
     pub(super) fn next_command(&mut self, input: &mut BytesMut) -> Result<Option<Bytes>, Close> {
-        let Some(header) = self.header(input)? else { return Ok(None) };
+        let Some(header) = self.header(input)? else {
+            return Ok(None);
+        };
         if !header.flags.is_command() {
-            return Err(Close::Unexpected { found: "a message".to_owned(), due: "a command" });
+            return Err(Close::Unexpected {
+                found: "a message".to_owned(),
+                due: "a command",
+            });
         }
-        let body_bytes = within("command_bytes_max", header.body_bytes, HANDSHAKE_COMMAND_BYTES_MAX)?;
+        let body_bytes = within(
+            "command_bytes_max",
+            header.body_bytes,
+            HANDSHAKE_COMMAND_BYTES_MAX,
+        )?;
         Ok(self.command(input, header, body_bytes))
     }
 
     /// The next command or message. Always a part of its callers: a message would be moved for each of them.
     #[inline(always)]
-    pub(super) fn next(&mut self, input: &mut BytesMut, limits: &Limits) -> Result<Option<Found>, Close> {
+    pub(super) fn next(
+        &mut self,
+        input: &mut BytesMut,
+        limits: &Limits,
+    ) -> Result<Option<Found>, Close> {
         loop {
-            let Some(header) = self.header(input)? else { return Ok(None) };
+            let Some(header) = self.header(input)? else {
+                return Ok(None);
+            };
             if header.flags.is_command() {
-                let body_bytes = within("command_bytes_max", header.body_bytes, limits.command_bytes_max)?;
+                let body_bytes = within(
+                    "command_bytes_max",
+                    header.body_bytes,
+                    limits.command_bytes_max,
+                )?;
                 return Ok(self.command(input, header, body_bytes).map(Found::Command));
             }
             let body_bytes = within("frame_bytes_max", header.body_bytes, limits.frame_bytes_max)?;
             let message_bytes = self.body_bytes.saturating_add(body_bytes);
-            within("message_bytes_max", message_bytes as u64, limits.message_bytes_max)?;
+            within(
+                "message_bytes_max",
+                message_bytes as u64,
+                limits.message_bytes_max,
+            )?;
             within("parts_max", self.parts as u64 + 1, limits.parts_max)?;
             let frame_bytes = header.header_bytes + body_bytes;
             if !self.is_there(input, frame_bytes) {
@@ -132,23 +161,37 @@ impl Frames {
     }
 
     /// Takes a command out once it is whole. It may stand between the frames of a message.
-    fn command(&mut self, input: &mut BytesMut, header: Header, body_bytes: usize) -> Option<Bytes> {
+    fn command(
+        &mut self,
+        input: &mut BytesMut,
+        header: Header,
+        body_bytes: usize,
+    ) -> Option<Bytes> {
         let frame_bytes = header.header_bytes + body_bytes;
         if !self.is_there(input, frame_bytes) {
             return None;
         }
         if self.seen_bytes > 0 {
-            self.moved.extend_from_slice(&input.split_to(self.seen_bytes));
+            self.moved
+                .extend_from_slice(&input.split_to(self.seen_bytes));
             self.seen_bytes = 0;
         }
-        Some(input.split_to(frame_bytes).freeze().slice(header.header_bytes..))
+        Some(
+            input
+                .split_to(frame_bytes)
+                .freeze()
+                .slice(header.header_bytes..),
+        )
     }
 
     /// Takes out the message. `last_at` is the offset of its last frame in the buffer.
     #[inline(always)]
     fn message(&mut self, input: &mut BytesMut, last_at: usize) -> Message {
         let frames = input.split_to(std::mem::take(&mut self.seen_bytes));
-        let (parts, dedicated) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.dedicated));
+        let (parts, dedicated) = (
+            std::mem::take(&mut self.parts),
+            std::mem::take(&mut self.dedicated),
+        );
         self.body_bytes = 0;
         self.messages += 1;
         if self.moved.is_empty() {
@@ -167,14 +210,22 @@ fn within(what: &'static str, given: u64, allowed: usize) -> Result<usize, Close
     match usize::try_from(given) {
         // Leaves room for a header, so that sums cannot overflow.
         Ok(size) if size <= allowed && size <= usize::MAX - HEADER_BYTES_MAX => Ok(size),
-        _ => Err(Close::Limit { what, given, allowed }),
+        _ => Err(Close::Limit {
+            what,
+            given,
+            allowed,
+        }),
     }
 }
 
 impl Peer {
     /// Takes messages and answers commands, until there is an event for the caller.
     #[inline(always)]
-    pub(super) fn traffic(&mut self, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
+    pub(super) fn traffic(
+        &mut self,
+        input: &mut BytesMut,
+        out: &mut BytesMut,
+    ) -> Result<Option<Event>, Close> {
         loop {
             let settings = &self.settings;
             let topics;
@@ -192,7 +243,10 @@ impl Peer {
             let event = match found {
                 Found::Message(message) => self.message(message),
                 Found::Command(_) if !self.commands => {
-                    return Err(Close::Unexpected { found: "a command".to_owned(), due: "a message of ZMTP 2.0" });
+                    return Err(Close::Unexpected {
+                        found: "a command".to_owned(),
+                        due: "a message of ZMTP 2.0",
+                    });
                 }
                 Found::Command(body) => self.command(&body, out)?,
             };
@@ -204,7 +258,11 @@ impl Peer {
 
     #[inline(always)]
     fn message(&self, message: Message) -> Option<Event> {
-        if self.settings.role == Role::Pub { Self::subscription(&message) } else { Some(Event::Message(message)) }
+        if self.settings.role == Role::Pub {
+            Self::subscription(&message)
+        } else {
+            Some(Event::Message(message))
+        }
     }
 
     fn subscription(message: &Message) -> Option<Event> {
@@ -226,13 +284,21 @@ impl Peer {
                 self.heart.was_pinged(ttl_ds);
                 Command::Pong(context).encode(out);
                 // Bounds the answers to a flood of PINGs.
-                within("outbound_bytes_max", out.len() as u64, self.settings.limits.outbound_bytes_max)?;
+                within(
+                    "outbound_bytes_max",
+                    out.len() as u64,
+                    self.settings.limits.outbound_bytes_max,
+                )?;
             }
             Command::Subscribe(topic) if publisher => {
                 return Ok(Some(Event::Subscribe(Bytes::copy_from_slice(topic))));
             }
-            Command::Cancel(topic) if publisher => return Ok(Some(Event::Cancel(Bytes::copy_from_slice(topic)))),
-            Command::Error(reason) => return Err(Close::PeerError(reason.escape_ascii().to_string())),
+            Command::Cancel(topic) if publisher => {
+                return Ok(Some(Event::Cancel(Bytes::copy_from_slice(topic))));
+            }
+            Command::Error(reason) => {
+                return Err(Close::PeerError(reason.escape_ascii().to_string()));
+            }
             // Reading a PONG has already reset the heartbeat. The other commands mean nothing after the handshake.
             Command::Pong(_)
             | Command::Subscribe(_)
@@ -251,6 +317,9 @@ impl Limits {
     /// A publisher receives only topics, which are no longer than a command.
     fn for_topics(self) -> Self {
         let topic_frame_bytes_max = self.command_bytes_max.saturating_add(1);
-        Self { frame_bytes_max: self.frame_bytes_max.min(topic_frame_bytes_max), ..self }
+        Self {
+            frame_bytes_max: self.frame_bytes_max.min(topic_frame_bytes_max),
+            ..self
+        }
     }
 }

@@ -18,7 +18,10 @@ impl Peer {
     pub(super) fn greet_v2(&mut self, out: &mut BytesMut) -> Result<(), Close> {
         if *self.settings.mechanism() != Mechanism::Null {
             let ours = self.greeting().mechanism_text();
-            return Err(Close::Mechanism { theirs: "none, as in ZMTP 2.0".to_owned(), ours });
+            return Err(Close::Mechanism {
+                theirs: "none, as in ZMTP 2.0".to_owned(),
+                ours,
+            });
         }
         out.put_u8(self.settings.role.socket_type().number());
         // An empty identity.
@@ -28,12 +31,23 @@ impl Peer {
     }
 
     /// The peer's socket type and identity, once they have come.
-    pub(super) fn greeted_v2(&mut self, now: Timestamp, input: &mut BytesMut) -> Result<Option<Ready>, Close> {
-        let Some((greeting, rest)) = input.split_at_checked(TYPE_BYTES) else { return Ok(None) };
+    pub(super) fn greeted_v2(
+        &mut self,
+        now: Timestamp,
+        input: &mut BytesMut,
+    ) -> Result<Option<Ready>, Close> {
+        let Some((greeting, rest)) = input.split_at_checked(TYPE_BYTES) else {
+            return Ok(None);
+        };
         let socket_type = greeting.last().copied().and_then(SocketType::numbered);
-        let Some(header) = Header::decode(rest)? else { return Ok(None) };
+        let Some(header) = Header::decode(rest)? else {
+            return Ok(None);
+        };
         if header.flags.is_command() || header.flags.is_more() {
-            return Err(Close::Unexpected { found: "another frame".to_owned(), due: "an identity" });
+            return Err(Close::Unexpected {
+                found: "another frame".to_owned(),
+                due: "an identity",
+            });
         }
         let bytes = usize::try_from(header.body_bytes).unwrap_or(usize::MAX);
         // Checked before its bytes have come.
@@ -45,7 +59,14 @@ impl Peer {
         let mut greeting = input.split_to(whole_bytes);
         greeting.advance(whole_bytes - identity_bytes);
         let identity = Bytes::copy_from_slice(&greeting);
-        let ready = self.introduced(Metadata { socket_type, identity, ..Metadata::default() }, None)?;
+        let ready = self.introduced(
+            Metadata {
+                socket_type,
+                identity,
+                ..Metadata::default()
+            },
+            None,
+        )?;
         self.stage = Stage::Traffic;
         self.commands = false;
         self.heart.received(now);

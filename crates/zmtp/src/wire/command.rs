@@ -78,11 +78,19 @@ impl<'a> Command<'a> {
             Self::Error(reason) => frame(b"ERROR", &[&[short_length(reason)], short(reason)], out),
             Self::Hello { user, password } => {
                 let (user_bytes, password_bytes) = ([short_length(user)], [short_length(password)]);
-                frame(b"HELLO", &[&user_bytes, short(user), &password_bytes, short(password)], out);
+                frame(
+                    b"HELLO",
+                    &[&user_bytes, short(user), &password_bytes, short(password)],
+                    out,
+                );
             }
             Self::Welcome => frame(b"WELCOME", &[], out),
             Self::Initiate(metadata) => metadata_frame(b"INITIATE", metadata, out),
-            Self::Ping { ttl_ds, context } => frame(b"PING", &[&ttl_ds.to_be_bytes(), ping_context(context)], out),
+            Self::Ping { ttl_ds, context } => frame(
+                b"PING",
+                &[&ttl_ds.to_be_bytes(), ping_context(context)],
+                out,
+            ),
             Self::Pong(context) => frame(b"PONG", &[ping_context(context)], out),
             Self::Subscribe(topic) => frame(b"SUBSCRIBE", &[topic], out),
             Self::Cancel(topic) => frame(b"CANCEL", &[topic], out),
@@ -99,7 +107,10 @@ fn hello(data: &[u8]) -> Option<Command<'_>> {
 
 fn ping(data: &[u8]) -> Option<Command<'_>> {
     let (ttl, context) = data.split_first_chunk()?;
-    Some(Command::Ping { ttl_ds: u16::from_be_bytes(*ttl), context: ping_context(context) })
+    Some(Command::Ping {
+        ttl_ds: u16::from_be_bytes(*ttl),
+        context: ping_context(context),
+    })
 }
 
 fn ping_context(context: &[u8]) -> &[u8] {
@@ -114,7 +125,9 @@ pub(super) fn short_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// The string, if nothing follows it.
 fn alone<'a>(found: Option<(&'a [u8], &'a [u8])>) -> Option<&'a [u8]> {
-    found.filter(|(_, rest)| rest.is_empty()).map(|(string, _)| string)
+    found
+        .filter(|(_, rest)| rest.is_empty())
+        .map(|(string, _)| string)
 }
 
 /// Cuts a string to the length that one byte can express.
@@ -157,10 +170,28 @@ mod tests {
     fn commands_are_encoded_and_parsed() {
         let table: [(Command<'_>, &[u8]); 8] = [
             (Command::Error(b"400"), b"\x04\x0a\x05ERROR\x03400"),
-            (Command::Hello { user: b"ann", password: b"pw" }, b"\x04\x0d\x05HELLO\x03ann\x02pw"),
+            (
+                Command::Hello {
+                    user: b"ann",
+                    password: b"pw",
+                },
+                b"\x04\x0d\x05HELLO\x03ann\x02pw",
+            ),
             (Command::Welcome, b"\x04\x08\x07WELCOME"),
-            (Command::Ping { ttl_ds: 300, context: b"" }, b"\x04\x07\x04PING\x01\x2c"),
-            (Command::Ping { ttl_ds: 0, context: b"ctx" }, b"\x04\x0a\x04PING\0\0ctx"),
+            (
+                Command::Ping {
+                    ttl_ds: 300,
+                    context: b"",
+                },
+                b"\x04\x07\x04PING\x01\x2c",
+            ),
+            (
+                Command::Ping {
+                    ttl_ds: 0,
+                    context: b"ctx",
+                },
+                b"\x04\x0a\x04PING\0\0ctx",
+            ),
             (Command::Pong(b"ctx"), b"\x04\x08\x04PONGctx"),
             (Command::Subscribe(b"abc"), b"\x04\x0d\x09SUBSCRIBEabc"),
             (Command::Cancel(b"abc"), b"\x04\x0a\x06CANCELabc"),
@@ -185,22 +216,42 @@ mod tests {
             (b"\x05HELLO\x03ann\x02pw!", "HELLO"),
         ];
         for (body, what) in table {
-            assert_eq!(Command::parse(body), Err(Malformed { what }), "{}", body.escape_ascii());
+            assert_eq!(
+                Command::parse(body),
+                Err(Malformed { what }),
+                "{}",
+                body.escape_ascii()
+            );
         }
     }
 
     #[test]
     fn an_unknown_command_is_not_malformed() {
-        assert_eq!(Command::parse(b"\x04JOINgroup"), Ok(Command::Unknown { name: b"JOIN" }));
-        assert_eq!(Command::parse(b"\x04ping"), Ok(Command::Unknown { name: b"ping" }));
+        assert_eq!(
+            Command::parse(b"\x04JOINgroup"),
+            Ok(Command::Unknown { name: b"JOIN" })
+        );
+        assert_eq!(
+            Command::parse(b"\x04ping"),
+            Ok(Command::Unknown { name: b"ping" })
+        );
     }
 
     #[test]
     fn long_strings_are_cut() {
         let ping = Command::parse(b"\x04PING\0\x010123456789abcdefgh");
-        assert_eq!(ping, Ok(Command::Ping { ttl_ds: 1, context: b"0123456789abcdef" }));
+        assert_eq!(
+            ping,
+            Ok(Command::Ping {
+                ttl_ds: 1,
+                context: b"0123456789abcdef"
+            })
+        );
         let reason = [b'x'; 300];
         let bytes = encoded(&Command::Error(&reason));
-        assert_eq!(Command::parse(&bytes[9..]), Ok(Command::Error(&reason[..255])));
+        assert_eq!(
+            Command::parse(&bytes[9..]),
+            Ok(Command::Error(&reason[..255]))
+        );
     }
 }

@@ -40,7 +40,11 @@ impl Flags {
         let reserved = byte & !(Self::MORE.0 | Self::LONG | Self::COMMAND.0) != 0;
         let flags = Self(byte);
         // "This bit SHALL be zero on command frames."
-        if reserved || (flags.is_command() && flags.is_more()) { Err(BadFlags(byte)) } else { Ok(flags) }
+        if reserved || (flags.is_command() && flags.is_more()) {
+            Err(BadFlags(byte))
+        } else {
+            Ok(flags)
+        }
     }
 }
 
@@ -67,20 +71,32 @@ impl Header {
     /// The flags are invalid; the first byte shows it.
     #[inline]
     pub fn decode(input: &[u8]) -> Result<Option<Self>, BadFlags> {
-        let Some((&first, rest)) = input.split_first() else { return Ok(None) };
+        let Some((&first, rest)) = input.split_first() else {
+            return Ok(None);
+        };
         let flags = Flags::check(first)?;
         let length = if flags.is_long() {
-            rest.first_chunk().map(|bytes| (u64::from_be_bytes(*bytes), HEADER_BYTES_MAX))
+            rest.first_chunk()
+                .map(|bytes| (u64::from_be_bytes(*bytes), HEADER_BYTES_MAX))
         } else {
-            rest.first().map(|byte| (u64::from(*byte), HEADER_BYTES_SHORT))
+            rest.first()
+                .map(|byte| (u64::from(*byte), HEADER_BYTES_SHORT))
         };
-        Ok(length.map(|(body_bytes, header_bytes)| Self { flags, body_bytes, header_bytes }))
+        Ok(length.map(|(body_bytes, header_bytes)| Self {
+            flags,
+            body_bytes,
+            header_bytes,
+        }))
     }
 
     /// The number of bytes missing from an incomplete header.
     pub fn bytes_missing(input: &[u8]) -> usize {
         let long = input.first().is_some_and(|byte| Flags(*byte).is_long());
-        let header_bytes = if long { HEADER_BYTES_MAX } else { HEADER_BYTES_SHORT };
+        let header_bytes = if long {
+            HEADER_BYTES_MAX
+        } else {
+            HEADER_BYTES_SHORT
+        };
         header_bytes.saturating_sub(input.len())
     }
 
@@ -108,12 +124,19 @@ impl Header {
             *rest = (body_bytes as u64).to_be_bytes();
         }
         let header_bytes = Self::frame_bytes(body_bytes) - body_bytes;
-        buffer.iter_mut().zip(header.iter().take(header_bytes)).for_each(|(to, from)| *to = *from);
+        buffer
+            .iter_mut()
+            .zip(header.iter().take(header_bytes))
+            .for_each(|(to, from)| *to = *from);
     }
 
     /// The length of a frame with a body of this length.
     pub const fn frame_bytes(body_bytes: usize) -> usize {
-        let header_bytes = if body_bytes <= u8::MAX as usize { HEADER_BYTES_SHORT } else { HEADER_BYTES_MAX };
+        let header_bytes = if body_bytes <= u8::MAX as usize {
+            HEADER_BYTES_SHORT
+        } else {
+            HEADER_BYTES_MAX
+        };
         body_bytes.saturating_add(header_bytes)
     }
 }
@@ -124,8 +147,13 @@ mod tests {
 
     #[test]
     fn headers_are_decoded() {
-        let found =
-            |flags, body_bytes, header_bytes| Ok(Some(Header { flags: Flags(flags), body_bytes, header_bytes }));
+        let found = |flags, body_bytes, header_bytes| {
+            Ok(Some(Header {
+                flags: Flags(flags),
+                body_bytes,
+                header_bytes,
+            }))
+        };
         let table = [
             ("nothing", "", Ok(None)),
             ("flags alone", "00", Ok(None)),
@@ -136,20 +164,39 @@ mod tests {
             ("long", "020000000000000100", found(2, 256, 9)),
             ("long for no reason", "030000000000000001", found(3, 1, 9)),
             ("long command", "060000010000000000", found(6, 1 << 40, 9)),
-            ("as long as can be", "02ffffffffffffffff", found(2, u64::MAX, 9)),
+            (
+                "as long as can be",
+                "02ffffffffffffffff",
+                found(2, u64::MAX, 9),
+            ),
             ("command with more to come", "05", Err(BadFlags(5))),
             ("reserved", "08", Err(BadFlags(8))),
             ("reserved", "80", Err(BadFlags(0x80))),
         ];
         for (name, bytes, expected) in table {
-            assert_eq!(Header::decode(&hex::decode(bytes).unwrap()), expected, "{name}");
+            assert_eq!(
+                Header::decode(&hex::decode(bytes).unwrap()),
+                expected,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn the_missing_bytes_of_a_header_are_counted() {
-        for (bytes, missing) in [("", 2), ("00", 1), ("02", 8), ("0200000000000001", 1), ("0000", 0), ("0400ff", 0)] {
-            assert_eq!(Header::bytes_missing(&hex::decode(bytes).unwrap()), missing, "{bytes}");
+        for (bytes, missing) in [
+            ("", 2),
+            ("00", 1),
+            ("02", 8),
+            ("0200000000000001", 1),
+            ("0000", 0),
+            ("0400ff", 0),
+        ] {
+            assert_eq!(
+                Header::bytes_missing(&hex::decode(bytes).unwrap()),
+                missing,
+                "{bytes}"
+            );
         }
     }
 

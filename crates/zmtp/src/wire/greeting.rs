@@ -64,8 +64,14 @@ impl Greeting {
     /// Our greeting with this mechanism. A name longer than [`MECHANISM_BYTES_MAX`] is cut.
     pub fn new(mechanism: &[u8], as_server: bool) -> Self {
         let mut name = [0; MECHANISM_BYTES_MAX];
-        name.iter_mut().zip(mechanism).for_each(|(to, from)| *to = *from);
-        Self { version: VERSION, mechanism: name, as_server }
+        name.iter_mut()
+            .zip(mechanism)
+            .for_each(|(to, from)| *to = *from);
+        Self {
+            version: VERSION,
+            mechanism: name,
+            as_server,
+        }
     }
 
     /// Whether a ZMTP connection may begin with this byte: an address can serve a bare protocol, too.
@@ -99,7 +105,11 @@ impl Greeting {
         let (version, rest) = input.get(MAJOR_AT..GREETING_BYTES)?.split_first_chunk()?;
         let (mechanism, rest) = rest.split_first_chunk()?;
         let as_server = rest.first().is_some_and(|byte| *byte == 1);
-        Some(Self { version: *version, mechanism: *mechanism, as_server })
+        Some(Self {
+            version: *version,
+            mechanism: *mechanism,
+            as_server,
+        })
     }
 
     /// Appends the first [`SIGNATURE_BYTES`].
@@ -128,8 +138,16 @@ impl Greeting {
 
     /// The mechanism's name as text, for the log.
     pub fn mechanism_text(&self) -> String {
-        let end = self.mechanism.iter().position(|byte| *byte == 0).unwrap_or(MECHANISM_BYTES_MAX);
-        self.mechanism.get(..end).unwrap_or_default().escape_ascii().to_string()
+        let end = self
+            .mechanism
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(MECHANISM_BYTES_MAX);
+        self.mechanism
+            .get(..end)
+            .unwrap_or_default()
+            .escape_ascii()
+            .to_string()
     }
 }
 
@@ -149,7 +167,11 @@ mod tests {
         assert_eq!(hex::encode(ours()), text);
         let mut plain = BytesMut::new();
         Greeting::new(b"PLAIN", true).encode(&mut plain);
-        let text = format!("ff00000000000000007f0301504c41494e{}01{}", "00".repeat(15), "00".repeat(31));
+        let text = format!(
+            "ff00000000000000007f0301504c41494e{}01{}",
+            "00".repeat(15),
+            "00".repeat(31)
+        );
         assert_eq!(hex::encode(&plain), text);
     }
 
@@ -179,12 +201,36 @@ mod tests {
             ("a later minor version", with(11, 9), Ok(Some(Revision::V3))),
             ("a later major version", with(10, 4), Ok(Some(Revision::V3))),
             ("3.0", with(11, 0), Ok(Some(Revision::V3))),
-            ("something in the filler", with(63, 7), Ok(Some(Revision::V3))),
-            ("spiderq's ping", vec![0x0B], Err(GreetingError::NotZmtp { byte: 0x0B })),
-            ("TLS", vec![0x16, 3, 1], Err(GreetingError::NotZmtp { byte: 0x16 })),
-            ("a long frame of 1.0", hex::decode("ff0000000000000001007e").unwrap(), Err(GreetingError::Unversioned)),
-            ("nothing that was ever released", with(10, 0), Err(GreetingError::Version { major: 0 })),
-            ("2.0", hex::decode("ff00000000000000017f01").unwrap(), Ok(Some(Revision::V2))),
+            (
+                "something in the filler",
+                with(63, 7),
+                Ok(Some(Revision::V3)),
+            ),
+            (
+                "spiderq's ping",
+                vec![0x0B],
+                Err(GreetingError::NotZmtp { byte: 0x0B }),
+            ),
+            (
+                "TLS",
+                vec![0x16, 3, 1],
+                Err(GreetingError::NotZmtp { byte: 0x16 }),
+            ),
+            (
+                "a long frame of 1.0",
+                hex::decode("ff0000000000000001007e").unwrap(),
+                Err(GreetingError::Unversioned),
+            ),
+            (
+                "nothing that was ever released",
+                with(10, 0),
+                Err(GreetingError::Version { major: 0 }),
+            ),
+            (
+                "2.0",
+                hex::decode("ff00000000000000017f01").unwrap(),
+                Ok(Some(Revision::V2)),
+            ),
             ("2.1", with(10, 2), Ok(Some(Revision::V2))),
         ];
         for (name, bytes, expected) in table {

@@ -49,8 +49,16 @@ pub enum SocketType {
 }
 
 impl SocketType {
-    const ALL: [Self; 8] =
-        [Self::Req, Self::Rep, Self::Dealer, Self::Router, Self::Pub, Self::XPub, Self::Sub, Self::XSub];
+    const ALL: [Self; 8] = [
+        Self::Req,
+        Self::Rep,
+        Self::Dealer,
+        Self::Router,
+        Self::Pub,
+        Self::XPub,
+        Self::Sub,
+        Self::XSub,
+    ];
 
     /// Its name on the wire.
     pub const fn name(self) -> &'static str {
@@ -78,7 +86,9 @@ impl SocketType {
 
     /// The type with this name.
     pub fn named(name: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name().as_bytes() == name)
     }
 }
 
@@ -106,18 +116,26 @@ impl Metadata {
         } else if name.eq_ignore_ascii_case(IDENTITY) {
             self.identity = Bytes::copy_from_slice(value);
         } else {
-            self.others.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
+            self.others
+                .push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
         }
     }
 
     fn properties(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let socket_type = self.socket_type.map(|kind| (SOCKET_TYPE, kind.name().as_bytes()));
+        let socket_type = self
+            .socket_type
+            .map(|kind| (SOCKET_TYPE, kind.name().as_bytes()));
         let others = self.others.iter().map(|(name, value)| (&**name, &**value));
-        socket_type.into_iter().chain([(IDENTITY, &*self.identity)]).chain(others)
+        socket_type
+            .into_iter()
+            .chain([(IDENTITY, &*self.identity)])
+            .chain(others)
     }
 
     pub(super) fn encoded_bytes(&self) -> usize {
-        self.properties().map(|(name, value)| PROPERTY_BYTES + name.len() + value.len()).sum()
+        self.properties()
+            .map(|(name, value)| PROPERTY_BYTES + name.len() + value.len())
+            .sum()
     }
 
     /// Appends the properties. Names are limited to 255 bytes and values to 4 GiB by the wire format.
@@ -134,7 +152,8 @@ impl Metadata {
 fn property(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name, rest) = short_string(data).filter(|(name, _)| !name.is_empty())?;
     let (value_bytes, rest) = rest.split_first_chunk()?;
-    let (value, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*value_bytes)).ok()?)?;
+    let (value, rest) =
+        rest.split_at_checked(usize::try_from(u32::from_be_bytes(*value_bytes)).ok()?)?;
     Some((name, value, rest))
 }
 
@@ -152,24 +171,35 @@ mod tests {
     #[test]
     fn metadata_of_libzmq_is_parsed() {
         let bytes = b"\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\x02w1";
-        let metadata =
-            Metadata { socket_type: Some(SocketType::Dealer), identity: Bytes::from_static(b"w1"), others: Vec::new() };
+        let metadata = Metadata {
+            socket_type: Some(SocketType::Dealer),
+            identity: Bytes::from_static(b"w1"),
+            others: Vec::new(),
+        };
         assert_eq!(Metadata::parse(bytes), Ok(metadata.clone()));
         assert_eq!(encoded(&metadata), &bytes[..]);
     }
 
     #[test]
     fn names_are_case_insensitive_and_the_last_value_counts() {
-        let metadata =
-            Metadata::parse(b"\x08IDENTITY\0\0\0\x01a\x08identity\0\0\0\0\x0bsocket-type\0\0\0\x03REQ").unwrap();
-        assert_eq!((metadata.socket_type, &*metadata.identity), (Some(SocketType::Req), &b""[..]));
+        let metadata = Metadata::parse(
+            b"\x08IDENTITY\0\0\0\x01a\x08identity\0\0\0\0\x0bsocket-type\0\0\0\x03REQ",
+        )
+        .unwrap();
+        assert_eq!(
+            (metadata.socket_type, &*metadata.identity),
+            (Some(SocketType::Req), &b""[..])
+        );
     }
 
     #[test]
     fn other_properties_are_kept() {
         let bytes = b"\x08Identity\0\0\0\0\x03X-a\0\0\0\x01b\x03X-c\0\0\0\0";
         let metadata = Metadata::parse(bytes).unwrap();
-        assert_eq!(metadata.others, [("X-a".into(), "b".into()), ("X-c".into(), "".into())]);
+        assert_eq!(
+            metadata.others,
+            [("X-a".into(), "b".into()), ("X-c".into(), "".into())]
+        );
         assert_eq!(encoded(&metadata), &bytes[..]);
     }
 
@@ -188,11 +218,24 @@ mod tests {
         let bytes = b"\x03X-a\0\0\0\x02bc";
         assert_eq!(Metadata::parse(&[]), Ok(Metadata::default()));
         for end in 1..bytes.len() {
-            assert_eq!(Metadata::parse(&bytes[..end]), Err(Malformed { what: "metadata" }), "{end} bytes");
+            assert_eq!(
+                Metadata::parse(&bytes[..end]),
+                Err(Malformed { what: "metadata" }),
+                "{end} bytes"
+            );
         }
         assert!(Metadata::parse(&b"\x01a\0\0\0\0".repeat(OTHERS_MAX)).is_ok());
-        assert!(Metadata::parse(&b"\x01a\0\0\0\0".repeat(OTHERS_MAX + 1)).is_err(), "too many");
-        assert!(Metadata::parse(b"\x00\0\0\0\x01b").is_err(), "a property without a name");
-        assert!(Metadata::parse(b"\x01a\xff\xff\xff\xff").is_err(), "a value of 4 GiB");
+        assert!(
+            Metadata::parse(&b"\x01a\0\0\0\0".repeat(OTHERS_MAX + 1)).is_err(),
+            "too many"
+        );
+        assert!(
+            Metadata::parse(b"\x00\0\0\0\x01b").is_err(),
+            "a property without a name"
+        );
+        assert!(
+            Metadata::parse(b"\x01a\xff\xff\xff\xff").is_err(),
+            "a value of 4 GiB"
+        );
     }
 }

@@ -10,7 +10,9 @@ mod metadata;
 
 pub use command::{Command, PING_CONTEXT_BYTES_MAX};
 pub use frame::{BadFlags, Flags, HEADER_BYTES_MAX, Header};
-pub use greeting::{GREETING_BYTES, Greeting, GreetingError, MECHANISM_BYTES_MAX, Revision, SIGNATURE_BYTES};
+pub use greeting::{
+    GREETING_BYTES, Greeting, GreetingError, MECHANISM_BYTES_MAX, Revision, SIGNATURE_BYTES,
+};
 pub use metadata::{Metadata, SocketType};
 
 /// A command or its metadata does not match the grammar.

@@ -21,8 +21,17 @@ fn client_key() -> CurveSecretKey {
 
 fn settings(role: Role, clients: &[CurvePublicKey]) -> Arc<Settings> {
     let server = CurveServer::new(server_key(), clients.to_vec(), || 7);
-    let limits = Limits { frame_bytes_max: 600_000, message_bytes_max: 700_000, parts_max: 3, ..Limits::default() };
-    Arc::new(Settings { mechanism: Mechanism::Curve(Arc::new(server)), limits, ..Settings::new(role) })
+    let limits = Limits {
+        frame_bytes_max: 600_000,
+        message_bytes_max: 700_000,
+        parts_max: 3,
+        ..Limits::default()
+    };
+    Arc::new(Settings {
+        mechanism: Mechanism::Curve(Arc::new(server)),
+        limits,
+        ..Settings::new(role)
+    })
 }
 
 /// A server's peer, and the client.
@@ -39,7 +48,12 @@ impl Wire {
     fn new(role: Role, clients: &[CurvePublicKey], server: CurvePublicKey) -> Self {
         let client = CurveClient::new(client_key(), server, ([3; 32], [4; 16]));
         let peer = Peer::new(settings(role, clients));
-        Self { peer, client, input: BytesMut::new(), said: BytesMut::new() }
+        Self {
+            peer,
+            client,
+            input: BytesMut::new(),
+            said: BytesMut::new(),
+        }
     }
 
     /// Both greetings, and HELLO.
@@ -57,14 +71,32 @@ impl Wire {
         let mut wire = Self::new(role, clients, server_key().public()).greeted();
         assert_eq!(wire.read(), Ok(None));
         let greeting = Greeting::decode(&wire.said.split_to(GREETING_BYTES)).unwrap();
-        assert_eq!((greeting.mechanism_text().as_str(), greeting.as_server), ("CURVE", true));
+        assert_eq!(
+            (greeting.mechanism_text().as_str(), greeting.as_server),
+            ("CURVE", true)
+        );
         let welcome = wire.frame();
-        let metadata = Metadata { socket_type: Some(socket_type), identity: "me".into(), ..Metadata::default() };
-        wire.client.welcomed(&welcome, &metadata, &mut wire.input).unwrap();
-        let Ok(Some(Event::Ready(ready))) = wire.read() else { panic!("not ready") };
+        let metadata = Metadata {
+            socket_type: Some(socket_type),
+            identity: "me".into(),
+            ..Metadata::default()
+        };
+        wire.client
+            .welcomed(&welcome, &metadata, &mut wire.input)
+            .unwrap();
+        let Ok(Some(Event::Ready(ready))) = wire.read() else {
+            panic!("not ready")
+        };
         let body = wire.frame();
         let theirs = wire.client.ready(&body).unwrap();
-        assert_eq!(theirs.socket_type, Some(if role == Role::Pub { SocketType::Pub } else { SocketType::Router }));
+        assert_eq!(
+            theirs.socket_type,
+            Some(if role == Role::Pub {
+                SocketType::Pub
+            } else {
+                SocketType::Router
+            })
+        );
         (wire, *ready)
     }
 
@@ -85,7 +117,8 @@ impl Wire {
     fn frame(&mut self) -> BytesMut {
         let header = Header::decode(&self.said).unwrap().unwrap();
         self.said.advance(header.header_bytes);
-        self.said.split_to(usize::try_from(header.body_bytes).unwrap())
+        self.said
+            .split_to(usize::try_from(header.body_bytes).unwrap())
     }
 
     /// The client sends frames.
@@ -105,7 +138,15 @@ impl Wire {
 fn frames(parts: &[&[u8]]) -> BytesMut {
     let mut out = BytesMut::new();
     for (number, part) in parts.iter().enumerate() {
-        Header::encode(if number + 1 == parts.len() { Flags::LAST } else { Flags::MORE }, part.len(), &mut out);
+        Header::encode(
+            if number + 1 == parts.len() {
+                Flags::LAST
+            } else {
+                Flags::MORE
+            },
+            part.len(),
+            &mut out,
+        );
         out.extend_from_slice(part);
     }
     out
@@ -120,13 +161,26 @@ fn command(command: &Command<'_>) -> BytesMut {
 #[test]
 fn messages_and_commands_go_both_ways() {
     let (mut wire, ready) = Wire::ready(Role::Router, &[client_key().public()], SocketType::Dealer);
-    assert_eq!(ready.user.as_deref(), Some(client_key().public().to_string().as_bytes()));
-    assert_eq!((ready.socket_type, ready.identity.as_deref()), (SocketType::Dealer, Some(&b"me"[..])));
+    assert_eq!(
+        ready.user.as_deref(),
+        Some(client_key().public().to_string().as_bytes())
+    );
+    assert_eq!(
+        (ready.socket_type, ready.identity.as_deref()),
+        (SocketType::Dealer, Some(&b"me"[..]))
+    );
     let large = vec![9; 500_000];
-    let table: [&[&[u8]]; 4] = [&[b""], &[b"", b"ask"], &[&[7; 255], &[8; 256]], &[b"a", &large, b"b"]];
+    let table: [&[&[u8]]; 4] = [
+        &[b""],
+        &[b"", b"ask"],
+        &[&[7; 255], &[8; 256]],
+        &[b"a", &large, b"b"],
+    ];
     for parts in table {
         wire.send(&frames(parts));
-        let Ok(Some(Event::Message(message))) = wire.read() else { panic!("no message") };
+        let Ok(Some(Event::Message(message))) = wire.read() else {
+            panic!("no message")
+        };
         assert!(message.parts().eq(parts.iter().copied()));
         assert_eq!(wire.peer.bytes_wanted(), 0);
         let mut out = BytesMut::new();
@@ -135,7 +189,10 @@ fn messages_and_commands_go_both_ways() {
         let answer: Vec<u8> = parts.iter().flat_map(|_| wire.receive()).collect();
         assert!(answer == frames(parts), "another answer");
     }
-    wire.send(&command(&Command::Ping { ttl_ds: 0, context: b"there" }));
+    wire.send(&command(&Command::Ping {
+        ttl_ds: 0,
+        context: b"there",
+    }));
     assert_eq!(wire.read(), Ok(None));
     assert_eq!(wire.receive(), command(&Command::Pong(b"there")));
 }
@@ -158,7 +215,10 @@ fn subscriptions_come_in_boxes() {
     wire.send(&frames(&[b"\x00old"]));
     assert_eq!(
         [wire.read(), wire.read()],
-        [Ok(Some(Event::Subscribe("news".into()))), Ok(Some(Event::Cancel("old".into())))]
+        [
+            Ok(Some(Event::Subscribe("news".into()))),
+            Ok(Some(Event::Cancel("old".into())))
+        ]
     );
 }
 
@@ -172,26 +232,46 @@ fn the_place_of_cuts_does_not_matter() {
     for byte in bytes.chunks(1) {
         wire.input.extend_from_slice(byte);
         found.extend(wire.peer.read(NOW, &mut wire.input, &mut out).unwrap());
-        assert_eq!(wire.peer.bytes_wanted() == 0, !found.is_empty(), "amid the message more is wanted");
+        assert_eq!(
+            wire.peer.bytes_wanted() == 0,
+            !found.is_empty(),
+            "amid the message more is wanted"
+        );
     }
-    let [Event::Message(message)] = &found[..] else { panic!("{found:?}") };
+    let [Event::Message(message)] = &found[..] else {
+        panic!("{found:?}")
+    };
     assert!(message.parts().eq(parts));
 }
 
 #[test]
 fn strangers_are_refused() {
-    let mut wire = Wire::new(Role::Router, &[CurvePublicKey::from([9; 32])], server_key().public()).greeted();
+    let mut wire = Wire::new(
+        Role::Router,
+        &[CurvePublicKey::from([9; 32])],
+        server_key().public(),
+    )
+    .greeted();
     assert_eq!(wire.read(), Ok(None));
     wire.said.advance(GREETING_BYTES);
     let (welcome, metadata) = (wire.frame(), Metadata::default());
-    wire.client.welcomed(&welcome, &metadata, &mut wire.input).unwrap();
+    wire.client
+        .welcomed(&welcome, &metadata, &mut wire.input)
+        .unwrap();
     assert_eq!(wire.read(), Err(Close::Credentials));
     assert_eq!(&wire.frame()[..], b"\x05ERROR\x03400", "in the clear");
     // A client that expects another server, and a server that does not have its key.
     let mut wire = Wire::new(Role::Router, &[], CurvePublicKey::from([9; 32])).greeted();
     assert_eq!(wire.read(), Err(Close::Forged { what: "HELLO" }));
-    let mut client = CurveClient::new(client_key(), CurvePublicKey::from([9; 32]), ([3; 32], [4; 16]));
-    assert_eq!(client.welcomed(&welcome, &metadata, &mut BytesMut::new()), Err(Close::Forged { what: "WELCOME" }));
+    let mut client = CurveClient::new(
+        client_key(),
+        CurvePublicKey::from([9; 32]),
+        ([3; 32], [4; 16]),
+    );
+    assert_eq!(
+        client.welcomed(&welcome, &metadata, &mut BytesMut::new()),
+        Err(Close::Forged { what: "WELCOME" })
+    );
 }
 
 #[test]
@@ -200,9 +280,17 @@ fn every_changed_byte_of_a_handshake_or_message_is_noticed() {
     let hello = wire.input.clone();
     assert_eq!(wire.read(), Ok(None));
     wire.said.advance(GREETING_BYTES);
-    let (welcome, metadata) = (wire.frame(), Metadata { socket_type: Some(SocketType::Req), ..Metadata::default() });
+    let (welcome, metadata) = (
+        wire.frame(),
+        Metadata {
+            socket_type: Some(SocketType::Req),
+            ..Metadata::default()
+        },
+    );
     let mut initiate = BytesMut::new();
-    wire.client.welcomed(&welcome, &metadata, &mut initiate).unwrap();
+    wire.client
+        .welcomed(&welcome, &metadata, &mut initiate)
+        .unwrap();
     let sealed = wire.client.seal(&frames(&[b"ask"]));
     let stream = [&hello[..], &initiate, &sealed].concat();
     let ends = |stream: &[u8]| {
@@ -244,11 +332,21 @@ fn a_message_cannot_be_repeated_or_come_late() {
 
 #[test]
 fn limits_hold_in_boxes() {
-    let over = |what: &'static str, given: u64, allowed| Close::Limit { what, given, allowed };
+    let over = |what: &'static str, given: u64, allowed| Close::Limit {
+        what,
+        given,
+        allowed,
+    };
     let large = vec![0; 400_000];
     let table: [(&[&[u8]], Close); 3] = [
-        (&[&vec![0; 600_001]], over("frame_bytes_max", 600_034, 600_033)),
-        (&[&large, &large], over("message_bytes_max", 800_000, 700_000)),
+        (
+            &[&vec![0; 600_001]],
+            over("frame_bytes_max", 600_034, 600_033),
+        ),
+        (
+            &[&large, &large],
+            over("message_bytes_max", 800_000, 700_000),
+        ),
         (&[b"1", b"2", b"3", b"4"], over("parts_max", 4, 3)),
     ];
     for (parts, expected) in table {
@@ -257,7 +355,13 @@ fn limits_hold_in_boxes() {
         assert_eq!(wire.read(), Err(expected));
     }
     // Text outside a box is refused, whatever it is.
-    for plain in [frames(&[b"ask"]), command(&Command::Ping { ttl_ds: 0, context: b"" })] {
+    for plain in [
+        frames(&[b"ask"]),
+        command(&Command::Ping {
+            ttl_ds: 0,
+            context: b"",
+        }),
+    ] {
         let (mut wire, _) = Wire::ready(Role::Router, &[], SocketType::Dealer);
         wire.input.extend_from_slice(&plain);
         assert!(matches!(wire.read(), Err(Close::Malformed(_))));
@@ -267,10 +371,29 @@ fn limits_hold_in_boxes() {
 #[test]
 fn other_handshakes_are_refused() {
     let table: [(&str, BytesMut, &str); 4] = [
-        ("NULL's READY", command(&Command::Ready(Metadata::default())), "READY while HELLO was due"),
-        ("PLAIN's HELLO", command(&Command::Hello { user: b"u", password: b"p" }), "malformed HELLO"),
-        ("INITIATE at once", command(&Command::Initiate(Metadata::default())), "INITIATE while HELLO was due"),
-        ("ERROR", command(&Command::Error(b"400")), "peer's error: 400"),
+        (
+            "NULL's READY",
+            command(&Command::Ready(Metadata::default())),
+            "READY while HELLO was due",
+        ),
+        (
+            "PLAIN's HELLO",
+            command(&Command::Hello {
+                user: b"u",
+                password: b"p",
+            }),
+            "malformed HELLO",
+        ),
+        (
+            "INITIATE at once",
+            command(&Command::Initiate(Metadata::default())),
+            "INITIATE while HELLO was due",
+        ),
+        (
+            "ERROR",
+            command(&Command::Error(b"400")),
+            "peer's error: 400",
+        ),
     ];
     for (name, bytes, expected) in table {
         let mut wire = Wire::new(Role::Router, &[], server_key().public());

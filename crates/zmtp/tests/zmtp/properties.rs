@@ -22,9 +22,20 @@ const LIMITS: Limits = Limits {
 };
 
 fn settings(role: Role, plain: bool) -> Arc<Settings> {
-    let login = Login { user: "ann".into(), password: "pw".into() };
-    let mechanism = if plain { Mechanism::Plain(vec![login]) } else { Mechanism::Null };
-    Arc::new(Settings { limits: LIMITS, mechanism, ..Settings::new(role) })
+    let login = Login {
+        user: "ann".into(),
+        password: "pw".into(),
+    };
+    let mechanism = if plain {
+        Mechanism::Plain(vec![login])
+    } else {
+        Mechanism::Null
+    };
+    Arc::new(Settings {
+        limits: LIMITS,
+        mechanism,
+        ..Settings::new(role)
+    })
 }
 
 /// Everything that a stream leads to.
@@ -37,7 +48,11 @@ struct Heard {
 }
 
 fn hear<'a>(settings: &Arc<Settings>, pieces: impl IntoIterator<Item = &'a [u8]>) -> Heard {
-    let (mut peer, mut input, mut said) = (Peer::new(Arc::clone(settings)), BytesMut::new(), BytesMut::new());
+    let (mut peer, mut input, mut said) = (
+        Peer::new(Arc::clone(settings)),
+        BytesMut::new(),
+        BytesMut::new(),
+    );
     let mut events = Vec::new();
     peer.open(NOW, &mut said);
     for piece in pieces {
@@ -48,16 +63,33 @@ fn hear<'a>(settings: &Arc<Settings>, pieces: impl IntoIterator<Item = &'a [u8]>
                 Ok(Some(event)) => events.push(event),
                 Ok(None) => break,
                 Err(close) => {
-                    assert_eq!(peer.read(NOW, &mut input, &mut said), Err(close.clone()), "an error is permanent");
-                    return Heard { events, said, close: Some(close), wanted: peer.bytes_wanted() };
+                    assert_eq!(
+                        peer.read(NOW, &mut input, &mut said),
+                        Err(close.clone()),
+                        "an error is permanent"
+                    );
+                    return Heard {
+                        events,
+                        said,
+                        close: Some(close),
+                        wanted: peer.bytes_wanted(),
+                    };
                 }
             }
         }
-        assert!(input.capacity() <= capacity, "the peer reserved memory for announced bytes");
+        assert!(
+            input.capacity() <= capacity,
+            "the peer reserved memory for announced bytes"
+        );
         // The bodies of one message, a header for each part, and a command among them.
         assert!(input.len() <= LIMITS.message_bytes_max + LIMITS.parts_max * 9 + 8_192 + 9);
     }
-    Heard { events, said, close: None, wanted: peer.bytes_wanted() }
+    Heard {
+        events,
+        said,
+        close: None,
+        wanted: peer.bytes_wanted(),
+    }
 }
 
 fn frame(flags: Flags, body: &[u8]) -> Vec<u8> {
@@ -99,10 +131,21 @@ fn greeting(plain: bool) -> Vec<u8> {
 }
 
 fn introduction(role: Role, plain: bool) -> Vec<u8> {
-    let socket_type = if role == Role::Pub { SocketType::Sub } else { SocketType::Dealer };
-    let metadata = Metadata { socket_type: Some(socket_type), identity: "me".into(), others: Vec::new() };
+    let socket_type = if role == Role::Pub {
+        SocketType::Sub
+    } else {
+        SocketType::Dealer
+    };
+    let metadata = Metadata {
+        socket_type: Some(socket_type),
+        identity: "me".into(),
+        others: Vec::new(),
+    };
     if plain {
-        let hello = encoded(&Command::Hello { user: b"ann", password: b"pw" });
+        let hello = encoded(&Command::Hello {
+            user: b"ann",
+            password: b"pw",
+        });
         [hello, encoded(&Command::Initiate(metadata))].concat()
     } else {
         encoded(&Command::Ready(metadata))

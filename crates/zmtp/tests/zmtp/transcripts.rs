@@ -94,10 +94,18 @@ impl Scene {
         }
         self.open();
         match verb {
-            "=" => assert_eq!(self.events.pop_front().as_deref(), Some(rest), "{at}: event"),
+            "=" => assert_eq!(
+                self.events.pop_front().as_deref(),
+                Some(rest),
+                "{at}: event"
+            ),
             ">" => {
                 let said = self.out.split();
-                assert_eq!(hex::encode(said), hex::encode(bytes(rest, at)), "{at}: what was said");
+                assert_eq!(
+                    hex::encode(said),
+                    hex::encode(bytes(rest, at)),
+                    "{at}: what was said"
+                );
             }
             "<" => {
                 self.is_settled(at);
@@ -135,7 +143,10 @@ impl Scene {
             ("role", "pub") => settings.role = Role::Pub,
             ("role", "dealer") => settings.role = Role::Dealer,
             ("plain", user) => {
-                let login = Login { user: user.to_owned().into(), password: value.to_owned().into() };
+                let login = Login {
+                    user: user.to_owned().into(),
+                    password: value.to_owned().into(),
+                };
                 if let Mechanism::Plain(logins) = &mut settings.mechanism {
                     logins.push(login);
                 } else {
@@ -169,7 +180,8 @@ impl Scene {
             Cut::Bytes => 1,
         };
         for piece in said.chunks(piece_bytes) {
-            let (mut input, mut out, now) = (std::mem::take(&mut self.input), self.out.split(), self.now);
+            let (mut input, mut out, now) =
+                (std::mem::take(&mut self.input), self.out.split(), self.now);
             input.extend_from_slice(piece);
             loop {
                 match self.open().read(now, &mut input, &mut out) {
@@ -224,10 +236,17 @@ fn told(event: &Event) -> String {
     match event {
         Event::Ready(ready) => {
             let mut text = format!("ready {}", ready.socket_type.name());
-            let mut add = |name: &str, value: &Bytes| write!(text, " {name}={}", shown(value)).unwrap();
-            ready.identity.iter().for_each(|identity| add("identity", identity));
+            let mut add =
+                |name: &str, value: &Bytes| write!(text, " {name}={}", shown(value)).unwrap();
+            ready
+                .identity
+                .iter()
+                .for_each(|identity| add("identity", identity));
             ready.user.iter().for_each(|user| add("user", user));
-            ready.metadata.iter().for_each(|(name, value)| add(&name.escape_ascii().to_string(), value));
+            ready
+                .metadata
+                .iter()
+                .for_each(|(name, value)| add(&name.escape_ascii().to_string(), value));
             text
         }
         Event::Message(message) => {
@@ -255,10 +274,15 @@ fn bytes(text: &str, at: &str) -> Vec<u8> {
             let (text, after) = quoted.split_once('"').unwrap();
             (text.as_bytes().to_vec(), after)
         } else {
-            (hex::decode(&rest[..2]).unwrap_or_else(|_| panic!("{at}: {rest}")), &rest[2..])
+            (
+                hex::decode(&rest[..2]).unwrap_or_else(|_| panic!("{at}: {rest}")),
+                &rest[2..],
+            )
         };
         let end = after.find(' ').unwrap_or(after.len());
-        let count = after[..end].strip_prefix('*').map_or(1, |count| count.parse().unwrap());
+        let count = after[..end]
+            .strip_prefix('*')
+            .map_or(1, |count| count.parse().unwrap());
         bytes.extend(piece.repeat(count));
         rest = after[end..].trim_start();
     }

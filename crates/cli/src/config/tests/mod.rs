@@ -46,8 +46,16 @@ fn gather(section: &Table, prefix: &str, keys: &mut HashSet<String>) {
 #[test]
 fn the_document_explains_every_key() {
     let lines: Vec<&str> = DEFAULTS.lines().collect();
-    for (number, line) in lines.iter().enumerate().filter(|(_, line)| line.contains(" = ") && !line.starts_with('#')) {
-        assert!(lines[number - 1].starts_with("# "), "line {}: no comment explains {line}", number + 1);
+    for (number, line) in lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| line.contains(" = ") && !line.starts_with('#'))
+    {
+        assert!(
+            lines[number - 1].starts_with("# "),
+            "line {}: no comment explains {line}",
+            number + 1
+        );
     }
 }
 
@@ -59,20 +67,25 @@ fn the_defaults_make_sense() {
 
 #[test]
 fn a_written_configuration_reads_back_the_same() {
-    let mut config = Config { durability: Durability::Interval, ..Config::default() };
+    let mut config = Config {
+        durability: Durability::Interval,
+        ..Config::default()
+    };
     config.log.format = LogFormat::Json;
     config.gearman.on_timeout = OnTimeout::Requeue;
     config.gearman.listen = vec!["[::1]:1".parse().unwrap(), "unix:/run/x".parse().unwrap()];
     config.gearman.tls.certificate = "/etc/tls/chain.pem".into();
     config.limits.jobs_max = i64::MAX as u64;
-    let entry =
-        "schedule = \"@daily\"\njob = { type = \"T\", args = [1, 2.5, {a = []}], custom = {b = 2026-11-21T03:59:09Z} }";
+    let entry = "schedule = \"@daily\"\njob = { type = \"T\", args = [1, 2.5, {a = []}], custom = {b = 2026-11-21T03:59:09Z} }";
     config.faktory.cron = vec![toml::from_str(entry).unwrap(); 2];
     config.limits.lease_max = Period::from_ms(1);
     config.server.unix_mode = FileMode(Some(0o660));
     let more = "listen = [\"ipc:///x\"]\nqueue = \"x\"\ndialect = \"1.4\"\nterminate = true\nrelease_on_disconnect = true\n\
                 user = \"u\"\npassword = \"p\"\npassword_file = \"/p\"\n";
-    config.spiderq.more = vec![toml::from_str(more).unwrap(), toml::from_str("listen = []\nqueue = \"y\"").unwrap()];
+    config.spiderq.more = vec![
+        toml::from_str(more).unwrap(),
+        toml::from_str("listen = []\nqueue = \"y\"").unwrap(),
+    ];
     config.eventmq.order = Order::Inform;
     config.eventmq.scheduler = Scheduler::External;
     config
@@ -80,13 +93,23 @@ fn a_written_configuration_reads_back_the_same() {
         .into_iter()
         .filter(|(name, ..)| *name == "eventmq")
         .for_each(|(.., lists)| lists.into_iter().for_each(Vec::clear));
-    config.faktory.throttles.insert("q".to_owned(), Throttle { worker: Some(1), ..Throttle::default() });
+    config.faktory.throttles.insert(
+        "q".to_owned(),
+        Throttle {
+            worker: Some(1),
+            ..Throttle::default()
+        },
+    );
     let rules = "codec = 'json'\nbridge = false\nretry = { count = -1, backoff = '1s' }\nbody_bytes_max = '1KiB'\n\
                  throttle = { worker = 1 }\nttl = '1d'\ndead = { ttl = '2d', max = 3 }\ndedup = { window = '1m', by = 'unique' }\naliases = { faktory = 'a', gearman = 'b', eventmq = 'c' }\n";
-    config.queues.insert("a b".to_owned(), toml::from_str(rules).unwrap());
+    config
+        .queues
+        .insert("a b".to_owned(), toml::from_str(rules).unwrap());
     let rules = "key = { args = '/0' }\n\
                  coalesce = { by = 'key', latest = false, quiet = '5s', at_most = '1m', while_running = 'join' }";
-    config.queues.insert("c".to_owned(), toml::from_str(rules).unwrap());
+    config
+        .queues
+        .insert("c".to_owned(), toml::from_str(rules).unwrap());
     let text = toml::to_string(&config).unwrap();
     assert_eq!(parse(&text).unwrap(), config, "{text}");
 }
@@ -107,12 +130,18 @@ fn a_file_sets_its_keys_and_no_others() {
          [gearman]\nlisten = [\"0.0.0.0:4730\", \"unix:/run/windlass.sock\"]\non_timeout = \"requeue\"\n",
     )
     .unwrap();
-    let mut expected = Config { data_dir: "/var/lib/windlass".into(), ..Config::default() };
+    let mut expected = Config {
+        data_dir: "/var/lib/windlass".into(),
+        ..Config::default()
+    };
     expected.durability = Durability::Interval;
     expected.commit_interval = Period::from_secs(1);
     expected.limits.jobs_bytes_max = ByteSize(2 << 30);
     expected.limits.lease_max = Period::from_ms(5_400_000);
-    expected.gearman.listen = vec!["0.0.0.0:4730".parse().unwrap(), "unix:/run/windlass.sock".parse().unwrap()];
+    expected.gearman.listen = vec![
+        "0.0.0.0:4730".parse().unwrap(),
+        "unix:/run/windlass.sock".parse().unwrap(),
+    ];
     expected.gearman.on_timeout = OnTimeout::Requeue;
     assert_eq!(config, expected);
     config.check().unwrap();
@@ -152,14 +181,25 @@ fn limits_are_converted_to_the_engines_units() {
         page_max: 11,
     };
     assert_eq!(config.for_server().engine_limits(), expected);
-    let quarter = parse("[limits]\njobs_bytes_max = \"2KiB\"\n").unwrap().for_server().engine_limits().dead_bytes_max;
+    let quarter = parse("[limits]\njobs_bytes_max = \"2KiB\"\n")
+        .unwrap()
+        .for_server()
+        .engine_limits()
+        .dead_bytes_max;
     assert_eq!(quarter, 512);
 }
 
 #[test]
 fn threads_default_to_one_per_two_cores() {
     assert!(Server::default().threads_or_default() >= 1);
-    assert_eq!(Server { threads: 7, ..Server::default() }.threads_or_default(), 7);
+    assert_eq!(
+        Server {
+            threads: 7,
+            ..Server::default()
+        }
+        .threads_or_default(),
+        7
+    );
 }
 
 // ---- errors ----------------------------------------------------------------------------------------------------------
@@ -170,7 +210,8 @@ fn is_like(text: &str, expected: &str) -> bool {
         Some(start) => line.starts_with(start),
         None => line == expected,
     };
-    text.lines().count() == expected.lines().count() && text.lines().zip(expected.lines()).all(alike)
+    text.lines().count() == expected.lines().count()
+        && text.lines().zip(expected.lines()).all(alike)
 }
 
 #[test]
@@ -179,22 +220,40 @@ fn a_malformed_file_shows_where() {
         let (name, rest) = case.split_once('\n').unwrap();
         let (text, expected) = rest.split_once("\n--\n").unwrap();
         let said = parse(text).unwrap_err().to_string();
-        assert!(is_like(&said, expected.trim_end()), "{name}:\n{said}\n\nexpected:\n{expected}");
+        assert!(
+            is_like(&said, expected.trim_end()),
+            "{name}:\n{said}\n\nexpected:\n{expected}"
+        );
     }
 }
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let said = Config::read(Path::new("/no/such/file.toml")).unwrap_err().to_string();
-    assert_eq!(said, "cannot read /no/such/file.toml: no such file or directory");
+    let said = Config::read(Path::new("/no/such/file.toml"))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        said,
+        "cannot read /no/such/file.toml: no such file or directory"
+    );
 }
 
 #[test]
 fn values_that_make_no_sense_are_refused() {
-    for line in include_str!("senseless.txt").lines().filter(|line| line.contains(" -> ")) {
+    for line in include_str!("senseless.txt")
+        .lines()
+        .filter(|line| line.contains(" -> "))
+    {
         let (text, expected) = line.split_once(" -> ").unwrap();
-        let said = parse(&text.replace(" ; ", "\n")).unwrap().check().unwrap_err().to_string();
-        assert!(said.starts_with(expected) && !said.contains('\n'), "{text}: {said}");
+        let said = parse(&text.replace(" ; ", "\n"))
+            .unwrap()
+            .check()
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.starts_with(expected) && !said.contains('\n'),
+            "{text}: {said}"
+        );
     }
 }
 
@@ -216,7 +275,10 @@ fn values_at_their_bounds_are_taken() {
         "gearman.handle_prefix = \"H:1234567890123456789012345678901234567890\"",
     ];
     for text in table {
-        parse(text).unwrap().check().unwrap_or_else(|error| panic!("{text}: {error}"));
+        parse(text)
+            .unwrap()
+            .check()
+            .unwrap_or_else(|error| panic!("{text}: {error}"));
     }
 }
 
@@ -225,7 +287,10 @@ fn a_bad_entry_of_cron_names_its_line() {
     let entry = |rest: &str| format!("[[faktory.cron]]\n{rest}\njob.type = \"T\"\n");
     let good = entry("schedule = \"CRON_TZ=Europe/Berlin 0 9 * * *\"");
     let table = [
-        ("schedule = \"0 25 * * *\"", ":5:12: faktory.cron: entry 2 (T): schedule: hour: 25 is not between 0 and 23\n"),
+        (
+            "schedule = \"0 25 * * *\"",
+            ":5:12: faktory.cron: entry 2 (T): schedule: hour: 25 is not between 0 and 23\n",
+        ),
         (
             "schedule = \"@every 5 minutes\"",
             ":5:12: faktory.cron: entry 2 (T): schedule: `5 minutes` is not a duration such as 1h30m\n",
@@ -234,15 +299,23 @@ fn a_bad_entry_of_cron_names_its_line() {
             "timezone = \"Mars/Here\"\nschedule = \"@daily\"",
             ":6:12: faktory.cron: entry 2 (T): schedule: unknown time zone `Mars/Here`; expected a name such as Europe/Berlin\n",
         ),
-        ("schedule = \"0 0 30 2 *\"", ":5:12: faktory.cron: entry 2 (T): schedule: there is no such day\n"),
+        (
+            "schedule = \"0 0 30 2 *\"",
+            ":5:12: faktory.cron: entry 2 (T): schedule: there is no such day\n",
+        ),
         (
             "schedule = \"@daily\"\njob.reserve_for = 90000",
             ":5:12: faktory.cron: entry 2 (T): jobs cannot be reserved for more than one day\n",
         ),
-        ("schedule = 7", ":5:12: expected a string, not the number 7\n"),
+        (
+            "schedule = 7",
+            ":5:12: expected a string, not the number 7\n",
+        ),
     ];
     for (rest, expected) in table {
-        let said = parse(&(good.clone() + &entry(rest))).unwrap_err().to_string();
+        let said = parse(&(good.clone() + &entry(rest)))
+            .unwrap_err()
+            .to_string();
         assert!(said.contains(expected), "{rest}: {said}");
     }
 }

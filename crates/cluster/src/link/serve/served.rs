@@ -10,12 +10,22 @@ use super::*;
 use windlass_hub::{Durability, Role};
 
 fn hub() -> Hub {
-    Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7)
+    Hub::new(
+        Engine::new(Limits::default(), 7),
+        Journal::new(),
+        Durability::Durable,
+        7,
+    )
 }
 
 fn leading(hub: Hub) -> Leading {
-    let terms =
-        Terms { cluster: "c".into(), name: "leader".into(), settings: [7; 32], tls: None, outbound_bytes_max: 1 << 20 };
+    let terms = Terms {
+        cluster: "c".into(),
+        name: "leader".into(),
+        settings: [7; 32],
+        tls: None,
+        outbound_bytes_max: 1 << 20,
+    };
     let view = View::alone();
     view.leads(1);
     Leading {
@@ -29,7 +39,9 @@ fn leading(hub: Hub) -> Leading {
 }
 
 fn edges(leading: &Leading) -> Vec<String> {
-    let Role::Leading { edges, .. } = leading.view.read() else { panic!("it leads") };
+    let Role::Leading { edges, .. } = leading.view.read() else {
+        panic!("it leads")
+    };
     edges.into_iter().map(|edge| edge.link).collect()
 }
 
@@ -37,8 +49,16 @@ fn edges(leading: &Leading) -> Vec<String> {
 async fn operators_see_an_edge_while_it_is_linked() {
     let leading = leading(hub());
     let (socket, far) = tokio::io::duplex(1 << 16);
-    let hello = Hello { cluster: "c".into(), name: "edge:1".into(), settings: [7; 32], known: None };
-    let opened = Opened { wire: Wire::new(Box::new(socket)), hello };
+    let hello = Hello {
+        cluster: "c".into(),
+        name: "edge:1".into(),
+        settings: [7; 32],
+        known: None,
+    };
+    let opened = Opened {
+        wire: Wire::new(Box::new(socket)),
+        hello,
+    };
     let (_task, ends) = watch::channel(());
     let edge = async {
         let mut wire = Wire::<ToEdge, ToLeader>::new(Box::new(far));
@@ -55,12 +75,17 @@ async fn operators_see_an_edge_while_it_is_linked() {
         leading.view.has_edge(9, "edge:2");
         while sent.len() < 2 {
             match wire.next().unwrap() {
-                Some(ToEdge::Edges(edges)) => sent = edges.into_iter().map(|edge| edge.link).collect(),
+                Some(ToEdge::Edges(edges)) => {
+                    sent = edges.into_iter().map(|edge| edge.link).collect()
+                }
                 Some(_) => {}
                 None => drop(wire.step(std::future::pending()).await.unwrap()),
             }
         }
-        assert_eq!(sent.iter().map(|link| &**link).collect::<Vec<_>>(), ["edge:1", "edge:2"]);
+        assert_eq!(
+            sent.iter().map(|link| &**link).collect::<Vec<_>>(),
+            ["edge:1", "edge:2"]
+        );
         leading.view.lost_edge(9);
         wire.push(&ToLeader::Bye).unwrap();
         while wire.step(std::future::pending()).await.is_ok() {}
@@ -74,15 +99,29 @@ async fn operators_see_an_edge_while_it_is_linked() {
 /// A successor that does not know of the edge would give the edge's jobs to others.
 #[tokio::test]
 async fn an_edge_is_welcomed_when_the_database_has_recorded_it() {
-    let lease = Arc::new(Lease { holds: true.into(), is_unrecorded: true.into() });
+    let lease = Arc::new(Lease {
+        holds: true.into(),
+        is_unrecorded: true.into(),
+    });
     let leading = leading(hub().under(Some(Arc::clone(&lease) as Arc<_>)));
     let (socket, far) = tokio::io::duplex(1 << 16);
-    let hello = Hello { cluster: "c".into(), name: "edge:1".into(), settings: [7; 32], known: None };
-    let opened = Opened { wire: Wire::new(Box::new(socket)), hello };
+    let hello = Hello {
+        cluster: "c".into(),
+        name: "edge:1".into(),
+        settings: [7; 32],
+        known: None,
+    };
+    let opened = Opened {
+        wire: Wire::new(Box::new(socket)),
+        hello,
+    };
     let (_task, ends) = watch::channel(());
     let edge = async {
         let mut wire = Wire::<ToEdge, ToLeader>::new(Box::new(far));
-        assert!(!wire.step(sleep(BEAT)).await.unwrap(), "the leader sends nothing before that");
+        assert!(
+            !wire.step(sleep(BEAT)).await.unwrap(),
+            "the leader sends nothing before that"
+        );
         lease.is_unrecorded.store(false, Ordering::Relaxed);
         wire.step(std::future::pending()).await.unwrap();
         assert!(matches!(wire.next().unwrap(), Some(ToEdge::Welcome(_))));
@@ -135,15 +174,26 @@ async fn a_leader_whose_lease_is_uncertain_says_that_it_lives() {
         let lease = Arc::new(Lease::default());
         let leading = leading(hub().under(Some(Arc::clone(&lease) as Arc<_>)));
         let (socket, far) = tokio::io::duplex(1 << 16);
-        let hello = Hello { cluster: "c".into(), name: "edge:1".into(), settings: [7; 32], known: None };
-        let mut opened = Opened { wire: Wire::new(Box::new(socket)), hello };
+        let hello = Hello {
+            cluster: "c".into(),
+            name: "edge:1".into(),
+            settings: [7; 32],
+            known: None,
+        };
+        let mut opened = Opened {
+            wire: Wire::new(Box::new(socket)),
+            hello,
+        };
         opened.wire.encoder.speak(version);
         let (_task, ends) = watch::channel(());
         let edge = async {
             let mut wire = Wire::<ToEdge, ToLeader>::new(Box::new(far));
             let mut heard = Vec::new();
             while !matches!(heard.last(), Some(ToEdge::Clock(_))) {
-                lease.holds.store(heard.iter().any(|item| matches!(item, ToEdge::Beat)), Ordering::Relaxed);
+                lease.holds.store(
+                    heard.iter().any(|item| matches!(item, ToEdge::Beat)),
+                    Ordering::Relaxed,
+                );
                 wire.step(sleep(2 * BEAT)).await.unwrap();
                 while let Some(item) = wire.next().unwrap() {
                     heard.push(item);
@@ -155,7 +205,13 @@ async fn a_leader_whose_lease_is_uncertain_says_that_it_lives() {
         };
         let (served, heard) = tokio::join!(serve(opened, &leading, ends), edge);
         served.unwrap();
-        assert!(matches!(heard.first(), Some(ToEdge::Welcome(_))), "{heard:?}");
-        assert!(heard.iter().any(|item| matches!(item, ToEdge::Beat)), "{version}: {heard:?}");
+        assert!(
+            matches!(heard.first(), Some(ToEdge::Welcome(_))),
+            "{heard:?}"
+        );
+        assert!(
+            heard.iter().any(|item| matches!(item, ToEdge::Beat)),
+            "{version}: {heard:?}"
+        );
     }
 }

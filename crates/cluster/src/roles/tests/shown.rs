@@ -10,7 +10,12 @@ fn operators_see_why_a_daemon_could_not_lead_until_it_could() {
     let look = |why: StoreError| {
         let stop = AtomicBool::new(false);
         let (terms, remote) = ((Duration::ZERO, Duration::ZERO), None);
-        let give_way = GiveWay { terms, remote, was_away: false, back_at: None };
+        let give_way = GiveWay {
+            terms,
+            remote,
+            was_away: false,
+            back_at: None,
+        };
         let mut why = Some(why);
         let open = || -> Result<(), OpenError> {
             stop.store(true, Ordering::Relaxed);
@@ -20,7 +25,18 @@ fn operators_see_why_a_daemon_could_not_lead_until_it_could() {
         view.reasons().own.cannot_lead
     };
     let (doing, place) = ("connecting to", "the database".to_owned());
-    let away = StoreError::Io { doing, place: place.clone(), why: io::Error::other("no route") };
+    let away = StoreError::Io {
+        doing,
+        place: place.clone(),
+        why: io::Error::other("no route"),
+    };
     assert!(look(away).contains("no route"));
-    assert_eq!(look(StoreError::InUse { place, holder: String::new() }), "", "another daemon leads, and that is all");
+    assert_eq!(
+        look(StoreError::InUse {
+            place,
+            holder: String::new()
+        }),
+        "",
+        "another daemon leads, and that is all"
+    );
 }

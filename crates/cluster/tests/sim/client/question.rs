@@ -20,11 +20,19 @@ pub(super) struct Question {
 impl Question {
     /// Whether it is a take that may wait for a job.
     pub(super) const fn may_wait(&self) -> bool {
-        let Command::Take(TakeCommand::Take(Take { wait, .. })) = &self.command else { return false };
+        let Command::Take(TakeCommand::Take(Take { wait, .. })) = &self.command else {
+            return false;
+        };
         !matches!(wait, Wait::No)
     }
 
     pub(super) const fn waits_forever(&self) -> bool {
-        matches!(&self.command, Command::Take(TakeCommand::Take(Take { wait: Wait::Forever, .. })))
+        matches!(
+            &self.command,
+            Command::Take(TakeCommand::Take(Take {
+                wait: Wait::Forever,
+                ..
+            }))
+        )
     }
 }

@@ -14,9 +14,15 @@ impl Daemon {
         }
         let run = self.run();
         match &mut self.follow {
-            Follow::Looks(at) if *at <= around.now => self.follow = Follow::Asks(around.send(run, Statement::Holder)),
+            Follow::Looks(at) if *at <= around.now => {
+                self.follow = Follow::Asks(around.send(run, Statement::Holder))
+            }
             Follow::Links(_) => {
-                let Follow::Links(mut following) = std::mem::replace(&mut self.follow, Follow::Leads) else { return };
+                let Follow::Links(mut following) =
+                    std::mem::replace(&mut self.follow, Follow::Leads)
+                else {
+                    return;
+                };
                 self.follow = match self.go_on(&mut following, around) {
                     Some(()) => Follow::Links(following),
                     None => {
@@ -31,7 +37,9 @@ impl Daemon {
             }
             Follow::Looks(_) | Follow::Asks(_) | Follow::Leads => {}
         }
-        if !matches!(self.follow, Follow::Links(_) | Follow::Leads) && around.now > self.without_since + HOLD_MS {
+        if !matches!(self.follow, Follow::Links(_) | Follow::Leads)
+            && around.now > self.without_since + HOLD_MS
+        {
             self.broker.edge().give_up();
         }
     }
@@ -45,7 +53,12 @@ impl Daemon {
             Some(leader) => {
                 let mut encoder = Encoder::new(FRAME_BYTES_MAX);
                 let known = self.broker.edge().known();
-                let hello = Hello { cluster: "sim".into(), name: "edge".into(), settings: SETTINGS, known };
+                let hello = Hello {
+                    cluster: "sim".into(),
+                    name: "edge".into(),
+                    settings: SETTINGS,
+                    known,
+                };
                 encoder.push(&ToLeader::Hello(Box::new(hello))).unwrap();
                 let link = around.links.connect(self.run(), leader);
                 Follow::Links(Box::new(Following {
@@ -66,16 +79,31 @@ impl Daemon {
     /// A round of the link's thread. `None`: the link has ended.
     pub(super) fn go_on(&self, following: &mut Following, around: &mut Around) -> Option<()> {
         let (edge, now) = (self.broker.edge(), around.now);
-        let read = around.links.read(following.link, End::Edge, now, following.decoder.input());
+        let read = around
+            .links
+            .read(following.link, End::Edge, now, following.decoder.input());
         if read.is_some() {
             following.received_at = now;
         }
-        while let Some(item) = following.decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
+        while let Some(item) = following
+            .decoder
+            .next()
+            .unwrap_or_else(|error| panic!("not a frame: {error}"))
+        {
             match item {
                 ToEdge::Bye | ToEdge::Refused(_) => return None,
                 ToEdge::Welcome(welcome) => {
-                    around.note(|| format!("{} follows epoch {} as {}", self.index, welcome.epoch, welcome.edge));
-                    around.tally.note(if edge.known().is_some() { "an edge comes back" } else { "an edge is new" });
+                    around.note(|| {
+                        format!(
+                            "{} follows epoch {} as {}",
+                            self.index, welcome.epoch, welcome.edge
+                        )
+                    });
+                    around.tally.note(if edge.known().is_some() {
+                        "an edge comes back"
+                    } else {
+                        "an edge is new"
+                    });
                     edge.open_link(&welcome);
                     following.is_welcome = true;
                     following.certain_at = now;
@@ -96,14 +124,30 @@ impl Daemon {
         if following.is_welcome {
             edge.take_outgoing(&mut to_leader);
         }
-        to_leader.iter().for_each(|item| following.encoder.push(item).unwrap());
-        around.links.send(following.link, End::Edge, following.encoder.take(), now, &mut around.rng);
+        to_leader
+            .iter()
+            .for_each(|item| following.encoder.push(item).unwrap());
+        around.links.send(
+            following.link,
+            End::Edge,
+            following.encoder.take(),
+            now,
+            &mut around.rng,
+        );
         // It looks in the database then.
         let doubts = now > following.certain_at + SILENCE_MS;
-        if doubts && edge.known().is_some_and(|known| !around.is_leader(known.epoch)) {
+        if doubts
+            && edge
+                .known()
+                .is_some_and(|known| !around.is_leader(known.epoch))
+        {
             return None;
         }
-        let since = if following.is_welcome { following.received_at + SILENCE_MS } else { following.since + OPEN_MS };
+        let since = if following.is_welcome {
+            following.received_at + SILENCE_MS
+        } else {
+            following.since + OPEN_MS
+        };
         (read != Some(true) && now <= since).then_some(())
     }
 
@@ -141,12 +185,24 @@ impl Daemon {
 
     pub(super) fn serve_one(&mut self, number: ClientId, around: &mut Around) {
         let who = (self.run(), number);
-        let Some(client) = around.clients.get_mut(&who).filter(|client| client.is_served) else { return };
+        let Some(client) = around
+            .clients
+            .get_mut(&who)
+            .filter(|client| client.is_served)
+        else {
+            return;
+        };
         let mut is_gone = client.has_left || client.mailbox.close_reason().is_some();
         if !is_gone && !client.waits && !client.items.is_empty() {
             let mut visited = Visited::All;
-            let batch = Batch { client: number, items: &mut client.items, room: usize::MAX, visited: &mut visited };
-            self.broker.visit(&clock::read(), &mut std::iter::once(batch));
+            let batch = Batch {
+                client: number,
+                items: &mut client.items,
+                room: usize::MAX,
+                visited: &mut visited,
+            };
+            self.broker
+                .visit(&clock::read(), &mut std::iter::once(batch));
             client.waits = visited == Visited::UntilRung;
             if visited == Visited::Part {
                 self.to_visit.insert(number);

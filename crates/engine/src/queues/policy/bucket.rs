@@ -19,16 +19,28 @@ pub(super) struct Bucket {
 impl Bucket {
     /// A bucket that is full from a moment on: the beginning of time for a new one.
     pub(super) const fn new(rate: Rate, full_at: Timestamp) -> Self {
-        Self { rate, full_at, parts: 0, at: Timestamp(0) }
+        Self {
+            rate,
+            full_at,
+            parts: 0,
+            at: Timestamp(0),
+        }
     }
 
     /// The bucket of a rate that takes the place of another one, or of none. A new one is full.
-    pub(super) fn renewed(before: Option<Self>, rate: Option<Rate>, now: Timestamp) -> Option<Self> {
+    pub(super) fn renewed(
+        before: Option<Self>,
+        rate: Option<Rate>,
+        now: Timestamp,
+    ) -> Option<Self> {
         match (before, rate) {
             (_, None) => None,
             (Some(before), Some(rate)) if before.rate == rate => Some(before),
             (Some(before), Some(rate)) => Some(before.at_rate(rate, now)),
-            (None, Some(rate)) => Some(Self { at: now, ..Self::new(rate, Timestamp(0)) }),
+            (None, Some(rate)) => Some(Self {
+                at: now,
+                ..Self::new(rate, Timestamp(0))
+            }),
         }
     }
 
@@ -39,8 +51,12 @@ impl Bucket {
 
     /// The same bucket at another rate. The tokens that it lacks come as late as before, or as soon as an empty one is full.
     fn at_rate(self, rate: Rate, now: Timestamp) -> Self {
-        let empty = now.after_ms(u64::from(rate.burst) * u64::from(rate.per_ms) / u64::from(rate.jobs.max(1)));
-        Self { at: now, ..Self::new(rate, self.full_at().min(empty)) }
+        let empty = now
+            .after_ms(u64::from(rate.burst) * u64::from(rate.per_ms) / u64::from(rate.jobs.max(1)));
+        Self {
+            at: now,
+            ..Self::new(rate, self.full_at().min(empty))
+        }
     }
 
     /// Brings the tokens up to a moment.
@@ -64,8 +80,15 @@ impl Bucket {
 
     /// Tokens at the last moment that it knows of.
     pub(super) fn tokens(&self) -> u32 {
-        let lacks = self.full_at.ms_since(self.at).saturating_mul(self.per_millisecond());
-        let lacks = if self.full_at < self.at { 0 } else { lacks.saturating_add(self.parts.into()) };
+        let lacks = self
+            .full_at
+            .ms_since(self.at)
+            .saturating_mul(self.per_millisecond());
+        let lacks = if self.full_at < self.at {
+            0
+        } else {
+            lacks.saturating_add(self.parts.into())
+        };
         u32::try_from(self.all().saturating_sub(lacks) / self.token()).unwrap_or(u32::MAX)
     }
 
@@ -130,40 +153,70 @@ mod tests {
 
     #[test]
     fn no_window_has_more_than_its_rate_and_a_burst() {
-        for (jobs, per_ms, burst) in
-            [(100, 60_000, 20), (7, 1_000, 1), (3, 7, 3), (5_000, 1_000, 5_000), (1, 3_600_000, 1)]
-        {
-            let rate = Rate { jobs, per_ms, burst };
+        for (jobs, per_ms, burst) in [
+            (100, 60_000, 20),
+            (7, 1_000, 1),
+            (3, 7, 3),
+            (5_000, 1_000, 5_000),
+            (1, 3_600_000, 1),
+        ] {
+            let rate = Rate {
+                jobs,
+                per_ms,
+                burst,
+            };
             let (from, until) = (10 * u64::from(per_ms), 20 * u64::from(per_ms));
             let spent = spent(rate, from, until);
             let most = |ms: u64| u64::from(burst) + ms * u64::from(jobs) / u64::from(per_ms);
             let first = spent.iter().take_while(|at| **at == from).count();
             assert_eq!(first, burst as usize, "{rate:?}: what was saved up");
             for (index, begin) in spent.iter().enumerate().step_by(spent.len() / 100 + 1) {
-                for (more, end) in spent.iter().skip(index).enumerate().step_by(spent.len() / 100 + 1) {
-                    assert!(more as u64 <= most(end - begin), "{rate:?}: {more} from {begin} to {end}");
+                for (more, end) in spent
+                    .iter()
+                    .skip(index)
+                    .enumerate()
+                    .step_by(spent.len() / 100 + 1)
+                {
+                    assert!(
+                        more as u64 <= most(end - begin),
+                        "{rate:?}: {more} from {begin} to {end}"
+                    );
                 }
             }
             let all = 10 * u64::from(jobs) + u64::from(burst);
             let last = 1 + u64::from(jobs / per_ms);
-            assert!((all - last..=all).contains(&(spent.len() as u64)), "{rate:?}: {} of {all}", spent.len());
+            assert!(
+                (all - last..=all).contains(&(spent.len() as u64)),
+                "{rate:?}: {} of {all}",
+                spent.len()
+            );
         }
     }
 
     #[test]
     fn a_bucket_is_full_at_first_and_goes_on_from_its_moment() {
-        let rate = Rate { jobs: 2, per_ms: 1_000, burst: 3 };
+        let rate = Rate {
+            jobs: 2,
+            per_ms: 1_000,
+            burst: 3,
+        };
         let mut bucket = Bucket::new(rate, Timestamp(0));
         bucket.refill(Timestamp(50));
         assert_eq!((bucket.tokens(), bucket.is_full()), (3, true));
         (0..3).for_each(|_| bucket.spend(Timestamp(50)));
-        assert_eq!((bucket.tokens(), bucket.next_at(), bucket.full_at()), (0, Timestamp(550), Timestamp(1_550)));
+        assert_eq!(
+            (bucket.tokens(), bucket.next_at(), bucket.full_at()),
+            (0, Timestamp(550), Timestamp(1_550))
+        );
         let mut again = Bucket::new(rate, bucket.full_at());
         for bucket in [&mut bucket, &mut again] {
             bucket.refill(Timestamp(549));
             assert_eq!(bucket.tokens(), 0);
             bucket.refill(Timestamp(550));
-            assert_eq!((bucket.tokens(), bucket.next_at(), bucket.full_at()), (1, Timestamp(550), Timestamp(1_550)));
+            assert_eq!(
+                (bucket.tokens(), bucket.next_at(), bucket.full_at()),
+                (1, Timestamp(550), Timestamp(1_550))
+            );
             bucket.refill(Timestamp(9_999));
             let all = (bucket.tokens(), bucket.next_at(), bucket.full_at());
             assert_eq!(all, (3, Timestamp(9_999), Timestamp(9_999)));
@@ -172,12 +225,30 @@ mod tests {
 
     #[test]
     fn another_rate_gives_back_nothing_and_keeps_no_one_waiting_longer_than_an_empty_bucket() {
-        let slow = Rate { jobs: 1, per_ms: 60_000, burst: 1 };
+        let slow = Rate {
+            jobs: 1,
+            per_ms: 60_000,
+            burst: 1,
+        };
         let mut bucket = Bucket::new(slow, Timestamp(0));
         bucket.spend(Timestamp(1_000));
-        let mut fast = bucket.at_rate(Rate { jobs: 10, per_ms: 1_000, burst: 10 }, Timestamp(1_000));
-        assert_eq!((fast.tokens(), fast.next_at(), fast.full_at()), (0, Timestamp(1_100), Timestamp(2_000)));
+        let mut fast = bucket.at_rate(
+            Rate {
+                jobs: 10,
+                per_ms: 1_000,
+                burst: 10,
+            },
+            Timestamp(1_000),
+        );
+        assert_eq!(
+            (fast.tokens(), fast.next_at(), fast.full_at()),
+            (0, Timestamp(1_100), Timestamp(2_000))
+        );
         fast.refill(Timestamp(3_000));
-        assert_eq!(fast.at_rate(slow, Timestamp(3_000)).tokens(), 1, "a full one stays full");
+        assert_eq!(
+            fast.at_rate(slow, Timestamp(3_000)).tokens(),
+            1,
+            "a full one stays full"
+        );
     }
 }

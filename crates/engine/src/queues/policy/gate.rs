@@ -52,7 +52,18 @@ impl Gate {
         let keys = is_keyed.then(|| Keys::new(&policy, bridged, kept, held));
         let bucket = policy.rate.map(|rate| Bucket::new(rate, full_at));
         let (timer_at, doubt_until) = (Timestamp::NEVER, Timestamp::NEVER);
-        Self { queue, policy, bucket, saved: full_at, doubt_until, keys, bridged, timer_at, rate_waits: 0, keyless: 0 }
+        Self {
+            queue,
+            policy,
+            bucket,
+            saved: full_at,
+            doubt_until,
+            keys,
+            bridged,
+            timer_at,
+            rate_waits: 0,
+            keyless: 0,
+        }
     }
 
     /// Has another policy from now on. Returns whether it forgets the keys of its jobs. All jobs must enter again.
@@ -66,7 +77,8 @@ impl Gate {
         let is_keyed = policy.has_keys() && kind == QueueKind::Work;
         let keeps = is_keyed && policy.key == self.policy.key && self.keys.is_some();
         if !keeps {
-            (self.keys, self.keyless) = (is_keyed.then(|| Keys::new(policy, bridged, &[], held)), 0);
+            (self.keys, self.keyless) =
+                (is_keyed.then(|| Keys::new(policy, bridged, &[], held)), 0);
         }
         self.bucket = Bucket::renewed(self.bucket, policy.rate, now);
         (self.policy, self.bridged) = (Arc::clone(policy), bridged);
@@ -79,11 +91,16 @@ impl Gate {
 
     /// Pauses and resumes keys, if another policy changes nothing else.
     pub(in crate::queues) fn pause(&mut self, policy: &Arc<Policy>) -> bool {
-        let is_all = Policy { paused: self.policy.paused.clone(), ..(**policy).clone() } == *self.policy;
+        let is_all = Policy {
+            paused: self.policy.paused.clone(),
+            ..(**policy).clone()
+        } == *self.policy;
         if is_all {
             let before = std::mem::replace(&mut self.policy, Arc::clone(policy));
             let changed = before.paused.symmetric_difference(&policy.paused);
-            self.keys.iter_mut().for_each(|keys| changed.clone().for_each(|key| keys.renew(key, policy)));
+            self.keys
+                .iter_mut()
+                .for_each(|keys| changed.clone().for_each(|key| keys.renew(key, policy)));
         }
         is_all
     }
@@ -104,7 +121,9 @@ impl Gate {
 
     /// A job with this key is there. Returns the key's number.
     pub(in crate::queues) fn add(&mut self, key: &[u8], now: Timestamp) -> KeyNumber {
-        self.keys.as_mut().map_or(NO_KEY, |keys| keys.add(key, &self.policy, now))
+        self.keys
+            .as_mut()
+            .map_or(NO_KEY, |keys| keys.add(key, &self.policy, now))
     }
 
     /// In a new job no key could be read.
@@ -114,13 +133,21 @@ impl Gate {
 
     /// A job of a key is gone.
     pub(in crate::queues) fn remove(&mut self, number: Option<KeyNumber>, timers: &mut Timers) {
-        self.keys.iter_mut().zip(number).for_each(|(keys, number)| keys.remove(number));
+        self.keys
+            .iter_mut()
+            .zip(number)
+            .for_each(|(keys, number)| keys.remove(number));
         self.set_timer(timers);
     }
 
     /// A job enters its state.
     #[inline(never)]
-    pub(in crate::queues) fn enter(&mut self, job: &Job, at: (KeyNumber, Slot), timers: &mut Timers) {
+    pub(in crate::queues) fn enter(
+        &mut self,
+        job: &Job,
+        at: (KeyNumber, Slot),
+        timers: &mut Timers,
+    ) {
         if let Some(keys) = &mut self.keys {
             keys.enter(job, at, &self.policy);
         }
@@ -130,12 +157,19 @@ impl Gate {
     /// A job leaves its state. Returns whether another may start for that.
     #[inline(never)]
     pub(in crate::queues) fn leave(&mut self, job: &Job, number: KeyNumber) -> bool {
-        self.keys.as_mut().is_some_and(|keys| keys.leave(job, number, &self.policy))
+        self.keys
+            .as_mut()
+            .is_some_and(|keys| keys.leave(job, number, &self.policy))
     }
 
     /// A job is about to be handed out. Returns whether the buckets must be saved.
     #[inline(never)]
-    pub(in crate::queues) fn start(&mut self, number: KeyNumber, now: Timestamp, timers: &mut Timers) -> bool {
+    pub(in crate::queues) fn start(
+        &mut self,
+        number: KeyNumber,
+        now: Timestamp,
+        timers: &mut Timers,
+    ) -> bool {
         self.bucket.iter_mut().for_each(|bucket| bucket.spend(now));
         if let Some(keys) = &mut self.keys {
             keys.start(number, &self.policy, now);
@@ -146,21 +180,38 @@ impl Gate {
 
     /// Whether what is saved of the buckets allows starts that they do not, or soon will: keys are saved at times.
     fn must_save(&self, now: Timestamp) -> bool {
-        let is_later = self.bucket.as_ref().is_some_and(|bucket| bucket.full_at() > self.saved);
+        let is_later = self
+            .bucket
+            .as_ref()
+            .is_some_and(|bucket| bucket.full_at() > self.saved);
         is_later || self.keys.as_ref().is_some_and(|keys| keys.save_at() <= now)
     }
 
     /// The buckets as they are saved: exactly, or so that no start of the next time exceeds it.
-    pub(in crate::queues) fn save(&mut self, exactly: bool, now: Timestamp) -> Option<Box<SavedRates>> {
-        let slow = |bucket: &Bucket| exactly || bucket.token_ms() >= AHEAD_MS || bucket.full_at() <= now;
-        let keys = self.keys.as_mut().map(|keys| keys.save(now)).unwrap_or_default();
+    pub(in crate::queues) fn save(
+        &mut self,
+        exactly: bool,
+        now: Timestamp,
+    ) -> Option<Box<SavedRates>> {
+        let slow =
+            |bucket: &Bucket| exactly || bucket.token_ms() >= AHEAD_MS || bucket.full_at() <= now;
+        let keys = self
+            .keys
+            .as_mut()
+            .map(|keys| keys.save(now))
+            .unwrap_or_default();
         self.saved = match &self.bucket {
             None => Timestamp(0),
             Some(bucket) if slow(bucket) => bucket.full_at(),
             Some(bucket) => bucket.full_at().after_ms(AHEAD_MS + keys.len() as u64),
         };
         let is_full = self.saved <= now && keys.is_empty();
-        (!is_full).then(|| Box::new(SavedRates { full_at: self.saved, keys }))
+        (!is_full).then(|| {
+            Box::new(SavedRates {
+                full_at: self.saved,
+                keys,
+            })
+        })
     }
 
     /// A daemon that was killed may have handed out jobs of the keys that are here: if a key may not have any number of
@@ -194,10 +245,22 @@ impl Gate {
 
     /// When a token comes for which a job may wait, all are there, or there is something to save.
     fn next_at(&self) -> Timestamp {
-        let keys = self.keys.as_ref().map_or(Timestamp::NEVER, |keys| keys.next_due().min(keys.save_at()));
+        let keys = self
+            .keys
+            .as_ref()
+            .map_or(Timestamp::NEVER, |keys| keys.next_due().min(keys.save_at()));
         let bucket = self.bucket.as_ref().filter(|bucket| !bucket.is_full());
-        let next_at = |bucket: &Bucket| if bucket.tokens() == 0 { bucket.next_at() } else { bucket.full_at() };
-        bucket.map_or(Timestamp::NEVER, next_at).min(keys).min(self.doubt_until)
+        let next_at = |bucket: &Bucket| {
+            if bucket.tokens() == 0 {
+                bucket.next_at()
+            } else {
+                bucket.full_at()
+            }
+        };
+        bucket
+            .map_or(Timestamp::NEVER, next_at)
+            .min(keys)
+            .min(self.doubt_until)
     }
 
     pub(in crate::queues) fn set_timer(&mut self, timers: &mut Timers) {
@@ -210,7 +273,12 @@ impl Gate {
     }
 
     /// The timer has fired, while jobs were ready, or none. Returns whether the buckets must be saved.
-    pub(in crate::queues) fn come_due(&mut self, has_ready: bool, now: Timestamp, timers: &mut Timers) -> bool {
+    pub(in crate::queues) fn come_due(
+        &mut self,
+        has_ready: bool,
+        now: Timestamp,
+        timers: &mut Timers,
+    ) -> bool {
         self.timer_at = Timestamp::NEVER;
         let was_out = self.free() == 0;
         self.refill(now);
@@ -233,7 +301,9 @@ impl Gate {
 
     /// How many jobs may start now by the rate of the queue.
     pub(in crate::queues) fn free(&self) -> u32 {
-        self.policy.rate.map_or(u32::MAX, |_| self.bucket.as_ref().map_or(0, Bucket::tokens))
+        self.policy
+            .rate
+            .map_or(u32::MAX, |_| self.bucket.as_ref().map_or(0, Bucket::tokens))
     }
 
     /// The job that starts next of those in this view. `None`: the order of the queue decides.
@@ -248,16 +318,28 @@ impl Gate {
 
     /// A number of jobs in this view that may start now: if there are any, at least one. `None`: all that are ready.
     pub(in crate::queues) fn len_of(&self, view: View) -> Option<u32> {
-        self.keys.as_ref().filter(|_| self.policy.limits_keys()).map(|keys| keys.len_of(view))
+        self.keys
+            .as_ref()
+            .filter(|_| self.policy.limits_keys())
+            .map(|keys| keys.len_of(view))
     }
 
     /// The starts that follow, of the jobs in a view.
-    pub(in crate::queues) fn starts<'a>(&'a self, ready: &'a ReadyQueue, view: View, now: Timestamp) -> Starts<'a> {
+    pub(in crate::queues) fn starts<'a>(
+        &'a self,
+        ready: &'a ReadyQueue,
+        view: View,
+        now: Timestamp,
+    ) -> Starts<'a> {
         let mut bucket = self.bucket;
         bucket.iter_mut().for_each(|bucket| bucket.refill(now));
         let order = match &self.keys {
             Some(keys) => Order::Turns(Turns::new(keys, &self.policy, view, self.doubt_until)),
-            None => Order::Ranks { ready, view, after: None },
+            None => Order::Ranks {
+                ready,
+                view,
+                after: None,
+            },
         };
         Starts { now, bucket, order }
     }
@@ -265,54 +347,92 @@ impl Gate {
     /// Ready jobs of this key that come before one, up to a number.
     pub(in crate::queues) fn before_in_key(&self, number: KeyNumber, job: &Job, max: u32) -> u32 {
         let own = place_of(job, &self.policy);
-        let Some(key) = self.keys.as_ref().and_then(|keys| keys.at(number)) else { return 0 };
+        let Some(key) = self.keys.as_ref().and_then(|keys| keys.at(number)) else {
+            return 0;
+        };
         let all = std::iter::successors(key.ready.first(), |(at, _)| key.ready.after(Some(*at)));
-        let before = all.take(max as usize).take_while(|(at, _)| *at < own).count();
+        let before = all
+            .take(max as usize)
+            .take_while(|(at, _)| *at < own)
+            .count();
         u32::try_from(before).unwrap_or(max)
     }
 
     /// What holds a ready job of this key back.
     pub(in crate::queues) fn hold(&self, number: KeyNumber, rank: u64) -> Option<Hold> {
         let key = self.keys.as_ref().and_then(|keys| keys.at(number));
-        if let Some(key) = key.map(|key| key.text()).filter(|key| self.policy.paused.contains(key)) {
+        if let Some(key) = key
+            .map(|key| key.text())
+            .filter(|key| self.policy.paused.contains(key))
+        {
             return Some(Hold::Paused { key });
         }
-        if let Some((key, jobs)) = key.and_then(|key| Some((key, key.holders(rank, &self.policy)?))) {
-            return Some(Hold::Key { key: key.text(), jobs });
+        if let Some((key, jobs)) = key.and_then(|key| Some((key, key.holders(rank, &self.policy)?)))
+        {
+            return Some(Hold::Key {
+                key: key.text(),
+                jobs,
+            });
         }
         let is_out = |bucket: &&Bucket| bucket.tokens() == 0;
-        if let Some((key, bucket)) = key.and_then(|key| Some((key, key.bucket.as_ref().filter(is_out)?))) {
-            return Some(Hold::KeyRate { key: key.text(), until: bucket.next_at() });
+        if let Some((key, bucket)) =
+            key.and_then(|key| Some((key, key.bucket.as_ref().filter(is_out)?)))
+        {
+            return Some(Hold::KeyRate {
+                key: key.text(),
+                until: bucket.next_at(),
+            });
         }
-        self.bucket.as_ref().filter(is_out).map(|bucket| Hold::Rate { until: bucket.next_at() })
+        self.bucket
+            .as_ref()
+            .filter(is_out)
+            .map(|bucket| Hold::Rate {
+                until: bucket.next_at(),
+            })
     }
 
     /// Whether a job that is leased has a key for which other jobs that are ready wait.
     pub(in crate::queues) fn keeps_back(&self, number: KeyNumber) -> bool {
-        let key = self.keys.as_ref().filter(|_| self.policy.is_exclusive()).and_then(|keys| keys.at(number));
+        let key = self
+            .keys
+            .as_ref()
+            .filter(|_| self.policy.is_exclusive())
+            .and_then(|keys| keys.at(number));
         key.is_some_and(|key| key.is_waited_for(&self.policy))
     }
 
     /// Whether the key of this number has this text, or there are no keys.
     pub(in crate::queues) fn is_called(&self, number: KeyNumber, text: &[u8]) -> bool {
-        self.keys.as_ref().is_none_or(|keys| keys.at(number).is_some_and(|key| key.text() == text))
+        self.keys
+            .as_ref()
+            .is_none_or(|keys| keys.at(number).is_some_and(|key| key.text() == text))
     }
 
     /// Jobs of a key that wait.
     pub(in crate::queues) fn waiting(&self, key: &[u8]) -> u32 {
-        self.keys.as_ref().and_then(|keys| keys.named(key)).map_or(0, |key| key.waiting)
+        self.keys
+            .as_ref()
+            .and_then(|keys| keys.named(key))
+            .map_or(0, |key| key.waiting)
     }
 
     /// The policy, and what may start by it.
     pub(in crate::queues) fn row(&self) -> PolicyRow {
-        let next = self.bucket.as_ref().filter(|bucket| bucket.tokens() == 0).map(Bucket::next_at);
+        let next = self
+            .bucket
+            .as_ref()
+            .filter(|bucket| bucket.tokens() == 0)
+            .map(Bucket::next_at);
         let tokens = self.policy.rate.map(|_| self.free());
         PolicyRow {
             policy: (*self.policy).clone(),
             tokens,
             next_start_at: next,
             rate_waits: self.rate_waits,
-            keys: self.keys.as_ref().map_or(0, |keys| u32::try_from(keys.len()).unwrap_or(u32::MAX)),
+            keys: self
+                .keys
+                .as_ref()
+                .map_or(0, |keys| u32::try_from(keys.len()).unwrap_or(u32::MAX)),
             keys_paused: u32::try_from(self.policy.paused.len()).unwrap_or(u32::MAX),
             keyless: self.keyless,
             set: None,
@@ -321,18 +441,36 @@ impl Gate {
     }
 
     /// Keys with jobs that wait or run, from a number on.
-    pub(in crate::queues) fn keys_from(&self, number: KeyNumber) -> impl Iterator<Item = (KeyNumber, KeyRow)> {
-        let keys = self.keys.as_ref().into_iter().flat_map(move |keys| keys.from(number));
+    pub(in crate::queues) fn keys_from(
+        &self,
+        number: KeyNumber,
+    ) -> impl Iterator<Item = (KeyNumber, KeyRow)> {
+        let keys = self
+            .keys
+            .as_ref()
+            .into_iter()
+            .flat_map(move |keys| keys.from(number));
         keys.map(|(number, key)| {
             let (text, waiting, running) = (key.text(), key.waiting, key.running());
-            (number, KeyRow { paused: self.policy.paused.contains(&text), key: text, waiting, running })
+            (
+                number,
+                KeyRow {
+                    paused: self.policy.paused.contains(&text),
+                    key: text,
+                    waiting,
+                    running,
+                },
+            )
         })
     }
 
     /// Asserts that it agrees with the jobs of its queue, given each with the number of its key.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(in crate::queues) fn check(&self, jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>) {
-        assert!(self.timer_at <= self.next_at(), "no timer is set for a token");
+        assert!(
+            self.timer_at <= self.next_at(),
+            "no timer is set for a token"
+        );
         assert!(self.bucket.is_none() || self.policy.rate.is_some());
         if let Some(keys) = &self.keys {
             keys.check(&self.policy, jobs);

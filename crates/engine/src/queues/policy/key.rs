@@ -24,7 +24,11 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) const fn sort_key(self) -> SortKey {
-        SortKey { lane: self.lane, major: self.rank, minor: 0 }
+        SortKey {
+            lane: self.lane,
+            major: self.rank,
+            minor: 0,
+        }
     }
 }
 
@@ -47,7 +51,10 @@ impl Heads {
 impl FromIterator<Head> for Heads {
     fn from_iter<I: IntoIterator<Item = Head>>(heads: I) -> Self {
         let mut heads = heads.into_iter();
-        Self { first: heads.next(), more: heads.collect() }
+        Self {
+            first: heads.next(),
+            more: heads.collect(),
+        }
     }
 }
 
@@ -111,7 +118,12 @@ impl Key {
         const DUE: u64 = heap(size_of::<(Timestamp, KeyNumber)>()) * 3 / 2;
         const NUMBER: u64 = hashed(size_of::<KeyNumber>()) + size_of::<Option<Box<Key>>>() as u64;
         let due = if self.bucket.is_some() { DUE } else { 0 };
-        NUMBER + heap(size_of::<Self>()) + heap(self.text.len()) + HEAD + due + self.ready.parts_bytes()
+        NUMBER
+            + heap(size_of::<Self>())
+            + heap(self.text.len())
+            + HEAD
+            + due
+            + self.ready.parts_bytes()
     }
 
     pub(super) fn text(&self) -> Bytes {
@@ -119,11 +131,17 @@ impl Key {
     }
 
     fn may_start(&self, policy: &Policy) -> bool {
-        !self.is_starting && self.allows((self.held, self.is_in_doubt), self.bucket.as_ref(), policy)
+        !self.is_starting
+            && self.allows((self.held, self.is_in_doubt), self.bucket.as_ref(), policy)
     }
 
     /// Whether its policy allows a start with so many jobs held.
-    fn allows(&self, (held, is_in_doubt): (u32, bool), bucket: Option<&Bucket>, policy: &Policy) -> bool {
+    fn allows(
+        &self,
+        (held, is_in_doubt): (u32, bool),
+        bucket: Option<&Bucket>,
+        policy: &Policy,
+    ) -> bool {
         !is_in_doubt
             && held < policy.held_max()
             && bucket.is_none_or(|it| it.tokens() > 0)
@@ -133,25 +151,59 @@ impl Key {
     /// Its first jobs, if it may start one.
     pub(super) fn heads(&self, policy: &Policy, bridged: bool) -> Heads {
         match self.may_start(policy) {
-            true => self.heads_among(|| self.ready.firsts(), self.turn, policy, bridged).collect(),
+            true => self
+                .heads_among(|| self.ready.firsts(), self.turn, policy, bridged)
+                .collect(),
             false => Heads::default(),
         }
     }
 
     /// How it stands now.
     pub(super) const fn standing(&self) -> Standing {
-        let Self { held, turn, bucket, is_in_doubt, .. } = *self;
-        Standing { held, turn, bucket, is_in_doubt, started: Vec::new() }
+        let Self {
+            held,
+            turn,
+            bucket,
+            is_in_doubt,
+            ..
+        } = *self;
+        Standing {
+            held,
+            turn,
+            bucket,
+            is_in_doubt,
+            started: Vec::new(),
+        }
     }
 
     /// Its first jobs if it stood like this.
-    pub(super) fn heads_of(&self, standing: &Standing, policy: &Policy, bridged: bool) -> Vec<Head> {
-        let Standing { held, turn, bucket, is_in_doubt, started } = standing;
+    pub(super) fn heads_of(
+        &self,
+        standing: &Standing,
+        policy: &Policy,
+        bridged: bool,
+    ) -> Vec<Head> {
+        let Standing {
+            held,
+            turn,
+            bucket,
+            is_in_doubt,
+            started,
+        } = standing;
         if !self.allows((*held, *is_in_doubt), bucket.as_ref(), policy) {
             return Vec::new();
         }
-        let last_of = |class: Class| started.iter().find(|(other, _)| *other == class).map(|(_, at)| *at);
-        let left = |class: Class| self.ready.after_in(class, last_of(class)).map(|(at, slot)| (class, at, slot));
+        let last_of = |class: Class| {
+            started
+                .iter()
+                .find(|(other, _)| *other == class)
+                .map(|(_, at)| *at)
+        };
+        let left = |class: Class| {
+            self.ready
+                .after_in(class, last_of(class))
+                .map(|(at, slot)| (class, at, slot))
+        };
         let firsts = || self.ready.firsts().filter_map(|(class, ..)| left(class));
         self.heads_among(firsts, *turn, policy, bridged).collect()
     }
@@ -170,10 +222,21 @@ impl Key {
         let is_behind = move |class: Class, at: SortKey| {
             let blocks = |other: Class| bridged || other.protocol == class.protocol;
             policy.ordered
-                && (first_retry < at.major || firsts().any(|(other, before, _)| before < at && blocks(other)))
+                && (first_retry < at.major
+                    || firsts().any(|(other, before, _)| before < at && blocks(other)))
         };
         let heads = all.filter(move |(class, at, _)| !is_behind(*class, *at));
-        heads.map(move |(class, at, slot)| (class, Place { lane: at.lane, turn, rank: at.major }, slot))
+        heads.map(move |(class, at, slot)| {
+            (
+                class,
+                Place {
+                    lane: at.lane,
+                    turn,
+                    rank: at.major,
+                },
+                slot,
+            )
+        })
     }
 
     /// Jobs that hold it, or hold back the jobs behind them.
@@ -198,7 +261,9 @@ impl Key {
         match &self.bucket {
             Some(bucket) if bucket.tokens() == 0 && !self.ready.is_empty() => bucket.next_at(),
             // The empty key stays.
-            Some(bucket) if self.jobs == 0 && !self.text.is_empty() && !bucket.is_full() => bucket.full_at(),
+            Some(bucket) if self.jobs == 0 && !self.text.is_empty() && !bucket.is_full() => {
+                bucket.full_at()
+            }
             Some(_) | None => Timestamp::NEVER,
         }
     }
@@ -220,6 +285,10 @@ pub(super) const fn is_ahead(job: &Job, policy: &Policy) -> bool {
 
 pub(super) fn place_of(job: &Job, policy: &Policy) -> SortKey {
     let at = SortKey::of(job);
-    let lane = if policy.ordered { u8::try_from(Priority::NORMAL.lane()).unwrap_or(u8::MAX) } else { at.lane };
+    let lane = if policy.ordered {
+        u8::try_from(Priority::NORMAL.lane()).unwrap_or(u8::MAX)
+    } else {
+        at.lane
+    };
     SortKey { lane, ..at }
 }

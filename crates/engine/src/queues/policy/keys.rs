@@ -65,7 +65,12 @@ pub(super) struct Keys {
 
 impl Keys {
     /// No jobs, and the buckets of these keys as they were saved.
-    pub(super) fn new(policy: &Policy, bridged: bool, kept: &[(Bytes, Timestamp)], held: &Held) -> Self {
+    pub(super) fn new(
+        policy: &Policy,
+        bridged: bool,
+        kept: &[(Bytes, Timestamp)],
+        held: &Held,
+    ) -> Self {
         let bucket = policy.key_rate.map(|rate| Bucket::new(rate, Timestamp(0)));
         let mut keys = Self {
             numbers: HashTable::new(),
@@ -116,13 +121,21 @@ impl Keys {
 
     /// The buckets that lack tokens. If they are very many, those that lack them longest.
     pub(super) fn save(&mut self, now: Timestamp) -> Vec<(Bytes, Timestamp)> {
-        let lacking = |key: &Key| Some((key.text(), key.bucket.as_ref()?.full_at())).filter(|(_, at)| *at > now);
-        let mut saved: Vec<(Bytes, Timestamp)> = self.keys.iter().flatten().filter_map(|key| lacking(key)).collect();
+        let lacking = |key: &Key| {
+            Some((key.text(), key.bucket.as_ref()?.full_at())).filter(|(_, at)| *at > now)
+        };
+        let mut saved: Vec<(Bytes, Timestamp)> = self
+            .keys
+            .iter()
+            .flatten()
+            .filter_map(|key| lacking(key))
+            .collect();
         if saved.len() > SAVED_MAX {
             saved.sort_unstable_by_key(|(_, at)| Reverse(*at));
             saved.truncate(SAVED_MAX);
         }
-        (self.save_at, self.save_after) = (Timestamp::NEVER, now.after_ms(SAVE_MS + saved.len() as u64));
+        (self.save_at, self.save_after) =
+            (Timestamp::NEVER, now.after_ms(SAVE_MS + saved.len() as u64));
         saved
     }
 
@@ -162,7 +175,9 @@ impl Keys {
             return Some(NO_KEY);
         }
         let is_called = |number: &KeyNumber| self.at(*number).is_some_and(|key| *key.text == *text);
-        self.numbers.find(self.hasher.hash_one(text), is_called).copied()
+        self.numbers
+            .find(self.hasher.hash_one(text), is_called)
+            .copied()
     }
 
     /// Keys that are known, besides the empty one.
@@ -179,7 +194,10 @@ impl Keys {
 
     /// Keys with jobs, from a number on.
     pub(super) fn from(&self, number: KeyNumber) -> impl Iterator<Item = (KeyNumber, &Key)> {
-        let numbered = (0..).zip(&self.keys).skip(number as usize).filter_map(|(n, key)| Some((n, key.as_deref()?)));
+        let numbered = (0..)
+            .zip(&self.keys)
+            .skip(number as usize)
+            .filter_map(|(n, key)| Some((n, key.as_deref()?)));
         numbered.filter(|(_, key)| key.waiting > 0 || key.held > 0)
     }
 
@@ -200,7 +218,10 @@ impl Keys {
             let bucket = Bucket::renewed(None, policy.key_rate, now);
             // It may have just been here: as if it had started a job in this turn, but before those that did.
             let turn = self.turn + policy.step_of(text).saturating_sub(1);
-            let key = Key { turn, ..Key::new(text, bucket) };
+            let key = Key {
+                turn,
+                ..Key::new(text, bucket)
+            };
             self.held.add(key.bytes());
             let number = self.free.pop().unwrap_or_else(|| {
                 self.keys.push(None);
@@ -210,10 +231,14 @@ impl Keys {
                 *place = Some(Box::new(key));
             }
             let (keys, hasher) = (&self.keys, &self.hasher);
-            let text_of =
-                |number: &KeyNumber| keys.get(*number as usize).and_then(Option::as_deref).map(|key| &*key.text);
+            let text_of = |number: &KeyNumber| {
+                keys.get(*number as usize)
+                    .and_then(Option::as_deref)
+                    .map(|key| &*key.text)
+            };
             let hash_of = |number: &KeyNumber| hasher.hash_one(text_of(number).unwrap_or_default());
-            self.numbers.insert_unique(hasher.hash_one(text), number, hash_of);
+            self.numbers
+                .insert_unique(hasher.hash_one(text), number, hash_of);
             number
         })
     }
@@ -230,7 +255,9 @@ impl Keys {
     /// Forgets a key without jobs, unless it lacks tokens.
     fn forget_if_idle(&mut self, number: KeyNumber) {
         let is_idle = |key: &&Key| key.jobs == 0 && key.bucket.as_ref().is_none_or(Bucket::is_full);
-        let Some(key) = self.at(number).filter(is_idle).filter(|_| number != NO_KEY) else { return };
+        let Some(key) = self.at(number).filter(is_idle).filter(|_| number != NO_KEY) else {
+            return;
+        };
         let (hash, bytes, due_at) = (self.hasher.hash_one(&*key.text), key.bytes(), key.due_at);
         self.held.subtract(bytes);
         self.due.remove(&(due_at, number));
@@ -255,7 +282,9 @@ impl Keys {
                 key.retrying.insert(job.rank);
             }
             if job.state == JobState::Ready {
-                is_first = key.ready.insert(place_of(job, policy), Class::of(job), slot);
+                is_first = key
+                    .ready
+                    .insert(place_of(job, policy), Class::of(job), slot);
             }
         });
         if is_first {
@@ -310,9 +339,16 @@ impl Keys {
     }
 
     /// Changes a key, and what the trees have of it. Returns whether it has come into the trees.
-    fn change(&mut self, number: KeyNumber, policy: &Policy, change: impl FnOnce(&mut Key)) -> bool {
+    fn change(
+        &mut self,
+        number: KeyNumber,
+        policy: &Policy,
+        change: impl FnOnce(&mut Key),
+    ) -> bool {
         let (turn, bridged) = (self.turn, self.bridged);
-        let Some(key) = self.at_mut(number) else { return false };
+        let Some(key) = self.at_mut(number) else {
+            return false;
+        };
         change(key);
         let before = std::mem::take(&mut key.heads);
         let was_listed = before.first.is_some();
@@ -326,7 +362,8 @@ impl Keys {
                 self.tree(*class).map(|tree| tree.remove(place));
             }
             for (class, place, slot) in after.iter() {
-                self.tree(*class).map(|tree| tree.insert(*place, (number, *slot)));
+                self.tree(*class)
+                    .map(|tree| tree.insert(*place, (number, *slot)));
             }
         }
         if let Some(key) = self.at_mut(number) {
@@ -337,15 +374,20 @@ impl Keys {
     }
 
     fn tree(&mut self, class: Class) -> Option<&mut Tree> {
-        let index = self.heads.binary_search_by_key(&class, |(other, _)| *other).unwrap_or_else(|index| {
-            self.heads.insert(index, (class, BTreeMap::new()));
-            index
-        });
+        let index = self
+            .heads
+            .binary_search_by_key(&class, |(other, _)| *other)
+            .unwrap_or_else(|index| {
+                self.heads.insert(index, (class, BTreeMap::new()));
+                index
+            });
         self.heads.get_mut(index).map(|(_, tree)| tree)
     }
 
     fn note_due(&mut self, number: KeyNumber) {
-        let Some(key) = self.at_mut(number) else { return };
+        let Some(key) = self.at_mut(number) else {
+            return;
+        };
         let (before, at) = (key.due_at, key.next_due());
         if before != at {
             key.due_at = at;
@@ -360,7 +402,9 @@ impl Keys {
     pub(super) fn relist(&mut self, policy: &Policy, bridged: bool, clear_unfit: bool) {
         (self.heads, self.bridged) = (Vec::new(), bridged);
         for number in self.all_numbers() {
-            let Some(key) = self.at_mut(number) else { continue };
+            let Some(key) = self.at_mut(number) else {
+                continue;
+            };
             key.heads = Heads::default();
             if clear_unfit {
                 key.ready.clear_unfit();
@@ -380,7 +424,9 @@ impl Keys {
     /// The job that starts next of those in this view.
     pub(super) fn first_of(&self, view: View) -> Option<(SortKey, Slot)> {
         let trees = self.heads.iter().filter(|(class, _)| view.includes(*class));
-        let first = trees.filter_map(|(_, tree)| tree.first_key_value()).min_by_key(|(place, _)| **place);
+        let first = trees
+            .filter_map(|(_, tree)| tree.first_key_value())
+            .min_by_key(|(place, _)| **place);
         first.map(|(place, (_, slot))| (place.sort_key(), *slot))
     }
 
@@ -401,7 +447,11 @@ impl Keys {
 
     /// Asserts that the keys agree with the jobs of their queue, given each with the number of its key.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
-    pub(super) fn check(&self, policy: &Policy, jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>) {
+    pub(super) fn check(
+        &self,
+        policy: &Policy,
+        jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>,
+    ) {
         let mut expected: BTreeMap<KeyNumber, Expected> = BTreeMap::new();
         for (_, number, job) in jobs {
             let (waits, holds) = counts(&job.state);
@@ -417,28 +467,62 @@ impl Keys {
             }
         }
         let (mut listed, mut due) = (0, 0);
-        for (number, key) in (0..).zip(&self.keys).filter_map(|(number, key)| Some((number, key.as_deref()?))) {
-            let Expected { jobs, waiting, held, ready, retrying } = expected.remove(&number).unwrap_or_default();
+        for (number, key) in (0..)
+            .zip(&self.keys)
+            .filter_map(|(number, key)| Some((number, key.as_deref()?)))
+        {
+            let Expected {
+                jobs,
+                waiting,
+                held,
+                ready,
+                retrying,
+            } = expected.remove(&number).unwrap_or_default();
             let text = &key.text;
             assert!(number == NO_KEY || key.jobs == jobs, "{text:?}: jobs");
-            assert_eq!((key.waiting, key.held), (waiting, held), "{text:?}: waiting and held");
+            assert_eq!(
+                (key.waiting, key.held),
+                (waiting, held),
+                "{text:?}: waiting and held"
+            );
             assert_eq!(key.retrying, retrying, "{text:?}: jobs that retry");
-            let own = std::iter::successors(key.ready.first(), |(at, _)| key.ready.after(Some(*at)));
+            let own =
+                std::iter::successors(key.ready.first(), |(at, _)| key.ready.after(Some(*at)));
             assert!(own.map(|(at, _)| at).eq(ready), "{text:?}: ready jobs");
             assert!(!key.is_starting, "{text:?} is starting");
-            assert_eq!(key.heads, key.heads(policy, self.bridged), "{text:?} is listed");
+            assert_eq!(
+                key.heads,
+                key.heads(policy, self.bridged),
+                "{text:?} is listed"
+            );
             for (class, place, slot) in key.heads.iter() {
-                let tree = self.heads.iter().find(|(other, _)| other == class).and_then(|(_, tree)| tree.get(place));
+                let tree = self
+                    .heads
+                    .iter()
+                    .find(|(other, _)| other == class)
+                    .and_then(|(_, tree)| tree.get(place));
                 assert_eq!(tree, Some(&(number, *slot)), "{text:?}: its head");
                 listed += 1;
             }
             assert_eq!(key.due_at, key.next_due(), "{text:?}: its bucket");
-            assert!(key.jobs > 0 || number == NO_KEY || key.due_at < Timestamp::NEVER, "{text:?} costs memory");
+            assert!(
+                key.jobs > 0 || number == NO_KEY || key.due_at < Timestamp::NEVER,
+                "{text:?} costs memory"
+            );
             due += usize::from(key.due_at < Timestamp::NEVER);
         }
-        assert_eq!((listed, due), (self.heads.iter().map(|(_, tree)| tree.len()).sum(), self.due.len()));
+        assert_eq!(
+            (listed, due),
+            (
+                self.heads.iter().map(|(_, tree)| tree.len()).sum(),
+                self.due.len()
+            )
+        );
         assert_eq!(self.held.bytes(), self.bytes(), "bytes of keys");
-        assert!(expected.is_empty(), "keys of jobs that are unknown: {expected:?}");
+        assert!(
+            expected.is_empty(),
+            "keys of jobs that are unknown: {expected:?}"
+        );
     }
 }
 

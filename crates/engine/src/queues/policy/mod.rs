@@ -181,20 +181,32 @@ pub struct KeyRow {
 impl Policy {
     /// Whether it treats jobs by key.
     pub fn has_keys(&self) -> bool {
-        let has_limits = (self.key_running_max, self.key_waiting_max, self.key_rate) != (None, None, None);
+        let has_limits =
+            (self.key_running_max, self.key_waiting_max, self.key_rate) != (None, None, None);
         self.ordered || self.fair || has_limits
     }
 
     /// The key of a new job; empty if it has none that can be read.
     pub fn key_of(&self, new: &NewJob, reader: Option<&dyn JobReader>) -> Vec<u8> {
         let unique = new.unique.as_ref().map(|unique| &*unique.key);
-        let facts = Facts { protocol: new.protocol, body: Some(&new.body), unique };
-        self.key.as_ref().map(|key| key.read(facts, reader)).unwrap_or_default()
+        let facts = Facts {
+            protocol: new.protocol,
+            body: Some(&new.body),
+            unique,
+        };
+        self.key
+            .as_ref()
+            .map(|key| key.read(facts, reader))
+            .unwrap_or_default()
     }
 
     /// Jobs of one key that may hold the key at once.
     fn held_max(&self) -> u32 {
-        if self.ordered { 1 } else { self.key_running_max.unwrap_or(u32::MAX) }
+        if self.ordered {
+            1
+        } else {
+            self.key_running_max.unwrap_or(u32::MAX)
+        }
     }
 
     /// Whether jobs of one key exclude each other.
@@ -205,7 +217,11 @@ impl Policy {
     /// How far a start moves a key on in the order of turns.
     fn step_of(&self, key: &[u8]) -> u64 {
         let weight = self.weights.get(key).copied().unwrap_or(1).max(1);
-        if self.fair { (STEP / u64::from(weight)).max(1) } else { 0 }
+        if self.fair {
+            (STEP / u64::from(weight)).max(1)
+        } else {
+            0
+        }
     }
 
     /// Whether one key may have fewer jobs started than wait.

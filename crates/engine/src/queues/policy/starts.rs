@@ -21,7 +21,11 @@ pub(crate) struct Starts<'a> {
 #[derive(Debug)]
 pub(super) enum Order<'a> {
     /// The place in the queue.
-    Ranks { ready: &'a ReadyQueue, view: View, after: Option<SortKey> },
+    Ranks {
+        ready: &'a ReadyQueue,
+        view: View,
+        after: Option<SortKey>,
+    },
     /// The turns of keys.
     Turns(Turns<'a>),
 }
@@ -38,7 +42,9 @@ pub(crate) struct Start {
 impl Order<'_> {
     fn next(&mut self) -> Option<Slot> {
         match self {
-            Self::Ranks { ready, view, after } => ready.after_of(*view, *after).map(|(_, slot)| slot),
+            Self::Ranks { ready, view, after } => {
+                ready.after_of(*view, *after).map(|(_, slot)| slot)
+            }
             Self::Turns(turns) => turns.first().map(|(.., slot)| slot),
         }
     }
@@ -46,7 +52,9 @@ impl Order<'_> {
     /// The next job starts.
     fn start(&mut self, now: Timestamp) {
         match self {
-            Self::Ranks { ready, view, after } => *after = ready.after_of(*view, *after).map(|(at, _)| at),
+            Self::Ranks { ready, view, after } => {
+                *after = ready.after_of(*view, *after).map(|(at, _)| at)
+            }
             Self::Turns(turns) => {
                 if let Some((place, class, number, _)) = turns.first() {
                     turns.start((place, class), number, now);
@@ -56,7 +64,11 @@ impl Order<'_> {
     }
 
     fn next_due(&mut self) -> Timestamp {
-        if let Self::Turns(turns) = self { turns.next_due() } else { Timestamp::NEVER }
+        if let Self::Turns(turns) = self {
+            turns.next_due()
+        } else {
+            Timestamp::NEVER
+        }
     }
 }
 
@@ -68,17 +80,23 @@ impl Iterator for Starts<'_> {
             let next = self.order.next();
             let bucket = self.bucket.as_ref().filter(|bucket| bucket.tokens() == 0);
             if let (Some(slot), None) = (next, bucket) {
-                self.bucket.iter_mut().for_each(|bucket| bucket.spend(self.now));
+                self.bucket
+                    .iter_mut()
+                    .for_each(|bucket| bucket.spend(self.now));
                 self.order.start(self.now);
                 return Some(Start { slot, at: self.now });
             }
-            let token_at = bucket.filter(|_| next.is_some()).map_or(Timestamp::NEVER, Bucket::next_at);
+            let token_at = bucket
+                .filter(|_| next.is_some())
+                .map_or(Timestamp::NEVER, Bucket::next_at);
             let at = token_at.min(self.order.next_due());
             if at == Timestamp::NEVER {
                 return None;
             }
             self.now = self.now.max(at);
-            self.bucket.iter_mut().for_each(|bucket| bucket.refill(self.now));
+            self.bucket
+                .iter_mut()
+                .for_each(|bucket| bucket.refill(self.now));
             if let Order::Turns(turns) = &mut self.order {
                 turns.come_due(self.now);
             }

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, BulkCommand, Clash, ClientCommand, Command, Cron, Cursor, Expiry, Failure, Filter, From, JobCommand,
-    JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms, Listen, Mutation, NewJob, NewSchedule, Note,
-    OnExpiry, Priority, Proof, Protocol, Query, QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand,
-    ScheduleRef, Select, Subscription, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
+    Backoff, BulkCommand, Clash, ClientCommand, Command, Cron, Cursor, Expiry, Failure, Filter,
+    From, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms, Listen,
+    Mutation, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, Query, QueueCommand,
+    QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Subscription,
+    Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
 };
 
 pub(crate) fn name(text: &'static str) -> Bytes {
@@ -28,7 +29,14 @@ pub(crate) fn cron(cron: Cron, job: Push) -> Set {
 }
 
 fn recurring(recurrence: Recurrence, Push(job): Push) -> Set {
-    Set(NewSchedule { key: None, job, recurrence, at_once: false, keep_grid: false, runs: None })
+    Set(NewSchedule {
+        key: None,
+        job,
+        recurrence,
+        at_once: false,
+        keep_grid: false,
+        runs: None,
+    })
 }
 
 impl Set {
@@ -70,11 +78,18 @@ pub(crate) fn remove_schedule(id: u64) -> Command {
 }
 
 pub(crate) fn remove_keyed(key: &'static str) -> Command {
-    Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Key { protocol: Protocol::GEARMAN, key: name(key) }))
+    Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Key {
+        protocol: Protocol::GEARMAN,
+        key: name(key),
+    }))
 }
 
 pub(crate) fn list_schedules(after: u64, limit: u32) -> Command {
-    Command::Query(Query::Schedules { protocol: None, after: Cursor(after, 0), limit })
+    Command::Query(Query::Schedules {
+        protocol: None,
+        after: Cursor(after, 0),
+        limit,
+    })
 }
 
 // ---- jobs in -------------------------------------------------------------------------------------------------------
@@ -83,7 +98,11 @@ pub(crate) fn list_schedules(after: u64, limit: u32) -> Command {
 pub(crate) struct Push(pub(crate) NewJob);
 
 pub(crate) fn push(queue: &'static str) -> Push {
-    Push(NewJob::new(Protocol::GEARMAN, name(queue), Bytes::from_static(b"body")))
+    Push(NewJob::new(
+        Protocol::GEARMAN,
+        name(queue),
+        Bytes::from_static(b"body"),
+    ))
 }
 
 impl Push {
@@ -127,7 +146,13 @@ impl Push {
     }
 
     pub(crate) fn unique_until(self, key: &'static str, clash: Clash, until: KeyUntil) -> Self {
-        self.with(|job| job.unique = Some(Unique { key: name(key), clash, until }))
+        self.with(|job| {
+            job.unique = Some(Unique {
+                key: name(key),
+                clash,
+                until,
+            })
+        })
     }
 
     pub(crate) fn not_before(self, at: u64) -> Self {
@@ -139,7 +164,13 @@ impl Push {
     }
 
     pub(crate) fn retry(self, failures_max: i32, backoff: Backoff) -> Self {
-        self.with(|job| job.retry = Retry { failures_max, backoff, ..job.retry })
+        self.with(|job| {
+            job.retry = Retry {
+                failures_max,
+                backoff,
+                ..job.retry
+            }
+        })
     }
 
     pub(crate) fn expires_by(self, at: u64) -> Self {
@@ -179,7 +210,10 @@ pub(crate) fn collect(text: &'static str) -> Command {
 }
 
 pub(crate) fn collect_from(text: &'static str, from: u64) -> Command {
-    Command::Job(JobCommand::Collect { name: name(text), from: JobId(from) })
+    Command::Job(JobCommand::Collect {
+        name: name(text),
+        from: JobId(from),
+    })
 }
 
 // ---- jobs out ------------------------------------------------------------------------------------------------------
@@ -189,19 +223,40 @@ pub(crate) struct Wish(pub(crate) Take);
 
 pub(crate) fn take<const N: usize>(queues: [&'static str; N]) -> Wish {
     let queues = queues.into_iter().map(name).collect();
-    let from = From::Listed { queues, lease: LeaseTerms::CONNECTION };
-    Wish(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
+    let from = From::Listed {
+        queues,
+        lease: LeaseTerms::CONNECTION,
+    };
+    Wish(Take {
+        from,
+        select: Select::ListOrder,
+        wait: Wait::No,
+        worker: Bytes::new(),
+    })
 }
 
 /// From this `cycle` queue.
 pub(crate) fn take_round(queue: &'static str) -> Wish {
-    let from = From::Cycle { queue: name(queue), lease: LeaseTerms::CONNECTION };
-    Wish(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
+    let from = From::Cycle {
+        queue: name(queue),
+        lease: LeaseTerms::CONNECTION,
+    };
+    Wish(Take {
+        from,
+        select: Select::ListOrder,
+        wait: Wait::No,
+        worker: Bytes::new(),
+    })
 }
 
 /// From the queues that the client serves.
 pub(crate) fn take_served() -> Wish {
-    Wish(Take { from: From::Subscriptions, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
+    Wish(Take {
+        from: From::Subscriptions,
+        select: Select::ListOrder,
+        wait: Wait::No,
+        worker: Bytes::new(),
+    })
 }
 
 impl Wish {
@@ -241,7 +296,12 @@ impl std::convert::From<Wish> for Command {
 }
 
 pub(crate) fn timed(ms: u64, on_expiry: OnExpiry) -> LeaseTerms {
-    LeaseTerms { connection_bound: false, lease_ms: Some(ms), on_expiry, wish: Some(on_expiry) }
+    LeaseTerms {
+        connection_bound: false,
+        lease_ms: Some(ms),
+        on_expiry,
+        wish: Some(on_expiry),
+    }
 }
 
 pub(crate) fn serve(queue: &'static str) -> Command {
@@ -249,15 +309,26 @@ pub(crate) fn serve(queue: &'static str) -> Command {
 }
 
 pub(crate) fn serve_on(queue: &'static str, weight: u32, lease: LeaseTerms) -> Command {
-    Command::Client(ClientCommand::Serve(Subscription { queue: name(queue), weight, lease, unclaimed: None }))
+    Command::Client(ClientCommand::Serve(Subscription {
+        queue: name(queue),
+        weight,
+        lease,
+        unclaimed: None,
+    }))
 }
 
 pub(crate) fn unserve(queue: &'static str, requeue: bool) -> Command {
-    Command::Client(ClientCommand::Unserve { queue: name(queue), requeue })
+    Command::Client(ClientCommand::Unserve {
+        queue: name(queue),
+        requeue,
+    })
 }
 
 pub(crate) fn credit(credits: u32) -> Command {
-    Command::Take(TakeCommand::Credit { credits, select: Select::BestPriority })
+    Command::Take(TakeCommand::Credit {
+        credits,
+        select: Select::BestPriority,
+    })
 }
 
 // ---- jobs done -----------------------------------------------------------------------------------------------------
@@ -267,7 +338,11 @@ pub(crate) fn finish(job: u64) -> Command {
 }
 
 pub(crate) fn finish_by(job: u64, proof: Proof) -> Command {
-    Command::Lease(LeaseCommand::Finish { job: id(job), proof, result: Bytes::from_static(b"result") })
+    Command::Lease(LeaseCommand::Finish {
+        job: id(job),
+        proof,
+        result: Bytes::from_static(b"result"),
+    })
 }
 
 pub(crate) fn fail(job: u64) -> Command {
@@ -275,12 +350,23 @@ pub(crate) fn fail(job: u64) -> Command {
 }
 
 pub(crate) fn fail_by(job: u64, proof: Proof) -> Command {
-    let failure = Failure { message: Bytes::from_static(b"oops"), ..Failure::default() };
-    Command::Lease(LeaseCommand::Fail { job: id(job), proof, failure: Box::new(failure) })
+    let failure = Failure {
+        message: Bytes::from_static(b"oops"),
+        ..Failure::default()
+    };
+    Command::Lease(LeaseCommand::Fail {
+        job: id(job),
+        proof,
+        failure: Box::new(failure),
+    })
 }
 
 pub(crate) fn release(job: u64, front: bool) -> Command {
-    Command::Lease(LeaseCommand::Release { job: id(job), proof: Proof::Connection, front })
+    Command::Lease(LeaseCommand::Release {
+        job: id(job),
+        proof: Proof::Connection,
+        front,
+    })
 }
 
 pub(crate) fn extend(job: u64, token: u64, until: u64, only_later: bool) -> Command {
@@ -302,7 +388,11 @@ pub(crate) fn repay(job: u64, token: u64, to: RepayTo) -> Command {
 }
 
 pub(crate) fn tell(job: u64, note: Note) -> Command {
-    Command::Lease(LeaseCommand::Progress { job: id(job), proof: Proof::Connection, note })
+    Command::Lease(LeaseCommand::Progress {
+        job: id(job),
+        proof: Proof::Connection,
+        note,
+    })
 }
 
 pub(crate) fn data(text: &'static str) -> Note {
@@ -328,20 +418,32 @@ pub(crate) fn by_key(queue: &'static str, key: &'static str) -> JobRef {
 // ---- queues, listings, workers -------------------------------------------------------------------------------------
 
 pub(crate) fn remove_queue(queue: &'static str, only_idle: bool) -> Command {
-    Command::Queue(QueueCommand::Remove { queue: name(queue), only_idle })
+    Command::Queue(QueueCommand::Remove {
+        queue: name(queue),
+        only_idle,
+    })
 }
 
 pub(crate) fn pause(queue: &'static str, paused: bool) -> Command {
-    Command::Queue(QueueCommand::Pause { queue: name(queue), paused })
+    Command::Queue(QueueCommand::Pause {
+        queue: name(queue),
+        paused,
+    })
 }
 
 pub(crate) fn create(queue: &'static str, kind: QueueKind) -> Command {
-    Command::Queue(QueueCommand::Create { queue: name(queue), kind })
+    Command::Queue(QueueCommand::Create {
+        queue: name(queue),
+        kind,
+    })
 }
 
 /// At most this many jobs when a job of any priority is submitted.
 pub(crate) fn limit(queue: &'static str, jobs_max: u32) -> Command {
-    Command::Queue(QueueCommand::Limit { queue: name(queue), jobs_max: [Some(jobs_max); Priority::COUNT] })
+    Command::Queue(QueueCommand::Limit {
+        queue: name(queue),
+        jobs_max: [Some(jobs_max); Priority::COUNT],
+    })
 }
 
 /// The limits: leases in total, leases of one worker, and the timeout.
@@ -351,16 +453,30 @@ pub(crate) fn throttle(
     per_worker_max: Option<u32>,
     timeout_ms: Option<u64>,
 ) -> Command {
-    let throttle = Throttle { leased_max, per_worker_max, timeout_ms, configured: false };
-    Command::Queue(QueueCommand::Throttle { queue: name(queue), throttle: Some(throttle) })
+    let throttle = Throttle {
+        leased_max,
+        per_worker_max,
+        timeout_ms,
+        configured: false,
+    };
+    Command::Queue(QueueCommand::Throttle {
+        queue: name(queue),
+        throttle: Some(throttle),
+    })
 }
 
 pub(crate) fn unthrottle(queue: &'static str) -> Command {
-    Command::Queue(QueueCommand::Throttle { queue: name(queue), throttle: None })
+    Command::Queue(QueueCommand::Throttle {
+        queue: name(queue),
+        throttle: None,
+    })
 }
 
 pub(crate) fn list_queues() -> Command {
-    Command::Query(Query::Queues { after: Cursor::default(), limit: 1_000 })
+    Command::Query(Query::Queues {
+        after: Cursor::default(),
+        limit: 1_000,
+    })
 }
 
 pub(crate) fn all() -> Filter {
@@ -368,33 +484,61 @@ pub(crate) fn all() -> Filter {
 }
 
 pub(crate) fn placed(state: JobStateKind) -> Filter {
-    Filter { state: Some(state), ..Filter::default() }
+    Filter {
+        state: Some(state),
+        ..Filter::default()
+    }
 }
 
 pub(crate) fn in_queue(queue: &'static str, state: JobStateKind) -> Filter {
-    Filter { queue: Some(name(queue)), ..placed(state) }
+    Filter {
+        queue: Some(name(queue)),
+        ..placed(state)
+    }
 }
 
 pub(crate) fn with_names<const N: usize>(names: [&'static str; N]) -> Filter {
-    Filter { names: names.into_iter().map(name).collect(), ..Filter::default() }
+    Filter {
+        names: names.into_iter().map(name).collect(),
+        ..Filter::default()
+    }
 }
 
 pub(crate) fn list_jobs(filter: Filter) -> Command {
-    Command::Query(Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: 1_000 })
+    Command::Query(Query::Jobs {
+        filter: filter.into(),
+        after: Cursor::default(),
+        limit: 1_000,
+    })
 }
 
 pub(crate) fn mutate(filter: Filter, action: Mutation) -> Command {
-    Command::Bulk(BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: 1_000 })
+    Command::Bulk(BulkCommand::Mutate {
+        filter: filter.into(),
+        action,
+        after: Cursor::default(),
+        limit: 1_000,
+    })
 }
 
 pub(crate) fn enlist(worker: &'static str) -> Command {
-    Command::Worker(WorkerCommand::Register { worker: name(worker), about: Bytes::new() })
+    Command::Worker(WorkerCommand::Register {
+        worker: name(worker),
+        about: Bytes::new(),
+    })
 }
 
 pub(crate) fn beat(worker: &'static str) -> Command {
-    Command::Worker(WorkerCommand::Beat { worker: name(worker), state: None, memory_bytes: None })
+    Command::Worker(WorkerCommand::Beat {
+        worker: name(worker),
+        state: None,
+        memory_bytes: None,
+    })
 }
 
 pub(crate) fn signal(worker: &'static str, state: windlass_engine::WorkerState) -> Command {
-    Command::Worker(WorkerCommand::SetState { worker: name(worker), state })
+    Command::Worker(WorkerCommand::SetState {
+        worker: name(worker),
+        state,
+    })
 }

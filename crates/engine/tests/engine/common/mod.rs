@@ -8,8 +8,8 @@ mod asks;
 mod words;
 
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState, Lease, Limits,
-    Numbered, Query, Reply, Slab, Slot, Tag, Timestamp, Warning,
+    ClientCommand, ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState,
+    Lease, Limits, Numbered, Query, Reply, Slab, Slot, Tag, Timestamp, Warning,
 };
 
 pub(crate) use asks::*;
@@ -41,7 +41,15 @@ impl Broker {
         change(&mut limits);
         let engine = Engine::new(limits, 99);
         let (now, skew_ms, room) = (1_000, 0, u64::MAX);
-        let mut broker = Self { engine, now, skew_ms, room, warnings: Vec::new(), tags: 0, turns: 0 };
+        let mut broker = Self {
+            engine,
+            now,
+            skew_ms,
+            room,
+            warnings: Vec::new(),
+            tags: 0,
+            turns: 0,
+        };
         for client in 1..=4 {
             broker.open(client);
         }
@@ -55,15 +63,27 @@ impl Broker {
     /// Memory has room for this many bytes more. Returns the limit.
     pub(crate) fn leave_memory(&mut self, bytes: u64) -> u64 {
         let memory_max = self.engine.resident_bytes() + bytes;
-        self.engine.set_limits(Limits { memory_max, ..self.engine.limits().clone() });
+        self.engine.set_limits(Limits {
+            memory_max,
+            ..self.engine.limits().clone()
+        });
         memory_max
     }
 
     /// Runs a command and returns its events.
-    pub(crate) fn hear(&mut self, client: u64, command: impl Into<Command>) -> Vec<(ClientId, Event)> {
+    pub(crate) fn hear(
+        &mut self,
+        client: u64,
+        command: impl Into<Command>,
+    ) -> Vec<(ClientId, Event)> {
         self.tags += 1;
         let mut context = self.context();
-        self.engine.apply(ClientId(client), Tag(self.tags), command.into(), &mut context);
+        self.engine.apply(
+            ClientId(client),
+            Tag(self.tags),
+            command.into(),
+            &mut context,
+        );
         self.warnings.append(&mut context.warnings);
         context.events
     }
@@ -78,12 +98,16 @@ impl Broker {
     pub(crate) fn recover(&mut self, limits: Limits) {
         let mut engine = Engine::new(limits, 1);
         engine.recall_meta(self.engine.meta().clone(), true);
-        self.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+        self.engine
+            .queues()
+            .for_each(|queue| engine.recall_queue(queue.image().clone()));
         let (mut jobs, mut numbers) = (Slab::default(), Numbered::new(Slot::NONE));
         for job in self.engine.jobs() {
             let mut job = job.clone();
             // The journal has neither.
-            job.extra.iter_mut().for_each(|extra| extra.listeners.clear());
+            job.extra
+                .iter_mut()
+                .for_each(|extra| extra.listeners.clear());
             if job.lease().is_some_and(Lease::connection_bound) {
                 job.state = JobState::Ready;
             }
@@ -105,7 +129,12 @@ impl Broker {
 
     /// Runs a command, and expects exactly these events.
     #[track_caller]
-    pub(crate) fn says<const N: usize>(&mut self, client: u64, command: impl Into<Command>, expected: [&str; N]) {
+    pub(crate) fn says<const N: usize>(
+        &mut self,
+        client: u64,
+        command: impl Into<Command>,
+        expected: [&str; N],
+    ) {
         let said = self.hear(client, command);
         self.engine.check();
         assert_eq!(words(&said), expected);
@@ -145,8 +174,15 @@ impl Broker {
 
     /// The workers of a queue.
     pub(crate) fn workers(&mut self, queue: &'static str) -> u32 {
-        let events = self.hear(1, Query::Queue { queue: queue.into() });
-        let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+        let events = self.hear(
+            1,
+            Query::Queue {
+                queue: queue.into(),
+            },
+        );
+        let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else {
+            panic!("{events:?}")
+        };
         rows[0].workers
     }
 

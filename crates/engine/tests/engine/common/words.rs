@@ -1,13 +1,16 @@
 //! Events as lines of text.
 
 use windlass_engine::{
-    Attempt, ClientId, Cursor, End, Event, Fate, JobView, KeyRow, Note, Notice, Pushed, Reply, Schedule, Taken,
-    Timestamp, Watched,
+    Attempt, ClientId, Cursor, End, Event, Fate, JobView, KeyRow, Note, Notice, Pushed, Reply,
+    Schedule, Taken, Timestamp, Watched,
 };
 
 /// One line per event: the client it is for, and its content.
 pub(crate) fn words(events: &[(ClientId, Event)]) -> Vec<String> {
-    events.iter().map(|(client, event)| format!("{} {}", client.0, word(event))).collect()
+    events
+        .iter()
+        .map(|(client, event)| format!("{} {}", client.0, word(event)))
+        .collect()
 }
 
 fn word(event: &Event) -> String {
@@ -35,29 +38,63 @@ fn word(event: &Event) -> String {
         Event::Reply(_, Reply::Done) => "done".into(),
         Event::Reply(_, Reply::Settled) => "settled".into(),
         Event::Reply(_, Reply::Refused(why)) => format!("refused: {why}"),
-        Event::Notice(Notice::Progress { job, note }) => format!("told j{} {}", job.0, note_words(note)),
+        Event::Notice(Notice::Progress { job, note }) => {
+            format!("told j{} {}", job.0, note_words(note))
+        }
         Event::Notice(Notice::Ended { job, end }) => format!("ended j{} {}", job.0, end_words(end)),
-        Event::Reply(_, Reply::Looked { job: None, schedule: None, .. }) => "sees nothing".into(),
-        Event::Reply(_, Reply::Looked { job: None, schedule: Some(schedule), .. }) => {
+        Event::Reply(
+            _,
+            Reply::Looked {
+                job: None,
+                schedule: None,
+                ..
+            },
+        ) => "sees nothing".into(),
+        Event::Reply(
+            _,
+            Reply::Looked {
+                job: None,
+                schedule: Some(schedule),
+                ..
+            },
+        ) => {
             format!("sees {}", schedule_words(schedule))
         }
-        Event::Reply(_, Reply::ScheduleSet { schedule, replaced, .. }) => {
-            format!("schedule s{}{}", schedule.0, if *replaced { " replaced" } else { "" })
+        Event::Reply(
+            _,
+            Reply::ScheduleSet {
+                schedule, replaced, ..
+            },
+        ) => {
+            format!(
+                "schedule s{}{}",
+                schedule.0,
+                if *replaced { " replaced" } else { "" }
+            )
         }
-        Event::Reply(_, Reply::Schedules { rows, next, .. }) => {
-            listed("schedules", rows.iter().map(|row| format!("s{}", row.id.0)), *next)
-        }
+        Event::Reply(_, Reply::Schedules { rows, next, .. }) => listed(
+            "schedules",
+            rows.iter().map(|row| format!("s{}", row.id.0)),
+            *next,
+        ),
         Event::Reply(_, Reply::Batches { rows, next }) => {
             listed("batches", rows.iter().map(|row| text(&row.name)), *next)
         }
         Event::Reply(_, Reply::Batch(batch)) => format!("sees batch {}", text(&batch.name)),
-        Event::Reply(_, Reply::Looked { job: Some(view), .. }) => format!("sees {}", view_words(view)),
+        Event::Reply(
+            _,
+            Reply::Looked {
+                job: Some(view), ..
+            },
+        ) => format!("sees {}", view_words(view)),
         Event::Reply(_, Reply::Queues { rows, next, .. }) => {
             listed("queues", rows.iter().map(|row| text(&row.name)), *next)
         }
-        Event::Reply(_, Reply::Jobs { rows, next, .. }) => {
-            listed("jobs", rows.iter().map(|row| format!("j{}", row.job.id.0)), *next)
-        }
+        Event::Reply(_, Reply::Jobs { rows, next, .. }) => listed(
+            "jobs",
+            rows.iter().map(|row| format!("j{}", row.job.id.0)),
+            *next,
+        ),
         Event::Reply(_, Reply::Throttles { rows, next }) => {
             listed("throttles", rows.iter().map(|row| text(&row.queue)), *next)
         }
@@ -65,24 +102,35 @@ fn word(event: &Event) -> String {
             let key = |row: &KeyRow| format!("{}: {} {}", text(&row.key), row.waiting, row.running);
             listed("keys", rows.iter().map(key), *next)
         }
-        Event::Reply(_, Reply::Workers { rows, next }) => {
-            listed("workers", rows.iter().map(|row| format!("{} {}", text(&row.name), row.held)), *next)
-        }
+        Event::Reply(_, Reply::Workers { rows, next }) => listed(
+            "workers",
+            rows.iter()
+                .map(|row| format!("{} {}", text(&row.name), row.held)),
+            *next,
+        ),
         Event::Reply(_, Reply::Clients { rows, next, .. }) => {
             listed("clients", rows.iter().map(|row| text(&row.label)), *next)
         }
         Event::Reply(_, Reply::Stats(stats)) => format!("stats {} jobs", stats.jobs),
-        Event::Reply(_, Reply::Attempts(rows)) => listed("attempts", rows.iter().map(attempt_words), None),
+        Event::Reply(_, Reply::Attempts(rows)) => {
+            listed("attempts", rows.iter().map(attempt_words), None)
+        }
         Event::Reply(_, Reply::Days(days)) => format!("{} days", days.len()),
         Event::Reply(_, Reply::WorkLeft(left)) => format!("left {:?}", left.jobs),
         Event::Reply(_, Reply::Mutated { changed, next, .. }) => {
             listed("mutated", [changed.to_string()].into_iter(), *next)
         }
-        Event::Reply(_, Reply::Counted { jobs, next }) => listed("counted", [jobs.to_string()].into_iter(), *next),
+        Event::Reply(_, Reply::Counted { jobs, next }) => {
+            listed("counted", [jobs.to_string()].into_iter(), *next)
+        }
         Event::Reply(_, Reply::Beaten(state)) => format!("beaten {state:?}"),
         Event::Notice(Notice::Watched(Watched::Missed(changes))) => format!("missed {changes}"),
-        Event::Notice(Notice::Watched(Watched::Queue(queue, change))) => format!("sees {} {change:?}", text(queue)),
-        Event::Notice(Notice::Watched(Watched::Worker(worker, change))) => format!("sees {} {change:?}", text(worker)),
+        Event::Notice(Notice::Watched(Watched::Queue(queue, change))) => {
+            format!("sees {} {change:?}", text(queue))
+        }
+        Event::Notice(Notice::Watched(Watched::Worker(worker, change))) => {
+            format!("sees {} {change:?}", text(worker))
+        }
         Event::Notice(Notice::Watched(Watched::Changed(change))) => match change.now {
             Some(now) => format!("sees j{} {now:?}", change.job.0),
             None => format!("sees j{} gone", change.job.0),
@@ -105,7 +153,11 @@ fn taken(job: &Taken) -> String {
 
 fn note_words(note: &Note) -> String {
     match note {
-        Note::Progress { numerator, denominator, .. } => format!("{numerator}/{denominator}"),
+        Note::Progress {
+            numerator,
+            denominator,
+            ..
+        } => format!("{numerator}/{denominator}"),
         Note::Data(data) => format!("data {}", text(data)),
         Note::Warning(warning) => format!("warning {}", text(warning)),
     }
@@ -123,15 +175,26 @@ fn end_words(end: &End) -> String {
 }
 
 fn view_words(view: &JobView) -> String {
-    let result = view.job.extra.as_ref().and_then(|extra| extra.result.as_ref());
+    let result = view
+        .job
+        .extra
+        .as_ref()
+        .and_then(|extra| extra.result.as_ref());
     let state = format!("{:?}", view.job.state.kind()).to_lowercase();
     let state = result.map_or(state.clone(), |result| format!("{state} {}", text(result)));
     format!("j{} {state} in {}", view.job.id.0, text(&view.queue))
 }
 
 fn schedule_words(schedule: &Schedule) -> String {
-    let left = schedule.runs_left.map_or(String::new(), |left| format!(", {left} left"));
-    format!("s{} in {} at {}{left}", schedule.id.0, text(&schedule.job.queue), schedule.next_at.0)
+    let left = schedule
+        .runs_left
+        .map_or(String::new(), |left| format!(", {left} left"));
+    format!(
+        "s{} in {} at {}{left}",
+        schedule.id.0,
+        text(&schedule.job.queue),
+        schedule.next_at.0
+    )
 }
 
 fn listed(what: &str, rows: impl Iterator<Item = String>, next: Option<Cursor>) -> String {
@@ -146,9 +209,27 @@ fn text(bytes: &[u8]) -> String {
 
 /// Number, worker, times, end, and the error with its stack trace.
 fn attempt_words(attempt: &Attempt) -> String {
-    let Attempt { number, worker, began_at, ended_at, end, error } = attempt;
-    let error = error
-        .iter()
-        .map(|error| format!(" {}: {} [{}]", text(&error.kind), text(&error.message), text(&error.backtrace)));
-    format!("{number} {} {}-{} {end:?}{}", text(worker), began_at.0, ended_at.0, error.collect::<String>())
+    let Attempt {
+        number,
+        worker,
+        began_at,
+        ended_at,
+        end,
+        error,
+    } = attempt;
+    let error = error.iter().map(|error| {
+        format!(
+            " {}: {} [{}]",
+            text(&error.kind),
+            text(&error.message),
+            text(&error.backtrace)
+        )
+    });
+    format!(
+        "{number} {} {}-{} {end:?}{}",
+        text(worker),
+        began_at.0,
+        ended_at.0,
+        error.collect::<String>()
+    )
 }

@@ -46,7 +46,10 @@ pub fn value(out: &mut BytesMut, text: &str) {
 pub fn row(out: &mut BytesMut, name: &[u8], columns: &[u64]) {
     out.put_slice(name);
     for column in columns {
-        join(out, &[b"\t", itoa::Buffer::new().format(*column).as_bytes()]);
+        join(
+            out,
+            &[b"\t", itoa::Buffer::new().format(*column).as_bytes()],
+        );
     }
     out.put_u8(b'\n');
 }
@@ -65,7 +68,14 @@ pub fn dead_row(
     let message = message.get(..DEAD_MESSAGE_BYTES_MAX).unwrap_or(message);
     join(out, &[handle, b"\t", protocol.as_bytes(), b"\t"]);
     out.extend(function.escape_ascii());
-    join(out, &[b"\t", itoa::Buffer::new().format(failures).as_bytes(), b"\t"]);
+    join(
+        out,
+        &[
+            b"\t",
+            itoa::Buffer::new().format(failures).as_bytes(),
+            b"\t",
+        ],
+    );
     out.extend(kind.escape_ascii());
     out.put_u8(b'\t');
     out.extend(message.escape_ascii());
@@ -74,7 +84,17 @@ pub fn dead_row(
 
 /// Begins a row of `workers`, for one connection. `address` has no port; `id` is `-` until the peer sets one.
 pub fn worker_row_begin(out: &mut BytesMut, fd: u64, address: &str, id: &[u8]) {
-    join(out, &[itoa::Buffer::new().format(fd).as_bytes(), b" ", address.as_bytes(), b" ", id, b" :"]);
+    join(
+        out,
+        &[
+            itoa::Buffer::new().format(fd).as_bytes(),
+            b" ",
+            address.as_bytes(),
+            b" ",
+            id,
+            b" :",
+        ],
+    );
 }
 
 /// Continues the row with functions of the connection, in the given order (gearmand: the last registered first).

@@ -93,7 +93,12 @@ impl AdminRequest {
     /// # Errors
     /// See [`AdminError`].
     pub fn parse(line: &Bytes) -> Result<Self, AdminError> {
-        let line = &line.slice(..line.iter().position(|byte| *byte == 0).unwrap_or(line.len()));
+        let line = &line.slice(
+            ..line
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(line.len()),
+        );
         let (verb, arguments) = words(line)?;
         let name = |word: &[u8]| line.slice_ref(word);
         let function = |word: &[u8]| word.eq_ignore_ascii_case(b"function");
@@ -106,21 +111,37 @@ impl AdminRequest {
             (b"workers", _) => Ok(Self::Workers),
             (b"show", [_, ..]) => show(&arguments),
             (b"cancel", [what, handle]) if what.eq_ignore_ascii_case(b"job") => {
-                Ok(Self::CancelJob { handle: name(handle) })
+                Ok(Self::CancelJob {
+                    handle: name(handle),
+                })
             }
             (b"requeue", [what, handle]) if what.eq_ignore_ascii_case(b"job") => {
-                Ok(Self::RequeueJob { handle: name(handle) })
+                Ok(Self::RequeueJob {
+                    handle: name(handle),
+                })
             }
             (b"cancel", [_, _, ..]) => Err(AdminError::Answer(reply::UNKNOWN_CANCEL.to_vec())),
-            (b"create", [what, word]) if function(what) => Ok(Self::CreateFunction { function: name(word) }),
-            (b"drop", [what, word]) if function(what) => Ok(Self::DropFunction { function: name(word) }),
+            (b"create", [what, word]) if function(what) => Ok(Self::CreateFunction {
+                function: name(word),
+            }),
+            (b"drop", [what, word]) if function(what) => Ok(Self::DropFunction {
+                function: name(word),
+            }),
             (b"shutdown", []) => Ok(Self::Shutdown { graceful: false }),
-            (b"shutdown", [how]) if how.eq_ignore_ascii_case(b"graceful") => Ok(Self::Shutdown { graceful: true }),
-            (b"maxqueue", [word, sizes @ ..]) => Ok(Self::MaxQueue { function: name(word), limits: limits(sizes) }),
-            (b"create" | b"drop" | b"maxqueue", _) => Err(AdminError::Answer(reply::wrong_arguments(verb))),
-            _ if is_http(verb, &arguments) => {
-                Err(AdminError::Close(format!("HTTP instead of a text command: {:?}", line.slice_ref(verb))))
+            (b"shutdown", [how]) if how.eq_ignore_ascii_case(b"graceful") => {
+                Ok(Self::Shutdown { graceful: true })
             }
+            (b"maxqueue", [word, sizes @ ..]) => Ok(Self::MaxQueue {
+                function: name(word),
+                limits: limits(sizes),
+            }),
+            (b"create" | b"drop" | b"maxqueue", _) => {
+                Err(AdminError::Answer(reply::wrong_arguments(verb)))
+            }
+            _ if is_http(verb, &arguments) => Err(AdminError::Close(format!(
+                "HTTP instead of a text command: {:?}",
+                line.slice_ref(verb)
+            ))),
             _ => Err(AdminError::Answer(reply::unknown_command(verb))),
         }
     }
@@ -130,22 +151,37 @@ impl AdminRequest {
 fn words(line: &[u8]) -> Result<(&[u8], Vec<&[u8]>), AdminError> {
     let mut words = line.split(|byte| *byte == b' ');
     let verb = words.next().unwrap_or_default();
-    let arguments: Vec<_> = words.filter(|word| !word.is_empty()).take(ADMIN_WORDS_MAX).collect();
+    let arguments: Vec<_> = words
+        .filter(|word| !word.is_empty())
+        .take(ADMIN_WORDS_MAX)
+        .collect();
     if arguments.len() == ADMIN_WORDS_MAX {
-        return Err(AdminError::Close(format!("more than {ADMIN_WORDS_MAX} words on a text line")));
+        return Err(AdminError::Close(format!(
+            "more than {ADMIN_WORDS_MAX} words on a text line"
+        )));
     }
     Ok((verb, arguments))
 }
 
 /// Whether a line begins an HTTP request, or is one of its headers. No text command has a colon in its verb.
 fn is_http(verb: &[u8], arguments: &[&[u8]]) -> bool {
-    let has_version = arguments.last().is_some_and(|word| word.starts_with(b"HTTP/"));
+    let has_version = arguments
+        .last()
+        .is_some_and(|word| word.starts_with(b"HTTP/"));
     has_version || matches!(verb, b"GET" | b"POST") || verb.contains(&b':')
 }
 
 fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError> {
-    let lower: Vec<_> = arguments.iter().map(|word| word.to_ascii_lowercase()).collect();
-    match lower.iter().map(Vec::as_slice).collect::<Vec<_>>().as_slice() {
+    let lower: Vec<_> = arguments
+        .iter()
+        .map(|word| word.to_ascii_lowercase())
+        .collect();
+    match lower
+        .iter()
+        .map(Vec::as_slice)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
         [b"jobs"] => Ok(AdminRequest::ShowJobs),
         [b"unique", b"jobs"] => Ok(AdminRequest::ShowUniqueJobs),
         [b"dead", b"jobs"] => Ok(AdminRequest::ShowDeadJobs),
@@ -160,8 +196,16 @@ fn limits(sizes: &[&[u8]]) -> QueueLimits {
     match sizes {
         [all] => {
             let all = status_number(all);
-            QueueLimits { high: all, normal: all, low: all }
+            QueueLimits {
+                high: all,
+                normal: all,
+                low: all,
+            }
         }
-        _ => QueueLimits { high: size(0), normal: size(1), low: size(2) },
+        _ => QueueLimits {
+            high: size(0),
+            normal: size(1),
+            low: size(2),
+        },
     }
 }

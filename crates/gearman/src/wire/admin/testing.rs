@@ -26,8 +26,15 @@ impl AdminRequest {
             Self::CreateFunction { function } => line(&[b"create", b"function", function]),
             Self::DropFunction { function } => line(&[b"drop", b"function", function]),
             Self::MaxQueue { function, limits } => {
-                let [high, normal, low] = [limits.high, limits.normal, limits.low].map(|jobs| jobs.to_string());
-                line(&[b"maxqueue", function, high.as_bytes(), normal.as_bytes(), low.as_bytes()]);
+                let [high, normal, low] =
+                    [limits.high, limits.normal, limits.low].map(|jobs| jobs.to_string());
+                line(&[
+                    b"maxqueue",
+                    function,
+                    high.as_bytes(),
+                    normal.as_bytes(),
+                    low.as_bytes(),
+                ]);
             }
         }
         out.put_slice(b"\r\n");

@@ -10,7 +10,8 @@ use crate::wire::packet::{Kind, Magic, Packet};
 use crate::wire::refusal::ErrorReply;
 use crate::wire::report::Report;
 use crate::wire::{
-    CLIENT_ID_BYTES_MAX, FUNCTION_BYTES_MAX, HANDLE_BYTES_MAX, OPTION_BYTES_MAX, REDUCER_BYTES_MAX, UNIQUE_BYTES_MAX,
+    CLIENT_ID_BYTES_MAX, FUNCTION_BYTES_MAX, HANDLE_BYTES_MAX, OPTION_BYTES_MAX, REDUCER_BYTES_MAX,
+    UNIQUE_BYTES_MAX,
 };
 
 impl Request {
@@ -29,8 +30,12 @@ impl Request {
         }
         let fields = Fields { rest: packet.body };
         match packet.kind {
-            Kind::CAN_DO => fields.last_function().map(|function| Self::CanDo { function }),
-            Kind::CANT_DO => fields.last_function().map(|function| Self::CantDo { function }),
+            Kind::CAN_DO => fields
+                .last_function()
+                .map(|function| Self::CanDo { function }),
+            Kind::CANT_DO => fields
+                .last_function()
+                .map(|function| Self::CantDo { function }),
             Kind::CAN_DO_TIMEOUT => fields.can_do_timeout(),
             Kind::RESET_ABILITIES => Ok(Self::ResetAbilities),
             Kind::PRE_SLEEP => Ok(Self::PreSleep),
@@ -53,8 +58,13 @@ impl Request {
             Kind::WORK_WARNING => Ok(fields.work(Report::Warning)),
             Kind::WORK_COMPLETE => Ok(fields.work(Report::Complete)),
             Kind::WORK_EXCEPTION => Ok(fields.work(Report::Exception)),
-            Kind::WORK_FAIL => fields.last_handle().map(|handle| Self::Work { handle, report: Report::Fail }),
-            Kind::GET_STATUS => fields.last_handle().map(|handle| Self::GetStatus { handle }),
+            Kind::WORK_FAIL => fields.last_handle().map(|handle| Self::Work {
+                handle,
+                report: Report::Fail,
+            }),
+            Kind::GET_STATUS => fields
+                .last_handle()
+                .map(|handle| Self::GetStatus { handle }),
             Kind::GET_STATUS_UNIQUE => fields.get_status_unique(),
             Kind::ECHO_REQ => Ok(Self::Echo { data: fields.rest }),
             Kind::OPTION_REQ => fields.set_option(),
@@ -73,7 +83,11 @@ struct Fields {
 
 impl Fields {
     fn terminated(&mut self) -> Result<Bytes, ErrorReply> {
-        let end = self.rest.iter().position(|byte| *byte == 0).ok_or(ErrorReply::TOO_FEW_ARGUMENTS)?;
+        let end = self
+            .rest
+            .iter()
+            .position(|byte| *byte == 0)
+            .ok_or(ErrorReply::TOO_FEW_ARGUMENTS)?;
         let argument = self.rest.split_to(end);
         self.rest.advance(1);
         Ok(argument)
@@ -85,31 +99,58 @@ impl Fields {
     }
 
     fn last_function(self) -> Result<Bytes, ErrorReply> {
-        within(self.rest, FUNCTION_BYTES_MAX, ErrorReply::FUNCTION_TOO_LARGE)
+        within(
+            self.rest,
+            FUNCTION_BYTES_MAX,
+            ErrorReply::FUNCTION_TOO_LARGE,
+        )
     }
 
     fn last_handle(self) -> Result<Bytes, ErrorReply> {
-        within(self.rest_until_nul(), HANDLE_BYTES_MAX, ErrorReply::HANDLE_TOO_LARGE)
+        within(
+            self.rest_until_nul(),
+            HANDLE_BYTES_MAX,
+            ErrorReply::HANDLE_TOO_LARGE,
+        )
     }
 
     fn function(&mut self) -> Result<Bytes, ErrorReply> {
-        within(self.terminated()?, FUNCTION_BYTES_MAX, ErrorReply::FUNCTION_TOO_LARGE)
+        within(
+            self.terminated()?,
+            FUNCTION_BYTES_MAX,
+            ErrorReply::FUNCTION_TOO_LARGE,
+        )
     }
 
     fn unique(&mut self) -> Result<Bytes, ErrorReply> {
-        within(self.terminated()?, UNIQUE_BYTES_MAX, ErrorReply::UNIQUE_TOO_LARGE)
+        within(
+            self.terminated()?,
+            UNIQUE_BYTES_MAX,
+            ErrorReply::UNIQUE_TOO_LARGE,
+        )
     }
 
     fn can_do_timeout(mut self) -> Result<Request, ErrorReply> {
         let function = self.function()?;
         let timeout_ms = leading_number(&self.rest).unwrap_or(0);
-        Ok(Request::CanDoTimeout { function, timeout_ms })
+        Ok(Request::CanDoTimeout {
+            function,
+            timeout_ms,
+        })
     }
 
     fn submit(mut self, priority: Priority, background: bool) -> Result<Request, ErrorReply> {
         let (function, unique) = (self.function()?, self.unique()?);
-        let job = Submission { function, unique, workload: self.rest };
-        Ok(Request::Submit { job, priority, background })
+        let job = Submission {
+            function,
+            unique,
+            workload: self.rest,
+        };
+        Ok(Request::Submit {
+            job,
+            priority,
+            background,
+        })
     }
 
     fn submit_sched(mut self) -> Result<Request, ErrorReply> {
@@ -121,7 +162,11 @@ impl Fields {
             month: self.terminated()?,
             day_of_week: self.terminated()?,
         });
-        let job = Submission { function, unique, workload: self.rest };
+        let job = Submission {
+            function,
+            unique,
+            workload: self.rest,
+        };
         Ok(Request::SubmitSched { job, schedule })
     }
 
@@ -130,7 +175,11 @@ impl Fields {
         let when_s = leading_number(&self.terminated()?)
             .filter(|when_s| i64::try_from(*when_s).is_ok())
             .ok_or(ErrorReply::EPOCH_OUT_OF_RANGE)?;
-        let job = Submission { function, unique, workload: self.rest };
+        let job = Submission {
+            function,
+            unique,
+            workload: self.rest,
+        };
         Ok(Request::SubmitEpoch { job, when_s })
     }
 
@@ -139,32 +188,58 @@ impl Fields {
         let reducer = self.terminated()?;
         let reducer = within(reducer, REDUCER_BYTES_MAX, ErrorReply::UNIQUE_TOO_LARGE)?;
         let aggregate = self.terminated().ok();
-        let job = Submission { function, unique, workload: self.rest };
-        Ok(Request::SubmitReduce { job, reducer, aggregate, background })
+        let job = Submission {
+            function,
+            unique,
+            workload: self.rest,
+        };
+        Ok(Request::SubmitReduce {
+            job,
+            reducer,
+            aggregate,
+            background,
+        })
     }
 
     fn work_status(mut self) -> Result<Request, ErrorReply> {
         let (handle, numerator) = (self.terminated()?, self.terminated()?);
-        Ok(Request::Work { handle, report: Report::Status { numerator, denominator: self.rest } })
+        Ok(Request::Work {
+            handle,
+            report: Report::Status {
+                numerator,
+                denominator: self.rest,
+            },
+        })
     }
 
     /// A handle and opaque data. Without a NUL the data is empty: Perl's worker omits it if the result is nothing, or
     /// 0.
     fn work(mut self, report: fn(Bytes) -> Report<Bytes>) -> Request {
         match self.terminated() {
-            Ok(handle) => Request::Work { handle, report: report(self.rest) },
-            Err(_) => Request::Work { handle: self.rest, report: report(Bytes::new()) },
+            Ok(handle) => Request::Work {
+                handle,
+                report: report(self.rest),
+            },
+            Err(_) => Request::Work {
+                handle: self.rest,
+                report: report(Bytes::new()),
+            },
         }
     }
 
     fn get_status_unique(self) -> Result<Request, ErrorReply> {
         let unique = self.rest_until_nul();
-        within(unique, UNIQUE_BYTES_MAX, ErrorReply::UNIQUE_TOO_LARGE).map(|unique| Request::GetStatusUnique { unique })
+        within(unique, UNIQUE_BYTES_MAX, ErrorReply::UNIQUE_TOO_LARGE)
+            .map(|unique| Request::GetStatusUnique { unique })
     }
 
     fn set_option(self) -> Result<Request, ErrorReply> {
         let fits = until_nul(&self.rest).len() <= OPTION_BYTES_MAX;
-        if fits { Ok(Request::SetOption { name: self.rest }) } else { Err(ErrorReply::UNKNOWN_OPTION) }
+        if fits {
+            Ok(Request::SetOption { name: self.rest })
+        } else {
+            Err(ErrorReply::UNKNOWN_OPTION)
+        }
     }
 
     fn set_client_id(self) -> Request {
@@ -175,5 +250,9 @@ impl Fields {
 }
 
 fn within(argument: Bytes, bytes_max: usize, refusal: ErrorReply) -> Result<Bytes, ErrorReply> {
-    if argument.len() > bytes_max { Err(refusal) } else { Ok(argument) }
+    if argument.len() > bytes_max {
+        Err(refusal)
+    } else {
+        Ok(argument)
+    }
 }

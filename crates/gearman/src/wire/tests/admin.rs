@@ -9,14 +9,21 @@ fn b(text: &str) -> Bytes {
 }
 
 fn max_queue(function: &str, high: u32, normal: u32, low: u32) -> AdminRequest {
-    AdminRequest::MaxQueue { function: b(function), limits: QueueLimits { high, normal, low } }
+    AdminRequest::MaxQueue {
+        function: b(function),
+        limits: QueueLimits { high, normal, low },
+    }
 }
 
 #[test]
 fn every_command_is_understood() {
     let cancel = |handle| AdminRequest::CancelJob { handle: b(handle) };
-    let create = |function| AdminRequest::CreateFunction { function: b(function) };
-    let drop = |function| AdminRequest::DropFunction { function: b(function) };
+    let create = |function| AdminRequest::CreateFunction {
+        function: b(function),
+    };
+    let drop = |function| AdminRequest::DropFunction {
+        function: b(function),
+    };
     let cases: &[(&str, AdminRequest)] = &[
         ("version", AdminRequest::Version),
         ("VERSION", AdminRequest::Version),
@@ -37,7 +44,10 @@ fn every_command_is_understood() {
         ("SHOW   Jobs", AdminRequest::ShowJobs),
         ("show unique jobs", AdminRequest::ShowUniqueJobs),
         ("show dead jobs", AdminRequest::ShowDeadJobs),
-        ("requeue job H:a:1", AdminRequest::RequeueJob { handle: b("H:a:1") }),
+        (
+            "requeue job H:a:1",
+            AdminRequest::RequeueJob { handle: b("H:a:1") },
+        ),
         ("cancel job H:lap:1", cancel("H:lap:1")),
         ("Cancel  JOB  H:lap:1 ", cancel("H:lap:1")),
         ("create function foo", create("foo")),
@@ -46,8 +56,14 @@ fn every_command_is_understood() {
         ("drop function ST_1", drop("ST_1")),
         ("shutdown", AdminRequest::Shutdown { graceful: false }),
         ("Shutdown ", AdminRequest::Shutdown { graceful: false }),
-        ("shutdown graceful", AdminRequest::Shutdown { graceful: true }),
-        ("SHUTDOWN  Graceful", AdminRequest::Shutdown { graceful: true }),
+        (
+            "shutdown graceful",
+            AdminRequest::Shutdown { graceful: true },
+        ),
+        (
+            "SHUTDOWN  Graceful",
+            AdminRequest::Shutdown { graceful: true },
+        ),
         ("maxqueue foo", max_queue("foo", 0, 0, 0)),
         ("maxqueue foo 2", max_queue("foo", 2, 2, 2)),
         ("maxqueue foo 1 0", max_queue("foo", 1, 0, 0)),
@@ -57,17 +73,25 @@ fn every_command_is_understood() {
         ("maxqueue foo -1", max_queue("foo", 0, 0, 0)),
         ("maxqueue foo abc", max_queue("foo", 0, 0, 0)),
         ("maxqueue foo 1 -2 x", max_queue("foo", 1, 0, 0)),
-        ("maxqueue foo 99999999999", max_queue("foo", u32::MAX, u32::MAX, u32::MAX)),
+        (
+            "maxqueue foo 99999999999",
+            max_queue("foo", u32::MAX, u32::MAX, u32::MAX),
+        ),
     ];
     for (line, request) in cases {
-        assert_eq!(AdminRequest::parse(&b(line)).as_ref(), Ok(request), "{line:?}");
+        assert_eq!(
+            AdminRequest::parse(&b(line)).as_ref(),
+            Ok(request),
+            "{line:?}"
+        );
     }
 }
 
 /// The answers of a running gearmand, which takes HTTP for unknown commands.
 #[test]
 fn every_other_line_is_answered() {
-    let incomplete = "ERR INVALID_ARGUMENTS An+incomplete+set+of+arguments+was+sent+to+this+command+";
+    let incomplete =
+        "ERR INVALID_ARGUMENTS An+incomplete+set+of+arguments+was+sent+to+this+command+";
     let unknown = "ERR UNKNOWN_COMMAND Unknown+server+command";
     let cases: &[(&str, Option<(&str, &str)>)] = &[
         ("maxqueue", Some((incomplete, "maxqueue"))),
@@ -83,7 +107,10 @@ fn every_other_line_is_answered() {
         ("show foo", Some(("ERR UNKNOWN_SHOW_ARGUMENTS", ""))),
         ("show jobs foo", Some(("ERR UNKNOWN_SHOW_ARGUMENTS", ""))),
         ("show unique", Some(("ERR UNKNOWN_SHOW_ARGUMENTS", ""))),
-        ("show unique jobs x", Some(("ERR UNKNOWN_SHOW_ARGUMENTS", ""))),
+        (
+            "show unique jobs x",
+            Some(("ERR UNKNOWN_SHOW_ARGUMENTS", "")),
+        ),
         ("cancel foo bar", Some(("ERR UNKNOWN_ERROR", ""))),
         ("cancel job H:lap:1 extra", Some(("ERR UNKNOWN_ERROR", ""))),
         ("show", Some((unknown, "show"))),
@@ -130,14 +157,19 @@ fn a_closed_connection_has_its_reason() {
         ("a b c d e f g h i", "more than 8 words on a text line"),
     ];
     for (line, reason) in cases {
-        assert_eq!(AdminRequest::parse(&b(line)), Err(AdminError::Close(reason.to_owned())));
+        assert_eq!(
+            AdminRequest::parse(&b(line)),
+            Err(AdminError::Close(reason.to_owned()))
+        );
     }
 }
 
 #[test]
 fn every_answer_is_written() {
     let value = |text: &'static str| move |out: &mut BytesMut| reply::value(out, text);
-    let row = |name: &'static [u8], columns: &'static [u64]| move |out: &mut BytesMut| reply::row(out, name, columns);
+    let row = |name: &'static [u8], columns: &'static [u64]| {
+        move |out: &mut BytesMut| reply::row(out, name, columns)
+    };
     assert_eq!(written(value("1.1.20+ds")), "OK 1.1.20+ds\n");
     assert_eq!(written(row(b"st_1", &[4, 1, 2])), "st_1\t4\t1\t2\n");
     assert_eq!(written(row(b"", &[1, 0, 0])), "\t1\t0\t0\n");
@@ -149,7 +181,10 @@ fn every_answer_is_written() {
     assert_eq!(reply::DONE, b"OK\r\n");
     assert_eq!(reply::UNKNOWN_JOB, b"ERR UNKNOWN_JOB\r\n");
     assert_eq!(reply::FUNCTION_NOT_FOUND, b"ERR function not found\r\n");
-    assert_eq!(reply::FUNCTION_BUSY, b"ERR there are still connected workers or executing clients\r\n");
+    assert_eq!(
+        reply::FUNCTION_BUSY,
+        b"ERR there are still connected workers or executing clients\r\n"
+    );
 }
 
 #[test]
@@ -157,7 +192,13 @@ fn workers_are_listed_with_their_functions() {
     let cases: &[(u64, &str, &str, &[&str], &str)] = &[
         (36, "127.0.0.1", "-", &[], "36 127.0.0.1 - :\n"),
         (37, "127.0.0.1", "", &[], "37 127.0.0.1  :\n"),
-        (37, "::1", "my-worker id", &["st_1", "st_1_b", "st_1"], "37 ::1 my-worker id : st_1 st_1_b st_1\n"),
+        (
+            37,
+            "::1",
+            "my-worker id",
+            &["st_1", "st_1_b", "st_1"],
+            "37 ::1 my-worker id : st_1 st_1_b st_1\n",
+        ),
         (38, "127.0.0.1", "-", &[""], "38 127.0.0.1 - : \n"),
     ];
     for (fd, address, id, functions, line) in cases {

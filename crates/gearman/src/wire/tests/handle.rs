@@ -37,9 +37,22 @@ fn only_the_canonical_form_is_a_handle() {
 #[test]
 fn the_largest_handle_fits() {
     let prefix = HandlePrefix::new(&[b'p'; HANDLE_PREFIX_BYTES_MAX]).unwrap();
-    for number in [0, 1, 9, 10, 99, 100, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+    for number in [
+        0,
+        1,
+        9,
+        10,
+        99,
+        100,
+        u64::from(u32::MAX),
+        u64::MAX - 1,
+        u64::MAX,
+    ] {
         let handle = prefix.handle(number);
-        assert_eq!(handle.to_string(), format!("{}:{number}", "p".repeat(HANDLE_PREFIX_BYTES_MAX)));
+        assert_eq!(
+            handle.to_string(),
+            format!("{}:{number}", "p".repeat(HANDLE_PREFIX_BYTES_MAX))
+        );
         assert_eq!(prefix.parse(&handle), Some(number));
     }
     assert_eq!(prefix.handle(u64::MAX).len(), HANDLE_BYTES_MAX);
@@ -48,13 +61,20 @@ fn the_largest_handle_fits() {
 #[test]
 fn a_prefix_that_would_break_handles_is_refused() {
     let refused = |text: &str| Err(HandlePrefixError(text.to_owned()));
-    let unprintable =
-        |offset: usize, byte: u8| refused(&format!("byte {byte:#04x} at offset {offset} of the handle prefix"));
+    let unprintable = |offset: usize, byte: u8| {
+        refused(&format!(
+            "byte {byte:#04x} at offset {offset} of the handle prefix"
+        ))
+    };
     let cases: &[(&str, &[u8], Result<(), HandlePrefixError>)] = &[
         ("usual", b"H:host.example.org", Ok(())),
         ("bytes beyond ascii", b"H:\xc3\xa4", Ok(())),
         ("longest", &[b'p'; 42], Ok(())),
-        ("too long", &[b'p'; 43], refused("handle prefix of 43 bytes, 42 allowed")),
+        (
+            "too long",
+            &[b'p'; 43],
+            refused("handle prefix of 43 bytes, 42 allowed"),
+        ),
         ("empty", b"", refused("handle prefix is empty")),
         ("nul", b"H:a\0b", unprintable(3, 0)),
         ("blank", b"H: a", unprintable(2, b' ')),

@@ -14,15 +14,28 @@ use bytes::{Bytes, BytesMut};
 use super::{DecodeError, Frames, Kind, Limits, Magic, Message, Packet};
 
 /// Small, so that the tests reach them.
-const LIMITS: Limits = Limits { frame_bytes_max: 64 * 1024, line_bytes_max: 100 };
+const LIMITS: Limits = Limits {
+    frame_bytes_max: 64 * 1024,
+    line_bytes_max: 100,
+};
 
 fn packet(magic: Magic, kind: u32, body: &[u8]) -> Packet {
-    Packet { magic, kind: Kind(kind), body: Bytes::copy_from_slice(body) }
+    Packet {
+        magic,
+        kind: Kind(kind),
+        body: Bytes::copy_from_slice(body),
+    }
 }
 
 fn frame(magic: &[u8; 4], kind: u32, body: &[u8]) -> Vec<u8> {
     let size = u32::try_from(body.len()).unwrap();
-    [magic.as_slice(), &kind.to_be_bytes(), &size.to_be_bytes(), body].concat()
+    [
+        magic.as_slice(),
+        &kind.to_be_bytes(),
+        &size.to_be_bytes(),
+        body,
+    ]
+    .concat()
 }
 
 /// The result of decoding a stream that arrives in these pieces, and the unread rest.
@@ -43,15 +56,25 @@ fn decode<'a>(limits: Limits, pieces: impl IntoIterator<Item = &'a [u8]>) -> Dec
                 Ok(Some(message)) => messages.push(message),
                 Ok(None) => break,
                 Err(error) => {
-                    assert_eq!(frames.decode(&mut input), Err(error.clone()), "an error is permanent");
-                    return Decoded { messages, error: Some(error) };
+                    assert_eq!(
+                        frames.decode(&mut input),
+                        Err(error.clone()),
+                        "an error is permanent"
+                    );
+                    return Decoded {
+                        messages,
+                        error: Some(error),
+                    };
                 }
             }
         }
         assert!(input.capacity() <= capacity, "the decoder allocated");
         assert!(frames.bytes_wanted() <= limits.frame_bytes_max.max(super::HEADER_BYTES));
     }
-    Decoded { messages, error: None }
+    Decoded {
+        messages,
+        error: None,
+    }
 }
 
 fn decode_whole(stream: &[u8]) -> Decoded {

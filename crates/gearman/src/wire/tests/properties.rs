@@ -8,8 +8,8 @@ use proptest::sample::Index;
 
 use super::{Decoded, LIMITS, decode, decode_one, decode_whole};
 use crate::wire::{
-    AdminRequest, AssignForm, HandlePrefix, Magic, Message, Priority, QueueLimits, Report, Request, Response, Schedule,
-    Status, Submission,
+    AdminRequest, AssignForm, HandlePrefix, Magic, Message, Priority, QueueLimits, Report, Request,
+    Response, Schedule, Status, Submission,
 };
 
 /// Any bytes, with significant ones more often than by chance.
@@ -38,38 +38,75 @@ fn submission() -> impl Strategy<Value = Submission> {
 }
 
 fn priority() -> impl Strategy<Value = Priority> {
-    prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low)]
+    prop_oneof![
+        Just(Priority::High),
+        Just(Priority::Normal),
+        Just(Priority::Low)
+    ]
 }
 
 fn form() -> impl Strategy<Value = AssignForm> {
-    prop_oneof![Just(AssignForm::Plain), Just(AssignForm::Unique), Just(AssignForm::All)]
+    prop_oneof![
+        Just(AssignForm::Plain),
+        Just(AssignForm::Unique),
+        Just(AssignForm::All)
+    ]
 }
 
 fn schedule() -> impl Strategy<Value = Box<Schedule>> {
-    [argument(3), argument(3), argument(3), argument(3), argument(3)].prop_map(
-        |[minute, hour, day_of_month, month, day_of_week]| {
-            Box::new(Schedule { minute, hour, day_of_month, month, day_of_week })
-        },
-    )
+    [
+        argument(3),
+        argument(3),
+        argument(3),
+        argument(3),
+        argument(3),
+    ]
+    .prop_map(|[minute, hour, day_of_month, month, day_of_week]| {
+        Box::new(Schedule {
+            minute,
+            hour,
+            day_of_month,
+            month,
+            day_of_week,
+        })
+    })
 }
 
 fn submit() -> impl Strategy<Value = Request> {
     prop_oneof![
-        (submission(), priority(), any::<bool>()).prop_map(|(job, priority, background)| Request::Submit {
-            job,
-            priority,
-            background
+        (submission(), priority(), any::<bool>()).prop_map(|(job, priority, background)| {
+            Request::Submit {
+                job,
+                priority,
+                background,
+            }
         }),
-        (submission(), schedule()).prop_map(|(job, schedule)| Request::SubmitSched { job, schedule }),
-        (submission(), 0..=i64::MAX as u64).prop_map(|(job, when_s)| Request::SubmitEpoch { job, when_s }),
-        (submission(), argument(64), argument(9), any::<bool>()).prop_map(|(job, reducer, aggregate, background)| {
-            let aggregate = Some(aggregate);
-            Request::SubmitReduce { job, reducer, aggregate, background }
-        }),
-        (submission(), argument(64), argument(9), any::<bool>()).prop_map(|(job, reducer, workload, background)| {
-            let job = Submission { workload, ..job };
-            Request::SubmitReduce { job, reducer, aggregate: None, background }
-        }),
+        (submission(), schedule())
+            .prop_map(|(job, schedule)| Request::SubmitSched { job, schedule }),
+        (submission(), 0..=i64::MAX as u64)
+            .prop_map(|(job, when_s)| Request::SubmitEpoch { job, when_s }),
+        (submission(), argument(64), argument(9), any::<bool>()).prop_map(
+            |(job, reducer, aggregate, background)| {
+                let aggregate = Some(aggregate);
+                Request::SubmitReduce {
+                    job,
+                    reducer,
+                    aggregate,
+                    background,
+                }
+            }
+        ),
+        (submission(), argument(64), argument(9), any::<bool>()).prop_map(
+            |(job, reducer, workload, background)| {
+                let job = Submission { workload, ..job };
+                Request::SubmitReduce {
+                    job,
+                    reducer,
+                    aggregate: None,
+                    background,
+                }
+            }
+        ),
     ]
 }
 
@@ -77,13 +114,34 @@ fn work() -> impl Strategy<Value = Request> {
     let work = || (argument(63), bytes(200));
     prop_oneof![
         (argument(63), argument(9), bytes(9)).prop_map(|(handle, numerator, denominator)| {
-            Request::Work { handle, report: Report::Status { numerator, denominator } }
+            Request::Work {
+                handle,
+                report: Report::Status {
+                    numerator,
+                    denominator,
+                },
+            }
         }),
-        work().prop_map(|(handle, data)| Request::Work { handle, report: Report::Data(data) }),
-        work().prop_map(|(handle, data)| Request::Work { handle, report: Report::Warning(data) }),
-        work().prop_map(|(handle, data)| Request::Work { handle, report: Report::Complete(data) }),
-        work().prop_map(|(handle, data)| Request::Work { handle, report: Report::Exception(data) }),
-        argument(63).prop_map(|handle| Request::Work { handle, report: Report::Fail }),
+        work().prop_map(|(handle, data)| Request::Work {
+            handle,
+            report: Report::Data(data)
+        }),
+        work().prop_map(|(handle, data)| Request::Work {
+            handle,
+            report: Report::Warning(data)
+        }),
+        work().prop_map(|(handle, data)| Request::Work {
+            handle,
+            report: Report::Complete(data)
+        }),
+        work().prop_map(|(handle, data)| Request::Work {
+            handle,
+            report: Report::Exception(data)
+        }),
+        argument(63).prop_map(|handle| Request::Work {
+            handle,
+            report: Report::Fail
+        }),
     ]
 }
 
@@ -125,7 +183,10 @@ fn admin() -> impl Strategy<Value = AdminRequest> {
         word().prop_map(|function| AdminRequest::CreateFunction { function }),
         word().prop_map(|function| AdminRequest::DropFunction { function }),
         (word(), any::<[u32; 3]>()).prop_map(|(function, [high, normal, low])| {
-            AdminRequest::MaxQueue { function, limits: QueueLimits { high, normal, low } }
+            AdminRequest::MaxQueue {
+                function,
+                limits: QueueLimits { high, normal, low },
+            }
         }),
     ]
 }
@@ -170,7 +231,9 @@ fn read_twice(message: &Message) {
         Message::Line(line) => {
             if let Ok(request) = AdminRequest::parse(line) {
                 let again = decode_whole(&encoded(|out| request.encode(out)));
-                let [Message::Line(line)] = again.messages.as_slice() else { panic!("{again:?}") };
+                let [Message::Line(line)] = again.messages.as_slice() else {
+                    panic!("{again:?}")
+                };
                 assert_eq!(AdminRequest::parse(line), Ok(request));
             }
         }

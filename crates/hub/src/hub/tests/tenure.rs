@@ -14,8 +14,14 @@ struct Given {
 impl Given {
     /// It holds, and the process that had it before had these edges.
     fn after(before: Option<Vec<u32>>) -> Arc<Self> {
-        let (holds, waiting, recorded) = (AtomicBool::new(true), Mutex::default(), Mutex::default());
-        Arc::new(Self { holds, waiting, before, recorded })
+        let (holds, waiting, recorded) =
+            (AtomicBool::new(true), Mutex::default(), Mutex::default());
+        Arc::new(Self {
+            holds,
+            waiting,
+            before,
+            recorded,
+        })
     }
 }
 
@@ -25,7 +31,10 @@ impl Tenure for Given {
     }
 
     fn wait(&self, _: Duration) {
-        self.waiting.lock().unwrap().insert(thread::current().name().unwrap().to_owned());
+        self.waiting
+            .lock()
+            .unwrap()
+            .insert(thread::current().name().unwrap().to_owned());
         thread::yield_now();
     }
 
@@ -66,8 +75,12 @@ fn while_the_store_is_not_certainly_its_own_a_daemon_neither_visits_nor_sends() 
     given.holds.store(false, Ordering::Release);
     thread::scope(|scope| {
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
-        let read = named("reads").spawn_scoped(scope, || acknowledged(&hub, &mailboxes[0])).unwrap();
-        let visits = named("visits").spawn_scoped(scope, || visit(&hub, 1, &mut items([push(10)]))).unwrap();
+        let read = named("reads")
+            .spawn_scoped(scope, || acknowledged(&hub, &mailboxes[0]))
+            .unwrap();
+        let visits = named("visits")
+            .spawn_scoped(scope, || visit(&hub, 1, &mut items([push(10)])))
+            .unwrap();
         while given.waiting.lock().unwrap().len() < 2 {
             thread::yield_now();
         }
@@ -84,8 +97,14 @@ fn while_the_store_is_not_certainly_its_own_a_daemon_neither_visits_nor_sends() 
 #[test]
 fn a_run_has_begun_when_its_first_commit_is_on_the_disk() {
     let (hub, _) = hub(Durability::Durable, 1);
-    assert_eq!((hub.recovered(), hub.durable(), hub.has_begun()), (0, 0, false));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert_eq!(
+        (hub.recovered(), hub.durable(), hub.has_begun()),
+        (0, 0, false)
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         tokio::select! {
             biased;
@@ -95,7 +114,10 @@ fn a_run_has_begun_when_its_first_commit_is_on_the_disk() {
         commit(&hub);
         hub.first_commit().await;
     });
-    assert_eq!((hub.recovered(), hub.durable(), hub.has_begun()), (0, 1, true));
+    assert_eq!(
+        (hub.recovered(), hub.durable(), hub.has_begun()),
+        (0, 1, true)
+    );
 }
 
 /// Of the leases that end with their connection no other daemon needs to know.
@@ -108,9 +130,22 @@ fn a_lease_that_outlives_its_connection_waits_for_the_disk_if_another_daemon_may
     commit(&hub);
     acknowledged(&hub, &mailboxes[0]);
     let take = |connection_bound| {
-        let lease = LeaseTerms { connection_bound, lease_ms: Some(60_000), on_expiry: OnExpiry::Fail, wish: None };
-        let from = From::Listed { queues: vec![Bytes::from_static(b"f")], lease };
-        let take = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
+        let lease = LeaseTerms {
+            connection_bound,
+            lease_ms: Some(60_000),
+            on_expiry: OnExpiry::Fail,
+            wish: None,
+        };
+        let from = From::Listed {
+            queues: vec![Bytes::from_static(b"f")],
+            lease,
+        };
+        let take = Take {
+            from,
+            select: Select::ListOrder,
+            wait: Wait::No,
+            worker: Bytes::new(),
+        };
         visit(&hub, 1, &mut items([TakeCommand::Take(take).into()]));
         acknowledged(&hub, &mailboxes[0])
     };
@@ -124,16 +159,25 @@ fn a_lease_that_outlives_its_connection_waits_for_the_disk_if_another_daemon_may
 fn the_grace_ends_when_all_edges_of_the_leader_before_have_claimed() {
     let begun = |edges: Option<&[u32]>, early: &[u32]| {
         let given = Given::after(edges.map(<[u32]>::to_vec));
-        let hub = hub(Durability::Durable, 1).0.under(Some(Arc::clone(&given) as Arc<dyn Tenure>));
+        let hub = hub(Durability::Durable, 1)
+            .0
+            .under(Some(Arc::clone(&given) as Arc<dyn Tenure>));
         early.iter().for_each(|edge| hub.has_claimed(*edge));
         assert!(hub.is_in_grace(), "it has not begun");
         hub.begin_grace();
         (hub, given)
     };
-    for (edges, early, lasts) in
-        [(Some(&[][..]), &[][..], false), (Some(&[3]), &[3], false), (Some(&[3]), &[4], true), (None, &[3], true)]
-    {
-        assert_eq!(begun(edges, early).0.is_in_grace(), lasts, "{edges:?} {early:?}");
+    for (edges, early, lasts) in [
+        (Some(&[][..]), &[][..], false),
+        (Some(&[3]), &[3], false),
+        (Some(&[3]), &[4], true),
+        (None, &[3], true),
+    ] {
+        assert_eq!(
+            begun(edges, early).0.is_in_grace(),
+            lasts,
+            "{edges:?} {early:?}"
+        );
     }
     let (hub, given) = begun(Some(&[3, 4]), &[]);
     let in_grace = [3, 3, 5, 4].map(|edge| (hub.has_claimed(edge), hub.is_in_grace()).1);
@@ -145,10 +189,15 @@ fn the_grace_ends_when_all_edges_of_the_leader_before_have_claimed() {
 #[test]
 fn a_successor_waits_for_linked_edges_and_for_those_that_are_still_awaited() {
     let given = Given::after(Some(vec![3, 4]));
-    let hub = hub(Durability::Durable, 1).0.under(Some(Arc::clone(&given) as Arc<dyn Tenure>));
+    let hub = hub(Durability::Durable, 1)
+        .0
+        .under(Some(Arc::clone(&given) as Arc<dyn Tenure>));
     hub.begin_grace();
     let recorded = || given.recorded.lock().unwrap().clone();
-    assert!(!hub.knows_edges(hub.add_edge(9)), "the database has an older record");
+    assert!(
+        !hub.knows_edges(hub.add_edge(9)),
+        "the database has an older record"
+    );
     assert!(hub.knows_edges(6));
     assert_eq!(recorded(), [3, 4, 9]);
     hub.has_claimed(3);
@@ -161,5 +210,9 @@ fn a_successor_waits_for_linked_edges_and_for_those_that_are_still_awaited() {
     let _ = hub.add_edge(5);
     hub.give_up();
     hub.remove_edge(5);
-    assert_eq!(recorded(), [4, 5], "a daemon that leads no more ends its links, and the edge comes to its successor");
+    assert_eq!(
+        recorded(),
+        [4, 5],
+        "a daemon that leads no more ends its links, and the edge comes to its successor"
+    );
 }

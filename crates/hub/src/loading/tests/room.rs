@@ -9,12 +9,21 @@ fn pushed(bench: &mut Bench, sizes: &[usize]) -> Vec<Option<Refusal>> {
         .zip((1..=u8::MAX).cycle())
         .map(|(bytes, number)| JobCommand::Push(Box::new(job(number, *bytes))).into());
     let mut pushes: VecDeque<Item> = pushes.map(|push| Item::Command(Tag(1), push)).collect();
-    let memory_max = bench.hub.with_journal(|engine, _| engine.limits().memory_max);
+    let memory_max = bench
+        .hub
+        .with_journal(|engine, _| engine.limits().memory_max);
     while bench.visit(1, &mut pushes) == Visited::UntilRung {
-        assert!(bench.resident() <= memory_max + 1_000, "what a job has beside its body comes on top");
+        assert!(
+            bench.resident() <= memory_max + 1_000,
+            "what a job has beside its body comes on top"
+        );
         bench.is_rung(1);
         bench.settle();
-        assert!(bench.is_rung(1), "{} jobs are left, and the client waits", pushes.len());
+        assert!(
+            bench.is_rung(1),
+            "{} jobs are left, and the client waits",
+            pushes.len()
+        );
     }
     refusals(&bench.mail(1))
 }
@@ -23,7 +32,12 @@ fn pushed(bench: &mut Bench, sizes: &[usize]) -> Vec<Option<Refusal>> {
 fn a_job_waits_until_others_have_left_memory() {
     let table: [(&str, &[usize]); 4] = [
         ("small", &[1_000; 250]),
-        ("of different sizes", &[20_000, 1_000, 30_000, 60_000, 10, 80_000, 40_000, 1_000, 90_000]),
+        (
+            "of different sizes",
+            &[
+                20_000, 1_000, 30_000, 60_000, 10, 80_000, 40_000, 1_000, 90_000,
+            ],
+        ),
         ("half of memory", &[50_000; 5]),
         ("nearly all", &[99_000, 99_000]),
     ];
@@ -33,13 +47,21 @@ fn a_job_waits_until_others_have_left_memory() {
         for (bytes, number) in sizes.iter().zip(1..) {
             bench.visit(2, &mut items([take()]));
             bench.steps();
-            assert_eq!(bodies(&bench.mail(2)), [Some(filled(number, *bytes))], "{what}: j{number}");
+            assert_eq!(
+                bodies(&bench.mail(2)),
+                [Some(filled(number, *bytes))],
+                "{what}: j{number}"
+            );
             bench.visit(2, &mut items([finish(number.into())]));
             bench.mail(2);
         }
         bench.settle();
         assert!(bench.resident() <= BESIDE, "{what}: {}", bench.resident());
-        assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), 0), "{what}");
+        assert_eq!(
+            (bench.stored(), bench.work.file.bytes()),
+            ((0, 0), 0),
+            "{what}"
+        );
     }
 }
 
@@ -56,7 +78,9 @@ fn jobs_are_packed_when_their_bodies_have_left_memory() {
 fn room_is_made_by_packing_alone() {
     let sizes = [10; 2_000];
     let mut bench = Bench::new(220_000);
-    let log = crate::testing::captured(|| assert_eq!(pushed(&mut bench, &sizes), vec![None; sizes.len()]));
+    let log = crate::testing::captured(|| {
+        assert_eq!(pushed(&mut bench, &sizes), vec![None; sizes.len()])
+    });
     assert_eq!((bench.stored(), log.as_str()), ((0, 0), ""));
 }
 
@@ -66,13 +90,19 @@ fn jobs_are_refused_when_nothing_can_leave_memory() {
     let mut bench = Bench::new(20_000);
     let log = crate::testing::captured(|| {
         let refused = pushed(&mut bench, &[10; 100]);
-        assert!(refused[..70].iter().all(Option::is_none) && refused[80..].iter().all(Option::is_some), "{refused:?}");
+        assert!(
+            refused[..70].iter().all(Option::is_none) && refused[80..].iter().all(Option::is_some),
+            "{refused:?}"
+        );
     });
     assert!(log.contains("no body is left that could leave it"), "{log}");
     let mut bench = Bench::new(20_000);
     let mut push = items([JobCommand::Push(Box::new(job(1, 30_000))).into()]);
     assert!(bench.visit(1, &mut push) == Visited::All);
-    assert!(matches!(refusals(&bench.mail(1))[..], [Some(Refusal::Limit { .. })]), "it fits into no memory");
+    assert!(
+        matches!(refusals(&bench.mail(1))[..], [Some(Refusal::Limit { .. })]),
+        "it fits into no memory"
+    );
     bench.steps();
 }
 
@@ -86,7 +116,10 @@ fn after_a_pause_the_thread_looks_again_whether_bodies_can_leave() {
     assert!(bench.hub.loading.makes_room());
     // Large bodies take the place of others: these can leave.
     for job in 1..=40 {
-        bench.visit(1, &mut items([JobCommand::Cancel(JobRef::Id(JobId(job))).into()]));
+        bench.visit(
+            1,
+            &mut items([JobCommand::Cancel(JobRef::Id(JobId(job))).into()]),
+        );
     }
     bench.mail(1);
     assert_eq!(pushed(&mut bench, &[5_000; 6]), vec![None; 6]);
@@ -103,8 +136,16 @@ fn room_for_a_large_body_is_made_of_many_small_ones() {
 /// A load without a client, as for a job that is needed soon.
 fn ahead(bench: &Bench, job: u64) -> Load {
     let job = JobId(job);
-    let from = bench.hub.with_journal(|engine, _| engine.job(job).and_then(|job| job.payload.stored())).unwrap();
-    Load { job, from, who: None, is_for_mail: false }
+    let from = bench
+        .hub
+        .with_journal(|engine, _| engine.job(job).and_then(|job| job.payload.stored()))
+        .unwrap();
+    Load {
+        job,
+        from,
+        who: None,
+        is_for_mail: false,
+    }
 }
 
 #[test]
@@ -114,11 +155,20 @@ fn loads_come_before_room_unless_memory_is_full() {
         (2..=4).for_each(|number| drop(bench.run(1, push(number))));
         bench.commit();
         let memory_max = bench.resident().saturating_add_signed(left);
-        bench.hub.with_journal(|engine, _| engine.set_limits(Limits { memory_max, ..Limits::default() }));
+        bench.hub.with_journal(|engine, _| {
+            engine.set_limits(Limits {
+                memory_max,
+                ..Limits::default()
+            })
+        });
         bench.hub.loading.load(vec![ahead(&bench, 1)]);
         bench.work.make_room();
         let is_short = bench.hub.loading.lock().is_short;
-        assert_eq!((bench.stored().0, is_short), (stored, waits), "{left} bytes are left");
+        assert_eq!(
+            (bench.stored().0, is_short),
+            (stored, waits),
+            "{left} bytes are left"
+        );
     }
 }
 
@@ -132,19 +182,35 @@ fn load_all(bench: &mut Bench) {
 fn what_is_needed_soon_is_loaded_as_far_as_there_is_room() {
     let mut bench = Bench::with_cold_jobs(50);
     // A look opens the page that the jobs are packed in, as the take will.
-    bench.hub.with_journal(|engine, _| assert!(engine.job(JobId(1)).is_some()));
+    bench
+        .hub
+        .with_journal(|engine, _| assert!(engine.job(JobId(1)).is_some()));
     let memory_max = (bench.resident() + 3_500) * 4 / 3;
-    bench.hub.with_journal(|engine, _| engine.set_limits(Limits { memory_max, ..Limits::default() }));
+    bench.hub.with_journal(|engine, _| {
+        engine.set_limits(Limits {
+            memory_max,
+            ..Limits::default()
+        })
+    });
     bench.visit(2, &mut items([take()]));
     load_all(&mut bench);
-    assert!((42..=48).contains(&bench.stored().0), "{} of 50 are left", bench.stored().0);
+    assert!(
+        (42..=48).contains(&bench.stored().0),
+        "{} of 50 are left",
+        bench.stored().0
+    );
 }
 
 #[test]
 fn without_room_mail_gets_its_bodies_past_the_engine_and_a_command_through_it() {
     let short = || {
         let bench = Bench::with_cold_jobs(20);
-        bench.hub.with_journal(|engine, _| engine.set_limits(Limits { memory_max: 1_000, ..Limits::default() }));
+        bench.hub.with_journal(|engine, _| {
+            engine.set_limits(Limits {
+                memory_max: 1_000,
+                ..Limits::default()
+            })
+        });
         bench
     };
     let mut bench = short();
@@ -168,36 +234,75 @@ fn room_is_made_before_memory_is_full() {
     }
     assert_eq!(bench.stored().0, 0);
     bench.steps();
-    assert!(bench.resident() <= most && bench.stored().0 > 0, "{} bytes", bench.resident());
+    assert!(
+        bench.resident() <= most && bench.stored().0 > 0,
+        "{} bytes",
+        bench.resident()
+    );
 }
 
 #[test]
 fn a_few_bodies_stay_however_full_memory_is() {
     let mut bench = Bench::with_cold_jobs(250);
-    bench.hub.with_journal(|engine, _| assert!(engine.job(JobId(1)).is_some()));
+    bench
+        .hub
+        .with_journal(|engine, _| assert!(engine.job(JobId(1)).is_some()));
     let memory_max = bench.resident() * 11 / 10;
-    bench.hub.with_journal(|engine, _| engine.set_limits(Limits { memory_max, ..Limits::default() }));
+    bench.hub.with_journal(|engine, _| {
+        engine.set_limits(Limits {
+            memory_max,
+            ..Limits::default()
+        })
+    });
     bench.run(1, JobCommand::Push(Box::new(job(1, 100))).into());
     bench.steps();
     assert_eq!(bench.stored().0, 250);
 }
 
 /// A hub with its thread, and what a client is told whose jobs of this many bytes are pushed until `is_enough`.
-fn with_thread(memory_max: u64, bytes: usize, is_enough: impl Fn(&Hub, &[Event]) -> bool) -> (Arc<Hub>, Loader) {
-    let limits = Limits { memory_max, ..Limits::default() };
-    let hub = Arc::new(Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Soon, 7));
+fn with_thread(
+    memory_max: u64,
+    bytes: usize,
+    is_enough: impl Fn(&Hub, &[Event]) -> bool,
+) -> (Arc<Hub>, Loader) {
+    let limits = Limits {
+        memory_max,
+        ..Limits::default()
+    };
+    let hub = Arc::new(Hub::new(
+        Engine::new(limits, 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    ));
     let loader = Loader::start(Arc::clone(&hub), body_file()).unwrap();
     let (waker, place) = nowhere();
-    let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), (waker, place)));
+    let mailbox = Arc::new(Mailbox::new(
+        usize::MAX,
+        Arc::clone(&hub.budget),
+        (waker, place),
+    ));
     hub.open(ClientId(1), Arc::clone(&mailbox));
-    let (mut jobs, mut events) = (items([ClientCommand::Open(ClientInfo::default()).into()]), Vec::new());
+    let (mut jobs, mut events) = (
+        items([ClientCommand::Open(ClientInfo::default()).into()]),
+        Vec::new(),
+    );
     while !is_enough(&hub, &events) {
-        jobs.push_back(Item::Command(Tag(1), JobCommand::Push(Box::new(job(1, bytes))).into()));
+        jobs.push_back(Item::Command(
+            Tag(1),
+            JobCommand::Push(Box::new(job(1, bytes))).into(),
+        ));
         hub.visit_one(ClientId(1), &clock::read(), &mut jobs, usize::MAX);
         let mut mail = Vec::new();
         hub.mail(&mailbox, usize::MAX, &mut mail);
         commit(&hub);
-        events.extend(mail.into_iter().filter_map(|it| if let Mail::Event(event) = it { Some(event) } else { None }));
+        events.extend(mail.into_iter().filter_map(|it| {
+            if let Mail::Event(event) = it {
+                Some(event)
+            } else {
+                None
+            }
+        }));
         thread::yield_now();
     }
     (hub, loader)
@@ -206,7 +311,9 @@ fn with_thread(memory_max: u64, bytes: usize, is_enough: impl Fn(&Hub, &[Event])
 #[test]
 fn a_thread_that_could_make_no_room_looks_again_by_itself() {
     // It is stuck when a job is refused.
-    let (hub, _loader) = with_thread(20_000, 10, |_, events| refusals(events).iter().any(Option::is_some));
+    let (hub, _loader) = with_thread(20_000, 10, |_, events| {
+        refusals(events).iter().any(Option::is_some)
+    });
     while !hub.loading.makes_room() {
         thread::yield_now();
     }
@@ -224,6 +331,12 @@ fn the_thread_is_woken_before_memory_is_full() {
 #[test]
 fn a_question_of_the_daemon_itself_does_not_wait_for_bodies() {
     let bench = Bench::with_cold_jobs(1);
-    assert!(matches!(bench.hub.ask(list(Vec::new())), Err(Refusal::Unknown)));
-    assert!(matches!(bench.hub.ask(Query::Stats.into()), Ok(Reply::Stats(_))));
+    assert!(matches!(
+        bench.hub.ask(list(Vec::new())),
+        Err(Refusal::Unknown)
+    ));
+    assert!(matches!(
+        bench.hub.ask(Query::Stats.into()),
+        Ok(Reply::Stats(_))
+    ));
 }

@@ -52,12 +52,30 @@ impl Life {
         let mut rng = Rng::new(seed);
         let durability = rng.one_of([Durability::Soon, Durability::Soon, Durability::Durable]);
         let memory_max = rng.between(8 << 20, 96 << 20);
-        let engine = Engine::new(Limits { memory_max, ..Limits::default() }, seed);
+        let engine = Engine::new(
+            Limits {
+                memory_max,
+                ..Limits::default()
+            },
+            seed,
+        );
         let bench = Bench::on(engine, durability, Some(INTERVAL));
         let now = clock::read().now.0 + 10_000;
         let bytes = Bytes::from(vec![7; usize::try_from(BODY_MAX).unwrap()]);
         let (items, pushed) = (Default::default(), HashMap::default());
-        Self { bench, rng, bytes, now, durability, memory_max, items, pushed, next_tag: 1, writing: None, slow_ms: 0 }
+        Self {
+            bench,
+            rng,
+            bytes,
+            now,
+            durability,
+            memory_max,
+            items,
+            pushed,
+            next_tag: 1,
+            writing: None,
+            slow_ms: 0,
+        }
     }
 
     fn step(&mut self) {
@@ -82,7 +100,12 @@ impl Life {
             let new = NewJob::new(Protocol::GEARMAN, QUEUE, body);
             let push = Item::Command(Tag(self.next_tag), JobCommand::Push(Box::new(new)).into());
             self.items[client].0.push_back(push);
-            let pushed = Pushed { bytes, commit: u64::MAX, at: self.now, acknowledged: None };
+            let pushed = Pushed {
+                bytes,
+                commit: u64::MAX,
+                at: self.now,
+                acknowledged: None,
+            };
             self.pushed.insert(self.next_tag, pushed);
             self.next_tag += 1;
         }
@@ -105,10 +128,19 @@ impl Life {
             return false;
         }
         let before: Vec<_> = items.iter().map(tag).collect();
-        let reading = windlass_engine::Reading { now: windlass_engine::Timestamp(self.now), ..clock::read() };
-        let visited = self.bench.hub.visit_one(ClientId(client), &reading, items, usize::MAX);
+        let reading = windlass_engine::Reading {
+            now: windlass_engine::Timestamp(self.now),
+            ..clock::read()
+        };
+        let visited = self
+            .bench
+            .hub
+            .visit_one(ClientId(client), &reading, items, usize::MAX);
         *waits = visited == Visited::UntilRung;
-        let commit = self.bench.hub.with_journal(|_, it| it.pending_seq() - u64::from(it.is_empty()));
+        let commit = self
+            .bench
+            .hub
+            .with_journal(|_, it| it.pending_seq() - u64::from(it.is_empty()));
         for done in &before[..before.len() - items.len()] {
             let pushed = self.pushed.get_mut(done).unwrap();
             (pushed.commit, pushed.at) = (commit, self.now);
@@ -118,9 +150,13 @@ impl Life {
 
     fn answers(&mut self, client: u64) {
         let mut mail = Vec::new();
-        self.bench.hub.mail(self.bench.mailbox(client), usize::MAX, &mut mail);
+        self.bench
+            .hub
+            .mail(self.bench.mailbox(client), usize::MAX, &mut mail);
         for mail in mail {
-            let Mail::Event(Event::Reply(tag, reply)) = mail else { continue };
+            let Mail::Event(Event::Reply(tag, reply)) = mail else {
+                continue;
+            };
             if matches!(reply, Reply::Refused(_)) {
                 self.pushed.remove(&tag.0);
             } else if let Some(pushed) = self.pushed.get_mut(&tag.0) {
@@ -137,11 +173,20 @@ impl Life {
         }
         if let Some((cut, _)) = self.writing.take() {
             let seq = cut.commit.seq();
-            self.bench.hub.committed(cut.commit).iter().for_each(|mailbox| mailbox.ring());
+            self.bench
+                .hub
+                .committed(cut.commit)
+                .iter()
+                .for_each(|mailbox| mailbox.ring());
             self.bench.hub.set_failed(false);
-            self.pushed.retain(|_, pushed| pushed.commit > seq || pushed.acknowledged.is_none());
+            self.pushed
+                .retain(|_, pushed| pushed.commit > seq || pushed.acknowledged.is_none());
         }
-        self.writing = self.bench.hub.cut().map(|cut| (cut, self.now + self.slow_ms));
+        self.writing = self
+            .bench
+            .hub
+            .cut()
+            .map(|cut| (cut, self.now + self.slow_ms));
     }
 
     fn fail_or_recover(&mut self) {
@@ -152,17 +197,29 @@ impl Life {
 
     fn check(&self) {
         let durable = self.bench.hub.durable();
-        let at_risk = || self.pushed.values().filter(|it| it.commit > durable && it.acknowledged.is_some());
+        let at_risk = || {
+            self.pushed
+                .values()
+                .filter(|it| it.commit > durable && it.acknowledged.is_some())
+        };
         let lost: u64 = at_risk().map(|it| it.bytes).sum();
         if self.durability == Durability::Durable {
             assert_eq!(lost, 0, "acknowledged, and in no durable commit");
         }
         assert!(lost <= LOSS_MAX, "{lost} acknowledged bytes are at risk");
-        let unwritten = self.pushed.values().filter(|it| it.commit > durable && it.commit != u64::MAX);
+        let unwritten = self
+            .pushed
+            .values()
+            .filter(|it| it.commit > durable && it.commit != u64::MAX);
         let oldest = unwritten.map(|it| it.at).min().unwrap_or(self.now);
         let within = u64::try_from(2 * INTERVAL.as_millis()).unwrap();
         let late = at_risk().filter(|it| it.at > oldest + within).count();
-        assert_eq!(late, 0, "acknowledged at once although the disk is behind since {} ms", self.now - oldest);
+        assert_eq!(
+            late,
+            0,
+            "acknowledged at once although the disk is behind since {} ms",
+            self.now - oldest
+        );
         let (used, limit) = (self.bench.hub.memory().0, self.memory_max + 2 * VISIT_MAX);
         assert!(used <= limit, "memory holds {used} of {limit} bytes");
     }
@@ -181,13 +238,19 @@ impl Life {
             }
         }
         self.turns();
-        let left = self.pushed.values().filter(|it| it.acknowledged.is_none()).count();
+        let left = self
+            .pushed
+            .values()
+            .filter(|it| it.acknowledged.is_none())
+            .count();
         assert_eq!(left, 0, "jobs of clients that nobody has rung");
     }
 }
 
 fn tag(item: &Item) -> u64 {
-    let Item::Command(tag, _) = item else { unreachable!("clients push only") };
+    let Item::Command(tag, _) = item else {
+        unreachable!("clients push only")
+    };
     tag.0
 }
 

@@ -88,7 +88,10 @@ fn known(key: &[u8]) -> Option<(&'static str, Option<Sorted>)> {
 }
 
 fn is_counter(key: &[u8]) -> bool {
-    let is = |name: &[u8]| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(b":"));
+    let is = |name: &[u8]| {
+        key.strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(b":"))
+    };
     is(b"processed") || is(b"failures")
 }
 
@@ -103,7 +106,9 @@ impl Layout {
                 // The key no longer exists.
                 _ if kind == "none" => {}
                 Some((expected, _)) if expected != kind => {
-                    layout.odd.insert(key, format!("is a {kind}, but a {expected} expected"));
+                    layout
+                        .odd
+                        .insert(key, format!("is a {kind}, but a {expected} expected"));
                 }
                 Some((_, Some(standing))) => drop(sets.insert(key, Holds::Sorted(standing))),
                 Some((_, None)) => layout.counters |= is_counter(&key),
@@ -116,18 +121,26 @@ impl Layout {
             match layout.queue_of(redis, &key)? {
                 Some(queue) => {
                     layout.queues.entry(queue.clone()).or_default();
-                    layout.sources.push(Source { key, holds: Holds::Queue(queue) });
+                    layout.sources.push(Source {
+                        key,
+                        holds: Holds::Queue(queue),
+                    });
                 }
                 None => layout.is_other(key),
             }
         }
         // A queue's old jobs come before its new ones; the old name is the shorter one.
-        layout.sources.sort_by_cached_key(|source| match &source.holds {
-            Holds::Queue(name) => (name.clone(), source.key.len()),
-            Holds::Sorted(_) => Default::default(),
-        });
+        layout
+            .sources
+            .sort_by_cached_key(|source| match &source.holds {
+                Holds::Queue(name) => (name.clone(), source.key.len()),
+                Holds::Sorted(_) => Default::default(),
+            });
         for key in [&b"scheduled"[..], b"retries", b"dead", b"working"] {
-            layout.sources.extend(sets.remove(key).map(|holds| Source { key: key.to_vec(), holds }));
+            layout.sources.extend(sets.remove(key).map(|holds| Source {
+                key: key.to_vec(),
+                holds,
+            }));
         }
         Ok(layout)
     }
@@ -162,9 +175,13 @@ impl Layout {
         }
         // The queue is not in the set of names, but its jobs name it.
         let first = redis.list_page(key, 0, &mut Page::new())?;
-        let text = first.first().and_then(|entry| std::str::from_utf8(entry).ok());
+        let text = first
+            .first()
+            .and_then(|entry| std::str::from_utf8(entry).ok());
         let job = text.and_then(|text| Unit::parse(text).ok());
-        Ok(job.filter(|job| job.queue.as_bytes() == name).map(|_| name.to_vec()))
+        Ok(job
+            .filter(|job| job.queue.as_bytes() == name)
+            .map(|_| name.to_vec()))
     }
 
     /// Visits every job, page by page, always in the same order.
@@ -173,14 +190,21 @@ impl Layout {
         redis: &mut Redis,
         each: &mut dyn FnMut(Entry<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.sift(redis, &mut |entry| each(entry).map(|()| true)).map(drop)
+        self.sift(redis, &mut |entry| each(entry).map(|()| true))
+            .map(drop)
     }
 
     /// Removes every job for which `done` returns true; `done` gets the job's position among all jobs. Returns the
     /// number of removed jobs.
-    pub(super) fn remove(&self, redis: &mut Redis, done: &dyn Fn(u64) -> bool) -> Result<u64, Failure> {
+    pub(super) fn remove(
+        &self,
+        redis: &mut Redis,
+        done: &dyn Fn(u64) -> bool,
+    ) -> Result<u64, Failure> {
         let mut places = 0..;
-        self.sift(redis, &mut |_| Ok(places.next().is_none_or(|place| !done(place))))
+        self.sift(redis, &mut |_| {
+            Ok(places.next().is_none_or(|place| !done(place)))
+        })
     }
 
     /// Visits every job, and removes those for which `keeps` returns false. Returns their number.
@@ -200,7 +224,12 @@ impl Layout {
                 let mut gone = Vec::new();
                 for (text, score) in entries {
                     number += 1;
-                    match keeps(Entry { source, number, text: &text, score })? {
+                    match keeps(Entry {
+                        source,
+                        number,
+                        text: &text,
+                        score,
+                    })? {
                         true => kept += 1,
                         false => gone.push(text),
                     }
@@ -216,7 +245,12 @@ impl Layout {
 }
 
 impl Source {
-    fn page(&self, redis: &mut Redis, skip: usize, page: &mut Page) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
+    fn page(
+        &self,
+        redis: &mut Redis,
+        skip: usize,
+        page: &mut Page,
+    ) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
         match self.holds {
             Holds::Queue(_) => {
                 let entries = redis.list_page(&self.key, skip, page)?;

@@ -77,27 +77,45 @@ impl FaktoryRedis {
         let faktory = config.faktory.settings(&config.daemon(&config.faktory)?)?;
         let layout = Layout::explore(&mut redis)?;
         let digest = digest(&layout, &mut redis)?;
-        let source = || Ok(intake::Source { kind: "faktory-redis", digest: digest.clone() });
+        let source = || {
+            Ok(intake::Source {
+                kind: "faktory-redis",
+                digest: digest.clone(),
+            })
+        };
         let mut importer = self.options.begin(&config, source)?;
         importer.without_batches(self.without_batches);
         let mut report = Report::to_stdout(&NOUNS, self.options.dry_run);
         survey(&mut report, &layout)?;
         for (queue, paused) in &layout.queues {
             if let Err(why) = importer.make_queue(queue.clone().into(), *paused) {
-                report.leave(&format_args!("queue \"{}\" left: {why}", queue.escape_ascii()))?;
+                report.leave(&format_args!(
+                    "queue \"{}\" left: {why}",
+                    queue.escape_ascii()
+                ))?;
             }
         }
         let (mut read, mut keys) = (Sha256::new(), BTreeMap::new());
         layout.each(&mut redis, &mut |entry| {
             sum(&entry, &mut read);
-            let Entry { source, number, text, .. } = &entry;
+            let Entry {
+                source,
+                number,
+                text,
+                ..
+            } = &entry;
             let (jid, job) = job(&entry, &faktory);
             let shown = match jid {
                 Some(jid) => format!("jid \"{}\": ", jid.escape_ascii()),
-                None => format!("`{}`: ", text.get(..SHOWN_BYTES).unwrap_or(text).escape_ascii()),
+                None => format!(
+                    "`{}`: ",
+                    text.get(..SHOWN_BYTES).unwrap_or(text).escape_ascii()
+                ),
             };
             let name = format_args!("{source}, job {number}").to_string();
-            if report.take(&mut importer, job.map(Line::from), &name, &shown)? == Some(Outcome::Taken) {
+            if report.take(&mut importer, job.map(Line::from), &name, &shown)?
+                == Some(Outcome::Taken)
+            {
                 *keys.entry(source.to_string()).or_insert(0) += 1;
             }
             Ok(())
@@ -112,14 +130,22 @@ impl FaktoryRedis {
         importer.finish()?;
         let mut all = format!("{taken} {verb}");
         if outside > 0 {
-            all += &format!("\n{outside} of these {verb} without their batches, which do not exist here");
+            all += &format!(
+                "\n{outside} of these {verb} without their batches, which do not exist here"
+            );
         }
-        report.write(keys.iter().map(|(key, count): (_, &u64)| format!("{count} {verb}: {key}\n")), &all)?;
+        report.write(
+            keys.iter()
+                .map(|(key, count): (_, &u64)| format!("{count} {verb}: {key}\n")),
+            &all,
+        )?;
         if let Some(removed) = removed {
             report.print(&format_args!("{removed} removed from Redis"))?;
         }
         if !unchanged {
-            return Err(redis.refuse("it has changed meanwhile: stop its other clients, and run the import again"));
+            return Err(redis.refuse(
+                "it has changed meanwhile: stop its other clients, and run the import again",
+            ));
         }
         report.outcome()
     }
@@ -128,14 +154,21 @@ impl FaktoryRedis {
 /// Prints which parts of the database are not imported.
 fn survey(report: &mut Report, layout: &Layout) -> Result<(), Failure> {
     for (key, is) in &layout.odd {
-        report.leave(&format_args!("key \"{}\" left: it {is}", key.escape_ascii()))?;
+        report.leave(&format_args!(
+            "key \"{}\" left: it {is}",
+            key.escape_ascii()
+        ))?;
     }
     if layout.counters {
-        report.print(&"not imported: Faktory's counters of jobs processed and failed; they begin anew")?;
+        report.print(
+            &"not imported: Faktory's counters of jobs processed and failed; they begin anew",
+        )?;
     }
     for key in &layout.others {
         let key = key.escape_ascii();
-        report.print(&format_args!("not imported: key \"{key}\", which does not hold jobs of a Faktory"))?;
+        report.print(&format_args!(
+            "not imported: key \"{key}\", which does not hold jobs of a Faktory"
+        ))?;
     }
     match layout.more_others {
         0 => Ok(()),
@@ -154,14 +187,21 @@ fn job(entry: &Entry<'_>, faktory: &Faktory) -> (Option<Bytes>, Result<NewJob, S
         Ok(job) => job,
         Err(why) => return (None, Err(why)),
     };
-    let (name, fits) = (job.name.clone(), queue.is_none_or(|queue| *queue == job.queue));
+    let (name, fits) = (
+        job.name.clone(),
+        queue.is_none_or(|queue| *queue == job.queue),
+    );
     let wrong = format!("its queue field is \"{}\"", job.queue.escape_ascii());
     (name, if fits { Ok(job) } else { Err(wrong) })
 }
 
 /// Converts seconds since 1970 to a time. NaN and negative numbers give 0.
 fn timestamp(seconds: f64) -> Timestamp {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates, and none is 0")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it saturates, and none is 0"
+    )]
     let ms = (seconds * 1_000.0).ceil() as u64;
     Timestamp(ms)
 }
@@ -190,7 +230,13 @@ mod tests {
 
     #[test]
     fn scores_are_seconds() {
-        let table = [(0.0, 0), (1.5, 1_500), (1_795_233_549.366_883, 1_795_233_549_367), (-3.0, 0), (f64::NAN, 0)];
+        let table = [
+            (0.0, 0),
+            (1.5, 1_500),
+            (1_795_233_549.366_883, 1_795_233_549_367),
+            (-3.0, 0),
+            (f64::NAN, 0),
+        ];
         for (seconds, ms) in table {
             assert_eq!(timestamp(seconds), Timestamp(ms), "{seconds}");
         }

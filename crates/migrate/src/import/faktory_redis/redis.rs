@@ -37,8 +37,11 @@ impl Redis {
     pub(in crate::import) fn connect(address: &str) -> Result<Self, Failure> {
         let name = PathBuf::from(without_secret(address));
         let refuse = |reason: String| Failure::unusable(&name, reason);
-        let place = Address::parse(address).map_err(|why| refuse(format!("not an address of a Redis: {why}")))?;
-        let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
+        let place = Address::parse(address)
+            .map_err(|why| refuse(format!("not an address of a Redis: {why}")))?;
+        let password = env::var("REDISCLI_AUTH")
+            .ok()
+            .filter(|password| !password.is_empty());
         let place = place.or_password(password.as_deref());
         let open = || {
             let mut connection = Connection::open(&place, PATIENCE)?;
@@ -53,8 +56,15 @@ impl Redis {
         Failure::unusable(&self.name, reason)
     }
 
-    fn ask<T>(&mut self, words: &[&[u8]], read: impl FnOnce(Reply) -> Result<T, Error>) -> Result<T, Failure> {
-        self.connection.ask(words).and_then(read).map_err(|why| self.refuse(why))
+    fn ask<T>(
+        &mut self,
+        words: &[&[u8]],
+        read: impl FnOnce(Reply) -> Result<T, Error>,
+    ) -> Result<T, Failure> {
+        self.connection
+            .ask(words)
+            .and_then(read)
+            .map_err(|why| self.refuse(why))
     }
 
     /// Sends many commands at once.
@@ -64,7 +74,9 @@ impl Redis {
         read: impl FnMut(Reply) -> Result<T, Error>,
     ) -> Result<Vec<T>, Failure> {
         let replies = self.connection.ask_all(commands);
-        replies.and_then(|replies| replies.into_iter().map(read).collect()).map_err(|why| self.refuse(why))
+        replies
+            .and_then(|replies| replies.into_iter().map(read).collect())
+            .map_err(|why| self.refuse(why))
     }
 
     /// What `SCAN` or `SSCAN` finds, a page at a time.
@@ -77,7 +89,8 @@ impl Redis {
         loop {
             let (at, count) = (word(cursor), word(PAGE_ENTRIES));
             let found = self.ask(&[command, &[&at, b"COUNT", &count]].concat(), |reply| {
-                let [next, found] = <[Reply; 2]>::try_from(reply.list()?).map_err(|_| Error::Reply)?;
+                let [next, found] =
+                    <[Reply; 2]>::try_from(reply.list()?).map_err(|_| Error::Reply)?;
                 cursor = next.number()?;
                 found.texts()
             })?;
@@ -95,12 +108,25 @@ impl Redis {
     }
 
     fn other_client_now(&mut self) -> Option<String> {
-        let own: u64 = self.connection.ask(&[b"CLIENT", b"ID"]).and_then(Reply::number).ok()?;
-        let list = self.connection.ask(&[b"CLIENT", b"LIST"]).and_then(Reply::text).ok()?;
+        let own: u64 = self
+            .connection
+            .ask(&[b"CLIENT", b"ID"])
+            .and_then(Reply::number)
+            .ok()?;
+        let list = self
+            .connection
+            .ask(&[b"CLIENT", b"LIST"])
+            .and_then(Reply::text)
+            .ok()?;
         let field = |line: &str, key: &str| {
-            line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
+            line.split(' ')
+                .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+                .map(str::to_owned)
         };
-        let own_db = list.lines().find(|line| field(line, "id") == Some(own.to_string())).and_then(|l| field(l, "db"));
+        let own_db = list
+            .lines()
+            .find(|line| field(line, "id") == Some(own.to_string()))
+            .and_then(|l| field(l, "db"));
         let mut others = list.lines().filter(|line| {
             // Replicas and monitors do not take jobs.
             let takes = field(line, "flags").is_none_or(|flags| !flags.contains(['S', 'M', 'O']));
@@ -112,18 +138,27 @@ impl Redis {
     }
 
     /// Visits every key with its type, possibly more than once.
-    pub(super) fn each_key(&mut self, each: &mut dyn FnMut(Vec<u8>, String)) -> Result<(), Failure> {
+    pub(super) fn each_key(
+        &mut self,
+        each: &mut dyn FnMut(Vec<u8>, String),
+    ) -> Result<(), Failure> {
         self.scan(&[b"SCAN"], |redis, keys| {
             let mut ask = Commands::default();
             keys.iter().for_each(|key| ask.add(&[b"TYPE", key]));
             let kinds = redis.ask_all(&ask, Reply::text)?;
-            keys.into_iter().zip(kinds).for_each(|(key, kind)| each(key, kind));
+            keys.into_iter()
+                .zip(kinds)
+                .for_each(|(key, kind)| each(key, kind));
             Ok(())
         })
     }
 
     /// Visits the members of a set, possibly more than once.
-    pub(super) fn each_member(&mut self, key: &[u8], each: &mut dyn FnMut(Vec<u8>)) -> Result<(), Failure> {
+    pub(super) fn each_member(
+        &mut self,
+        key: &[u8],
+        each: &mut dyn FnMut(Vec<u8>),
+    ) -> Result<(), Failure> {
         self.scan(&[b"SSCAN", key], |_, members| {
             members.into_iter().for_each(&mut *each);
             Ok(())
@@ -146,20 +181,40 @@ impl Redis {
     }
 
     /// The texts of these keys, if they exist.
-    pub(in crate::import) fn texts(&mut self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+    pub(in crate::import) fn texts(
+        &mut self,
+        keys: &[Vec<u8>],
+    ) -> Result<Vec<Option<Vec<u8>>>, Failure> {
         let mut ask = Commands::default();
         keys.iter().for_each(|key| ask.add(&[b"GET", key]));
-        self.ask_all(&ask, |reply| if reply == Reply::Null { Ok(None) } else { reply.bytes().map(Some) })
+        self.ask_all(&ask, |reply| {
+            if reply == Reply::Null {
+                Ok(None)
+            } else {
+                reply.bytes().map(Some)
+            }
+        })
     }
 
     /// The entries of a sorted set after the first `skip`.
-    pub(super) fn set_page(&mut self, key: &[u8], skip: usize, page: &mut Page) -> Result<Vec<Scored>, Failure> {
+    pub(super) fn set_page(
+        &mut self,
+        key: &[u8],
+        skip: usize,
+        page: &mut Page,
+    ) -> Result<Vec<Scored>, Failure> {
         let (skip, count) = (to_index(skip), to_index(page.entries));
         let (first, last) = (word(skip), word(skip + count - 1));
         let entries = self.ask(&[b"ZRANGE", key, &first, &last, b"WITHSCORES"], |reply| {
             let mut words = reply.texts()?.into_iter();
             let scored = std::iter::from_fn(|| Some((words.next()?, words.next())));
-            scored.map(|(entry, score)| score_of(score).map(|score| (entry, score)).ok_or(Error::Reply)).collect()
+            scored
+                .map(|(entry, score)| {
+                    score_of(score)
+                        .map(|score| (entry, score))
+                        .ok_or(Error::Reply)
+                })
+                .collect()
         })?;
         let entries: Vec<Scored> = entries;
         page.adapt(entries.iter().map(|(entry, _)| entry.len()).sum());
@@ -167,18 +222,31 @@ impl Redis {
     }
 
     /// Removes entries of a list, each once, searching from its end. Returns how many existed.
-    pub(super) fn remove_from_list(&mut self, key: &[u8], entries: &[Vec<u8>]) -> Result<u64, Failure> {
+    pub(super) fn remove_from_list(
+        &mut self,
+        key: &[u8],
+        entries: &[Vec<u8>],
+    ) -> Result<u64, Failure> {
         let mut ask = Commands::default();
-        entries.iter().for_each(|entry| ask.add(&[b"LREM", key, b"-1", entry]));
+        entries
+            .iter()
+            .for_each(|entry| ask.add(&[b"LREM", key, b"-1", entry]));
         Ok(self.ask_all(&ask, Reply::number::<u64>)?.iter().sum())
     }
 
     /// Removes entries of a sorted set. Returns how many existed.
-    pub(super) fn remove_from_set(&mut self, key: &[u8], entries: &[Vec<u8>]) -> Result<u64, Failure> {
+    pub(super) fn remove_from_set(
+        &mut self,
+        key: &[u8],
+        entries: &[Vec<u8>],
+    ) -> Result<u64, Failure> {
         if entries.is_empty() {
             return Ok(0);
         }
-        let words: Vec<&[u8]> = [b"ZREM", key].into_iter().chain(entries.iter().map(Vec::as_slice)).collect();
+        let words: Vec<&[u8]> = [b"ZREM", key]
+            .into_iter()
+            .chain(entries.iter().map(Vec::as_slice))
+            .collect();
         self.ask(&words, Reply::number)
     }
 }
@@ -195,7 +263,12 @@ impl Page {
     }
 
     fn adapt(&mut self, bytes: usize) {
-        self.entries = if bytes > PAGE_BYTES { self.entries / 2 } else { self.entries * 2 }.clamp(1, PAGE_ENTRIES);
+        self.entries = if bytes > PAGE_BYTES {
+            self.entries / 2
+        } else {
+            self.entries * 2
+        }
+        .clamp(1, PAGE_ENTRIES);
     }
 }
 
@@ -225,7 +298,10 @@ mod tests {
 
     #[test]
     fn addresses_in_messages_have_no_password() {
-        assert_eq!(without_secret("redis://user:p@ss@host:1/2"), "redis://host:1/2");
+        assert_eq!(
+            without_secret("redis://user:p@ss@host:1/2"),
+            "redis://host:1/2"
+        );
         assert_eq!(without_secret("unix:///run/r?pass=x"), "unix:///run/r");
         assert_eq!(without_secret("h:1"), "h:1");
     }

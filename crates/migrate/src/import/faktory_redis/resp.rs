@@ -38,7 +38,12 @@ pub(super) enum Place {
 
 impl From<Place> for Address {
     fn from(place: Place) -> Self {
-        Self { place, user: None, password: None, database: None }
+        Self {
+            place,
+            user: None,
+            password: None,
+            database: None,
+        }
     }
 }
 
@@ -47,18 +52,26 @@ impl Address {
     /// a host with a port.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         if text.starts_with("rediss:") || text.starts_with("valkeys:") {
-            return Err("TLS to Redis is not supported: use a tunnel, or start a Redis on a copy of the files");
+            return Err(
+                "TLS to Redis is not supported: use a tunnel, or start a Redis on a copy of the files",
+            );
         }
         if text.starts_with('/') {
             return Ok(Place::Unix(text.into()).into());
         }
-        let (scheme, rest) = text.split_once(':').ok_or("a URL, a path or host:port expected")?;
+        let (scheme, rest) = text
+            .split_once(':')
+            .ok_or("a URL, a path or host:port expected")?;
         match scheme {
             "unix" | "redis+unix" | "valkey+unix" => Self::of_socket(rest),
             "redis" | "valkey" if rest.starts_with("//") => Self::of_url(text),
-            _ if rest.starts_with("//") => Err("the URL of a Redis begins with redis:// or unix://"),
+            _ if rest.starts_with("//") => {
+                Err("the URL of a Redis begins with redis:// or unix://")
+            }
             _ => {
-                let place = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+                let place = text
+                    .rsplit_once(':')
+                    .and_then(|(host, port)| Some((host, port.parse().ok()?)));
                 let (host, port) = place.ok_or("a URL, a path or host:port expected")?;
                 Ok(Place::Tcp(bare(host).to_owned(), port).into())
             }
@@ -94,14 +107,21 @@ impl Address {
     fn of_url(text: &str) -> Result<Self, &'static str> {
         let url: Uri = text.parse().map_err(|_| "not a URL")?;
         let authority = url.authority().ok_or("the URL has no host")?;
-        let login = authority.as_str().rsplit_once('@').map_or("", |(login, _)| login);
+        let login = authority
+            .as_str()
+            .rsplit_once('@')
+            .map_or("", |(login, _)| login);
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
         let part = |text: &str| match text {
             "" => Ok(None),
             text => decoded(text).map(|text| Some(text.into_owned())),
         };
         let place = authority.as_str().rsplit('@').next().unwrap_or_default();
-        let port = match place.strip_prefix(authority.host()).unwrap_or_default().strip_prefix(':') {
+        let port = match place
+            .strip_prefix(authority.host())
+            .unwrap_or_default()
+            .strip_prefix(':')
+        {
             Some(port) => port.parse().map_err(|_| "the port is not a number")?,
             None => DEFAULT_PORT,
         };
@@ -118,7 +138,9 @@ fn bare(host: &str) -> &str {
 }
 
 fn decoded(text: &str) -> Result<Cow<'_, str>, &'static str> {
-    percent_decode_str(text).decode_utf8().map_err(|_| "the URL is not UTF-8")
+    percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| "the URL is not UTF-8")
 }
 
 /// Why a command has no reply.
@@ -146,14 +168,22 @@ impl Reply {
     pub(super) fn number<T: TryFrom<i64>>(self) -> Result<T, Error> {
         let number = match self {
             Self::Number(number) => Some(number),
-            Self::Text(text) => str::from_utf8(&text).ok().and_then(|text| text.parse().ok()),
+            Self::Text(text) => str::from_utf8(&text)
+                .ok()
+                .and_then(|text| text.parse().ok()),
             Self::Null | Self::List(_) => None,
         };
-        number.and_then(|number| number.try_into().ok()).ok_or(Error::Reply)
+        number
+            .and_then(|number| number.try_into().ok())
+            .ok_or(Error::Reply)
     }
 
     pub(super) fn bytes(self) -> Result<Vec<u8>, Error> {
-        if let Self::Text(text) = self { Ok(text) } else { Err(Error::Reply) }
+        if let Self::Text(text) = self {
+            Ok(text)
+        } else {
+            Err(Error::Reply)
+        }
     }
 
     pub(super) fn text(self) -> Result<String, Error> {
@@ -161,7 +191,11 @@ impl Reply {
     }
 
     pub(super) fn list(self) -> Result<Vec<Self>, Error> {
-        if let Self::List(replies) = self { Ok(replies) } else { Err(Error::Reply) }
+        if let Self::List(replies) = self {
+            Ok(replies)
+        } else {
+            Err(Error::Reply)
+        }
     }
 
     /// A list of texts.
@@ -185,9 +219,11 @@ impl Commands {
     }
 
     pub(super) fn add(&mut self, words: &[&[u8]]) {
-        self.bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        self.bytes
+            .extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
         for word in words {
-            self.bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            self.bytes
+                .extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
             self.bytes.extend_from_slice(word);
             self.bytes.extend_from_slice(b"\r\n");
         }
@@ -228,7 +264,9 @@ impl Connection {
         };
         let mut connection = Self(BufReader::new(stream));
         match (&address.user, &address.password) {
-            (Some(user), Some(password)) => connection.ask(&[b"AUTH", user.as_bytes(), password.as_bytes()])?,
+            (Some(user), Some(password)) => {
+                connection.ask(&[b"AUTH", user.as_bytes(), password.as_bytes()])?
+            }
             (None, Some(password)) => connection.ask(&[b"AUTH", password.as_bytes()])?,
             (_, None) => Reply::Null,
         };
@@ -239,13 +277,17 @@ impl Connection {
     }
 
     pub(super) fn ask(&mut self, words: &[&[u8]]) -> Result<Reply, Error> {
-        self.ask_all(&Commands::one(words))?.pop().ok_or(Error::Reply)
+        self.ask_all(&Commands::one(words))?
+            .pop()
+            .ok_or(Error::Reply)
     }
 
     /// Sends many commands at once, and returns their replies in order.
     pub(super) fn ask_all(&mut self, commands: &Commands) -> Result<Vec<Reply>, Error> {
         self.0.get_mut().write_all(&commands.bytes)?;
-        (0..commands.count).map(|_| read(&mut self.0, DEPTH_MAX)).collect()
+        (0..commands.count)
+            .map(|_| read(&mut self.0, DEPTH_MAX))
+            .collect()
     }
 }
 
@@ -260,7 +302,10 @@ fn read(from: &mut impl BufRead, depth: u8) -> Result<Reply, Error> {
         ":" => Ok(Reply::Number(number()?)),
         "$" | "*" if number()? == -1 => Ok(Reply::Null),
         "$" => {
-            let length = u64::try_from(number()?).ok().filter(|length| *length <= TEXT_MAX).ok_or(Error::Reply)?;
+            let length = u64::try_from(number()?)
+                .ok()
+                .filter(|length| *length <= TEXT_MAX)
+                .ok_or(Error::Reply)?;
             let mut text = Vec::new();
             from.take(length + 2).read_to_end(&mut text)?;
             let whole = text.len() as u64 == length + 2 && text.ends_with(b"\r\n");
@@ -272,7 +317,10 @@ fn read(from: &mut impl BufRead, depth: u8) -> Result<Reply, Error> {
         }
         "*" => {
             let depth = depth.checked_sub(1).ok_or(Error::Reply)?;
-            (0..number()?).map(|_| read(from, depth)).collect::<Result<_, _>>().map(Reply::List)
+            (0..number()?)
+                .map(|_| read(from, depth))
+                .collect::<Result<_, _>>()
+                .map(Reply::List)
         }
         _ => Err(Error::Reply),
     }
@@ -301,7 +349,13 @@ mod tests {
             ("$0\r\n\r\n", Some(text(""))),
             ("$-1\r\n", Some(Reply::Null)),
             ("*-1\r\n", Some(Reply::Null)),
-            ("*2\r\n$1\r\n0\r\n*1\r\n:3\r\n", Some(Reply::List(vec![text("0"), Reply::List(vec![Reply::Number(3)])]))),
+            (
+                "*2\r\n$1\r\n0\r\n*1\r\n:3\r\n",
+                Some(Reply::List(vec![
+                    text("0"),
+                    Reply::List(vec![Reply::Number(3)]),
+                ])),
+            ),
             ("-ERR no\r\n", None),
             ("*1\r\n-ERR no\r\n", None),
             ("$5\r\nabc", None),
@@ -315,7 +369,11 @@ mod tests {
             ("", None),
         ];
         for (bytes, expected) in table {
-            assert_eq!(read(&mut bytes.as_bytes(), DEPTH_MAX).ok(), expected, "{bytes:?}");
+            assert_eq!(
+                read(&mut bytes.as_bytes(), DEPTH_MAX).ok(),
+                expected,
+                "{bytes:?}"
+            );
         }
     }
 
@@ -328,28 +386,65 @@ mod tests {
             ("redis://127.0.0.1", tcp("127.0.0.1", 6379)),
             ("valkey://h:1/", tcp("h", 1)),
             ("redis://[::1]:7", tcp("::1", 7)),
-            ("redis://:secret@db:7000/3", Address { password: some("secret"), database: some("3"), ..tcp("db", 7000) }),
-            ("redis://me:in%20it@h", Address { user: some("me"), password: some("in it"), ..tcp("h", 6379) }),
+            (
+                "redis://:secret@db:7000/3",
+                Address {
+                    password: some("secret"),
+                    database: some("3"),
+                    ..tcp("db", 7000)
+                },
+            ),
+            (
+                "redis://me:in%20it@h",
+                Address {
+                    user: some("me"),
+                    password: some("in it"),
+                    ..tcp("h", 6379)
+                },
+            ),
             ("localhost:6379", tcp("localhost", 6379)),
             ("[::1]:6379", tcp("::1", 6379)),
-            ("unix:///run/redis.sock?db=1&pass=x", Address { database: some("1"), password: some("x"), ..unix() }),
+            (
+                "unix:///run/redis.sock?db=1&pass=x",
+                Address {
+                    database: some("1"),
+                    password: some("x"),
+                    ..unix()
+                },
+            ),
             ("unix:/run/redis.sock", unix()),
             ("/run/redis.sock", unix()),
         ];
         for (text, expected) in table {
             assert_eq!(Address::parse(text), Ok(expected), "{text}");
         }
-        for text in
-            ["", "redis", "localhost", "http://x", "rediss://x", "localhost:x", "unix:x", "redis://", "redis://h:x"]
-        {
+        for text in [
+            "",
+            "redis",
+            "localhost",
+            "http://x",
+            "rediss://x",
+            "localhost:x",
+            "unix:x",
+            "redis://",
+            "redis://h:x",
+        ] {
             assert!(Address::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn passwords() {
-        let password = |address, beside| Address::parse(address).unwrap().or_password(beside).password;
-        assert_eq!(password("redis://:in%20it@h", Some("beside")).as_deref(), Some("in it"));
+        let password = |address, beside| {
+            Address::parse(address)
+                .unwrap()
+                .or_password(beside)
+                .password
+        };
+        assert_eq!(
+            password("redis://:in%20it@h", Some("beside")).as_deref(),
+            Some("in it")
+        );
         assert_eq!(password("h:1", Some("beside")).as_deref(), Some("beside"));
         assert_eq!(password("h:1", None), None);
     }

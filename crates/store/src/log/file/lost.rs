@@ -19,29 +19,49 @@ use crate::store::Error;
 impl Shared {
     /// Fails if this open file is not in its place any more.
     pub(super) fn has_name(&self, path: &Path, file: &File) -> Result<(), Error> {
-        if is_named(path, file) { Ok(()) } else { Err(removed(path)) }
+        if is_named(path, file) {
+            Ok(())
+        } else {
+            Err(removed(path))
+        }
     }
 
     /// Writes the segments again whose files were removed. Until that succeeds no commit is taken.
     pub(super) fn restore_segments(&self) -> Result<(), Error> {
         let restored = self.write_again(&mut self.state());
-        self.is_incomplete.store(restored.is_err(), Ordering::Release);
+        self.is_incomplete
+            .store(restored.is_err(), Ordering::Release);
         restored
     }
 
     fn write_again(&self, state: &mut State) -> Result<(), Error> {
-        state.spares.retain(|spare| is_named(&spare.path, &spare.file));
-        if state.segments.back().is_some_and(|last| last.used == 0 && !is_named(&last.path, &last.file)) {
+        state
+            .spares
+            .retain(|spare| is_named(&spare.path, &spare.file));
+        if state
+            .segments
+            .back()
+            .is_some_and(|last| last.used == 0 && !is_named(&last.path, &last.file))
+        {
             state.segments.pop_back();
         }
         let mut buffer = Vec::new();
-        for segment in state.segments.iter_mut().filter(|segment| !is_named(&segment.path, &segment.file)) {
+        for segment in state
+            .segments
+            .iter_mut()
+            .filter(|segment| !is_named(&segment.path, &segment.file))
+        {
             let path = &segment.path;
             tracing::error!(file = %path.display(), "a file of the log was removed under the running daemon: it is written again");
             // Every entry that counts is verified.
-            let _ = self.read_segment(segment, &mut buffer, u64::MAX, &mut |_| ControlFlow::Continue(()))?;
+            let _ = self.read_segment(segment, &mut buffer, u64::MAX, &mut |_| {
+                ControlFlow::Continue(())
+            })?;
             buffer.resize(usize::try_from(segment.bytes).unwrap_or(usize::MAX), 0);
-            segment.file.read_exact_at(&mut buffer, 0).map_err(at("reading", path))?;
+            segment
+                .file
+                .read_exact_at(&mut buffer, 0)
+                .map_err(at("reading", path))?;
             let file = allocate(path, segment.bytes)?;
             put(&file, path, &[&buffer], 0)?;
             sync_data(&file, path)?;
@@ -56,7 +76,10 @@ impl Shared {
         self.is_in_place()?;
         let is_lost = {
             let state = self.state();
-            state.segments.iter().any(|segment| !is_named(&segment.path, &segment.file))
+            state
+                .segments
+                .iter()
+                .any(|segment| !is_named(&segment.path, &segment.file))
         };
         if is_lost || self.is_incomplete.load(Ordering::Acquire) {
             self.restore_segments()?;
@@ -86,7 +109,9 @@ impl FileLog {
 
 /// Whether a start would find this file.
 fn is_named(path: &Path, file: &File) -> bool {
-    let Ok(open) = file.metadata() else { return true };
+    let Ok(open) = file.metadata() else {
+        return true;
+    };
     match fs::symlink_metadata(path) {
         Ok(there) => open.nlink() > 0 || (open.dev(), open.ino()) == (there.dev(), there.ino()),
         Err(why) => why.kind() != io::ErrorKind::NotFound,
@@ -98,5 +123,7 @@ fn is_gone(path: &Path) -> bool {
 }
 
 pub(super) fn removed(path: &Path) -> Error {
-    at("looking for", path)(io::Error::other("the file was removed under the running daemon"))
+    at("looking for", path)(io::Error::other(
+        "the file was removed under the running daemon",
+    ))
 }

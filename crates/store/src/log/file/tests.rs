@@ -20,8 +20,20 @@ const ENTRY: u64 = (BYTES + ENTRY_HEADER_BYTES) as u64;
 
 /// A commit of bytes that are different everywhere.
 fn commit(seq: u64, bytes: usize) -> Commit {
-    let arena = (0u64..).flat_map(|n| (n << 20 | seq).to_le_bytes()).take(bytes).collect();
-    Commit { seq, arena, runs: vec![Run { range: 0..bytes, tail: None }], bytes: bytes as u64, ..Commit::default() }
+    let arena = (0u64..)
+        .flat_map(|n| (n << 20 | seq).to_le_bytes())
+        .take(bytes)
+        .collect();
+    Commit {
+        seq,
+        arena,
+        runs: vec![Run {
+            range: 0..bytes,
+            tail: None,
+        }],
+        bytes: bytes as u64,
+        ..Commit::default()
+    }
 }
 
 fn log(segment_bytes: u64, sizes: impl IntoIterator<Item = usize>) -> (TempDir, FileLog) {
@@ -62,7 +74,11 @@ fn commits_after_any_other_are_read() {
     let mut first = Vec::new();
     let each = &mut |entry: &Entry<'_>| {
         first.push(entry.seq);
-        if entry.seq == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if entry.seq == 4 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
     tail.read(1, each).unwrap();
     assert_eq!(first, [2, 3, 4], "until it is told to stop");
@@ -73,12 +89,24 @@ fn bytes_of_the_log_are_counted_in_whole_segments() {
     let (_home, log) = log(SEGMENT, [BYTES; 10]);
     let tail = log.tail();
     let [full, last] = [3, 1].map(|entries| HEADER_BYTES as u64 + entries * ENTRY);
-    for (seq, bytes) in [(0, 3 * full + last), (2, 3 * full + last), (3, 2 * full + last), (8, full + last), (9, last)]
-    {
+    for (seq, bytes) in [
+        (0, 3 * full + last),
+        (2, 3 * full + last),
+        (3, 2 * full + last),
+        (8, full + last),
+        (9, last),
+    ] {
         assert_eq!(tail.bytes_behind(seq), bytes, "after {seq}");
     }
     assert_eq!((tail.bytes_behind(10), tail.bytes_behind(11)), (0, 0));
-    let table = [(1, 9), (last, 9), (last + 1, 6), (last + full, 6), (last + full + 1, 3), (1 << 20, 0)];
+    let table = [
+        (1, 9),
+        (last, 9),
+        (last + 1, 6),
+        (last + full, 6),
+        (last + full + 1, 3),
+        (1 << 20, 0),
+    ];
     for (bytes, seq) in table {
         assert_eq!(tail.behind_bytes(bytes), seq, "{bytes} bytes");
     }
@@ -86,7 +114,16 @@ fn bytes_of_the_log_are_counted_in_whole_segments() {
 
 #[test]
 fn segments_are_forgotten_once_all_their_commits_are() {
-    for (upto, first) in [(0, 1), (2, 1), (3, 4), (5, 4), (6, 7), (9, 10), (10, 10), (99, 10)] {
+    for (upto, first) in [
+        (0, 1),
+        (2, 1),
+        (3, 4),
+        (5, 4),
+        (6, 7),
+        (9, 10),
+        (10, 10),
+        (99, 10),
+    ] {
         let (_home, log) = log(SEGMENT, [BYTES; 10]);
         log.tail().forget(upto).unwrap();
         assert_eq!(read(&*log.tail(), 0)[0].0, first, "up to {upto}");
@@ -99,7 +136,10 @@ fn spare_segments_are_kept_up_to_a_limit_or_what_is_reserved() {
     for (reserved, spares) in [(0, most), (most, most), (most + 3, most + 3)] {
         let (home, log) = log(SEGMENT, [BYTES; 60]);
         let tail = log.tail();
-        assert_eq!((segment_files(&home), tail.disk_bytes()), (20, 20 * SEGMENT));
+        assert_eq!(
+            (segment_files(&home), tail.disk_bytes()),
+            (20, 20 * SEGMENT)
+        );
         tail.reserve(reserved * SEGMENT).unwrap();
         tail.forget(60).unwrap();
         assert_eq!(segment_files(&home), 1 + spares, "{reserved} are reserved");
@@ -112,7 +152,14 @@ fn spare_segments_are_kept_up_to_a_limit_or_what_is_reserved() {
 #[test]
 fn no_more_than_the_reserved_space_is_allocated() {
     let left = SEGMENT - (HEADER_BYTES as u64 + 3 * ENTRY);
-    for (bytes, files) in [(0, 1), (left, 1), (left + 1, 2), (SEGMENT, 2), (left + SEGMENT, 2), (3 * SEGMENT, 4)] {
+    for (bytes, files) in [
+        (0, 1),
+        (left, 1),
+        (left + 1, 2),
+        (SEGMENT, 2),
+        (left + SEGMENT, 2),
+        (3 * SEGMENT, 4),
+    ] {
         let (home, log) = log(SEGMENT, [BYTES; 3]);
         log.tail().reserve(bytes).unwrap();
         assert_eq!(segment_files(&home), files, "{bytes} bytes are reserved");
@@ -132,30 +179,70 @@ fn no_more_than_the_reserved_space_is_allocated() {
 fn a_segment_is_filled_to_its_last_byte_and_a_larger_entry_gets_its_own() {
     let whole = usize::try_from(SEGMENT).unwrap() - HEADER_BYTES - ENTRY_HEADER_BYTES;
     let (home, log) = log(SEGMENT, [whole, whole + 1, BYTES]);
-    assert_eq!((segment_files(&home), log.tail().disk_bytes()), (3, 3 * SEGMENT + ALIGNMENT as u64));
+    assert_eq!(
+        (segment_files(&home), log.tail().disk_bytes()),
+        (3, 3 * SEGMENT + ALIGNMENT as u64)
+    );
     log.tail().forget(3).unwrap();
-    assert_eq!((segment_files(&home), log.tail().disk_bytes()), (2, 2 * SEGMENT), "which is not used again");
+    assert_eq!(
+        (segment_files(&home), log.tail().disk_bytes()),
+        (2, 2 * SEGMENT),
+        "which is not used again"
+    );
     drop(log);
-    let (_home, log) = self::log(SEGMENT, [BYTES, BYTES, whole - 2 * (BYTES + ENTRY_HEADER_BYTES)]);
+    let (_home, log) = self::log(
+        SEGMENT,
+        [BYTES, BYTES, whole - 2 * (BYTES + ENTRY_HEADER_BYTES)],
+    );
     assert_eq!(log.tail().room_bytes(), 0, "three entries fit exactly");
 }
 
 #[test]
 fn records_are_fetched_from_any_place() {
-    let sizes = [100_000, 700_000, 10, 100_000, WINDOW_BYTES, WINDOW_BYTES + 1, 5_000, 100_000];
+    let sizes = [
+        100_000,
+        700_000,
+        10,
+        100_000,
+        WINDOW_BYTES,
+        WINDOW_BYTES + 1,
+        5_000,
+        100_000,
+    ];
     let (home, log) = log(1 << 20, sizes);
     let tail = log.tail();
     let entries = read(&*tail, 0);
     let mut spans = Vec::new();
     for &(seq, Position(place), len) in &entries {
-        let cuts = [(0, len), (0, 1), (len - 1, 1), (len / 2, len - len / 2), (3, len.min(9) - 3)];
-        spans.extend(cuts.map(|(from, len)| (seq, from, Span { place: Position(place + from as u64), len })));
+        let cuts = [
+            (0, len),
+            (0, 1),
+            (len - 1, 1),
+            (len / 2, len - len / 2),
+            (3, len.min(9) - 3),
+        ];
+        spans.extend(cuts.map(|(from, len)| {
+            (
+                seq,
+                from,
+                Span {
+                    place: Position(place + from as u64),
+                    len,
+                },
+            )
+        }));
     }
     let backwards: Vec<_> = spans.iter().rev().copied().collect();
-    let mixed: Vec<_> = (0..spans.len()).map(|n| spans[n * 7 % spans.len()]).collect();
+    let mixed: Vec<_> = (0..spans.len())
+        .map(|n| spans[n * 7 % spans.len()])
+        .collect();
     for spans in [spans, backwards, mixed] {
         let (mut fetched, mut expected) = (Vec::new(), Vec::new());
-        tail.fetch(&spans.iter().map(|(.., span)| *span).collect::<Vec<_>>(), &mut fetched).unwrap();
+        tail.fetch(
+            &spans.iter().map(|(.., span)| *span).collect::<Vec<_>>(),
+            &mut fetched,
+        )
+        .unwrap();
         for (seq, from, span) in spans {
             let whole = commit(seq, sizes[usize::try_from(seq).unwrap() - 1]).arena;
             expected.extend_from_slice(&whole[from..from + span.len]);
@@ -163,33 +250,64 @@ fn records_are_fetched_from_any_place() {
         assert!(fetched == expected);
     }
 
-    let fetch = |span| tail.fetch(&[span], &mut Vec::new()).map_err(|why| why.to_string());
+    let fetch = |span| {
+        tail.fetch(&[span], &mut Vec::new())
+            .map_err(|why| why.to_string())
+    };
     let damaged = |what: &str| Err(format!("{} is damaged: {what}", home.path().display()));
     let (_, last, len) = entries[7];
     let end = (last.0 & u64::from(u32::MAX)) + len as u64;
     assert_eq!(fetch(Span { place: last, len }), Ok(()));
-    let ends = damaged(&format!("segment 2 of the log ends before byte {}", end + 1));
-    assert_eq!(fetch(Span { place: last, len: len + 1 }), ends);
-    assert_eq!(fetch(Span { place: Position(9 << 32), len: 1 }), damaged("segment 9 of the log is missing"));
-    let first = Span { place: entries[0].1, len: 1 };
+    let ends = damaged(&format!(
+        "segment 2 of the log ends before byte {}",
+        end + 1
+    ));
+    assert_eq!(
+        fetch(Span {
+            place: last,
+            len: len + 1
+        }),
+        ends
+    );
+    assert_eq!(
+        fetch(Span {
+            place: Position(9 << 32),
+            len: 1
+        }),
+        damaged("segment 9 of the log is missing")
+    );
+    let first = Span {
+        place: entries[0].1,
+        len: 1,
+    };
     assert_eq!(fetch(first), Ok(()));
     tail.forget(8).unwrap();
-    assert_eq!(fetch(first), damaged("segment 1 of the log is missing"), "it is forgotten");
+    assert_eq!(
+        fetch(first),
+        damaged("segment 1 of the log is missing"),
+        "it is forgotten"
+    );
 }
 
 #[test]
 fn a_segment_is_kept_until_a_commit_of_the_next_is_durable() {
     let (_home, mut log) = log(SEGMENT, [BYTES; 3]);
     log.tail().make_room().unwrap();
-    watch_steps(Some(Box::new(
-        |step, _| {
-            if step == Step::Syncing { Err(io::Error::other("a failed disk")) } else { Ok(()) }
-        },
-    )));
+    watch_steps(Some(Box::new(|step, _| {
+        if step == Step::Syncing {
+            Err(io::Error::other("a failed disk"))
+        } else {
+            Ok(())
+        }
+    })));
     assert!(log.append(&commit(4, BYTES)).is_err());
     watch_steps(None);
     log.tail().forget(3).unwrap();
-    assert_eq!(read(&*log.tail(), 0).len(), 3, "the last segments have no durable commit");
+    assert_eq!(
+        read(&*log.tail(), 0).len(),
+        3,
+        "the last segments have no durable commit"
+    );
     log.reopen().unwrap();
     log.append(&commit(4, BYTES)).unwrap();
     log.tail().forget(3).unwrap();
@@ -199,7 +317,9 @@ fn a_segment_is_kept_until_a_commit_of_the_next_is_durable() {
 #[test]
 fn a_clean_stop_is_marked_until_the_log_is_opened_again() {
     let (home, mut log) = log(SEGMENT, [BYTES; 2]);
-    let mark = || Mark::decode(&fs::read(home.path().join(MARK)).unwrap()).map(|mark| (mark.seq, mark.clean));
+    let mark = || {
+        Mark::decode(&fs::read(home.path().join(MARK)).unwrap()).map(|mark| (mark.seq, mark.clean))
+    };
     assert_eq!(mark(), Some((2, false)));
     log.close().unwrap();
     assert_eq!(mark(), Some((2, true)));
@@ -213,7 +333,10 @@ fn the_free_bytes_are_those_of_the_disk() {
     let (home, log) = log(SEGMENT, []);
     let disk = rustix::fs::statvfs(home.path()).unwrap();
     let free = log.tail().free_bytes();
-    assert!((SEGMENT..=disk.f_blocks * disk.f_frsize).contains(&free), "{free} bytes");
+    assert!(
+        (SEGMENT..=disk.f_blocks * disk.f_frsize).contains(&free),
+        "{free} bytes"
+    );
 }
 
 #[test]
@@ -223,7 +346,12 @@ fn a_log_whose_folder_is_not_in_its_place_takes_no_commits_and_goes_on_when_it_i
     let away = away.path().join("log");
     let fails = |log: &mut FileLog| {
         assert!(log.append(&commit(3, BYTES)).is_err());
-        assert!(log.tail().read(0, &mut |_| ControlFlow::Continue(())).is_err(), "no checkpoint begins");
+        assert!(
+            log.tail()
+                .read(0, &mut |_| ControlFlow::Continue(()))
+                .is_err(),
+            "no checkpoint begins"
+        );
         assert!(log.close().is_err(), "and no stop is clean");
     };
     fs::rename(home.path(), &away).unwrap();
@@ -231,7 +359,10 @@ fn a_log_whose_folder_is_not_in_its_place_takes_no_commits_and_goes_on_when_it_i
     assert!(log.reopen().is_err(), "it needs another file");
     fs::create_dir(home.path()).unwrap();
     fails(&mut log);
-    assert!(log.reopen().is_err() && fs::read_dir(home.path()).unwrap().next().is_none(), "nothing is made there");
+    assert!(
+        log.reopen().is_err() && fs::read_dir(home.path()).unwrap().next().is_none(),
+        "nothing is made there"
+    );
     fs::remove_dir(home.path()).unwrap();
     fs::rename(&away, home.path()).unwrap();
     log.reopen().unwrap();
@@ -275,8 +406,16 @@ fn no_commit_is_taken_in_a_file_that_was_removed_and_all_are_there_again_afterwa
         remove_files(&home, which);
         // An older segment is noticed by the look that the daemon takes from time to time.
         let looked = log.tail().look();
-        assert_eq!(looked.is_err(), which(MARK), "{what}: the mark comes back with the next commit");
-        let seen = if which(MARK) || which("segment-3") { log.append(&commit(9, BYTES)) } else { Err(Error::Closed) };
+        assert_eq!(
+            looked.is_err(),
+            which(MARK),
+            "{what}: the mark comes back with the next commit"
+        );
+        let seen = if which(MARK) || which("segment-3") {
+            log.append(&commit(9, BYTES))
+        } else {
+            Err(Error::Closed)
+        };
         assert!(seen.is_err(), "{what}");
         log.reopen().unwrap();
         log.append(&commit(9, BYTES)).unwrap();
@@ -297,7 +436,12 @@ fn a_commit_into_a_removed_file_is_not_taken_although_it_was_written() {
     })));
     let refused = log.append(&commit(3, BYTES)).unwrap_err();
     watch_steps(None);
-    assert!(refused.to_string().contains("removed under the running daemon"), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .contains("removed under the running daemon"),
+        "{refused}"
+    );
     assert_eq!(log.tail().newest(), 2);
     log.reopen().unwrap();
     log.append(&commit(3, BYTES)).unwrap();

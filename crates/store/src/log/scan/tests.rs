@@ -13,7 +13,13 @@ const ENTRY_BYTES: usize = 40;
 
 /// A segment's number, its commits, and the checksum of the commit before them; also returns that of the last one.
 fn segment(number: u64, seqs: RangeInclusive<u64>, before: u32) -> (Vec<u8>, u32) {
-    let mut bytes = SegmentHeader { number, first_seq: *seqs.start(), before }.encode(ID).to_vec();
+    let mut bytes = SegmentHeader {
+        number,
+        first_seq: *seqs.start(),
+        before,
+    }
+    .encode(ID)
+    .to_vec();
     let mut last = before;
     for seq in seqs {
         let (entry, sum) = entry(seq, last);
@@ -25,7 +31,10 @@ fn segment(number: u64, seqs: RangeInclusive<u64>, before: u32) -> (Vec<u8>, u32
 }
 
 fn entry(seq: u64, before: u32) -> (Vec<u8>, u32) {
-    let (mut header, rest) = ([0; ENTRY_HEADER_BYTES], [[seq.to_le_bytes()[0]; 5].as_slice(), &[0; 3]].concat());
+    let (mut header, rest) = (
+        [0; ENTRY_HEADER_BYTES],
+        [[seq.to_le_bytes()[0]; 5].as_slice(), &[0; 3]].concat(),
+    );
     let sum = seal(ID, seq, before, 5, &mut header, [&rest[..5]].into_iter());
     ([&header[..], &rest].concat(), sum)
 }
@@ -37,14 +46,21 @@ struct Made {
 
 impl Made {
     fn new(mark: u64) -> Self {
-        let made = Self { home: tempfile::tempdir().unwrap() };
+        let made = Self {
+            home: tempfile::tempdir().unwrap(),
+        };
         let mut last = 0;
         for number in 1..=3 {
             let (bytes, sum) = segment(number, 3 * number - 2..=3 * number, last);
             made.write(number, &bytes);
             last = sum;
         }
-        let mark = Mark { id: ID, seq: mark, segment: 3, clean: false };
+        let mark = Mark {
+            id: ID,
+            seq: mark,
+            segment: 3,
+            clean: false,
+        };
         fs::write(made.home.path().join(MARK), mark.encode()).unwrap();
         made
     }
@@ -123,39 +139,158 @@ fn damage_is_harmless_in_the_table_s_commits_and_named_beyond() {
         ("a mark behind the end", NOTHING, 0, 10, lost(10, 10)),
         ("the first segment", |made| made.remove(1), 0, 9, lost(1, 3)),
         ("the first segment", |made| made.remove(1), 2, 9, lost(3, 3)),
-        ("the first segment", |made| made.remove(1), 3, 9, Ok((4..10, 0))),
-        ("the second segment", |made| made.remove(2), 0, 9, lost(4, 6)),
-        ("the second segment", |made| made.remove(2), 5, 9, lost(6, 6)),
+        (
+            "the first segment",
+            |made| made.remove(1),
+            3,
+            9,
+            Ok((4..10, 0)),
+        ),
+        (
+            "the second segment",
+            |made| made.remove(2),
+            0,
+            9,
+            lost(4, 6),
+        ),
+        (
+            "the second segment",
+            |made| made.remove(2),
+            5,
+            9,
+            lost(6, 6),
+        ),
         ("the last segment", |made| made.remove(3), 0, 9, lost(7, 9)),
-        ("all segments", |made| (1..=3).for_each(|n| made.remove(n)), 4, 9, lost(5, 9)),
-        ("all segments", |made| (1..=3).for_each(|n| made.remove(n)), 9, 9, lost(10, 10)),
-        ("all segments", |made| (1..=3).for_each(|n| made.remove(n)), 0, 0, Ok((1..1, 0))),
-        ("all segments", |made| (1..=3).for_each(|n| made.remove(n)), 3, 0, lost(4, 4)),
-        ("a commit in the middle", |made| made.damage(5), 0, 9, lost(5, 6)),
-        ("a commit in the middle", |made| made.damage(5), 4, 9, lost(5, 6)),
-        ("a commit in the middle", |made| made.damage(5), 5, 9, Ok((6..10, 1))),
-        ("a commit in the middle", |made| made.damage(5), 6, 9, Ok((7..10, 0))),
-        ("the end of a segment", |made| made.damage(6), 6, 9, Ok((7..10, 0))),
-        ("a commit in the last segment", |made| made.damage(8), 0, 9, lost(8, 8)),
+        (
+            "all segments",
+            |made| (1..=3).for_each(|n| made.remove(n)),
+            4,
+            9,
+            lost(5, 9),
+        ),
+        (
+            "all segments",
+            |made| (1..=3).for_each(|n| made.remove(n)),
+            9,
+            9,
+            lost(10, 10),
+        ),
+        (
+            "all segments",
+            |made| (1..=3).for_each(|n| made.remove(n)),
+            0,
+            0,
+            Ok((1..1, 0)),
+        ),
+        (
+            "all segments",
+            |made| (1..=3).for_each(|n| made.remove(n)),
+            3,
+            0,
+            lost(4, 4),
+        ),
+        (
+            "a commit in the middle",
+            |made| made.damage(5),
+            0,
+            9,
+            lost(5, 6),
+        ),
+        (
+            "a commit in the middle",
+            |made| made.damage(5),
+            4,
+            9,
+            lost(5, 6),
+        ),
+        (
+            "a commit in the middle",
+            |made| made.damage(5),
+            5,
+            9,
+            Ok((6..10, 1)),
+        ),
+        (
+            "a commit in the middle",
+            |made| made.damage(5),
+            6,
+            9,
+            Ok((7..10, 0)),
+        ),
+        (
+            "the end of a segment",
+            |made| made.damage(6),
+            6,
+            9,
+            Ok((7..10, 0)),
+        ),
+        (
+            "a commit in the last segment",
+            |made| made.damage(8),
+            0,
+            9,
+            lost(8, 8),
+        ),
         ("the last commit", |made| made.damage(9), 0, 9, lost(9, 9)),
-        ("the last commit", |made| made.damage(9), 0, 8, Ok((1..9, 0))),
-        ("the last commit", |made| made.damage(9), 9, 9, Ok((10..10, 1))),
+        (
+            "the last commit",
+            |made| made.damage(9),
+            0,
+            8,
+            Ok((1..9, 0)),
+        ),
+        (
+            "the last commit",
+            |made| made.damage(9),
+            9,
+            9,
+            Ok((10..10, 1)),
+        ),
         ("the last commit", |made| made.damage(9), 9, 8, Err(None)),
-        ("the last commit", |made| made.damage(9), 9, 10, lost(10, 10)),
-        ("the last two commits", |made| [8, 9].iter().for_each(|seq| made.damage(*seq)), 8, 9, lost(9, 9)),
+        (
+            "the last commit",
+            |made| made.damage(9),
+            9,
+            10,
+            lost(10, 10),
+        ),
+        (
+            "the last two commits",
+            |made| [8, 9].iter().for_each(|seq| made.damage(*seq)),
+            8,
+            9,
+            lost(9, 9),
+        ),
         ("the mark", |made| made.remove_mark(), 0, 9, Err(None)),
-        ("padding", |made| made.flip(2, place(5) + ENTRY_BYTES - 1), 0, 9, Ok((1..10, 1))),
+        (
+            "padding",
+            |made| made.flip(2, place(5) + ENTRY_BYTES - 1),
+            0,
+            9,
+            Ok((1..10, 1)),
+        ),
     ];
     for (what, change, after, mark, expected) in table {
         let made = Made::new(mark);
         change(&made);
         let is = made.scan(after, after).map(|(shown, scanned)| {
-            assert_eq!(scanned.last.0, if shown.is_empty() { after } else { *shown.last().unwrap() }, "{what}");
+            assert_eq!(
+                scanned.last.0,
+                if shown.is_empty() {
+                    after
+                } else {
+                    *shown.last().unwrap()
+                },
+                "{what}"
+            );
             (shown, scanned.harmless.len())
         });
         let expected = expected.map(|(shown, harmless)| (shown.collect(), harmless));
         let is = is.map_err(|loss| loss.map(|loss| (loss.first, loss.last)));
-        assert_eq!(is, expected, "{what} is damaged; the table is at {after}, the mark at {mark}");
+        assert_eq!(
+            is, expected,
+            "{what} is damaged; the table is at {after}, the mark at {mark}"
+        );
     }
 }
 
@@ -204,24 +339,49 @@ fn segments_are_held_back_to_the_commit_that_is_kept() {
         let made = Made::new(9);
         let scanned = made.scan(after, kept).unwrap().1;
         let paths = |numbers: &[u64]| numbers.iter().map(|n| made.path(*n)).collect::<Vec<_>>();
-        let of = |files: &[SegmentFile]| files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
+        let of = |files: &[SegmentFile]| {
+            files
+                .iter()
+                .map(|file| file.path.clone())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(of(&scanned.held), paths(held), "held, {after} and {kept}");
-        assert_eq!(of(&scanned.spare), paths(spare), "spare, {after} and {kept}");
-        let is: Vec<_> = scanned.walked.iter().map(|walked| walked.path.clone()).collect();
+        assert_eq!(
+            of(&scanned.spare),
+            paths(spare),
+            "spare, {after} and {kept}"
+        );
+        let is: Vec<_> = scanned
+            .walked
+            .iter()
+            .map(|walked| walked.path.clone())
+            .collect();
         assert_eq!(is, paths(walked), "walked, {after} and {kept}");
     }
 }
 
 #[test]
 fn entries_beyond_the_mark_are_written_again() {
-    for (mark, from) in [(9, place(9) + ENTRY_BYTES), (8, place(9)), (7, place(8)), (6, 0)] {
+    for (mark, from) in [
+        (9, place(9) + ENTRY_BYTES),
+        (8, place(9)),
+        (7, place(8)),
+        (6, 0),
+    ] {
         let made = Made::new(mark);
         let scanned = made.scan(0, 0).unwrap().1;
         let bytes = fs::read(made.path(3)).unwrap();
         let end = HEADER_BYTES + 3 * ENTRY_BYTES;
-        assert_eq!(scanned.unsynced, (from, bytes[from..end].to_vec()), "mark {mark}");
+        assert_eq!(
+            scanned.unsynced,
+            (from, bytes[from..end].to_vec()),
+            "mark {mark}"
+        );
         let walked = &scanned.walked[2];
-        assert_eq!((walked.begin, walked.end, walked.bytes, walked.damaged), (HEADER_BYTES, end, 512, false));
+        assert_eq!(
+            (walked.begin, walked.end, walked.bytes, walked.damaged),
+            (HEADER_BYTES, end, 512, false)
+        );
     }
 }
 
@@ -230,11 +390,21 @@ fn a_segment_begins_after_damage_and_gets_no_more_entries() {
     let made = Made::new(9);
     made.damage(8);
     let walked = made.scan(8, 8).unwrap().1.walked.pop().unwrap();
-    assert_eq!((walked.begin, walked.header.first_seq, walked.damaged), (place(9), 9, true));
+    assert_eq!(
+        (walked.begin, walked.header.first_seq, walked.damaged),
+        (place(9), 9, true)
+    );
     let made = Made::new(9);
     made.damage(6);
     let walked = made.scan(6, 4).unwrap().1.walked;
-    assert_eq!(walked.iter().map(|walked| walked.damaged).collect::<Vec<_>>(), [false], "it is held");
+    assert_eq!(
+        walked
+            .iter()
+            .map(|walked| walked.damaged)
+            .collect::<Vec<_>>(),
+        [false],
+        "it is held"
+    );
 }
 
 #[test]
@@ -244,18 +414,47 @@ fn a_commit_that_was_written_again_continues_the_one_before_it() {
         made.write(4, &segment(number, first..=first + 1, before).0);
         made.scan(0, 0).map(|(shown, _)| shown[8..].to_vec())
     };
-    let sums: Vec<u32> = (1..=9).scan(0, |last, seq| Some(std::mem::replace(last, entry(seq, *last).1))).collect();
+    let sums: Vec<u32> = (1..=9)
+        .scan(0, |last, seq| {
+            Some(std::mem::replace(last, entry(seq, *last).1))
+        })
+        .collect();
     let last = entry(9, sums[8]).1;
     assert_eq!(written(4, 10, last), Ok(vec![9, 10, 11]));
     assert_eq!(written(4, 9, sums[8]), Ok(vec![9, 9, 10]), "it is in both");
-    assert_eq!(written(4, 9, last), Err(Some(Loss { first: 10, last: 10 })), "after another commit");
-    assert_eq!(written(4, 10, sums[8]), Err(Some(Loss { first: 10, last: 10 })), "after another commit");
-    assert_eq!(written(3, 10, last), Err(Some(Loss { first: 10, last: 10 })), "of the same number");
+    assert_eq!(
+        written(4, 9, last),
+        Err(Some(Loss {
+            first: 10,
+            last: 10
+        })),
+        "after another commit"
+    );
+    assert_eq!(
+        written(4, 10, sums[8]),
+        Err(Some(Loss {
+            first: 10,
+            last: 10
+        })),
+        "after another commit"
+    );
+    assert_eq!(
+        written(3, 10, last),
+        Err(Some(Loss {
+            first: 10,
+            last: 10
+        })),
+        "of the same number"
+    );
 }
 
 #[test]
 fn a_segment_that_does_not_continue_the_one_before_it_is_damage_even_without_entries() {
-    let sums: Vec<u32> = (1..=9).scan(0, |last, seq| Some(std::mem::replace(last, entry(seq, *last).1))).collect();
+    let sums: Vec<u32> = (1..=9)
+        .scan(0, |last, seq| {
+            Some(std::mem::replace(last, entry(seq, *last).1))
+        })
+        .collect();
     let (before, last) = (sums[8], entry(9, sums[8]).1);
     let table = [
         (4, 10, last, true),
@@ -267,17 +466,33 @@ fn a_segment_that_does_not_continue_the_one_before_it_is_damage_even_without_ent
     ];
     for (number, first_seq, before, continues) in table {
         let made = Made::new(8);
-        let mut bytes = SegmentHeader { number, first_seq, before }.encode(ID).to_vec();
+        let mut bytes = SegmentHeader {
+            number,
+            first_seq,
+            before,
+        }
+        .encode(ID)
+        .to_vec();
         bytes.resize(512, 0);
         made.write(4, &bytes);
-        assert_eq!(made.scan(0, 0).is_ok(), continues, "segment {number} from commit {first_seq}");
+        assert_eq!(
+            made.scan(0, 0).is_ok(),
+            continues,
+            "segment {number} from commit {first_seq}"
+        );
     }
 }
 
 #[test]
 fn a_loose_scan_shows_all_and_names_the_gaps() {
     /// The damaged part, the damage, the mark, the commits from the first to the last one found, and the gaps in them.
-    type Case = (&'static str, fn(&Made), u64, RangeInclusive<u64>, &'static [(u64, u64)]);
+    type Case = (
+        &'static str,
+        fn(&Made),
+        u64,
+        RangeInclusive<u64>,
+        &'static [(u64, u64)],
+    );
     let table: [Case; 9] = [
         ("nothing", |_| {}, 9, 1..=9, &[]),
         ("a mark behind the end", |_| {}, 10, 1..=9, &[(10, 10)]),
@@ -286,16 +501,34 @@ fn a_loose_scan_shows_all_and_names_the_gaps() {
         ("a segment", |made| made.remove(2), 9, 1..=9, &[(4, 6)]),
         ("the first segment", |made| made.remove(1), 9, 4..=9, &[]),
         ("a header", |made| made.flip(2, 0), 9, 1..=9, &[]),
-        ("the last commit", |made| made.damage(9), 9, 1..=8, &[(9, 9)]),
+        (
+            "the last commit",
+            |made| made.damage(9),
+            9,
+            1..=8,
+            &[(9, 9)],
+        ),
         ("the mark", |made| made.remove_mark(), 9, 1..=9, &[]),
     ];
     for (what, change, mark, expected, missing) in table {
         let made = Made::new(mark);
         change(&made);
         let (shown, loose) = made.scan_loosely();
-        assert_eq!((loose.first, loose.last), (Some(*expected.start()), *expected.end()), "{what}");
-        let is_missing = |seq: &u64| missing.iter().any(|(first, last)| (first..=last).contains(&seq));
-        assert_eq!(shown, expected.filter(|seq| !is_missing(seq)).collect::<Vec<_>>(), "{what}");
+        assert_eq!(
+            (loose.first, loose.last),
+            (Some(*expected.start()), *expected.end()),
+            "{what}"
+        );
+        let is_missing = |seq: &u64| {
+            missing
+                .iter()
+                .any(|(first, last)| (first..=last).contains(&seq))
+        };
+        assert_eq!(
+            shown,
+            expected.filter(|seq| !is_missing(seq)).collect::<Vec<_>>(),
+            "{what}"
+        );
         assert_eq!(loose.missing, missing, "{what}");
     }
 }
@@ -313,8 +546,25 @@ fn a_loose_scan_leaves_out_copies_and_the_entries_of_an_earlier_use() {
 
 #[test]
 fn an_unbroken_range_ends_at_a_commit() {
-    let loose = Loose { first: Some(3), last: 20, missing: vec![(6, 8), (12, 12)], ..Loose::default() };
-    let table = [(3, 3), (5, 3), (6, 7), (8, 9), (9, 9), (11, 9), (12, 13), (13, 13), (20, 13), (21, 22), (30, 31)];
+    let loose = Loose {
+        first: Some(3),
+        last: 20,
+        missing: vec![(6, 8), (12, 12)],
+        ..Loose::default()
+    };
+    let table = [
+        (3, 3),
+        (5, 3),
+        (6, 7),
+        (8, 9),
+        (9, 9),
+        (11, 9),
+        (12, 13),
+        (13, 13),
+        (20, 13),
+        (21, 22),
+        (30, 31),
+    ];
     for (seq, first) in table {
         assert_eq!(loose.unbroken_to(seq), first, "up to {seq}");
     }

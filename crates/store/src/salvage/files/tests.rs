@@ -23,8 +23,18 @@ fn log() -> TempDir {
     for seq in 1..=6 {
         // Each record deletes a job.
         let arena = [2, 3, 1].repeat(333);
-        let runs = vec![Run { range: 0..arena.len(), tail: None }];
-        log.append(&Commit { seq, bytes: arena.len() as u64, arena, runs, ..Commit::default() }).unwrap();
+        let runs = vec![Run {
+            range: 0..arena.len(),
+            tail: None,
+        }];
+        log.append(&Commit {
+            seq,
+            bytes: arena.len() as u64,
+            arena,
+            runs,
+            ..Commit::default()
+        })
+        .unwrap();
     }
     home
 }
@@ -56,7 +66,11 @@ fn the_commits_after_the_tables_are_taken() {
 fn all_commits_of_another_log_than_the_tables_are_taken() {
     let log = log();
     for seq in [2, 20] {
-        assert_eq!(taken(&log, Reached::AtLeast { seq, log: ID + 1 }), (6, 6, 0), "the table is at {seq}");
+        assert_eq!(
+            taken(&log, Reached::AtLeast { seq, log: ID + 1 }),
+            (6, 6, 0),
+            "the table is at {seq}"
+        );
     }
 }
 
@@ -65,6 +79,10 @@ fn a_log_that_begins_after_the_tables_commits_is_whole() {
     let log = log();
     fs::remove_file(log.path().join("segment-1")).unwrap();
     for (point, expected) in [(2, (3, 6, 1)), (3, (3, 6, 0)), (4, (2, 6, 0))] {
-        assert_eq!(taken(&log, Reached::Whole(point)), expected, "the table is at {point}");
+        assert_eq!(
+            taken(&log, Reached::Whole(point)),
+            expected,
+            "the table is at {point}"
+        );
     }
 }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchProgress, BatchView, CallbackState, Capacity, ClientId, JobId, JobStateKind, Member, NewBatch, NewJob,
-    QueueKind, Refusal, Reply, Role, Stage, Thing, Timestamp,
+    Batch, BatchProgress, BatchView, CallbackState, Capacity, ClientId, JobId, JobStateKind,
+    Member, NewBatch, NewJob, QueueKind, Refusal, Reply, Role, Stage, Thing, Timestamp,
 };
 
 use super::{Answer, Checked, Oracle};
@@ -57,23 +57,32 @@ impl BatchMemo {
 
 impl Oracle {
     fn batch(&self, id: JobId) -> Option<&BatchMemo> {
-        self.batches.iter().find(|batch| batch.id == id && !batch.gone)
+        self.batches
+            .iter()
+            .find(|batch| batch.id == id && !batch.gone)
     }
 
     fn batch_mut(&mut self, id: JobId) -> Option<&mut BatchMemo> {
-        self.batches.iter_mut().find(|batch| batch.id == id && !batch.gone)
+        self.batches
+            .iter_mut()
+            .find(|batch| batch.id == id && !batch.gone)
     }
 
     fn batch_named(&self, name: &[u8]) -> Result<&BatchMemo, Refusal> {
         let named = |batch: &&BatchMemo| batch.new.name == name && !batch.gone;
-        self.batches.iter().find(named).ok_or(Refusal::NotFound(Thing::Batch))
+        self.batches
+            .iter()
+            .find(named)
+            .ok_or(Refusal::NotFound(Thing::Batch))
     }
 
     /// The existing batches, in the engine's form.
     pub(crate) fn live_batches(&self) -> impl Iterator<Item = Batch> {
         self.batches.iter().filter(|memo| !memo.gone).map(|memo| {
             let new = &memo.new;
-            let waiting = |stage: Stage, job: &Option<Box<NewJob>>| job.clone().filter(|_| stage == Stage::Waiting);
+            let waiting = |stage: Stage, job: &Option<Box<NewJob>>| {
+                job.clone().filter(|_| stage == Stage::Waiting)
+            };
             Batch {
                 id: memo.id,
                 name: new.name.clone(),
@@ -104,7 +113,9 @@ impl Oracle {
 
     /// The number of child batches that have not passed a stage.
     fn behind(&self, id: JobId, stage: impl Fn(&BatchMemo) -> Stage) -> u32 {
-        let waits = |child: &&BatchMemo| child.parent == Some(id) && !child.released && !stage(child).is_over();
+        let waits = |child: &&BatchMemo| {
+            child.parent == Some(id) && !child.released && !stage(child).is_over()
+        };
         u32::try_from(self.batches.iter().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
@@ -115,17 +126,30 @@ impl Oracle {
         if self.batch_named(&new.name).is_ok() {
             return Err(Refusal::NotUnique);
         }
-        let parent = new.parent.as_ref().map(|name| self.batch_named(name)).transpose()?;
+        let parent = new
+            .parent
+            .as_ref()
+            .map(|name| self.batch_named(name))
+            .transpose()?;
         if parent.is_some_and(|parent| parent.new.protocol != new.protocol) {
             return Err(Refusal::NotFound(Thing::Batch));
         }
-        let (depth, limit) = (parent.map_or(0, |parent| parent.depth + 1), self.limits.batch_depth_max);
+        let (depth, limit) = (
+            parent.map_or(0, |parent| parent.depth + 1),
+            self.limits.batch_depth_max,
+        );
         if depth > limit {
             return Err(Capacity::BatchDepth.exceeded(limit, limit));
         }
         let parent = parent.map(|parent| parent.id);
-        let callbacks: Vec<&NewJob> = [&new.complete, &new.success].into_iter().flatten().map(AsRef::as_ref).collect();
-        callbacks.iter().try_for_each(|job| self.judge_callback(job))?;
+        let callbacks: Vec<&NewJob> = [&new.complete, &new.success]
+            .into_iter()
+            .flatten()
+            .map(AsRef::as_ref)
+            .collect();
+        callbacks
+            .iter()
+            .try_for_each(|job| self.judge_callback(job))?;
         let bodies: usize = callbacks.iter().map(|job| job.body.len()).sum();
         let bytes = (bodies + new.about.len() + new.meta.len()) as u64;
         self.judge_bytes(bytes, 0)?;
@@ -155,12 +179,22 @@ impl Oracle {
 
     fn judge_callback(&self, job: &NewJob) -> Checked {
         let unique = job.unique.as_ref().map(|unique| &unique.key);
-        for name in [Some(&job.queue), job.name.as_ref(), job.batch.as_ref(), unique].into_iter().flatten() {
+        for name in [
+            Some(&job.queue),
+            job.name.as_ref(),
+            job.batch.as_ref(),
+            unique,
+        ]
+        .into_iter()
+        .flatten()
+        {
             self.check_name(name)?;
         }
         match job {
             job if job.kind == QueueKind::Cycle => Err(Refusal::WrongKind),
-            job if job.listen.is_wanted() || !job.durable || job.batch.is_some() => Err(Refusal::OutOfPlace),
+            job if job.listen.is_wanted() || !job.durable || job.batch.is_some() => {
+                Err(Refusal::OutOfPlace)
+            }
             _ => self.check_new_body(job),
         }
     }
@@ -169,22 +203,36 @@ impl Oracle {
         let limit = self.limits.batches_max;
         let there = self.batches.iter().filter(|batch| !batch.gone).count();
         if there >= limit as usize {
-            let rests = self.batches.iter().filter(|batch| !batch.gone && batch.rests);
+            let rests = self
+                .batches
+                .iter()
+                .filter(|batch| !batch.gone && batch.rests);
             let mut oldest: Vec<_> = rests.map(|batch| (batch.since, batch.id)).collect();
             oldest.sort_unstable();
             if parent.is_some() && oldest.first().map(|(_, id)| *id) == parent {
                 self.see("Room::ParentStays");
             }
-            let other = oldest.into_iter().map(|(_, id)| id).find(|id| Some(*id) != parent);
+            let other = oldest
+                .into_iter()
+                .map(|(_, id)| id)
+                .find(|id| Some(*id) != parent);
             self.forget_batch(other.ok_or(Capacity::Batches.exceeded(limit, limit))?);
         }
-        if there > limit as usize || limit == 0 { Err(Capacity::Batches.exceeded(limit, limit)) } else { Ok(()) }
+        if there > limit as usize || limit == 0 {
+            Err(Capacity::Batches.exceeded(limit, limit))
+        } else {
+            Ok(())
+        }
     }
 
     /// The batch, if the client sees it.
     fn batch_seen(&self, client: ClientId, name: &[u8]) -> Result<&BatchMemo, Refusal> {
         let batch = self.batch_named(name)?;
-        if self.may_see(client, Some(batch.new.protocol)) { Ok(batch) } else { Err(Refusal::NotFound(Thing::Batch)) }
+        if self.may_see(client, Some(batch.new.protocol)) {
+            Ok(batch)
+        } else {
+            Err(Refusal::NotFound(Thing::Batch))
+        }
     }
 
     pub(super) fn open_batch(&mut self, client: ClientId, name: &[u8], hold_ms: u64) -> Answer {
@@ -241,10 +289,20 @@ impl Oracle {
     // ---- its jobs --------------------------------------------------------------------------------------------------
 
     pub(super) fn membership(&self, new: &NewJob) -> Result<Option<Member>, Refusal> {
-        let Some(name) = &new.batch else { return Ok(None) };
+        let Some(name) = &new.batch else {
+            return Ok(None);
+        };
         let batch = self.batch_named(name)?.id;
         let lasting = new.durable && new.kind == QueueKind::Work;
-        if lasting { Ok(Some(Member { batch, role: Role::Job, ran: false })) } else { Err(Refusal::OutOfPlace) }
+        if lasting {
+            Ok(Some(Member {
+                batch,
+                role: Role::Job,
+                ran: false,
+            }))
+        } else {
+            Err(Refusal::OutOfPlace)
+        }
     }
 
     fn member(&self, id: JobId) -> Option<Member> {
@@ -252,18 +310,29 @@ impl Oracle {
     }
 
     pub(super) fn join_batch(&mut self, job: JobId, member: Option<Member>) {
-        let Some(member) = member.filter(|member| member.role == Role::Job) else { return };
+        let Some(member) = member.filter(|member| member.role == Role::Job) else {
+            return;
+        };
         if let Some(batch) = self.batch_mut(member.batch) {
-            batch.members.push(Share { job, ran: false, succeeded: false });
+            batch.members.push(Share {
+                job,
+                ran: false,
+                succeeded: false,
+            });
         }
         self.stirred.push_back(member.batch);
     }
 
     /// A job of a batch has ended, or will not run any more.
     pub(super) fn ran(&mut self, id: JobId) {
-        let Some(member) = self.member(id) else { return };
+        let Some(member) = self.member(id) else {
+            return;
+        };
         if member.role == Role::Job {
-            self.job_mut(id).extra().member = Some(Member { ran: true, ..member });
+            self.job_mut(id).extra().member = Some(Member {
+                ran: true,
+                ..member
+            });
             self.share(id, member, |share| share.ran = true);
         }
         self.stirred.push_back(member.batch);
@@ -271,7 +340,9 @@ impl Oracle {
 
     pub(super) fn succeeded(&mut self, id: JobId) {
         self.ran(id);
-        let Some(member) = self.member(id) else { return };
+        let Some(member) = self.member(id) else {
+            return;
+        };
         match member.role {
             Role::Job => self.share(id, member, |share| share.succeeded = true),
             role => self.end_stage(member.batch, role, Stage::Succeeded),
@@ -280,7 +351,9 @@ impl Oracle {
 
     fn share(&mut self, id: JobId, member: Member, change: impl FnOnce(&mut Share)) {
         let batch = self.batch_mut(member.batch);
-        if let Some(share) = batch.and_then(|batch| batch.members.iter_mut().find(|share| share.job == id)) {
+        if let Some(share) =
+            batch.and_then(|batch| batch.members.iter_mut().find(|share| share.job == id))
+        {
             change(share);
         }
     }
@@ -292,7 +365,11 @@ impl Oracle {
         self.serve_freed();
         self.push_reports();
         while let Some(id) = self.stirred.pop_front() {
-            let may = |oracle: &Self| oracle.batch(id).is_some_and(|batch| batch.retry_at <= oracle.now);
+            let may = |oracle: &Self| {
+                oracle
+                    .batch(id)
+                    .is_some_and(|batch| batch.retry_at <= oracle.now)
+            };
             while let Some(role) = self.due_callback(id).filter(|_| may(self)) {
                 if !self.call_back(id, role) {
                     break;
@@ -312,9 +389,12 @@ impl Oracle {
     }
 
     fn due_callback(&self, id: JobId) -> Option<Role> {
-        let batch = self.batch(id).filter(|batch| batch.committed && batch.held_until.is_none())?;
+        let batch = self
+            .batch(id)
+            .filter(|batch| batch.committed && batch.held_until.is_none())?;
         let complete = batch.all(|share| share.ran) && self.behind(id, |child| child.complete) == 0;
-        let success = batch.all(|share| share.succeeded) && self.behind(id, |child| child.success) == 0;
+        let success =
+            batch.all(|share| share.succeeded) && self.behind(id, |child| child.success) == 0;
         match (batch.complete, batch.success) {
             (Stage::Waiting, _) if complete => Some(Role::Complete),
             (Stage::Succeeded | Stage::Passed, Stage::Waiting) if success => Some(Role::Success),
@@ -323,8 +403,14 @@ impl Oracle {
     }
 
     fn call_back(&mut self, id: JobId, role: Role) -> bool {
-        let Some(batch) = self.batch(id) else { return false };
-        let job = if role == Role::Success { &batch.new.success } else { &batch.new.complete };
+        let Some(batch) = self.batch(id) else {
+            return false;
+        };
+        let job = if role == Role::Success {
+            &batch.new.success
+        } else {
+            &batch.new.complete
+        };
         let Some(mut job) = job.clone() else {
             self.end_stage(id, role, Stage::Passed);
             return true;
@@ -332,18 +418,35 @@ impl Oracle {
         let retry_at = self.now.after_ms(1_000);
         self.forget_idle_queues();
         let Ok(queue) = self.find_or_make_queue(&job.queue, QueueKind::Work) else {
-            self.batch_mut(id).into_iter().for_each(|batch| batch.retry_at = retry_at);
+            self.batch_mut(id)
+                .into_iter()
+                .for_each(|batch| batch.retry_at = retry_at);
             return false;
         };
-        let taken = job.unique.as_ref().is_some_and(|u| self.keyed(queue, job.protocol, &u.key).is_some());
+        let taken = job
+            .unique
+            .as_ref()
+            .is_some_and(|u| self.keyed(queue, job.protocol, &u.key).is_some());
         job.unique = job.unique.filter(|_| !taken);
-        self.batch_mut(id).into_iter().for_each(|batch| *batch.stage(role) = Stage::Enqueued);
-        self.give_birth(queue, &job, Some(Member { batch: id, role, ran: false }));
+        self.batch_mut(id)
+            .into_iter()
+            .for_each(|batch| *batch.stage(role) = Stage::Enqueued);
+        self.give_birth(
+            queue,
+            &job,
+            Some(Member {
+                batch: id,
+                role,
+                ran: false,
+            }),
+        );
         true
     }
 
     fn end_stage(&mut self, id: JobId, role: Role, end: Stage) {
-        let Some(batch) = self.batch_mut(id) else { return };
+        let Some(batch) = self.batch_mut(id) else {
+            return;
+        };
         if !batch.stage(role).is_over() {
             *batch.stage(role) = end;
             let parent = batch.parent;
@@ -357,11 +460,14 @@ impl Oracle {
     /// Whether no event can advance it any more.
     fn is_at_rest(&self, batch: &BatchMemo) -> bool {
         let works = |kind| !matches!(kind, JobStateKind::Dead | JobStateKind::Done);
-        let live = self
-            .jobs
-            .iter()
-            .any(|memo| self.member(memo.job.id).is_some_and(|m| m.batch == batch.id) && works(memo.job.state.kind()));
-        let busy = |child: &BatchMemo| child.parent == Some(batch.id) && !child.gone && !self.is_at_rest(child);
+        let live = self.jobs.iter().any(|memo| {
+            self.member(memo.job.id)
+                .is_some_and(|m| m.batch == batch.id)
+                && works(memo.job.state.kind())
+        });
+        let busy = |child: &BatchMemo| {
+            child.parent == Some(batch.id) && !child.gone && !self.is_at_rest(child)
+        };
         let open = !batch.committed || batch.held_until.is_some();
         !open && !live && self.due_callback(batch.id).is_none() && !self.batches.iter().any(busy)
     }
@@ -379,7 +485,10 @@ impl Oracle {
     }
 
     pub(super) fn batch_due(&mut self, id: JobId) {
-        if let Some(batch) = self.batch_mut(id).filter(|batch| batch.held_until.is_some()) {
+        if let Some(batch) = self
+            .batch_mut(id)
+            .filter(|batch| batch.held_until.is_some())
+        {
             batch.held_until = None;
             return self.stirred.push_back(id);
         }
@@ -400,7 +509,9 @@ impl Oracle {
     }
 
     fn forget_batch(&mut self, id: JobId) {
-        let Some(batch) = self.batch_mut(id) else { return };
+        let Some(batch) = self.batch_mut(id) else {
+            return;
+        };
         (batch.gone, batch.released) = (true, !batch.committed);
         let parent = batch.parent;
         self.stirred.extend(parent);
@@ -409,6 +520,8 @@ impl Oracle {
     /// Adjusts the batches after a restart.
     pub(super) fn batches_survive(&mut self) {
         self.stirred.clear();
-        self.batches.iter_mut().for_each(|batch| batch.retry_at = Timestamp(0));
+        self.batches
+            .iter_mut()
+            .for_each(|batch| batch.retry_at = Timestamp(0));
     }
 }

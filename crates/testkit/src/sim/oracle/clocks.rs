@@ -23,7 +23,12 @@ impl Oracle {
 
     /// Whether the clocks have diverged: one was set, or paused.
     pub(crate) const fn is_upset(&self, clock: Clock) -> bool {
-        let Clock { skew_ms, boot, ahead_ms, .. } = self.clock;
+        let Clock {
+            skew_ms,
+            boot,
+            ahead_ms,
+            ..
+        } = self.clock;
         clock.boot != boot || clock.ahead_ms != ahead_ms || clock.skew_ms.abs_diff(skew_ms) > 1_000
     }
 

@@ -7,17 +7,25 @@ use super::{Checked, JobMemo, Oracle, id_of};
 impl Oracle {
     /// The jobs that are over in this way; the first to be dropped comes first.
     fn over(&self, kind: JobStateKind) -> Vec<(Timestamp, JobId)> {
-        let over = self.jobs.iter().filter(|memo| is(memo, kind)).filter_map(|memo| match memo.job.state {
-            JobState::Dead(until) | JobState::Done(until) => Some((until, id_of(memo))),
-            _ => None,
-        });
+        let over = self
+            .jobs
+            .iter()
+            .filter(|memo| is(memo, kind))
+            .filter_map(|memo| match memo.job.state {
+                JobState::Dead(until) | JobState::Done(until) => Some((until, id_of(memo))),
+                _ => None,
+            });
         let mut over: Vec<_> = over.collect();
         over.sort_unstable();
         over
     }
 
     fn bytes_of(&self, kind: JobStateKind) -> u64 {
-        self.jobs.iter().filter(|memo| is(memo, kind)).map(|memo| memo.job.weight_bytes()).sum()
+        self.jobs
+            .iter()
+            .filter(|memo| is(memo, kind))
+            .map(|memo| memo.job.weight_bytes())
+            .sum()
     }
 
     fn dead(&self) -> Vec<(Timestamp, JobId)> {
@@ -39,7 +47,8 @@ impl Oracle {
     /// Their bytes that are never on the disk alone.
     fn dead_memory_bytes(&self) -> u64 {
         let dead = self.jobs.iter().filter(|memo| is(memo, JobStateKind::Dead));
-        dead.map(|memo| memo.job.weight_bytes() - memo.job.payload.body_len() as u64).sum()
+        dead.map(|memo| memo.job.weight_bytes() - memo.job.payload.body_len() as u64)
+            .sum()
     }
 
     /// Whether what ended well takes more than its share.
@@ -65,10 +74,16 @@ impl Oracle {
 
     /// The first dead job to drop of the first queue that has more of them than its rules allow.
     fn beyond_its_queue(&self) -> Option<JobId> {
-        let mut queues: Vec<_> = self.queues.iter().map(|queue| (queue.id, queue.number)).collect();
+        let mut queues: Vec<_> = self
+            .queues
+            .iter()
+            .map(|queue| (queue.id, queue.number))
+            .collect();
         queues.sort_unstable();
         queues.into_iter().find_map(|(_, queue)| {
-            let is_its = |(_, id): &(Timestamp, JobId)| self.job(*id).is_some_and(|memo| memo.job.queue == queue);
+            let is_its = |(_, id): &(Timestamp, JobId)| {
+                self.job(*id).is_some_and(|memo| memo.job.queue == queue)
+            };
             let dead: Vec<_> = self.dead().into_iter().filter(is_its).collect();
             let max = self.rules(queue).dead_max? as usize;
             dead.first().filter(|_| dead.len() > max).map(|(_, id)| *id)
@@ -83,7 +98,11 @@ impl Oracle {
     /// Whether dead jobs may have to go when the jobs of this client are lost: with another attempt, each takes more bytes.
     pub(crate) fn has_dead_to_drop_for(&self, client: ClientId) -> bool {
         const MORE_BYTES: u64 = 500;
-        let held = self.jobs.iter().filter(|memo| memo.connection() == Some(client)).count() as u64;
+        let held = self
+            .jobs
+            .iter()
+            .filter(|memo| memo.connection() == Some(client))
+            .count() as u64;
         let has_past = !self.dead().is_empty() || !self.done().is_empty();
         has_past && self.is_too_much(0, held * MORE_BYTES)
     }
@@ -134,13 +153,21 @@ impl Oracle {
     pub(super) fn judge_bytes(&self, bytes: u64, less: u64) -> Checked {
         let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
         let stays = held - self.dead_bytes() - self.done_bytes() - less;
-        if stays + bytes > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
+        if stays + bytes > limit {
+            Err(Capacity::JobBytes.exceeded(held, limit))
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn judge_jobs(&self) -> Checked {
         let (held, limit) = (self.jobs.len() as u64, self.limits.jobs_max);
         let live = held - self.dead().len() as u64 - self.done().len() as u64;
-        if live >= limit { Err(Capacity::Jobs.exceeded(held, limit)) } else { Ok(()) }
+        if live >= limit {
+            Err(Capacity::Jobs.exceeded(held, limit))
+        } else {
+            Ok(())
+        }
     }
 
     /// Drops as many jobs that are over as necessary, at most a page.

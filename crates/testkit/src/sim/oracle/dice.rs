@@ -25,25 +25,50 @@ impl Oracle {
     /// Learns what the engine has chosen by dice. Whether it may choose that is for [`Self::wait_ms`].
     pub(crate) fn learn(&mut self, engine: &Engine) {
         let chosen = |job: &Job| {
-            let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_ref());
-            let state = if let JobState::Retrying(at) = job.state { Some(at) } else { None };
-            Chosen { state, failure: failure.and_then(|last| last.next_at).map(|at| self.by_engine(at)) }
+            let failure = job
+                .extra
+                .as_deref()
+                .and_then(|extra| extra.failure.as_ref());
+            let state = if let JobState::Retrying(at) = job.state {
+                Some(at)
+            } else {
+                None
+            };
+            Chosen {
+                state,
+                failure: failure
+                    .and_then(|last| last.next_at)
+                    .map(|at| self.by_engine(at)),
+            }
         };
         self.chosen = engine.jobs().map(|job| (job.id, chosen(job))).collect();
     }
 
     /// The wait that the engine has chosen for a job, if it is one of these; otherwise the shortest of these. A job that
     /// gave way may be gone, or has no time of its own: the one that followed it waits in its place.
-    pub(super) fn wait_ms(&self, id: JobId, after: After, (least, step, steps): (u64, u64, u64)) -> u64 {
+    pub(super) fn wait_ms(
+        &self,
+        id: JobId,
+        after: After,
+        (least, step, steps): (u64, u64, u64),
+    ) -> u64 {
         let is_allowed = |ms: &u64| {
             let more = ms.checked_sub(least);
             more.is_some_and(|more| more.is_multiple_of(step) && more / step < steps)
         };
         let own = self.chosen.get(&id);
-        let said = own.filter(|_| after == After::Failure).and_then(|it| it.failure);
+        let said = own
+            .filter(|_| after == After::Failure)
+            .and_then(|it| it.failure);
         let follower = self.follower_of(id).and_then(|id| self.chosen.get(&id));
-        let states = [own, follower].into_iter().flatten().filter_map(|it| it.state);
-        let mut waits = said.into_iter().chain(states).map(|at| at.ms_since(self.now));
+        let states = [own, follower]
+            .into_iter()
+            .flatten()
+            .filter_map(|it| it.state);
+        let mut waits = said
+            .into_iter()
+            .chain(states)
+            .map(|at| at.ms_since(self.now));
         waits.find(is_allowed).unwrap_or(least)
     }
 }
@@ -51,9 +76,9 @@ impl Oracle {
 #[cfg(test)]
 mod tests {
     use windlass_engine::{
-        Backoff, Clash, ClientCommand, ClientId, ClientInfo, Coalesce, Command, Context, Engine, From, JobCommand,
-        JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, QueueCommand, QueueRules, Retry,
-        Select, Tag, Take, TakeCommand, Unique, Wait,
+        Backoff, Clash, ClientCommand, ClientId, ClientInfo, Coalesce, Command, Context, Engine,
+        From, JobCommand, JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof,
+        Protocol, QueueCommand, QueueRules, Retry, Select, Tag, Take, TakeCommand, Unique, Wait,
     };
 
     use super::*;
@@ -67,13 +92,36 @@ mod tests {
 
     impl Both {
         fn new() -> Self {
-            let limits = Limits { losses_max: 0, loss_pause_ms: 1_000, ..Limits::default() };
+            let limits = Limits {
+                losses_max: 0,
+                loss_pause_ms: 1_000,
+                ..Limits::default()
+            };
             let (engine, oracle) = (Engine::new(limits.clone(), 1), Oracle::new(limits));
-            let mut both = Self { now: 1_000_000, engine, oracle };
-            let latest = Coalesce { by_key: false, latest: true, quiet_ms: 0, at_most_ms: None, once_more: true };
-            let rules = QueueRules { coalesce: Some(latest), ..QueueRules::default() };
+            let mut both = Self {
+                now: 1_000_000,
+                engine,
+                oracle,
+            };
+            let latest = Coalesce {
+                by_key: false,
+                latest: true,
+                quiet_ms: 0,
+                at_most_ms: None,
+                once_more: true,
+            };
+            let rules = QueueRules {
+                coalesce: Some(latest),
+                ..QueueRules::default()
+            };
             both.ask(1, ClientCommand::Open(ClientInfo::default()));
-            both.ask(1, QueueCommand::SetRules { queue: "q".into(), rules: rules.into() });
+            both.ask(
+                1,
+                QueueCommand::SetRules {
+                    queue: "q".into(),
+                    rules: rules.into(),
+                },
+            );
             both
         }
 
@@ -87,15 +135,23 @@ mod tests {
             let (client, command) = (ClientId(client), command.into());
             let mut context = Context::new(Timestamp(self.now), self.now);
             self.oracle.begin(context.now, context.clock);
-            self.engine.apply(client, Tag(1), command.clone(), &mut context);
+            self.engine
+                .apply(client, Tag(1), command.clone(), &mut context);
             self.oracle.learn(&self.engine);
             self.oracle.apply(client, Tag(1), &command);
             self.oracle.compare(&self.engine);
         }
 
         fn submit(&mut self) {
-            let unique = Unique { key: "k".into(), clash: Clash::Attach, until: KeyUntil::End };
-            let new = NewJob { unique: Some(unique), ..NewJob::new(Protocol::GEARMAN, "q".into(), "body".into()) };
+            let unique = Unique {
+                key: "k".into(),
+                clash: Clash::Attach,
+                until: KeyUntil::End,
+            };
+            let new = NewJob {
+                unique: Some(unique),
+                ..NewJob::new(Protocol::GEARMAN, "q".into(), "body".into())
+            };
             self.ask(1, JobCommand::Push(Box::new(new)));
         }
 
@@ -106,8 +162,16 @@ mod tests {
         }
 
         fn take_at_once(&mut self) {
-            let from = From::Listed { queues: vec!["q".into()], lease: LeaseTerms::CONNECTION };
-            let take = Take { from, select: Select::ListOrder, wait: Wait::No, worker: "w".into() };
+            let from = From::Listed {
+                queues: vec!["q".into()],
+                lease: LeaseTerms::CONNECTION,
+            };
+            let take = Take {
+                from,
+                select: Select::ListOrder,
+                wait: Wait::No,
+                worker: "w".into(),
+            };
             self.ask_at_once(2, TakeCommand::Take(take));
         }
     }
@@ -123,7 +187,17 @@ mod tests {
         both.submit();
         both.ask(2, ClientCommand::Close);
         let jobs: Vec<&Job> = both.engine.jobs().collect();
-        assert!(matches!(jobs[..], [Job { state: JobState::Retrying(_), attempts: 0, .. }]), "{jobs:?}");
+        assert!(
+            matches!(
+                jobs[..],
+                [Job {
+                    state: JobState::Retrying(_),
+                    attempts: 0,
+                    ..
+                }]
+            ),
+            "{jobs:?}"
+        );
     }
 
     /// The pause after the loss has nothing to do with the wait after the failure. (Seed 11328.)
@@ -132,18 +206,42 @@ mod tests {
         for now in 0..20 {
             let mut both = Both::new();
             both.now += now;
-            let retry = Retry { failures_max: 9, losses_max: 0, backoff: Backoff::None };
-            let new = NewJob { retry, ..NewJob::new(Protocol::GEARMAN, "q".into(), "body".into()) };
+            let retry = Retry {
+                failures_max: 9,
+                losses_max: 0,
+                backoff: Backoff::None,
+            };
+            let new = NewJob {
+                retry,
+                ..NewJob::new(Protocol::GEARMAN, "q".into(), "body".into())
+            };
             both.ask(1, JobCommand::Push(Box::new(new)));
             both.take();
             both.ask(2, ClientCommand::Close);
             both.take();
             let (job, proof) = (JobRef::Id(JobId(1)), Proof::Connection);
-            both.ask_at_once(2, LeaseCommand::Fail { job, proof, failure: Box::default() });
+            both.ask_at_once(
+                2,
+                LeaseCommand::Fail {
+                    job,
+                    proof,
+                    failure: Box::default(),
+                },
+            );
             both.take_at_once();
             both.ask_at_once(2, ClientCommand::Close);
             let jobs: Vec<&Job> = both.engine.jobs().collect();
-            assert!(matches!(jobs[..], [Job { state: JobState::Retrying(_), failures: 1, .. }]), "{jobs:?}");
+            assert!(
+                matches!(
+                    jobs[..],
+                    [Job {
+                        state: JobState::Retrying(_),
+                        failures: 1,
+                        ..
+                    }]
+                ),
+                "{jobs:?}"
+            );
         }
     }
 }

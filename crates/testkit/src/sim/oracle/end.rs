@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    AttemptEnd, Backoff, ClientId, Cycle, End, Expiry, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind,
-    LOSSES, Notice, OnDead as _, OnExpiry, Proof, Protocol, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
+    AttemptEnd, Backoff, ClientId, Cycle, End, Expiry, Failure, Fate, Holder, JobId, JobRef,
+    JobState, JobStateKind, LOSSES, Notice, OnDead as _, OnExpiry, Proof, Protocol, QueueKind,
+    Refusal, RepayTo, Reply, Timestamp, Token,
 };
 
 use super::dice::After;
@@ -17,16 +18,27 @@ impl Oracle {
     pub(super) fn claimed(&self, client: ClientId, (job, proof): Claim) -> Result<JobId, Refusal> {
         let holder = |holder: &Holder| match holder {
             Holder::Connection(holder) => self.protocol_of(*holder),
-            Holder::Named(name) => self.workers.iter().find(|worker| worker.name == **name)?.protocol,
+            Holder::Named(name) => {
+                self.workers
+                    .iter()
+                    .find(|worker| worker.name == **name)?
+                    .protocol
+            }
             Holder::Away(protocol) => Some(*protocol),
         };
         let holds = |memo: &JobMemo| {
             memo.job.lease().is_some_and(|lease| match proof {
                 Proof::AnyLease => {
                     let worker = self.client(client).and_then(|client| client.worker);
-                    let free = worker.is_none() || !memo.job.extra.as_deref().is_some_and(|extra| extra.taken_back);
+                    let free = worker.is_none()
+                        || !memo
+                            .job
+                            .extra
+                            .as_deref()
+                            .is_some_and(|extra| extra.taken_back);
                     (free || self.is_own(client, &lease.holder))
-                        && (self.may_name(client, memo) || self.may_see(client, holder(&lease.holder)))
+                        && (self.may_name(client, memo)
+                            || self.may_see(client, holder(&lease.holder)))
                 }
                 Proof::Token(token) => token == lease.token,
                 Proof::Connection => match lease.holder {
@@ -38,13 +50,28 @@ impl Oracle {
             })
         };
         let id = self.find_where(job, |memo| holds(memo) || self.may_name(client, memo))?;
-        if self.job(id).is_some_and(holds) { Ok(id) } else { Err(Refusal::NotHeld) }
+        if self.job(id).is_some_and(holds) {
+            Ok(id)
+        } else {
+            Err(Refusal::NotHeld)
+        }
     }
 
-    pub(super) fn claimed_of(&self, client: ClientId, claim: Claim, kind: QueueKind) -> Result<JobId, Refusal> {
+    pub(super) fn claimed_of(
+        &self,
+        client: ClientId,
+        claim: Claim,
+        kind: QueueKind,
+    ) -> Result<JobId, Refusal> {
         let id = self.claimed(client, claim)?;
-        let right = self.job(id).is_some_and(|memo| self.queue(memo.job.queue).kind == kind);
-        if right { Ok(id) } else { Err(Refusal::WrongKind) }
+        let right = self
+            .job(id)
+            .is_some_and(|memo| self.queue(memo.job.queue).kind == kind);
+        if right {
+            Ok(id)
+        } else {
+            Err(Refusal::WrongKind)
+        }
     }
 
     /// Whether the client, or its worker, has a lease with this holder.
@@ -52,7 +79,9 @@ impl Oracle {
         let worker = self.client(client).and_then(|client| client.worker);
         match holder {
             Holder::Connection(holder) => *holder == client,
-            Holder::Named(name) => self.worker_named(name).is_some_and(|named| Some(named.number) == worker),
+            Holder::Named(name) => self
+                .worker_named(name)
+                .is_some_and(|named| Some(named.number) == worker),
             Holder::Away(protocol) => self.protocol_of(client) == Some(*protocol),
         }
     }
@@ -70,9 +99,15 @@ impl Oracle {
                 delivery > 0 && delivery == attempts || is_old && delivery > attempts
             }
         };
-        let taken_back = memo.job.extra.as_deref().is_some_and(|extra| extra.taken_back);
+        let taken_back = memo
+            .job
+            .extra
+            .as_deref()
+            .is_some_and(|extra| extra.taken_back);
         match memo.job.state {
-            JobState::Ready | JobState::Retrying(_) if taken_back || !was_its => Err(Refusal::NotHeld),
+            JobState::Ready | JobState::Retrying(_) if taken_back || !was_its => {
+                Err(Refusal::NotHeld)
+            }
             JobState::Ready | JobState::Retrying(_) if memo.job.cycle().is_none() => Ok(id),
             JobState::Ready | JobState::Retrying(_) => Err(Refusal::WrongKind),
             _ => Err(Refusal::NotHeld),
@@ -80,7 +115,11 @@ impl Oracle {
     }
 
     pub(super) fn finish(&mut self, client: ClientId, claim: Claim, result: &Bytes) -> Answer {
-        let held = if claim.1 == Proof::Late { (claim.0, Proof::Connection) } else { claim };
+        let held = if claim.1 == Proof::Late {
+            (claim.0, Proof::Connection)
+        } else {
+            claim
+        };
         let id = match self.claimed(client, held) {
             Err(Refusal::NotHeld) => self.left(client, claim)?,
             _ => self.claimed_of(client, held, QueueKind::Work)?,
@@ -98,7 +137,13 @@ impl Oracle {
         }
         self.count_total(id, |totals| totals.succeeded += 1);
         let by = self.protocol_of(client).or(Some(Protocol::HTTP));
-        self.tell_end(id, &End::Succeeded { result: result.clone(), by });
+        self.tell_end(
+            id,
+            &End::Succeeded {
+                result: result.clone(),
+                by,
+            },
+        );
         self.succeeded(id);
         self.end_well(id, result, by);
         Ok(Some(Reply::Finished(id)))
@@ -108,9 +153,17 @@ impl Oracle {
     pub(super) fn end_well(&mut self, id: JobId, result: &Bytes, by: Option<Protocol>) {
         let until = |ms| self.now.after_ms(ms);
         let memo = self.job(id).expect("it is there");
-        let result_keep_ms =
-            memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms.max(memo.uncollected_ms()));
-        let track_ms = memo.job.extra.as_deref().and_then(|extra| extra.track).map_or(0, |track| track.keep_ms);
+        let result_keep_ms = memo
+            .job
+            .extra
+            .as_deref()
+            .map_or(0, |extra| extra.result_keep_ms.max(memo.uncollected_ms()));
+        let track_ms = memo
+            .job
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.track)
+            .map_or(0, |track| track.keep_ms);
         let keep_ms = result_keep_ms.max(track_ms);
         if keep_ms > 0 && memo.job.durable {
             self.put(id, JobState::Done(until(keep_ms)));
@@ -118,8 +171,16 @@ impl Oracle {
             memo.job.payload = memo.job.payload.with_body(&Bytes::new());
             let protocol = memo.job.protocol;
             let extra = memo.extra();
-            extra.result = Some(if result_keep_ms > 0 { result.clone() } else { Bytes::new() });
-            extra.result_by = if result_keep_ms > 0 && by != Some(protocol) { by } else { None };
+            extra.result = Some(if result_keep_ms > 0 {
+                result.clone()
+            } else {
+                Bytes::new()
+            });
+            extra.result_by = if result_keep_ms > 0 && by != Some(protocol) {
+                by
+            } else {
+                None
+            };
         } else {
             self.remove(id);
         }
@@ -130,8 +191,13 @@ impl Oracle {
             Err(Refusal::NotHeld) if claim.1 != Proof::Late => {
                 let id = self.left(client, claim)?;
                 let memo = self.job(id).expect("it was just found");
-                let last = memo.job.extra.as_deref().and_then(|extra| extra.failure.as_ref());
-                let is_new = memo.job.state == JobState::Ready && last.is_none_or(|last| last.at < self.began);
+                let last = memo
+                    .job
+                    .extra
+                    .as_deref()
+                    .and_then(|extra| extra.failure.as_ref());
+                let is_new = memo.job.state == JobState::Ready
+                    && last.is_none_or(|last| last.at < self.began);
                 if id.0 >= self.first_new || !is_new {
                     return self.fail_late(id, failure);
                 }
@@ -150,11 +216,21 @@ impl Oracle {
 
     /// The words of a worker whose reservation ran out are kept, and its report is refused.
     fn fail_late(&mut self, id: JobId, failure: &Failure) -> Answer {
-        if let Some(last) = self.job_mut(id).job.extra.as_deref_mut().and_then(|extra| extra.failure.as_mut())
+        if let Some(last) = self
+            .job_mut(id)
+            .job
+            .extra
+            .as_deref_mut()
+            .and_then(|extra| extra.failure.as_mut())
             && last.kind == "ReservationExpired"
         {
             let (at, first_at, next_at) = (last.at, last.first_at, last.next_at);
-            **last = Failure { at, first_at, next_at, ..failure.clone() };
+            **last = Failure {
+                at,
+                first_at,
+                next_at,
+                ..failure.clone()
+            };
             self.see("Fail::Late");
         }
         Err(Refusal::NotHeld)
@@ -166,9 +242,18 @@ impl Oracle {
         self.count_total(id, |totals| totals.failed += 1);
         let memo = self.job_mut(id);
         memo.job.failures += 1;
-        let first_at = memo.extra().failure.as_ref().map_or(wall, |last| last.first_at);
+        let first_at = memo
+            .extra()
+            .failure
+            .as_ref()
+            .map_or(wall, |last| last.first_at);
         let tried_at = memo.extra().failure.as_ref().and_then(|last| last.next_at);
-        memo.extra().failure = Some(Box::new(Failure { at: wall, first_at, next_at: tried_at, ..failure }));
+        memo.extra().failure = Some(Box::new(Failure {
+            at: wall,
+            first_at,
+            next_at: tried_at,
+            ..failure
+        }));
         self.ran(id);
         let memo = self.job_mut(id);
         let (failures, retry) = (memo.job.failures, memo.job.retry);
@@ -178,7 +263,11 @@ impl Oracle {
         let wait_ms = self.wait_ms(id, After::Failure, Self::backoff(retry.backoff, failures));
         let at = now.after_ms(wait_ms);
         let next_at = Some(wall.after_ms(wait_ms));
-        self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = next_at);
+        self.job_mut(id)
+            .extra()
+            .failure
+            .iter_mut()
+            .for_each(|failure| failure.next_at = next_at);
         if wait_ms > 0 {
             self.pause(id, at);
         } else {
@@ -194,9 +283,13 @@ impl Oracle {
         match backoff {
             Backoff::None => (0, 1, 1),
             Backoff::Fixed(ms) => (ms.into(), 1, 1),
-            Backoff::Doubling(ms) => {
-                ((0..before).fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000)).min(3_600_000), 1, 1)
-            }
+            Backoff::Doubling(ms) => (
+                (0..before)
+                    .fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000))
+                    .min(3_600_000),
+                1,
+                1,
+            ),
             Backoff::Faktory => {
                 let n = u64::from(before);
                 ((n * n * n * n + 15) * 1_000, (n + 1) * 1_000, 30)
@@ -218,7 +311,11 @@ impl Oracle {
     pub(super) fn end_badly(&mut self, id: JobId) {
         let now = self.now;
         let job = &self.job_mut(id).job;
-        let track_ms = job.extra.as_deref().and_then(|extra| extra.track).map_or(0, |track| track.keep_ms);
+        let track_ms = job
+            .extra
+            .as_deref()
+            .and_then(|extra| extra.track)
+            .map_or(0, |track| track.keep_ms);
         let keep_ms = track_ms.max(self.job_mut(id).uncollected_ms());
         if keep_ms == 0 || !self.job_mut(id).job.durable {
             return self.remove(id);
@@ -246,7 +343,11 @@ impl Oracle {
             self.forget_idle_queues();
             let is_new = self.push(ClientId(u64::MAX), &report).is_ok();
             self.forget_idle_queues();
-            self.see(if is_new { "OnDead::Pushed" } else { "OnDead::Refused" });
+            self.see(if is_new {
+                "OnDead::Pushed"
+            } else {
+                "OnDead::Refused"
+            });
         }
     }
 
@@ -261,9 +362,15 @@ impl Oracle {
 
     pub(super) fn release(&mut self, client: ClientId, claim: Claim, front: bool) -> Answer {
         let by_token = matches!(claim, (_, Proof::Token(_)));
-        let id = if by_token { self.claimed(client, claim) } else { self.claimed_of(client, claim, QueueKind::Work) }?;
-        let own =
-            self.job(id).and_then(|memo| memo.job.lease()).is_some_and(|lease| self.is_own(client, &lease.holder));
+        let id = if by_token {
+            self.claimed(client, claim)
+        } else {
+            self.claimed_of(client, claim, QueueKind::Work)
+        }?;
+        let own = self
+            .job(id)
+            .and_then(|memo| memo.job.lease())
+            .is_some_and(|lease| self.is_own(client, &lease.holder));
         if claim.1 == Proof::AnyLease && !own {
             self.see("Release::TakenBack");
             self.job_mut(id).extra().taken_back = true;
@@ -277,7 +384,13 @@ impl Oracle {
         Ok(Some(Reply::Done))
     }
 
-    pub(super) fn extend(&mut self, client: ClientId, claim: Claim, until: Timestamp, only_later: bool) -> Answer {
+    pub(super) fn extend(
+        &mut self,
+        client: ClientId,
+        claim: Claim,
+        until: Timestamp,
+        only_later: bool,
+    ) -> Answer {
         let id = self.claimed(client, claim)?;
         self.move_end(id, until, only_later);
         Ok(Some(Reply::Done))
@@ -295,18 +408,34 @@ impl Oracle {
         }
     }
 
-    pub(super) fn repay(&mut self, client: ClientId, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
+    pub(super) fn repay(
+        &mut self,
+        client: ClientId,
+        claim: Claim,
+        body: &Bytes,
+        to: RepayTo,
+    ) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Cycle)?;
         self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;
         self.count_total(id, |totals| totals.succeeded += 1);
         let memo = self.job_mut(id);
         memo.job.payload = memo.job.payload.with_body(body);
-        let (abandoned, boost) = (memo.is_abandoned(), memo.job.cycle().map_or(0, |cycle| cycle.boost));
+        let (abandoned, boost) = (
+            memo.is_abandoned(),
+            memo.job.cycle().map_or(0, |cycle| cycle.boost),
+        );
         if to == RepayTo::Drop {
-            if abandoned { self.remove(id) } else { self.put(id, JobState::Parked) }
+            if abandoned {
+                self.remove(id)
+            } else {
+                self.put(id, JobState::Parked)
+            }
         } else {
             let queue = memo.job.queue;
-            let head = self.ready_queue(queue).first().and_then(|id| self.job(*id)?.job.cycle());
+            let head = self
+                .ready_queue(queue)
+                .first()
+                .and_then(|id| self.job(*id)?.job.cycle());
             let min = head.map_or(0, |cycle| cycle.priority);
             let region = self.queue(queue).serial + 1 - min;
             let halved = |times: u32| (0..times).fold(region, |way, _| way / 2);
@@ -318,7 +447,11 @@ impl Oracle {
                 RepayTo::Reward if halved(boost + 1) > 0 => boost + 1,
                 RepayTo::Reward | RepayTo::Front | RepayTo::Drop => boost,
             };
-            let priority = if to == RepayTo::Front { 0 } else { min + halved(boost) };
+            let priority = if to == RepayTo::Front {
+                0
+            } else {
+                min + halved(boost)
+            };
             self.go_round(id, Cycle { priority, boost });
         }
         Ok(Some(Reply::Done))
@@ -359,11 +492,19 @@ impl Oracle {
         }
         if self.limits.losses_max > 0 && losses >= self.limits.losses_max {
             self.see("Loss::Dies");
-            self.fail_with(id, LOSSES, format!("{losses} workers were lost with it").into());
+            self.fail_with(
+                id,
+                LOSSES,
+                format!("{losses} workers were lost with it").into(),
+            );
             return self.bury_after(id, &End::Lost);
         }
         // 0, 1, 2, 4, 8 … times the pause.
-        let times = if losses < 2 { 0 } else { 1 << (losses - 2).min(32) };
+        let times = if losses < 2 {
+            0
+        } else {
+            1 << (losses - 2).min(32)
+        };
         let pause_ms = (self.limits.loss_pause_ms * times).min(3_600_000);
         if pause_ms == 0 {
             return self.make_ready(id, None);
@@ -375,22 +516,43 @@ impl Oracle {
 
     /// Whether losing this client would exceed the job's limit of losses.
     pub(crate) fn kills(&self, client: ClientId) -> bool {
-        let held = self
-            .jobs
-            .iter()
-            .filter(|memo| memo.job.lease().is_some_and(|lease| lease.holder == Holder::Connection(client)));
+        let held = self.jobs.iter().filter(|memo| {
+            memo.job
+                .lease()
+                .is_some_and(|lease| lease.holder == Holder::Connection(client))
+        });
         let is_last = |losses: u32, max: u32| max > 0 && losses >= max;
-        held.map(|memo| (memo.job.extra.as_deref().map_or(0, |extra| extra.losses) + 1, memo.job.retry.losses_max))
-            .any(|(losses, own)| is_last(losses, own) || is_last(losses, self.limits.losses_max))
+        held.map(|memo| {
+            (
+                memo.job.extra.as_deref().map_or(0, |extra| extra.losses) + 1,
+                memo.job.retry.losses_max,
+            )
+        })
+        .any(|(losses, own)| is_last(losses, own) || is_last(losses, self.limits.losses_max))
     }
 
     /// Records a failure that no worker reported.
-    pub(super) fn fail_with(&mut self, id: JobId, kind: &'static [u8], message: Bytes) -> Box<Failure> {
+    pub(super) fn fail_with(
+        &mut self,
+        id: JobId,
+        kind: &'static [u8],
+        message: Bytes,
+    ) -> Box<Failure> {
         let now = self.wall();
         let last = &mut self.job_mut(id).extra().failure;
-        let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
+        let (first_at, next_at) = last
+            .as_ref()
+            .map_or((now, None), |last| (last.first_at, last.next_at));
         let kind = Bytes::from_static(kind);
-        last.insert(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() })).clone()
+        last.insert(Box::new(Failure {
+            at: now,
+            first_at,
+            next_at,
+            kind,
+            message,
+            backtrace: Vec::new(),
+        }))
+        .clone()
     }
 
     /// Keeps a job for an operator, whatever its retry policy is.
@@ -405,13 +567,29 @@ impl Oracle {
 
     pub(super) fn lease_due(&mut self, id: JobId) {
         let is_away = self.job_mut(id).is_away();
-        self.end_attempt(id, if is_away { AttemptEnd::Lost } else { AttemptEnd::TimedOut });
+        self.end_attempt(
+            id,
+            if is_away {
+                AttemptEnd::Lost
+            } else {
+                AttemptEnd::TimedOut
+            },
+        );
         let memo = self.job_mut(id);
-        let Some(lease) = memo.job.lease() else { return };
-        let (on_expiry, is_held, own) = (lease.on_expiry, lease.connection_bound(), memo.job.retry.losses_max);
+        let Some(lease) = memo.job.lease() else {
+            return;
+        };
+        let (on_expiry, is_held, own) = (
+            lease.on_expiry,
+            lease.connection_bound(),
+            memo.job.retry.losses_max,
+        );
         let cycle = memo.job.cycle();
         if is_away {
-            memo.job.extra.iter_mut().for_each(|extra| extra.progress = None);
+            memo.job
+                .extra
+                .iter_mut()
+                .for_each(|extra| extra.progress = None);
             self.see("Away::NotBack");
             return self.make_ready(id, None);
         }
@@ -420,19 +598,36 @@ impl Oracle {
             OnExpiry::Requeue if is_held && own == 0 && self.limits.losses_max == 0 => {
                 self.see("Late::NoLoss");
                 self.void_token(id);
-                self.job_mut(id).job.extra.iter_mut().for_each(|extra| extra.progress = None);
+                self.job_mut(id)
+                    .job
+                    .extra
+                    .iter_mut()
+                    .for_each(|extra| extra.progress = None);
                 self.make_ready(id, None);
             }
             OnExpiry::Requeue => self.lose(id),
             OnExpiry::Fail => {
-                let (kind, message) = ("ReservationExpired".into(), "job reservation expired".into());
-                let failure = Failure { kind, message, ..Failure::default() };
+                let (kind, message) = (
+                    "ReservationExpired".into(),
+                    "job reservation expired".into(),
+                );
+                let failure = Failure {
+                    kind,
+                    message,
+                    ..Failure::default()
+                };
                 self.fail_job(id, failure, &End::TimedOut);
             }
             OnExpiry::Front => {
                 self.count_total(id, |totals| totals.lost += 1);
                 match cycle {
-                    Some(cycle) => self.go_round(id, Cycle { priority: 0, ..cycle }),
+                    Some(cycle) => self.go_round(
+                        id,
+                        Cycle {
+                            priority: 0,
+                            ..cycle
+                        },
+                    ),
                     None => {
                         let rank = self.rank(true);
                         self.make_ready(id, Some(rank));
@@ -462,7 +657,12 @@ impl Oracle {
         let memo = self.job_mut(id);
         memo.extra().expires = Expiry::Never;
         let follows = memo.ahead().is_some() && memo.job.state == JobState::Parked;
-        if follows || matches!(memo.job.state, JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) {
+        if follows
+            || matches!(
+                memo.job.state,
+                JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)
+            )
+        {
             self.count_total(id, |totals| totals.expired += 1);
             self.tell_end(id, &End::Expired);
             self.end_badly(id);
@@ -477,13 +677,23 @@ impl Oracle {
     pub(super) fn tell_listeners(&mut self, id: JobId, end: &End) {
         let has_room = self.may_keep(end);
         let memo = self.job_mut(id);
-        let listeners = memo.job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners));
+        let listeners = memo
+            .job
+            .extra
+            .as_deref_mut()
+            .map(|extra| std::mem::take(&mut extra.listeners));
         let listeners = listeners.unwrap_or_default();
         if !memo.collector().is_empty() && (!listeners.is_empty() || !has_room) {
             memo.extra().collector = Bytes::new();
         }
         for listener in listeners {
-            self.notify(listener, Notice::Ended { job: id, end: end.clone() });
+            self.notify(
+                listener,
+                Notice::Ended {
+                    job: id,
+                    end: end.clone(),
+                },
+            );
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use windlass_engine::{
-    Attempt, AttemptEnd, AttemptError, Attempts, ClientId, Failure, Holder, Job, JobId, JobRef, Reply,
+    Attempt, AttemptEnd, AttemptError, Attempts, ClientId, Failure, Holder, Job, JobId, JobRef,
+    Reply,
 };
 
 use super::{Answer, Oracle};
@@ -21,16 +22,29 @@ impl Oracle {
         let worker = self.worker_of(&lease.holder);
         let began_at = lease.taken_at.shifted(skew_ms);
         let mut all = explained(&self.job_mut(id).job);
-        all.push(Attempt { number, worker, began_at, ended_at, end, error: None });
+        all.push(Attempt {
+            number,
+            worker,
+            began_at,
+            ended_at,
+            end,
+            error: None,
+        });
         if all.len() > KEPT {
             all.remove(0);
         }
         for old in all.iter_mut().rev().skip(TRACED) {
             let error = old.error.as_deref().cloned();
-            old.error = error.map(|error| Arc::new(AttemptError { backtrace: Box::default(), ..error }));
+            old.error = error.map(|error| {
+                Arc::new(AttemptError {
+                    backtrace: Box::default(),
+                    ..error
+                })
+            });
         }
         let mut attempts = Attempts::default();
-        all.iter().for_each(|attempt| attempts.push(attempt.clone()));
+        all.iter()
+            .for_each(|attempt| attempts.push(attempt.clone()));
         assert_eq!(
             all,
             attempts.iter().cloned().collect::<Vec<_>>(),
@@ -54,8 +68,13 @@ impl Oracle {
             Holder::Away(_) => return Box::default(),
             Holder::Connection(id) => id,
         };
-        let Some(client) = self.client(*id) else { return Box::default() };
-        let worker = self.workers.iter().find(|worker| client.worker == Some(worker.number));
+        let Some(client) = self.client(*id) else {
+            return Box::default();
+        };
+        let worker = self
+            .workers
+            .iter()
+            .find(|worker| client.worker == Some(worker.number));
         match worker {
             _ if !client.label.is_empty() => client.label.as_ref().into(),
             Some(worker) => worker.name.as_ref().into(),
@@ -65,16 +84,29 @@ impl Oracle {
 
     pub(super) fn list_attempts(&self, client: ClientId, job: &JobRef) -> Answer {
         let id = self.find(client, job)?;
-        Ok(Some(Reply::Attempts(self.job(id).map(|memo| explained(&memo.job)).unwrap_or_default())))
+        Ok(Some(Reply::Attempts(
+            self.job(id)
+                .map(|memo| explained(&memo.job))
+                .unwrap_or_default(),
+        )))
     }
 }
 
 /// A job's attempts. The last one has the job's failure as its error, if it has ended in that.
 fn explained(job: &Job) -> Vec<Attempt> {
-    let Some(extra) = job.extra.as_deref() else { return Vec::new() };
-    let mut all: Vec<Attempt> = extra.attempts.iter().flat_map(|attempts| attempts.iter().cloned()).collect();
+    let Some(extra) = job.extra.as_deref() else {
+        return Vec::new();
+    };
+    let mut all: Vec<Attempt> = extra
+        .attempts
+        .iter()
+        .flat_map(|attempts| attempts.iter().cloned())
+        .collect();
     if let (Some(last), Some(failure)) = (all.last_mut(), extra.failure.as_deref()) {
-        let fails = !matches!(last.end, AttemptEnd::Lost | AttemptEnd::Released | AttemptEnd::TakenBack);
+        let fails = !matches!(
+            last.end,
+            AttemptEnd::Lost | AttemptEnd::Released | AttemptEnd::TakenBack
+        );
         if fails && last.ended_at == failure.at && last.error.is_none() {
             last.error = Some(Arc::new(error_of(failure)));
         }
@@ -84,7 +116,16 @@ fn explained(job: &Job) -> Vec<Attempt> {
 
 /// The script has only short texts.
 fn error_of(failure: &Failure) -> AttemptError {
-    let Failure { kind, message, backtrace, .. } = failure;
+    let Failure {
+        kind,
+        message,
+        backtrace,
+        ..
+    } = failure;
     let backtrace = backtrace.join(&b"\n"[..]).into_boxed_slice();
-    AttemptError { kind: kind.as_ref().into(), message: message.as_ref().into(), backtrace }
+    AttemptError {
+        kind: kind.as_ref().into(),
+        message: message.as_ref().into(),
+        backtrace,
+    }
 }

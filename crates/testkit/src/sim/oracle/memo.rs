@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientInfo, Expiry, Extra, Holder, Job, JobId, JobState, KeyUntil, Lease, LeaseTerms, Priority, Protocol,
-    Protocols, QueueId, QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
+    ClientId, ClientInfo, Expiry, Extra, Holder, Job, JobId, JobState, KeyUntil, Lease, LeaseTerms,
+    Priority, Protocol, Protocols, QueueId, QueueKind, QueueRules, Select, Tag, Throttle,
+    Timestamp, WorkerState,
 };
 
 /// The end of a job is kept so long for a client that is away.
@@ -25,7 +26,13 @@ pub(crate) struct JobMemo {
 
 impl JobMemo {
     pub(crate) const fn new(job: Job) -> Self {
-        Self { job, holds_key: false, lease_due: Timestamp::NEVER, lease_worker: None, has_slot: false }
+        Self {
+            job,
+            holds_key: false,
+            lease_due: Timestamp::NEVER,
+            lease_worker: None,
+            has_slot: false,
+        }
     }
 
     pub(crate) fn extra(&mut self) -> &mut Extra {
@@ -34,7 +41,12 @@ impl JobMemo {
 
     /// Records a visible change.
     pub(crate) fn touch(&mut self, now: Timestamp) {
-        if let Some(track) = self.job.extra.as_deref_mut().and_then(|extra| extra.track.as_mut()) {
+        if let Some(track) = self
+            .job
+            .extra
+            .as_deref_mut()
+            .and_then(|extra| extra.track.as_mut())
+        {
             track.updated_at = now;
         }
     }
@@ -49,7 +61,9 @@ impl JobMemo {
 
     /// Whether a worker of the daemon's earlier life may come back and report on it.
     pub(crate) fn is_away(&self) -> bool {
-        self.job.lease().is_some_and(|lease| matches!(lease.holder, Holder::Away(_)))
+        self.job
+            .lease()
+            .is_some_and(|lease| matches!(lease.holder, Holder::Away(_)))
     }
 
     /// Whether it lived for its listeners, and they are gone.
@@ -59,20 +73,35 @@ impl JobMemo {
 
     /// The name under which its end is collected, empty if it has none.
     pub(crate) fn collector(&self) -> &[u8] {
-        self.job.extra.as_deref().map_or(&[], |extra| &extra.collector)
+        self.job
+            .extra
+            .as_deref()
+            .map_or(&[], |extra| &extra.collector)
     }
 
     /// How long its end is kept for that.
     pub(crate) fn uncollected_ms(&self) -> u64 {
-        if self.collector().is_empty() { 0 } else { COLLECTED_WITHIN_MS }
+        if self.collector().is_empty() {
+            0
+        } else {
+            COLLECTED_WITHIN_MS
+        }
     }
 
     pub(crate) fn expires(&self) -> Expiry {
-        self.job.extra.as_deref().map(|extra| extra.expires).unwrap_or_default()
+        self.job
+            .extra
+            .as_deref()
+            .map(|extra| extra.expires)
+            .unwrap_or_default()
     }
 
     fn key_until(&self) -> KeyUntil {
-        self.job.extra.as_deref().map(|extra| extra.key_until).unwrap_or_default()
+        self.job
+            .extra
+            .as_deref()
+            .map(|extra| extra.key_until)
+            .unwrap_or_default()
     }
 
     /// The latest time at which its key is released.
@@ -85,7 +114,8 @@ impl JobMemo {
 
     /// Whether it has a key, and is in a state in which keys are held.
     pub(crate) fn wants_key(&self) -> bool {
-        let started = matches!(self.key_until(), KeyUntil::Start | KeyUntil::StartOr(_)) && self.job.attempts > 0;
+        let started = matches!(self.key_until(), KeyUntil::Start | KeyUntil::StartOr(_))
+            && self.job.attempts > 0;
         let over = match self.job.state {
             JobState::Dead(_) => true,
             JobState::Done(_) => self.key_until() != KeyUntil::Gone,
@@ -113,7 +143,13 @@ pub(crate) fn plain(job: &Job) -> Job {
     let mut job = job.clone();
     (job.rank, job.queue) = (0, QueueId(0));
     if let JobState::Leased(lease) = &mut job.state {
-        **lease = Lease::new(lease.holder.clone(), lease.token, lease.taken_at, lease.until, lease.on_expiry);
+        **lease = Lease::new(
+            lease.holder.clone(),
+            lease.token,
+            lease.taken_at,
+            lease.until,
+            lease.on_expiry,
+        );
     }
     job
 }
@@ -158,7 +194,10 @@ impl QueueMemo {
 
     /// Whether it is in the listings of a client of this protocol.
     pub(crate) fn is_known_to(&self, own: Option<Protocol>) -> bool {
-        self.is_open_to(own) && self.scope(own).map_or(self.known != Protocols::NONE, |own| self.known.has(own))
+        self.is_open_to(own)
+            && self
+                .scope(own)
+                .map_or(self.known != Protocols::NONE, |own| self.known.has(own))
     }
 
     /// Its limits for the jobs of one protocol, or all its limits.
@@ -245,7 +284,10 @@ impl ClientMemo {
 
     /// Whether it serves a queue, waits there, or was woken for it.
     pub(crate) fn is_at(&self, queue: QueueId) -> bool {
-        let mut served = self.subscriptions.iter().chain(self.blocked().iter().flat_map(|take| &take.from));
+        let mut served = self
+            .subscriptions
+            .iter()
+            .chain(self.blocked().iter().flat_map(|take| &take.from));
         served.any(|served| served.queue == queue) || self.woken_for() == Some(queue)
     }
 
@@ -255,7 +297,11 @@ impl ClientMemo {
     }
 
     pub(crate) fn blocked(&self) -> &[Blocked] {
-        if let Waiting::Jobs(takes) = &self.waiting { takes } else { &[] }
+        if let Waiting::Jobs(takes) = &self.waiting {
+            takes
+        } else {
+            &[]
+        }
     }
 
     /// The queue it was woken for, if it has not asked for work since.

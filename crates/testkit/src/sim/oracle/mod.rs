@@ -30,9 +30,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, Capacity, ClientId, Clock, Command, Cursor, Event, Expiry, JobId, JobState, Limits, NewJob, Notice,
-    Patterns, Protocol, Protocols, QueueId, QueueKind, QueueRules, QueueSettings, Refusal, Reply, Schedule, Tag,
-    Timestamp, Totals,
+    Bridge, Capacity, ClientId, Clock, Command, Cursor, Event, Expiry, JobId, JobState, Limits,
+    NewJob, Notice, Patterns, Protocol, Protocols, QueueId, QueueKind, QueueRules, QueueSettings,
+    Refusal, Reply, Schedule, Tag, Timestamp, Totals,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -176,12 +176,19 @@ impl Oracle {
     }
 
     /// The events that must follow this command, including those due before it.
-    pub(crate) fn apply(&mut self, client: ClientId, tag: Tag, command: &Command) -> Vec<(ClientId, Event)> {
+    pub(crate) fn apply(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        command: &Command,
+    ) -> Vec<(ClientId, Event)> {
         self.tick();
         self.begin_command();
         let answer = self.ask(client, tag, command);
         match answer.clone() {
-            Ok(Some(reply)) if tag.wants_answer() || !is_acknowledgement(&reply) => self.reply(client, tag, reply),
+            Ok(Some(reply)) if tag.wants_answer() || !is_acknowledgement(&reply) => {
+                self.reply(client, tag, reply)
+            }
             Ok(_) => {}
             Err(why) => self.reply(client, tag, Reply::Refused(why)),
         }
@@ -229,11 +236,16 @@ impl Oracle {
     ) -> Vec<(ClientId, Event)> {
         self.begin_command();
         let mut changed = 0;
-        match self.check_name(to).and_then(|()| self.find_or_make_queue(to, QueueKind::Work)) {
+        match self
+            .check_name(to)
+            .and_then(|()| self.find_or_make_queue(to, QueueKind::Work))
+        {
             Err(why) => self.reply(client, Tag(2), Reply::Refused(why)),
             Ok(queue) => {
                 for id in page {
-                    let at = self.now.after_ms(delay_ms + changed as u64 * 1_000 / u64::from(per_second));
+                    let at = self
+                        .now
+                        .after_ms(delay_ms + changed as u64 * 1_000 / u64::from(per_second));
                     changed += usize::from(self.move_dead(*id, (queue, at)));
                 }
                 return self.end_page(client, changed, next);
@@ -245,7 +257,12 @@ impl Oracle {
     }
 
     /// A page of a bulk change has changed this many.
-    fn end_page(&mut self, client: ClientId, changed: usize, next: Option<Cursor>) -> Vec<(ClientId, Event)> {
+    fn end_page(
+        &mut self,
+        client: ClientId,
+        changed: usize,
+        next: Option<Cursor>,
+    ) -> Vec<(ClientId, Event)> {
         let changed = u32::try_from(changed).unwrap_or(u32::MAX);
         self.reply(client, Tag(2), Reply::Mutated { changed, next });
         self.settle();
@@ -291,11 +308,17 @@ impl Oracle {
             let id = id_of(memo);
             let state = match memo.job.state {
                 JobState::Scheduled(at) => (self.by_engine(at), Due::JobState(id)),
-                JobState::Retrying(at) | JobState::Dead(at) | JobState::Done(at) => (at, Due::JobState(id)),
+                JobState::Retrying(at) | JobState::Dead(at) | JobState::Done(at) => {
+                    (at, Due::JobState(id))
+                }
                 JobState::Leased(_) => (memo.lease_due, Due::Lease(id)),
                 JobState::Ready | JobState::Parked => (Timestamp::NEVER, Due::JobState(id)),
             };
-            let key_limit = if memo.holds_key { memo.key_limit() } else { Timestamp::NEVER };
+            let key_limit = if memo.holds_key {
+                memo.key_limit()
+            } else {
+                Timestamp::NEVER
+            };
             let expiry = match memo.expires() {
                 Expiry::At(at) => (self.by_engine(at), Due::Expiry(id)),
                 Expiry::By(at) => (at, Due::Age(id)),
@@ -303,18 +326,43 @@ impl Oracle {
             };
             [state, expiry, (key_limit, Due::Key(id))]
         });
-        let waits = self.clients.iter().flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
-        let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));
+        let waits = self
+            .clients
+            .iter()
+            .flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
+        let beats = self
+            .workers
+            .iter()
+            .map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));
         let not_come = |wakeup: &&Wakeup| {
-            self.client(wakeup.client)
-                .is_some_and(|c| matches!(c.waiting, Waiting::Awake { since, .. } if since == wakeup.since))
+            self.client(wakeup.client).is_some_and(
+                |c| matches!(c.waiting, Waiting::Awake { since, .. } if since == wakeup.since),
+            )
         };
-        let awake = self.awake.iter().filter(not_come).map(|wakeup| (wakeup.until, Due::Awake(wakeup.since)));
-        let runs = self.schedules.iter().map(|schedule| (self.run_due(schedule), Due::Run(schedule.id)));
-        let batches = self.batches.iter().map(|batch| (self.batch_deadline(batch), Due::Batch(batch.id)));
-        let slots = self.jobs.iter().filter(|memo| memo.has_slot).filter_map(|memo| self.slot_due(memo));
+        let awake = self
+            .awake
+            .iter()
+            .filter(not_come)
+            .map(|wakeup| (wakeup.until, Due::Awake(wakeup.since)));
+        let runs = self
+            .schedules
+            .iter()
+            .map(|schedule| (self.run_due(schedule), Due::Run(schedule.id)));
+        let batches = self
+            .batches
+            .iter()
+            .map(|batch| (self.batch_deadline(batch), Due::Batch(batch.id)));
+        let slots = self
+            .jobs
+            .iter()
+            .filter(|memo| memo.has_slot)
+            .filter_map(|memo| self.slot_due(memo));
         let clients = waits.chain(beats).chain(awake).chain(slots);
-        jobs.chain(clients).chain(runs).chain(batches).filter(|(at, _)| *at < Timestamp::NEVER).min()
+        jobs.chain(clients)
+            .chain(runs)
+            .chain(batches)
+            .filter(|(at, _)| *at < Timestamp::NEVER)
+            .min()
     }
 
     fn reply(&mut self, client: ClientId, tag: Tag, reply: Reply) {
@@ -346,7 +394,11 @@ impl Oracle {
     fn check_name(&self, name: &[u8]) -> Checked {
         let limit = self.limits.name_bytes_max;
         let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        if given > limit { Err(Capacity::NameBytes.exceeded(given, limit)) } else { Ok(()) }
+        if given > limit {
+            Err(Capacity::NameBytes.exceeded(given, limit))
+        } else {
+            Ok(())
+        }
     }
 
     fn find_or_make_queue(&mut self, name: &Bytes, kind: QueueKind) -> Result<QueueId, Refusal> {
@@ -393,10 +445,19 @@ impl Oracle {
     fn forget_unused(&mut self) -> bool {
         let is_free = |queue: &&QueueMemo| {
             let is_plain = queue.paused == Protocols::NONE && queue.jobs_max == [None; 9];
-            is_plain && queue.kind == QueueKind::Work && queue.used <= self.uses.1 && !self.is_needed(queue)
+            is_plain
+                && queue.kind == QueueKind::Work
+                && queue.used <= self.uses.1
+                && !self.is_needed(queue)
         };
-        let unused = self.queues.iter().filter(is_free).min_by_key(|queue| (queue.used, queue.id));
-        let Some(number) = unused.map(|queue| queue.number) else { return false };
+        let unused = self
+            .queues
+            .iter()
+            .filter(is_free)
+            .min_by_key(|queue| (queue.used, queue.id));
+        let Some(number) = unused.map(|queue| queue.number) else {
+            return false;
+        };
         self.see("Queue::GivesWay");
         self.queues.retain(|queue| queue.number != number);
         true
@@ -405,7 +466,12 @@ impl Oracle {
     /// A queue that was not created explicitly exists only as long as its name is needed.
     fn forget_idle_queues(&mut self) {
         let needed = |queue: &QueueMemo| queue.known != Protocols::NONE || self.is_needed(queue);
-        let kept = self.queues.iter().filter(|queue| needed(queue)).cloned().collect();
+        let kept = self
+            .queues
+            .iter()
+            .filter(|queue| needed(queue))
+            .cloned()
+            .collect();
         self.queues = kept;
     }
 
@@ -414,12 +480,17 @@ impl Oracle {
         queue.throttle.is_some()
             || queue.rules != QueueRules::default()
             || self.jobs.iter().any(|memo| memo.job.queue == queue.number)
-            || self.clients.iter().any(|client| client.subscriptions.iter().any(|s| s.queue == queue.number))
+            || self
+                .clients
+                .iter()
+                .any(|client| client.subscriptions.iter().any(|s| s.queue == queue.number))
             || self.clients.iter().any(|client| match &client.waiting {
-                Waiting::Jobs(takes) => {
-                    takes.iter().any(|take| take.from.iter().any(|served| served.queue == queue.number))
-                }
-                Waiting::Awake { queue: woken_for, .. } => *woken_for == queue.number,
+                Waiting::Jobs(takes) => takes
+                    .iter()
+                    .any(|take| take.from.iter().any(|served| served.queue == queue.number)),
+                Waiting::Awake {
+                    queue: woken_for, ..
+                } => *woken_for == queue.number,
                 Waiting::Nothing | Waiting::Asleep { .. } => false,
             })
     }
@@ -433,7 +504,10 @@ impl Oracle {
         if memo.connection().is_none() {
             memo.touch(now);
         }
-        memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
+        memo.lease_due = memo
+            .job
+            .lease()
+            .map_or(Timestamp::NEVER, |lease| lease.until);
         memo.lease_worker = None;
         memo.holds_key &= memo.wants_key();
         let (queue, ahead) = (memo.job.queue, memo.ahead());
@@ -449,7 +523,10 @@ impl Oracle {
         self.leave_slot(id);
         self.ran(id);
         let memo = self.job_mut(id);
-        let (ahead, ended) = (memo.ahead(), matches!(memo.job.state, JobState::Dead(_) | JobState::Done(_)));
+        let (ahead, ended) = (
+            memo.ahead(),
+            matches!(memo.job.state, JobState::Dead(_) | JobState::Done(_)),
+        );
         self.jobs.retain(|memo| memo.job.id != id);
         // A job that has ended let others go then.
         if !ended {
@@ -476,6 +553,10 @@ impl Oracle {
 const fn is_acknowledgement(reply: &Reply) -> bool {
     matches!(
         reply,
-        Reply::Done | Reply::Pushed { .. } | Reply::Finished(_) | Reply::Failed { .. } | Reply::ScheduleSet { .. }
+        Reply::Done
+            | Reply::Pushed { .. }
+            | Reply::Finished(_)
+            | Reply::Failed { .. }
+            | Reply::ScheduleSet { .. }
     )
 }

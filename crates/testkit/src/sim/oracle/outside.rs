@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use windlass_engine::{
-    AttemptEnd, ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView,
-    Mutation, Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply,
-    ScheduleRef, Stats, Subject, Thing, WorkerRow,
+    AttemptEnd, ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState,
+    JobStateKind, JobView, Mutation, Priority, Protocol, ProtocolStats, Protocols, QueueKind,
+    QueueRow, QueueRules, Refusal, Reply, ScheduleRef, Stats, Subject, Thing, WorkerRow,
 };
 
 use super::{Answer, JobMemo, Oracle, QueueMemo, Waiting, id_of};
@@ -39,26 +39,50 @@ impl Oracle {
         let found = self.find(client, which).ok().and_then(|id| self.job(id));
         let view = |job: &Job| {
             let codec = self.rules(job.queue).codec;
-            Box::new(JobView { job: job.clone(), queue: self.queue(job.queue).name.clone(), codec })
+            Box::new(JobView {
+                job: job.clone(),
+                queue: self.queue(job.queue).name.clone(),
+                codec,
+            })
         };
         let job = found.map(|memo| view(&memo.job));
-        let numbered = |id: JobId| self.schedule_of(client, &ScheduleRef::Id(id)).ok().map(Box::new);
-        let schedule = if let JobRef::Id(id) = which { numbered(*id) } else { None };
+        let numbered = |id: JobId| {
+            self.schedule_of(client, &ScheduleRef::Id(id))
+                .ok()
+                .map(Box::new)
+        };
+        let schedule = if let JobRef::Id(id) = which {
+            numbered(*id)
+        } else {
+            None
+        };
         Ok(Some(Reply::Looked { job, schedule }))
     }
 
     // ---- queues ----------------------------------------------------------------------------------------------------
 
-    pub(super) fn create_queue(&mut self, client: ClientId, name: &Bytes, kind: QueueKind) -> Answer {
+    pub(super) fn create_queue(
+        &mut self,
+        client: ClientId,
+        name: &Bytes,
+        kind: QueueKind,
+    ) -> Answer {
         self.check_name(name)?;
         let queue = self.find_or_make_queue(name, kind)?;
         self.make_known(queue, self.protocol_of(client));
         Ok(Some(Reply::Done))
     }
 
-    pub(super) fn remove_queue(&mut self, client: ClientId, name: &Bytes, only_idle: bool) -> Answer {
+    pub(super) fn remove_queue(
+        &mut self,
+        client: ClientId,
+        name: &Bytes,
+        only_idle: bool,
+    ) -> Answer {
         let own = self.protocol_of(client);
-        let known = self.queue_named(name).filter(|queue| queue.is_known_to(own));
+        let known = self
+            .queue_named(name)
+            .filter(|queue| queue.is_known_to(own));
         let known = known.ok_or(Refusal::NotFound(Thing::Queue))?;
         let (queue, scope) = (known.number, known.scope(own));
         if only_idle && (self.workers_of(queue, scope) > 0 || self.count_live(queue, scope) > 0) {
@@ -67,7 +91,10 @@ impl Oracle {
         let is_behind = |memo: &JobMemo| {
             let job = &memo.job;
             let in_scope = scope.is_none_or(|scope| scope == job.protocol);
-            in_scope && job.queue == queue && job.state == JobState::Parked && memo.ahead().is_some()
+            in_scope
+                && job.queue == queue
+                && job.state == JobState::Parked
+                && memo.ahead().is_some()
         };
         let mut behind = self.jobs_where(is_behind);
         behind.sort_by_key(|id| (self.job(*id).and_then(JobMemo::ahead), *id));
@@ -76,7 +103,10 @@ impl Oracle {
         line.iter().take(limit).for_each(|id| self.discard(*id));
         if line.len() > limit {
             let changed = u32::try_from(limit).unwrap_or(u32::MAX);
-            return Ok(Some(Reply::Mutated { changed, next: Some(Cursor(0, 0)) }));
+            return Ok(Some(Reply::Mutated {
+                changed,
+                next: Some(Cursor(0, 0)),
+            }));
         }
         let gone = self.removed_with(queue, own);
         self.queue_mut(queue).forget(gone);
@@ -89,11 +119,17 @@ impl Oracle {
     /// Whose settings go with a queue that a client of this protocol removes.
     fn removed_with(&self, queue: windlass_engine::QueueId, own: Option<Protocol>) -> Protocols {
         let memo = self.queue(queue);
-        let Some(scope) = memo.scope(own) else { return Protocols::ALL };
+        let Some(scope) = memo.scope(own) else {
+            return Protocols::ALL;
+        };
         let mut jobs = self.jobs.iter().filter(|memo| memo.job.queue == queue);
         let is_other = |other: &super::ClientMemo| other.info.protocol != own && other.is_at(queue);
         let used = jobs.any(|memo| memo.job.protocol != scope) || self.clients.iter().any(is_other);
-        if memo.known == Protocols::ALL && !used { Protocols::ALL } else { Protocols::of(Some(scope)) }
+        if memo.known == Protocols::ALL && !used {
+            Protocols::ALL
+        } else {
+            Protocols::of(Some(scope))
+        }
     }
 
     pub(super) fn pause_queue(&mut self, client: ClientId, name: &Bytes, paused: bool) -> Answer {
@@ -143,21 +179,31 @@ impl Oracle {
 
     pub(super) fn look_queue(&mut self, client: ClientId, name: &Bytes) -> Answer {
         let own = self.protocol_of(client);
-        let is_set = |queue: &QueueMemo| queue.throttle.is_some() || queue.rules != QueueRules::default();
-        let is_shown = |queue: &&QueueMemo| queue.is_known_to(own) || (own.is_none() && is_set(queue));
+        let is_set =
+            |queue: &QueueMemo| queue.throttle.is_some() || queue.rules != QueueRules::default();
+        let is_shown =
+            |queue: &&QueueMemo| queue.is_known_to(own) || (own.is_none() && is_set(queue));
         let known = self.queue_named(name).filter(is_shown);
-        let rows = known.map(|queue| self.row(queue, own)).into_iter().collect();
+        let rows = known
+            .map(|queue| self.row(queue, own))
+            .into_iter()
+            .collect();
         Ok(Some(Reply::Queues { rows, next: None }))
     }
 
     pub(super) fn list_queues(&mut self, client: ClientId, after: Cursor, limit: u32) -> Answer {
-        let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
+        let number =
+            |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
         let own = self.protocol_of(client);
         let is_listed = |queue: &&QueueMemo| queue.is_known_to(own) && number(queue) >= after.0;
         let mut known: Vec<&QueueMemo> = self.queues.iter().filter(is_listed).collect();
         known.sort_by_key(|queue| number(queue));
         let limit = self.page(limit);
-        let rows = known.iter().take(limit).map(|queue| self.row(queue, own)).collect();
+        let rows = known
+            .iter()
+            .take(limit)
+            .map(|queue| self.row(queue, own))
+            .collect();
         let next = known.get(limit).map(|queue| Cursor(number(queue), 0));
         Ok(Some(Reply::Queues { rows, next }))
     }
@@ -168,7 +214,11 @@ impl Oracle {
         let line = self.ready_of(queue.number, scope);
         let mut ready = [0; Priority::COUNT];
         for memo in line.iter().filter_map(|id| self.job(*id)) {
-            let priority = if queue.kind == QueueKind::Cycle { Priority::NORMAL } else { memo.job.priority };
+            let priority = if queue.kind == QueueKind::Cycle {
+                Priority::NORMAL
+            } else {
+                memo.job.priority
+            };
             ready[priority.lane()] += 1;
         }
         QueueRow {
@@ -185,7 +235,9 @@ impl Oracle {
             ready,
             places: JobStateKind::ALL.map(|state| self.count(queue.number, scope, state)),
             workers: self.workers_of(queue.number, scope) + self.taking_from(queue.number, scope),
-            oldest_ready_at: line.first().and_then(|id| Some(self.job(*id)?.job.ready_at)),
+            oldest_ready_at: line
+                .first()
+                .and_then(|id| Some(self.job(*id)?.job.ready_at)),
             waiting: None,
             policy: None,
         }
@@ -194,34 +246,62 @@ impl Oracle {
     /// The ready jobs of one protocol, or all.
     fn ready_of(&self, queue: windlass_engine::QueueId, of: Option<Protocol>) -> Vec<JobId> {
         let mut line = self.ready_queue(queue);
-        line.retain(|id| self.job(*id).is_some_and(|memo| of.is_none_or(|of| memo.job.protocol == of)));
+        line.retain(|id| {
+            self.job(*id)
+                .is_some_and(|memo| of.is_none_or(|of| memo.job.protocol == of))
+        });
         line
     }
 
     /// Subscriptions of clients that see the jobs of one protocol, or all.
     fn workers_of(&self, queue: windlass_engine::QueueId, of: Option<Protocol>) -> u32 {
-        let sees = |client: &&super::ClientMemo| of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of);
-        let subscriptions = self.clients.iter().filter(sees).flat_map(|client| &client.subscriptions);
-        u32::try_from(subscriptions.filter(|served| served.queue == queue).count()).unwrap_or(u32::MAX)
+        let sees = |client: &&super::ClientMemo| {
+            of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of)
+        };
+        let subscriptions = self
+            .clients
+            .iter()
+            .filter(sees)
+            .flat_map(|client| &client.subscriptions);
+        u32::try_from(subscriptions.filter(|served| served.queue == queue).count())
+            .unwrap_or(u32::MAX)
     }
 
     /// Clients that take from the queue by name: their last take was a minute ago at most, or they wait, or have a job.
     fn taking_from(&self, queue: windlass_engine::QueueId, of: Option<Protocol>) -> u32 {
-        let sees = |client: &&super::ClientMemo| of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of);
+        let sees = |client: &&super::ClientMemo| {
+            of.is_none() || client.info.protocol.is_none_or(|own| Some(own) == of)
+        };
         let takes = |client: &&super::ClientMemo| {
             let (queues, last) = &client.takes_from;
-            let Some((_, at)) = queues.iter().find(|(taken, _)| *taken == queue) else { return false };
-            let by_worker = |memo: &super::JobMemo| client.worker.is_some() && memo.lease_worker == client.worker;
-            let holds = || self.jobs.iter().any(|memo| memo.connection() == Some(client.id) || by_worker(memo));
-            let subscribes = client.subscriptions.iter().any(|served| served.queue == queue);
-            !subscribes && (at.after_ms(60_000) > self.now || at == last && (client.waits() || holds()))
+            let Some((_, at)) = queues.iter().find(|(taken, _)| *taken == queue) else {
+                return false;
+            };
+            let by_worker = |memo: &super::JobMemo| {
+                client.worker.is_some() && memo.lease_worker == client.worker
+            };
+            let holds = || {
+                self.jobs
+                    .iter()
+                    .any(|memo| memo.connection() == Some(client.id) || by_worker(memo))
+            };
+            let subscribes = client
+                .subscriptions
+                .iter()
+                .any(|served| served.queue == queue);
+            !subscribes
+                && (at.after_ms(60_000) > self.now || at == last && (client.waits() || holds()))
         };
         u32::try_from(self.clients.iter().filter(sees).filter(takes).count()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn list_workers(&mut self, after: Cursor, limit: u32) -> Answer {
         let limit = self.page(limit);
-        let listed: Vec<_> = self.workers.iter().filter(|worker| worker.number >= after.0).collect();
+        let listed: Vec<_> = self
+            .workers
+            .iter()
+            .filter(|worker| worker.number >= after.0)
+            .collect();
         let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
         let row = |worker: &&super::WorkerMemo| WorkerRow {
             name: worker.name.clone(),
@@ -230,8 +310,18 @@ impl Oracle {
             state: worker.state,
             beat_at: worker.beat_at,
             memory_bytes: worker.memory_bytes,
-            connections: count(self.clients.iter().filter(|client| client.worker == Some(worker.number)).count()),
-            held: count(self.jobs.iter().filter(|memo| memo.lease_worker == Some(worker.number)).count()),
+            connections: count(
+                self.clients
+                    .iter()
+                    .filter(|client| client.worker == Some(worker.number))
+                    .count(),
+            ),
+            held: count(
+                self.jobs
+                    .iter()
+                    .filter(|memo| memo.lease_worker == Some(worker.number))
+                    .count(),
+            ),
             waiting: None,
             jobs: Vec::new(),
         };
@@ -242,18 +332,34 @@ impl Oracle {
 
     pub(super) fn list_clients(&mut self, asker: ClientId, after: Cursor, limit: u32) -> Answer {
         let limit = self.page(limit);
-        let wanted: Vec<_> = self.clients.iter().filter(|client| client.id.0 >= after.0).collect();
-        let held = |id: ClientId| self.jobs.iter().filter(|memo| memo.connection() == Some(id)).count();
+        let wanted: Vec<_> = self
+            .clients
+            .iter()
+            .filter(|client| client.id.0 >= after.0)
+            .collect();
+        let held = |id: ClientId| {
+            self.jobs
+                .iter()
+                .filter(|memo| memo.connection() == Some(id))
+                .count()
+        };
         let shown = |client: &super::ClientMemo, queue| {
             let of = client.info.protocol;
             of.is_none() || self.may_see(asker, of) || self.queue(queue).bridged
         };
         let served = |client: &super::ClientMemo| {
-            let queues = client.subscriptions.iter().map(|served| served.queue).filter(|queue| shown(client, *queue));
+            let queues = client
+                .subscriptions
+                .iter()
+                .map(|served| served.queue)
+                .filter(|queue| shown(client, *queue));
             queues.map(|queue| self.queue(queue).name.clone()).collect()
         };
         let worker = |client: &super::ClientMemo| {
-            let mut of = self.workers.iter().filter(|worker| client.worker == Some(worker.number));
+            let mut of = self
+                .workers
+                .iter()
+                .filter(|worker| client.worker == Some(worker.number));
             of.next()
                 .filter(|_| self.protocol_of(asker).is_none())
                 .map_or_else(Bytes::new, |worker| worker.name.clone())
@@ -262,13 +368,18 @@ impl Oracle {
             id: client.id,
             number: client.info.number,
             address: client.info.address.clone(),
-            label: if client.label.is_empty() { worker(client) } else { client.label.clone() },
+            label: if client.label.is_empty() {
+                worker(client)
+            } else {
+                client.label.clone()
+            },
             protocol: client.info.protocol,
             subscriptions: served(client),
             is_continued: false,
             goes_on: false,
             held: u32::try_from(held(client.id)).unwrap_or(u32::MAX),
-            waits: client.credits > 0 || matches!(client.waiting, Waiting::Jobs(_) | Waiting::Asleep { .. }),
+            waits: client.credits > 0
+                || matches!(client.waiting, Waiting::Jobs(_) | Waiting::Asleep { .. }),
         };
         let rows = wanted.iter().take(limit).map(row).collect();
         let next = wanted.get(limit).map(|client| Cursor(client.id.0, 0));
@@ -277,7 +388,12 @@ impl Oracle {
 
     pub(super) fn stats(&mut self) -> Answer {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let in_place = |state| self.jobs.iter().filter(|memo| memo.job.state.kind() == state).count() as u64;
+        let in_place = |state| {
+            self.jobs
+                .iter()
+                .filter(|memo| memo.job.state.kind() == state)
+                .count() as u64
+        };
         let stats = Stats {
             totals: self.totals,
             places: JobStateKind::ALL.map(in_place),
@@ -285,8 +401,18 @@ impl Oracle {
             jobs: self.jobs.len() as u64,
             bytes: self.bytes(),
             past_bytes: self.dead_bytes() + self.done_bytes(),
-            queues: count(self.queues.iter().filter(|queue| queue.known != Protocols::NONE).count()),
-            throttled: count(self.queues.iter().filter(|queue| queue.throttle.is_some()).count()),
+            queues: count(
+                self.queues
+                    .iter()
+                    .filter(|queue| queue.known != Protocols::NONE)
+                    .count(),
+            ),
+            throttled: count(
+                self.queues
+                    .iter()
+                    .filter(|queue| queue.throttle.is_some())
+                    .count(),
+            ),
             clients: count(self.clients.len()),
             workers: count(self.workers.len()),
             batches: u32::try_from(self.live_batches().count()).unwrap_or(u32::MAX),
@@ -296,9 +422,15 @@ impl Oracle {
     }
 
     fn protocol_stats(&self) -> Vec<ProtocolStats> {
-        let all = self.protocols.keys().copied().chain(self.jobs.iter().map(|memo| memo.job.protocol));
+        let all = self
+            .protocols
+            .keys()
+            .copied()
+            .chain(self.jobs.iter().map(|memo| memo.job.protocol));
         let in_place = |protocol, state| {
-            let there = |memo: &&super::JobMemo| memo.job.protocol == protocol && memo.job.state.kind() == state;
+            let there = |memo: &&super::JobMemo| {
+                memo.job.protocol == protocol && memo.job.state.kind() == state
+            };
             self.jobs.iter().filter(there).count() as u64
         };
         let row = |protocol| ProtocolStats {
@@ -324,8 +456,13 @@ impl Oracle {
         let limit = self.page(limit);
         let (changed, next) = match stage {
             0 => {
-                let all: Vec<(u64, Protocol)> = self.live_batches().map(|batch| (batch.id.0, batch.protocol)).collect();
-                self.flush_numbered(&all, protocol, at, limit, |oracle, id| oracle.flush_batch(id))
+                let all: Vec<(u64, Protocol)> = self
+                    .live_batches()
+                    .map(|batch| (batch.id.0, batch.protocol))
+                    .collect();
+                self.flush_numbered(&all, protocol, at, limit, |oracle, id| {
+                    oracle.flush_batch(id)
+                })
             }
             1 => {
                 jobs.0.iter().for_each(|id| self.discard(*id));
@@ -352,15 +489,26 @@ impl Oracle {
         remove: impl Fn(&mut Self, JobId),
     ) -> (usize, Option<u64>) {
         let left: Vec<&(u64, Protocol)> = all.iter().filter(|(id, _)| *id >= at).collect();
-        let doomed: Vec<u64> = left.iter().take(limit).filter(|row| row.1 == protocol).map(|row| row.0).collect();
+        let doomed: Vec<u64> = left
+            .iter()
+            .take(limit)
+            .filter(|row| row.1 == protocol)
+            .map(|row| row.0)
+            .collect();
         doomed.iter().for_each(|id| remove(self, JobId(*id)));
         (doomed.len(), left.get(limit).map(|row| row.0))
     }
 
     /// Examines all queues, known or not; forgets those without jobs, servers and limits of a protocol.
     fn flush_queues(&mut self, protocol: Protocol, at: u64, limit: usize) -> Option<u64> {
-        let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
-        let mut numbers: Vec<u64> = self.queues.iter().map(number).filter(|number| *number >= at).collect();
+        let number =
+            |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
+        let mut numbers: Vec<u64> = self
+            .queues
+            .iter()
+            .map(number)
+            .filter(|number| *number >= at)
+            .collect();
         numbers.sort_unstable();
         let next = numbers.get(limit).copied();
         numbers.truncate(limit);
@@ -368,9 +516,13 @@ impl Oracle {
             let queue = &self.queues[index];
             let scope = queue.scope(Some(protocol));
             let is_own = |memo: &super::JobMemo| scope.is_none_or(|own| memo.job.protocol == own);
-            let empty = !self.jobs.iter().any(|memo| memo.job.queue == queue.number && is_own(memo));
+            let empty = !self
+                .jobs
+                .iter()
+                .any(|memo| memo.job.queue == queue.number && is_own(memo));
             let limits = queue.limits_for(scope);
-            let free = self.workers_of(queue.number, scope) == 0 && limits.iter().all(Option::is_none);
+            let free =
+                self.workers_of(queue.number, scope) == 0 && limits.iter().all(Option::is_none);
             let known = queue.is_known_to(Some(protocol));
             let doomed = numbers.contains(&number(queue)) && queue.kind == QueueKind::Work && known;
             if doomed && empty && free {
@@ -385,18 +537,41 @@ impl Oracle {
 
     pub(crate) fn matches(&self, job: &Job, filter: &Filter) -> bool {
         filter.state.is_none_or(|state| job.state.kind() == state)
-            && filter.queue.as_ref().is_none_or(|name| self.queue(job.queue).name == name)
-            && filter.protocol.is_none_or(|protocol| job.protocol == protocol)
-            && (filter.names.is_empty() || filter.names.iter().any(|name| !name.is_empty() && name == job.name()))
-            && filter.conditions.iter().all(|it| it.holds(Subject { job, queue: &[], batch: None }, 0, None))
+            && filter
+                .queue
+                .as_ref()
+                .is_none_or(|name| self.queue(job.queue).name == name)
+            && filter
+                .protocol
+                .is_none_or(|protocol| job.protocol == protocol)
+            && (filter.names.is_empty()
+                || filter
+                    .names
+                    .iter()
+                    .any(|name| !name.is_empty() && name == job.name()))
+            && filter.conditions.iter().all(|it| {
+                it.holds(
+                    Subject {
+                        job,
+                        queue: &[],
+                        batch: None,
+                    },
+                    0,
+                    None,
+                )
+            })
     }
 
     /// All matching jobs, in the order that a listing must have, where it must have one.
     pub(crate) fn matching(&self, client: ClientId, filter: &Filter) -> (Vec<JobId>, bool) {
-        let is_found = |memo: &&super::JobMemo| self.may_name(client, memo) && self.matches(&memo.job, filter);
+        let is_found =
+            |memo: &&super::JobMemo| self.may_name(client, memo) && self.matches(&memo.job, filter);
         let mut found: Vec<_> = self.jobs.iter().filter(is_found).collect();
         let by_time = |state: &JobState| match state {
-            JobState::Scheduled(at) | JobState::Retrying(at) | JobState::Dead(at) | JobState::Done(at) => Some(*at),
+            JobState::Scheduled(at)
+            | JobState::Retrying(at)
+            | JobState::Dead(at)
+            | JobState::Done(at) => Some(*at),
             JobState::Ready | JobState::Leased(_) | JobState::Parked => None,
         };
         let ordered = match filter.state {
@@ -445,9 +620,14 @@ impl Oracle {
                 self.job_mut(id).extra().taken_back = true;
                 self.make_ready(id, None);
             }
-            Mutation::Redrive { delay_ms, per_second } => {
+            Mutation::Redrive {
+                delay_ms,
+                per_second,
+            } => {
                 self.see("Redrive::Later");
-                let at = self.now.after_ms(delay_ms + before as u64 * 1_000 / u64::from(per_second));
+                let at = self
+                    .now
+                    .after_ms(delay_ms + before as u64 * 1_000 / u64::from(per_second));
                 self.retry_at(id, at);
             }
         }
@@ -456,14 +636,21 @@ impl Oracle {
 
     /// Whether a bulk change applies to a job.
     pub(crate) fn would_mutate(&self, id: JobId, action: Mutation) -> bool {
-        let Some(job) = self.job(id).map(|memo| &memo.job) else { return false };
+        let Some(job) = self.job(id).map(|memo| &memo.job) else {
+            return false;
+        };
         match (action, job.state.kind()) {
-            (Mutation::Release, JobStateKind::Leased) => self.queue(job.queue).kind == QueueKind::Work,
+            (Mutation::Release, JobStateKind::Leased) => {
+                self.queue(job.queue).kind == QueueKind::Work
+            }
             (Mutation::Cancel, _) => true,
             (Mutation::Release, _)
             | (_, JobStateKind::Leased)
             | (Mutation::Kill, JobStateKind::Dead | JobStateKind::Done | JobStateKind::Parked)
-            | (Mutation::Requeue, JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked) => false,
+            | (
+                Mutation::Requeue,
+                JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked,
+            ) => false,
             (Mutation::Redrive { .. }, kind) => kind == JobStateKind::Dead,
             (Mutation::Discard | Mutation::Kill | Mutation::Requeue, _) => true,
         }

@@ -22,14 +22,26 @@ impl Oracle {
         memo.touch(now);
         if so_far.is_some() || text.is_some() {
             let progress = memo.extra().progress.get_or_insert_default();
-            (progress.numerator, progress.denominator) = so_far.unwrap_or((progress.numerator, progress.denominator));
+            (progress.numerator, progress.denominator) =
+                so_far.unwrap_or((progress.numerator, progress.denominator));
             progress.text = text.cloned().unwrap_or_else(|| progress.text.clone());
-            let Progress { numerator, denominator, text: raw } = progress.clone();
+            let Progress {
+                numerator,
+                denominator,
+                text: raw,
+            } = progress.clone();
             let leased = memo.job.lease().is_some();
             for listener in memo.job.listeners().to_vec().into_iter().filter(|_| leased) {
                 self.notify(
                     listener,
-                    Notice::Progress { job: id, note: Note::Progress { numerator, denominator, raw: raw.clone() } },
+                    Notice::Progress {
+                        job: id,
+                        note: Note::Progress {
+                            numerator,
+                            denominator,
+                            raw: raw.clone(),
+                        },
+                    },
                 );
             }
         }
@@ -42,17 +54,38 @@ impl Oracle {
             self.come_back(client, id);
         }
         let memo = self.job_mut(id);
-        if let Note::Progress { numerator, denominator, .. } = note {
-            let progress = Progress { numerator: *numerator, denominator: *denominator, text: Bytes::new() };
+        if let Note::Progress {
+            numerator,
+            denominator,
+            ..
+        } = note
+        {
+            let progress = Progress {
+                numerator: *numerator,
+                denominator: *denominator,
+                text: Bytes::new(),
+            };
             memo.extra().progress = Some(progress);
             memo.touch(now);
         }
         for listener in memo.job.listeners().to_vec() {
-            self.notify(listener, Notice::Progress { job: id, note: note.clone() });
+            self.notify(
+                listener,
+                Notice::Progress {
+                    job: id,
+                    note: note.clone(),
+                },
+            );
         }
         for part in self.parts(id) {
             for listener in self.job_mut(part).job.listeners().to_vec() {
-                self.notify(listener, Notice::Progress { job: part, note: note.clone() });
+                self.notify(
+                    listener,
+                    Notice::Progress {
+                        job: part,
+                        note: note.clone(),
+                    },
+                );
             }
         }
         Ok(Some(Reply::Done))

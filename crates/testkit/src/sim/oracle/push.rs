@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Capacity, Clash, ClientId, Command, Cycle, Expiry, Extra, Job, JobCommand, JobId, JobState, KeyUntil, Listen,
-    Member, NewJob, Notice, Payload, Protocol, Pushed, QueueId, QueueKind, Refusal, Reply, Schedule, Timestamp, Track,
-    Unfit, Unique,
+    Capacity, Clash, ClientId, Command, Cycle, Expiry, Extra, Job, JobCommand, JobId, JobState,
+    KeyUntil, Listen, Member, NewJob, Notice, Payload, Protocol, Pushed, QueueId, QueueKind,
+    Refusal, Reply, Schedule, Timestamp, Track, Unfit, Unique,
 };
 
 use super::{Answer, Checked, JobMemo, Oracle};
@@ -16,7 +16,12 @@ impl Oracle {
         self.check_name(new.batch.as_deref().unwrap_or_default())?;
         self.check_name(new.listen.name())?;
         self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))?;
-        if new.name_unique && new.name.as_ref().is_some_and(|name| self.named(name, |_| true).is_some()) {
+        if new.name_unique
+            && new
+                .name
+                .as_ref()
+                .is_some_and(|name| self.named(name, |_| true).is_some())
+        {
             return Err(Refusal::NotUnique);
         }
         self.membership(new)?;
@@ -27,31 +32,49 @@ impl Oracle {
         };
         let new = &new;
         self.check_new_body(new)?;
-        let clash = new.unique.as_ref().and_then(|u| Some((self.keyed(queue, new.protocol, &u.key)?, u.clash)));
+        let clash = new
+            .unique
+            .as_ref()
+            .and_then(|u| Some((self.keyed(queue, new.protocol, &u.key)?, u.clash)));
         let (id, how) = match (clash, rule) {
             (held, Some(rule)) => self.submit((client, queue), new, held, rule)?,
             (Some(held), None) => self.meet(client, held, new)?,
             (None, None) => (self.bear(client, queue, new)?, Pushed::New),
         };
-        if matches!(self.job(id).map(|memo| &memo.job.state), Some(JobState::Done(_))) && how != Pushed::New {
+        if matches!(
+            self.job(id).map(|memo| &memo.job.state),
+            Some(JobState::Done(_))
+        ) && how != Pushed::New
+        {
             self.see("Pushed::AgainWhenDone");
         }
         let durable = self.job(id).map_or(new.durable, |memo| memo.job.durable);
-        Ok(Some(Reply::Pushed { job: id, how, durable }))
+        Ok(Some(Reply::Pushed {
+            job: id,
+            how,
+            durable,
+        }))
     }
 
     /// A push to a queue that remembers jobs: its key is held until the memory of the job ends.
     fn remembered(&mut self, client: ClientId, queue: QueueId, new: &NewJob) -> NewJob {
         let mut new = new.clone();
-        let Some(dedup_ms) = self.rules(queue).dedup_ms else { return new };
+        let Some(dedup_ms) = self.rules(queue).dedup_ms else {
+            return new;
+        };
         let key = match &new.unique {
             Some(unique) => Some(unique.key.clone()),
             None => new.name.clone(),
         };
-        let counts = |key: &Bytes| !key.is_empty() && (new.protocol != Protocol::GEARMAN || key[0] != 0);
+        let counts =
+            |key: &Bytes| !key.is_empty() && (new.protocol != Protocol::GEARMAN || key[0] != 0);
         let by_client = client != ClientId(u64::MAX) && new.durable && new.kind == QueueKind::Work;
         if let Some(key) = key.filter(|key| by_client && counts(key)) {
-            new.unique = Some(Unique { key, clash: Clash::Attach, until: KeyUntil::Gone });
+            new.unique = Some(Unique {
+                key,
+                clash: Clash::Attach,
+                until: KeyUntil::Gone,
+            });
             new.result_keep_ms = new.result_keep_ms.max(dedup_ms);
             self.see("Pushed::Remembered");
         }
@@ -60,12 +83,20 @@ impl Oracle {
 
     /// A client that listens to a job which has ended gets its end, after the answer.
     pub(super) fn tell_end_again(&mut self, client: ClientId, command: &Command, answer: &Answer) {
-        let (Command::Job(JobCommand::Push(new)), Ok(Some(Reply::Pushed { job, how: Pushed::Attached, .. }))) =
-            (command, answer)
+        let (
+            Command::Job(JobCommand::Push(new)),
+            Ok(Some(Reply::Pushed {
+                job,
+                how: Pushed::Attached,
+                ..
+            })),
+        ) = (command, answer)
         else {
             return;
         };
-        let done = self.job(*job).filter(|memo| matches!(memo.job.state, JobState::Done(_)) && new.listen.is_wanted());
+        let done = self
+            .job(*job)
+            .filter(|memo| matches!(memo.job.state, JobState::Done(_)) && new.listen.is_wanted());
         if let Some(end) = done.map(JobMemo::end) {
             self.see("Repeated::EndedBefore");
             self.notify(client, Notice::Ended { job: *job, end });
@@ -107,7 +138,10 @@ impl Oracle {
     /// A background push meets a job. A job that lived for its listeners is now the one that this push asked for; any job
     /// is remembered if this push is.
     fn outlast(&mut self, id: JobId, new: &NewJob) {
-        let gone = new.unique.as_ref().is_some_and(|unique| unique.until == KeyUntil::Gone);
+        let gone = new
+            .unique
+            .as_ref()
+            .is_some_and(|unique| unique.until == KeyUntil::Gone);
         let queue = self.job_mut(id).job.queue;
         let (retry, was_durable) = (self.retry_of(queue, new), self.job_mut(id).job.durable);
         if was_durable && !gone {
@@ -118,21 +152,37 @@ impl Oracle {
         if !was_durable {
             (memo.job.durable, memo.job.retry) = (true, retry);
             if new.track_ms > 0 {
-                memo.extra().track = Some(Track { keep_ms: new.track_ms, updated_at });
+                memo.extra().track = Some(Track {
+                    keep_ms: new.track_ms,
+                    updated_at,
+                });
             }
         }
-        if new.result_keep_ms > memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms) {
+        if new.result_keep_ms
+            > memo
+                .job
+                .extra
+                .as_deref()
+                .map_or(0, |extra| extra.result_keep_ms)
+        {
             memo.extra().result_keep_ms = new.result_keep_ms;
         }
         if gone {
             memo.extra().key_until = KeyUntil::Gone;
             memo.holds_key = true;
         }
-        self.see(if was_durable { "Pushed::Outlasts" } else { "Pushed::OutlastsClients" });
+        self.see(if was_durable {
+            "Pushed::Outlasts"
+        } else {
+            "Pushed::OutlastsClients"
+        });
     }
 
     pub(super) fn listen(&mut self, client: ClientId, id: JobId) -> Checked {
-        self.judge_listener(client, self.job(id).map_or(0, |memo| memo.job.listeners().len()))?;
+        self.judge_listener(
+            client,
+            self.job(id).map_or(0, |memo| memo.job.listeners().len()),
+        )?;
         self.job_mut(id).extra().listeners.push(client);
         Ok(())
     }
@@ -140,10 +190,19 @@ impl Oracle {
     fn judge_listener(&mut self, client: ClientId, others: usize) -> Checked {
         self.open_client(client)?;
         let limit = self.limits.listeners_max;
-        if others >= limit as usize { Err(Capacity::QueueJobs.exceeded(limit, limit)) } else { Ok(()) }
+        if others >= limit as usize {
+            Err(Capacity::QueueJobs.exceeded(limit, limit))
+        } else {
+            Ok(())
+        }
     }
 
-    pub(super) fn bear(&mut self, client: ClientId, queue: QueueId, new: &NewJob) -> Result<JobId, Refusal> {
+    pub(super) fn bear(
+        &mut self,
+        client: ClientId,
+        queue: QueueId,
+        new: &NewJob,
+    ) -> Result<JobId, Refusal> {
         if new.listen.is_wanted() {
             self.judge_listener(client, 0)?;
         } else if !new.durable {
@@ -194,7 +253,12 @@ impl Oracle {
     pub(super) fn bytes(&self) -> u64 {
         let jobs: u64 = self.jobs.iter().map(|memo| memo.job.weight_bytes()).sum();
         let batches: u64 = self.live_batches().map(|batch| batch.weight_bytes()).sum();
-        jobs + batches + self.schedules.iter().map(Schedule::weight_bytes).sum::<u64>()
+        jobs + batches
+            + self
+                .schedules
+                .iter()
+                .map(Schedule::weight_bytes)
+                .sum::<u64>()
     }
 
     fn make(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>) -> JobId {
@@ -202,16 +266,25 @@ impl Oracle {
         let is_cycle = new.kind == QueueKind::Cycle;
         let cycle = is_cycle.then(|| {
             let serial = self.next_serial(queue);
-            Cycle { priority: if new.front { 0 } else { serial }, boost: 0 }
+            Cycle {
+                priority: if new.front { 0 } else { serial },
+                boost: 0,
+            }
         });
         let extra = Extra {
             meta: new.meta.clone(),
             expires: self.expiry_of(queue, new),
-            key_until: new.unique.as_ref().map_or(KeyUntil::End, |unique| unique.until),
+            key_until: new
+                .unique
+                .as_ref()
+                .map_or(KeyUntil::End, |unique| unique.until),
             cycle,
             result_keep_ms: new.result_keep_ms,
             lease_ms: new.lease_ms,
-            track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: self.wall() }),
+            track: (new.track_ms > 0).then_some(Track {
+                keep_ms: new.track_ms,
+                updated_at: self.wall(),
+            }),
             member,
             collector: Bytes::copy_from_slice(if new.durable { new.listen.name() } else { &[] }),
             ..Extra::default()
@@ -226,7 +299,10 @@ impl Oracle {
             priority: new.priority,
             durable: new.durable,
             rank: self.rank(new.front && !is_cycle),
-            state: new.not_before.filter(|at| *at > self.wall()).map_or(JobState::Ready, JobState::Scheduled),
+            state: new
+                .not_before
+                .filter(|at| *at > self.wall())
+                .map_or(JobState::Ready, JobState::Scheduled),
             ready_at: self.wall(),
             payload: Payload::new(
                 new.unique.as_ref().map(|unique| &*unique.key),
@@ -247,14 +323,22 @@ impl Oracle {
 
     /// When a new job expires: as its producer set it, or earlier if the rules of its queue are shorter.
     pub(super) fn expiry_of(&self, queue: QueueId, new: &NewJob) -> Expiry {
-        let ttl_ms = self.rules(queue).ttl_ms.filter(|_| new.kind == QueueKind::Work);
-        let ready_at = new.not_before.filter(|at| *at > self.wall()).unwrap_or(self.wall());
+        let ttl_ms = self
+            .rules(queue)
+            .ttl_ms
+            .filter(|_| new.kind == QueueKind::Work);
+        let ready_at = new
+            .not_before
+            .filter(|at| *at > self.wall())
+            .unwrap_or(self.wall());
         self.sooner(new.expires, self.by_engine(ready_at), ttl_ms)
     }
 
     /// The first of both: when a job expires, and the end of a time to live that begins at this moment.
     fn sooner(&self, expires: Expiry, from: Timestamp, ttl_ms: Option<u64>) -> Expiry {
-        let Some(by) = ttl_ms.map(|ms| from.after_ms(ms)) else { return expires };
+        let Some(by) = ttl_ms.map(|ms| from.after_ms(ms)) else {
+            return expires;
+        };
         let is_sooner = match expires {
             Expiry::Never => by == Timestamp::NEVER,
             Expiry::At(at) => self.by_engine(at) <= by,
@@ -275,7 +359,10 @@ impl Oracle {
             return self.remove(id);
         }
         let now = self.wall();
-        let was_over = matches!(self.job_mut(id).job.state, JobState::Dead(_) | JobState::Done(_));
+        let was_over = matches!(
+            self.job_mut(id).job.state,
+            JobState::Dead(_) | JobState::Done(_)
+        );
         if !was_over && self.give_way(id, None) {
             return;
         }
@@ -283,14 +370,25 @@ impl Oracle {
         if waits {
             self.see("Coalesce::Parked");
         }
-        self.put(id, if waits { JobState::Parked } else { JobState::Ready });
+        self.put(
+            id,
+            if waits {
+                JobState::Parked
+            } else {
+                JobState::Ready
+            },
+        );
         let job = &mut self.job_mut(id).job;
         job.ready_at = now;
         job.rank = rank.unwrap_or(job.rank);
         let (queue, protocol) = (job.queue, job.protocol);
         if was_over {
             self.job_mut(id).job.unfit = Unfit::NONE;
-            self.job_mut(id).job.extra.iter_mut().for_each(|extra| extra.losses = 0);
+            self.job_mut(id)
+                .job
+                .extra
+                .iter_mut()
+                .for_each(|extra| extra.losses = 0);
             self.reclaim_key(id);
         }
         self.make_known(queue, Some(protocol));
@@ -301,7 +399,11 @@ impl Oracle {
     pub(super) fn retry_at(&mut self, id: JobId, at: Timestamp) {
         self.put(id, JobState::Retrying(at));
         self.job_mut(id).job.unfit = Unfit::NONE;
-        self.job_mut(id).job.extra.iter_mut().for_each(|extra| extra.losses = 0);
+        self.job_mut(id)
+            .job
+            .extra
+            .iter_mut()
+            .for_each(|extra| extra.losses = 0);
         self.reclaim_key(id);
         let job = &self.job_mut(id).job;
         let (queue, protocol) = (job.queue, job.protocol);
@@ -326,8 +428,13 @@ impl Oracle {
 
     /// A dead job moves to this queue, where it is tried again at this time. Returns whether it could.
     pub(super) fn move_dead(&mut self, id: JobId, (queue, at): (QueueId, Timestamp)) -> bool {
-        let Some((job, expires)) = self.job(id).map(|memo| (memo.job.clone(), memo.expires())) else { return false };
-        let fits = self.check_body(Some(queue), &job.payload.share_body()).is_ok();
+        let Some((job, expires)) = self.job(id).map(|memo| (memo.job.clone(), memo.expires()))
+        else {
+            return false;
+        };
+        let fits = self
+            .check_body(Some(queue), &job.payload.share_body())
+            .is_ok();
         if !matches!(job.state, JobState::Dead(_)) || job.cycle().is_some() || !fits {
             return false;
         }
@@ -337,10 +444,13 @@ impl Oracle {
         self.make_known(queue, Some(job.protocol));
         self.use_queue(queue);
         let key = job.key().map(<[u8]>::to_vec);
-        let free = key.as_ref().is_some_and(|key| self.keyed(queue, job.protocol, key).is_none());
+        let free = key
+            .as_ref()
+            .is_some_and(|key| self.keyed(queue, job.protocol, key).is_none());
         let memo = self.job_mut(id);
         (memo.job.queue, memo.job.state, memo.job.rank) = (queue, JobState::Retrying(at), rank);
-        (memo.job.failures, memo.job.unfit, memo.job.retry) = (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));
+        (memo.job.failures, memo.job.unfit, memo.job.retry) =
+            (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));
         if memo.job.extra.is_some() || expires != Expiry::Never {
             let extra = memo.extra();
             (extra.losses, extra.coalesced, extra.expires) = (0, None, expires);

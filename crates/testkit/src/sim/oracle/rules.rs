@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    AttemptEnd, Bridge, Capacity, ClientId, End, JobId, MISFIT, NewJob, Patterns, Protocol, Protocols, QueueId,
-    QueueKind, QueueRules, QueueSettings, Refusal, Reply, Retry, Unfit, matches,
+    AttemptEnd, Bridge, Capacity, ClientId, End, JobId, MISFIT, NewJob, Patterns, Protocol,
+    Protocols, QueueId, QueueKind, QueueRules, QueueSettings, Refusal, Reply, Retry, Unfit,
+    matches,
 };
 
 use super::end::Claim;
@@ -11,7 +12,12 @@ use super::memo::QueueMemo;
 use super::{Answer, Checked, ClientMemo, JobMemo, Oracle};
 
 impl Oracle {
-    pub(super) fn rule_queue(&mut self, client: ClientId, name: &Bytes, rules: QueueRules) -> Answer {
+    pub(super) fn rule_queue(
+        &mut self,
+        client: ClientId,
+        name: &Bytes,
+        rules: QueueRules,
+    ) -> Answer {
         if let Some(queue) = self.queue_to_set(client, name, rules != QueueRules::default())? {
             let before = self.rules(queue);
             self.queue_mut(queue).rules = rules;
@@ -21,17 +27,28 @@ impl Oracle {
     }
 
     pub(super) fn rule_patterns(&mut self, patterns: &Patterns<QueueSettings>) -> Answer {
-        let mut queues: Vec<_> = self.queues.iter().map(|queue| (queue.id, queue.number)).collect();
+        let mut queues: Vec<_> = self
+            .queues
+            .iter()
+            .map(|queue| (queue.id, queue.number))
+            .collect();
         queues.sort_unstable();
-        let before: Vec<_> = queues.iter().map(|(_, queue)| (*queue, self.rules(*queue))).collect();
+        let before: Vec<_> = queues
+            .iter()
+            .map(|(_, queue)| (*queue, self.rules(*queue)))
+            .collect();
         self.patterns = patterns.clone();
-        before.into_iter().for_each(|(queue, before)| self.obey(queue, before));
+        before
+            .into_iter()
+            .for_each(|(queue, before)| self.obey(queue, before));
         Ok(Some(Reply::Done))
     }
 
     fn obey(&mut self, queue: QueueId, before: QueueRules) {
         if before.codec != self.rules(queue).codec {
-            self.ready_queue(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
+            self.ready_queue(queue)
+                .into_iter()
+                .for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
             self.serve(queue);
         }
     }
@@ -43,16 +60,27 @@ impl Oracle {
         if queue.rules != QueueRules::default() {
             return queue.rules;
         }
-        self.settings_of(queue.number).map(|settings| settings.rules).unwrap_or_default()
+        self.settings_of(queue.number)
+            .map(|settings| settings.rules)
+            .unwrap_or_default()
     }
 
     /// What holds for a queue of this name, besides rules of its own.
     pub(super) fn settings_of(&self, queue: QueueId) -> Option<&QueueSettings> {
         let queue = self.queue(queue);
         let is_wild = |pattern: &Bytes| pattern.contains(&b'*') || pattern.contains(&b'?');
-        let text = |pattern: &Bytes| pattern.iter().filter(|byte| **byte != b'*' && **byte != b'?').count();
+        let text = |pattern: &Bytes| {
+            pattern
+                .iter()
+                .filter(|byte| **byte != b'*' && **byte != b'?')
+                .count()
+        };
         let mut found: Option<(&Bytes, &QueueSettings)> = None;
-        for (pattern, settings) in self.patterns.iter().filter(|(pattern, _)| matches(pattern, &queue.name)) {
+        for (pattern, settings) in self
+            .patterns
+            .iter()
+            .filter(|(pattern, _)| matches(pattern, &queue.name))
+        {
             let is_better = |(best, _): (&Bytes, _)| match (is_wild(pattern), is_wild(best)) {
                 (false, true) => true,
                 (true, true) => (text(pattern), best) > (text(best), pattern),
@@ -74,17 +102,28 @@ impl Oracle {
     ) -> Result<Option<QueueId>, Refusal> {
         self.check_name(name)?;
         let own = self.protocol_of(client);
-        if self.queue_named(name).is_some_and(|queue| !queue.is_open_to(own)) {
+        if self
+            .queue_named(name)
+            .is_some_and(|queue| !queue.is_open_to(own))
+        {
             return Err(Refusal::WrongKind);
         }
         let there = self.queue_named(name).map(|queue| queue.number);
-        if there.is_some() || !differs { Ok(there) } else { self.find_or_make_queue(name, QueueKind::Work).map(Some) }
+        if there.is_some() || !differs {
+            Ok(there)
+        } else {
+            self.find_or_make_queue(name, QueueKind::Work).map(Some)
+        }
     }
 
     pub(super) fn bridge(&mut self, bridge: &Bridge) -> Answer {
         self.bridge = bridge.clone();
         let of = |queue: &QueueMemo| queue.kind == QueueKind::Work && bridge.includes(&queue.name);
-        let mut changed: Vec<_> = self.queues.iter().filter(|queue| queue.bridged != of(queue)).collect();
+        let mut changed: Vec<_> = self
+            .queues
+            .iter()
+            .filter(|queue| queue.bridged != of(queue))
+            .collect();
         changed.sort_by_key(|queue| queue.id);
         let changed: Vec<QueueId> = changed.into_iter().map(|queue| queue.number).collect();
         for queue in changed {
@@ -139,7 +178,11 @@ impl Oracle {
     /// Whether a queue has more for a client than the jobs that woken clients are about to take.
     pub(super) fn has_unclaimed(&self, queue: QueueId, client: &ClientMemo) -> bool {
         let own = client.info.protocol;
-        let woken: Vec<&ClientMemo> = self.clients.iter().filter(|c| c.woken_for() == Some(queue)).collect();
+        let woken: Vec<&ClientMemo> = self
+            .clients
+            .iter()
+            .filter(|c| c.woken_for() == Some(queue))
+            .collect();
         let rival = |other: &&&ClientMemo| match (own, other.info.protocol) {
             (Some(own), Some(other)) => own == other || self.queue(queue).bridged,
             (Some(_) | None, _) => true,
@@ -150,13 +193,22 @@ impl Oracle {
 
     /// Whether a body is within its queue's limit, if the queue exists.
     pub(super) fn check_body(&self, queue: Option<QueueId>, body: &Bytes) -> Checked {
-        let limit = queue.and_then(|queue| self.rules(queue).body_bytes_max).unwrap_or(u32::MAX);
+        let limit = queue
+            .and_then(|queue| self.rules(queue).body_bytes_max)
+            .unwrap_or(u32::MAX);
         let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        if given <= limit { Ok(()) } else { Err(Capacity::BodyBytes.exceeded(given, limit)) }
+        if given <= limit {
+            Ok(())
+        } else {
+            Err(Capacity::BodyBytes.exceeded(given, limit))
+        }
     }
 
     pub(super) fn check_new_body(&self, new: &NewJob) -> Checked {
-        self.check_body(self.queue_named(&new.queue).map(|queue| queue.number), &new.body)
+        self.check_body(
+            self.queue_named(&new.queue).map(|queue| queue.number),
+            &new.body,
+        )
     }
 
     /// The retry policy of a new job.

@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, JobId, Notice, Protocol, QueueId, QueueKind, Refusal, Reply, Select, Tag};
+use windlass_engine::{
+    ClientId, JobId, Notice, Protocol, QueueId, QueueKind, Refusal, Reply, Select, Tag,
+};
 
 use super::memo::{Blocked, Served, Wakeup};
 use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
@@ -28,14 +30,21 @@ enum Next {
 impl Oracle {
     /// Whether a client also takes what nobody else serves.
     pub(crate) fn takes_unclaimed(&self) -> bool {
-        self.clients.iter().flat_map(|client| &client.subscriptions).any(|served| served.unclaimed.is_some())
+        self.clients
+            .iter()
+            .flat_map(|client| &client.subscriptions)
+            .any(|served| served.unclaimed.is_some())
     }
 
     pub(super) fn sleep(&mut self, id: ClientId) -> Answer {
         let woken_for = self.stop_waking(id)?;
         let subscriptions = self.open_client(id)?.subscriptions.clone();
         let open = |served: &&Served| self.first(id, served, &[]).is_some();
-        let work = subscriptions.iter().find(open).map(|served| served.queue).filter(|_| !self.is_quiet(id));
+        let work = subscriptions
+            .iter()
+            .find(open)
+            .map(|served| served.queue)
+            .filter(|_| !self.is_quiet(id));
         match work {
             Some(queue) => self.wake(id, queue),
             None => {
@@ -58,12 +67,23 @@ impl Oracle {
         client.credits = client.credits.saturating_add(credits);
         client.select = select;
         // It chooses among what is there.
-        while let Some(client) = self.client(id).filter(|client| client.credits > 0 && !self.is_quiet(id)) {
+        while let Some(client) = self
+            .client(id)
+            .filter(|client| client.credits > 0 && !self.is_quiet(id))
+        {
             let first = |served: &Served| {
-                let both = [self.first(id, served, &[]), self.first_unclaimed(id, served)];
-                both.into_iter().flatten().min_by_key(|id| self.job(*id).map(JobMemo::sort_key))
+                let both = [
+                    self.first(id, served, &[]),
+                    self.first_unclaimed(id, served),
+                ];
+                both.into_iter()
+                    .flatten()
+                    .min_by_key(|id| self.job(*id).map(JobMemo::sort_key))
             };
-            let Some((served, job)) = self.choose_among(id, &client.subscriptions, select, first) else { break };
+            let Some((served, job)) = self.choose_among(id, &client.subscriptions, select, first)
+            else {
+                break;
+            };
             self.give(id, &served, job);
         }
         Ok(None)
@@ -130,7 +150,10 @@ impl Oracle {
 
     /// Whether a client that serves the queue sees this job.
     fn is_served(&self, memo: &JobMemo) -> bool {
-        let mut serve = self.clients.iter().filter(|c| c.subscriptions.iter().any(|s| s.queue == memo.job.queue));
+        let mut serve = self
+            .clients
+            .iter()
+            .filter(|c| c.subscriptions.iter().any(|s| s.queue == memo.job.queue));
         serve.any(|client| self.sees(client.info.protocol, memo))
     }
 
@@ -145,7 +168,11 @@ impl Oracle {
             false => one.job.protocol == other.job.protocol,
         };
         let mut firsts: Vec<&JobMemo> = Vec::new();
-        for memo in self.open_queue(queue).into_iter().filter_map(|id| self.job(id)) {
+        for memo in self
+            .open_queue(queue)
+            .into_iter()
+            .filter_map(|id| self.job(id))
+        {
             if !firsts.iter().any(|first| seen_alike(first, memo)) {
                 firsts.push(memo);
             }
@@ -156,8 +183,13 @@ impl Oracle {
 
     /// The queues with strays of this protocol, in the order of these.
     fn unclaimed_queues(&self, protocol: Protocol) -> Vec<QueueId> {
-        let unclaimed = self.queues.iter().flat_map(|queue| self.unclaimed(queue.number));
-        let mut unclaimed: Vec<&JobMemo> = unclaimed.filter(|memo| memo.job.protocol == protocol).collect();
+        let unclaimed = self
+            .queues
+            .iter()
+            .flat_map(|queue| self.unclaimed(queue.number));
+        let mut unclaimed: Vec<&JobMemo> = unclaimed
+            .filter(|memo| memo.job.protocol == protocol)
+            .collect();
         unclaimed.sort_by_key(|memo| memo.sort_key());
         unclaimed.into_iter().map(|memo| memo.job.queue).collect()
     }
@@ -172,7 +204,10 @@ impl Oracle {
     ) -> Option<JobId> {
         let own = self.client(client).and_then(|client| client.info.protocol);
         let admitted = self.admits(client, &Served { queue, ..*served }, &[]);
-        let mut unclaimed = self.unclaimed(queue).into_iter().filter(|memo| memo.job.protocol == protocol && admitted);
+        let mut unclaimed = self
+            .unclaimed(queue)
+            .into_iter()
+            .filter(|memo| memo.job.protocol == protocol && admitted);
         unclaimed.find(|memo| self.sees(own, memo)).map(id_of)
     }
 
@@ -194,21 +229,42 @@ impl Oracle {
 
     /// The first stray that a client takes; among these clients, the heaviest that has waited longest.
     fn next_unclaimed(&self) -> Option<(ClientId, Served, JobId)> {
-        let creditors = self.clients.iter().filter(|client| client.credits > 0 && !self.is_quiet(client.id));
+        let creditors = self
+            .clients
+            .iter()
+            .filter(|client| client.credits > 0 && !self.is_quiet(client.id));
         let mut takers: Vec<_> = creditors
-            .flat_map(|client| client.subscriptions.iter().map(move |served| (client, served)))
-            .filter_map(|(client, served)| Some((served.unclaimed?, Reverse(served.weight), client, served)))
+            .flat_map(|client| {
+                client
+                    .subscriptions
+                    .iter()
+                    .map(move |served| (client, served))
+            })
+            .filter_map(|(client, served)| {
+                Some((served.unclaimed?, Reverse(served.weight), client, served))
+            })
             .collect();
-        takers.sort_by_key(|(protocol, weight, client, _)| (*protocol, *weight, client.credit_since));
+        takers
+            .sort_by_key(|(protocol, weight, client, _)| (*protocol, *weight, client.credit_since));
         let mut protocols: Vec<Protocol> = takers.iter().map(|(protocol, ..)| *protocol).collect();
         protocols.dedup();
-        let queues = |protocol| self.unclaimed_queues(protocol).into_iter().map(move |queue| (protocol, queue));
-        protocols.into_iter().flat_map(queues).find_map(|(wanted, queue)| {
-            takers.iter().filter(|(protocol, ..)| *protocol == wanted).find_map(|(.., client, served)| {
-                let job = self.unclaimed_of_queue(queue, wanted, client.id, served)?;
-                Some((client.id, **served, job))
+        let queues = |protocol| {
+            self.unclaimed_queues(protocol)
+                .into_iter()
+                .map(move |queue| (protocol, queue))
+        };
+        protocols
+            .into_iter()
+            .flat_map(queues)
+            .find_map(|(wanted, queue)| {
+                takers
+                    .iter()
+                    .filter(|(protocol, ..)| *protocol == wanted)
+                    .find_map(|(.., client, served)| {
+                        let job = self.unclaimed_of_queue(queue, wanted, client.id, served)?;
+                        Some((client.id, **served, job))
+                    })
             })
-        })
     }
 
     // ---- the next client -------------------------------------------------------------------------------------------
@@ -225,18 +281,30 @@ impl Oracle {
                 sent.push((context, own, next));
             }
         }
-        sent.into_iter().min_by_key(|((_, since), ..)| *since).map(|(.., next)| next)
+        sent.into_iter()
+            .min_by_key(|((_, since), ..)| *since)
+            .map(|(.., next)| next)
     }
 
     fn takers(&self, queue: QueueId) -> impl Iterator<Item = (Context, ClientId, Next)> {
-        let free = self.clients.iter().filter(move |client| self.has_unclaimed(queue, client));
-        let takes = free.clone().flat_map(|client| client.blocked().iter().map(move |take| (client.id, take)));
+        let free = self
+            .clients
+            .iter()
+            .filter(move |client| self.has_unclaimed(queue, client));
+        let takes = free
+            .clone()
+            .flat_map(|client| client.blocked().iter().map(move |take| (client.id, take)));
         let blocked = takes.filter_map(move |(id, take)| {
             let served = take.from.iter().find(|served| served.queue == queue);
             served.filter(|served| self.first(id, served, &take.worker).is_some())?;
-            Some(((Reverse(0), take.since), id, Next::Hand(Taker::Blocked(id, take.since))))
+            Some((
+                (Reverse(0), take.since),
+                id,
+                Next::Hand(Taker::Blocked(id, take.since)),
+            ))
         });
-        let creditors = free.filter(move |client| client.credits > 0 && self.may_have(client, queue));
+        let creditors =
+            free.filter(move |client| client.credits > 0 && self.may_have(client, queue));
         let creditors = creditors.filter_map(move |client| {
             let context = (Reverse(heaviest(client, queue)?), client.credit_since);
             Some((context, client.id, Next::Hand(Taker::Creditor(client.id))))
@@ -245,7 +313,10 @@ impl Oracle {
     }
 
     fn sleepers(&self, queue: QueueId) -> impl Iterator<Item = (Context, ClientId, Next)> {
-        let sleepers = self.clients.iter().filter(move |c| self.may_have(c, queue) && self.has_unclaimed(queue, c));
+        let sleepers = self
+            .clients
+            .iter()
+            .filter(move |c| self.may_have(c, queue) && self.has_unclaimed(queue, c));
         sleepers.filter_map(move |client| match &client.waiting {
             Waiting::Asleep { since } => {
                 let context = (Reverse(heaviest(client, queue)?), *since);
@@ -257,8 +328,12 @@ impl Oracle {
 
     /// Whether a sleeper or a client with credits may get a job of a queue, if it serves that queue.
     fn may_have(&self, client: &ClientMemo, queue: QueueId) -> bool {
-        let served = client.subscriptions.iter().find(|served| served.queue == queue);
-        !self.is_quiet(client.id) && served.is_some_and(|served| self.first(client.id, served, &[]).is_some())
+        let served = client
+            .subscriptions
+            .iter()
+            .find(|served| served.queue == queue);
+        !self.is_quiet(client.id)
+            && served.is_some_and(|served| self.first(client.id, served, &[]).is_some())
     }
 
     fn wake(&mut self, id: ClientId, queue: QueueId) {
@@ -267,18 +342,30 @@ impl Oracle {
         if let Ok(client) = self.open_client(id) {
             client.waiting = Waiting::Awake { queue, since };
         }
-        self.awake.push(Wakeup { until, client: id, since });
+        self.awake.push(Wakeup {
+            until,
+            client: id,
+            since,
+        });
         self.notify(id, Notice::WorkAvailable);
     }
 
     fn hand_to(&mut self, taker: Taker, queue: QueueId) {
         let (Taker::Blocked(client, _) | Taker::Creditor(client)) = taker;
-        let Some(job) = self.open_to(queue, client).first().copied() else { return };
+        let Some(job) = self.open_to(queue, client).first().copied() else {
+            return;
+        };
         match taker {
             Taker::Blocked(id, since) => self.hand_to_blocked((id, since), queue, job),
             Taker::Creditor(id) => {
-                let Ok(client) = self.open_client(id) else { return };
-                let served = client.subscriptions.iter().find(|served| served.queue == queue).copied();
+                let Ok(client) = self.open_client(id) else {
+                    return;
+                };
+                let served = client
+                    .subscriptions
+                    .iter()
+                    .find(|served| served.queue == queue)
+                    .copied();
                 if let Some(served) = served {
                     self.give(id, &served, job);
                 }
@@ -287,7 +374,9 @@ impl Oracle {
     }
 
     fn hand_to_blocked(&mut self, (id, since): (ClientId, u64), queue: QueueId, job: JobId) {
-        let Some(take) = self.unblock(id, since) else { return };
+        let Some(take) = self.unblock(id, since) else {
+            return;
+        };
         if let Some(served) = take.from.iter().find(|served| served.queue == queue) {
             self.hand_out(id, take.tag, job, served, &take.worker);
         }
@@ -296,7 +385,9 @@ impl Oracle {
     /// Ends one blocked take.
     fn unblock(&mut self, id: ClientId, since: u64) -> Option<Blocked> {
         let client = self.open_client(id).ok()?;
-        let Waiting::Jobs(takes) = &mut client.waiting else { return None };
+        let Waiting::Jobs(takes) = &mut client.waiting else {
+            return None;
+        };
         let at = takes.iter().position(|take| take.since == since)?;
         let take = takes.remove(at);
         if takes.is_empty() {
@@ -307,9 +398,13 @@ impl Oracle {
 
     /// A woken client has not asked for work in time: its job is free for another client.
     pub(super) fn oversleep(&mut self, since: u64) {
-        let Some(at) = self.awake.iter().position(|wakeup| wakeup.since == since) else { return };
+        let Some(at) = self.awake.iter().position(|wakeup| wakeup.since == since) else {
+            return;
+        };
         let wakeup = self.awake.remove(at);
-        let Ok(client) = self.open_client(wakeup.client) else { return };
+        let Ok(client) = self.open_client(wakeup.client) else {
+            return;
+        };
         if let Waiting::Awake { queue, since } = client.waiting
             && since == wakeup.since
         {
@@ -320,8 +415,14 @@ impl Oracle {
 
     pub(super) fn give_up_waiting(&mut self, id: ClientId) {
         let now = self.now;
-        let Some(client) = self.client(id) else { return };
-        let over = client.blocked().iter().find(|take| take.until <= now).map(|take| take.since);
+        let Some(client) = self.client(id) else {
+            return;
+        };
+        let over = client
+            .blocked()
+            .iter()
+            .find(|take| take.until <= now)
+            .map(|take| take.since);
         if let Some(take) = over.and_then(|since| self.unblock(id, since)) {
             self.reply(id, take.tag, Reply::Empty);
         }
@@ -332,7 +433,9 @@ impl Oracle {
     pub(super) fn fall_quiet(&mut self, clients: &[ClientId]) {
         let mut woken_for = Vec::new();
         for id in clients {
-            let Ok(client) = self.open_client(*id) else { continue };
+            let Ok(client) = self.open_client(*id) else {
+                continue;
+            };
             woken_for.extend(client.woken_for());
             match &mut client.waiting {
                 Waiting::Jobs(takes) => takes.iter_mut().for_each(|take| take.from.clear()),
@@ -346,5 +449,10 @@ impl Oracle {
 
 /// The greatest weight that a client gives this queue, if it serves it.
 fn heaviest(client: &ClientMemo, queue: QueueId) -> Option<u32> {
-    client.subscriptions.iter().filter(|served| served.queue == queue).map(|served| served.weight).max()
+    client
+        .subscriptions
+        .iter()
+        .filter(|served| served.queue == queue)
+        .map(|served| served.weight)
+        .max()
 }

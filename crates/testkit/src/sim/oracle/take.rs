@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Capacity, ClientId, From, Holder, JobId, JobState, Lease, LeaseTerms, Notice, OnExpiry, QueueId, QueueKind,
-    Refusal, Reply, Select, Tag, Take, Taken, Timestamp, Token, Wait, WorkerState,
+    Capacity, ClientId, From, Holder, JobId, JobState, Lease, LeaseTerms, Notice, OnExpiry,
+    QueueId, QueueKind, Refusal, Reply, Select, Tag, Take, Taken, Timestamp, Token, Wait,
+    WorkerState,
 };
 
 use super::memo::{Blocked, Served};
@@ -14,8 +15,13 @@ use super::{Answer, JobMemo, Oracle, Waiting};
 impl Oracle {
     pub(super) fn take(&mut self, client: ClientId, tag: Tag, take: &Take) -> Answer {
         let waits = self.open_client(client)?.blocked();
-        let endless = waits.iter().all(|take| take.until == Timestamp::NEVER) && !matches!(take.wait, Wait::Until(_));
-        let woken_for = if !waits.is_empty() && endless { None } else { self.stop_waking(client)? };
+        let endless = waits.iter().all(|take| take.until == Timestamp::NEVER)
+            && !matches!(take.wait, Wait::Until(_));
+        let woken_for = if !waits.is_empty() && endless {
+            None
+        } else {
+            self.stop_waking(client)?
+        };
         let answer = self.take_or_wait(client, tag, take);
         if let Some(queue) = woken_for {
             self.serve(queue);
@@ -30,7 +36,12 @@ impl Oracle {
             From::Cycle { queue, lease } => {
                 self.check_name(queue)?;
                 let queue = self.find_or_make_queue(queue, QueueKind::Cycle)?;
-                vec![Served { queue, weight: 0, lease: *lease, unclaimed: None }]
+                vec![Served {
+                    queue,
+                    weight: 0,
+                    lease: *lease,
+                    unclaimed: None,
+                }]
             }
         };
         if !matches!(take.from, From::Subscriptions) {
@@ -41,7 +52,10 @@ impl Oracle {
             *last = now;
         }
         let quiet = self.may_not_take(client, &take.worker);
-        if let Some((served, job)) = self.choose(client, &from, take.select, &take.worker).filter(|_| !quiet) {
+        if let Some((served, job)) = self
+            .choose(client, &from, take.select, &take.worker)
+            .filter(|_| !quiet)
+        {
             self.hand_out(client, tag, job, &served, &take.worker);
             return Ok(None);
         }
@@ -56,7 +70,13 @@ impl Oracle {
         }
         let since = self.next_wait();
         let from = if quiet { Vec::new() } else { from };
-        let take = Blocked { tag, from, worker: take.worker.clone(), until, since };
+        let take = Blocked {
+            tag,
+            from,
+            worker: take.worker.clone(),
+            until,
+            since,
+        };
         match &mut self.open_client(client)?.waiting {
             Waiting::Jobs(takes) => takes.push(take),
             waiting => *waiting = Waiting::Jobs(vec![take]),
@@ -72,11 +92,19 @@ impl Oracle {
         names.iter().try_for_each(|name| self.check_name(name))?;
         let mut from = Vec::new();
         for name in names {
-            if self.queue_named(name).is_some_and(|queue| queue.kind == QueueKind::Cycle) {
+            if self
+                .queue_named(name)
+                .is_some_and(|queue| queue.kind == QueueKind::Cycle)
+            {
                 continue;
             }
             let queue = self.find_or_make_queue(name, QueueKind::Work)?;
-            from.push(Served { queue, weight: 0, lease, unclaimed: None });
+            from.push(Served {
+                queue,
+                weight: 0,
+                lease,
+                unclaimed: None,
+            });
         }
         Ok(from)
     }
@@ -94,7 +122,9 @@ impl Oracle {
         select: Select,
         worker: &[u8],
     ) -> Option<(Served, JobId)> {
-        self.choose_among(client, from, select, |served| self.first(client, served, worker))
+        self.choose_among(client, from, select, |served| {
+            self.first(client, served, worker)
+        })
     }
 
     /// The same choice; `first` is the job it would get from each queue.
@@ -108,7 +138,9 @@ impl Oracle {
         let turns = self.turns(client, from);
         let mut best = None;
         for (index, served) in from.iter().enumerate() {
-            let Some(memo) = first(served).and_then(|id| self.job(id)) else { continue };
+            let Some(memo) = first(served).and_then(|id| self.job(id)) else {
+                continue;
+            };
             let key = memo.sort_key();
             let (heavy, lane) = (Reverse(u64::from(served.weight)), memo.lane() as u64);
             let nothing = (0, false, 0, 0);
@@ -129,18 +161,32 @@ impl Oracle {
     /// The job of a queue that this client gets in the name of this worker, if it may have any.
     pub(super) fn first(&self, client: ClientId, served: &Served, worker: &[u8]) -> Option<JobId> {
         let open = self.has_work(served.queue) && self.admits(client, served, worker);
-        self.open_to(served.queue, client).first().copied().filter(|_| open)
+        self.open_to(served.queue, client)
+            .first()
+            .copied()
+            .filter(|_| open)
     }
 
     /// For each source, how many precede it if the one before the last to be served comes first.
     fn turns(&self, client: ClientId, from: &[Served]) -> Vec<usize> {
         let last = self.client(client).and_then(|client| client.last_queue);
-        let last = last.and_then(|last| from.iter().position(|s| s.queue == last)).unwrap_or(from.len());
+        let last = last
+            .and_then(|last| from.iter().position(|s| s.queue == last))
+            .unwrap_or(from.len());
         let order: Vec<usize> = (0..last).rev().chain((last..from.len()).rev()).collect();
-        (0..from.len()).map(|index| order.iter().position(|at| *at == index).unwrap_or_default()).collect()
+        (0..from.len())
+            .map(|index| order.iter().position(|at| *at == index).unwrap_or_default())
+            .collect()
     }
 
-    pub(super) fn hand_out(&mut self, client: ClientId, tag: Tag, id: JobId, served: &Served, worker: &Bytes) {
+    pub(super) fn hand_out(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        id: JobId,
+        served: &Served,
+        worker: &Bytes,
+    ) {
         let terms = served.lease;
         let now = self.now;
         let queue = self.job_mut(id).job.queue;
@@ -153,7 +199,11 @@ impl Oracle {
         memo.job.attempts += 1;
         let attempts = u64::from(memo.job.attempts);
         let is_cycle = memo.job.cycle().is_some();
-        let token = Token(if is_cycle { serial + starts * (1 << 44) } else { attempts + starts * (1 << 32) });
+        let token = Token(if is_cycle {
+            serial + starts * (1 << 44)
+        } else {
+            attempts + starts * (1 << 32)
+        });
         let own = self.protocol_of(client);
         let protocol = self.job_mut(id).job.protocol;
         let foreign = !is_cycle && own.is_some_and(|own| own != protocol);
@@ -167,7 +217,10 @@ impl Oracle {
             false => Holder::Named(worker.as_ref().into()),
         };
         let (until, on_expiry) = self.lease_end(terms, self.job(id).expect("it is handed out"));
-        self.put(id, JobState::Leased(Box::new(Lease::new(holder, token, now, until, on_expiry))));
+        self.put(
+            id,
+            JobState::Leased(Box::new(Lease::new(holder, token, now, until, on_expiry))),
+        );
         if !by_connection {
             self.job_mut(id).lease_worker = self.worker_named(worker).map(|worker| worker.number);
         }
@@ -190,7 +243,12 @@ impl Oracle {
             _ => (terms.lease_ms, terms.on_expiry),
         };
         let longest = self.limits.lease_ms_max;
-        (lease_ms.map_or(Timestamp::NEVER, |ms| self.now.after_ms(ms.min(longest).max(1))), on_expiry)
+        (
+            lease_ms.map_or(Timestamp::NEVER, |ms| {
+                self.now.after_ms(ms.min(longest).max(1))
+            }),
+            on_expiry,
+        )
     }
 
     fn taken(&self, id: JobId, token: Token, until: Timestamp) -> Taken {
@@ -214,21 +272,29 @@ impl Oracle {
             ready_at: job.ready_at,
             until,
             connection_bound: job.lease().is_some_and(Lease::connection_bound),
-            heard: !job.listeners().is_empty() || job.extra.as_deref().is_some_and(|extra| !extra.collector.is_empty()),
+            heard: !job.listeners().is_empty()
+                || job
+                    .extra
+                    .as_deref()
+                    .is_some_and(|extra| !extra.collector.is_empty()),
         }
     }
 
     /// Whether a client belongs to a worker that was asked to take no more.
     pub(super) fn is_quiet(&self, client: ClientId) -> bool {
         let number = self.client(client).and_then(|client| client.worker);
-        self.workers.iter().any(|worker| Some(worker.number) == number && worker.state > WorkerState::Running)
+        self.workers
+            .iter()
+            .any(|worker| Some(worker.number) == number && worker.state > WorkerState::Running)
     }
 
     /// A client that belongs to no worker may still take in a worker's name.
     fn may_not_take(&self, client: ClientId, name: &Bytes) -> bool {
         match self.client(client).and_then(|client| client.worker) {
             Some(_) => self.is_quiet(client),
-            None => self.worker_named(name).is_some_and(|worker| worker.state > WorkerState::Running),
+            None => self
+                .worker_named(name)
+                .is_some_and(|worker| worker.state > WorkerState::Running),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! happens but that a worker takes jobs, and no job starts before the time that is named for it.
 
 use windlass_engine::{
-    Cursor, Event, Filter, From, JobId, JobRef, JobState, JobStateKind, Order, Query, Reply, Select, Take, TakeCommand,
-    Timestamp, Wait, Why,
+    Cursor, Event, Filter, From, JobId, JobRef, JobState, JobStateKind, Order, Query, Reply,
+    Select, Take, TakeCommand, Timestamp, Wait, Why,
 };
 
 use super::{Life, PRODUCER, QUEUE};
@@ -25,11 +25,22 @@ impl Life {
         let other = |state: &JobState| match state {
             JobState::Scheduled(at) | JobState::Retrying(at) => *at,
             JobState::Leased(lease) => lease.until,
-            JobState::Ready | JobState::Dead(_) | JobState::Parked | JobState::Done(_) => Timestamp::NEVER,
+            JobState::Ready | JobState::Dead(_) | JobState::Parked | JobState::Done(_) => {
+                Timestamp::NEVER
+            }
         };
-        let others_at = self.engine.jobs().map(|job| other(&job.state)).min().unwrap_or(Timestamp::NEVER);
-        let told: Vec<(JobId, u64)> =
-            next.iter().zip(0..).map(|(job, before)| (*job, self.told(*job, before))).take(STARTS).collect();
+        let others_at = self
+            .engine
+            .jobs()
+            .map(|job| other(&job.state))
+            .min()
+            .unwrap_or(Timestamp::NEVER);
+        let told: Vec<(JobId, u64)> = next
+            .iter()
+            .zip(0..)
+            .map(|(job, before)| (*job, self.told(*job, before)))
+            .take(STARTS)
+            .collect();
         for (job, at) in told {
             if at >= others_at.0 {
                 return;
@@ -50,13 +61,24 @@ impl Life {
 
     /// The next jobs, as a page shows them.
     fn next_jobs(&mut self) -> Vec<JobId> {
-        let filter = Filter { state: Some(JobStateKind::Ready), queue: Some(QUEUE.into()), ..Filter::default() };
+        let filter = Filter {
+            state: Some(JobStateKind::Ready),
+            queue: Some(QUEUE.into()),
+            ..Filter::default()
+        };
         let (mut jobs, mut after) = (Vec::new(), Some(Cursor::default()));
         while let Some(from) = after {
             let limit = self.rng.one_of([1, 3, 100]);
-            let query = Query::JobsBy { order: Order::Next, filter: Box::new(filter.clone()), after: from, limit };
+            let query = Query::JobsBy {
+                order: Order::Next,
+                filter: Box::new(filter.clone()),
+                after: from,
+                limit,
+            };
             let events = self.ask(PRODUCER, query);
-            let [Event::Reply(_, Reply::Jobs { rows, next })] = &events[..] else { panic!("{events:?}") };
+            let [Event::Reply(_, Reply::Jobs { rows, next })] = &events[..] else {
+                panic!("{events:?}")
+            };
             jobs.extend(rows.iter().map(|row| row.job.id));
             after = *next;
         }
@@ -66,14 +88,23 @@ impl Life {
     /// The earliest time that is named for a job, which has this many before it.
     fn told(&mut self, job: JobId, before: u32) -> u64 {
         let events = self.ask(PRODUCER, Query::Why(JobRef::Id(job)));
-        let [Event::Reply(_, Reply::Why(Why::Turn(turn)))] = &events[..] else { panic!("{events:?}") };
+        let [Event::Reply(_, Reply::Why(Why::Turn(turn)))] = &events[..] else {
+            panic!("{events:?}")
+        };
         assert_eq!((turn.jobs, turn.more), (before, false), "{turn:?}");
-        turn.at.unwrap_or_else(|| panic!("{job:?} is about to start: {turn:?}")).0
+        turn.at
+            .unwrap_or_else(|| panic!("{job:?} is about to start: {turn:?}"))
+            .0
     }
 
     fn taken(&mut self) -> Option<JobId> {
         self.tick();
-        let take = Take { from: From::Subscriptions, select: Select::ListOrder, wait: Wait::No, worker: "".into() };
+        let take = Take {
+            from: From::Subscriptions,
+            select: Select::ListOrder,
+            wait: Wait::No,
+            worker: "".into(),
+        };
         let events = self.ask(TAKER, TakeCommand::Take(take));
         match &events[..] {
             [Event::Reply(_, Reply::Taken(taken))] => Some(taken.id),

@@ -18,7 +18,9 @@ impl Life {
     pub(super) fn judge(&mut self, context: &Context) {
         for (client, event) in &context.events {
             let taken = match event {
-                Event::Reply(_, Reply::Taken(taken)) | Event::Notice(Notice::Delivered(taken)) => taken,
+                Event::Reply(_, Reply::Taken(taken)) | Event::Notice(Notice::Delivered(taken)) => {
+                    taken
+                }
                 Event::Reply(_, Reply::Empty) => {
                     self.waiting.remove(&client.0);
                     continue;
@@ -48,7 +50,11 @@ impl Life {
         }
         if let Some(rate) = self.policy.key_rate {
             // A daemon that was killed may have started these and not saved it.
-            let unsaved = |at: u64| self.kills.iter().any(|kill| (kill.saturating_sub(SAVED_MS)..=*kill).contains(&at));
+            let unsaved = |at: u64| {
+                self.kills
+                    .iter()
+                    .any(|kill| (kill.saturating_sub(SAVED_MS)..=*kill).contains(&at))
+            };
             self.within(rate, |(at, other)| other == key && !unsaved(at));
         }
         if self.policy.ordered {
@@ -85,9 +91,19 @@ impl Life {
         let mut firsts: [Option<(JobId, JobStateKind)>; KEYS.len()] = [None; KEYS.len()];
         let mut leased = std::collections::BTreeSet::new();
         for job in self.engine.jobs() {
-            let (body, kind) = (if job.payload.stored().is_none() { job.body() } else { &[] }, job.state.kind());
+            let (body, kind) = (
+                if job.payload.stored().is_none() {
+                    job.body()
+                } else {
+                    &[]
+                },
+                job.state.kind(),
+            );
             let key = self.key_of(job.id, body);
-            if matches!(kind, JobStateKind::Leased | JobStateKind::Retrying | JobStateKind::Ready) {
+            if matches!(
+                kind,
+                JobStateKind::Leased | JobStateKind::Retrying | JobStateKind::Ready
+            ) {
                 let first = firsts[key].get_or_insert((job.id, kind));
                 *first = (*first).min((job.id, kind));
             }
@@ -100,17 +116,28 @@ impl Life {
         self.running = leased;
         self.overlap(running);
         let most = self.most();
-        let is_first = |key: usize| firsts[key].is_some_and(|(_, kind)| kind == JobStateKind::Ready);
-        let is_held = |key: usize| self.paused.contains(&key) || (self.policy.ordered && !is_first(key));
+        let is_first =
+            |key: usize| firsts[key].is_some_and(|(_, kind)| kind == JobStateKind::Ready);
+        let is_held =
+            |key: usize| self.paused.contains(&key) || (self.policy.ordered && !is_first(key));
         let is_free = |key: usize| ready[key] > 0 && running[key] < most && !is_held(key);
-        let limited = self.policy.rate.is_some() || self.policy.key_rate.is_some() || self.now < self.in_doubt_until;
+        let limited = self.policy.rate.is_some()
+            || self.policy.key_rate.is_some()
+            || self.now < self.in_doubt_until;
         let may_start = (0..KEYS.len()).any(is_free);
         let waits = self.waiting.iter().any(|client| client % 2 == 1);
         let is_left = self.now <= self.left_until;
-        assert!(limited || !waits || !may_start || is_left, "{:?} wait, and there is a job", self.waiting);
+        assert!(
+            limited || !waits || !may_start || is_left,
+            "{:?} wait, and there is a job",
+            self.waiting
+        );
         for (key, waits) in KEYS.iter().enumerate() {
             for (other, starts) in KEYS.iter().enumerate() {
-                if self.policy.fair && self.policy.key_rate.is_none() && is_free(key) && self.now >= self.in_doubt_until
+                if self.policy.fair
+                    && self.policy.key_rate.is_none()
+                    && is_free(key)
+                    && self.now >= self.in_doubt_until
                 {
                     assert!(
                         self.passed[key][other] <= 2,
@@ -126,7 +153,11 @@ impl Life {
     }
 
     pub(super) fn most(&self) -> u32 {
-        if self.policy.ordered { 1 } else { self.policy.key_running_max.unwrap_or(u32::MAX) }
+        if self.policy.ordered {
+            1
+        } else {
+            self.policy.key_running_max.unwrap_or(u32::MAX)
+        }
     }
 
     /// No key has more jobs running than it may, with those that workers of a daemon that was killed may still run.
@@ -137,17 +168,36 @@ impl Life {
         }
         for (key, running) in running.iter().enumerate() {
             let all = all.get(&key).copied().unwrap_or_default() + u64::from(*running);
-            assert!(all <= self.most().into(), "{all} jobs of {:?} run, {running} by leases", KEYS[key]);
+            assert!(
+                all <= self.most().into(),
+                "{all} jobs of {:?} run, {running} by leases",
+                KEYS[key]
+            );
         }
     }
 
     /// No more jobs of a bulk retry come out in a time than its speed allows.
     fn speed(&mut self) {
-        let Some(Redrive { began, per_second, jobs }) = &self.redrive else { return };
-        let waits = |job: &JobId| self.engine.job(*job).is_some_and(|job| job.state.kind() == JobStateKind::Retrying);
+        let Some(Redrive {
+            began,
+            per_second,
+            jobs,
+        }) = &self.redrive
+        else {
+            return;
+        };
+        let waits = |job: &JobId| {
+            self.engine
+                .job(*job)
+                .is_some_and(|job| job.state.kind() == JobStateKind::Retrying)
+        };
         let (left, many) = (jobs.iter().filter(|job| waits(job)).count(), jobs.len());
         let most = 1 + (self.now - began) * per_second / 1_000;
-        assert!((many - left) as u64 <= most, "{left} of {many} wait {} ms after the retry", self.now - began);
+        assert!(
+            (many - left) as u64 <= most,
+            "{left} of {many} wait {} ms after the retry",
+            self.now - began
+        );
         if left == 0 {
             self.redrive = None;
         }

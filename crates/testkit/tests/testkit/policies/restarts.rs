@@ -1,6 +1,8 @@
 //! The daemon ends and begins again, in order or killed; and dead jobs are tried again, all at once.
 
-use windlass_engine::{BulkCommand, Context, Engine, Filter, JobId, JobStateKind, Lease, Mutation, Timestamp};
+use windlass_engine::{
+    BulkCommand, Context, Engine, Filter, JobId, JobStateKind, Lease, Mutation, Timestamp,
+};
 
 use super::laws::Redrive;
 use super::{Life, QUEUE, RETURN_MS, limits};
@@ -9,7 +11,11 @@ impl Life {
     /// The daemon ends and begins again, sooner or later than what is pending, from what its journal has.
     pub(super) fn restart(&mut self) {
         let is_killed = self.rng.chance(50);
-        self.tally.note(if is_killed { "Policy::Killed" } else { "Policy::Stopped" });
+        self.tally.note(if is_killed {
+            "Policy::Killed"
+        } else {
+            "Policy::Stopped"
+        });
         if is_killed {
             self.kills.push(self.now);
         } else {
@@ -17,8 +23,13 @@ impl Life {
         }
         let mut engine = Engine::new(limits(), self.rng.throw());
         engine.recall_meta(self.engine.meta().clone(), !is_killed);
-        self.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
-        let held = self.engine.jobs().filter(|job| job.lease().is_some_and(Lease::connection_bound));
+        self.engine
+            .queues()
+            .for_each(|queue| engine.recall_queue(queue.image().clone()));
+        let held = self
+            .engine
+            .jobs()
+            .filter(|job| job.lease().is_some_and(Lease::connection_bound));
         let held: Vec<JobId> = held.map(|job| job.id).collect();
         for job in self.engine.jobs() {
             assert!(engine.recall_job(job.clone()));
@@ -31,7 +42,13 @@ impl Life {
         self.now += self.rng.one_of([0, 1, 40, 400, 3_000, 20_000]);
         self.in_doubt_until = if is_in_doubt { self.now + RETURN_MS } else { 0 };
         if is_killed {
-            let maybe = |job: JobId| (job, self.keys.get(&job).copied().unwrap_or_default(), self.now + RETURN_MS);
+            let maybe = |job: JobId| {
+                (
+                    job,
+                    self.keys.get(&job).copied().unwrap_or_default(),
+                    self.now + RETURN_MS,
+                )
+            };
             self.maybe = held.into_iter().map(maybe).collect();
         }
         self.begin();
@@ -62,8 +79,17 @@ impl Life {
         self.tick();
         self.tally.note("Policy::Retried");
         let is_dead = |job: &&windlass_engine::Job| job.state.kind() == JobStateKind::Dead;
-        let jobs: Vec<JobId> = self.engine.jobs().filter(is_dead).map(|job| job.id).collect();
-        let filter = Filter { state: Some(JobStateKind::Dead), queue: Some(QUEUE.into()), ..Filter::default() };
+        let jobs: Vec<JobId> = self
+            .engine
+            .jobs()
+            .filter(is_dead)
+            .map(|job| job.id)
+            .collect();
+        let filter = Filter {
+            state: Some(JobStateKind::Dead),
+            queue: Some(QUEUE.into()),
+            ..Filter::default()
+        };
         let (filter, per_second) = (Box::new(filter), self.rng.one_of([5_u32, 100]));
         let limit = 100;
         match self.rng.below(3) {
@@ -74,9 +100,17 @@ impl Life {
                 limit: 3,
             }),
             way => {
-                let action = Mutation::Redrive { delay_ms: 0, per_second };
+                let action = Mutation::Redrive {
+                    delay_ms: 0,
+                    per_second,
+                };
                 self.rounds(|after| match way {
-                    1 => BulkCommand::Mutate { filter: filter.clone(), action, after, limit },
+                    1 => BulkCommand::Mutate {
+                        filter: filter.clone(),
+                        action,
+                        after,
+                        limit,
+                    },
                     _ => BulkCommand::Redrive {
                         filter: filter.clone(),
                         to: QUEUE.into(),
@@ -87,7 +121,11 @@ impl Life {
                     },
                 });
                 // Until its bodies are there the command has done nothing, and the jobs are dead as before.
-                self.redrive = Some(Redrive { began: self.now, per_second: per_second.into(), jobs });
+                self.redrive = Some(Redrive {
+                    began: self.now,
+                    per_second: per_second.into(),
+                    jobs,
+                });
             }
         }
     }

@@ -56,7 +56,9 @@ impl<'a> Turns<'a> {
             keys,
             policy,
             view,
-            unmoved: trees.map(|(class, tree)| (*class, tree.iter().peekable())).collect(),
+            unmoved: trees
+                .map(|(class, tree)| (*class, tree.iter().peekable()))
+                .collect(),
             unmoved_due: keys.due.iter().peekable(),
             moved: BTreeMap::new(),
             heads: BTreeMap::new(),
@@ -70,10 +72,18 @@ impl<'a> Turns<'a> {
     pub(in crate::queues::policy) fn first(&mut self) -> Option<(Place, Class, KeyNumber, Slot)> {
         let moved = &self.moved;
         let unmoved = self.unmoved.iter_mut().filter_map(|(class, heads)| {
-            while heads.next_if(|(_, (number, _))| moved.contains_key(number)).is_some() {}
-            heads.peek().map(|(place, (number, slot))| (**place, *class, *number, *slot))
+            while heads
+                .next_if(|(_, (number, _))| moved.contains_key(number))
+                .is_some()
+            {}
+            heads
+                .peek()
+                .map(|(place, (number, slot))| (**place, *class, *number, *slot))
         });
-        let moved = self.heads.first_key_value().map(|(place, (class, number, slot))| (*place, *class, *number, *slot));
+        let moved = self
+            .heads
+            .first_key_value()
+            .map(|(place, (class, number, slot))| (*place, *class, *number, *slot));
         unmoved.chain(moved).min_by_key(|(place, ..)| *place)
     }
 
@@ -84,13 +94,19 @@ impl<'a> Turns<'a> {
         number: KeyNumber,
         now: Timestamp,
     ) {
-        let step = self.keys.at(number).map_or(0, |key| self.policy.step_of(&key.text));
+        let step = self
+            .keys
+            .at(number)
+            .map_or(0, |key| self.policy.step_of(&key.text));
         let turn = self.turn.max(place.turn);
         self.turn = turn;
         self.move_on(number, |standing| {
             standing.turn = (standing.turn + step).max(turn);
             standing.held += 1;
-            standing.bucket.iter_mut().for_each(|bucket| bucket.spend(now));
+            standing
+                .bucket
+                .iter_mut()
+                .for_each(|bucket| bucket.spend(now));
             standing.started.retain(|(other, _)| *other != class);
             standing.started.push((class, place.sort_key()));
         });
@@ -98,8 +114,15 @@ impl<'a> Turns<'a> {
 
     /// When [`Self::come_due`] has something to do.
     pub(in crate::queues::policy) fn next_due(&mut self) -> Timestamp {
-        while self.unmoved_due.next_if(|(_, number)| self.moved.contains_key(number)).is_some() {}
-        let unmoved = self.unmoved_due.peek().map_or(Timestamp::NEVER, |(at, _)| *at);
+        while self
+            .unmoved_due
+            .next_if(|(_, number)| self.moved.contains_key(number))
+            .is_some()
+        {}
+        let unmoved = self
+            .unmoved_due
+            .peek()
+            .map_or(Timestamp::NEVER, |(at, _)| *at);
         let moved = self.due.first().map_or(Timestamp::NEVER, |(at, _)| *at);
         unmoved.min(moved).min(self.doubt_until)
     }
@@ -107,36 +130,58 @@ impl<'a> Turns<'a> {
     /// Keys whose time has come may start jobs again.
     pub(in crate::queues::policy) fn come_due(&mut self, now: Timestamp) {
         let turn = self.turn;
-        let mut come: BTreeSet<_> =
-            self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, number)| *number).collect();
+        let mut come: BTreeSet<_> = self
+            .due
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .map(|(_, number)| *number)
+            .collect();
         while let Some((_, number)) = self.unmoved_due.next_if(|(at, _)| *at <= now) {
             come.extend(Some(*number).filter(|number| !self.moved.contains_key(number)));
         }
         let is_certain = self.doubt_until <= now;
         if is_certain {
             self.doubt_until = Timestamp::NEVER;
-            come.extend(self.keys.all_numbers().filter(|it| self.keys.at(*it).is_some_and(|it| it.is_in_doubt)));
+            come.extend(
+                self.keys
+                    .all_numbers()
+                    .filter(|it| self.keys.at(*it).is_some_and(|it| it.is_in_doubt)),
+            );
         }
         for number in come {
             self.move_on(number, |standing| {
                 standing.is_in_doubt &= !is_certain;
                 standing.turn = standing.turn.max(turn);
-                standing.bucket.iter_mut().for_each(|bucket| bucket.refill(now));
+                standing
+                    .bucket
+                    .iter_mut()
+                    .for_each(|bucket| bucket.refill(now));
             });
         }
     }
 
     fn move_on(&mut self, number: KeyNumber, change: impl FnOnce(&mut Standing)) {
-        let Some(key) = self.keys.at(number) else { return };
-        let moved = self.moved.entry(number).or_insert_with(|| Moved { standing: key.standing(), heads: Vec::new() });
+        let Some(key) = self.keys.at(number) else {
+            return;
+        };
+        let moved = self.moved.entry(number).or_insert_with(|| Moved {
+            standing: key.standing(),
+            heads: Vec::new(),
+        });
         for (_, place, _) in moved.heads.drain(..) {
             self.heads.remove(&place);
         }
         self.due.remove(&(next_due(key, &moved.standing), number));
         change(&mut moved.standing);
-        moved.heads.extend(key.heads_of(&moved.standing, self.policy, self.keys.bridged));
-        let seen = moved.heads.iter().filter(|(class, ..)| self.view.includes(*class));
-        self.heads.extend(seen.map(|(class, place, slot)| (*place, (*class, number, *slot))));
+        moved
+            .heads
+            .extend(key.heads_of(&moved.standing, self.policy, self.keys.bridged));
+        let seen = moved
+            .heads
+            .iter()
+            .filter(|(class, ..)| self.view.includes(*class));
+        self.heads
+            .extend(seen.map(|(class, place, slot)| (*place, (*class, number, *slot))));
         let at = next_due(key, &moved.standing);
         if at < Timestamp::NEVER {
             self.due.insert((at, number));
@@ -146,6 +191,9 @@ impl<'a> Turns<'a> {
 
 /// When a token comes for which jobs of a key wait.
 fn next_due(key: &Key, standing: &Standing) -> Timestamp {
-    let out = standing.bucket.as_ref().filter(|bucket| bucket.tokens() == 0 && !key.ready.is_empty());
+    let out = standing
+        .bucket
+        .as_ref()
+        .filter(|bucket| bucket.tokens() == 0 && !key.ready.is_empty());
     out.map_or(Timestamp::NEVER, Bucket::next_at)
 }
