@@ -21,7 +21,7 @@ PAGES = {
     "/queues": "Queues",
     "/jobs": "Jobs",
     "/dead": "Dead letters",
-    "/kinds": "Kinds of jobs",
+    "/kinds": "Kinds",
     "/workers": "Workers",
     "/schedules": "Schedules",
     "/batches": "Batches",

@@ -21,6 +21,7 @@ use crate::view::view;
 #[into_params(parameter_in = Query)]
 pub(crate) struct Which {
     /// Over how long; the last five minutes if it is left out.
+    #[param(inline)]
     pub(crate) span: Option<Span>,
     /// Only this kind.
     pub(crate) kind: Option<Name>,
