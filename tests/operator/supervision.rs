@@ -133,7 +133,7 @@ fn visit(address: SocketAddr, answered: &AtomicU64, refused: &AtomicU64) {
             answered.fetch_add(u64::from(answer.is_ok()), Ordering::Relaxed);
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            drop(refused.fetch_add(1, Ordering::Relaxed))
+            refused.fetch_add(1, Ordering::Relaxed);
         }
         Err(error) => panic!("{error}"),
     }
