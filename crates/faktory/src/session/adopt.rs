@@ -253,7 +253,7 @@ mod tests {
         let table = [
             (
                 "nonsense",
-                "invalid JSON: invalid character 'o' in literal null (expecting 'u')",
+                "invalid JSON: unexpected character at line 1, column 2",
             ),
             (
                 r#"{"jid":"short","jobtype":"T","args":[]}"#,

@@ -1,14 +1,16 @@
-//! Error texts for bad JSON, the same as those of deployed servers, which use Go's `encoding/json`.
+//! Error texts for bad JSON. A value of a wrong kind is told as deployed servers do, which use Go's `encoding/json`. Text that
+//! is no JSON at all, which no client sends, is told by its place.
 //!
-//! This runs after an error only, so it need not be fast. Go looks for syntax errors in the whole text first, then for
-//! the first value of a wrong kind.
+//! This runs after an error only, so it need not be fast.
 
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
+use serde::Deserialize as _;
+use serde::de::IgnoredAny;
+use serde_json::error::Category;
 
-use super::json::{self, DEPTH_MAX, Unexpected};
+use super::json::{self, DEPTH_MAX, Unexpected, is_too_deep};
 
 /// The type into which Go decodes a value.
 #[derive(Debug, Clone, Copy)]
@@ -87,16 +89,9 @@ const FILTER: Struct = Struct {
     ],
 };
 
-/// Go's error for a text that should have this type; `None` if Go accepts it.
+/// What is wrong with a text that should have this type; `None` if Go accepts it.
 pub(crate) fn explain(text: &str, expected: Type) -> Option<String> {
-    match (Scanner {
-        rest: text.as_bytes(),
-    })
-    .document()
-    {
-        Err(error) => Some(error),
-        Ok(()) => wrong_kind(text.trim_ascii(), expected, &Path::Value),
-    }
+    malformed(text).or_else(|| wrong_kind(text.trim_ascii(), expected, &Path::Value))
 }
 
 /// A Go string literal, as `%q` prints it.
@@ -118,205 +113,23 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
-const END: &str = "unexpected end of JSON input";
-
-/// Finds syntax errors.
-struct Scanner<'a> {
-    rest: &'a [u8],
-}
-
-type Scanned = Result<(), String>;
-
-impl Scanner<'_> {
-    fn document(&mut self) -> Scanned {
-        self.blanks();
-        self.value()?;
-        self.blanks();
-        match self.rest.first() {
-            None => Ok(()),
-            Some(byte) => bad(*byte, "after top-level value"),
-        }
-    }
-
-    /// Scans a whole value. Iterative, because the peer chooses the depth.
-    fn value(&mut self) -> Scanned {
-        // Open brackets: true for an object.
-        let mut open: Vec<bool> = Vec::new();
-        loop {
-            self.blanks();
-            let mut begun = false;
-            match self.next()? {
-                byte @ (b'[' | b'{') => {
-                    if open.len() >= DEPTH_MAX {
-                        return bad(byte, "exceeded max depth");
-                    }
-                    open.push(byte == b'{');
-                    begun = true;
-                }
-                b'"' => self.string()?,
-                b't' => self.word("true")?,
-                b'f' => self.word("false")?,
-                b'n' => self.word("null")?,
-                b'-' => match self.next()? {
-                    b'0' => self.fraction()?,
-                    b'1'..=b'9' => self.digits_then_fraction()?,
-                    byte => return bad(byte, "in numeric literal"),
-                },
-                b'0' => self.fraction()?,
-                b'1'..=b'9' => self.digits_then_fraction()?,
-                byte => return bad(byte, "looking for beginning of value"),
-            }
-            // Go to the next value, and close the brackets that end here.
-            loop {
-                let Some(object) = open.last().copied() else {
-                    return Ok(());
-                };
-                self.blanks();
-                let byte = self.peek()?;
-                match (object, byte) {
-                    (true, b'}') | (false, b']') => {
-                        self.next()?;
-                        open.pop();
-                        begun = false;
-                    }
-                    (true, _) if begun => {
-                        self.key()?;
-                        break;
-                    }
-                    (false, _) if begun => break,
-                    (true, b',') => {
-                        self.next()?;
-                        self.blanks();
-                        self.key()?;
-                        break;
-                    }
-                    (false, b',') => {
-                        self.next()?;
-                        break;
-                    }
-                    (true, byte) => return bad(byte, "after object key:value pair"),
-                    (false, byte) => return bad(byte, "after array element"),
-                }
-            }
-        }
-    }
-
-    fn key(&mut self) -> Scanned {
-        match self.next()? {
-            b'"' => self.string()?,
-            byte => return bad(byte, "looking for beginning of object key string"),
-        }
-        self.blanks();
-        match self.next()? {
-            b':' => Ok(()),
-            byte => bad(byte, "after object key"),
-        }
-    }
-
-    fn string(&mut self) -> Scanned {
-        loop {
-            match self.next()? {
-                b'"' => return Ok(()),
-                b'\\' => match self.next()? {
-                    b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => {}
-                    b'u' => {
-                        for _ in 0..4 {
-                            let byte = self.next()?;
-                            if !byte.is_ascii_hexdigit() {
-                                return bad(byte, "in \\u hexadecimal character escape");
-                            }
-                        }
-                    }
-                    byte => return bad(byte, "in string escape code"),
-                },
-                byte @ 0..=0x1f => return bad(byte, "in string literal"),
-                _ => {}
-            }
-        }
-    }
-
-    fn word(&mut self, word: &str) -> Scanned {
-        for expected in word.chars().skip(1) {
-            let byte = self.next()?;
-            if char::from(byte) != expected {
-                return bad(byte, &format!("in literal {word} (expecting '{expected}')"));
-            }
-        }
-        Ok(())
-    }
-
-    fn digits_then_fraction(&mut self) -> Scanned {
-        self.digits();
-        self.fraction()
-    }
-
-    fn fraction(&mut self) -> Scanned {
-        if self.rest.first() == Some(&b'.') {
-            self.next()?;
-            self.digit("after decimal point in numeric literal")?;
-            self.digits();
-        }
-        if matches!(self.rest.first(), Some(b'e' | b'E')) {
-            self.next()?;
-            if matches!(self.peek()?, b'+' | b'-') {
-                self.next()?;
-            }
-            self.digit("in exponent of numeric literal")?;
-            self.digits();
-        }
-        Ok(())
-    }
-
-    fn digit(&mut self, context: &str) -> Scanned {
-        match self.next()? {
-            b'0'..=b'9' => Ok(()),
-            byte => bad(byte, context),
-        }
-    }
-
-    fn digits(&mut self) {
-        let digits = self
-            .rest
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
-        self.rest = self.rest.get(digits..).unwrap_or_default();
-    }
-
-    fn blanks(&mut self) {
-        let blanks = self
-            .rest
-            .iter()
-            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'))
-            .count();
-        self.rest = self.rest.get(blanks..).unwrap_or_default();
-    }
-
-    fn peek(&self) -> Result<u8, String> {
-        self.rest.first().copied().ok_or_else(|| END.to_owned())
-    }
-
-    fn next(&mut self) -> Result<u8, String> {
-        let (byte, rest) = self.rest.split_first().ok_or_else(|| END.to_owned())?;
-        self.rest = rest;
-        Ok(*byte)
-    }
-}
-
-fn bad<T>(byte: u8, context: &str) -> Result<T, String> {
-    let shown: Cow<'_, str> = match byte {
-        b'\'' => Cow::Borrowed("'\\''"),
-        b'"' => Cow::Borrowed("'\"'"),
-        byte => {
-            let quoted = quote(&char::from(byte).to_string());
-            let inner = quoted
-                .strip_prefix('"')
-                .and_then(|rest| rest.strip_suffix('"'))
-                .unwrap_or_default();
-            Cow::Owned(format!("'{inner}'"))
-        }
+/// Where a text is no JSON.
+fn malformed(text: &str) -> Option<String> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let read = IgnoredAny::deserialize(&mut reader).and_then(|_| reader.end());
+    let Err(error) = read else {
+        return is_too_deep(text, 0, DEPTH_MAX).then(|| "nested too deep".to_owned());
     };
-    Err(format!("invalid character {shown} {context}"))
+    Some(match error.classify() {
+        Category::Eof => "unexpected end of the text".to_owned(),
+        Category::Io | Category::Syntax | Category::Data => {
+            format!(
+                "unexpected character at line {}, column {}",
+                error.line(),
+                error.column()
+            )
+        }
+    })
 }
 
 /// The position of a value.

@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn errors_have_the_texts_of_deployed_servers() {
         let table = [
-            ("", "unexpected end of JSON input"),
-            ("x", "invalid character 'x' looking for beginning of value"),
+            ("", "unexpected end of the text"),
+            ("x", "unexpected character at line 1, column 1"),
             ("{}", "unknown mutate operation"),
             ("null", "unknown mutate operation"),
             (

@@ -3,85 +3,36 @@
 use super::*;
 
 #[test]
-fn syntax_errors_have_the_texts_of_go() {
+fn text_that_is_no_json_is_told_by_its_place() {
+    let early = "unexpected end of the text";
+    let deep = "[".repeat(DEPTH_MAX + 1) + &"]".repeat(DEPTH_MAX + 1);
     let table = [
-        ("", END),
-        ("{", END),
-        ("[1,", END),
-        ("\"a", END),
-        ("tru", END),
-        ("x", "invalid character 'x' looking for beginning of value"),
+        ("", early),
+        ("{", early),
+        ("[1,", early),
+        ("\"a", early),
+        ("x", "unexpected character at line 1, column 1"),
         (
             "{\"a\":1} trailing",
-            "invalid character 't' after top-level value",
+            "unexpected character at line 1, column 9",
         ),
-        (
-            "{\"a\":[],}",
-            "invalid character '}' looking for beginning of object key string",
-        ),
-        (
-            "{a",
-            "invalid character 'a' looking for beginning of object key string",
-        ),
-        ("{\"a\" 1}", "invalid character '1' after object key"),
-        (
-            "{\"a\":1 \"b\"}",
-            "invalid character '\"' after object key:value pair",
-        ),
-        ("[1 2]", "invalid character '2' after array element"),
-        (
-            "[1,]",
-            "invalid character ']' looking for beginning of value",
-        ),
-        ("[1}", "invalid character '}' after array element"),
-        ("\"\\q\"", "invalid character 'q' in string escape code"),
-        (
-            "\"\\u00g0\"",
-            "invalid character 'g' in \\u hexadecimal character escape",
-        ),
-        ("\"\u{1}\"", "invalid character '\\x01' in string literal"),
-        ("\"\t\"", "invalid character '\\t' in string literal"),
-        ("-x", "invalid character 'x' in numeric literal"),
-        (
-            "1.x",
-            "invalid character 'x' after decimal point in numeric literal",
-        ),
-        (
-            "1ex",
-            "invalid character 'x' in exponent of numeric literal",
-        ),
-        ("01", "invalid character '1' after top-level value"),
-        (
-            "trux",
-            "invalid character 'x' in literal true (expecting 'e')",
-        ),
-        (
-            "'",
-            "invalid character '\\'' looking for beginning of value",
-        ),
+        ("{\"a\":[],}", "unexpected character at line 1, column 9"),
+        ("[1 2]", "unexpected character at line 1, column 4"),
+        ("\"\\q\"", "unexpected character at line 1, column 3"),
+        (&deep, "nested too deep"),
     ];
-    for (text, expected) in table {
-        assert_eq!(
-            explain(text, Type::Any).as_deref(),
-            Some(expected),
-            "{text}"
-        );
+    for (text, error) in table {
+        let shown = text.get(..20).unwrap_or(text);
+        assert_eq!(explain(text, Type::Any).as_deref(), Some(error), "{shown}");
     }
-    for good in [
-        "{}",
-        "[]",
-        " [ { \"a\" : [ ] , \"b\" : -0.5e+7 } , null , true , false , \"\\u00e9\" ] ",
-        "0",
-    ] {
-        assert_eq!(explain(good, Type::Any), None, "{good}");
-    }
+    assert_eq!(explain("[{\"a\":[1.5e3,null]}]", Type::Any), None);
 }
 
 #[test]
 fn depth_has_its_limit() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     assert_eq!(explain(&nested(DEPTH_MAX), Type::Any), None);
-    let expected = "invalid character '[' exceeded max depth";
+    let expected = "nested too deep";
     assert_eq!(
         explain(&nested(DEPTH_MAX + 1), Type::Any).as_deref(),
         Some(expected)
