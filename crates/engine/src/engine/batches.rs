@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::call::Call;
+use super::call::{Call, Page};
 use super::checks::{check_names, check_new_body};
 use super::push::{owned, push_internal};
 use super::room::{check_bytes_for, make_way};
@@ -141,14 +141,14 @@ pub(super) fn look_batch(state: &State, name: &Bytes, call: &mut Call<'_>) -> Ou
     Ok(())
 }
 
-pub(super) fn list_batches(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
-    let mut all = state.batches.from(JobId(after.0));
+pub(super) fn list_batches(state: &State, page: Page, call: &mut Call<'_>) {
+    let mut all = state.batches.from(JobId(page.after.0));
     let scope = Scope::of(state, call);
-    let page = all
+    let batches = all
         .by_ref()
-        .take(state.page(limit))
+        .take(state.page(page.limit))
         .inspect(|_| state.work.spend(ROW));
-    let rows: Vec<BatchView> = page
+    let rows: Vec<BatchView> = batches
         .filter(|batch| scope.has_batch(batch))
         .map(view)
         .collect();

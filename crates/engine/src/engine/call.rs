@@ -4,6 +4,16 @@ use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{ClientId, Tag};
 use crate::refusal::Outcome;
+use crate::request::Cursor;
+
+/// The part of a listing, or of a bulk change, that one command asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Page {
+    /// Where the previous page ended.
+    pub(super) after: Cursor,
+    /// The most rows that the client wants.
+    pub(super) limit: u32,
+}
 
 /// One command of one client.
 pub(super) struct Call<'a> {

@@ -6,7 +6,7 @@
     reason = "one line for each command is easiest to read"
 )]
 
-use super::call::Call;
+use super::call::{Call, Page};
 use super::state::State;
 use super::{
     attempts, batches, claims, collect, edit, flush, leases, list, mutate, policies, push, queues,
@@ -132,12 +132,18 @@ fn bulk(state: &mut State, command: BulkCommand, call: &mut Call<'_>) -> Outcome
             action,
             after,
             limit,
-        } => Ok(mutate::mutate(state, &filter, action, (after, limit), call)),
+        } => Ok(mutate::mutate(
+            state,
+            &filter,
+            action,
+            Page { after, limit },
+            call,
+        )),
         BulkCommand::Flush {
             protocol,
             after,
             limit,
-        } => flush::flush(state, protocol, (after, limit), call),
+        } => flush::flush(state, protocol, Page { after, limit }, call),
         BulkCommand::Redrive {
             filter,
             to,
@@ -147,13 +153,15 @@ fn bulk(state: &mut State, command: BulkCommand, call: &mut Call<'_>) -> Outcome
             limit,
         } => redrive::redrive(
             state,
-            (&filter, &to),
-            (delay_ms, per_second),
-            (after, limit),
+            &filter,
+            &to,
+            delay_ms,
+            per_second,
+            Page { after, limit },
             call,
         ),
         BulkCommand::ReadKeys { after, limit } => {
-            Ok(policies::read_keys(state, (after, limit), call))
+            Ok(policies::read_keys(state, Page { after, limit }, call))
         }
     }
 }
@@ -186,25 +194,30 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Outcome {
         } => Ok(schedules::list_schedules(
             state,
             protocol,
-            (after, limit),
+            Page { after, limit },
             call,
         )),
         Query::Batch { batch } => batches::look_batch(state, &batch, call),
-        Query::Batches { after, limit } => Ok(batches::list_batches(state, (after, limit), call)),
-        Query::Queue { queue } => Ok(list::look_queue(state, &queue, call)),
-        Query::Queues { after, limit } => Ok(list::list_queues(state, (after, limit), call)),
-        Query::Configured { after, limit } => {
-            Ok(list::list_configured(state, (after, limit), call))
+        Query::Batches { after, limit } => {
+            Ok(batches::list_batches(state, Page { after, limit }, call))
         }
-        Query::Throttles { after, limit } => Ok(why::list_throttles(state, (after, limit), call)),
+        Query::Queue { queue } => Ok(list::look_queue(state, &queue, call)),
+        Query::Queues { after, limit } => Ok(list::list_queues(state, Page { after, limit }, call)),
+        Query::Configured { after, limit } => {
+            Ok(list::list_configured(state, Page { after, limit }, call))
+        }
+        Query::Throttles { after, limit } => {
+            Ok(why::list_throttles(state, Page { after, limit }, call))
+        }
         Query::Jobs {
             filter,
             after,
             limit,
         } => Ok(list::list_jobs(
             state,
-            (&filter, None),
-            (after, limit),
+            &filter,
+            None,
+            Page { after, limit },
             call,
         )),
         Query::JobsBy {
@@ -214,8 +227,9 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Outcome {
             limit,
         } => Ok(list::list_jobs(
             state,
-            (&filter, Some(order)),
-            (after, limit),
+            &filter,
+            Some(order),
+            Page { after, limit },
             call,
         )),
         Query::Preview {
@@ -227,20 +241,31 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Outcome {
             state,
             &filter,
             action,
-            (after, limit),
+            Page { after, limit },
             call,
         )),
-        Query::Clients { after, limit } => Ok(list::list_clients(state, (after, limit), call)),
-        Query::Workers { after, limit } => Ok(list::list_workers(state, (after, limit), call)),
+        Query::Clients { after, limit } => {
+            Ok(list::list_clients(state, Page { after, limit }, call))
+        }
+        Query::Workers { after, limit } => {
+            Ok(list::list_workers(state, Page { after, limit }, call))
+        }
         Query::Why(job) => why::explain(state, &job, call),
         Query::Keys {
             queue,
             after,
             limit,
-        } => Ok(policies::list_keys(state, &queue, (after, limit), call)),
+        } => Ok(policies::list_keys(
+            state,
+            &queue,
+            Page { after, limit },
+            call,
+        )),
         Query::Attempts(job) => attempts::list_attempts(state, &job, call),
-        Query::Figures { after, limit } => Ok(list::list_figures(state, (after, limit), call)),
-        Query::Kinds { after, limit } => Ok(list::list_kinds(state, (after, limit), call)),
+        Query::Figures { after, limit } => {
+            Ok(list::list_figures(state, Page { after, limit }, call))
+        }
+        Query::Kinds { after, limit } => Ok(list::list_kinds(state, Page { after, limit }, call)),
         Query::Stats => Ok(stats::stats(state, call)),
         Query::Days => Ok(stats::days(state, call)),
         Query::WorkLeft => {

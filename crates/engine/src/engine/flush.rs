@@ -1,8 +1,8 @@
 //! Removes everything of one protocol except its schedules, one page at a time.
 
-use super::call::Call;
+use super::call::{Call, Page};
 use super::ends::discard;
-use super::list::{Page, matching, page_of_queues};
+use super::list::{Matches, matching, page_of_queues};
 use super::scope::Scope;
 use super::state::State;
 use crate::context::Context;
@@ -25,18 +25,18 @@ type Removed = (u32, Option<u64>);
 pub(super) fn flush(
     state: &mut State,
     protocol: Protocol,
-    (after, limit): (Cursor, u32),
+    page: Page,
     call: &mut Call<'_>,
 ) -> Outcome {
     if !Scope::of(state, call).includes(protocol) {
         return Err(Refusal::OutOfPlace);
     }
-    let limit = state.page(limit);
-    let Cursor(stage, at) = after;
+    let limit = state.page(page.limit);
+    let Cursor(stage, at) = page.after;
     let (changed, next) = match stage {
-        BATCHES => flush_batches(state, protocol, (at, limit), call.context),
-        JOBS => flush_jobs(state, protocol, (at, limit), call.context),
-        QUEUES => flush_queues(state, protocol, (at, limit), call.context),
+        BATCHES => flush_batches(state, protocol, at, limit, call.context),
+        JOBS => flush_jobs(state, protocol, at, limit, call.context),
+        QUEUES => flush_queues(state, protocol, at, limit, call.context),
         _ => (0, None),
     };
     let next = match next {
@@ -56,7 +56,8 @@ pub(super) fn flush(
 fn flush_batches(
     state: &mut State,
     protocol: Protocol,
-    (first, limit): (u64, usize),
+    first: u64,
+    limit: usize,
     context: &mut Context,
 ) -> Removed {
     let (page, next) = cut(
@@ -78,19 +79,16 @@ fn flush_batches(
 fn flush_jobs(
     state: &mut State,
     protocol: Protocol,
-    (first, limit): (u64, usize),
+    first: u64,
+    limit: usize,
     context: &mut Context,
 ) -> Removed {
     let filter = Filter {
         protocol: Some(protocol),
         ..Filter::default()
     };
-    let Page { slots, next, .. } = matching(
-        state,
-        (&filter, None),
-        Scope::ALL,
-        (Cursor(first, 0), limit),
-    );
+    let Matches { slots, next, .. } =
+        matching(state, &filter, None, Scope::ALL, Cursor(first, 0), limit);
     state.work.spend(CHANGE * slots.len() as u64);
     (
         slots
@@ -105,7 +103,8 @@ fn flush_jobs(
 fn flush_queues(
     state: &mut State,
     protocol: Protocol,
-    (first, limit): (u64, usize),
+    first: u64,
+    limit: usize,
     context: &mut Context,
 ) -> Removed {
     // Each existing queue counts as a row, removed or not.

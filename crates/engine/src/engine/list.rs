@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
-use super::call::Call;
+use super::call::{Call, Page};
 use super::edit::view;
 use super::scope::Scope;
 use super::serving::{waiting, workers};
@@ -39,13 +39,13 @@ pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
     call.reply(Reply::Queues { rows, next: None });
 }
 
-pub(super) fn list_queues(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+pub(super) fn list_queues(state: &State, page: Page, call: &mut Call<'_>) {
     // A queue that is dropped and created again has a new birth number. Queues created after the first page are left
     // out.
-    let births = if after.1 == 0 {
+    let births = if page.after.1 == 0 {
         state.queues.births()
     } else {
-        after.1
+        page.after.1
     };
     let own = state.clients.protocol_of(call.client);
     let row = |id| {
@@ -56,23 +56,28 @@ pub(super) fn list_queues(state: &State, (after, limit): (Cursor, u32), call: &m
         state.work.spend(ROW);
         Some(queue_row(state, queue, own))
     };
-    let (rows, next): (Vec<QueueRow>, _) = page_of_queues(state, after.0, state.page(limit), row);
+    let (rows, next): (Vec<QueueRow>, _) =
+        page_of_queues(state, page.after.0, state.page(page.limit), row);
     call.reply(Reply::Queues {
         rows,
         next: next.map(|next| Cursor(next, births)),
     });
 }
 
-pub(super) fn list_configured(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+pub(super) fn list_configured(state: &State, page: Page, call: &mut Call<'_>) {
     let mut queues = state
         .queues
         .special()
-        .skip_while(|queue| u64::from(queue.image().id.0) < after.0);
+        .skip_while(|queue| u64::from(queue.image().id.0) < page.after.0);
     let row = |queue: &Queue| QueueRow {
         rules: queue.image().rules(),
         ..queue_row(state, queue, None)
     };
-    let rows: Vec<QueueRow> = queues.by_ref().take(state.page(limit)).map(row).collect();
+    let rows: Vec<QueueRow> = queues
+        .by_ref()
+        .take(state.page(page.limit))
+        .map(row)
+        .collect();
     state.work.spend(ROW * rows.len() as u64);
     let next = queues
         .next()
@@ -80,7 +85,7 @@ pub(super) fn list_configured(state: &State, (after, limit): (Cursor, u32), call
     call.reply(Reply::Queues { rows, next });
 }
 
-pub(super) fn list_figures(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+pub(super) fn list_figures(state: &State, page: Page, call: &mut Call<'_>) {
     let row = |id| {
         let queue = state.queues.at(id)?;
         let figures = queue.figures()?.clone();
@@ -90,15 +95,15 @@ pub(super) fn list_figures(state: &State, (after, limit): (Cursor, u32), call: &
             figures,
         })
     };
-    let (rows, next) = page_of_queues(state, after.0, state.page(limit), row);
+    let (rows, next) = page_of_queues(state, page.after.0, state.page(page.limit), row);
     call.reply(Reply::Figures {
         rows,
         next: next.map(|next| Cursor(next, 0)),
     });
 }
 
-pub(super) fn list_kinds(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
-    let (rows, next) = state.kinds.page(after.0, state.page(limit));
+pub(super) fn list_kinds(state: &State, page: Page, call: &mut Call<'_>) {
+    let (rows, next) = state.kinds.page(page.after.0, state.page(page.limit));
     state.work.spend(ROW * rows.len() as u64);
     call.reply(Reply::Kinds {
         rows,
@@ -164,13 +169,17 @@ pub(super) fn page_of_queues<T>(
 
 /// Lists clients. A client that serves more queues than one page may name gets several rows; the first has the queues
 /// that it named last.
-pub(super) fn list_clients(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
-    let limit = state.page(limit);
+pub(super) fn list_clients(state: &State, page: Page, call: &mut Call<'_>) {
+    let limit = state.page(page.limit);
     let (mut rows, mut next) = (Vec::new(), None);
     let mut names_left = limit * NAMES_PER_ROW;
     let scope = Scope::of(state, call);
-    for id in state.clients.ids_from(ClientId(after.0)) {
-        let skipped = if id.0 == after.0 { after.1 } else { 0 };
+    for id in state.clients.ids_from(ClientId(page.after.0)) {
+        let skipped = if id.0 == page.after.0 {
+            page.after.1
+        } else {
+            0
+        };
         if rows.len() == limit || names_left == 0 {
             next = Some(Cursor(id.0, skipped));
             break;
@@ -245,8 +254,8 @@ fn worker_name(state: &State, client: &Client, scope: Scope) -> Bytes {
     })
 }
 
-pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
-    let mut workers = state.workers.from(after.0);
+pub(super) fn list_workers(state: &State, page: Page, call: &mut Call<'_>) {
+    let mut workers = state.workers.from(page.after.0);
     let row = |(_, worker): (u64, &Worker)| {
         let held = state.jobs.holders().held_by_worker(worker.name());
         let shown = |id: JobId| {
@@ -268,24 +277,31 @@ pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &
             ..worker.row(held.len())
         }
     };
-    let rows: Vec<WorkerRow> = workers.by_ref().take(state.page(limit)).map(row).collect();
+    let rows: Vec<WorkerRow> = workers
+        .by_ref()
+        .take(state.page(page.limit))
+        .map(row)
+        .collect();
     let next = workers.next().map(|(number, _)| Cursor(number, 0));
     call.reply(Reply::Workers { rows, next });
 }
 
 pub(super) fn list_jobs(
     state: &State,
-    (filter, order): (&Filter, Option<Order>),
-    (after, limit): (Cursor, u32),
+    filter: &Filter,
+    order: Option<Order>,
+    page: Page,
     call: &mut Call<'_>,
 ) {
-    let page = matching(
+    let matches = matching(
         state,
-        (filter, order),
+        filter,
+        order,
         Scope::of(state, call),
-        (after, state.page(limit)),
+        page.after,
+        state.page(page.limit),
     );
-    let Some((slots, next)) = found(page, call) else {
+    let Some((slots, next)) = found(matches, call) else {
         return;
     };
     state.work.spend(ROW * slots.len() as u64);
@@ -315,7 +331,7 @@ impl Deref for Scoped<'_> {
 
 /// A page of matching jobs.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(super) struct Matches {
     pub(super) slots: Vec<Slot>,
     /// Where to go on.
     pub(super) next: Option<Cursor>,
@@ -331,9 +347,12 @@ const LOADED_BYTES_MAX: u64 = 4 << 20;
 const LOADED_MAX: usize = 512;
 
 /// The rows of a page and where to go on, unless the command must wait for bodies.
-pub(super) fn found(page: Page, call: &mut Call<'_>) -> Option<(Vec<Slot>, Option<Cursor>)> {
-    call.context.missing.extend_from_slice(&page.missing);
-    page.missing.is_empty().then_some((page.slots, page.next))
+pub(super) fn found(matches: Matches, call: &mut Call<'_>) -> Option<(Vec<Slot>, Option<Cursor>)> {
+    call.context.missing.extend_from_slice(&matches.missing);
+    matches
+        .missing
+        .is_empty()
+        .then_some((matches.slots, matches.next))
 }
 
 /// A page of jobs to try again. Where keys have an order they come by age, and names in the order of their pages.
@@ -342,31 +361,35 @@ pub(super) fn to_retry(
     filter: &Filter,
     in_order: bool,
     scope: Scope,
-    at: (Cursor, usize),
-) -> Page {
+    after: Cursor,
+    limit: usize,
+) -> Matches {
     if in_order && filter.ids.is_empty() && filter.names.is_empty() {
         let rows = state
             .jobs
-            .oldest_from(JobId(at.0.0))
+            .oldest_from(JobId(after.0))
             .map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
-        return page_of(state, Scoped { filter, scope }, rows, at.1);
+        return page_of(state, Scoped { filter, scope }, rows, limit);
     }
-    let mut page = matching(state, (filter, None), scope, at);
+    let mut matches = matching(state, filter, None, scope, after, limit);
     if in_order {
-        page.slots
+        matches
+            .slots
             .sort_by_key(|slot| state.jobs.at(*slot).map(|job| job.id));
     }
-    page
+    matches
 }
 
 /// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. Without an order they come
 /// as [`crate::Query::Jobs`] has them.
 pub(super) fn matching(
     state: &State,
-    (filter, order): (&Filter, Option<Order>),
+    filter: &Filter,
+    order: Option<Order>,
     scope: Scope,
-    (after, limit): (Cursor, usize),
-) -> Page {
+    after: Cursor,
+    limit: usize,
+) -> Matches {
     let filter = Scoped { filter, scope };
     if !filter.ids.is_empty() {
         return matching_ids(state, filter, after, limit);
@@ -434,7 +457,7 @@ pub(super) fn matching(
 }
 
 /// Each job once, by age. The cursor holds a job's number.
-fn matching_ids(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> Page {
+fn matching_ids(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> Matches {
     let mut ids: Vec<JobId> = filter
         .ids
         .iter()
@@ -450,7 +473,7 @@ fn matching_ids(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) 
 }
 
 /// Each name once, its jobs by age. The cursor holds the name's index and the job's number.
-fn matching_names(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> Page {
+fn matching_names(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> Matches {
     let mut names: Vec<&[u8]> = filter.names.iter().map(AsRef::as_ref).collect();
     names.sort_unstable();
     names.dedup();
@@ -480,9 +503,9 @@ fn matching_ready(
     name: &[u8],
     after: Cursor,
     limit: usize,
-) -> Page {
+) -> Matches {
     let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else {
-        return Page::default();
+        return Matches::default();
     };
     // The cursor names the last sort key seen. A `cycle` queue does not use the key's lane, and a `work` queue does not
     // use its minor part; the second half of the cursor holds the one in use.
@@ -518,9 +541,9 @@ fn matching_next(
     name: &[u8],
     after: Cursor,
     limit: usize,
-) -> Page {
+) -> Matches {
     let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else {
-        return Page::default();
+        return Matches::default();
     };
     let Some(starts) = queue.starts(filter.scope.protocol(), state.now) else {
         return matching_ready(state, filter, name, after, limit);
@@ -546,8 +569,8 @@ fn page_of(
     filter: Scoped<'_>,
     rows: impl Iterator<Item = (Cursor, Option<Slot>, u64)>,
     limit: usize,
-) -> Page {
-    let (mut page, mut left) = (Page::default(), limit as u64 * WORK_PER_ROW);
+) -> Matches {
+    let (mut page, mut left) = (Matches::default(), limit as u64 * WORK_PER_ROW);
     for (cursor, slot, cost) in rows {
         let loads_much = page.stored_bytes >= LOADED_BYTES_MAX || page.missing.len() >= LOADED_MAX;
         if page.slots.len() >= limit || left == 0 || loads_much {

@@ -1,7 +1,7 @@
 //! Changes of all jobs that match a filter, a page at a time.
 
 use super::attempts::take_back;
-use super::call::Call;
+use super::call::{Call, Page};
 use super::ends::{bury, discard, notify_end};
 use super::list::{found, matching, to_retry};
 use super::queues::show;
@@ -19,23 +19,24 @@ pub(super) fn mutate(
     state: &mut State,
     filter: &Filter,
     action: Mutation,
-    (after, limit): (Cursor, u32),
+    page: Page,
     call: &mut Call<'_>,
 ) {
     let retries = matches!(action, Mutation::Requeue | Mutation::Redrive { .. });
     let in_order = retries && state.queues.are_ordered(filter.queue.as_deref());
-    let page = to_retry(
+    let matches = to_retry(
         state,
         filter,
         in_order,
         Scope::of(state, call),
-        (after, state.page(limit)),
+        page.after,
+        state.page(page.limit),
     );
-    let Some((slots, next)) = found(page, call) else {
+    let Some((slots, next)) = found(matches, call) else {
         return;
     };
     if action == Mutation::Discard
-        && after == Cursor::default()
+        && page.after == Cursor::default()
         && let Some(queue) = filter
             .cleared_queue()
             .filter(|queue| state.queues.named(queue).is_some())
@@ -43,9 +44,8 @@ pub(super) fn mutate(
         show(state, queue, QueueChange::Cleared);
     }
     state.work.spend(CHANGE * slots.len() as u64);
-    let change = |changed, slot| {
-        changed + u32::from(mutate_one(state, slot, (action, changed), call.context))
-    };
+    let change =
+        |changed, slot| changed + u32::from(mutate_one(state, slot, action, changed, call.context));
     let changed = slots.into_iter().fold(0, change);
     call.reply(Reply::Mutated { changed, next });
 }
@@ -54,7 +54,8 @@ pub(super) fn mutate(
 fn mutate_one(
     state: &mut State,
     slot: Slot,
-    (action, before): (Mutation, u32),
+    action: Mutation,
+    before: u32,
     context: &mut Context,
 ) -> bool {
     let Some(job) = state
@@ -100,16 +101,18 @@ pub(super) fn preview(
     state: &State,
     filter: &Filter,
     action: Mutation,
-    (after, limit): (Cursor, u32),
+    page: Page,
     call: &mut Call<'_>,
 ) {
-    let page = matching(
+    let matches = matching(
         state,
-        (filter, None),
+        filter,
+        None,
         Scope::of(state, call),
-        (after, state.page(limit)),
+        page.after,
+        state.page(page.limit),
     );
-    let Some((slots, next)) = found(page, call) else {
+    let Some((slots, next)) = found(matches, call) else {
         return;
     };
     let jobs = slots

@@ -1,6 +1,6 @@
 //! Policies: obeyed once they are set, the keys of jobs that are there read, and keys listed.
 
-use super::call::Call;
+use super::call::{Call, Page};
 use super::serve::serve;
 use super::state::State;
 use crate::event::Reply;
@@ -32,11 +32,14 @@ pub(super) fn renew_policies(state: &mut State, ids: &[QueueId], call: &mut Call
 }
 
 /// Reads the keys of jobs that have none, a page at a time.
-pub(super) fn read_keys(state: &mut State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
-    let (limit, lent) = (state.page(limit), std::mem::take(&mut call.context.lent));
+pub(super) fn read_keys(state: &mut State, page: Page, call: &mut Call<'_>) {
+    let (limit, lent) = (
+        state.page(page.limit),
+        std::mem::take(&mut call.context.lent),
+    );
     let mut found: Vec<(Slot, Option<&[u8]>)> = Vec::new();
     let (mut next, mut loads, mut bytes) = (None, 0, 0);
-    for (looked, (id, slot)) in state.jobs.oldest_from(JobId(after.0)).enumerate() {
+    for (looked, (id, slot)) in state.jobs.oldest_from(JobId(page.after.0)).enumerate() {
         if looked >= limit || loads >= LOADED_MAX || bytes > BYTES_MAX {
             next = Some(Cursor(id.0, 0));
             break;
@@ -95,18 +98,13 @@ pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&[u8]>) -> bo
 }
 
 /// A queue's policy, and a page of its keys.
-pub(super) fn list_keys(
-    state: &State,
-    name: &[u8],
-    (after, limit): (Cursor, u32),
-    call: &mut Call<'_>,
-) {
+pub(super) fn list_keys(state: &State, name: &[u8], page: Page, call: &mut Call<'_>) {
     let queue = state.queues.named(name).and_then(|id| state.queues.at(id));
-    let first = u32::try_from(after.0).unwrap_or(u32::MAX);
+    let first = u32::try_from(page.after.0).unwrap_or(u32::MAX);
     let mut keys = queue.into_iter().flat_map(|queue| queue.keys_from(first));
     let rows: Vec<KeyRow> = keys
         .by_ref()
-        .take(state.page(limit))
+        .take(state.page(page.limit))
         .map(|(_, row)| row)
         .collect();
     let next = keys.next().map(|(number, _)| Cursor(number.into(), 0));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::call::Call;
+use super::call::{Call, Page};
 use super::list::{found, to_retry};
 use super::place::{insert_job, remember_put, remove_job};
 use super::push::expires_by;
@@ -14,7 +14,7 @@ use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, JobState, Slot, Unfit};
 use crate::queues::Queue;
 use crate::refusal::Outcome;
-use crate::request::{Cursor, Filter, QueueKind};
+use crate::request::{Filter, QueueKind};
 use crate::work::CHANGE;
 
 /// Jobs that one round moves, at most: the bodies of all of them are in memory then.
@@ -23,22 +23,25 @@ const MOVED_MAX: u32 = 512;
 /// Of each second, `per_second` dead jobs become ready in the queue.
 pub(super) fn redrive(
     state: &mut State,
-    (filter, to): (&Filter, &Bytes),
-    (delay_ms, per_second): (u64, u32),
-    (after, limit): (Cursor, u32),
+    filter: &Filter,
+    to: &Bytes,
+    delay_ms: u64,
+    per_second: u32,
+    page: Page,
     call: &mut Call<'_>,
 ) -> Outcome {
     state.check_name(to)?;
     let in_order =
         state.queues.are_ordered(filter.queue.as_deref()) || state.queues.are_ordered(Some(to));
-    let page = to_retry(
+    let matches = to_retry(
         state,
         filter,
         in_order,
         Scope::of(state, call),
-        (after, state.page(limit.min(MOVED_MAX))),
+        page.after,
+        state.page(page.limit.min(MOVED_MAX)),
     );
-    let Some((mut slots, next)) = found(page, call) else {
+    let Some((mut slots, next)) = found(matches, call) else {
         return Ok(());
     };
     slots.retain(|slot| {
@@ -60,7 +63,7 @@ pub(super) fn redrive(
     for slot in slots {
         let later_ms = u64::from(changed) * 1_000 / u64::from(per_second.max(1));
         let at = state.now.after_ms(delay_ms.saturating_add(later_ms));
-        changed += u32::from(move_one(state, slot, (queue, at), call.context));
+        changed += u32::from(move_one(state, slot, queue, at, call.context));
     }
     state.queues.drop_if_unknown(queue);
     call.reply(Reply::Mutated { changed, next });
@@ -71,7 +74,8 @@ pub(super) fn redrive(
 fn move_one(
     state: &mut State,
     slot: Slot,
-    (queue, at): (QueueId, Timestamp),
+    queue: QueueId,
+    at: Timestamp,
     context: &mut Context,
 ) -> bool {
     let rules = state

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::call::Call;
+use super::call::{Call, Page};
 use super::checks::{check_names, check_new_body};
 use super::push::{NOBODY, owned, push_job};
 use super::room::{check_bytes_for, make_way};
@@ -183,18 +183,18 @@ pub(super) fn pause_schedule(
 pub(super) fn list_schedules(
     state: &State,
     protocol: Option<Protocol>,
-    (after, limit): (Cursor, u32),
+    page: Page,
     call: &mut Call<'_>,
 ) {
-    let limit = state.page(limit);
+    let limit = state.page(page.limit);
     let scope = Scope::of(state, call);
     let is_listed = |schedule: &&Schedule| {
         protocol.is_none_or(|protocol| schedule.job.protocol == protocol)
             && scope.has_schedule(state, schedule)
     };
-    let mut all = state.schedules.from(JobId(after.0));
-    let page = all.by_ref().take(limit).filter(is_listed);
-    let rows = page.map(|schedule| view(state, schedule)).collect();
+    let mut all = state.schedules.from(JobId(page.after.0));
+    let listed = all.by_ref().take(limit).filter(is_listed);
+    let rows = listed.map(|schedule| view(state, schedule)).collect();
     let next = all.next().map(|schedule| Cursor(schedule.id.0, 0));
     call.reply(Reply::Schedules { rows, next });
 }

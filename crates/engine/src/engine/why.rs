@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::call::Call;
+use super::call::{Call, Page};
 use super::checks::find;
 use super::place::ahead_of;
 use super::scope::Scope;
@@ -39,20 +39,20 @@ pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Outco
     Ok(())
 }
 
-pub(super) fn list_throttles(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+pub(super) fn list_throttles(state: &State, page: Page, call: &mut Call<'_>) {
     let mut rows: Vec<ThrottleRow> = Vec::new();
     let mut next = None;
     for queue in state
         .queues
         .special()
-        .skip_while(|queue| u64::from(queue.image().id.0) < after.0)
+        .skip_while(|queue| u64::from(queue.image().id.0) < page.after.0)
     {
         let image = queue.image();
         state.work.spend(STEP);
         let Some(throttle) = image.throttle else {
             continue;
         };
-        if rows.len() == state.page(limit) {
+        if rows.len() == state.page(page.limit) {
             next = Some(Cursor(image.id.0.into(), 0));
             break;
         }
