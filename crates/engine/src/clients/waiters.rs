@@ -52,12 +52,8 @@ impl<'a> Waiters<'a> {
         let (turn, own) = (self.clients.next_turn(), self.clients.protocol_of(id));
         let held = self.clients.held();
         for served in &sources {
-            self.queues.add_waiter(
-                served.queue,
-                own,
-                (WaitsAs::Taker, WaitKey::new(0, turn)),
-                id,
-            );
+            self.queues
+                .add_waiter(served.queue, own, WaitsAs::Taker, WaitKey::new(0, turn), id);
         }
         self.timers.set(until, Timer::Wait(id));
         if let Some(client) = self.clients.get_mut(id) {
@@ -104,7 +100,7 @@ impl<'a> Waiters<'a> {
         let own = self.clients.protocol_of(id);
         for served in sources {
             self.queues
-                .remove_waiter(served.queue, own, (WaitsAs::Taker, WaitKey::new(0, turn)));
+                .remove_waiter(served.queue, own, WaitsAs::Taker, WaitKey::new(0, turn));
             self.queues.drop_if_unknown(served.queue);
         }
     }
@@ -122,7 +118,8 @@ impl<'a> Waiters<'a> {
                 queues.add_waiter(
                     served.queue,
                     own,
-                    (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)),
+                    WaitsAs::Sleeper,
+                    WaitKey::new(served.weight, turn),
                     id,
                 );
             });
@@ -171,7 +168,8 @@ impl<'a> Waiters<'a> {
             queues.remove_waiter(
                 served.queue,
                 own,
-                (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)),
+                WaitsAs::Sleeper,
+                WaitKey::new(served.weight, turn),
             );
         });
     }
@@ -226,7 +224,7 @@ impl<'a> Waiters<'a> {
         let turn = client.credit.turn;
         self.each_subscription(id, |queues, own, served| {
             let key = WaitKey::new(served.weight, turn);
-            queues.remove_waiter(served.queue, own, (WaitsAs::Taker, key));
+            queues.remove_waiter(served.queue, own, WaitsAs::Taker, key);
             if let Some(protocol) = served.unclaimed {
                 queues.remove_unclaimed_waiter(protocol, key);
             }
@@ -323,7 +321,8 @@ impl<'a> Waiters<'a> {
             self.queues.add_waiter(
                 served.queue,
                 own,
-                (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)),
+                WaitsAs::Sleeper,
+                WaitKey::new(served.weight, turn),
                 id,
             );
         }
@@ -342,13 +341,14 @@ impl<'a> Waiters<'a> {
             self.queues.remove_waiter(
                 served.queue,
                 own,
-                (WaitsAs::Sleeper, WaitKey::new(served.weight, turn)),
+                WaitsAs::Sleeper,
+                WaitKey::new(served.weight, turn),
             );
         }
         if client.has_credit() {
             let key = WaitKey::new(served.weight, client.credit.turn);
             self.queues
-                .remove_waiter(served.queue, own, (WaitsAs::Taker, key));
+                .remove_waiter(served.queue, own, WaitsAs::Taker, key);
         }
         self.take_unclaimed_no_more(id, served);
     }
@@ -398,7 +398,7 @@ fn join_takers(
     turn: u64,
 ) {
     let key = WaitKey::new(served.weight, turn);
-    queues.add_waiter(served.queue, own, (WaitsAs::Taker, key), id);
+    queues.add_waiter(served.queue, own, WaitsAs::Taker, key, id);
     if let Some(protocol) = served.unclaimed {
         queues.add_unclaimed_waiter(protocol, key, id);
     }

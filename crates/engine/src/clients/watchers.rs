@@ -52,12 +52,7 @@ impl Watchers {
     }
 
     /// Registers a watcher, or gives it more room.
-    pub(crate) fn watch(
-        &mut self,
-        client: ClientId,
-        (queue, text): (Option<Bytes>, Bytes),
-        room: u32,
-    ) {
+    pub(crate) fn watch(&mut self, client: ClientId, queue: Option<Bytes>, text: Bytes, room: u32) {
         let Some(watcher) = self.all.iter_mut().find(|watcher| watcher.client == client) else {
             let mut held = self.held.share();
             held.set(watcher_bytes(queue.as_ref(), &text));

@@ -107,11 +107,7 @@ pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
 }
 
 /// A job is back, and another one may hold its key: the later one of both follows the earlier one.
-pub(super) fn come_back(
-    state: &mut State,
-    (id, other): (JobId, Option<JobId>),
-    context: &mut Context,
-) {
+pub(super) fn come_back(state: &mut State, id: JobId, other: Option<JobId>, context: &mut Context) {
     let (ahead, follower) = (id.min(other.unwrap_or(id)), id.max(other.unwrap_or(id)));
     if ahead < follower
         && let (Some(first), Some(last)) = (state.jobs.slot(ahead), state.jobs.slot(follower))
@@ -193,8 +189,10 @@ pub(super) fn check_submit(state: &State, slot: Slot, new: &NewJob, rule: Coales
 pub(super) fn absorb(
     state: &mut State,
     slot: Slot,
-    (new, expires): (&NewJob, Expiry),
-    (rule, at): (Coalesce, Timestamp),
+    new: &NewJob,
+    expires: Expiry,
+    rule: Coalesce,
+    at: Timestamp,
     context: &mut Context,
 ) {
     add_submits(state, slot, 1, since(state, slot));

@@ -19,7 +19,8 @@ use crate::request::{LeaseTerms, Select};
 /// The job of a queue that a client of protocol `own` gets next, in the name of this worker.
 pub(super) fn first(
     queues: &Queues,
-    (client, own): (ClientId, Option<Protocol>),
+    client: ClientId,
+    own: Option<Protocol>,
     served: &Served,
     worker: &[u8],
 ) -> Option<(SortKey, Slot)> {
@@ -31,7 +32,8 @@ pub(super) fn first(
 /// The unclaimed job that a client gets next on the terms of this subscription, if it takes any.
 pub(super) fn first_unclaimed(
     queues: &Queues,
-    (client, own): (ClientId, Option<Protocol>),
+    client: ClientId,
+    own: Option<Protocol>,
     served: &Served,
 ) -> Option<(SortKey, Slot)> {
     let protocol = served.unclaimed?;

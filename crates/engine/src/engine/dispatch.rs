@@ -54,7 +54,7 @@ fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Out
             subscriptions::unserve(state, call.client, &queue, requeue, call.context)
         }
         ClientCommand::Watch { queue, text, room } => {
-            subscriptions::watch(state, call.client, (queue, text), room)
+            subscriptions::watch(state, call.client, queue, text, room)
         }
         ClientCommand::Disconnect(client) => subscriptions::disconnect(state, client, call),
         ClientCommand::UnserveAll { requeue } => {
@@ -71,7 +71,7 @@ fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Outcome {
             progress,
             text,
             until,
-        } => edit::track(state, &job, (progress, text), until, call),
+        } => edit::track(state, &job, progress, text, until, call),
         JobCommand::Replace { job, body } => edit::replace(state, &job, &body, call),
         JobCommand::Cancel(job) => edit::cancel(state, &job, call),
         JobCommand::Collect { name, from } => collect::collect(state, &name, from, call),
@@ -94,10 +94,10 @@ fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Outco
         QueueCommand::Bridge(bridge) => queues::bridge(state, *bridge, call),
         QueueCommand::SetRules { queue, rules } => queues::rule_queue(state, &queue, *rules, call),
         QueueCommand::SetPolicy { queue, policy, by } => {
-            queues::set_policy(state, &queue, (policy, &by), call)
+            queues::set_policy(state, &queue, policy, &by, call)
         }
         QueueCommand::PauseKey { queue, key, paused } => {
-            queues::pause_key(state, &queue, (&key, paused), call)
+            queues::pause_key(state, &queue, &key, paused, call)
         }
         QueueCommand::SetPatterns(patterns) => queues::set_patterns(state, *patterns, call),
     }
@@ -176,7 +176,7 @@ fn worker(state: &mut State, command: WorkerCommand, call: &mut Call<'_>) -> Out
             worker,
             state: to,
             memory_bytes,
-        } => workers::beat(state, &worker, (to, memory_bytes), call),
+        } => workers::beat(state, &worker, to, memory_bytes, call),
         WorkerCommand::SetState { worker, state: to } => {
             workers::set_worker_state(state, &worker, to, call)
         }

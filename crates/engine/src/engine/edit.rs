@@ -78,7 +78,8 @@ pub(super) fn view(state: &State, job: &Job) -> Option<JobView> {
 pub(super) fn track(
     state: &mut State,
     job: &JobRef,
-    (progress, text): (Option<(u32, u32)>, Option<Bytes>),
+    progress: Option<(u32, u32)>,
+    text: Option<Bytes>,
     until: Option<Timestamp>,
     call: &mut Call<'_>,
 ) -> Outcome {

@@ -42,7 +42,8 @@ pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Co
 pub(super) fn end_well(
     state: &mut State,
     slot: Slot,
-    (result, by): (&Bytes, Option<Protocol>),
+    result: &Bytes,
+    by: Option<Protocol>,
     context: &mut Context,
 ) {
     // A job that is not durable keeps no result.
@@ -59,12 +60,12 @@ pub(super) fn end_well(
         .map_or(0, |track| track.keep_ms)
         .max(result_keep_ms);
     if keep_ms > 0 {
-        let kept = if result_keep_ms > 0 {
+        let (result, by) = if result_keep_ms > 0 {
             (Some(own(result)), by)
         } else {
             (Some(Bytes::new()), None)
         };
-        keep_done(state, slot, keep_ms, kept, context);
+        keep_done(state, slot, keep_ms, result, by, context);
     } else {
         remove_job(state, slot, context);
     }
@@ -88,7 +89,7 @@ pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
         return remove_job(state, slot, context);
     }
     count_run(state, slot, context);
-    keep_done(state, slot, keep_ms, (None, None), context);
+    keep_done(state, slot, keep_ms, None, None, context);
 }
 
 /// Keeps an ended job for a time, without its body, and with this result of a worker of this protocol.
@@ -96,7 +97,8 @@ pub(super) fn keep_done(
     state: &mut State,
     slot: Slot,
     keep_ms: u64,
-    (result, by): (Option<Bytes>, Option<Protocol>),
+    result: Option<Bytes>,
+    by: Option<Protocol>,
     context: &mut Context,
 ) {
     state.jobs.update(slot, |job| {
@@ -232,7 +234,7 @@ fn end_joined(state: &mut State, id: JobId, end: &End, context: &mut Context) {
     for slot in joined(state, id).into_iter().rev() {
         notify_listeners(state, slot, end, context);
         match success {
-            Some(kept) => end_well(state, slot, kept, context),
+            Some((result, by)) => end_well(state, slot, result, by, context),
             None => end_badly(state, slot, context),
         }
     }

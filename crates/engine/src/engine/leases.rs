@@ -44,13 +44,13 @@ pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'
             proof,
             until,
             only_later,
-        } => extend(state, &job, proof, (until, only_later), call),
+        } => extend(state, &job, proof, until, only_later, call),
         LeaseCommand::Repay {
             job,
             proof,
             body,
             to,
-        } => repay(state, &job, proof, (body, to), call),
+        } => repay(state, &job, proof, body, to, call),
         LeaseCommand::Progress { job, proof, note } => progress(state, &job, proof, note, call),
     }
 }
@@ -93,7 +93,7 @@ fn finish(
             call.context,
         );
         count_success(state, slot, call.context);
-        end_well(state, slot, (result, by), call.context);
+        end_well(state, slot, result, by, call.context);
     } else {
         // No client hears of its end, and nothing of it is kept.
         remove_job(state, slot, call.context);
@@ -239,7 +239,8 @@ fn extend(
     state: &mut State,
     job: &JobRef,
     proof: Proof,
-    (until, only_later): (Timestamp, bool),
+    until: Timestamp,
+    only_later: bool,
     call: &mut Call<'_>,
 ) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
@@ -260,7 +261,8 @@ fn repay(
     state: &mut State,
     job: &JobRef,
     proof: Proof,
-    (body, to): (Bytes, RepayTo),
+    body: Bytes,
+    to: RepayTo,
     call: &mut Call<'_>,
 ) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;

@@ -97,7 +97,7 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     ahead.map(|ahead| state.followers.remove(&(ahead, job.id)));
     // A job that had ended gave its key back then.
     if ahead.is_some() || !state.followers.is_empty() {
-        is_over(state, (job.id, ahead.filter(|_| !job.is_over())), context);
+        is_over(state, job.id, ahead.filter(|_| !job.is_over()), context);
     }
     if job.durable {
         context.remember(Change::JobGone(job.id));
@@ -133,7 +133,7 @@ pub(super) fn move_job(state: &mut State, slot: Slot, to: JobState) {
 pub(super) fn end_job(state: &mut State, slot: Slot, to: JobState, context: &mut Context) {
     move_job(state, slot, to);
     if let Some(job) = state.jobs.at(slot) {
-        is_over(state, (job.id, job.behind()), context);
+        is_over(state, job.id, job.behind(), context);
     }
 }
 
@@ -148,7 +148,7 @@ pub(super) fn ahead_of(state: &State, job: &Job) -> Option<Slot> {
 }
 
 /// A job is over, or gone. Jobs that have only waited for that are due, and the job for which it waited has its key again.
-fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>), context: &mut Context) {
+fn is_over(state: &mut State, id: JobId, ahead: Option<JobId>, context: &mut Context) {
     if let Some(slot) = ahead.and_then(|ahead| state.jobs.slot(ahead)) {
         state.jobs.claim_key(slot, &mut state.timers);
     }

@@ -73,11 +73,11 @@ pub(super) fn push_job(
 ) -> Outcome<(JobId, bool, Pushed)> {
     check_new(state, new)?;
     let queue = state.find_or_make(&new.queue, new.kind, Some(new.protocol))?;
-    let (ruled, rule) = as_ruled(state, (client, queue), new);
+    let (ruled, rule) = as_ruled(state, client, queue, new);
     let new = ruled.as_deref().unwrap_or(new);
     let outcome =
         check_body(state, queue, &new.body).and_then(|()| match (clash(state, queue, new), rule) {
-            (held, Some(rule)) => coalesce_by(state, (client, queue), new, (held, rule), context),
+            (held, Some(rule)) => coalesce_by(state, client, queue, new, held, rule, context),
             (Some((slot, clash)), None) => coalesce(state, client, slot, clash, new, context),
             (None, None) => insert_new(state, client, queue, new, context),
         });
@@ -106,7 +106,8 @@ fn check_new(state: &State, new: &NewJob) -> Outcome {
 /// job. Jobs that no client pushes repeat no push, and a batch counts each of its jobs.
 fn as_ruled(
     state: &State,
-    (client, queue): (ClientId, QueueId),
+    client: ClientId,
+    queue: QueueId,
     new: &NewJob,
 ) -> (Option<Box<NewJob>>, Option<Coalesce>) {
     let rules = state
@@ -168,9 +169,11 @@ fn remembered_by(new: &NewJob) -> Option<Unique> {
 #[inline(never)]
 fn coalesce_by(
     state: &mut State,
-    (client, queue): (ClientId, QueueId),
+    client: ClientId,
+    queue: QueueId,
     new: &NewJob,
-    (held, rule): (Option<(Slot, Clash)>, Coalesce),
+    held: Option<(Slot, Clash)>,
+    rule: Coalesce,
     context: &mut Context,
 ) -> Outcome<(JobId, bool, Pushed)> {
     let behind = match held.map(|(slot, clash)| (slot, clash, standing(state, slot))) {
@@ -186,7 +189,7 @@ fn coalesce_by(
                     ..new.clone()
                 },
             );
-            absorb(state, slot, (new, expires), (rule, at), context);
+            absorb(state, slot, new, expires, rule, at, context);
             return Ok(pushed);
         }
         Some((slot, clash, Standing::Runs(_))) if !rule.once_more => {
@@ -309,7 +312,7 @@ fn insert_new(
         .make_known(queue, Some(new.protocol), &mut context.changes);
     make_way(state, 1, new.body.len() as u64, context);
     let id = state.meta.new_job_id(&mut context.changes);
-    let slot = place_new(state, (id, queue), new, member, context);
+    let slot = place_new(state, id, queue, new, member, context);
     if new.listen.is_wanted() {
         listen(state, client, slot)?;
     }
@@ -346,19 +349,20 @@ pub(super) fn push_internal(
         .queues
         .make_known(queue, Some(new.protocol), &mut context.changes);
     let id = state.meta.new_job_id(&mut context.changes);
-    let slot = place_new(state, (id, queue), new, member, context);
+    let slot = place_new(state, id, queue, new, member, context);
     announce(state, slot, queue, context);
 }
 
 /// Creates a new job and inserts it in its state. Its queue is known.
 fn place_new(
     state: &mut State,
-    (id, queue): (JobId, QueueId),
+    id: JobId,
+    queue: QueueId,
     new: &NewJob,
     member: Option<Member>,
     context: &mut Context,
 ) -> Slot {
-    let job = make_job(state, (id, queue), new, member, context);
+    let job = make_job(state, id, queue, new, member, context);
     let slot = insert_job(state, job);
     if let Some(member) = member {
         state.batches.join(member, &mut context.changes);
@@ -377,7 +381,7 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
     }
     // The job may have expired already. Then no waiting client must get it.
     let has_expired = job.expiry().has_come(state.now, state.wall());
-    warn_keyless(state, (queue, slot), context);
+    warn_keyless(state, queue, slot, context);
     if has_expired {
         expire_job(state, slot, context);
     }
@@ -399,7 +403,7 @@ pub(super) fn bring_back(
     check_new(state, new)?;
     check_listeners(state, client, 0)?;
     let queue = state.find_or_make(&new.queue, new.kind, Some(new.protocol))?;
-    let (ruled, rule) = as_ruled(state, (client, queue), new);
+    let (ruled, rule) = as_ruled(state, client, queue, new);
     let new = ruled.as_deref().unwrap_or(new);
     let other = rule
         .and_then(|_| clash(state, queue, new))
@@ -411,9 +415,9 @@ pub(super) fn bring_back(
         state
             .queues
             .make_known(queue, Some(new.protocol), &mut context.changes);
-        let slot = place_new(state, (id, queue), new, None, context);
+        let slot = place_new(state, id, queue, new, None, context);
         state.jobs.listen(slot, client);
-        come_back(state, (id, other), context);
+        come_back(state, id, other, context);
         // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between
         // both.
         if state
@@ -467,7 +471,8 @@ fn check_key(state: &State, queue: &Queue, new: &NewJob) -> Outcome {
 
 fn make_job(
     state: &mut State,
-    (id, queue): (JobId, QueueId),
+    id: JobId,
+    queue: QueueId,
     new: &NewJob,
     member: Option<Member>,
     context: &mut Context,
@@ -483,7 +488,7 @@ fn make_job(
     let extra = if is_plain(new, member, expires) {
         None
     } else {
-        extra_of(state, queue, new, (member, expires), context)
+        extra_of(state, queue, new, member, expires, context)
     };
     let mut past = Past::default();
     if let Some(known) = new.past.as_deref() {
@@ -542,7 +547,8 @@ fn extra_of(
     state: &mut State,
     queue: QueueId,
     new: &NewJob,
-    (member, expires): (Option<Member>, Expiry),
+    member: Option<Member>,
+    expires: Expiry,
     context: &mut Context,
 ) -> Option<Box<Extra>> {
     let cycle = match new.kind {
@@ -594,7 +600,8 @@ fn expires(state: &State, queue: QueueId, new: &NewJob) -> Expiry {
     });
     expires_by(
         state,
-        (from, new.expires),
+        from,
+        new.expires,
         rules.and_then(|rules| rules.ttl_ms),
     )
 }
@@ -602,7 +609,8 @@ fn expires(state: &State, queue: QueueId, new: &NewJob) -> Expiry {
 /// When a job expires that waits from this moment on, in a queue where no job waits for longer than `ttl_ms`.
 pub(super) fn expires_by(
     state: &State,
-    (from, expires): (Timestamp, Expiry),
+    from: Timestamp,
+    expires: Expiry,
     ttl_ms: Option<u64>,
 ) -> Expiry {
     let Some(ttl_ms) = ttl_ms else { return expires };

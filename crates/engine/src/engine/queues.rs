@@ -201,7 +201,8 @@ pub(super) fn rule_queue(
 pub(super) fn set_policy(
     state: &mut State,
     name: &Bytes,
-    (policy, by): (Option<Box<Policy>>, &[u8]),
+    policy: Option<Box<Policy>>,
+    by: &[u8],
     call: &mut Call<'_>,
 ) -> Outcome {
     if let Some(id) = find_special(state, name, policy.is_none(), call)? {
@@ -233,7 +234,8 @@ pub(super) fn set_policy(
 pub(super) fn pause_key(
     state: &mut State,
     name: &[u8],
-    (key, paused): (&[u8], bool),
+    key: &[u8],
+    paused: bool,
     call: &mut Call<'_>,
 ) -> Outcome {
     let id = state

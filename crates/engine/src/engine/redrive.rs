@@ -109,7 +109,7 @@ fn move_one(
         job.rank = state.meta.rank(false);
     }
     (job.failures, job.unfit, job.retry) = (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));
-    let expires = expires_by(state, (at, job.expiry()), rules.ttl_ms);
+    let expires = expires_by(state, at, job.expiry(), rules.ttl_ms);
     if job.extra.is_some() || expires != job.expiry() {
         let extra = job.extra_mut();
         (extra.losses, extra.coalesced, extra.expires) = (0, None, expires);

@@ -43,7 +43,7 @@ pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
             // Who serves a queue is shown, and nothing else depends on it.
             None if is_full && index >= FEW => {}
             None => {
-                queues.set_taker(served.queue, own, (id, true));
+                queues.set_taker(served.queue, own, id, true);
                 client.takes_from.push(TakesFrom {
                     queue: served.queue,
                     birth,
@@ -63,7 +63,7 @@ pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
         let Some(take) = oldest.map(|at| client.takes_from.swap_remove(at)) else {
             break;
         };
-        end_take(queues, take, (id, own));
+        end_take(queues, take, id, own);
     }
 }
 
@@ -78,18 +78,18 @@ pub(super) fn forget_takes(state: &mut State, id: ClientId) {
     let own = client.protocol();
     std::mem::take(&mut client.takes_from)
         .into_iter()
-        .for_each(|take| end_take(queues, take, (id, own)));
+        .for_each(|take| end_take(queues, take, id, own));
     client.recount();
 }
 
 /// The client takes no longer from this queue, if there still is one: a queue that was dropped meanwhile may have given
 /// its number to another one.
-fn end_take(queues: &mut Queues, take: TakesFrom, (client, own): (ClientId, Option<Protocol>)) {
+fn end_take(queues: &mut Queues, take: TakesFrom, client: ClientId, own: Option<Protocol>) {
     if queues
         .at(take.queue)
         .is_some_and(|queue| queue.birth() == take.birth)
     {
-        queues.set_taker(take.queue, own, (client, false));
+        queues.set_taker(take.queue, own, client, false);
     }
 }
 

@@ -25,13 +25,14 @@ use crate::work::{LOOKED_UP, STEP};
 pub(super) fn watch(
     state: &mut State,
     id: ClientId,
-    which: (Option<Bytes>, Bytes),
+    queue: Option<Bytes>,
+    text: Bytes,
     room: u32,
 ) -> Outcome {
     state.clients.opened(id)?;
-    let (queue, text) = (which.0.as_ref().map(own), own(&which.1));
+    let (queue, text) = (queue.as_ref().map(own), own(&text));
     state.check_large(watcher_bytes(queue.as_ref(), &text))?;
-    state.watchers.watch(id, (queue, text), room);
+    state.watchers.watch(id, queue, text, room);
     Ok(())
 }
 

@@ -97,8 +97,9 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
         From::Subscriptions => {
             let known = state.clients.get(call.client).ok_or(Refusal::OutOfPlace)?;
             let subscriptions = known.subscriptions();
-            let who = (call.client, known.protocol());
-            let first = |served: &Served| first(&state.queues, who, served, &take.worker);
+            let own = known.protocol();
+            let first =
+                |served: &Served| first(&state.queues, call.client, own, served, &take.worker);
             match choose(state, call.client, subscriptions, take.select, first).filter(|_| !quiet) {
                 Some((served, slot)) => hand_out(
                     state,
@@ -115,7 +116,7 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
                     } else {
                         subscriptions.to_vec()
                     };
-                    wait_for_job(state, sources, (take.wait, take.worker), call)?;
+                    wait_for_job(state, sources, take.wait, take.worker, call)?;
                 }
             }
         }
@@ -124,7 +125,9 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
             take_from(
                 state,
                 &sources,
-                (take.select, take.wait, take.worker),
+                take.select,
+                take.wait,
+                take.worker,
                 quiet,
                 call,
             )?;
@@ -145,7 +148,9 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
             take_from(
                 state,
                 &sources,
-                (take.select, take.wait, take.worker),
+                take.select,
+                take.wait,
+                take.worker,
                 quiet,
                 call,
             )?;
@@ -157,13 +162,15 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
 fn take_from(
     state: &mut State,
     sources: &[Served],
-    (select, wait, worker): (Select, Wait, Bytes),
+    select: Select,
+    wait: Wait,
+    worker: Bytes,
     quiet: bool,
     call: &mut Call<'_>,
 ) -> Outcome {
     note_take(state, call.client, sources);
     let own = state.clients.protocol_of(call.client);
-    let first = |served: &Served| first(&state.queues, (call.client, own), served, &worker);
+    let first = |served: &Served| first(&state.queues, call.client, own, served, &worker);
     let answer = match choose(state, call.client, sources, select, first).filter(|_| !quiet) {
         Some((served, slot)) => {
             hand_out(
@@ -183,7 +190,7 @@ fn take_from(
             } else {
                 sources.to_vec()
             };
-            wait_for_job(state, at, (wait, worker), call)
+            wait_for_job(state, at, wait, worker, call)
         }
     };
     sources
@@ -248,7 +255,8 @@ fn listed(
 fn wait_for_job(
     state: &mut State,
     sources: Vec<Served>,
-    (wait, worker): (Wait, Bytes),
+    wait: Wait,
+    worker: Bytes,
     call: &mut Call<'_>,
 ) -> Outcome {
     let until = match wait {
@@ -291,8 +299,9 @@ fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Outc
     let woken_for = state.waiters().stop_waking(id)?;
     let quiet = state.is_quiet(id, &[]);
     let client = state.clients.get(id).ok_or(Refusal::OutOfPlace)?;
-    let who = (id, client.protocol());
-    let has_work = |served: &&Served| !quiet && first(&state.queues, who, served, &[]).is_some();
+    let own = client.protocol();
+    let has_work =
+        |served: &&Served| !quiet && first(&state.queues, id, own, served, &[]).is_some();
     let work = client
         .subscriptions()
         .iter()
@@ -337,10 +346,10 @@ fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
         if state.is_quiet(id, &[]) {
             return;
         }
-        let who = (id, client.protocol());
+        let own = client.protocol();
         let first = |served: &Served| {
-            let unclaimed = first_unclaimed(&state.queues, who, served);
-            let candidates = [first(&state.queues, who, served, &[]), unclaimed];
+            let unclaimed = first_unclaimed(&state.queues, id, own, served);
+            let candidates = [first(&state.queues, id, own, served, &[]), unclaimed];
             candidates.into_iter().flatten().min_by_key(|(key, _)| *key)
         };
         let Some((served, slot)) =

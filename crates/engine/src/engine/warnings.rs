@@ -137,11 +137,7 @@ fn warn_if_unserved(state: &mut State, queue: QueueId, context: &mut Context) {
 
 /// Counts a new job in which no key could be read, and warns of it.
 #[inline]
-pub(super) fn warn_keyless(
-    state: &mut State,
-    (queue, slot): (QueueId, Slot),
-    context: &mut Context,
-) {
+pub(super) fn warn_keyless(state: &mut State, queue: QueueId, slot: Slot, context: &mut Context) {
     if state.queues.at(queue).is_some_and(Queue::has_keys) {
         warn_if_keyless(state, slot, context);
     }

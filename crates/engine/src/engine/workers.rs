@@ -72,7 +72,8 @@ pub(super) fn await_workers(state: &mut State) {
 pub(super) fn beat(
     state: &mut State,
     name: &Bytes,
-    (requested, memory_bytes): (Option<WorkerState>, Option<u64>),
+    requested: Option<WorkerState>,
+    memory_bytes: Option<u64>,
     call: &mut Call<'_>,
 ) -> Outcome {
     let number = state

@@ -147,7 +147,8 @@ impl AllConsumers {
     pub(super) fn add_waiter(
         &mut self,
         own: Option<Protocol>,
-        (role, key): (WaitsAs, WaitKey),
+        role: WaitsAs,
+        key: WaitKey,
         client: ClientId,
     ) {
         self.change(own, |consumers| {
@@ -156,14 +157,14 @@ impl AllConsumers {
     }
 
     /// A client waits no longer.
-    pub(super) fn remove_waiter(&mut self, own: Option<Protocol>, (role, key): (WaitsAs, WaitKey)) {
+    pub(super) fn remove_waiter(&mut self, own: Option<Protocol>, role: WaitsAs, key: WaitKey) {
         self.change(own, |consumers| {
             consumers.waiting_mut(role).remove(&key);
         });
     }
 
     /// A client begins or ends to take by name.
-    pub(super) fn set_taker(&mut self, own: Option<Protocol>, (client, takes): (ClientId, bool)) {
+    pub(super) fn set_taker(&mut self, own: Option<Protocol>, client: ClientId, takes: bool) {
         self.change(own, |consumers| consumers.set_taker(client, takes));
     }
 

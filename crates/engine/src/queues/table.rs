@@ -442,12 +442,13 @@ impl Queues {
         &mut self,
         id: QueueId,
         own: Option<Protocol>,
-        (role, key): (WaitsAs, WaitKey),
+        role: WaitsAs,
+        key: WaitKey,
         client: ClientId,
     ) {
         self.at_mut(id)
             .into_iter()
-            .for_each(|queue| queue.consumers.add_waiter(own, (role, key), client));
+            .for_each(|queue| queue.consumers.add_waiter(own, role, key, client));
     }
 
     /// A client no longer waits at a queue.
@@ -455,11 +456,12 @@ impl Queues {
         &mut self,
         id: QueueId,
         own: Option<Protocol>,
-        (role, key): (WaitsAs, WaitKey),
+        role: WaitsAs,
+        key: WaitKey,
     ) {
         self.at_mut(id)
             .into_iter()
-            .for_each(|queue| queue.consumers.remove_waiter(own, (role, key)));
+            .for_each(|queue| queue.consumers.remove_waiter(own, role, key));
     }
 
     /// A client of this protocol registers for a queue (1), or takes a registration back (-1).
@@ -481,11 +483,12 @@ impl Queues {
         &mut self,
         id: QueueId,
         own: Option<Protocol>,
-        (client, takes): (ClientId, bool),
+        client: ClientId,
+        takes: bool,
     ) {
         self.at_mut(id)
             .into_iter()
-            .for_each(|queue| queue.consumers.set_taker(own, (client, takes)));
+            .for_each(|queue| queue.consumers.set_taker(own, client, takes));
     }
 
     /// What of a queue is loaded ahead, to change it.
