@@ -98,9 +98,11 @@ impl Residency {
     /// enough. All jobs have numbers below `next_job`.
     pub(crate) fn cool(
         &mut self,
-        (jobs, queues): (&Jobs, &Queues),
+        jobs: &Jobs,
+        queues: &Queues,
         next_job: u64,
-        (bytes, room): (u64, Room),
+        bytes: u64,
+        room: Room,
     ) -> Cool {
         self.begin(next_job);
         let body_bytes = (jobs.bodies_here() + jobs.stored().1) / (jobs.len() as u64).max(1);
@@ -178,7 +180,8 @@ impl Residency {
     #[inline(never)]
     pub(crate) fn handed_out(
         &mut self,
-        (jobs, queues): (&Jobs, &mut Queues),
+        jobs: &Jobs,
+        queues: &mut Queues,
         job: &Job,
         mut room: Room,
     ) -> u32 {
@@ -196,11 +199,7 @@ impl Residency {
             .min((room.all / WINDOWS_PART).saturating_sub(self.ahead_bytes));
         let before = window;
         if window.jobs <= WINDOW_JOBS / 2 && window.bytes <= share / 2 {
-            self.fill(
-                &mut window,
-                (jobs, queues.at(job.queue)),
-                (share, room.left),
-            );
+            self.fill(&mut window, jobs, queues.at(job.queue), share, room.left);
         }
         self.ahead_bytes += window.bytes - before.bytes;
         let looked = window.jobs - before.jobs;
@@ -216,8 +215,10 @@ impl Residency {
     fn fill(
         &mut self,
         window: &mut Ahead,
-        (jobs, queue): (&Jobs, Option<&Queue>),
-        (share, mut left): (u64, u64),
+        jobs: &Jobs,
+        queue: Option<&Queue>,
+        share: u64,
+        mut left: u64,
     ) {
         let Some(queue) = queue else { return };
         while window.jobs < WINDOW_JOBS

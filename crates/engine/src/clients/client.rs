@@ -329,7 +329,9 @@ fn index_of(turn: u64, takes: &VecDeque<Blocked>) -> Option<usize> {
 
 impl Blocked {
     pub(super) fn new(
-        (tag, until, turn): (Tag, Timestamp, u64),
+        tag: Tag,
+        until: Timestamp,
+        turn: u64,
         sources: Vec<Served>,
         worker: Bytes,
         held: &Held,
@@ -372,7 +374,9 @@ mod tests {
         let mut client = Client::default();
         let take = |turn| {
             Blocked::new(
-                (Tag::NONE, Timestamp::NEVER, turn),
+                Tag::NONE,
+                Timestamp::NEVER,
+                turn,
                 Vec::new(),
                 Bytes::new(),
                 &Held::default(),

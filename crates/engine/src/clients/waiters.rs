@@ -57,7 +57,7 @@ impl<'a> Waiters<'a> {
         }
         self.timers.set(until, Timer::Wait(id));
         if let Some(client) = self.clients.get_mut(id) {
-            client.block(Blocked::new((tag, until, turn), sources, worker, &held));
+            client.block(Blocked::new(tag, until, turn, sources, worker, &held));
         }
     }
 

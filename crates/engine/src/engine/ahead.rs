@@ -42,7 +42,7 @@ pub(super) fn look_ahead(state: &mut State, slot: Slot) {
         ..
     } = state;
     if let Some(job) = jobs.at(slot) {
-        let looked = residency.handed_out((jobs, queues), job, room);
+        let looked = residency.handed_out(jobs, queues, job, room);
         work.spend(LOOKED_UP * u64::from(looked));
     }
 }

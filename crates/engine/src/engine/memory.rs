@@ -50,7 +50,7 @@ impl Engine {
             work,
             ..
         } = &mut self.state;
-        let mut cool = residency.cool((jobs, queues), meta.next_job(), (bytes, room));
+        let mut cool = residency.cool(jobs, queues, meta.next_job(), bytes, room);
         work.spend(STEP * 4 * (cool.looked + cool.opened * Slab::JOBS) as u64);
         let share = |(id, slot): &(JobId, Slot)| Some((*id, jobs.at(*slot)?.payload.share_body()));
         let bodies = cool.bodies.iter().filter_map(share).collect();

@@ -94,7 +94,7 @@ pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&[u8]>) -> bo
         ..
     } = state;
     jobs.at(slot)
-        .is_some_and(|job| queues.read_key((job, slot), (lent, reader.as_deref()), *now, timers))
+        .is_some_and(|job| queues.read_key(job, slot, lent, reader.as_deref(), *now, timers))
 }
 
 /// A queue's policy, and a page of its keys.

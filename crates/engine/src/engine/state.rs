@@ -251,7 +251,7 @@ impl State {
     ) -> Outcome<QueueId> {
         let bytes_max = self.held_max(&self.names);
         self.queues
-            .make(name, kind, maker, (self.limits.queues_max, bytes_max))
+            .make(name, kind, maker, self.limits.queues_max, bytes_max)
     }
 
     /// The waits of clients.

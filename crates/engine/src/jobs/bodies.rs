@@ -39,19 +39,24 @@ impl Bodies {
     pub(super) fn remove(&mut self, payload: &Payload) {
         match payload.bytes_here() {
             Some(bytes) => self.here_bytes -= bytes as u64,
-            None => self.take((payload.stored(), payload.body_len())),
+            None => self.take(payload.stored(), payload.body_len()),
         }
     }
 
     /// A job's payload was replaced.
-    pub(super) fn replace(&mut self, before: (Option<Stored>, usize), payload: &Payload) {
-        if before.0.is_none() || before.0 != payload.stored() {
-            self.take(before);
+    pub(super) fn replace(
+        &mut self,
+        before: Option<Stored>,
+        before_bytes: usize,
+        payload: &Payload,
+    ) {
+        if before.is_none() || before != payload.stored() {
+            self.take(before, before_bytes);
             self.add(payload);
         }
     }
 
-    fn take(&mut self, (stored, bytes): (Option<Stored>, usize)) {
+    fn take(&mut self, stored: Option<Stored>, bytes: usize) {
         match stored {
             None => self.here_bytes -= bytes as u64,
             Some(gone) => {

@@ -70,18 +70,16 @@ impl Keys {
         protocol: Protocol,
         key: &[u8],
     ) -> Option<Slot> {
-        self.find_by_hash(
-            jobs,
-            self.hash(queue, protocol, key),
-            (queue, protocol, key),
-        )
+        self.find_by_hash(jobs, self.hash(queue, protocol, key), queue, protocol, key)
     }
 
     fn find_by_hash(
         &self,
         jobs: &Slab,
         hash: HalfHash,
-        (queue, protocol, key): (QueueId, Protocol, &[u8]),
+        queue: QueueId,
+        protocol: Protocol,
+        key: &[u8],
     ) -> Option<Slot> {
         let same = |keyed: &Entry| {
             keyed.hash == hash
@@ -125,7 +123,7 @@ impl Keys {
             return Claimed::No;
         };
         let hash = self.hash(queue, protocol, key);
-        if let Some(holder) = self.find_by_hash(jobs, hash, (queue, protocol, key)) {
+        if let Some(holder) = self.find_by_hash(jobs, hash, queue, protocol, key) {
             return if holder == slot {
                 Claimed::Before
             } else {

@@ -56,7 +56,7 @@ impl Packed {
                 });
             let shape = shapes.get(number).filter(|_| number < SHAPES_MAX)?;
             let view = job.payload.view();
-            before.put((u8::try_from(number).ok()?, shape), (job, view), room)?;
+            before.put(u8::try_from(number).ok()?, shape, job, view, room)?;
             let (bytes, body) = bytes_of(job, view);
             less += bytes;
             can_leave += body;

@@ -51,11 +51,13 @@ impl Before {
     #[inline]
     pub(super) fn put(
         &mut self,
-        (number, shape): (u8, &Shape),
-        (job, view): (&Job, View<'_>),
+        number: u8,
+        shape: &Shape,
+        job: &Job,
+        view: View<'_>,
         to: &mut Vec<u8>,
     ) -> Option<()> {
-        if let Some(()) = self.put_usual((number, shape), (job, view), to) {
+        if let Some(()) = self.put_usual(number, shape, job, view, to) {
             return Some(());
         }
         let payload = &job.payload;
@@ -113,8 +115,10 @@ impl Before {
     #[inline]
     fn put_usual(
         &mut self,
-        (number, shape): (u8, &Shape),
-        (job, view): (&Job, View<'_>),
+        number: u8,
+        shape: &Shape,
+        job: &Job,
+        view: View<'_>,
         to: &mut Vec<u8>,
     ) -> Option<()> {
         let View::Whole(bytes, _) = view else {

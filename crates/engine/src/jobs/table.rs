@@ -363,9 +363,9 @@ impl Jobs {
     ) -> Option<T> {
         let job = self.slab.at_mut(slot)?;
         let (before, was_kept) = (job.weight_bytes(), Kept::of(job));
-        let body = (job.payload.stored(), job.payload.body_len());
+        let (stored, body_bytes) = (job.payload.stored(), job.payload.body_len());
         let out = change(job);
-        self.bodies.replace(body, &job.payload);
+        self.bodies.replace(stored, body_bytes, &job.payload);
         self.bytes = self.bytes - before + job.weight_bytes();
         self.by_state.kept.subtract(was_kept);
         self.by_state.kept.add(Kept::of(job));

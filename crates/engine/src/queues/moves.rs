@@ -47,7 +47,7 @@ impl Queues {
             return;
         };
         if let Some(gate) = queue.gate.as_deref_mut() {
-            gate.enter(job, (job_keys.get(job.id).unwrap_or(NO_KEY), slot), timers);
+            gate.enter(job, job_keys.get(job.id).unwrap_or(NO_KEY), slot, timers);
         }
         if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
             dead.insert((*until, job.id));

@@ -12,9 +12,6 @@ use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Jobs, Slot};
 use crate::timers::Timers;
 
-/// A body that is not in memory, and who finds keys in bodies.
-type Reading<'a> = (Option<&'a [u8]>, Option<&'a dyn JobReader>);
-
 impl Queue {
     /// The same queue with a policy.
     pub(super) fn behind(mut self, gate: Option<Box<Gate>>) -> Self {
@@ -112,7 +109,7 @@ impl Queues {
             }
             let (kind, bridged) = (queue.image.kind, queue.bridged);
             if queue.gate.as_deref_mut().is_none_or(|gate| match policy {
-                Some(policy) => gate.change((policy, kind, bridged), now, timers, &held),
+                Some(policy) => gate.change(policy, kind, bridged, now, timers, &held),
                 None => true,
             }) {
                 unkeyed.push(*id);
@@ -121,8 +118,10 @@ impl Queues {
                 Some(policy) if queue.gate.is_none() => {
                     let saved = queue.image.saved.as_deref();
                     let mut gate = Box::new(Gate::new(
-                        (*id, kind),
-                        (Arc::clone(policy), saved),
+                        *id,
+                        kind,
+                        Arc::clone(policy),
+                        saved,
                         bridged,
                         &held,
                     ));
@@ -157,7 +156,7 @@ impl Queues {
     fn enter_gate(&mut self, job: &Job, slot: Slot, timers: &mut Timers) {
         let number = self.job_keys.get(job.id).unwrap_or(NO_KEY);
         if let Some(gate) = self.gate_mut(job.queue) {
-            gate.enter(job, (number, slot), timers);
+            gate.enter(job, number, slot, timers);
         }
     }
 
@@ -188,8 +187,14 @@ impl Queues {
         key.is_some_and(|key| !matches!(key, KeySource::Unique(_)))
     }
 
-    /// The key of a job. `None`: it is in the body, which is neither in memory nor lent.
-    fn read(&self, job: &Job, (lent, reader): Reading<'_>) -> Option<Vec<u8>> {
+    /// The key of a job, whose body is lent if it is not in memory. `None`: it is in the body, which is neither in memory nor
+    /// lent.
+    fn read(
+        &self,
+        job: &Job,
+        lent: Option<&[u8]>,
+        reader: Option<&dyn JobReader>,
+    ) -> Option<Vec<u8>> {
         if !self.at(job.queue).is_some_and(Queue::has_keys) {
             return Some(Vec::new());
         }
@@ -212,7 +217,7 @@ impl Queues {
         if self.at(job.queue).is_none_or(|queue| queue.gate.is_none()) {
             return;
         }
-        if let Some(key) = self.read(job, (None, reader)).filter(|key| !key.is_empty()) {
+        if let Some(key) = self.read(job, None, reader).filter(|key| !key.is_empty()) {
             self.set_key(job, &key, now);
         }
     }
@@ -271,14 +276,16 @@ impl Queues {
     /// Reads the key of a job again, which is in a state. Returns whether it has changed.
     pub(crate) fn read_key(
         &mut self,
-        (job, slot): (&Job, Slot),
-        by: Reading<'_>,
+        job: &Job,
+        slot: Slot,
+        lent: Option<&[u8]>,
+        reader: Option<&dyn JobReader>,
         now: Timestamp,
         timers: &mut Timers,
     ) -> bool {
         let (before, Some(key)) = (
             self.job_keys.get(job.id).unwrap_or(NO_KEY),
-            self.read(job, by),
+            self.read(job, lent, reader),
         ) else {
             return false;
         };

@@ -178,7 +178,8 @@ impl Queue {
         image: QueueImage,
         maker: Option<Protocol>,
         birth: u64,
-        (bridged, rules): (bool, Option<QueueRules>),
+        bridged: bool,
+        rules: Option<QueueRules>,
     ) -> Self {
         Self {
             ready: ReadyQueue::new(image.kind),

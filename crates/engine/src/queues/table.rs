@@ -157,7 +157,8 @@ impl Queues {
         name: &Bytes,
         kind: QueueKind,
         maker: Option<Protocol>,
-        (limit, bytes_max): (u32, u64),
+        limit: u32,
+        bytes_max: u64,
     ) -> Outcome<QueueId> {
         let room = Room {
             maker,
@@ -193,15 +194,17 @@ impl Queues {
         let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
         let gate = self.policy_of(&image).map(|policy| {
             Box::new(Gate::new(
-                (id, image.kind),
-                (policy, image.saved.as_deref()),
+                id,
+                image.kind,
+                policy,
+                image.saved.as_deref(),
                 bridged,
                 &self.keys_held,
             ))
         });
         if let Some(state) = self.by_id.get_mut(index) {
             let before = state.replace(
-                Queue::new(image, maker, self.births, (bridged, rules))
+                Queue::new(image, maker, self.births, bridged, rules)
                     .behind(gate)
                     .counted(&self.held),
             );

@@ -41,8 +41,10 @@ pub(in crate::queues) struct Gate {
 impl Gate {
     /// Entries of `cycle` queues have no keys. Buckets go on from what is saved; those that are new are full.
     pub(in crate::queues) fn new(
-        (queue, kind): (QueueId, QueueKind),
-        (policy, saved): (Arc<Policy>, Option<&SavedRates>),
+        queue: QueueId,
+        kind: QueueKind,
+        policy: Arc<Policy>,
+        saved: Option<&SavedRates>,
         bridged: bool,
         held: &Held,
     ) -> Self {
@@ -69,7 +71,9 @@ impl Gate {
     /// Has another policy from now on. Returns whether it forgets the keys of its jobs. All jobs must enter again.
     pub(in crate::queues) fn change(
         &mut self,
-        (policy, kind, bridged): (&Arc<Policy>, QueueKind, bool),
+        policy: &Arc<Policy>,
+        kind: QueueKind,
+        bridged: bool,
         now: Timestamp,
         timers: &mut Timers,
         held: &Held,
@@ -145,11 +149,12 @@ impl Gate {
     pub(in crate::queues) fn enter(
         &mut self,
         job: &Job,
-        at: (KeyNumber, Slot),
+        number: KeyNumber,
+        slot: Slot,
         timers: &mut Timers,
     ) {
         if let Some(keys) = &mut self.keys {
-            keys.enter(job, at, &self.policy);
+            keys.enter(job, number, slot, &self.policy);
         }
         self.set_timer(timers);
     }

@@ -131,14 +131,14 @@ impl Key {
     }
 
     fn may_start(&self, policy: &Policy) -> bool {
-        !self.is_starting
-            && self.allows((self.held, self.is_in_doubt), self.bucket.as_ref(), policy)
+        !self.is_starting && self.allows(self.held, self.is_in_doubt, self.bucket.as_ref(), policy)
     }
 
     /// Whether its policy allows a start with so many jobs held.
     fn allows(
         &self,
-        (held, is_in_doubt): (u32, bool),
+        held: u32,
+        is_in_doubt: bool,
         bucket: Option<&Bucket>,
         policy: &Policy,
     ) -> bool {
@@ -190,7 +190,7 @@ impl Key {
             is_in_doubt,
             started,
         } = standing;
-        if !self.allows((*held, *is_in_doubt), bucket.as_ref(), policy) {
+        if !self.allows(*held, *is_in_doubt, bucket.as_ref(), policy) {
             return Vec::new();
         }
         let last_of = |class: Class| {

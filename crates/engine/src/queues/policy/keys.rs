@@ -271,7 +271,7 @@ impl Keys {
     }
 
     /// A job of a key enters its state.
-    pub(super) fn enter(&mut self, job: &Job, (number, slot): (KeyNumber, Slot), policy: &Policy) {
+    pub(super) fn enter(&mut self, job: &Job, number: KeyNumber, slot: Slot, policy: &Policy) {
         let (waits, holds) = counts(&job.state);
         let mut is_first = false;
         self.change(number, policy, |key| {

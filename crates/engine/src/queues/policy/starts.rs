@@ -57,7 +57,7 @@ impl Order<'_> {
             }
             Self::Turns(turns) => {
                 if let Some((place, class, number, _)) = turns.first() {
-                    turns.start((place, class), number, now);
+                    turns.start(place, class, number, now);
                 }
             }
         }

@@ -90,7 +90,8 @@ impl<'a> Turns<'a> {
     /// This job of a key starts.
     pub(in crate::queues::policy) fn start(
         &mut self,
-        (place, class): (Place, Class),
+        place: Place,
+        class: Class,
         number: KeyNumber,
         now: Timestamp,
     ) {
