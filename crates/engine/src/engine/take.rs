@@ -97,9 +97,8 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
         From::Subscriptions => {
             let known = state.clients.get(call.client).ok_or(Refusal::OutOfPlace)?;
             let subscriptions = known.subscriptions();
-            let own = known.protocol();
-            let first =
-                |served: &Served| first(&state.queues, call.client, own, served, &take.worker);
+            let (client, own) = (call.client, known.protocol());
+            let first = |served: &Served| first(&state.queues, client, own, served, &take.worker);
             match choose(state, call.client, subscriptions, take.select, first).filter(|_| !quiet) {
                 Some((served, slot)) => hand_out(
                     state,
