@@ -8,9 +8,11 @@ use windlass_engine::{Batch, JobId, QueueId, QueueImage, QueueKind, Stage};
 pub(crate) type Open = BTreeMap<JobId, (u64, u64)>;
 
 /// Checks that a batch is consistent.
-pub(crate) fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<(), String> {
-    let (id, at) = (batch.id, &batch.progress);
-    if unran > at.total - at.ran || open > at.total - at.succeeded {
+pub(crate) fn check_batch(batch: &Batch, open: &Open) -> Result<(), String> {
+    let id = batch.id;
+    let at = &batch.progress;
+    let (unran, unsucceeded) = open.get(&id).copied().unwrap_or_default();
+    if unran > at.total - at.ran || unsucceeded > at.total - at.succeeded {
         return Err(format!("{id:?} has more jobs than it counts"));
     }
     let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();

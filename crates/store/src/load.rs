@@ -95,7 +95,7 @@ impl Loader<'_> {
                 }
             }
             Key::Page => self.page(key, value, at)?,
-            Key::Piece { number, place, n } => self.piece((number, place, n), value, at)?,
+            Key::Piece { number, place, n } => self.piece(number, place, n, value, at)?,
             Key::Unknown => return Err(format!("a value has the unknown key {key:02x?}")),
         }
         Ok(())
@@ -139,7 +139,9 @@ impl Loader<'_> {
 
     fn piece(
         &mut self,
-        (number, place, n): (u64, u64, u32),
+        number: u64,
+        place: u64,
+        n: u32,
         value: &[u8],
         found: Option<u64>,
     ) -> Result<(), String> {

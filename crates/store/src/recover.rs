@@ -218,13 +218,12 @@ impl Replay {
         for batch in self.batches.into_values() {
             taken(batch.id, engine.recall_batch(batch))?;
         }
-        let (jobs, mut cold) = self.jobs.into_parts();
-        let (open, leased) = recall_jobs(&mut engine, jobs, &kinds).map_err(nonsense)?;
+        let ((slab, slots), mut cold) = self.jobs.into_parts();
+        let (open, leased) = recall_jobs(&mut engine, slab, slots, &kinds).map_err(nonsense)?;
         cold.iter_mut()
             .for_each(|cold| cold.warm(&mut engine, &leased));
         for batch in engine.batches() {
-            check_batch(batch, open.get(&batch.id).copied().unwrap_or_default())
-                .map_err(nonsense)?;
+            check_batch(batch, &open).map_err(nonsense)?;
         }
         for schedule in self.schedules.into_values() {
             taken(schedule.id, engine.recall_schedule(schedule))?;
@@ -253,12 +252,14 @@ impl Replay {
 /// Passes jobs to an engine. Returns what batches can still expect of them, and the bodies of those that are handed out.
 fn recall_jobs(
     engine: &mut Engine,
-    jobs: (Slab, Numbered<Slot>),
+    slab: Slab,
+    slots: Numbered<Slot>,
     kinds: &BTreeMap<QueueId, QueueKind>,
 ) -> Result<(Open, Vec<(JobId, Stored)>), String> {
-    let (mut ranks, mut open, mut leased) =
-        (Vec::with_capacity(jobs.1.len()), Open::new(), Vec::new());
-    let recalled = engine.recall_jobs(jobs, |job| {
+    let mut ranks = Vec::with_capacity(slots.len());
+    let mut open = Open::new();
+    let mut leased = Vec::new();
+    let recalled = engine.recall_jobs((slab, slots), |job| {
         if let Some(member) = job
             .extra
             .as_deref()
