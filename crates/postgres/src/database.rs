@@ -131,7 +131,7 @@ impl Remote for Database {
             tracing::info!("the store was read before its lease was free");
         }
         let table = Box::new(PostgresTable::new(&target, &lease, Storage::of(&link)));
-        let log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), link);
+        let log = PostgresLog::new(&target, tail, Arc::clone(&lease), keeper, link);
         let found = found.map_or_else(
             || Found::of_table(&*table.scan()?, checkpoints.overflow.as_ref()),
             Ok,
@@ -172,7 +172,8 @@ impl Remote for Database {
         let mut log = PostgresLog::new(
             &target,
             tail,
-            (Arc::clone(&lease), keeper),
+            Arc::clone(&lease),
+            keeper,
             Link::open(&target)?,
         );
         Journal::new().store_all(engine, bodies.map(BodyFile::reader).as_ref(), &mut log)?;
@@ -236,7 +237,7 @@ impl Database {
             return Err(refused(&target.place, lacks));
         }
         made?;
-        let (lease, early) = take(&link, (&target, overflow), begun)?;
+        let (lease, early) = take(&link, &target, overflow, begun)?;
         let keeper = Keeper::start(&lease, Link::open(&target)?, &target)
             .map_err(|why| failed(&target, why))?;
         Ok(Taken {

@@ -59,10 +59,10 @@ pub(crate) fn offer(link: &Link, epoch: i64, is_over: impl Fn() -> bool) -> Resu
     );
     while !is_over() {
         let rows = link.query(DOING, &look, &[])?;
-        let found = rows
+        let (stage, progress) = rows
             .first()
             .map_or((Stage::None, 0), |row| (Stage::of(row.get(0)), row.get(1)));
-        if patience.is_over(found, Instant::now()) {
+        if patience.is_over(stage, progress, Instant::now()) {
             break;
         }
         thread::sleep(LOOK_EVERY);
@@ -85,11 +85,11 @@ impl Patience {
     }
 
     /// Whether the holder waits no longer. An earlier program answers with its stage alone.
-    fn is_over(&mut self, found: (Stage, i64), now: Instant) -> bool {
-        if found != self.seen {
-            (self.seen, self.since) = (found, now);
+    fn is_over(&mut self, stage: Stage, progress: i64, now: Instant) -> bool {
+        if (stage, progress) != self.seen {
+            (self.seen, self.since) = ((stage, progress), now);
         }
-        let most = match found.0 {
+        let most = match stage {
             Stage::None | Stage::Offered => ANSWER_MAX,
             Stage::Reading => STUCK_MAX,
             Stage::Ready => return true,
@@ -119,24 +119,21 @@ mod tests {
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
         let mut patience = Patience::new(begun);
         let goes_on = (0..60).all(|step| {
-            !patience.is_over(
-                (Stage::Reading, step),
-                at(10 * u64::try_from(step).unwrap()),
-            )
+            !patience.is_over(Stage::Reading, step, at(10 * u64::try_from(step).unwrap()))
         });
         assert!(goes_on);
         assert!(
-            !patience.is_over((Stage::Reading, 59), at(605))
-                && patience.is_over((Stage::Reading, 59), at(606))
+            !patience.is_over(Stage::Reading, 59, at(605))
+                && patience.is_over(Stage::Reading, 59, at(606))
         );
         assert!(
-            patience.is_over((Stage::Ready, 60), at(606)),
+            patience.is_over(Stage::Ready, 60, at(606)),
             "it has read everything"
         );
         let mut unanswered = Patience::new(begun);
         assert!(
-            !unanswered.is_over((Stage::Offered, 0), begun)
-                && unanswered.is_over((Stage::Offered, 0), at(1))
+            !unanswered.is_over(Stage::Offered, 0, begun)
+                && unanswered.is_over(Stage::Offered, 0, at(1))
         );
     }
 

@@ -33,7 +33,8 @@ impl PostgresLog {
     pub(crate) fn new(
         target: &Target,
         tail: Arc<Tail>,
-        (lease, keeper): (Arc<Lease>, Keeper),
+        lease: Arc<Lease>,
+        keeper: Keeper,
         link: Link,
     ) -> Self {
         Self {

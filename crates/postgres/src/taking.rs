@@ -32,7 +32,8 @@ const VERSIONS: i64 = 256;
 /// [`Error::InUse`] with the holder's name, if the holder renews it.
 pub(crate) fn take(
     link: &Link,
-    (target, overflow): (&Target, Option<&Overflow>),
+    target: &Target,
+    overflow: Option<&Overflow>,
     begun: Instant,
 ) -> Result<(Arc<Lease>, Option<EarlyRead>), Error> {
     let mut early = None;
