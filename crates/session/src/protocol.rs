@@ -115,7 +115,8 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         _queue: &str,
         _name: &str,
         _text: &str,
-        _at: (Timestamp, i64),
+        _wall: Timestamp,
+        _skew_ms: i64,
     ) -> Option<Result<NewJob, String>> {
         None
     }
@@ -412,7 +413,7 @@ mod tests {
                 && Plain.announce().is_none()
                 && Plain.call("q", "T", "{}").is_none()
         );
-        assert!(Plain.unit("q", "name", "{}", (Timestamp(0), 0)).is_none());
+        assert!(Plain.unit("q", "name", "{}", Timestamp(0), 0).is_none());
     }
 
     #[test]

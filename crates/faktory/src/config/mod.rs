@@ -202,9 +202,10 @@ impl Protocol for Faktory {
         queue: &str,
         name: &str,
         text: &str,
-        at: (Timestamp, i64),
+        wall: Timestamp,
+        skew_ms: i64,
     ) -> Option<Result<NewJob, String>> {
-        Some(Settings::new(self.clone(), Timestamp(0)).unit(queue, name, text, at))
+        Some(Settings::new(self.clone(), Timestamp(0)).unit(queue, name, text, wall, skew_ms))
     }
 
     fn throttles(&self) -> Option<(&'static str, &Throttles)> {

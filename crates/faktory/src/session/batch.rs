@@ -82,7 +82,7 @@ impl FaktorySpeaker {
         } = wire::NewBatch::parse(&text)?;
         let bid = self.next_bid();
         let callback = |unit: Option<Unit<'_>>, role| {
-            unit.map(|unit| self.callback(at, line, &unit, (&bid, role)))
+            unit.map(|unit| self.callback(at, line, &unit, &bid, role))
         };
         Ok(Box::new(NewBatch {
             protocol: Protocol::FAKTORY,
@@ -104,7 +104,8 @@ impl FaktorySpeaker {
         at: Pushed,
         line: &Bytes,
         unit: &Unit<'_>,
-        (bid, role): (&str, &str),
+        bid: &str,
+        role: &str,
     ) -> Result<Box<NewJob>, String> {
         let custom = callback_custom(unit.custom, bid, role);
         let jid = if unit.jid.is_empty() {

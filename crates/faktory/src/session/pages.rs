@@ -63,7 +63,8 @@ impl Page for HealthPage {
         } = &*self.0;
         health_object(
             figures.wall.0,
-            (shared.commands(), shared.connections()),
+            shared.commands(),
+            shared.connections(),
             &section.description,
             FAKTORY_VERSION,
         )

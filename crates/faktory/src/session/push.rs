@@ -79,7 +79,7 @@ pub(super) fn new_job(
     let name = Some(part_of(line, &unit.jid));
     Ok(NewJob {
         name,
-        ..asked_for(settings, at, line, (unit, wishes), body)
+        ..asked_for(settings, at, line, unit, wishes, body)
     })
 }
 
@@ -98,7 +98,8 @@ impl Settings {
             self,
             Pushed::by_wall(Timestamp(0)),
             &Bytes::new(),
-            (&unit, wishes),
+            &unit,
+            wishes,
             body,
         ))
     }
@@ -115,7 +116,8 @@ impl Settings {
         queue: &str,
         name: &str,
         text: &str,
-        at: (Timestamp, i64),
+        wall: Timestamp,
+        skew_ms: i64,
     ) -> Result<NewJob, String> {
         let [name, quoted] = [name, queue].map(|text| serde_json::Value::from(text).to_string());
         let rest = text
@@ -129,13 +131,7 @@ impl Settings {
             ","
         };
         let line = Bytes::from(format!(r#"{{"jid":{name},"queue":{quoted}{comma}{rest}"#));
-        let (text, pushed) = (
-            readable(&line),
-            Pushed {
-                wall: at.0,
-                skew_ms: at.1,
-            },
-        );
+        let (text, pushed) = (readable(&line), Pushed { wall, skew_ms });
         let unit = Unit::parse(&text)?;
         if unit.queue != queue {
             return Err(format!(
@@ -152,7 +148,8 @@ fn asked_for(
     settings: &Settings,
     at: Pushed,
     line: &Bytes,
-    (unit, wishes): (&Unit<'_>, Wishes<'_>),
+    unit: &Unit<'_>,
+    wishes: Wishes<'_>,
     body: Bytes,
 ) -> NewJob {
     if wishes.is_unique_in_vain && settings.shared.is_new_warning(&unit.jobtype) {

@@ -129,7 +129,8 @@ impl InfoText<'_> {
 /// The object of `/health`: the counts of commands and of connections, and the server's description and version.
 pub fn health_object(
     now_ms: u64,
-    (command_count, connections): (u64, usize),
+    command_count: u64,
+    connections: usize,
     description: &str,
     faktory_version: &str,
 ) -> String {

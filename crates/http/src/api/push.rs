@@ -147,16 +147,14 @@ fn unit(app: &App, protocol: Protocol, queue: &Name, body: &[u8]) -> Outcome<New
             .map_err(|_| Problem::bad_request("the body and the queue must be text"))
     };
     let random = app.daemon.random;
-    let (name, at) = (
-        format!("{:016x}{:08x}", random(), random() >> 32),
-        app.now().with_skew(),
-    );
+    let name = format!("{:016x}{:08x}", random(), random() >> 32);
+    let (wall, skew_ms) = app.now().with_skew();
     let (queue, text) = (text(&queue.0)?, text(body)?);
     let of = app
         .protocols
         .iter()
         .find(|it| it.id() == protocol)
-        .and_then(|it| it.unit(queue, &name, text, at));
+        .and_then(|it| it.unit(queue, &name, text, wall, skew_ms));
     let job = of.ok_or_else(|| {
         Problem::bad_request("jobs of this protocol are pushed by its own clients alone")
     })?;
