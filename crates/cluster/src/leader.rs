@@ -18,8 +18,8 @@ use windlass_session::Item;
 
 use super::link::BEAT;
 use windlass_hub::{
-    Batch, Broker as _, ConnectionId, Hold, Hub, Letter, Mail, Mailbox, Visited, Waker, WithMail,
-    clock,
+    Batch, Broker as _, ConnectionId, Hold, Home, Hub, Letter, Mail, Mailbox, Visited, Waker,
+    WithMail, clock,
 };
 
 #[cfg(test)]
@@ -99,11 +99,11 @@ impl EdgeClients {
     /// `rung` is notified when there is something to send.
     pub fn new(hub: Arc<Hub>, number: EdgeNumber, bytes_max: usize, rung: Arc<Notify>) -> Self {
         let with_mail = Arc::new(WithMail::new(rung));
-        let owner = owner(&with_mail, ClientId(u64::MAX));
+        let home = home(&with_mail, ClientId(u64::MAX));
         let bell = Arc::new(Mailbox::forwarding(
             bytes_max,
             Arc::clone(&hub.budget),
-            owner,
+            home,
         ));
         let (durable, failed) = (hub.durable(), hub.failed());
         Self {
@@ -228,11 +228,11 @@ impl EdgeClients {
     }
 
     fn open(&mut self, client: ClientId, room: u64) {
-        let owner = owner(&self.with_mail, client);
+        let home = home(&self.with_mail, client);
         let mailbox = Arc::new(Mailbox::forwarding(
             self.bytes_max,
             Arc::clone(&self.hub.budget),
-            owner,
+            home,
         ));
         self.hub.open(client, Arc::clone(&mailbox));
         let member = Member {
@@ -490,12 +490,12 @@ impl EdgeClients {
     }
 }
 
-/// The owner of a client's mailbox.
-fn owner(with_mail: &Arc<WithMail>, client: ClientId) -> (Arc<dyn Waker>, ConnectionId) {
-    (
-        Arc::clone(with_mail) as Arc<dyn Waker>,
-        ConnectionId { index: 0, client },
-    )
+/// Where the owner of a client's mailbox is.
+fn home(with_mail: &Arc<WithMail>, client: ClientId) -> Home {
+    Home {
+        waker: Arc::clone(with_mail) as Arc<dyn Waker>,
+        connection: ConnectionId { index: 0, client },
+    }
 }
 
 /// The items of a client's next visit: all, or up to its first [`TakeCommand::Unwait`]. Jobs for waits that it ends go to the

@@ -121,7 +121,8 @@ impl Cluster {
     pub fn start(
         settings: Settings,
         listening: Listening,
-        (edge, relay): (Arc<Edge>, Arc<Relay>),
+        edge: Arc<Edge>,
+        relay: Arc<Relay>,
         view: Arc<View>,
     ) -> io::Result<Self> {
         let Settings {
@@ -191,7 +192,7 @@ impl Cluster {
             back_at: None,
         };
         let opened =
-            tokio::task::spawn_blocking(move || stand_by(open, give_way, (&edge, &view), &stop))
+            tokio::task::spawn_blocking(move || stand_by(open, give_way, &edge, &view, &stop))
                 .await;
         // The task is only cut off when the daemon ends.
         opened.unwrap_or(Ok(None))
@@ -309,7 +310,7 @@ impl Follower {
             if let Some(leader) = holder.filter(|holder| can_follow(&self.own, &holder.link)) {
                 let begun = Instant::now();
                 let ended = tokio::select! {
-                    ended = link::follow(&self.edge, &leader, &self.terms, (&self.view, &self.relay), tasks.clone()) => ended,
+                    ended = link::follow(&self.edge, &leader, &self.terms, &self.view, &self.relay, tasks.clone()) => ended,
                     why = self.superseded() => Ok(why),
                 };
                 self.edge.close_link();

@@ -96,8 +96,8 @@ impl Joining {
             tracing::error!(%why, "this daemon and the others cannot link");
         }
         let edge = Arc::clone(broker.edge());
-        let cluster = Cluster::start(settings(config)?, listening, (edge, relay), view)
-            .map_err(no_threads)?;
+        let cluster =
+            Cluster::start(settings(config)?, listening, edge, relay, view).map_err(no_threads)?;
         Ok(Member { cluster, broker })
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::task::JoinHandle;
 use windlass_config::Error as ConfigError;
-use windlass_engine::{Context, Engine, TICK_MS};
-use windlass_store::{BodyFile, Checkpointer, Guard, Journal, Log, Recovered};
+use windlass_engine::{Context, TICK_MS};
+use windlass_store::{BodyFile, Checkpointer, Guard, Log, Recovered};
 
 use crate::config::{self, Config};
 use crate::data::Store;
@@ -53,61 +53,13 @@ impl Prepared {
             checkpointer,
             recovered:
                 Recovered {
-                    engine,
+                    mut engine,
                     journal,
                     bodies,
                     ..
                 },
             guard,
         } = store;
-        Self::of(
-            (engine, journal, bodies),
-            (log, checkpointer, guard),
-            config,
-            budget,
-        )
-    }
-
-    /// The same for one of several daemons: the clients of the one that led before it may come to this one. It hands
-    /// out no job until [`Hub::begin_grace`], and the length of the lease after that. The first daemon that leads has
-    /// no predecessor.
-    pub(crate) fn succeeding(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
-        const FIRST_EPOCH: u64 = 1;
-        let Store {
-            log,
-            checkpointer,
-            recovered:
-                Recovered {
-                    mut engine,
-                    mut journal,
-                    bodies,
-                    ..
-                },
-            guard,
-        } = store;
-        if guard
-            .as_ref()
-            .and_then(Guard::tenure)
-            .is_some_and(|tenure| tenure.epoch() > FIRST_EPOCH)
-        {
-            let mut context = Context::new(clock::now(), random_seed());
-            engine.succeed(&mut context);
-            journal.append(&engine, &context.changes);
-        }
-        Self::of(
-            (engine, journal, bodies),
-            (log, checkpointer, guard),
-            config,
-            budget,
-        )
-    }
-
-    fn of(
-        (mut engine, journal, bodies): (Engine, Journal, Option<BodyFile>),
-        (log, checkpointer, guard): (Box<dyn Log>, Checkpointer, Option<Guard>),
-        config: &Config,
-        budget: Arc<Budget>,
-    ) -> Self {
         engine.hold_due();
         engine.set_reader(Arc::new(protocols::bridge(config)));
         on_dead::set(&mut engine, config);
@@ -132,6 +84,27 @@ impl Prepared {
         }
     }
 
+    /// The same for one of several daemons: the clients of the one that led before it may come to this one. It hands
+    /// out no job until [`Hub::begin_grace`], and the length of the lease after that. The first daemon that leads has
+    /// no predecessor.
+    pub(crate) fn succeeding(mut store: Store, config: &Config, budget: Arc<Budget>) -> Self {
+        const FIRST_EPOCH: u64 = 1;
+        if store
+            .guard
+            .as_ref()
+            .and_then(Guard::tenure)
+            .is_some_and(|tenure| tenure.epoch() > FIRST_EPOCH)
+        {
+            let Recovered {
+                engine, journal, ..
+            } = &mut store.recovered;
+            let mut context = Context::new(clock::now(), random_seed());
+            engine.succeed(&mut context);
+            journal.append(engine, &context.changes);
+        }
+        Self::new(store, config, budget)
+    }
+
     pub(crate) const fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }
@@ -144,7 +117,8 @@ impl Prepared {
     /// A thread cannot start, or the engine refuses what is configured.
     pub(crate) async fn start(
         self,
-        (config, wanted): (&Config, Desired),
+        config: &Config,
+        wanted: Desired,
         slots: Option<&ThreadSlots>,
         exports: &Exports,
     ) -> Result<EngineRoom, Failure> {

@@ -36,7 +36,12 @@ pub(crate) enum Roles {
 }
 
 /// The parts of the daemon that learn of a new engine room.
-pub(crate) type Parts<'a> = (&'a Acceptor, &'a Figures, &'a Exports);
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) acceptor: &'a Acceptor,
+    pub(crate) figures: &'a Figures,
+    pub(crate) exports: &'a Exports,
+}
 
 impl Roles {
     pub(crate) fn new(
@@ -73,9 +78,12 @@ impl Roles {
     /// A thread cannot start, a certificate cannot be used, or the engine refuses what is configured.
     pub(crate) async fn start<'a>(
         self,
-        (config, in_force, wanted): (&'a Config, &'a ArcSwap<Config>, Desired),
+        config: &'a Config,
+        in_force: &'a ArcSwap<Config>,
+        wanted: Desired,
         parts: Parts<'a>,
-        (view, yields): (Arc<View>, UnboundedReceiver<()>),
+        view: Arc<View>,
+        yields: UnboundedReceiver<()>,
     ) -> Result<Running<'a>, Failure> {
         let mut running = Running {
             config,
@@ -88,7 +96,7 @@ impl Roles {
         };
         match self {
             Self::Alone(prepared) => {
-                parts.0.enter_room(prepared.hub());
+                parts.acceptor.enter_room(prepared.hub());
                 running.begin(*prepared, wanted).await?;
             }
             Self::Cluster(joining) => {
@@ -115,12 +123,14 @@ pub(crate) struct Running<'a> {
 
 impl Running<'_> {
     async fn begin(&mut self, prepared: Prepared, wanted: Desired) -> Result<(), Failure> {
-        let (acceptor, figures, exports) = self.parts;
+        let Parts {
+            acceptor,
+            figures,
+            exports,
+        } = self.parts;
         // A leader's commits go over a network: serving threads do not wait for them.
         let slots = self.cluster.is_none().then(|| acceptor.thread_slots());
-        let room = prepared
-            .start((self.config, wanted), slots, exports)
-            .await?;
+        let room = prepared.start(self.config, wanted, slots, exports).await?;
         figures.enter_room(room.figures());
         self.room = Some(room);
         Ok(())
@@ -128,7 +138,7 @@ impl Running<'_> {
 
     /// Returns only if the daemon must end, with the reason.
     pub(crate) async fn watch(&mut self) -> Failure {
-        let (acceptor, ..) = self.parts;
+        let Parts { acceptor, .. } = self.parts;
         tokio::select! {
             failure = self.watch_room() => failure,
             failure = keep_house(acceptor) => failure,
@@ -166,7 +176,7 @@ impl Running<'_> {
         let Some(cluster) = self.cluster.as_ref().filter(|_| self.room.is_none()) else {
             return Ok(());
         };
-        let (acceptor, ..) = self.parts;
+        let Parts { acceptor, .. } = self.parts;
         let store = cluster.stand_by(self.config).await?;
         let prepared = Prepared::succeeding(store, self.config, Arc::clone(acceptor.budget()));
         let hub = Arc::clone(prepared.hub());
@@ -196,7 +206,11 @@ impl Running<'_> {
         let (Some(room), Some(cluster)) = (self.room.take(), &self.cluster) else {
             return;
         };
-        let (acceptor, figures, exports) = self.parts;
+        let Parts {
+            acceptor,
+            figures,
+            exports,
+        } = self.parts;
         match &why {
             Some(Failure::Deposed(why)) => {
                 tracing::warn!(

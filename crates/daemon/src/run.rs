@@ -22,7 +22,7 @@ use crate::figures::Figures;
 use crate::notify;
 use crate::operator_port::{BoundPort, Connects, Inside, Renewable};
 use crate::protocols;
-use crate::role::{Place, Roles};
+use crate::role::{Parts, Place, Roles};
 use crate::warnings;
 use windlass_hub::Budget;
 use windlass_net::{Acceptor, Bound, SocketFile};
@@ -67,13 +67,7 @@ pub fn run(
         sockets.bind_private(config);
     }
     warnings::exposed(config);
-    let outcome = runtime.block_on(serve(
-        (config, values),
-        (place, sockets),
-        early,
-        &reread,
-        ready,
-    ));
+    let outcome = runtime.block_on(serve(config, values, place, sockets, early, &reread, ready));
     if outcome.is_err() {
         // A port's thread may wait for the store for ever, and the process ends.
         runtime.shutdown_background();
@@ -84,12 +78,13 @@ pub fn run(
 /// Starts the threads that serve connections.
 fn start_threads(config: &Config, shared: Shared) -> Result<(Threads, Arc<Acceptor>), Failure> {
     let server = &config.server;
-    let threads = (
+    let (threads, thread_slots) = Threads::start(
         server.threads_or_default(),
         server.helpers(config.durability == Durability::Sync),
-    );
-    let (threads, thread_slots) =
-        Threads::start(threads, &shared, server.poll).map_err(no_threads)?;
+        &shared,
+        server.poll,
+    )
+    .map_err(no_threads)?;
     Ok((
         threads,
         Arc::new(Acceptor::new(
@@ -102,8 +97,10 @@ fn start_threads(config: &Config, shared: Shared) -> Result<(Threads, Arc<Accept
 }
 
 async fn serve(
-    (config, values): (&Config, Values),
-    (place, sockets): (Place, Sockets),
+    config: &Config,
+    values: Values,
+    place: Place,
+    sockets: Sockets,
     early: EarlySignals,
     reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
@@ -128,12 +125,13 @@ async fn serve(
         Exports::of(&config.data_dir),
         Figures::new(&acceptor, &served),
     );
+    let parts = Parts {
+        acceptor: &acceptor,
+        figures: &figures,
+        exports: &exports,
+    };
     let mut roles = roles
-        .start(
-            (config, &in_force, wanted),
-            (&acceptor, &figures, &exports),
-            (control.view(), yields),
-        )
+        .start(config, &in_force, wanted, parts, control.view(), yields)
         .await?;
     let mut addresses = accept_all(bound, &acceptor);
     let stop = CancellationToken::new();
@@ -142,13 +140,7 @@ async fn serve(
             .iter()
             .for_each(|bound| addresses.note(port.name(), bound))
     });
-    let (_socket_files, ports) = open_ports(
-        ports,
-        config,
-        (&served, &figures, &exports),
-        &acceptor,
-        (&control, &stop),
-    )?;
+    let (_socket_files, ports) = open_ports(ports, config, &served, parts, &control, &stop)?;
     let entrances: Vec<_> = ports.iter().map(|port| port.entrance().clone()).collect();
     for late in late {
         tokio::spawn(late.serve(
@@ -160,10 +152,7 @@ async fn serve(
     announce(&addresses, config)?;
     notify::ready();
     let reloader = Reloader::new(
-        (config, &in_force, values),
-        (&served, &ports),
-        &acceptor,
-        reread,
+        config, &in_force, values, &served, &ports, &acceptor, reread,
     );
     let mut events = MainEvents {
         signals,
@@ -243,9 +232,14 @@ fn accept_all(bound: Vec<(Bound, Served, Rights)>, acceptor: &Arc<Acceptor>) -> 
 fn open_ports(
     ports: Vec<BoundPort>,
     config: &Config,
-    (served, figures, exports): (&[Served], &Figures, &Exports),
-    acceptor: &Acceptor,
-    (control, stop): (&Control, &CancellationToken),
+    served: &[Served],
+    Parts {
+        acceptor,
+        figures,
+        exports,
+    }: Parts<'_>,
+    control: &Control,
+    stop: &CancellationToken,
 ) -> Result<(Vec<SocketFile>, Vec<Renewable>), Failure> {
     let (mut files, mut opened) = (Vec::new(), Vec::new());
     for port in ports {

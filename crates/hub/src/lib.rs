@@ -54,5 +54,5 @@ pub use mailbox::{Filling, Letter, Mail, Mailbox, POSTED_ROOM_BYTES};
 pub use names::ProtocolNames;
 pub use published::{Publication, Published, SharedBudget};
 pub use view::{About, Edge, Reasons, Refused, Role, View};
-pub use waker::{ConnectionId, Waker, WithMail};
+pub use waker::{ConnectionId, Home, Waker, WithMail};
 pub use waking::{Bell, Inbox};

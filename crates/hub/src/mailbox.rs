@@ -20,7 +20,7 @@ use self::letter::disclaim;
 pub use self::letter::{Letter, Mail};
 use crate::budget::{Budget, Hold, Member, SMALL_BYTES, Share};
 use crate::published::Publication;
-use crate::waker::{ConnectionId, Waker};
+use crate::waker::{Home, Waker};
 use crate::waking::{Bell, Owner};
 
 mod bodies;
@@ -44,8 +44,8 @@ const KEPT_LETTERS_MAX: usize = 1 << 10;
 #[derive(Debug)]
 pub struct Mailbox {
     inner: Mutex<Inner>,
-    /// Its place: the owner's thread, and the owner's place there. Another thread may take the owner over.
-    owner: Owner<(Arc<dyn Waker>, ConnectionId)>,
+    /// Another thread may take the owner over.
+    owner: Owner<Home>,
     overflowed: AtomicBool,
     /// Why the owner must end, if another part of the daemon requires it.
     close_reason: OnceLock<Reason>,
@@ -132,34 +132,21 @@ impl Inner {
 
 impl Mailbox {
     /// A mailbox for at most this many bytes.
-    pub fn new(
-        bytes_max: usize,
-        budget: Arc<Budget>,
-        owner: (Arc<dyn Waker>, ConnectionId),
-    ) -> Self {
-        Self::of(bytes_max, budget, owner, false)
+    pub fn new(bytes_max: usize, budget: Arc<Budget>, home: Home) -> Self {
+        Self::of(bytes_max, budget, home, false)
     }
 
     /// The mailbox of another daemon's client, whose mail goes there with the numbers of its commits:
     /// [`Mailbox::take_early`].
-    pub fn forwarding(
-        bytes_max: usize,
-        budget: Arc<Budget>,
-        owner: (Arc<dyn Waker>, ConnectionId),
-    ) -> Self {
-        Self::of(bytes_max, budget, owner, true)
+    pub fn forwarding(bytes_max: usize, budget: Arc<Budget>, home: Home) -> Self {
+        Self::of(bytes_max, budget, home, true)
     }
 
-    fn of(
-        bytes_max: usize,
-        budget: Arc<Budget>,
-        owner: (Arc<dyn Waker>, ConnectionId),
-        takes_early: bool,
-    ) -> Self {
+    fn of(bytes_max: usize, budget: Arc<Budget>, home: Home, takes_early: bool) -> Self {
         Self {
             inner: Mutex::default(),
-            client: owner.1.client,
-            owner: Owner::new(owner),
+            client: home.connection.client,
+            owner: Owner::new(home),
             overflowed: AtomicBool::new(false),
             close_reason: OnceLock::new(),
             len: AtomicUsize::new(0),
@@ -411,8 +398,7 @@ impl Mailbox {
 
     /// Makes the owner's thread look here.
     pub fn ring(&self) {
-        self.owner
-            .ring(|(waker, connection)| waker.wake_for(*connection));
+        self.owner.ring(|home| home.waker.wake_for(home.connection));
     }
 
     /// Whether the owner was rung, and whether it will look here by itself.
@@ -423,12 +409,12 @@ impl Mailbox {
     /// Whether the owner is on this thread.
     pub fn is_on(&self, waker: &Arc<dyn Waker>) -> bool {
         self.owner
-            .is_at(|(at, _)| std::ptr::addr_eq(Arc::as_ptr(at), Arc::as_ptr(waker)))
+            .is_at(|home| std::ptr::addr_eq(Arc::as_ptr(&home.waker), Arc::as_ptr(waker)))
     }
 
     /// The owner has moved to this thread, and will look here next: a ring before that may have gone to the old one.
-    pub fn move_to(&self, owner: (Arc<dyn Waker>, ConnectionId)) {
-        self.owner.move_to(owner);
+    pub fn move_to(&self, home: Home) {
+        self.owner.move_to(home);
     }
 
     /// Adds one piece of mail, as [`Filling::push`] does.

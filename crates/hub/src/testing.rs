@@ -8,17 +8,17 @@ use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Level};
 use windlass_engine::{ClientId, Codec, JobId, Priority, Protocol, Taken, Timestamp, Token};
 
-use crate::waker::{ConnectionId, Waker, WithMail};
+use crate::waker::{ConnectionId, Home, WithMail};
 
 /// The owner of a mailbox on no thread.
-pub fn nowhere() -> (Arc<dyn Waker>, ConnectionId) {
-    (
-        Arc::new(WithMail::default()),
-        ConnectionId {
+pub fn nowhere() -> Home {
+    Home {
+        waker: Arc::new(WithMail::default()),
+        connection: ConnectionId {
             index: 0,
             client: ClientId(1),
         },
-    )
+    }
 }
 
 /// A job under a lease that outlives its connection.

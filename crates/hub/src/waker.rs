@@ -15,6 +15,15 @@ pub struct ConnectionId {
     pub client: ClientId,
 }
 
+/// Where the owner of a mailbox is: its thread, and its place there.
+#[derive(Clone, Debug)]
+pub struct Home {
+    /// Wakes the thread, the task or the link.
+    pub waker: Arc<dyn Waker>,
+    /// The place there.
+    pub connection: ConnectionId,
+}
+
 /// An owner of mailboxes, as other threads reach it.
 pub trait Waker: fmt::Debug + Send + Sync {
     /// A connection has mail.

@@ -20,7 +20,7 @@ use windlass_engine::{
 use windlass_session::Item;
 
 use crate::connection::Shared;
-use windlass_hub::{Batch, ConnectionId, Health, Mail, Mailbox, Visited, Waker, clock};
+use windlass_hub::{Batch, ConnectionId, Health, Home, Mail, Mailbox, Visited, Waker, clock};
 
 /// How long a client waits for the engine. Beyond it a client waits only for the commit of a change that the engine has.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -93,15 +93,15 @@ impl Clients {
             ..
         } = &shared;
         let rung = Arc::new(Notify::new());
-        let owner = (
-            Arc::clone(&rung) as Arc<dyn Waker>,
-            ConnectionId {
+        let home = Home {
+            waker: Arc::clone(&rung) as Arc<dyn Waker>,
+            connection: ConnectionId {
                 index: 0,
                 client: id,
             },
-        );
+        };
         let bytes_max = bounds.outbound_bytes_max;
-        let mailbox = Arc::new(Mailbox::new(bytes_max, Arc::clone(budget), owner));
+        let mailbox = Arc::new(Mailbox::new(bytes_max, Arc::clone(budget), home));
         budget.enter(id, Arc::<Mailbox>::clone(&mailbox));
         broker.open(id, Arc::clone(&mailbox));
         Client {
@@ -204,7 +204,8 @@ impl Client {
     /// more notices, and returns those that have come. `None` if the daemon stops, or closes the client.
     pub async fn watch(
         &mut self,
-        (queue, text): (Option<Bytes>, Bytes),
+        queue: Option<Bytes>,
+        text: Bytes,
         room: u32,
     ) -> Option<Vec<Watched>> {
         let opening = self.opening.take().map(ClientCommand::Open);
@@ -479,7 +480,7 @@ mod tests {
         assert_eq!(jobs(), 1);
         let stop = async { windlass_hub::Broker::stop(&*hub) };
         assert!(
-            tokio::join!(client.watch((None, Bytes::new()), 9), stop)
+            tokio::join!(client.watch(None, Bytes::new(), 9), stop)
                 .0
                 .is_none()
         );
@@ -516,14 +517,14 @@ mod tests {
     #[tokio::test]
     async fn a_client_watches_jobs_until_the_daemon_stops() {
         let (hub, mut client) = client();
-        let what = || (Some(Bytes::from_static(b"q")), Bytes::new());
-        let (watched, ()) = tokio::join!(client.watch(what(), 9), async {
+        let queue = || Some(Bytes::from_static(b"q"));
+        let (watched, ()) = tokio::join!(client.watch(queue(), Bytes::new(), 9), async {
             ["other", "q"]
                 .into_iter()
                 .for_each(|queue| push(&hub, queue));
         });
         assert_eq!(watched.unwrap().len(), 1);
-        let (watched, ()) = tokio::join!(client.watch(what(), 9), async {
+        let (watched, ()) = tokio::join!(client.watch(queue(), Bytes::new(), 9), async {
             windlass_hub::Broker::stop(&*hub)
         });
         assert!(watched.is_none());
@@ -531,10 +532,18 @@ mod tests {
         let (hub, mut client) = self::client();
         let mailbox = hub.mailboxes().pop().unwrap();
         let close = async { _ = mailbox.push(0, Mail::Event(Event::Notice(Notice::Close)), None) };
-        assert!(tokio::join!(client.watch(what(), 9), close).0.is_none());
+        assert!(
+            tokio::join!(client.watch(queue(), Bytes::new(), 9), close)
+                .0
+                .is_none()
+        );
         let (hub, mut client) = self::client();
         let mailbox = hub.mailboxes().pop().unwrap();
         let evict = async { mailbox.evict(windlass_session::Reason::ClosedByServer) };
-        assert!(tokio::join!(client.watch(what(), 9), evict).0.is_none());
+        assert!(
+            tokio::join!(client.watch(queue(), Bytes::new(), 9), evict)
+                .0
+                .is_none()
+        );
     }
 }

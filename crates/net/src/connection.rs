@@ -35,7 +35,7 @@ use crate::patience::Pending;
 use crate::places::Admission;
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_HANDSHAKE, NO_PLACE};
-use windlass_hub::{ConnectionId, Mail, Mailbox, Member as _, SMALL_BYTES, Visited, Waker, clock};
+use windlass_hub::{ConnectionId, Home, Mail, Mailbox, Member as _, SMALL_BYTES, Visited, clock};
 
 mod ahead;
 #[cfg(test)]
@@ -59,6 +59,16 @@ mod work;
 
 /// Makes the session of a connection. Others can end the connection with the [`Closer`].
 pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send>;
+
+/// What a connection begins with.
+pub(crate) struct Newcomer {
+    pub(crate) stream: Box<dyn Stream>,
+    /// How long it may be silent in its handshake, if its stream has one.
+    pub(crate) handshake_max: Duration,
+    pub(crate) greet: Greet,
+    pub(crate) admission: Admission,
+    pub(crate) rights: Rights,
+}
 
 /// One connection, with its stream, session and buffers.
 #[derive(Debug)]
@@ -184,16 +194,22 @@ pub(crate) enum Next {
 }
 
 impl Connection {
-    /// A connection that begins with a handshake, if its stream has one, in which the peer may be silent for so long.
+    /// A connection that begins with a handshake, if its stream has one.
     pub(crate) fn new(
-        stream: Box<dyn Stream>,
-        handshake_max: Duration,
-        greet: Greet,
-        (waker, id): (Arc<dyn Waker>, ConnectionId),
-        (shared, counts): (&Shared, Arc<Counts>),
-        (admission, rights): (Admission, Rights),
+        newcomer: Newcomer,
+        home: Home,
+        shared: &Shared,
+        counts: Arc<Counts>,
         now: Timestamp,
     ) -> Self {
+        let Newcomer {
+            stream,
+            handshake_max,
+            greet,
+            admission,
+            rights,
+        } = newcomer;
+        let id = home.connection;
         let shared = shared.renewed();
         let Shared {
             broker,
@@ -201,8 +217,7 @@ impl Connection {
             bounds,
             ..
         } = &shared;
-        let place = (waker, id);
-        let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(budget), place);
+        let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(budget), home);
         let mailbox = Arc::new(mailbox);
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
         budget.enter(id.client, Arc::<Mailbox>::clone(&mailbox));
@@ -248,9 +263,9 @@ impl Connection {
 
     /// Another thread serves the connection from now on, and counts what it does. Its first turn there looks at
     /// everything.
-    pub(crate) fn move_to(&mut self, waker: Arc<dyn Waker>, id: ConnectionId, counts: Arc<Counts>) {
-        self.mailbox.move_to((waker, id));
-        (self.id, self.counts) = (id, counts);
+    pub(crate) fn move_to(&mut self, home: Home, counts: Arc<Counts>) {
+        (self.id, self.counts) = (home.connection, counts);
+        self.mailbox.move_to(home);
         self.notice(true, true, false);
         self.rung();
     }

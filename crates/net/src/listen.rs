@@ -20,7 +20,7 @@ use windlass_engine::{ClientId, ClientInfo, Rights};
 use windlass_session::protocol::Endpoint;
 
 use crate::client::Clients;
-use crate::connection::{Bounds, Shared};
+use crate::connection::{Bounds, Newcomer, Shared};
 use crate::inherited::Inherited;
 use crate::places::{Admission, FAILED_LOGINS, Full, PlaceLimits, Places};
 use crate::served::Served;
@@ -204,7 +204,8 @@ impl Acceptor {
     /// Passes a connection to one of the threads.
     fn enter(
         &self,
-        (socket, info): (Accepted, ClientInfo),
+        socket: Accepted,
+        info: ClientInfo,
         Served {
             endpoint,
             sessions,
@@ -228,12 +229,14 @@ impl Acceptor {
         let span = tracing::debug_span!("connection", protocol, %peer, client = client.0);
         let sessions = Arc::clone(&sessions.load());
         self.thread_slots.serve(Arrival {
-            stream,
-            handshake_max,
-            greet: Box::new(move |post| sessions(info, post)),
+            newcomer: Newcomer {
+                stream,
+                handshake_max,
+                greet: Box::new(move |post| sessions(info, post)),
+                admission,
+                rights,
+            },
             client,
-            admission,
-            rights,
             label: Label {
                 span,
                 protocol,
@@ -490,9 +493,9 @@ impl Bound {
         async move {
             loop {
                 let let_in = async {
-                    let accepted = self.next(&acceptor.keep_alive).await?;
-                    match acceptor.place(&accepted.1, &served.endpoint, &counts).await {
-                        Some(admission) => acceptor.enter(accepted, &served, admission, rights),
+                    let (socket, info) = self.next(&acceptor.keep_alive).await?;
+                    match acceptor.place(&info, &served.endpoint, &counts).await {
+                        Some(admission) => acceptor.enter(socket, info, &served, admission, rights),
                         None => Ok(()),
                     }
                 };

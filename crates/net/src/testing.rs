@@ -36,7 +36,7 @@ pub fn shared(hub: &Arc<Hub>) -> Shared {
 /// Serves no connection.
 pub fn acceptor(hub: &Arc<Hub>) -> Arc<Acceptor> {
     let shared = shared(hub);
-    let (_, thread_slots) = Threads::start((0, 0), &shared, Polling::Off).unwrap();
+    let (_, thread_slots) = Threads::start(0, 0, &shared, Polling::Off).unwrap();
     let places = PlaceLimits {
         connections_limit: "connections_max",
         connections_max: 1,

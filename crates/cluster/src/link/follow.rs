@@ -26,7 +26,8 @@ pub async fn follow<T>(
     edge: &Edge,
     leader: &Holder,
     terms: &Terms,
-    (view, relay): (&View, &Relay),
+    view: &View,
+    relay: &Relay,
     mut ends: watch::Receiver<T>,
 ) -> Result<LinkError, LinkError> {
     let (mut wire, welcome) = tokio::select! {
@@ -40,7 +41,7 @@ pub async fn follow<T>(
     }
     edge.open_link(&welcome);
     view.follows(leader);
-    let Err(why) = exchange(&mut wire, edge, (view, relay), &mut ends).await;
+    let Err(why) = exchange(&mut wire, edge, view, relay, &mut ends).await;
     if matches!(why, LinkError::Ours) {
         wire.close(&ToLeader::Bye).await;
     }
@@ -117,7 +118,8 @@ fn show(view: &View, item: ToEdge) {
 async fn exchange<T>(
     wire: &mut Wire<ToEdge, ToLeader>,
     edge: &Edge,
-    (view, relay): (&View, &Relay),
+    view: &View,
+    relay: &Relay,
     ends: &mut watch::Receiver<T>,
 ) -> Result<Infallible, LinkError> {
     let (mut to_leader, mut to_edge, mut received_at, mut is_over) =

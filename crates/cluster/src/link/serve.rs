@@ -128,7 +128,8 @@ pub fn welcome(
     hello: &Hello,
     edge: EdgeNumber,
     hub: &Hub,
-    (settings, kept): ([u8; 32], bool),
+    settings: [u8; 32],
+    kept: bool,
 ) -> Welcome {
     let epoch = hub.epoch();
     let earlier = earlier(hello, epoch);
@@ -221,7 +222,7 @@ pub async fn serve<T>(
     let number = numbered(&hello, hub, || leading.number()).ok_or(LinkError::TooMany)?;
     let _added = Added::new(hub, number).await?;
     let before = again.and_then(|number| kept.take(number));
-    let welcome = welcome(&hello, number, hub, (terms.settings, before.is_some()));
+    let welcome = welcome(&hello, number, hub, terms.settings, before.is_some());
     let name = &*hello.name;
     let (again, version) = (before.is_some(), wire.encoder.version());
     tracing::info!(
@@ -252,7 +253,7 @@ pub async fn serve<T>(
         .for_each(|before| clients.succeed(before));
     kept.lock().insert(number, clients);
     let published = relay.open(Route::to(number), Arc::clone(&rung));
-    let ended = go_on(&mut wire, leading, (number, &published, &rung), &mut ends).await;
+    let ended = go_on(&mut wire, leading, number, &published, &rung, &mut ends).await;
     drop((published, known));
     if !matches!(ended, Ok(()) | Err(LinkError::Ours | LinkError::Replaced)) {
         drop(wire);
@@ -287,7 +288,9 @@ async fn go_on<T>(
         view,
         ..
     }: &Leading,
-    (number, published, rung): (EdgeNumber, &OpenRoute<'_>, &Notify),
+    number: EdgeNumber,
+    published: &OpenRoute<'_>,
+    rung: &Notify,
     ends: &mut watch::Receiver<T>,
 ) -> Result<(), LinkError> {
     let (mut to_edge, mut has_unread, mut beat_at, mut is_over) =

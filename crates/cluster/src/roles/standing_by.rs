@@ -47,7 +47,8 @@ impl GiveWay {
 pub(super) fn stand_by<T>(
     mut open: impl FnMut() -> Result<T, OpenError>,
     mut give_way: GiveWay,
-    (edge, view): (&Edge, &View),
+    edge: &Edge,
+    view: &View,
     stop: &AtomicBool,
 ) -> Result<Option<T>, OpenError> {
     let (remote, mut knows_the_time) = (give_way.remote.clone(), false);

@@ -23,7 +23,7 @@ use windlass_hub::clock::{
     simulated::{self, Machine},
 };
 use windlass_hub::{
-    Batch, Broker as _, Budget, ConnectionId, Mail, Mailbox, Visited, Waker, WithMail,
+    Batch, Broker as _, Budget, ConnectionId, Home, Mail, Mailbox, Visited, Waker, WithMail,
 };
 
 /// An edge that receives nothing for this long looks for a leader again, in milliseconds.
@@ -280,17 +280,17 @@ impl Daemon {
     pub(super) fn connect(&mut self, around: &mut Around) -> Who {
         self.next_client += 1;
         let (number, run) = (ClientId(self.next_client), self.run());
-        let owner = (
-            Arc::clone(&self.with_mail) as Arc<dyn Waker>,
-            ConnectionId {
+        let home = Home {
+            waker: Arc::clone(&self.with_mail) as Arc<dyn Waker>,
+            connection: ConnectionId {
                 index: 0,
                 client: number,
             },
-        );
+        };
         let mailbox = Arc::new(Mailbox::new(
             OUTBOUND_MAX,
             Arc::new(Budget::new(1 << 30)),
-            owner,
+            home,
         ));
         self.broker.open(number, Arc::clone(&mailbox));
         let who = (run, number);

@@ -19,7 +19,7 @@ use windlass_cluster::edge::Edge;
 use windlass_hub::clock::simulated::{self, Machine};
 use windlass_hub::clock::{self, Clocks};
 use windlass_hub::{
-    Batch, Broker as _, Budget, ConnectionId, Durability, Hub, Mailbox, Visited, WithMail,
+    Batch, Broker as _, Budget, ConnectionId, Durability, Home, Hub, Mailbox, Visited, WithMail,
 };
 
 const WALL_MS: u64 = 1_700_000_000_000;
@@ -70,10 +70,10 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
     let mailbox = Arc::new(Mailbox::new(
         1 << 20,
         Arc::new(Budget::new(1 << 30)),
-        (
-            Arc::new(WithMail::default()),
-            ConnectionId { index: 0, client },
-        ),
+        Home {
+            waker: Arc::new(WithMail::default()),
+            connection: ConnectionId { index: 0, client },
+        },
     ));
     simulated::on(MACHINE, &mut Clocks::new(), || {
         edge.open_link(&welcome(1_025));
@@ -178,10 +178,10 @@ fn a_worker_that_beats_is_not_dead_because_its_leader_could_not_act() {
     let mailbox = Arc::new(Mailbox::new(
         1 << 20,
         Arc::default(),
-        (
-            Arc::new(WithMail::default()),
-            ConnectionId { index: 0, client },
-        ),
+        Home {
+            waker: Arc::new(WithMail::default()),
+            connection: ConnectionId { index: 0, client },
+        },
     ));
     hub.open(client, Arc::clone(&mailbox));
     let ask = |command: Command| {

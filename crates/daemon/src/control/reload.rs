@@ -55,8 +55,11 @@ struct Prepared {
 impl<'a> Reloader<'a> {
     /// `config` is the configuration that the daemon started with, and `values` were in force then.
     pub(crate) fn new(
-        (config, in_force, values): (&Config, &'a ArcSwap<Config>, Values),
-        (served, ports): (&'a [Served], &'a [Renewable]),
+        config: &Config,
+        in_force: &'a ArcSwap<Config>,
+        values: Values,
+        served: &'a [Served],
+        ports: &'a [Renewable],
         acceptor: &'a Acceptor,
         reread: &'a dyn Fn() -> Result<Config, Failure>,
     ) -> Self {
@@ -368,8 +371,9 @@ mod tests {
                 ArcSwap::from_pointee(before.clone()),
             );
             let reread = || Ok(after.clone());
-            let current = (before, &in_force, Values::of(before));
-            let reloader = Reloader::new(current, (&served, &[]), &acceptor, &reread);
+            let values = Values::of(before);
+            let reloader =
+                Reloader::new(before, &in_force, values, &served, &[], &acceptor, &reread);
             let prepared = reloader.prepare(after.clone()).unwrap();
             assert_eq!(prepared.terms.iter().flatten().count(), read);
         }

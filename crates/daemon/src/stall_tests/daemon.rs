@@ -229,7 +229,7 @@ async fn serve(
         .hand_out_after_commit(config.server.hand_out_after_commit);
     let hub = Arc::new(hub);
     let shared = Shared::new(Arc::<Hub>::clone(&hub), Arc::clone(&hub.budget), BOUNDS);
-    let (threads, thread_slots) = Threads::start((1, 0), &shared, Polling::Auto).unwrap();
+    let (threads, thread_slots) = Threads::start(1, 0, &shared, Polling::Auto).unwrap();
     let acceptor = Arc::new(Acceptor::new(
         windlass_hub::ProtocolNames::default(),
         thread_slots,

@@ -128,7 +128,7 @@ impl Watching {
             std::mem::take(&mut self.room),
         );
         let Ok(watched) =
-            tokio::time::timeout(ALIVE_EVERY, self.client.watch((queue, Bytes::new()), room)).await
+            tokio::time::timeout(ALIVE_EVERY, self.client.watch(queue, Bytes::new(), room)).await
         else {
             return Some(":\n\n".to_owned());
         };

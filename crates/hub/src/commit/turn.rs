@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn changes_are_committed_in_the_next_turn_or_gather() {
-        let turn_commits = || TurnCommits::new(Arc::default(), nowhere().0);
+        let turn_commits = || TurnCommits::new(Arc::default(), nowhere().waker);
         let mut commits = turn_commits();
         commits.add(CommitDuty::None);
         assert_eq!((commits.is_due(), commits.due_in()), (false, None));
@@ -232,7 +232,7 @@ mod tests {
         let commits = commit_tests::commits(&hub, Box::new(log.clone()), None);
         commits.leave_to_turns();
         hub.set_commit_in_turns(true);
-        let turn = TurnCommits::new(Arc::new(Arc::clone(&commits).into()), nowhere().0);
+        let turn = TurnCommits::new(Arc::new(Arc::clone(&commits).into()), nowhere().waker);
         (hub, commits, turn)
     }
 
@@ -296,7 +296,7 @@ mod tests {
     fn wait_for_the_writer(commits: &Commits) {
         let _writer = commits.writer();
         assert!(matches!(
-            commits.hand_over.ask(|| nowhere().0),
+            commits.hand_over.ask(|| nowhere().waker),
             Asked::Queued
         ));
     }
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn a_commit_that_is_due_waits_for_the_clients_of_the_last_one() {
         let later = Instant::now() + Duration::from_secs(3600);
-        let mut commits = TurnCommits::new(Arc::default(), nowhere().0);
+        let mut commits = TurnCommits::new(Arc::default(), nowhere().waker);
         commits.gather.add(2, || later);
         commits.gather.committed(Duration::from_secs(1));
         commits.gather.add(1, || later);
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn a_thread_sleeps_no_longer_than_changes_gather() {
         let hour = Duration::from_secs(3600);
-        let mut commits = TurnCommits::new(Arc::default(), nowhere().0);
+        let mut commits = TurnCommits::new(Arc::default(), nowhere().waker);
         commits.gathers_until = Some(Instant::now() + hour);
         assert!(
             commits

@@ -169,16 +169,9 @@ impl Bench {
             stop: Arc::default(),
         };
         let mailboxes = (1..=4).map(|client| {
-            let (waker, place) = nowhere();
-            let place = crate::waker::ConnectionId {
-                client: ClientId(client),
-                ..place
-            };
-            let mailbox = Arc::new(Mailbox::new(
-                usize::MAX,
-                Arc::clone(&hub.budget),
-                (waker, place),
-            ));
+            let mut home = nowhere();
+            home.connection.client = ClientId(client);
+            let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), home));
             hub.open(ClientId(client), Arc::clone(&mailbox));
             mailbox
         });
@@ -589,12 +582,7 @@ fn the_thread_is_woken_and_ends() {
     );
     let hub = Arc::new(hub);
     let loader = Loader::start(Arc::clone(&hub), body_file()).unwrap();
-    let (waker, place) = nowhere();
-    let mailbox = Arc::new(Mailbox::new(
-        usize::MAX,
-        Arc::clone(&hub.budget),
-        (waker, place),
-    ));
+    let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere()));
     hub.open(ClientId(1), Arc::clone(&mailbox));
     let mut jobs: VecDeque<Item> = items([ClientCommand::Open(ClientInfo::default()).into()]);
     jobs.extend((0..200).map(|number| Item::Command(Tag(1), push(number))));

@@ -114,11 +114,14 @@ fn a_closed_mailbox_accepts_nothing() {
 
 #[test]
 fn an_owner_is_rung_once_until_it_looks() {
-    let (waker, (_, connection)) = (Arc::new(WithMail::default()), nowhere());
+    let waker = Arc::new(WithMail::default());
     let mailbox = Mailbox::new(
         1 << 20,
         Arc::default(),
-        (Arc::clone(&waker) as Arc<dyn Waker>, connection),
+        Home {
+            waker: Arc::clone(&waker) as Arc<dyn Waker>,
+            ..nowhere()
+        },
     );
     let rings = || waker.take().len();
     mailbox.ring();

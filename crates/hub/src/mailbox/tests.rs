@@ -124,15 +124,15 @@ fn the_budget_counts_mail_without_posts_until_the_mailbox_is_gone() {
 
 #[test]
 fn its_owner_is_on_one_thread_at_a_time() {
-    let [(old, seat), (new, _)] = [nowhere(), nowhere()];
-    let mailbox = Mailbox::new(1000, Arc::default(), (Arc::clone(&old), seat));
+    let [old, new] = [nowhere(), nowhere()];
+    let mailbox = Mailbox::new(1000, Arc::default(), old.clone());
     assert_eq!(
-        [&old, &new].map(|waker| mailbox.is_on(waker)),
+        [&old, &new].map(|home| mailbox.is_on(&home.waker)),
         [true, false]
     );
-    mailbox.move_to((Arc::clone(&new), seat));
+    mailbox.move_to(new.clone());
     assert_eq!(
-        [&old, &new].map(|waker| mailbox.is_on(waker)),
+        [&old, &new].map(|home| mailbox.is_on(&home.waker)),
         [false, true]
     );
 }

@@ -7,29 +7,45 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct ForRoom<M> {
     waiting: VecDeque<(u64, M)>,
-    /// No job that waits is smaller than the first or larger than the second.
-    between: (u64, u64),
+    sizes: Sizes,
 }
 
-const NONE_WAITS: (u64, u64) = (u64::MAX, 0);
+/// No job that waits has fewer bytes than `least`, or more than `most`.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    least: u64,
+    most: u64,
+}
+
+impl Sizes {
+    const NONE_WAITS: Self = Self {
+        least: u64::MAX,
+        most: 0,
+    };
+
+    fn widen(&mut self, bytes: u64) {
+        self.least = self.least.min(bytes);
+        self.most = self.most.max(bytes);
+    }
+}
 
 impl<M: Clone> ForRoom<M> {
     pub(crate) const fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
-            between: NONE_WAITS,
+            sizes: Sizes::NONE_WAITS,
         }
     }
 
     /// Bytes of the largest job that may wait; 0 if none does.
     pub(crate) const fn most(&self) -> u64 {
-        self.between.1
+        self.sizes.most
     }
 
     /// Rings the mailbox when there is room for this many bytes. `is_same` recognises the mailbox of a client that waits
     /// already: it waits with one job.
     pub(crate) fn add(&mut self, bytes: u64, mailbox: &M, is_same: impl Fn(&M) -> bool) {
-        self.between = widened(self.between, bytes);
+        self.sizes.widen(bytes);
         match self.waiting.iter_mut().find(|(_, who)| is_same(who)) {
             Some(waits) => waits.0 = bytes,
             None => self.waiting.push_back((bytes, mailbox.clone())),
@@ -41,25 +57,21 @@ impl<M: Clone> ForRoom<M> {
     /// it.
     pub(crate) fn take(&mut self, mut room: u64, reach: u64) -> Vec<M> {
         let mut rung = Vec::new();
-        if room < self.between.0 && self.between.1 <= reach {
+        if room < self.sizes.least && self.sizes.most <= reach {
             return rung;
         }
-        let mut between = NONE_WAITS;
+        let mut sizes = Sizes::NONE_WAITS;
         self.waiting.retain(|(bytes, mailbox)| {
             let left = room.checked_sub(*bytes);
             if left.is_none() && *bytes <= reach {
-                between = widened(between, *bytes);
+                sizes.widen(*bytes);
                 return true;
             }
             room = left.unwrap_or(room);
             rung.push(mailbox.clone());
             false
         });
-        self.between = between;
+        self.sizes = sizes;
         rung
     }
-}
-
-fn widened((least, most): (u64, u64), bytes: u64) -> (u64, u64) {
-    (least.min(bytes), most.max(bytes))
 }

@@ -302,12 +302,16 @@ impl InHand {
         let traffic = Arc::<Traffic>::default();
         let session = Box::new(Scripted(Arc::clone(&script)));
         let connection = Connection::new(
-            Box::new(Socket(Arc::clone(&wire))),
-            Duration::from_secs(5),
-            Box::new(|_| session),
+            Newcomer {
+                stream: Box::new(Socket(Arc::clone(&wire))),
+                handshake_max: Duration::from_secs(5),
+                greet: Box::new(|_| session),
+                admission: admission(),
+                rights: Rights::ALL,
+            },
             nowhere(),
-            (&shared, traffic.counts("any")),
-            (admission(), Rights::ALL),
+            &shared,
+            traffic.counts("any"),
             Timestamp(1000),
         );
         Self {

@@ -3,27 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::Span;
-use windlass_engine::{ClientId, Rights};
+use windlass_engine::ClientId;
 
-use crate::connection::{End, Greet};
-use crate::places::Admission;
-use crate::stream::Stream;
+use crate::connection::{End, Newcomer};
 use crate::warnings;
 use windlass_hub::warn_limited;
 
 /// A new connection.
 pub(crate) struct Arrival {
-    pub(crate) stream: Box<dyn Stream>,
-    /// How long it may be silent in its handshake, if its stream has one.
-    pub(crate) handshake_max: Duration,
-    pub(crate) greet: Greet,
+    pub(crate) newcomer: Newcomer,
     pub(crate) client: ClientId,
-    pub(crate) admission: Admission,
-    pub(crate) rights: Rights,
     pub(crate) label: Label,
     /// Keeps the daemon from ending.
     pub(crate) token: TaskTrackerToken,

@@ -79,7 +79,8 @@ impl ServingThread {
 impl Threads {
     /// Starts this many threads, and this many helpers, at most one for each thread.
     pub fn start(
-        (wanted, helpers): (usize, usize),
+        wanted: usize,
+        helpers: usize,
         shared: &Shared,
         polling: Polling,
     ) -> io::Result<(Self, ThreadSlots)> {

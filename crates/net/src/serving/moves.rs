@@ -153,7 +153,7 @@ fn dropping_the_threads_ends_their_connections() {
         Durability::Soon,
         7,
     ));
-    let (threads, _slots) = Threads::start((1, 0), &shared(&hub), Polling::Off).unwrap();
+    let (threads, _slots) = Threads::start(1, 0, &shared(&hub), Polling::Off).unwrap();
     let waker = Arc::downgrade(&threads.0[0].0);
     drop((threads, _slots));
     assert!(waker.upgrade().is_none(), "the thread has ended");

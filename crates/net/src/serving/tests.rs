@@ -14,8 +14,8 @@ use super::load::Kind;
 use super::sharing::{Partner, Role};
 use super::turn::Serving;
 use super::{Arrival, Label};
-use crate::connection::Shared;
 use crate::connection::tests::admission;
+use crate::connection::{Newcomer, Shared};
 use crate::polling::Polling;
 use crate::stream::Stream;
 use windlass_hub::Commits;
@@ -129,12 +129,14 @@ impl ByHand {
         theirs.set_nonblocking(true).unwrap();
         self.clients += 1;
         let arrival = Arrival {
-            stream: stream(mio::net::UnixStream::from_std(ours)),
-            handshake_max: Duration::ZERO,
-            greet: Box::new(greet),
+            newcomer: Newcomer {
+                stream: stream(mio::net::UnixStream::from_std(ours)),
+                handshake_max: Duration::ZERO,
+                greet: Box::new(greet),
+                admission: admission(),
+                rights: Rights::ALL,
+            },
             client: ClientId(self.clients),
-            admission: admission(),
-            rights: Rights::ALL,
             label: Label {
                 span: tracing::Span::none(),
                 protocol: "any",

@@ -35,7 +35,7 @@ use super::waker::{Due, ThreadWaker, WAKER};
 use crate::connection::{Connection, End, Next, Shared, Turn};
 use crate::polling::Polling;
 use crate::traffic::ThreadTraffic;
-use windlass_hub::{Commits, ConnectionId, Health, TurnCommits, Waker, clock, warn_limited};
+use windlass_hub::{Commits, ConnectionId, Health, Home, TurnCommits, Waker, clock, warn_limited};
 
 /// The most sockets that one look at the kernel reports.
 const EVENTS_MAX: usize = 1024;
@@ -270,12 +270,8 @@ impl Serving {
     /// A new connection: its first turn is the next one.
     fn enter(&mut self, arrival: Arrival, place: Place) {
         let Arrival {
-            stream,
-            handshake_max,
-            greet,
+            newcomer,
             client,
-            admission,
-            rights,
             label,
             token,
         } = arrival;
@@ -284,17 +280,15 @@ impl Serving {
             index: entry.key(),
             client,
         };
-        let owner = (Arc::clone(&self.waker) as Arc<dyn Waker>, id);
+        let home = Home {
+            waker: Arc::clone(&self.waker) as Arc<dyn Waker>,
+            connection: id,
+        };
         let inside = label.span.clone().entered();
         tracing::debug!("open");
         let counts = self.traffic.of(label.protocol);
-        let (shared, admission, now) = (
-            (&self.shared, Arc::clone(&counts)),
-            (admission, rights),
-            clock::now(),
-        );
-        let mut connection =
-            Connection::new(stream, handshake_max, greet, owner, shared, admission, now);
+        let (own_counts, now) = (Arc::clone(&counts), clock::now());
+        let mut connection = Connection::new(newcomer, home, &self.shared, own_counts, now);
         drop(inside);
         if let Err(error) =
             self.poll
@@ -474,9 +468,11 @@ impl Serving {
             client: member.connection.id().client,
         };
         let counts = self.traffic.of(member.label.protocol);
-        member
-            .connection
-            .move_to(Arc::clone(&self.waker) as Arc<dyn Waker>, id, counts);
+        let home = Home {
+            waker: Arc::clone(&self.waker) as Arc<dyn Waker>,
+            connection: id,
+        };
+        member.connection.move_to(home, counts);
         (
             member.leaves,
             member.worked_in,

@@ -90,7 +90,7 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
             known,
         };
         let number = numbered(&hello, &hub, || Some(new)).unwrap();
-        let welcome = welcome(&hello, number, &hub, ([7; 32], kept));
+        let welcome = welcome(&hello, number, &hub, [7; 32], kept);
         assert!(welcome.same_settings);
         (welcome.edge, welcome.reaches)
     };
@@ -117,7 +117,7 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
         settings: [8; 32],
         known: None,
     };
-    assert!(!welcome(&other, new, &hub, ([7; 32], false)).same_settings);
+    assert!(!welcome(&other, new, &hub, [7; 32], false).same_settings);
     assert!(numbered(&other, &hub, || None).is_none());
 }
 

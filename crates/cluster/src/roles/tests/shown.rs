@@ -21,7 +21,7 @@ fn operators_see_why_a_daemon_could_not_lead_until_it_could() {
             stop.store(true, Ordering::Relaxed);
             Err(why.take().unwrap().into())
         };
-        assert!(stand_by(open, give_way, (&edge, &view), &stop).is_ok());
+        assert!(stand_by(open, give_way, &edge, &view, &stop).is_ok());
         view.reasons().own.cannot_lead
     };
     let (doing, place) = ("connecting to", "the database".to_owned());

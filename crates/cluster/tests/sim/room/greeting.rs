@@ -42,7 +42,7 @@ impl Room {
         };
         let again = hello.known.filter(|known| known.epoch == self.hub.epoch());
         let before = again.and_then(|known| self.take_kept(known.edge));
-        let welcome = welcome(&hello, number, &self.hub, (SETTINGS, before.is_some()));
+        let welcome = welcome(&hello, number, &self.hub, SETTINGS, before.is_some());
         let served = &mut self.served[at];
         around.numbers.insert(number.number(), served.edge);
         let mut clients = EdgeClients::new(

@@ -276,12 +276,7 @@ fn with_thread(
         7,
     ));
     let loader = Loader::start(Arc::clone(&hub), body_file()).unwrap();
-    let (waker, place) = nowhere();
-    let mailbox = Arc::new(Mailbox::new(
-        usize::MAX,
-        Arc::clone(&hub.budget),
-        (waker, place),
-    ));
+    let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), nowhere()));
     hub.open(ClientId(1), Arc::clone(&mailbox));
     let (mut jobs, mut events) = (
         items([ClientCommand::Open(ClientInfo::default()).into()]),
