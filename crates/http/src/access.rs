@@ -155,7 +155,9 @@ fn asked(app: &App, request: &Request) -> Outcome<(Peer, Claim)> {
         .cloned()
         .ok_or_else(Problem::unexpected)?;
     guard::check(
-        (request.method(), request.uri(), request.headers()),
+        request.method(),
+        request.uri(),
+        request.headers(),
         app.hosts.as_deref(),
         peer.ip.is_some(),
     )?;
@@ -214,8 +216,10 @@ pub(crate) async fn demand_and_record(role: Role, request: Request, next: Next) 
     {
         let changed = response.extensions().get().map(|Affected(jobs)| *jobs);
         app.record(
-            (&identity.name, &address),
-            (&change, &parameters),
+            &identity.name,
+            &address,
+            &change,
+            &parameters,
             response.status(),
             changed,
         );

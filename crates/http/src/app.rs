@@ -174,8 +174,10 @@ impl App {
     /// were changed.
     pub(crate) fn record(
         &self,
-        (who, address): (&str, &str),
-        (change, parameters): (&str, &str),
+        who: &str,
+        address: &str,
+        change: &str,
+        parameters: &str,
         status: StatusCode,
         changed: Option<u64>,
     ) {

@@ -59,7 +59,9 @@ pub(crate) fn check_form(version: Version, uri: &Uri, headers: &HeaderMap) -> Ou
 
 /// Refuses a request of a foreign page. `hosts`: the names of this machine besides its own; `None`: any name. `is_tcp`: no browser reaches a Unix socket.
 pub(crate) fn check(
-    (method, uri, headers): (&Method, &Uri, &HeaderMap),
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
     hosts: Option<&[String]>,
     is_tcp: bool,
 ) -> Outcome<()> {
@@ -149,7 +151,9 @@ mod tests {
             .collect();
         let hosts = ["queue.example".to_owned()];
         check(
-            (method, &path.parse().unwrap(), &headers),
+            method,
+            &path.parse().unwrap(),
+            &headers,
             Some(&hosts),
             is_tcp,
         )

@@ -231,16 +231,14 @@ impl House {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let (ends, counts) = (
-            (self.stop.clone(), place.leave.clone()),
-            Arc::clone(&self.counts),
-        );
+        let (stop, leave) = (self.stop.clone(), place.leave.clone());
+        let counts = Arc::clone(&self.counts);
         let service = self.clone().service(peer, place);
         self.tasks.spawn(async move {
             counts.opened();
             let stream = InspectReader::new(stream, |bytes: &[u8]| counts.received(bytes.len()));
             let stream = InspectWriter::new(stream, |bytes: &[u8]| counts.sent(bytes.len()));
-            let reason = converse(stream, service, ends).await;
+            let reason = converse(stream, service, stop, leave).await;
             counts.closed(reason.code());
             drop(admitted);
         });
@@ -361,7 +359,8 @@ async fn last_look(stop: &CancellationToken) {
 async fn converse<S>(
     stream: impl AsyncRead + AsyncWrite,
     service: S,
-    (stop, leave): (CancellationToken, CancellationToken),
+    stop: CancellationToken,
+    leave: CancellationToken,
 ) -> Reason
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,

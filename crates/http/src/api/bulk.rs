@@ -168,11 +168,12 @@ pub(super) async fn count(
         }));
     }
     // A change that no state of a job refuses.
-    let round = |page, _| round(&filter, Mutation::Cancel, page, true);
+    let round = |after, limit, _| round(&filter, Mutation::Cancel, after, limit, true);
     let (jobs, next) = rounds(
         &app,
         COUNT_MAX + 1,
-        (Cursor::default(), COUNT_TIME_MAX),
+        Cursor::default(),
+        COUNT_TIME_MAX,
         round,
     )
     .await?;
@@ -232,8 +233,9 @@ async fn change(
     let (changed, next) = rounds(
         app,
         left,
-        (how.cursor.unwrap_or_default().0, TIME_MAX),
-        |page, changed| match (action(changed), &how.to, how.dry_run) {
+        how.cursor.unwrap_or_default().0,
+        TIME_MAX,
+        |after, limit, changed| match (action(changed), &how.to, how.dry_run) {
             (
                 Mutation::Redrive {
                     delay_ms,
@@ -242,7 +244,7 @@ async fn change(
                 Some(Name(to)),
                 false,
             ) => {
-                let (filter, to, (after, limit)) = (Box::new(filter.clone()), to.clone(), page);
+                let (filter, to) = (Box::new(filter.clone()), to.clone());
                 BulkCommand::Redrive {
                     filter,
                     to,
@@ -253,7 +255,7 @@ async fn change(
                 }
                 .into()
             }
-            (action, _, dry_run) => round(&filter, action, page, dry_run),
+            (action, _, dry_run) => round(&filter, action, after, limit, dry_run),
         },
     )
     .await?;
@@ -270,14 +272,15 @@ async fn change(
 async fn rounds(
     app: &App,
     mut left: u64,
-    (begin, time_max): (Cursor, Duration),
-    round: impl Fn((Cursor, u32), u64) -> Command,
+    begin: Cursor,
+    time_max: Duration,
+    round: impl Fn(Cursor, u32, u64) -> Command,
 ) -> Outcome<(u64, Option<Cursor>)> {
     let mut client = app.client();
     let (mut changed, pace, mut after) = (0, Pace::new(time_max), Some(begin));
-    while let Some(page) = after.take() {
+    while let Some(from) = after.take() {
         let limit = u32::try_from(left).unwrap_or(u32::MAX);
-        let reply = client.ask(round((page, limit), changed)).await?;
+        let reply = client.ask(round(from, limit, changed)).await?;
         let (Reply::Mutated { changed: now, next } | Reply::Counted { jobs: now, next }) = reply
         else {
             return Err(Problem::unexpected());
@@ -294,12 +297,7 @@ async fn rounds(
     Ok((changed, after))
 }
 
-fn round(
-    filter: &Filter,
-    action: Mutation,
-    (after, limit): (Cursor, u32),
-    dry_run: bool,
-) -> Command {
+fn round(filter: &Filter, action: Mutation, after: Cursor, limit: u32, dry_run: bool) -> Command {
     let filter = Box::new(filter.clone());
     match dry_run {
         true => Query::Preview {

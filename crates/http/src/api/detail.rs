@@ -82,7 +82,7 @@ view! {
     /// Why a job does not run.
     Reason(reason: (Why, Option<&QueueRow>), view: &JobView, app: &App, now: Now) with {
         let (why, queue) = reason;
-        let (code, sentence) = sentence((&why, queue), view, app, now);
+        let (code, sentence) = sentence(&why, queue, view, app, now);
         let misfits = if matches!(code, "unserved" | "waiting") { misfits(view, app) } else { Vec::new() };
     } {
         /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `held`, `coalesced`, `unserved`
@@ -133,7 +133,8 @@ fn earliest(why: &Why) -> Option<Timestamp> {
 }
 
 fn sentence(
-    (why, row): (&Why, Option<&QueueRow>),
+    why: &Why,
+    row: Option<&QueueRow>,
     view: &JobView,
     app: &App,
     now: Now,

@@ -93,7 +93,7 @@ pub(crate) async fn list(
         sort,
         ..
     } = which;
-    let fetch = |from, limit| found(&app, (order, &filter), from, limit);
+    let fetch = |from, limit| found(&app, order, &filter, from, limit);
     page_of(
         Page {
             cursor,
@@ -109,7 +109,8 @@ pub(crate) async fn list(
 /// Jobs that match from a cursor on, as far as they are found in time.
 async fn found(
     app: &App,
-    (order, filter): (Option<windlass_engine::Order>, &Filter),
+    order: Option<windlass_engine::Order>,
+    filter: &Filter,
     begin: Cursor,
     rows_max: u32,
 ) -> Outcome<(Vec<Job>, Option<Cursor>)> {

@@ -113,8 +113,7 @@ pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<J
     let sort = sort
         .filter(|sort| !sort.is_empty())
         .unwrap_or_else(|| "-taken".to_owned());
-    let Rows { rows, next, .. } =
-        sorted(all, &sort, (cursor.unwrap_or_default().0.0, rows(limit)?))?;
+    let Rows { rows, next, .. } = sorted(all, &sort, cursor.unwrap_or_default().0.0, rows(limit)?)?;
     Ok(Json(KindPage {
         kinds: rows,
         since: since.and_then(moment_text),

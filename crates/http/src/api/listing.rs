@@ -67,7 +67,7 @@ pub(crate) async fn page_of<T: Serialize, F: Future<Output = Outcome<(Vec<T>, Op
             break;
         }
     }
-    sorted(all, &sort, (first, limit)).map(|found| Rows {
+    sorted(all, &sort, first, limit).map(|found| Rows {
         sorted_all: Some(next.is_none()),
         ..found
     })
@@ -77,7 +77,8 @@ pub(crate) async fn page_of<T: Serialize, F: Future<Output = Outcome<(Vec<T>, Op
 pub(crate) fn sorted<T: Serialize>(
     rows: Vec<T>,
     sort: &str,
-    (first, limit): (u64, u32),
+    first: u64,
+    limit: u32,
 ) -> Outcome<Rows<T>> {
     let (field, is_falling) = sort
         .strip_prefix('-')

@@ -87,7 +87,7 @@ impl Logins {
             None => {
                 let entries = Entries::of_password(http.password.expose())?;
                 tracing::info!("http: requests need Faktory's password, with any user name");
-                Self::new(None, (entries, http.password.clone()), idle).map(Some)
+                Self::new(None, entries, http.password.clone(), idle).map(Some)
             }
         }
     }
@@ -95,14 +95,16 @@ impl Logins {
     fn open(path: &Path, session_idle: Duration) -> io::Result<Self> {
         Self::new(
             Some(path.to_owned()),
-            (Entries::read(path)?, Secret::default()),
+            Entries::read(path)?,
+            Secret::default(),
             session_idle,
         )
     }
 
     fn new(
         path: Option<PathBuf>,
-        (entries, password): (Entries, Secret),
+        entries: Entries,
+        password: Secret,
         session_idle: Duration,
     ) -> io::Result<Self> {
         let mut key = [0; 32];

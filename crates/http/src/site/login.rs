@@ -125,8 +125,10 @@ impl Form {
 
 fn record(app: &App, identity: &Identity, peer: &Peer, change: &str) {
     app.record(
-        (&identity.name, &peer.address),
-        (change, ""),
+        &identity.name,
+        &peer.address,
+        change,
+        "",
         StatusCode::SEE_OTHER,
         None,
     );

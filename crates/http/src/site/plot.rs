@@ -173,7 +173,7 @@ impl Plot {
 }
 
 /// The points of a small line without a scale, the newest value first, in a picture of this size.
-pub(super) fn spark(values: &[f64], (width, height): (f64, f64)) -> String {
+pub(super) fn spark(values: &[f64], width: f64, height: f64) -> String {
     let top = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let step = width / real(values.len().max(PLACES_MIN) - 1);
     path(
@@ -267,10 +267,10 @@ mod tests {
             "{plot:?}"
         );
         assert_eq!(
-            spark(&[2.0, 0.0, 4.0], (55.0, 20.0)),
+            spark(&[2.0, 0.0, 4.0], 55.0, 20.0),
             "55.0,10.0 50.0,20.0 45.0,0.0 "
         );
-        assert_eq!(spark(&[0.0], (55.0, 20.0)), "55.0,20.0 ");
+        assert_eq!(spark(&[0.0], 55.0, 20.0), "55.0,20.0 ");
         let empty = Plot::new("Jobs", &[], &[("pushed", |it: &f64| *it)], LOOK);
         assert_eq!(
             (empty.labels[0].as_str(), empty.lines[0].points.as_str()),

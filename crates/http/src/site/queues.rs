@@ -27,7 +27,8 @@ use crate::time::Age;
 const ROWS: u32 = 100;
 
 /// The size of the line that shows what a queue has done.
-const SPARK: (f64, f64) = (96.0, 24.0);
+const SPARK_WIDTH: f64 = 96.0;
+const SPARK_HEIGHT: f64 = 24.0;
 
 #[derive(Debug, Template)]
 #[template(path = "queues.html")]
@@ -68,7 +69,7 @@ pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
         let [points, _] = app.history.of_queue(&queue.name.0).unwrap_or_default();
         let done: Vec<f64> = points.iter().map(Point::all_done).collect();
         let line = if done.iter().any(|done| *done > 0.0) {
-            spark(&done, SPARK)
+            spark(&done, SPARK_WIDTH, SPARK_HEIGHT)
         } else {
             String::new()
         };
