@@ -88,7 +88,8 @@ fn client() -> CurveClient {
     CurveClient::new(
         CurveSecretKey::new([2; 32]),
         SERVER.public(),
-        ([3; 32], [4; 16]),
+        [3; 32],
+        [4; 16],
     )
 }
 

@@ -15,7 +15,8 @@ use crate::stamp::{BODY_BYTES, Stamp};
 /// See the module.
 pub(crate) static BEANSTALKD: Protocol = Protocol::new(
     "beanstalkd",
-    (Shape::submit(8, 128), Shape::drain(8, Ending::Answered)),
+    Shape::submit(8, 128),
+    Shape::drain(8, Ending::Answered),
     |seat| Connection::boxed(Beanstalkd, seat, 1),
     count,
 );

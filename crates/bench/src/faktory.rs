@@ -18,7 +18,8 @@ use crate::stamp::{STAMP_DIGITS, Stamp, digits};
 /// See the module.
 pub(crate) static FAKTORY: Protocol = Protocol::new(
     "faktory",
-    (Shape::submit(8, BATCH), fetch_ack(50, true, 0)),
+    Shape::submit(8, BATCH),
+    fetch_ack(50, true, 0),
     |seat| {
         Connection::boxed(
             Faktory {

@@ -17,7 +17,8 @@ pub(crate) static GEARMAN: Protocol = Protocol {
     wakes: true,
     ..Protocol::new(
         "gearman",
-        (Shape::submit(8, PIPELINE), Shape::drain(8, Ending::Worked)),
+        Shape::submit(8, PIPELINE),
+        Shape::drain(8, Ending::Worked),
         |seat| {
             Connection::boxed(
                 Gearman {

@@ -42,7 +42,8 @@ impl Protocol {
     /// A protocol whose servers have neither sleeping workers nor a count of replies.
     pub(crate) const fn new(
         name: &'static str,
-        (fill, empty): (Shape, Shape),
+        fill: Shape,
+        empty: Shape,
         speaker: fn(Seat) -> Box<dyn Speaker>,
         count: fn(SocketAddr, acknowledges: bool) -> Result<u64, Error>,
     ) -> Self {

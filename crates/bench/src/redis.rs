@@ -15,7 +15,8 @@ use crate::stamp::Stamp;
 /// See the module.
 pub(crate) static REDIS: Protocol = Protocol::new(
     "redis",
-    (Shape::submit(8, 128), Shape::drain(8, Ending::Answered)),
+    Shape::submit(8, 128),
+    Shape::drain(8, Ending::Answered),
     |seat| Connection::boxed(Redis, seat, 1),
     count,
 );

@@ -23,7 +23,8 @@ pub(crate) static SPIDERQ: Protocol = Protocol {
     replies: Some(replies),
     ..Protocol::new(
         "spiderq",
-        (Shape::submit(4, 64), Shape::drain(64, Ending::Answered)),
+        Shape::submit(4, 64),
+        Shape::drain(64, Ending::Answered),
         |seat| {
             Connection::boxed(
                 Spiderq {

@@ -65,7 +65,7 @@ pub(crate) fn summary() -> Vec<Case> {
 
 /// One row of the tables below.
 fn row(protocol: &'static Protocol, group: &'static str) -> impl Fn((&str, &str, Shape)) -> Case {
-    move |(name, about, shape)| case(protocol, group, (name, about, Work::Load(shape)))
+    move |(name, about, shape)| case(protocol, group, name, about, Work::Load(shape))
 }
 
 const fn flow(clients: usize, window: usize, workers: usize) -> Shape {
@@ -203,7 +203,9 @@ pub(crate) fn gearman() -> Vec<Case> {
         case(
             &GEARMAN,
             EXTRA,
-            (name, about, Work::Fill { jobs: JOBS, unique }),
+            name,
+            about,
+            Work::Fill { jobs: JOBS, unique },
         )
     };
     let queue = vec![
@@ -217,7 +219,7 @@ pub(crate) fn gearman() -> Vec<Case> {
             "fill a queue, empty unique ids; 8 workers empty it",
             false,
         ),
-        case(&GEARMAN, EXTRA, RESTART),
+        restart(&GEARMAN),
     ];
     [memory, durable, cycles(&GEARMAN, "cycle", 3), queue].concat()
 }
@@ -312,9 +314,10 @@ pub(crate) fn faktory() -> Vec<Case> {
         unique: false,
     };
     let about = "fill a queue (PUSHB of 1,000, 8 connections); 50 workers empty it";
-    let queue = [("fill-100k", about, fill), RESTART]
-        .map(|row| case(&FAKTORY, EXTRA, row))
-        .to_vec();
+    let queue = vec![
+        case(&FAKTORY, EXTRA, "fill-100k", about, fill),
+        restart(&FAKTORY),
+    ];
     [cases, cycles(&FAKTORY, "steady", 2), queue].concat()
 }
 
@@ -390,11 +393,7 @@ pub(crate) fn eventmq() -> Vec<Case> {
     };
     let about = "requests at once to the released JobManager with 2 processes, until all are done";
     e2e.chain(request)
-        .chain([case(
-            &EVENTMQ,
-            "jobmanager",
-            ("jobmanager-500", about, work),
-        )])
+        .chain([case(&EVENTMQ, "jobmanager", "jobmanager-500", about, work)])
         .collect()
 }
 
@@ -402,7 +401,9 @@ pub(crate) fn eventmq() -> Vec<Case> {
 fn case(
     protocol: &'static Protocol,
     group: &'static str,
-    (name, about, work): (&str, &str, Work),
+    name: &str,
+    about: &str,
+    work: Work,
 ) -> Case {
     let needs = if let Work::Restart { .. } = work {
         Needs::Durability
@@ -420,8 +421,14 @@ fn case(
 }
 
 const JOBS: u64 = 100_000;
-const RESTART: (&str, &str, Work) = (
-    "restart-100k",
-    "kill -9 with a full queue; how long until every job is counted again",
-    Work::Restart { jobs: JOBS },
-);
+
+fn restart(protocol: &'static Protocol) -> Case {
+    let about = "kill -9 with a full queue; how long until every job is counted again";
+    case(
+        protocol,
+        EXTRA,
+        "restart-100k",
+        about,
+        Work::Restart { jobs: JOBS },
+    )
+}

@@ -123,9 +123,7 @@ impl Ledger {
     pub fn received(&mut self, item: &ToEdge) {
         let durable = self.durable;
         if let ToEdge::Applied { client, count } = item {
-            self.change(*client, |entry, turn| {
-                entry.applied(*count, (turn, durable))
-            });
+            self.change(*client, |entry, turn| entry.applied(*count, turn, durable));
         } else if let ToEdge::Event {
             client,
             gate,

@@ -120,7 +120,7 @@ impl SomeJobs {
         let anew = anew.filter(|it| it.rate.is_some() || it.to.is_some());
         if !self.is_list() || anew.is_some() {
             let changed = self
-                .change_many(&mut operator.client, (action, anew), self.dry_run)
+                .change_many(&mut operator.client, action, anew, self.dry_run)
                 .await?;
             let shown = json!({"changed": changed, "dry_run": self.dry_run});
             return operator.show(&shown, shown_change);
@@ -148,7 +148,8 @@ impl SomeJobs {
     async fn change_many(
         &self,
         client: &mut Client,
-        (action, anew): (&str, Option<&RetriedJobs>),
+        action: &str,
+        anew: Option<&RetriedJobs>,
         dry_run: bool,
     ) -> Result<u64, Failure> {
         if self.ids.is_empty() && self.conditions.is_empty() && !self.all {
@@ -243,7 +244,7 @@ impl LosingJobs {
             (true, _) => jobs.ids.len() as u64,
             (false, true) => 0,
             (false, false) => {
-                jobs.change_many(&mut operator.client, (action, None), true)
+                jobs.change_many(&mut operator.client, action, None, true)
                     .await?
             }
         };

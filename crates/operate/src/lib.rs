@@ -119,13 +119,8 @@ impl Operator<'_> {
                 self.show(&policy, |policy| show::policy(queue, policy))
             }
             Command::Throttle(it) => {
-                self.set(
-                    &it.queue,
-                    "throttle",
-                    it.off,
-                    (&it.parameters()?, Vec::new()),
-                )
-                .await
+                self.set(&it.queue, "throttle", it.off, &it.parameters()?, Vec::new())
+                    .await
             }
             Command::Keys { queue } => {
                 self.object(&format!("/queues/{}/keys", encoded(queue)), show::keys)
@@ -133,10 +128,10 @@ impl Operator<'_> {
             }
             Command::Policy { queue, policy, off } => {
                 let body = policy.clone().unwrap_or_default().into_bytes();
-                self.set(queue, "policy", *off, (&[], body)).await
+                self.set(queue, "policy", *off, &[], body).await
             }
             Command::Limit(it) => {
-                self.set(&it.queue, "limit", it.off, (&it.parameters()?, Vec::new()))
+                self.set(&it.queue, "limit", it.off, &it.parameters()?, Vec::new())
                     .await
             }
             Command::Schedules(by) => self.list(SCHEDULES, "/schedules", by).await,
@@ -200,7 +195,8 @@ impl Operator<'_> {
         queue: &str,
         setting: &str,
         off: bool,
-        (terms, body): (&[(String, Option<String>)], Vec<u8>),
+        terms: &[(String, Option<String>)],
+        body: Vec<u8>,
     ) -> Result<(), Failure> {
         let path = with_query(&format!("/queues/{}/{setting}", encoded(queue)), terms);
         let method = if off { Method::DELETE } else { Method::PUT };

@@ -26,7 +26,8 @@ pub(crate) static EVENTMQ: Protocol = Protocol {
     ),
     ..Protocol::new(
         "eventmq",
-        (Shape::submit(4, 64), Shape::flow(0, 1, WORKERS, u64::MAX)),
+        Shape::submit(4, 64),
+        Shape::flow(0, 1, WORKERS, u64::MAX),
         |seat| {
             Connection::boxed(
                 Eventmq {

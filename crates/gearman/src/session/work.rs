@@ -104,7 +104,7 @@ impl GearmanSpeaker {
                 numerator,
                 denominator,
                 raw,
-            } => status(handle, (*numerator, *denominator), raw, out),
+            } => status(handle, *numerator, *denominator, raw, out),
             Note::Data(data) => Response::Work {
                 handle,
                 report: Report::Data(data),
@@ -152,21 +152,22 @@ impl GearmanSpeaker {
 
 /// Sends a Gearman worker's numbers verbatim. A worker of another protocol may have sent text instead; then the plain
 /// numbers are sent.
-fn status(handle: &[u8], numbers: (u32, u32), raw: &[u8], out: &mut BytesMut) {
+fn status(handle: &[u8], numerator: u32, denominator: u32, raw: &[u8], out: &mut BytesMut) {
     let mut parts = raw.splitn(2, |byte| *byte == 0);
-    if let (Some(numerator), Some(denominator)) = (parts.next(), parts.next())
-        && (status_number(numerator), status_number(denominator)) == numbers
+    if let (Some(its_numerator), Some(its_denominator)) = (parts.next(), parts.next())
+        && status_number(its_numerator) == numerator
+        && status_number(its_denominator) == denominator
     {
         return Response::Work {
             handle,
             report: Report::Status {
-                numerator,
-                denominator,
+                numerator: its_numerator,
+                denominator: its_denominator,
             },
         }
         .encode(out);
     }
-    let (numerator, denominator) = (numbers.0.to_string(), numbers.1.to_string());
+    let (numerator, denominator) = (numerator.to_string(), denominator.to_string());
     let (numerator, denominator) = (numerator.as_bytes(), denominator.as_bytes());
     Response::Work {
         handle,

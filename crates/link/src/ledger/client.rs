@@ -83,7 +83,7 @@ impl Client {
     // ---- from the leader -------------------------------------------------------------------------------------------
 
     /// This many commands take effect.
-    pub(super) fn applied(&mut self, count: u32, (turn, durable): (&mut u64, u64)) {
+    pub(super) fn applied(&mut self, count: u32, turn: &mut u64, durable: u64) {
         self.has.settle(durable);
         for _ in 0..count {
             let Some(effect) = self.on_their_way.pop_front() else {

@@ -118,7 +118,8 @@ impl Importer {
         };
         let importer = Self::new(
             config,
-            (recovered.engine, recovered.bodies),
+            recovered.engine,
+            recovered.bodies,
             recovered.journal,
             Some(to),
         );
@@ -131,12 +132,13 @@ impl Importer {
     /// Imports as into a new data directory, and stores nothing.
     pub fn rehearse(config: &Config) -> Self {
         let engine = Engine::new(config.engine_limits(), random_seed());
-        Self::new(config, (engine, None), Journal::new(), None)
+        Self::new(config, engine, None, Journal::new(), None)
     }
 
     fn new(
         config: &Config,
-        (engine, bodies): (Engine, Option<BodyFile>),
+        engine: Engine,
+        bodies: Option<BodyFile>,
         journal: Journal,
         to: Option<To>,
     ) -> Self {

@@ -100,7 +100,7 @@ impl Guard {
             }
             Login::Curve { broker, own } => {
                 let mut client =
-                    CurveClient::new(secret_key(own.as_ref())?, *broker, (random()?, random()?));
+                    CurveClient::new(secret_key(own.as_ref())?, *broker, random()?, random()?);
                 let metadata = exchange_keys(&mut client, &metadata, link).await?;
                 (Some(client), metadata)
             }

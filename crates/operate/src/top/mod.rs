@@ -29,7 +29,7 @@ pub(super) async fn run(
     let mut view = View::default();
     view.update(look(&mut operator.client).await?);
     let mut terminal = ratatui::try_init().map_err(failure)?;
-    let outcome = show(operator, &mut terminal, (&mut view, every), data_dir).await;
+    let outcome = show(operator, &mut terminal, &mut view, every, data_dir).await;
     ratatui::restore();
     outcome
 }
@@ -38,7 +38,8 @@ pub(super) async fn run(
 async fn show(
     operator: &mut Operator<'_>,
     terminal: &mut DefaultTerminal,
-    (view, every): (&mut View, Period),
+    view: &mut View,
+    every: Period,
     data_dir: DataDir,
 ) -> Result<(), Failure> {
     let every = Duration::from(every).max(Duration::from_millis(100));

@@ -25,13 +25,13 @@ pub struct CurveClient {
 }
 
 impl CurveClient {
-    /// A client of the server with this key. `random`: a transient key, and a nonce.
+    /// A client of the server with this key. `transient` and `vouch_nonce` are random.
     pub fn new(
         own: CurveSecretKey,
         server: CurvePublicKey,
-        random: ([u8; KEY_BYTES], [u8; 16]),
+        transient: [u8; KEY_BYTES],
+        vouch_nonce: [u8; 16],
     ) -> Self {
-        let (transient, vouch_nonce) = random;
         Self {
             own,
             server,

@@ -46,7 +46,7 @@ struct Wire {
 
 impl Wire {
     fn new(role: Role, clients: &[CurvePublicKey], server: CurvePublicKey) -> Self {
-        let client = CurveClient::new(client_key(), server, ([3; 32], [4; 16]));
+        let client = CurveClient::new(client_key(), server, [3; 32], [4; 16]);
         let peer = Peer::new(settings(role, clients));
         Self {
             peer,
@@ -266,7 +266,8 @@ fn strangers_are_refused() {
     let mut client = CurveClient::new(
         client_key(),
         CurvePublicKey::from([9; 32]),
-        ([3; 32], [4; 16]),
+        [3; 32],
+        [4; 16],
     );
     assert_eq!(
         client.welcomed(&welcome, &metadata, &mut BytesMut::new()),
