@@ -184,7 +184,9 @@ impl House {
                 accepted = self.accept_one(&listener) => accepted,
             };
             match accepted {
-                Ok(Some((stream, peer, admission))) => self.enter(stream, peer, admission),
+                Ok(Some((stream, peer, (place, admitted)))) => {
+                    self.enter(stream, peer, place, admitted)
+                }
                 Ok(None) => {
                     self.counts.opened();
                     self.counts
@@ -227,7 +229,7 @@ impl House {
         self.connects.warn_full("http.connections_max", peer, done);
     }
 
-    fn enter<S>(&self, stream: S, peer: Peer, (place, admitted): Admission)
+    fn enter<S>(&self, stream: S, peer: Peer, place: Arc<Place>, admitted: Option<Admitted>)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {

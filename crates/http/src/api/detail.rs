@@ -18,13 +18,16 @@ use crate::view::view;
 
 view! {
     /// Everything about a job.
-    JobDetail(view: &JobView, reason: Option<(Why, Option<&QueueRow>)>, kept: (Option<Name>, &[windlass_engine::Attempt]), app: &App, now: Now) with {
+    JobDetail(
+        view: &JobView, why: Option<Why>, queue: Option<&QueueRow>, batch: Option<Name>,
+        attempts: &[windlass_engine::Attempt], app: &App, now: Now
+    ) with {
         let (mut row, job) = (Job::of(view, app, now), &view.job);
         let extra = job.extra.as_deref();
         if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
             shown.backtrace = failure.backtrace.iter().map(|line| text(line)).collect();
         }
-        if let (Some(lease), Some(Why::Leased(holder))) = (&mut row.lease, reason.as_ref().map(|(why, _)| why)) {
+        if let (Some(lease), Some(Why::Leased(holder))) = (&mut row.lease, &why) {
             lease.worker = lease.worker.take().or_else(|| Name::of(&holder.worker));
         }
         let (body, body_base64) = body(job.body());
@@ -34,13 +37,13 @@ view! {
         #[serde(flatten)]
         job: Job = row,
         /// Why it does not run.
-        why: Option<Reason> = reason.map(|why| Reason::of(why, view, app, now)),
+        why: Option<Reason> = why.map(|why| Reason::of(why, queue, view, app, now)),
         /// Its body, if it is UTF-8 and not longer than 1 MiB.
         body: Option<String> = body,
         /// Its body, if it is not UTF-8 and not longer than 1 MiB.
         body_base64: Option<String> = body_base64,
         /// Its batch, if it is in one that is known.
-        batch: Option<Name> = kept.0,
+        batch: Option<Name> = batch,
         /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
         retries: i32 = job.retry.failures_max,
         /// When it is discarded unless it was taken before.
@@ -52,7 +55,7 @@ view! {
         /// Workers lost with it.
         losses: u32 = extra.map_or(0, |extra| extra.losses),
         /// Its last deliveries that did not succeed, oldest first: 25 at most.
-        history: Vec<Attempt> = kept.1.iter().map(Attempt::of).collect(),
+        history: Vec<Attempt> = attempts.iter().map(Attempt::of).collect(),
         /// What its worker last reported.
         progress: Option<Progress> = extra.and_then(|extra| extra.progress.as_ref()).map(Progress::of),
         /// The result of a done job, if it is UTF-8.
@@ -80,8 +83,7 @@ view! {
 
 view! {
     /// Why a job does not run.
-    Reason(reason: (Why, Option<&QueueRow>), view: &JobView, app: &App, now: Now) with {
-        let (why, queue) = reason;
+    Reason(why: Why, queue: Option<&QueueRow>, view: &JobView, app: &App, now: Now) with {
         let (code, sentence) = sentence(&why, queue, view, app, now);
         let misfits = if matches!(code, "unserved" | "waiting") { misfits(view, app) } else { Vec::new() };
     } {

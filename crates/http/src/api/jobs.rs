@@ -170,8 +170,10 @@ pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Jso
     };
     Ok(Json(JobDetail::of(
         &view,
-        why.map(|why| (why, queue.as_ref())),
-        (batch, &attempts),
+        why,
+        queue.as_ref(),
+        batch,
+        &attempts,
         &app,
         app.now(),
     )))
