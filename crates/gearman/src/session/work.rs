@@ -152,22 +152,22 @@ impl GearmanSpeaker {
 
 /// Sends a Gearman worker's numbers verbatim. A worker of another protocol may have sent text instead; then the plain
 /// numbers are sent.
-fn status(handle: &[u8], numerator: u32, denominator: u32, raw: &[u8], out: &mut BytesMut) {
+fn status(handle: &[u8], done: u32, total: u32, raw: &[u8], out: &mut BytesMut) {
     let mut parts = raw.splitn(2, |byte| *byte == 0);
-    if let (Some(its_numerator), Some(its_denominator)) = (parts.next(), parts.next())
-        && status_number(its_numerator) == numerator
-        && status_number(its_denominator) == denominator
+    if let (Some(numerator), Some(denominator)) = (parts.next(), parts.next())
+        && status_number(numerator) == done
+        && status_number(denominator) == total
     {
         return Response::Work {
             handle,
             report: Report::Status {
-                numerator: its_numerator,
-                denominator: its_denominator,
+                numerator,
+                denominator,
             },
         }
         .encode(out);
     }
-    let (numerator, denominator) = (numerator.to_string(), denominator.to_string());
+    let (numerator, denominator) = (done.to_string(), total.to_string());
     let (numerator, denominator) = (numerator.as_bytes(), denominator.as_bytes());
     Response::Work {
         handle,

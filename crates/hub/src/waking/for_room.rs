@@ -11,18 +11,18 @@ pub(crate) struct ForRoom<M> {
 }
 
 /// No job that waits has fewer bytes than `least`, or more than `most`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Sizes {
     least: u64,
     most: u64,
 }
 
-impl Sizes {
-    const NONE_WAITS: Self = Self {
-        least: u64::MAX,
-        most: 0,
-    };
+const NONE_WAITS: Sizes = Sizes {
+    least: u64::MAX,
+    most: 0,
+};
 
+impl Sizes {
     fn widen(&mut self, bytes: u64) {
         self.least = self.least.min(bytes);
         self.most = self.most.max(bytes);
@@ -33,7 +33,7 @@ impl<M: Clone> ForRoom<M> {
     pub(crate) const fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
-            sizes: Sizes::NONE_WAITS,
+            sizes: NONE_WAITS,
         }
     }
 
@@ -60,7 +60,7 @@ impl<M: Clone> ForRoom<M> {
         if room < self.sizes.least && self.sizes.most <= reach {
             return rung;
         }
-        let mut sizes = Sizes::NONE_WAITS;
+        let mut sizes = NONE_WAITS;
         self.waiting.retain(|(bytes, mailbox)| {
             let left = room.checked_sub(*bytes);
             if left.is_none() && *bytes <= reach {
