@@ -259,7 +259,7 @@ fn recall_jobs(
     let mut ranks = Vec::with_capacity(slots.len());
     let mut open = Open::new();
     let mut leased = Vec::new();
-    let recalled = engine.recall_jobs((slab, slots), |job| {
+    let recalled = engine.recall_jobs(slab, slots, |job| {
         if let Some(member) = job
             .extra
             .as_deref()
@@ -352,9 +352,9 @@ fn rebuilt(
         is_there(job.queue)
             .is_some_and(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle))
     });
-    let (jobs, mut cold) = jobs.into_parts();
+    let ((slab, slots), mut cold) = jobs.into_parts();
     let mut leased = Vec::new();
-    let recalled = engine.recall_jobs(jobs, |job| {
+    let recalled = engine.recall_jobs(slab, slots, |job| {
         leased.extend(
             job.lease()
                 .and(job.payload.stored())

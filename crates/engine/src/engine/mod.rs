@@ -150,7 +150,8 @@ impl Engine {
     /// in memory or elsewhere by now.
     pub fn bury_unreadable(
         &mut self,
-        (job, token): (JobId, Token),
+        job: JobId,
+        token: Token,
         from: Stored,
         context: &mut Context,
     ) -> bool {

@@ -52,7 +52,8 @@ impl Engine {
     /// The caller rejects a job, or its number is used. Then the engine is of no use.
     pub fn recall_jobs(
         &mut self,
-        (jobs, numbers): (Slab, Numbered<Slot>),
+        jobs: Slab,
+        numbers: Numbered<Slot>,
         mut accept: impl FnMut(&Job) -> Result<(), String>,
     ) -> Result<(), String> {
         self.state.jobs.take_over(jobs, numbers);

@@ -20,7 +20,7 @@ fn bury(cold: &mut Cold, job: u64, from: Stored) -> Option<Vec<String>> {
     let has_died = cold
         .broker
         .engine
-        .bury_unreadable((JobId(job), token), from, &mut context);
+        .bury_unreadable(JobId(job), token, from, &mut context);
     cold.broker.engine.check();
     cold.broker.warnings.append(&mut context.warnings);
     has_died.then(|| words(&context.events))

@@ -297,7 +297,7 @@ impl Hub {
             let Core {
                 engine, context, ..
             } = &mut *core;
-            if self.stopping() || !engine.bury_unreadable((job, token), from, context) {
+            if self.stopping() || !engine.bury_unreadable(job, token, from, context) {
                 core.release(client, vec![(job, token)]);
             }
         }

@@ -113,7 +113,7 @@ impl Broker {
             }
             numbers.set(job.id, jobs.insert(job));
         }
-        assert_eq!(engine.recall_jobs((jobs, numbers), |_| Ok(())), Ok(()));
+        assert_eq!(engine.recall_jobs(jobs, numbers, |_| Ok(())), Ok(()));
         engine.wake_up();
         engine.check();
         self.engine = engine;
