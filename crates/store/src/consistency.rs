@@ -11,8 +11,8 @@ pub(crate) type Open = BTreeMap<JobId, (u64, u64)>;
 pub(crate) fn check_batch(batch: &Batch, open: &Open) -> Result<(), String> {
     let id = batch.id;
     let at = &batch.progress;
-    let (unran, unsucceeded) = open.get(&id).copied().unwrap_or_default();
-    if unran > at.total - at.ran || unsucceeded > at.total - at.succeeded {
+    let (not_run, not_succeeded) = open.get(&id).copied().unwrap_or_default();
+    if not_run > at.total - at.ran || not_succeeded > at.total - at.succeeded {
         return Err(format!("{id:?} has more jobs than it counts"));
     }
     let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();
