@@ -76,7 +76,7 @@ impl Kinds {
             Calls::Named(name) if name.len() <= NAME_MAX => name.as_bytes(),
             Calls::Named(_) | Calls::Unknown => &[],
         };
-        let hash = self.hash(job.protocol, name);
+        let hash = hash(&self.hasher, job.protocol, name);
         let is_it = |number: &KindNumber| {
             self.kinds
                 .get(number)
@@ -179,7 +179,7 @@ impl Kinds {
             };
             self.held.subtract(kind.bytes());
             self.others.add(&kind.figures);
-            let hash = self.hash(kind.protocol, &kind.name);
+            let hash = hash(&self.hasher, kind.protocol, &kind.name);
             if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == number) {
                 entry.remove();
             }
@@ -187,10 +187,6 @@ impl Kinds {
         for kind in self.kinds.values_mut() {
             kind.busy /= 2;
         }
-    }
-
-    fn hash(&self, protocol: Protocol, name: &[u8]) -> u64 {
-        hash(&self.hasher, protocol, name)
     }
 }
 
