@@ -303,6 +303,22 @@ fn keys_take_turns_by_their_weights() {
 }
 
 #[test]
+fn a_new_key_comes_after_those_that_have_a_turn_in_this_round() {
+    let mut broker = keyed(Policy {
+        fair: true,
+        ..Policy::default()
+    });
+    push_all(&mut broker, 1, &["a|", "a|", "b|", "b|", "c|", "c|"]);
+    assert_eq!(words(&broker.hear(2, take(["q"]))), ["2 took j1.1"]);
+    push_all(&mut broker, 7, &["new|", "other|"]);
+    assert_eq!(
+        taken(&mut broker),
+        ["3", "5", "7", "8", "2", "4", "6"],
+        "b and c first, then the new ones, then the second jobs"
+    );
+}
+
+#[test]
 fn a_key_has_a_rate_of_its_own() {
     let mut broker = keyed(Policy {
         key_rate: rate(1, 1_000, 1),
