@@ -167,7 +167,7 @@ fn lines(records: &[u8]) -> Vec<u8> {
         let settings = matches!(record, Record::QueueSet(_)).then_some(queue);
         let record = BASE64_STANDARD.encode(bytes);
         let line = serde_json::json!({
-            "queue": queue, "queue_settings": settings.unwrap_or_default(), "body": "b", "record_base64": record
+            "queue": queue, "queue_settings": settings.unwrap_or_default(), "body": "b", "stored_base64": record
         });
         text.extend(format!("{line}\n").into_bytes());
     }

@@ -160,7 +160,7 @@ fn jobs(export: &[u8]) -> Vec<Value> {
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut jobs: Vec<Value> = lines.filter(|line| line.get("job").is_some()).collect();
     jobs.iter_mut()
-        .for_each(|job| drop(job.as_object_mut().unwrap().remove("record_base64")));
+        .for_each(|job| drop(job.as_object_mut().unwrap().remove("stored_base64")));
     jobs
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Tag, TakeCommand};
-use windlass_link::{Edge as EdgeNumber, ToEdge, ToLeader, VERSION};
+use windlass_link::{Edge as EdgeNumber, ToEdge, ToLeader};
 use windlass_session::Item;
 
 use super::link::BEAT;
@@ -64,8 +64,6 @@ pub struct EdgeClients {
     /// The leader was told that all claims are done.
     has_claimed: bool,
     rests: bool,
-    /// The version of the edge's link.
-    version: u8,
 }
 
 #[derive(Debug)]
@@ -125,14 +123,7 @@ impl EdgeClients {
             claims_left: None,
             has_claimed: false,
             rests: false,
-            version: VERSION,
         }
-    }
-
-    /// Sets the version that the edge speaks.
-    pub fn speaking(mut self, version: u8) -> Self {
-        self.version = version;
-        self
     }
 
     /// These clients were at this leader by an earlier link of the same edge. They end when the edge has claimed anew
@@ -363,10 +354,7 @@ impl EdgeClients {
         let now_ms = clock::since_boot_ms();
         let is_beat_since =
             |sent_ms: u64| u128::from(now_ms.saturating_sub(sent_ms)) >= BEAT.as_millis();
-        if self.hub.is_starved()
-            && self.version >= ToEdge::STARVED_SINCE
-            && is_beat_since(self.starved_ms)
-        {
+        if self.hub.is_starved() && is_beat_since(self.starved_ms) {
             self.starved_ms = now_ms;
             to_edge.push(ToEdge::Starved);
         }
@@ -444,9 +432,8 @@ impl EdgeClients {
                 self.gate = self.gate.max(gate);
                 match mail {
                     Mail::Event(event) => {
-                        let is_counted =
-                            event.handed_out().is_some() && self.version >= ToLeader::SENT_SINCE;
-                        member.jobs.extend(hold.filter(|_| is_counted));
+                        let is_handed_out = event.handed_out().is_some();
+                        member.jobs.extend(hold.filter(|_| is_handed_out));
                         member.room = member.room.saturating_sub(event.bytes() as u64);
                         to_edge.push(ToEdge::Event {
                             client,

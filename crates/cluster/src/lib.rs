@@ -38,7 +38,7 @@ pub mod tls;
 
 pub use broker::ClusterBroker;
 pub use relay::Relay;
-/// The newest version of the links between daemons that this program speaks, beside the one before.
+/// The version of the format of the links between daemons.
 pub use windlass_link::VERSION as LINK_VERSION;
 
 pub use roles::{Cluster, Listening, Settings};

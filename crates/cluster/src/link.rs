@@ -8,15 +8,13 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use windlass_link::{About, Decoder, Encoder, FRAME_BYTES_MAX, Item, OLDEST, Rejection};
+use windlass_link::{About, Decoder, Encoder, FRAME_BYTES_MAX, Item, Rejection};
 
 use super::tls::Tls;
-use windlass_hub::clock;
 
 mod follow;
 mod serve;
@@ -147,7 +145,7 @@ struct Wire<I, O> {
     written: usize,
 }
 
-impl<I: DeserializeOwned, O: Item> Wire<I, O> {
+impl<I: Item, O: Item> Wire<I, O> {
     fn new(socket: Box<dyn Socket>) -> Self {
         let (decoder, encoder) = (Decoder::new(FRAME_BYTES_MAX), Encoder::new(FRAME_BYTES_MAX));
         Self {
@@ -176,14 +174,9 @@ impl<I: DeserializeOwned, O: Item> Wire<I, O> {
 
     /// Adds an item to what is sent.
     fn push(&mut self, item: &O) -> Result<(), LinkError> {
-        let pushed = if self.encoder.version() > OLDEST {
-            self.encoder.push(item)
-        } else {
-            let mut older = item.clone();
-            older.make_older(clock::read().clock.skew_ms);
-            self.encoder.push(&older)
-        };
-        pushed.map_err(|error| LinkError::Malformed(error.to_string()))
+        self.encoder
+            .push(item)
+            .map_err(|error| LinkError::Malformed(error.to_string()))
     }
 
     /// Bytes that the socket has not taken.

@@ -75,8 +75,7 @@ pub enum ClientCommand {
         /// Only jobs of this queue; `None` = of all. The first command decides, here and for `text`.
         queue: Option<Bytes>,
         /// Only jobs that have this text in their bodies, with their bodies, and neither queues nor workers; empty =
-        /// everything, without bodies. Daemons do not send it to each other.
-        #[serde(skip)]
+        /// everything, without bodies.
         text: Bytes,
         /// How many more notices the client has room for.
         room: u32,
@@ -299,7 +298,7 @@ pub enum QueueCommand {
     SetPatterns(Box<Patterns<QueueSettings>>),
     /// Set which jobs of a queue may start when, in place of what holds by pattern. The policy outlasts the queue's
     /// removal. Scans all jobs if the queue has any; [`BulkCommand::ReadKeys`] follows as after `SetPatterns`. A `cycle`
-    /// queue has no policy by key. Daemons of version 5 of the link know it, and the next one. Answer: `Done`.
+    /// queue has no policy by key. Answer: `Done`.
     SetPolicy {
         /// Its name. The queue need not be known, and does not become known.
         queue: Bytes,
@@ -397,7 +396,7 @@ pub enum BulkCommand {
     },
     /// Move dead jobs of `work` queues that match a filter to another queue, where each is retrying until its time and
     /// has all of its retries again, by the rules of that queue. A job whose body is too long for it stays. Answer:
-    /// `Mutated`, with where to continue. Daemons of version 5 of the link know it.
+    /// `Mutated`, with where to continue.
     Redrive {
         /// The filter.
         filter: Box<Filter>,

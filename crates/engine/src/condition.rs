@@ -52,15 +52,15 @@ pub enum Condition {
     HeldBy(Bytes),
     /// This connection has it, under a lease that ends with the connection.
     HeldOn(ClientId),
-    /// Its last failure is of this group ([`error_group`]); empty = it has none. Daemons of version 5 of the link know it.
+    /// Its last failure is of this group ([`error_group`]); empty = it has none.
     FailedLike(Box<str>),
-    /// It is in the batch of this name, as a job or as a callback. Daemons of version 5 of the link know it.
+    /// It is in the batch of this name, as a job or as a callback.
     InBatch(Bytes),
     /// The policy of its queue treats it by this key; empty for jobs that have none. Only a queue knows keys, so
-    /// [`Condition::holds`] does not. Daemons of version 5 of the link know it.
+    /// [`Condition::holds`] does not.
     OfKey(Bytes),
     /// Its kind is exactly this: what it calls ([`JobReader::calls`]), which may be its queue; empty for a job whose body does
-    /// not show it. Daemons of version 5 of the link know it.
+    /// not show it.
     OfKind(Bytes),
 }
 

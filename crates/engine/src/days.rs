@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::change::Change;
 use crate::ids::Timestamp;
 use crate::query::Totals;
@@ -16,7 +18,7 @@ pub const DAYS_KEPT: u64 = 256;
 const DAY_MS: u64 = 86_400_000;
 
 /// The totals when a day began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DayBegin {
     /// Counts the days that have begun. The journal forgets the one that is [`DAYS_KEPT`] older.
     pub number: u64,

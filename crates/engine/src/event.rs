@@ -265,11 +265,9 @@ pub struct JobChange {
     pub protocol: Protocol,
     /// Its state; `None` if it was removed.
     pub now: Option<JobStateKind>,
-    /// When, by the wall clock. Daemons do not send it to each other, and neither the body.
-    #[serde(skip)]
+    /// When, by the wall clock.
     pub at: Timestamp,
     /// Its body, for a client that watches jobs with a text; otherwise empty.
-    #[serde(skip)]
     pub body: Bytes,
 }
 

@@ -1,5 +1,7 @@
 //! The engine's own values: the numbers that it gives, its counters, and its clock as the journal keeps it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::change::Change;
 use crate::clock::Clock;
 use crate::ids::{JobId, Protocol, Timestamp};
@@ -15,7 +17,7 @@ const AT_AGE_MS: u64 = 60_000;
 const RANK_MIDDLE: u64 = 1 << 62;
 
 /// The engine's own values in the journal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct EngineMeta {
     /// The next job's number.
     pub next_job: u64,

@@ -119,7 +119,7 @@ pub enum Query {
     Days,
     /// Return what the clients of the asker's daemon have. Answer: `WorkLeft`.
     WorkLeft,
-    /// List the jobs that match a filter, in this order. Daemons of version 5 of the link know it. Answer: `Jobs`.
+    /// List the jobs that match a filter, in this order. Answer: `Jobs`.
     JobsBy {
         /// The order.
         order: Order,
@@ -132,8 +132,7 @@ pub enum Query {
     },
     /// Return the past deliveries of a job that did not succeed. Refused if the job does not exist. Answer: `Attempts`.
     Attempts(JobRef),
-    /// The policy of a queue and the keys of its jobs, those that wait or run. Answer: `Keys`. Daemons of version 5 of the
-    /// link know it.
+    /// The policy of a queue and the keys of its jobs, those that wait or run. Answer: `Keys`.
     Keys {
         /// The queue.
         queue: Bytes,
@@ -143,7 +142,7 @@ pub enum Query {
         limit: u32,
     },
     /// List the kinds that any job had since the daemon started, where jobs name what they call, and the figures of each.
-    /// Daemons of version 5 of the link know it. Answer: `Kinds`.
+    /// Answer: `Kinds`.
     Kinds {
         /// Where the previous page ended.
         after: Cursor,
@@ -271,11 +270,9 @@ pub struct QueueRow {
     pub workers: u32,
     /// When its oldest ready job became ready.
     pub oldest_ready_at: Option<Timestamp>,
-    /// Of `workers`, those that wait there; one that waits in two ways counts twice. Daemons do not send it to each other.
-    #[serde(skip)]
+    /// Of `workers`, those that wait there; one that waits in two ways counts twice.
     pub waiting: Option<u32>,
-    /// Its policy. Daemons do not send it to each other: [`Query::Keys`] has it.
-    #[serde(skip)]
+    /// Its policy.
     pub policy: Option<Box<PolicyRow>>,
 }
 
@@ -325,11 +322,9 @@ pub struct WorkerRow {
     pub connections: u32,
     /// Jobs that it holds under time-bound leases.
     pub held: u32,
-    /// Its connections that wait for work. Daemons do not send it to each other, nor `jobs`.
-    #[serde(skip)]
+    /// Its connections that wait for work.
     pub waiting: Option<u32>,
     /// The oldest of the jobs that it holds: their numbers, their queues, and since when (engine's time).
-    #[serde(skip)]
     pub jobs: Vec<(JobId, Bytes, Timestamp)>,
 }
 
@@ -385,8 +380,7 @@ pub struct Stats {
     pub jobs: u64,
     /// Bytes counted for jobs, schedules and batches.
     pub bytes: u64,
-    /// Of these, bytes of jobs that are over: they make way for new jobs. Daemons do not send it to each other.
-    #[serde(skip)]
+    /// Of these, bytes of jobs that are over: they make way for new jobs.
     pub past_bytes: u64,
     /// Known queues.
     pub queues: u32,

@@ -35,10 +35,9 @@ pub enum Why {
         /// There are more jobs before it.
         more: bool,
     },
-    /// The policy of its queue decides when it starts. Daemons of version 5 of the link know it.
+    /// The policy of its queue decides when it starts.
     Turn(Box<Turn>),
     /// It waits for its time, and stands for several submits ([`crate::QueueRules::coalesce`]) or behind a job that runs.
-    /// Daemons of version 5 of the link know it.
     Coalesced {
         /// Submits that became this job. Only the body of one of them is left.
         submits: u32,

@@ -52,14 +52,13 @@ pub enum Refusal {
     /// The store is not responding. Nothing was done.
     #[error("store unavailable")]
     Unavailable,
+    /// The disk has no room for new jobs. Nothing was done, and what there is goes on.
+    #[error("disk full")]
+    DiskFull,
     // unknown: it may have been done
     /// The store stopped responding during the command. The command may or may not have been done.
     #[error("outcome unknown")]
     Unknown,
-    // unavailable, too: daemons of version 5 of the link know it
-    /// The disk has no room for new jobs. Nothing was done, and what there is goes on.
-    #[error("disk full")]
-    DiskFull,
 }
 
 /// What a limit of the engine bounds.

@@ -307,7 +307,6 @@ mod tests {
                 name: "one".into(),
                 link: "one:1".into(),
                 epoch: 1,
-                speaks: None,
             },
         );
         view.seeks();
@@ -348,7 +347,6 @@ mod tests {
                 name: "one".into(),
                 link: "one:1".into(),
                 epoch: 1,
-                speaks: None,
             },
         );
         let about = |version: &str| About {

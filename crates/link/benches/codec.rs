@@ -8,13 +8,13 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use windlass_engine::{
     Clash, ClientId, Event, JobCommand, JobId, KeyUntil, NewJob, Protocol, Pushed, Reply, Tag,
     Unique,
 };
-use windlass_link::{Bounds, Decoder, Edge, Encoder, FRAME_BYTES_MAX, Ledger, ToEdge, ToLeader};
+use windlass_link::{
+    Bounds, Decoder, Edge, Encoder, FRAME_BYTES_MAX, Item, Ledger, ToEdge, ToLeader,
+};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -111,7 +111,7 @@ fn ledger(client: ClientId, to_leader: &[ToLeader], to_edge: &[ToEdge]) {
     );
 }
 
-fn measure<T: Serialize + DeserializeOwned>(name: &str, item: &T) -> Outcome {
+fn measure<T: Item>(name: &str, item: &T) -> Outcome {
     let (mut encoder, mut decoder) = (
         Encoder::new(FRAME_BYTES_MAX),
         Decoder::<T>::new(FRAME_BYTES_MAX),

@@ -2,23 +2,22 @@
 //!
 //! ```text
 //! 4 bytes   the length of what follows, little endian, at least 1
-//! 1 byte    the version
-//! …         items, one after another, as postcard writes them
+//! 1 byte    the version of the frames
+//! …         items: each is its length and its bytes, as `windlass_codec` writes them
 //! ```
+//!
+//! An item may have fields that its reader does not know, and the reverse: daemons of different versions are one broker
+//! while they are upgraded one after the other.
 
 use std::marker::PhantomData;
 
 use bytes::{Buf, BytesMut};
-use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use windlass_codec::{DecodeError, Number, Reader, decode, encode};
 
-/// The newest version of the frames and of every item.
-pub const VERSION: u8 = 5;
-
-/// The oldest version that this program reads and writes: daemons of two neighbouring versions form one broker, so that
-/// they can be upgraded one after the other.
-pub const OLDEST: u8 = VERSION - 1;
+/// The version of the frames. It changes only if the format itself does, not with the items.
+pub const VERSION: u8 = 6;
 
 /// The longest frame unless a stream sets another limit, in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -31,6 +30,12 @@ const HEAD: usize = LENGTH + 1;
 
 /// A frame with more items than fill this ends, so that its reader may begin.
 const FRAME_BYTES_USUAL: usize = 64 << 10;
+
+/// What one direction of a stream consists of.
+pub trait Item: Serialize + DeserializeOwned {
+    /// What stands for an item with a part that this program does not know, given the item's bytes. `None`: nothing.
+    fn in_place_of(unknown: &[u8]) -> Option<Self>;
+}
 
 /// An item does not fit into a frame. The stream is as if it had not been offered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -54,12 +59,12 @@ pub enum FrameError {
     /// A frame without a version.
     #[error("frame without a version")]
     Empty,
-    /// A frame has none of the versions from [`OLDEST`] to [`VERSION`], or another one than the stream's first frame.
-    #[error("frame of version {0} of the link; this program reads versions {OLDEST} to {VERSION}")]
+    /// A frame has another version than [`VERSION`].
+    #[error("frame of version {0} of the link; this program reads version {VERSION}")]
     Version(u8),
     /// A frame has bytes that are no item.
     #[error("not an item: {0}")]
-    Item(postcard::Error),
+    Item(#[from] DecodeError),
 }
 
 /// Turns items into frames, which stay here until they are taken.
@@ -70,7 +75,6 @@ pub struct Encoder<T> {
     /// Where the frame that grows begins, if one does.
     begun: Option<usize>,
     bytes_max: usize,
-    version: u8,
     items: PhantomData<fn(&T)>,
 }
 
@@ -81,19 +85,8 @@ impl<T: Serialize> Encoder<T> {
             out: Vec::new(),
             begun: None,
             bytes_max,
-            version: VERSION,
             items: PhantomData,
         }
-    }
-
-    /// From the next frame on, writes a version that the reader knows: from [`OLDEST`] to [`VERSION`].
-    pub fn speak(&mut self, version: u8) {
-        self.version = version.clamp(OLDEST, VERSION);
-    }
-
-    /// The version that it writes. An item that is newer must not be offered.
-    pub const fn version(&self) -> u8 {
-        self.version
     }
 
     /// Adds an item.
@@ -111,7 +104,7 @@ impl<T: Serialize> Encoder<T> {
         let before = self.out.len();
         let had_begun = self.begun;
         let begun = self.begun.unwrap_or_else(|| {
-            self.out.extend_from_slice(&[0, 0, 0, 0, self.version]);
+            self.out.extend_from_slice(&[0, 0, 0, 0, VERSION]);
             before
         });
         self.begun = Some(begun);
@@ -134,17 +127,13 @@ impl<T: Serialize> Encoder<T> {
 
     /// Writes an item into the frame that begins there, and returns whether it fits.
     fn write(&mut self, item: &T, begun: usize) -> bool {
-        let end = begun
-            .saturating_add(LENGTH)
-            .saturating_add(self.bytes_max.min(u32::MAX as usize));
-        postcard::serialize_with_flavor(
-            item,
-            Sink {
-                out: &mut self.out,
-                end,
-            },
-        )
-        .is_ok()
+        let before = self.out.len();
+        if encode(item, &mut self.out).is_err() {
+            return false;
+        }
+        let length = Number::of((self.out.len() - before) as u64);
+        self.out.splice(before..before, length.iter().copied());
+        self.out.len() - begun - LENGTH <= self.bytes_max.min(u32::MAX as usize)
     }
 
     fn end_frame(&mut self) {
@@ -188,36 +177,6 @@ impl<T: Serialize> Encoder<T> {
     }
 }
 
-/// A buffer that grows up to an end.
-struct Sink<'a> {
-    out: &'a mut Vec<u8>,
-    end: usize,
-}
-
-impl Flavor for Sink<'_> {
-    type Output = ();
-
-    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-        if self.out.len() >= self.end {
-            return Err(postcard::Error::SerializeBufferFull);
-        }
-        self.out.push(byte);
-        Ok(())
-    }
-
-    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        if self.end.saturating_sub(self.out.len()) < bytes.len() {
-            return Err(postcard::Error::SerializeBufferFull);
-        }
-        self.out.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn finalize(self) -> postcard::Result<()> {
-        Ok(())
-    }
-}
-
 /// Frames to items.
 #[derive(Debug)]
 pub struct Decoder<T> {
@@ -226,20 +185,17 @@ pub struct Decoder<T> {
     /// Bytes of items at the front of `input`.
     left: usize,
     bytes_max: usize,
-    /// Of all frames, once the first one has begun.
-    version: Option<u8>,
     failed: Option<FrameError>,
     items: PhantomData<fn() -> T>,
 }
 
-impl<T: DeserializeOwned> Decoder<T> {
+impl<T: Item> Decoder<T> {
     /// A stream whose frames are at most this long.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             input: BytesMut::new(),
             left: 0,
             bytes_max,
-            version: None,
             failed: None,
             items: PhantomData,
         }
@@ -249,11 +205,6 @@ impl<T: DeserializeOwned> Decoder<T> {
     /// is appended between two calls of [`Decoder::next`] that return `None`.
     pub const fn input(&mut self) -> &mut BytesMut {
         &mut self.input
-    }
-
-    /// The version of the stream; `None` before its first frame.
-    pub const fn version(&self) -> Option<u8> {
-        self.version
     }
 
     /// The next item; `None` if it has not arrived.
@@ -274,21 +225,26 @@ impl<T: DeserializeOwned> Decoder<T> {
     }
 
     fn read(&mut self) -> Result<Option<T>, FrameError> {
-        while self.left == 0 {
-            if !self.begin_frame()? {
-                return Ok(None);
+        loop {
+            while self.left == 0 {
+                if !self.begin_frame()? {
+                    return Ok(None);
+                }
             }
-        }
-        let items = self.input.get(..self.left).unwrap_or_default();
-        let (item, rest) = postcard::take_from_bytes(items).map_err(FrameError::Item)?;
-        let read = self.left - rest.len();
-        self.left -= read;
-        self.input.advance(read);
-        // A kind of item without bytes would never end.
-        if read == 0 {
-            Err(FrameError::Item(postcard::Error::SerdeDeCustom))
-        } else {
-            Ok(Some(item))
+            let items = self.input.get(..self.left).unwrap_or_default();
+            let mut rest = Reader::new(items);
+            let bytes = rest.bytes()?;
+            let item = match decode(&mut Reader::new(bytes)) {
+                Ok(item) => Some(item),
+                Err(DecodeError::Variant(_)) => T::in_place_of(bytes),
+                Err(error) => return Err(error.into()),
+            };
+            let read = self.left - rest.left();
+            self.left -= read;
+            self.input.advance(read);
+            if item.is_some() {
+                return Ok(item);
+            }
         }
     }
 
@@ -310,15 +266,9 @@ impl<T: DeserializeOwned> Decoder<T> {
         let Some(&version) = self.input.get(LENGTH) else {
             return Ok(false);
         };
-        let is_known = self
-            .version
-            .map_or((OLDEST..=VERSION).contains(&version), |known| {
-                known == version
-            });
-        if !is_known {
+        if version != VERSION {
             return Err(FrameError::Version(version));
         }
-        self.version = Some(version);
         if self.input.len() < LENGTH + bytes {
             return Ok(false);
         }
@@ -334,6 +284,12 @@ mod tests {
 
     type Texts = Encoder<String>;
 
+    impl Item for String {
+        fn in_place_of(_: &[u8]) -> Option<Self> {
+            None
+        }
+    }
+
     fn items(decoder: &mut Decoder<String>) -> Vec<String> {
         std::iter::from_fn(|| decoder.next().unwrap()).collect()
     }
@@ -344,49 +300,13 @@ mod tests {
         assert!(encoder.is_empty());
         encoder.push(&"one".to_owned()).unwrap();
         encoder.push(&String::new()).unwrap();
-        assert_eq!(encoder.len(), 10);
-        assert_eq!(encoder.take(), b"\x06\0\0\0\x05\x03one\0");
+        assert_eq!(encoder.len(), 12);
+        assert_eq!(encoder.take(), b"\x08\0\0\0\x06\x04\x03one\x01\0");
         assert!(encoder.is_empty() && encoder.take().is_empty());
         encoder.push(&"two".to_owned()).unwrap();
         let mut taken = b"before ".to_vec();
         encoder.take_into(&mut taken);
-        assert_eq!(taken, b"before \x05\0\0\0\x05\x03two");
-    }
-
-    #[test]
-    fn a_stream_has_one_of_two_versions() {
-        let frame = |version: u8| vec![1, 0, 0, 0, version];
-        let table = [
-            (vec![VERSION, VERSION], Ok(VERSION)),
-            (vec![OLDEST, OLDEST], Ok(OLDEST)),
-            (vec![OLDEST, VERSION], Err(VERSION)),
-            (vec![VERSION, OLDEST], Err(OLDEST)),
-            (vec![VERSION + 1], Err(VERSION + 1)),
-            (vec![OLDEST - 1], Err(OLDEST - 1)),
-        ];
-        for (versions, expected) in table {
-            let mut decoder = Decoder::<String>::new(100);
-            versions
-                .iter()
-                .for_each(|version| decoder.input().extend_from_slice(&frame(*version)));
-            let read = decoder.next().map(|_| decoder.version().unwrap());
-            assert_eq!(read, expected.map_err(FrameError::Version), "{versions:?}");
-        }
-        let mut encoder = Texts::new(100);
-        for (spoken, written) in [
-            (OLDEST, OLDEST),
-            (VERSION, VERSION),
-            (0, OLDEST),
-            (u8::MAX, VERSION),
-        ] {
-            encoder.speak(spoken);
-            encoder.push(&String::new()).unwrap();
-            assert_eq!(
-                (encoder.version(), encoder.take()),
-                (written, vec![2, 0, 0, 0, written, 0]),
-                "{spoken}"
-            );
-        }
+        assert_eq!(taken, b"before \x06\0\0\0\x06\x04\x03two");
     }
 
     #[test]
@@ -413,20 +333,20 @@ mod tests {
     fn a_frame_is_bounded() {
         let mut encoder = Texts::new(10);
         assert_eq!(
-            encoder.push(&"nine char".to_owned()),
+            encoder.push(&"eight ch".to_owned()),
             Err(TooLong { bytes_max: 10 })
         );
         assert!(encoder.is_empty());
         encoder.push(&"abcd".to_owned()).unwrap();
         assert_eq!(
-            encoder.push(&"nine char".to_owned()),
+            encoder.push(&"eight ch".to_owned()),
             Err(TooLong { bytes_max: 10 })
         );
-        encoder.push(&"efgh8888".to_owned()).unwrap();
+        encoder.push(&"efgh777".to_owned()).unwrap();
         let bytes = encoder.take();
         let mut decoder = Decoder::new(10);
         decoder.input().extend_from_slice(&bytes);
-        assert_eq!(items(&mut decoder), ["abcd", "efgh8888"]);
+        assert_eq!(items(&mut decoder), ["abcd", "efgh777"]);
         let mut strict = Decoder::<String>::new(9);
         strict.input().extend_from_slice(&bytes);
         assert_eq!(strict.next(), Ok(Some("abcd".to_owned())));
@@ -458,15 +378,17 @@ mod tests {
             ),
             (
                 "an item that is cut",
-                b"\x02\0\0\0\x05\x05",
-                Err(FrameError::Item(postcard::Error::DeserializeUnexpectedEnd)),
+                b"\x02\0\0\0\x06\x05",
+                Err(FrameError::Item(DecodeError::Short)),
             ),
             (
                 "an item of another type",
-                b"\x03\0\0\0\x05\x01\xff",
-                Err(FrameError::Item(postcard::Error::DeserializeBadUtf8)),
+                b"\x04\0\0\0\x06\x02\x01\xff",
+                Err(FrameError::Item(DecodeError::Refused(
+                    "a text that is not UTF-8".into(),
+                ))),
             ),
-            ("a frame that goes on", b"\x05\0\0\0\x05\x05ab", Ok(())),
+            ("a frame that goes on", b"\x05\0\0\0\x06\x05ab", Ok(())),
         ];
         for (name, bytes, expected) in table {
             let mut decoder = Decoder::<String>::new(100);

@@ -10,13 +10,11 @@
 mod frame;
 mod ledger;
 mod number;
-mod older;
 mod to_edge;
 mod to_leader;
 
-pub use frame::{Decoder, Encoder, FRAME_BYTES_MAX, FrameError, OLDEST, TooLong, VERSION};
+pub use frame::{Decoder, Encoder, FRAME_BYTES_MAX, FrameError, Item, TooLong, VERSION};
 pub use ledger::{Bounds, Ledger};
 pub use number::Edge;
-pub use older::Item;
 pub use to_edge::{Linked, Rejection, ToEdge, Welcome};
 pub use to_leader::{About, Hello, Known, ToLeader};

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use windlass_engine::{ClientId, Event, Protocol, Reading, Timestamp};
 
+use crate::frame::Item;
 use crate::number::Edge;
 use crate::to_leader::About;
 
@@ -70,23 +71,19 @@ pub enum ToEdge {
     /// The leader lives, but its right to lead is uncertain: nothing else comes until it is certain again.
     Beat,
     /// Workers wait because too many bytes of jobs are on their way: the edge closes connections that take nothing of
-    /// theirs. Since version [`ToEdge::STARVED_SINCE`].
+    /// theirs.
     Starved,
-    /// All daemons that are linked to the leader. Comes first of all, and after each change. Since version
-    /// [`ToEdge::EDGES_SINCE`].
+    /// All daemons that are linked to the leader. Comes first of all, and after each change.
     Edges(Vec<Linked>),
-    /// What the leader is, and then each of the last [`ToEdge::Edges`], in the same order. Comes behind them. Since
-    /// version [`ToEdge::ABOUT_SINCE`].
+    /// What the leader is, and then each of the last [`ToEdge::Edges`], in the same order. Comes behind them.
     About(Vec<About>),
 }
 
-impl ToEdge {
-    /// The first version with [`ToEdge::Starved`].
-    pub const STARVED_SINCE: u8 = 5;
-    /// The first version with [`ToEdge::Edges`].
-    pub const EDGES_SINCE: u8 = 5;
-    /// The first version with [`ToEdge::About`].
-    pub const ABOUT_SINCE: u8 = 5;
+impl Item for ToEdge {
+    /// A leader answers what an edge has asked for, so what the edge does not know is news that it can do without.
+    fn in_place_of(_: &[u8]) -> Option<Self> {
+        None
+    }
 }
 
 /// A daemon that is linked to the leader.

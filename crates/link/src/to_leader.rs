@@ -6,8 +6,10 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use windlass_codec::{Reader, decode};
 use windlass_engine::{Claim, ClientId, Command, Protocol, Tag};
 
+use crate::frame::Item;
 use crate::number::Edge;
 
 /// One item from an edge. A new kind comes last: a kind is its index here.
@@ -77,15 +79,14 @@ pub enum ToLeader {
     Claimed,
     /// The edge ends the stream. Its clients are gone.
     Bye,
-    /// The client's peer has taken this many more of the jobs that count as on their way. Since version
-    /// [`ToLeader::SENT_SINCE`].
+    /// The client's peer has taken this many more of the jobs that count as on their way.
     Sent {
         /// The client.
         client: ClientId,
         /// How many.
         jobs: u32,
     },
-    /// What the edge is. Comes after the greeting, and after each change. Since version [`ToLeader::ABOUT_SINCE`].
+    /// What the edge is. Comes after the greeting, and after each change.
     About(About),
 }
 
@@ -122,12 +123,18 @@ pub struct Known {
     pub commit: u64,
 }
 
-impl ToLeader {
-    /// The first version with [`ToLeader::Sent`].
-    pub const SENT_SINCE: u8 = 5;
-    /// The first version with [`ToLeader::About`].
-    pub const ABOUT_SINCE: u8 = 5;
+impl Item for ToLeader {
+    /// A command that the leader does not know is refused, so that its client does not wait for an answer. `Command` and
+    /// `Forbidden` begin with the same fields.
+    fn in_place_of(unknown: &[u8]) -> Option<Self> {
+        const COMMAND: u8 = 2;
+        const FORBIDDEN: u8 = 3;
+        let fields = unknown.strip_prefix(&[COMMAND])?;
+        decode(&mut Reader::new(&[&[FORBIDDEN], fields].concat())).ok()
+    }
+}
 
+impl ToLeader {
     /// The client that the item is about, if it is about one.
     pub const fn client(&self) -> Option<ClientId> {
         match self {

@@ -38,7 +38,7 @@ pub struct Address {
     pub link: String,
     /// The name of the cluster that this daemon is part of, to which the store belongs from then on; empty if it is alone.
     pub cluster: String,
-    /// The version of the links to other daemons that it speaks, and the one before.
+    /// The version of the links to other daemons that it speaks.
     pub speaks: u8,
 }
 

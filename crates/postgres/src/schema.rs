@@ -8,13 +8,15 @@
 //! Only the holder of the lease makes and changes tables, except for the lease's own.
 
 use tokio_postgres::error::SqlState;
+use windlass_store::files::other_format;
 use windlass_store::{Error, new_table};
 
 use crate::lease::Lease;
 use crate::link::{Link, has_code};
+use crate::names::refused;
 
 /// The present version. 0 is a store that has only its lease.
-pub(crate) const VERSION: i32 = 1;
+pub(crate) const VERSION: i32 = 2;
 
 /// Instead of a version: a store that is being filled, or whose filling was interrupted.
 pub(crate) const FILLING: i32 = -1;
@@ -46,7 +48,7 @@ pub(crate) fn version(link: &Link) -> Result<Option<i32>, Error> {
 pub(crate) fn make_lease(link: &Link) -> Result<(), Error> {
     const DOING: &str = "making the lease in";
     if version(link)?.is_some() {
-        return add_columns(link);
+        return Ok(());
     }
     let (schema, lease) = (&link.schema, link.lease());
     // Two daemons may do this at the same time: one of them fails, and finds it made.
@@ -54,45 +56,16 @@ pub(crate) fn make_lease(link: &Link) -> Result<(), Error> {
         "CREATE SCHEMA IF NOT EXISTS \"{schema}\";
          CREATE TABLE IF NOT EXISTS {lease} (
              id int PRIMARY KEY CHECK (id = 1), version int NOT NULL, epoch bigint NOT NULL, holder text NOT NULL,
-             until timestamptz NOT NULL, place bigint NOT NULL, {ADDED}
+             until timestamptz NOT NULL, place bigint NOT NULL, link text NOT NULL DEFAULT '',
+             hand_over smallint NOT NULL DEFAULT 0, cluster text NOT NULL DEFAULT '',
+             link_version bigint NOT NULL DEFAULT 0, progress bigint NOT NULL DEFAULT 0,
+             lease_ms bigint NOT NULL DEFAULT 0, edges text NOT NULL DEFAULT ''
          ) WITH (fillfactor = 10);
          INSERT INTO {lease} VALUES (1, 0, 0, '', '2000-01-01 00:00:00Z', 0) ON CONFLICT DO NOTHING"
     ));
     match made {
         Err(why) if version(link)?.is_none() => Err(link.error(DOING, &why)),
         Ok(()) | Err(_) => Ok(()),
-    }
-}
-
-/// The columns that the first version of the lease did not have. Earlier programs leave them as they are.
-const ADDED: &str = "link text NOT NULL DEFAULT '', hand_over smallint NOT NULL DEFAULT 0, \
-                     cluster text NOT NULL DEFAULT '', link_version bigint NOT NULL DEFAULT 0, \
-                     progress bigint NOT NULL DEFAULT 0, lease_ms bigint NOT NULL DEFAULT 0, \
-                     edges text NOT NULL DEFAULT ''";
-
-/// Adds the columns that the lease of an earlier version does not have.
-fn add_columns(link: &Link) -> Result<(), Error> {
-    let lease = link.lease();
-    let names: Vec<&str> = ADDED
-        .split(", ")
-        .filter_map(|column| column.split(' ').next())
-        .collect();
-    match link.try_query(
-        &format!("SELECT {} FROM {lease} WHERE id = 1", names.join(", ")),
-        &[],
-    ) {
-        Ok(_) => Ok(()),
-        Err(why) if has_code(&why, &SqlState::UNDEFINED_COLUMN) => {
-            let add = ADDED
-                .split(", ")
-                .map(|column| format!("ADD COLUMN IF NOT EXISTS {column}"));
-            let add = add.collect::<Vec<_>>().join(", ");
-            link.batch(
-                "adding columns to the lease of",
-                &format!("ALTER TABLE {lease} {add}"),
-            )
-        }
-        Err(why) => Err(link.error("reading the lease of", &why)),
     }
 }
 
@@ -165,9 +138,7 @@ pub(crate) fn check(version: i32, place: &str) -> Result<(), Error> {
         RETIRED => {
             "its contents were moved to another store; drop the schema to use it anew".to_owned()
         }
-        other => {
-            format!("its tables have version {other}; this program knows versions up to {VERSION}")
-        }
+        other => return Err(refused(place, other_format(&other.to_string()))),
     };
     Err(Error::damaged(place, what))
 }

@@ -22,8 +22,6 @@ const MISSED: u32 = 2;
 const STALE: u32 = 2;
 /// How often a lease that another daemon has is looked at again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Versions of the links beside an epoch, in one number.
-const VERSIONS: i64 = 256;
 
 /// Takes the lease, over a link whose opening has begun then. Waits for a lease that is not renewed to run out, and begins to read the table then.
 ///
@@ -115,43 +113,25 @@ fn holder(address: &str) -> String {
 
 /// The holder of the lease; `None`: it is free.
 pub(crate) fn present_holder(link: &Link) -> Result<Option<Holder>, Error> {
-    // The lease of an earlier version has fewer columns: as JSON, those that are missing are null.
     let look = format!(
-        "SELECT holder, link, epoch, (to_jsonb(lease) ->> 'link_version')::bigint FROM {} lease
+        "SELECT holder, link, epoch FROM {} lease
          WHERE id = 1 AND until >= clock_timestamp()",
         link.lease()
     );
     let rows = link.query("reading the lease of", &look, &[])?;
     Ok(rows.first().map(|row| {
         let epoch: i64 = row.get(2);
-        let speaks = row
-            .get::<_, Option<i64>>(3)
-            .and_then(|number| speaks(number, epoch));
         Holder {
             name: row.get(0),
             link: row.get(1),
             epoch: epoch.unsigned_abs(),
-            speaks,
         }
     }))
 }
 
-/// The version of the links that the holder of this epoch has recorded, together with the epoch: an earlier program
-/// that takes the lease leaves the number as it was.
-fn speaks(number: i64, epoch: i64) -> Option<u8> {
-    if number / VERSIONS == epoch {
-        u8::try_from(number % VERSIONS).ok()
-    } else {
-        None
-    }
-}
-
 /// The name of the cluster that the store belongs to; empty if it belongs to none.
 fn owner(link: &Link) -> Result<String, Error> {
-    let look = format!(
-        "SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1",
-        link.lease()
-    );
+    let look = format!("SELECT cluster FROM {} WHERE id = 1", link.lease());
     let rows = link.query("reading the lease of", &look, &[])?;
     Ok(rows.first().and_then(|row| row.get(0)).unwrap_or_default())
 }
@@ -174,7 +154,7 @@ pub(crate) fn admit(link: &Link, target: &Target) -> Result<(), Error> {
 /// lease, and that of a daemon elsewhere which has this daemon's address.
 pub(crate) fn compare(link: &Link, target: &Target) -> Result<(), Error> {
     let look = format!(
-        "SELECT holder, link, (to_jsonb(lease) ->> 'lease_ms')::bigint FROM {} lease
+        "SELECT holder, link, lease_ms FROM {}
          WHERE id = 1 AND until >= clock_timestamp()",
         link.lease()
     );
@@ -206,8 +186,7 @@ pub(crate) fn compare(link: &Link, target: &Target) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a store that belongs to another cluster, or whose holder speaks no version of the links that this program
-/// speaks.
+/// Refuses a store that belongs to another cluster, or whose holder speaks another version of the links.
 pub(crate) fn check(link: &Link, target: &Target) -> Result<(), Error> {
     if target.cluster.is_empty() {
         return Ok(());
@@ -224,22 +203,20 @@ pub(crate) fn check(link: &Link, target: &Target) -> Result<(), Error> {
             ),
         ));
     }
-    let Some(Holder {
-        name,
-        speaks: Some(speaks),
-        ..
-    }) = present_holder(link)?
-    else {
+    let look = format!(
+        "SELECT holder, link_version FROM {} lease
+         WHERE id = 1 AND until >= clock_timestamp() AND link_version <> $1",
+        link.lease()
+    );
+    let own = i64::from(target.speaks);
+    let rows = link.query("reading the lease of", &look, &[&own])?;
+    let Some(row) = rows.first() else {
         return Ok(());
     };
-    if speaks.abs_diff(target.speaks) <= 1 {
-        return Ok(());
-    }
+    let (name, version): (String, i64) = (row.get(0), row.get(1));
     let why = format!(
-        "{name} leads with version {speaks} of the link between daemons; this program speaks versions {} and {}: upgrade by \
-         one version at a time",
-        target.speaks.saturating_sub(1),
-        target.speaks
+        "{name} leads with version {version} of the link between daemons, and this program speaks version {own}: stop all \
+         daemons of the cluster, then start the new ones"
     );
     Err(refused(&target.place, why))
 }
@@ -260,7 +237,7 @@ fn take_if_free(link: &Link, target: &Target, seen: &str) -> Result<Option<Begun
         "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0,
              until = clock_timestamp() + $2::bigint * interval '1 millisecond',
              lease_ms = $2,
-             cluster = CASE WHEN $4::text = '' THEN cluster ELSE $4 END, link_version = (epoch + 1) * {VERSIONS} + $5::bigint
+             cluster = CASE WHEN $4::text = '' THEN cluster ELSE $4 END, link_version = $5::bigint
          WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4))
              AND clock_timestamp() < $6::text::timestamptz + $2::bigint * interval '1 millisecond' / {STALE}
          RETURNING epoch, {NOW_MS}, edges",

@@ -92,13 +92,8 @@ impl Commit {
     pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.runs.iter().flat_map(|Run { range, tail }| {
             let inline = self.arena.get(range.clone()).unwrap_or_default();
-            let shared = tail.as_deref().map_or([&[][..]; 2], |tail| {
-                [&tail.result, &tail.body].map(Bytes::as_ref)
-            });
-            [inline]
-                .into_iter()
-                .chain(shared)
-                .filter(|part| !part.is_empty())
+            let shared = tail.as_deref().map_or(&[][..], |tail| &tail.body);
+            [inline, shared].into_iter().filter(|part| !part.is_empty())
         })
     }
 

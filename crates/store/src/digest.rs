@@ -7,11 +7,11 @@ use std::ops::ControlFlow;
 
 use windlass_engine::JobId;
 
-use crate::codec::Reader;
 use crate::log::records;
 use crate::page::{page_key, page_number};
 use crate::record::{Effect, Record, Subject, Tag};
 use crate::store::{Error, LogTail, Position, Span};
+use windlass_codec::Reader;
 
 /// Records read at once, at most: a digest takes 24 bytes for each.
 const RECORDS_MAX: usize = 1 << 20;

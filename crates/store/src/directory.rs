@@ -130,8 +130,6 @@ pub struct Holder {
     pub link: String,
     /// The number of its right to the store.
     pub epoch: u64,
-    /// The version of the links that it speaks, if it has recorded one.
-    pub speaks: Option<u8>,
 }
 
 /// An engine, and what has the bodies of its jobs that are not in memory.

@@ -2,7 +2,7 @@
 //! back.
 //!
 //! Lines are independent, so they can be selected, dropped and combined. The named fields are for readers. All other
-//! state is in `record_base64`: the stored record without the body, which has a field of its own. A line without a
+//! state is in `stored_base64`: the stored record without the body, which has a field of its own. A line without a
 //! record is a new job.
 //!
 //! The first line describes the export, the last one completes it: with both, and nothing changed between them, an
@@ -49,7 +49,7 @@ use crate::record::{MetaRecord, Record};
 use crate::salvage::Salvage;
 
 /// The version of the format.
-pub const EXPORT_VERSION: u64 = 1;
+pub const EXPORT_VERSION: u64 = 2;
 
 /// The writer of an export, and the time.
 #[derive(Clone, Copy, Debug)]

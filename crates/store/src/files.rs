@@ -16,8 +16,11 @@ pub const FILE_MODE: u32 = 0o600;
 /// The same for folders.
 pub const FOLDER_MODE: u32 = 0o700;
 const LOCK: &str = "lock";
-/// Line of the lock file once a store has existed, so that a missing store is detected.
-const HAD_STORE: &str = "store";
+/// Line of the lock file once a store has existed, so that a missing store is detected. The number is the version of the
+/// store's format.
+const HAD_STORE: &str = "store 2";
+/// What that line begins with in every version.
+const ANY_STORE: &str = "store";
 /// Prefix of the line that names the holding process.
 const PROCESS: &str = "process ";
 
@@ -141,7 +144,7 @@ impl Lock {
             .mode(FILE_MODE);
         let mut file = options.open(&name).map_err(at("opening", &name))?;
         let text = lock(&mut file, path, &name)?;
-        let had_store = text.lines().any(|line| line == HAD_STORE);
+        let had_store = has_store(&text, path)?;
         let folder = lock_folder(path)?;
         let mut lock = Self {
             file,
@@ -161,9 +164,7 @@ impl Lock {
         let name = path.join(LOCK);
         match File::open(&name) {
             Ok(mut file) => {
-                let had_store = lock(&mut file, path, &name)?
-                    .lines()
-                    .any(|line| line == HAD_STORE);
+                let had_store = has_store(&lock(&mut file, path, &name)?, path)?;
                 Ok(Look {
                     had_store,
                     _held: vec![file, lock_folder(path)?],
@@ -208,6 +209,30 @@ impl Lock {
             .and_then(|()| self.file.set_len(text.len() as u64))
             .map_err(at("writing", &self.name))
     }
+}
+
+/// Whether a lock file names a store of this version's format. One of another format is refused, or it would be taken for a
+/// damaged one.
+fn has_store(text: &str, path: &Path) -> Result<bool, Error> {
+    let is_store = |line: &&str| line.starts_with(ANY_STORE);
+    match text.lines().find(is_store) {
+        None => Ok(false),
+        Some(HAD_STORE) => Ok(true),
+        Some(other) => Err(Error::Refused {
+            place: path.display().to_string(),
+            why: other_format(other.trim_start_matches(ANY_STORE)),
+        }),
+    }
+}
+
+/// Why a store of another format than the present one is refused.
+pub fn other_format(version: &str) -> String {
+    let version = version.trim();
+    let version = if version.is_empty() { "1" } else { version };
+    format!(
+        "the store has format {version}, and this program has format 2: export it with the program that wrote it (windlass \
+         export), and import the file with this one (windlass import jsonl)"
+    )
 }
 
 /// Locks the file and reads it.

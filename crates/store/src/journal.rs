@@ -376,8 +376,9 @@ impl Entity for Schedule {
         self.id
     }
 
-    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
-        encode_schedule(self, inline_max, out)
+    fn encode_whole(&self, _: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
+        encode_schedule(self, out);
+        None
     }
 
     fn encode_standing(&self, out: &mut Vec<u8>) {
@@ -437,16 +438,13 @@ mod tests {
     use windlass_engine::Limits;
 
     use super::*;
-    use crate::codec::{Reader, put_bytes};
-    use crate::record::Record;
+    use crate::record::plain_job;
 
     /// A plain job with a body of this size.
     fn job(body: usize) -> Job {
-        let mut bytes = vec![1, 5, 0, 0, 2, 5, 0, 0, 1, 0, 0, 0, 0, 0];
-        put_bytes(&mut bytes, &vec![7; body]);
-        match Record::decode(&mut Reader::new(&bytes)) {
-            Ok(Record::Put(job)) => job,
-            other => panic!("{other:?}"),
+        Job {
+            payload: windlass_engine::Payload::copy(None, b"", &vec![7; body]),
+            ..plain_job(5)
         }
     }
 

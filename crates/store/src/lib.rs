@@ -56,7 +56,6 @@
 
 mod body_file;
 mod checkpoint;
-mod codec;
 mod cold;
 mod commit;
 mod consistency;
@@ -82,7 +81,6 @@ mod store;
 
 pub use body_file::{BodyFile, BodyReader, Overflow};
 pub use checkpoint::{Checkpointer, StoreFigures, StoreLimits};
-pub use codec::DecodeError;
 pub use commit::Commit;
 pub use damage::{Damage, Loss, OpenError};
 pub use directory::{
@@ -105,3 +103,4 @@ pub use salvage::unnamed::unnamed;
 pub use store::{
     Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tables, Tenure, UNVERIFIED,
 };
+pub use windlass_codec::DecodeError;

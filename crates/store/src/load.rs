@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use crate::codec::DecodeError;
 use crate::page::{Item, Key, Large, Page, PageError, Point, items};
 use crate::store::{Error, Scan};
+use windlass_codec::DecodeError;
 
 /// The result of reading a table.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ mod names;
 mod room;
 pub(crate) mod scan;
 
-use crate::codec::{DecodeError, Reader};
+use windlass_codec::{DecodeError, Reader};
 
 /// The records of an entry: the offset of each within the entry's records, and its bytes.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(usize, &[u8]), DecodeError>> {

@@ -13,7 +13,7 @@
 //!   1 to 3 page(8) 1 number(8) place(8) n(4) piece n of a large record of the page before; numbers are big-endian
 //!
 //! page     bytes 0..4    crc32 of the key and of all bytes from 4 on
-//!                4       version, 1
+//!                4       version, 2
 //!                5..13   generation: the checkpoint that wrote it
 //!                13..21  weight of the page it replaced, as of the checkpoint before
 //!                21..    items in order of numbers; of each number first the whole record, then the part that changed
@@ -22,7 +22,7 @@
 //!          or 1, kind of the record, varint number, place(8), varint length, crc32(4): it is stored in pieces
 //!
 //! point    bytes 0..4    crc32 of the key and of all bytes from 4 on
-//!                4       version, 1
+//!                4       version, 2
 //!                5..     varints: generation, number of the last commit, id of the log, census, next job, records,
 //!                        bytes of them, number of the last commit of the point before (missing in older points)
 //! ```
@@ -34,8 +34,8 @@
 
 use windlass_engine::JobId;
 
-use crate::codec::{DecodeError, Reader, put_u64};
 use crate::record::{COUNT_MAX, Effect, Subject, Tag};
+use windlass_codec::{DecodeError, Reader, put_u64};
 
 /// The low bits of a number that select a record within its page.
 const PAGE_BITS: u32 = 5;
@@ -45,14 +45,14 @@ const LARGE_BYTES: usize = 2 << 10;
 const LARGE_PART_BYTES: usize = 1 << 10;
 /// Bytes of a piece of a large record, at most.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER_BYTES: usize = 21;
 
 pub(crate) const HEAD_KEY: &[u8] = b"\0head";
 pub(crate) const POINT_KEY: &[u8] = b"\0point";
 
 /// Why a value of the table cannot be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum PageError {
     #[error("the checksum does not match")]
     Torn,
@@ -302,9 +302,7 @@ impl Large {
 
     /// The record's tag, from its kind and number.
     fn tag(self) -> Result<Tag, DecodeError> {
-        let mut front = vec![self.kind];
-        put_u64(&mut front, self.number);
-        Tag::of(&front)
+        Tag::new(self.kind, self.number)
     }
 }
 
@@ -532,7 +530,7 @@ mod tests {
         );
         let (value, weight) = seal_page(HEAD_KEY, 0x0102, 0x0304, &items);
         assert_eq!(
-            weight, 0xe325_0d38_79bd_002e,
+            weight, 0x78cb_40cb_6fc6_41f4,
             "the tables that exist have it in their census"
         );
         let hex: String = value[4..]
@@ -540,7 +538,7 @@ mod tests {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let expected =
-            "01020100000000000004030000000000000403090101ac020500000000000000f0a2040d0c0b0a";
+            "02020100000000000004030000000000000403090101ac020500000000000000f0a2040d0c0b0a";
         assert_eq!(hex, expected);
         let point = Point {
             records: 300,
@@ -557,7 +555,7 @@ mod tests {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        assert_eq!(hex, "010209070500ac020006");
+        assert_eq!(hex, "020209070500ac020006");
         assert_eq!(Point::decode(&value), Ok(point));
         value.pop();
         seal(POINT_KEY, &mut value);

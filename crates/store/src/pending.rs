@@ -8,9 +8,9 @@ use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use windlass_engine::{JobId, Numbered, QueueId};
 
-use crate::codec::Number;
 use crate::commit::{Commit, Run};
 use crate::record::{Tail, encode_gone};
+use windlass_codec::Number;
 
 /// A longer tail is shared with the engine until the commit is written. If it is copied at all, the lock is not held.
 pub(crate) const INLINE_BYTES_MAX: usize = 1024;
@@ -374,8 +374,7 @@ mod tests {
     /// What a record has beside its tail, and a tail of this many bytes.
     fn put(pending: &mut Pending, id: u64, inline: usize, tail: usize) -> Vec<u8> {
         let tail = Tail {
-            result: Bytes::from(vec![7; tail / 3]),
-            body: Bytes::from(vec![8; tail - tail / 3]),
+            body: Bytes::from(vec![8; tail]),
             ..Tail::default()
         };
         let mut whole = vec![id.to_le_bytes()[0]; inline];

@@ -7,12 +7,12 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use crate::codec::{DecodeError, Reader};
 use crate::export::{About, Exported, Lines, Shown};
 use crate::load::{Loaded, load};
 use crate::page::Point;
 use crate::record::Record;
 use crate::store::{Error, Scan};
+use windlass_codec::{DecodeError, Reader};
 
 /// The contents of a store at one commit.
 pub struct Picture {
@@ -118,11 +118,14 @@ impl Entities<'_> {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::Timestamp;
+    use windlass_engine::{
+        Batch, BatchProgress, JobId, NewJob, Protocol, Recurrence, Schedule, Timestamp,
+    };
 
     use super::*;
     use crate::memory::MemoryTable;
     use crate::page::POINT_KEY;
+    use crate::record::{BatchMoved, NextRun, encode_moved, plain_job};
     use crate::store::Table as _;
 
     #[test]
@@ -191,25 +194,72 @@ mod tests {
 
     #[test]
     fn a_changed_part_is_that_of_the_entity_with_its_number() {
-        type Encoded = fn(u8) -> Vec<u8>;
-        let table: [(Encoded, Encoded); 3] = [
+        let job = |id| Record::Put(plain_job(id));
+        let job_moved = |id| {
+            let mut job = plain_job(id);
+            job.failures = 9;
+            let mut bytes = Vec::new();
+            encode_moved(&job, &mut bytes);
+            bytes
+        };
+        let schedule = |id| Schedule {
+            id: JobId(id),
+            key: None,
+            job: NewJob::new(Protocol::GEARMAN, "q".into(), "".into()),
+            recurrence: Recurrence::Every { interval_ms: 60 },
+            anchor: Timestamp(0),
+            next_at: Timestamp(1),
+            runs_left: None,
+            last: None,
+        };
+        let batch = |id| Batch {
+            id: JobId(id),
+            name: "b".into(),
+            protocol: Protocol::FAKTORY,
+            parent: None,
+            parent_name: None,
+            depth: 0,
+            about: "".into(),
+            meta: "".into(),
+            created_at: Timestamp(0),
+            complete: None,
+            success: None,
+            progress: BatchProgress::default(),
+        };
+        let next = |id| NextRun {
+            schedule: JobId(id),
+            next_at: Timestamp(49),
+            runs_left: None,
+            last: None,
+        };
+        let progress = |id| BatchMoved {
+            batch: JobId(id),
+            progress: BatchProgress {
+                total: 3,
+                ran: 2,
+                ..BatchProgress::default()
+            },
+        };
+        let bytes_of = |record: Record| {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            bytes
+        };
+        let table = [
+            (bytes_of(job(5)), [5, 6].map(job_moved)),
             (
-                |id| vec![1, id, 0, 0, 2, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
-                |id| vec![2, id, 0, 0, 0, 1, 9, 0],
+                bytes_of(Record::Schedule(Box::new(schedule(5)))),
+                [5, 6].map(|id| bytes_of(Record::NextRun(next(id)))),
             ),
             (
-                |id| vec![7, id, 0, 2, 5, 1, b'q', 0, 0, 0, 0, 60, 1, 1, 0, 0],
-                |id| vec![8, id, 50, 0],
-            ),
-            (
-                |id| vec![9, id, 0, 2, 0, 1, b'b', 0, 0, 1, 0, 1, 0, 0, 0, 0, 0],
-                |id| vec![10, id, 0, 1, 3, 2, 1, 0, 0],
+                bytes_of(Record::Batch(Box::new(batch(5)))),
+                [5, 6].map(|id| bytes_of(Record::BatchMoved(progress(id)))),
             ),
         ];
-        for (whole, part) in table {
-            let alone = lines(&[whole(5)]);
-            assert_ne!(lines(&[whole(5), part(5)]), alone);
-            assert_eq!(lines(&[whole(5), part(6)]), alone, "number 6 was deleted");
+        for (whole, [own, other]) in table {
+            let alone = lines(&[whole.clone()]);
+            assert_ne!(lines(&[whole.clone(), own]), alone);
+            assert_eq!(lines(&[whole, other]), alone, "number 6 was deleted");
         }
     }
 }

@@ -12,7 +12,6 @@ use windlass_engine::{
 };
 
 use crate::body_file::{BodyFile, Overflow};
-use crate::codec::{DecodeError, Reader};
 use crate::consistency::{Open, check_batch, check_queues};
 use crate::damage::{Damage, OpenError};
 use crate::jobs::Jobs;
@@ -23,6 +22,7 @@ use crate::page::Point;
 use crate::record::{MetaRecord, Record};
 use crate::salvage::Salvage;
 use crate::store::{Entry, Scan, UNVERIFIED};
+use windlass_codec::{DecodeError, Reader};
 
 /// Queue numbers accepted whatever the limit: the limit may have been lowered since.
 const QUEUES_MIN: u32 = 1 << 16;
@@ -377,16 +377,19 @@ fn rebuilt(
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Job, Payload};
+    use bytes::Bytes;
+    use windlass_engine::{
+        Cycle, DayBegin, Extra, Job, Member, NewJob, Payload, Protocol, QueueId, QueueImage,
+        QueueKind, Recurrence, Role, Schedule, Timestamp, Totals,
+    };
 
     use super::*;
     use crate::record::plain_job;
 
     /// A salvage of these records.
-    fn salvaged(records: &[Vec<u8>]) -> Salvage {
+    fn salvaged(records: Vec<Record>) -> Salvage {
         let mut found = Salvage::default();
-        for bytes in records {
-            let record = Record::decode(&mut Reader::new(bytes)).unwrap();
+        for record in records {
             if let Record::Put(job) = record {
                 found.jobs.put(job, None);
             } else if let Record::QueueSet(image) = record {
@@ -402,30 +405,31 @@ mod tests {
         found
     }
 
-    fn queue(id: u8, name: u8, kind: u8) -> Vec<u8> {
-        [&[4, id, 1, name, kind, 1][..], &[0; 9], &[1]].concat()
+    fn queue(id: u32, name: &'static str, kind: QueueKind) -> Record {
+        Record::QueueSet(QueueImage::new(QueueId(id), name.into(), kind))
     }
 
-    /// A job with this rank, above the middle one, and with optional fields.
-    fn job(id: u8, queue: u8, rank: u8, bits: &[u8], extra: &[u8]) -> Vec<u8> {
-        [
-            &[1, id, queue],
-            bits,
-            &[2, 5, 0, 2 * rank, 1, 0, 0, 0, 0, 0],
-            extra,
-            &[0],
-        ]
-        .concat()
+    /// A job with this rank, above the middle one.
+    fn job(id: u64, queue: u32, rank: u64, extra: Option<Extra>) -> Record {
+        Record::Put(Job {
+            queue: QueueId(queue),
+            rank: (1 << 62) + rank,
+            extra: extra.map(Box::new),
+            ..plain_job(id)
+        })
     }
 
-    fn schedule(id: u8, key: Option<u8>) -> Vec<u8> {
-        let key = key.map_or(vec![], |key| vec![1, key]);
-        [
-            &[7, id, u8::from(!key.is_empty()), 2, 5, 1, b'a', 0, 0, 0][..],
-            &key,
-            &[0, 60, 1, 1, 0, 0],
-        ]
-        .concat()
+    fn schedule(id: u64, key: Option<&'static str>) -> Record {
+        Record::Schedule(Box::new(Schedule {
+            id: JobId(id),
+            key: key.map(Bytes::from),
+            job: NewJob::new(Protocol::GEARMAN, "a".into(), "".into()),
+            recurrence: Recurrence::Every { interval_ms: 60 },
+            anchor: Timestamp(0),
+            next_at: Timestamp(0),
+            runs_left: None,
+            last: None,
+        }))
     }
 
     #[test]
@@ -466,25 +470,51 @@ mod tests {
 
     #[test]
     fn contradictory_parts_of_a_salvage_are_left_out() {
-        let (cycle, member) = (&[0x20][..], &[0x80, 0x10][..]);
-        let mut found = salvaged(&[
-            queue(0, b'a', 0),
-            queue(1, b'b', 1),
-            queue(2, b'a', 0),
-            job(1, 2, 5, &[0], &[]),
-            job(2, 2, 5, &[0], &[]),
-            job(3, 0, 1, &[0], &[]),
-            job(4, 1, 2, cycle, &[0, 0]),
-            job(5, 1, 3, &[0], &[]),
-            job(6, 9, 4, &[0], &[]),
-            job(7, 2, 6, member, &[70, 0]),
-            job(8, 2, 9, cycle, &[0, 0]),
-            schedule(1, Some(b'x')),
-            schedule(10, Some(b'k')),
-            schedule(11, Some(b'k')),
+        let cycle = || {
+            let cycle = Cycle {
+                priority: 0,
+                boost: 0,
+            };
+            Some(Extra {
+                cycle: Some(cycle),
+                ..Extra::default()
+            })
+        };
+        let member = Some(Extra {
+            member: Some(Member {
+                batch: JobId(70),
+                role: Role::Job,
+                ran: false,
+            }),
+            ..Extra::default()
+        });
+        let pushed = Totals {
+            pushed: 9,
+            ..Totals::default()
+        };
+        let day = DayBegin {
+            number: 4,
+            day: 4,
+            totals: pushed,
+        };
+        let mut found = salvaged(vec![
+            queue(0, "a", QueueKind::Work),
+            queue(1, "b", QueueKind::Cycle),
+            queue(2, "a", QueueKind::Work),
+            job(1, 2, 5, None),
+            job(2, 2, 5, None),
+            job(3, 0, 1, None),
+            job(4, 1, 2, cycle()),
+            job(5, 1, 3, None),
+            job(6, 9, 4, None),
+            job(7, 2, 6, member),
+            job(8, 2, 9, cycle()),
+            schedule(1, Some("x")),
+            schedule(10, Some("k")),
+            schedule(11, Some("k")),
             schedule(12, None),
             schedule(13, None),
-            [&[13, 4, 4][..], &[9; 14]].concat(),
+            Record::Day(day),
         ]);
         let (engine, _, left_out) = rebuilt(&mut found, Limits::default(), 1).unwrap();
         engine.check();

@@ -16,13 +16,13 @@ use windlass_engine::{
 use self::pages::Pages;
 use self::unnamed::{UNNAMED, unnamed_queue};
 use crate::body_file::{BodyFile, Overflow};
-use crate::codec::{DecodeError, Reader};
 use crate::jobs::{Jobs, with_body};
 use crate::load::{Loaded, load};
 use crate::log::records;
 use crate::page::{Item, Large, items};
 use crate::record::{MetaRecord, Record};
 use crate::store::{Error, Scan};
+use windlass_codec::{DecodeError, Reader};
 
 pub(crate) mod files;
 mod pages;

@@ -515,7 +515,7 @@ fn a_file_that_was_cut_short_or_changed_is_refused() {
             .map(|(_, line)| *line);
         kept.collect::<Vec<_>>().join("\n")
     };
-    let later = whole.replacen("{\"windlass_export\":1,", "{\"windlass_export\":2,", 1);
+    let later = whole.replacen("{\"windlass_export\":2,", "{\"windlass_export\":3,", 1);
     let table = [
         (
             "cut",

@@ -338,32 +338,29 @@ fn a_client_that_closes_has_its_commands_done_first() {
 #[test]
 fn large_jobs_count_until_the_peers_of_an_edge_have_taken_them() {
     const LARGE_BYTES: usize = 100_000;
-    for (version, counted) in [(VERSION, LARGE_BYTES), (ToLeader::SENT_SINCE - 1, 0)] {
-        let mut led = Led::new(ROOM);
-        led.edge.version = version;
-        let before = led.hub.budget.room();
-        let counts = |led: &Led| before - led.hub.budget.room();
-        led.receive(open());
-        for _ in 0..3 {
-            led.receive(push_bytes(LARGE_BYTES));
-            led.receive(take(Wait::No));
-        }
-        led.turn();
-        let expected = |jobs: usize| (jobs * counted) as u64;
-        assert_eq!(counts(&led), expected(3), "version {version}");
-        led.edge
-            .receive(ToLeader::Sent {
-                client: client(),
-                jobs: 1,
-            })
-            .unwrap();
-        assert_eq!(counts(&led), expected(2));
-        led.edge
-            .receive(ToLeader::Close { client: client() })
-            .unwrap();
-        led.turn();
-        assert_eq!(counts(&led), 0);
+    let mut led = Led::new(ROOM);
+    let before = led.hub.budget.room();
+    let counts = |led: &Led| before - led.hub.budget.room();
+    led.receive(open());
+    for _ in 0..3 {
+        led.receive(push_bytes(LARGE_BYTES));
+        led.receive(take(Wait::No));
     }
+    led.turn();
+    let expected = |jobs: usize| (jobs * LARGE_BYTES) as u64;
+    assert_eq!(counts(&led), expected(3));
+    led.edge
+        .receive(ToLeader::Sent {
+            client: client(),
+            jobs: 1,
+        })
+        .unwrap();
+    assert_eq!(counts(&led), expected(2));
+    led.edge
+        .receive(ToLeader::Close { client: client() })
+        .unwrap();
+    led.turn();
+    assert_eq!(counts(&led), 0);
 }
 
 #[test]
@@ -384,9 +381,6 @@ fn an_edge_learns_that_workers_wait_for_room_once_a_beat() {
     assert_eq!(told(&mut led), 0, "the first job may exceed the room");
     led.hub.tick();
     assert_eq!([told(&mut led), told(&mut led)], [1, 0]);
-    led.edge.starved_ms = 0;
-    led.edge.version = ToEdge::STARVED_SINCE - 1;
-    assert_eq!(told(&mut led), 0, "its version has no word for it");
 }
 
 /// A link is cut and made again: the clients have new numbers, and keep what the edge knows of.

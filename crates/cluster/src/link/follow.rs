@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
-use windlass_link::{Hello, Linked, OLDEST, ToEdge, ToLeader, VERSION, Welcome};
+use windlass_link::{Hello, Linked, ToEdge, ToLeader, Welcome};
 use windlass_store::Holder;
 
 use super::{
@@ -69,9 +69,6 @@ async fn open(
             None => Box::new(socket) as Box<dyn Socket>,
         };
         let mut wire = Wire::<ToEdge, ToLeader>::new(socket);
-        // A leader that has not recorded its version is older than this program.
-        wire.encoder
-            .speak(leader.speaks.map_or(OLDEST, |speaks| speaks.min(VERSION)));
         wire.push(&ToLeader::Hello(Box::new(hello)))?;
         loop {
             match wire.next()? {
@@ -89,12 +86,10 @@ async fn open(
     let (wire, welcome): (Wire<ToEdge, ToLeader>, Box<Welcome>) = timeout(OPEN_MAX, open)
         .await
         .map_err(|_| LinkError::Slow)??;
-    let (epoch, number, version) = (welcome.epoch, welcome.edge.number(), wire.encoder.version());
     tracing::info!(
         leader = address,
-        epoch,
-        number,
-        version,
+        epoch = welcome.epoch,
+        number = welcome.edge.number(),
         "linked to the leader"
     );
     Ok((wire, welcome))
@@ -153,16 +148,12 @@ async fn exchange<T>(
             }
         }
         edge.take_outgoing(&mut to_leader);
-        let leader = wire.encoder.version();
         let changes = Some(view.changes());
-        if about_sent != changes && leader >= ToLeader::ABOUT_SINCE {
+        if about_sent != changes {
             wire.push(&ToLeader::About(to_link(view.reasons().own)))?;
             about_sent = changes;
         }
-        for item in to_leader
-            .drain(..)
-            .filter(|it| leader >= ToLeader::SENT_SINCE || !matches!(it, ToLeader::Sent { .. }))
-        {
+        for item in to_leader.drain(..) {
             wire.push(&item)?;
         }
         for (protocol, message) in published.take() {

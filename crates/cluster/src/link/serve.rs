@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use windlass_link::{
-    Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Known as KnownBefore, Linked, OLDEST, Rejection,
-    ToEdge, ToLeader, Welcome,
+    Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Known as KnownBefore, Linked, Rejection, ToEdge,
+    ToLeader, Welcome,
 };
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, to_link, to_view};
@@ -182,8 +182,6 @@ pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, Link
     let (mut wire, hello) = timeout(OPEN_MAX, open)
         .await
         .map_err(|_| LinkError::Slow)??;
-    // Both sides speak the version of the edge's greeting.
-    wire.encoder.speak(wire.decoder.version().unwrap_or(OLDEST));
     if hello.cluster != terms.cluster {
         wire.push(&ToEdge::Refused(Rejection::Cluster(terms.cluster.clone())))?;
         wire.step(sleep(BEAT)).await?;
@@ -224,12 +222,10 @@ pub async fn serve<T>(
     let before = again.and_then(|number| kept.take(number));
     let welcome = welcome(&hello, number, hub, terms.settings, before.is_some());
     let name = &*hello.name;
-    let (again, version) = (before.is_some(), wire.encoder.version());
     tracing::info!(
         edge = name,
         number = number.number(),
-        again,
-        version,
+        again = before.is_some(),
         "an edge has linked"
     );
     if !welcome.same_settings {
@@ -241,13 +237,12 @@ pub async fn serve<T>(
     wire.push(&ToEdge::Welcome(Box::new(welcome)))?;
     let known = Known::new(view, number, name);
     let rung = Arc::new(Notify::new());
-    let clients = EdgeClients::new(
+    let mut clients = EdgeClients::new(
         Arc::clone(hub),
         number,
         terms.outbound_bytes_max,
         Arc::clone(&rung),
     );
-    let mut clients = clients.speaking(version);
     before
         .into_iter()
         .for_each(|before| clients.succeed(before));
@@ -298,7 +293,7 @@ async fn go_on<T>(
     let mut edges_sent = None;
     loop {
         let changes = Some(view.changes());
-        if edges_sent != changes && wire.encoder.version() >= ToEdge::EDGES_SINCE {
+        if edges_sent != changes {
             let linked = |it: Edge| Linked {
                 link: it.link.into(),
                 since: it.since,

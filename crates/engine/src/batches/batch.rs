@@ -31,7 +31,7 @@ pub struct NewBatch {
 }
 
 /// A batch. Fields are public to read; only the engine writes them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Batch {
     /// Its number, from the same sequence as job numbers.
     pub id: JobId,
@@ -60,7 +60,7 @@ pub struct Batch {
 }
 
 /// The progress of a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct BatchProgress {
     /// Whether it may push its callbacks.
     pub committed: bool,
@@ -85,7 +85,7 @@ pub struct BatchProgress {
 }
 
 /// The stage of one callback of a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Stage {
     /// The conditions for the callback are not met yet.
     #[default]

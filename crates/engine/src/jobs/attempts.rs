@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::extra::Failure;
 use crate::ids::Timestamp;
@@ -21,7 +21,6 @@ pub struct Attempt {
     /// How it ended.
     pub end: AttemptEnd,
     /// The reported error. The last attempt has none while the job's own [`Failure`] is its error.
-    #[serde(with = "shared")]
     pub error: Option<Arc<AttemptError>>,
 }
 
@@ -190,25 +189,75 @@ fn first_lines(failure: &Failure) -> Vec<u8> {
     text
 }
 
-/// An error as daemons send it to each other.
-mod shared {
-    use std::sync::Arc;
+/// An attempt as it is written. Most errors of a job are the same, so one that equals that of the attempt before is not
+/// repeated.
+#[derive(Deserialize, Serialize)]
+struct Written<W, E> {
+    number: u32,
+    worker: W,
+    began_at: Timestamp,
+    /// Signed: the wall clock may have been set meanwhile.
+    took_ms: i64,
+    end: AttemptEnd,
+    error: WrittenError<E>,
+}
 
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+#[derive(Deserialize, Serialize)]
+enum WrittenError<E> {
+    None,
+    SameAsBefore,
+    New(E),
+}
 
-    use super::AttemptError;
-
-    pub(super) fn serialize<S: Serializer>(
-        error: &Option<Arc<AttemptError>>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        error.as_deref().serialize(to)
+impl Serialize for Attempts {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut before = None;
+        to.collect_seq(self.0.iter().map(|attempt| {
+            let error = attempt.error.as_deref();
+            let written = match error {
+                None => WrittenError::None,
+                Some(_) if error == before => WrittenError::SameAsBefore,
+                Some(error) => WrittenError::New(error),
+            };
+            before = error;
+            Written {
+                number: attempt.number,
+                worker: &attempt.worker,
+                began_at: attempt.began_at,
+                took_ms: attempt
+                    .ended_at
+                    .0
+                    .wrapping_sub(attempt.began_at.0)
+                    .cast_signed(),
+                end: attempt.end,
+                error: written,
+            }
+        }))
     }
+}
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Arc<AttemptError>>, D::Error> {
-        Ok(Option::deserialize(from)?.map(Arc::new))
+impl<'de> Deserialize<'de> for Attempts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let written: Vec<Written<Box<[u8]>, AttemptError>> = Vec::deserialize(from)?;
+        let mut attempts = Self::default();
+        let mut before: Option<Arc<AttemptError>> = None;
+        for attempt in written {
+            let error = match attempt.error {
+                WrittenError::None => None,
+                WrittenError::SameAsBefore => before.take(),
+                WrittenError::New(error) => Some(Arc::new(error)),
+            };
+            before.clone_from(&error);
+            attempts.push(Attempt {
+                number: attempt.number,
+                worker: attempt.worker,
+                began_at: attempt.began_at,
+                ended_at: Timestamp(attempt.began_at.0.wrapping_add_signed(attempt.took_ms)),
+                end: attempt.end,
+                error,
+            });
+        }
+        Ok(attempts)
     }
 }
 

@@ -23,8 +23,7 @@ pub struct Extra {
     pub losses: u32,
     /// The last failure.
     pub failure: Option<Box<Failure>>,
-    /// Past deliveries that did not succeed, if there are any. Daemons do not send them to each other with the job.
-    #[serde(skip)]
+    /// Past deliveries that did not succeed, if there are any.
     pub attempts: Option<Arc<Attempts>>,
     /// The last progress reported.
     pub progress: Option<Progress>,
@@ -40,22 +39,19 @@ pub struct Extra {
     pub track: Option<Track>,
     /// Its role in a batch.
     pub member: Option<Member>,
-    /// The lasting name under which its producer collects its end; empty if it has none. Daemons do not send it to each
-    /// other.
-    #[serde(skip)]
+    /// The lasting name under which its producer collects its end; empty if it has none.
     pub collector: Bytes,
     /// An operator, or another client, has taken it back from a worker, whose reports are refused from then on. Not journalled.
     #[serde(skip)]
     pub taken_back: bool,
-    /// Submits that became this job ([`crate::QueueRules::coalesce`]). Daemons do not send it to each other.
-    #[serde(skip)]
+    /// Submits that became this job ([`crate::QueueRules::coalesce`]).
     pub coalesced: Option<Box<Coalesced>>,
     /// Clients that listen to it, oldest first. A listener ends with its connection. Not journalled.
     pub listeners: Vec<ClientId>,
 }
 
 /// Submits that became one job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Coalesced {
     /// The first submit since the job ran last, by the wall clock.
     pub since: Timestamp,

@@ -25,13 +25,12 @@ pub struct Job {
     pub durable: bool,
     /// Its sort key among ready jobs of its priority: lower is taken first. A leased job keeps it, so a returned job
     /// resumes its former position.
+    #[serde(with = "rank")]
     pub rank: u64,
     /// Its state.
     pub state: JobState,
     /// When it became ready (or was created, if it never was ready), by the wall clock.
     pub ready_at: Timestamp,
-    /// Its body, and its coalescing key and public name, if any. The key is unique within (queue, protocol).
-    pub payload: Payload,
     /// Deliveries so far; also a part of the fencing token of the current lease.
     pub attempts: u32,
     /// Failures so far; the retry budget counts them.
@@ -40,8 +39,11 @@ pub struct Job {
     pub retry: Retry,
     /// Protocols in which a conversion error occurred for this job. Not journalled.
     pub unfit: Unfit,
-    /// Fields that most jobs lack.
+    /// Fields that most jobs lack. A new field of jobs comes there.
     pub extra: Option<Box<Extra>>,
+    /// Its body, and its coalescing key and public name, if any. The key is unique within (queue, protocol). What is written
+    /// of a job ends with it: a large body is not copied on its way to the disk.
+    pub payload: Payload,
 }
 
 /// What follows when a job fails or its worker is lost.
@@ -57,7 +59,54 @@ pub struct Retry {
     pub backoff: Backoff,
 }
 
+/// Ranks are written as their distance from where they begin, so that they are short.
+pub mod rank {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    /// See `Meta`.
+    const MIDDLE: i64 = 1 << 62;
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    /// For `#[serde(with = "rank")]`.
+    pub fn serialize<S: Serializer>(rank: &u64, to: S) -> Result<S::Ok, S::Error> {
+        rank.cast_signed().wrapping_sub(MIDDLE).serialize(to)
+    }
+
+    /// For `#[serde(with = "rank")]`.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let rank = i64::deserialize(from)?.wrapping_add(MIDDLE);
+        if rank > 0 {
+            Ok(rank.cast_unsigned())
+        } else {
+            Err(de::Error::custom("a rank that no job can have"))
+        }
+    }
+}
+
 impl Job {
+    /// Makes it the job that a daemon finds after the one before: without connections, and so without listeners, the leases
+    /// that were bound to them, and what was done under these. Taking a job under such a lease is not journalled, so this is
+    /// how the journal had it last.
+    pub fn rest(&mut self) {
+        self.unfit = Unfit::NONE;
+        let was_bound = self.lease().is_some_and(Lease::connection_bound);
+        if was_bound {
+            self.state = JobState::Ready;
+            self.attempts = self.attempts.saturating_sub(1);
+        }
+        let Some(extra) = self.extra.as_deref_mut() else {
+            return;
+        };
+        extra.listeners = Vec::new();
+        extra.taken_back = false;
+        if was_bound {
+            extra.progress = None;
+        }
+        if !extra.is_set() {
+            self.extra = None;
+        }
+    }
+
     /// See [`Extra::taken_back`].
     pub(crate) fn was_taken_back(&self) -> bool {
         self.extra.as_deref().is_some_and(|extra| extra.taken_back)

@@ -5,10 +5,13 @@
 //! in which it arrived, and with every reader. A body that is not needed soon can be kept elsewhere: then its place is
 //! here ([`Stored`]).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeTuple as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use windlass_codec::TAIL;
 
 use super::stored::{self, Stored};
 
@@ -21,8 +24,7 @@ use super::stored::{self, Stored};
 /// assert_eq!(payload.key(), Some(&b"unique"[..]));
 /// assert_eq!((payload.name(), payload.body()), (&b"jid-1"[..], &b"cat.png"[..]));
 /// ```
-#[derive(Clone, Deserialize, Serialize)]
-#[serde(from = "Parts", into = "Parts")]
+#[derive(Clone)]
 pub struct Payload(Form);
 
 /// A payload as a packed job has it.
@@ -36,13 +38,22 @@ pub(super) enum View<'a> {
     Apart,
 }
 
-/// A payload as it travels.
-#[derive(Deserialize, Serialize)]
-struct Parts {
-    key: Option<Bytes>,
-    name: Bytes,
-    body: Bytes,
-}
+/// A payload as it is read: a tuple, so it never changes.
+#[derive(Deserialize)]
+struct Parts<'a>(
+    #[serde(borrow)] Option<Text<'a>>,
+    #[serde(borrow)] Text<'a>,
+    #[serde(borrow)] Text<'a>,
+);
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, [u8]>);
+
+/// Bytes, which serde takes for a sequence of numbers.
+struct Raw<'a>(&'a [u8]);
+
+/// A body, which ends what is written of a job.
+struct Body<'a>(&'a Payload);
 
 #[derive(Clone)]
 enum Form {
@@ -353,20 +364,36 @@ impl Payload {
     }
 }
 
-impl From<Parts> for Payload {
-    fn from(parts: Parts) -> Self {
-        Self::new(parts.key.as_deref(), &parts.name, &parts.body)
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Parts(key, name, body) = Parts::deserialize(from)?;
+        let key = key.as_ref().map(|key| &*key.0);
+        Ok(Self::copy(key, &name.0, &body.0))
     }
 }
 
-impl From<Payload> for Parts {
-    fn from(payload: Payload) -> Self {
-        let copy = Bytes::copy_from_slice;
-        Self {
-            key: payload.key().map(copy),
-            name: copy(payload.name()),
-            body: payload.share_body(),
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut parts = to.serialize_tuple(3)?;
+        parts.serialize_element(&self.key().map(Raw))?;
+        parts.serialize_element(&Raw(self.name()))?;
+        parts.serialize_element(&Body(self))?;
+        parts.end()
+    }
+}
+
+impl Serialize for Body<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0.stored() {
+            Some(stored) => to.serialize_newtype_struct(TAIL, &u64::from(stored.len)),
+            None => to.serialize_newtype_struct(TAIL, &Raw(self.0.body())),
         }
+    }
+}
+
+impl Serialize for Raw<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(self.0)
     }
 }
 

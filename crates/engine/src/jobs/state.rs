@@ -74,6 +74,7 @@ impl JobState {
 
 /// A worker's right to a job, and its end.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(from = "Written")]
 pub struct Lease {
     /// The worker.
     pub holder: Holder,
@@ -86,10 +87,33 @@ pub struct Lease {
     /// What happens when it runs out.
     pub on_expiry: OnExpiry,
     /// When the engine next checks `until`. It notices a later `until` only then.
+    #[serde(skip)]
     pub(super) alarm_at: Timestamp,
-    /// What the job calls, for the figures. Not journalled.
+    /// What the job calls, for the figures. The daemon that handed the job out knows it.
     #[serde(skip)]
     pub(crate) kind: Option<KindNumber>,
+}
+
+/// A lease as it is read.
+#[derive(Deserialize)]
+struct Written {
+    holder: Holder,
+    token: Token,
+    taken_at: Timestamp,
+    until: Timestamp,
+    on_expiry: OnExpiry,
+}
+
+impl From<Written> for Lease {
+    fn from(lease: Written) -> Self {
+        Self::new(
+            lease.holder,
+            lease.token,
+            lease.taken_at,
+            lease.until,
+            lease.on_expiry,
+        )
+    }
 }
 
 impl Lease {

@@ -14,13 +14,15 @@ use super::policy::{Gate, OwnPolicy, SavedRates};
 use super::ready::{ReadyQueue, SortKey};
 use super::rules::QueueRules;
 use super::throttle::{Slots, Throttle, Whose};
+use serde::{Deserialize, Serialize};
+
 use crate::held::{Held, Share, hashed, heap, shared};
 use crate::ids::{JobId, Priority, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::request::QueueKind;
 
 /// The part of a queue that the journal keeps.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct QueueImage {
     /// Its number.
     pub id: QueueId,

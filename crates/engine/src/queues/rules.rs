@@ -28,27 +28,22 @@ pub struct QueueRules {
     /// The longest body of a new job, in bytes. Existing jobs stay.
     pub body_bytes_max: Option<u32>,
     /// A new job of a `work` queue expires after waiting this many milliseconds, or earlier if its producer set that.
-    /// Existing jobs keep their times. Daemons do not send it to each other, nor the rules after it.
-    #[serde(skip)]
+    /// Existing jobs keep their times.
     pub ttl_ms: Option<u64>,
     /// How long a dead job is kept, in milliseconds, in place of [`crate::Limits::dead_ms`]. Jobs that are dead already
     /// keep their times.
-    #[serde(skip)]
     pub dead_ms: Option<u64>,
     /// The most dead jobs; beyond it those are dropped first whose time ends first.
-    #[serde(skip)]
     pub dead_max: Option<u32>,
     /// A durable job of a `work` queue that succeeds is remembered for this many milliseconds after its end: a push with
     /// its key finds it, or with its name if it has no key. A key that the client derives from the body does not count.
-    #[serde(skip)]
     pub dedup_ms: Option<u64>,
     /// Submits of one identity to a `work` queue are one job while it waits.
-    #[serde(skip)]
     pub coalesce: Option<Coalesce>,
 }
 
 /// How submits of one identity become one job ([`QueueRules::coalesce`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Coalesce {
     /// Where the identity is: in the key of the queue's policy, or in the key that the producer gives.
     pub by_key: bool,

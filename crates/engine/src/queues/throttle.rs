@@ -24,8 +24,6 @@ pub struct Throttle {
     /// a queue. The lease continues.
     pub timeout_ms: Option<u64>,
     /// The configuration has set it, and takes it back when it names it no more. One that an operator has set stays.
-    /// Daemons do not send it to each other: only the one that has the engine applies its configuration.
-    #[serde(skip)]
     pub configured: bool,
 }
 

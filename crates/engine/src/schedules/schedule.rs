@@ -28,8 +28,7 @@ pub struct Schedule {
     pub next_at: Timestamp,
     /// Runs left; `None` = no end.
     pub runs_left: Option<u64>,
-    /// Its last run, if it has had one here. It does not travel between daemons with the schedule.
-    #[serde(skip)]
+    /// Its last run, if it has had one here.
     pub last: Option<LastRun>,
 }
 

@@ -42,7 +42,7 @@ view! {
             true => moment_text(kept.next_at),
             false => now.text(kept.next_at),
         },
-        /// When it ran last; null if it has not, and at a daemon of a cluster that does not lead.
+        /// When it ran last; null if it has not.
         last_run: Option<String> = kept.last.as_ref().and_then(|last| moment_text(last.at)),
         /// The job of its last run. A run whose coalescing key a job holds has that job.
         last_job: Option<u64> = kept.last.as_ref().map(|last| last.job.0),

@@ -165,7 +165,7 @@ view! {
         /// Workers that serve it: registered for it, waiting there, with a job of it in hand, or with one taken from it within
         /// the last minute. One that has registered twice counts twice.
         workers: u32 = row.served_by(),
-        /// Of these, those that wait there for a job; null at a daemon of a cluster that does not lead.
+        /// Of these, those that wait there for a job.
         waiting: Option<u32> = row.waiting,
         /// Its jobs of the last minute; null of a queue that is not among the 100 with the most traffic.
         rates: Option<Rates> = app.history.rates(&row.name).map(Rates::of),
@@ -175,7 +175,7 @@ view! {
         oldest_ready_seconds: f64 = Duration::from_millis(waits_ms).as_secs_f64(),
         /// How many of its jobs may be worked on at once.
         throttle: Option<Throttle> = row.throttle.map(|throttle| Throttle::of(throttle, row.slots_held)),
-        /// Which of its jobs may start when; null also at a daemon of a cluster that does not lead.
+        /// Which of its jobs may start when.
         policy: Option<QueuePolicy> = row.policy.as_deref().map(|policy| QueuePolicy::of(policy, now)),
         /// How many jobs it may hold when a job of each priority is pushed, 1 to 9; only the limited ones.
         jobs_max: BTreeMap<u8, u32> = jobs_max.filter_map(|(value, max)| Some((value, max?))).collect(),

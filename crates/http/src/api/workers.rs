@@ -41,11 +41,11 @@ view! {
         memory_bytes: Option<u64> = row.memory_bytes,
         /// Its open connections.
         connections: u32 = row.connections,
-        /// Of these, those that wait for work; null at a daemon of a cluster that does not lead.
+        /// Of these, those that wait for work.
         waiting: Option<u32> = row.waiting,
         /// Jobs that it has: `GET /jobs?worker=` lists them.
         jobs: u32 = row.held,
-        /// Of these, the oldest 5; none at a daemon of a cluster that does not lead.
+        /// Of these, the oldest 5.
         doing: Vec<WorkersJob> = row.jobs.iter().map(|job| WorkersJob::of(job, now)).collect(),
     }
 }

@@ -4,5 +4,5 @@
 
 mod dice;
 mod golden;
-mod older;
+mod newer;
 mod properties;

@@ -5,28 +5,26 @@ use std::fmt::Debug;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, ToEdge, ToLeader};
+use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, Item, ToEdge, ToLeader};
 
 use crate::dice::Dice;
 
 /// The items that these dice make, but for those that cannot be.
-fn items<T: DeserializeOwned>(seeds: &[u64]) -> Vec<T> {
+fn items<T: Item>(seeds: &[u64]) -> Vec<T> {
     seeds
         .iter()
         .filter_map(|seed| Dice::new(*seed).make().ok())
         .collect()
 }
 
-fn encoded<T: Serialize>(items: &[T]) -> Vec<u8> {
+fn encoded<T: Item>(items: &[T]) -> Vec<u8> {
     let mut encoder = Encoder::new(FRAME_BYTES_MAX);
     items.iter().for_each(|item| encoder.push(item).unwrap());
     encoder.take()
 }
 
 /// All items in a stream that arrives in these pieces, as far as it can be read.
-fn decoded<T: DeserializeOwned>(bytes: &[u8], cuts: &[Index]) -> Vec<T> {
+fn decoded<T: Item>(bytes: &[u8], cuts: &[Index]) -> Vec<T> {
     let mut places: Vec<_> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     places.push(bytes.len());
     places.sort_unstable();
@@ -41,7 +39,7 @@ fn decoded<T: DeserializeOwned>(bytes: &[u8], cuts: &[Index]) -> Vec<T> {
     items
 }
 
-fn come_back<T: Serialize + DeserializeOwned + Debug>(seeds: &[u64], cuts: &[Index]) {
+fn come_back<T: Item + Debug>(seeds: &[u64], cuts: &[Index]) {
     let items = items::<T>(seeds);
     let looks = |items: &[T]| {
         items
@@ -53,7 +51,7 @@ fn come_back<T: Serialize + DeserializeOwned + Debug>(seeds: &[u64], cuts: &[Ind
 }
 
 /// Items that are read from altered bytes are written again and read the same.
-fn stay<T: Serialize + DeserializeOwned + Debug>(seeds: &[u64], changes: &[(Index, u8)]) {
+fn stay<T: Item + Debug>(seeds: &[u64], changes: &[(Index, u8)]) {
     let mut bytes = encoded(&items::<T>(seeds));
     for (place, bits) in changes {
         if !bytes.is_empty() {

@@ -32,7 +32,7 @@ impl Survey {
         match line {
             Some(Line::Heading(heading)) if self.lines == 0 => {
                 let version = heading.version;
-                if version != EXPORT_VERSION {
+                if version == 0 || version > EXPORT_VERSION {
                     self.breaks(format!(
                         "it is an export of version {version}; this daemon reads version {EXPORT_VERSION}"
                     ));

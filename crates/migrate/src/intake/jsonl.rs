@@ -1,7 +1,7 @@
 //! Lines of JSON, from `windlass export`, `windlass salvage`, or written by hand.
 //!
-//! A line with a `record_base64` is that record; only its queue and its body come from other fields. A line without one
-//! is a new job, which needs only a `queue`, or the first or last line of an export. Unknown fields in a new job are
+//! A line with a `stored_base64` (`record_base64` in exports of version 1) is that record; only its queue and its body
+//! come from other fields. A line without one is a new job, which needs only a `queue`, or the first or last line of an export. Unknown fields in a new job are
 //! errors.
 
 use std::fmt;
@@ -11,12 +11,15 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use windlass_codec::DecodeError;
 use windlass_engine::{
     Batch, DayBegin, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueId,
     QueueImage, QueueKind, Schedule, Timestamp, Unique,
 };
 use windlass_session::protocol::{self, ImportTerms};
 use windlass_store::{MetaRecord, Record, unnamed};
+
+use super::format_1;
 
 /// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,8 +116,14 @@ impl Line {
             let digest = fields.text("sha256")?.unwrap_or_default().to_owned();
             return Ok(Self::Ending(Ending { lines, digest }));
         }
+        if let Some(stored) = fields.base64("stored_base64")? {
+            let mut records = Record::all(&stored);
+            let record = records.next().ok_or_else(|| missing("stored_base64"))?;
+            let is_all = records.next().is_none();
+            return fields.recorded(record.map(|record| is_all.then_some(record)));
+        }
         match fields.base64("record_base64")? {
-            Some(record) => fields.recorded(&record),
+            Some(record) => fields.recorded(format_1::record(&record)),
             None => fields.new_job(origins).map(|job| Self::New(Box::new(job))),
         }
     }
@@ -123,13 +132,10 @@ impl Line {
 struct Fields(Map<String, Value>);
 
 impl Fields {
-    fn recorded(&self, bytes: &[u8]) -> Result<Line, String> {
-        let mut records = Record::all(bytes);
-        let record = records.next().ok_or_else(|| missing("record_base64"))?;
+    /// `None`: something follows the record.
+    fn recorded(&self, record: Result<Option<Record>, DecodeError>) -> Result<Line, String> {
         let record = record.map_err(|why| unreadable(&why))?;
-        if records.next().is_some() {
-            return Err(unreadable(&"trailing bytes after the record"));
-        }
+        let record = record.ok_or_else(|| unreadable(&"trailing bytes after the record"))?;
         let queue = || self.queue();
         let body = || self.bytes("body")?.ok_or_else(|| missing("body_base64"));
         match record {
@@ -178,7 +184,7 @@ impl Fields {
             .iter()
             .any(|field| self.0.contains_key(*field))
         {
-            return Err(missing("record_base64"));
+            return Err(missing("stored_base64"));
         }
         if let Some(unknown) = self
             .0
@@ -316,7 +322,7 @@ fn missing(field: &str) -> String {
 }
 
 fn unreadable(why: &dyn fmt::Display) -> String {
-    format!("`record_base64` cannot be read: {why}")
+    format!("the stored record cannot be read: {why}")
 }
 
 /// The range of sort keys in a file: an import moves the range as a whole, so that the jobs keep their order.

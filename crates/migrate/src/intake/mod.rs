@@ -11,6 +11,7 @@
 
 mod adopt;
 mod complete;
+mod format_1;
 mod jsonl;
 #[cfg(test)]
 mod merged;

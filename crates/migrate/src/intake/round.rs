@@ -503,13 +503,13 @@ proptest! {
             let line = &mut lines[index];
             let text = String::from_utf8(line.clone()).unwrap_or_default();
             // Mostly inside of records: a flipped letter outside would only make the line unreadable.
-            match text.split_once("\"record_base64\":\"").filter(|_| what % 4 != 0) {
+            match text.split_once("\"stored_base64\":\"").filter(|_| what % 4 != 0) {
                 Some((head, coded)) => {
                     let Ok(mut record) = BASE64_STANDARD.decode(coded.trim_end_matches("\"}")) else { continue };
                     let bits = record.len() * 8;
                     let bit = (what >> 2) as usize % bits;
                     record[bit / 8] ^= 1 << (bit % 8);
-                    *line = format!("{head}\"record_base64\":\"{}\"}}", BASE64_STANDARD.encode(record)).into_bytes();
+                    *line = format!("{head}\"stored_base64\":\"{}\"}}", BASE64_STANDARD.encode(record)).into_bytes();
                 }
                 None => {
                     let bit = (what >> 2) as usize % (line.len() * 8);
@@ -525,7 +525,7 @@ proptest! {
     fn noise_is_no_line(noise in prop::collection::vec(any::<u8>(), 0..200), text in "\\PC{0,60}") {
         drop(read(&noise));
         drop(read(text.as_bytes()));
-        drop(read(format!("{{\"queue\":\"q\",\"record_base64\":\"{text}\"}}").as_bytes()));
+        drop(read(format!("{{\"queue\":\"q\",\"stored_base64\":\"{text}\"}}").as_bytes()));
     }
 }
 
@@ -724,23 +724,23 @@ fn errors_name_the_field() {
         (r#"{"queue":"q","place":"dead"}"#, "`due_at_ms` is missing"),
         (
             r#"{"schedule":1,"queue":"q"}"#,
-            "`record_base64` is missing",
+            "`stored_base64` is missing",
         ),
         (
-            r#"{"queue":"q","body":"","record_base64":"AA=="}"#,
-            "`record_base64` cannot be read: unknown record kind 0",
+            r#"{"queue":"q","body":"","stored_base64":"AA=="}"#,
+            "the stored record cannot be read: unknown record kind 0",
         ),
         (
-            r#"{"queue":"q","body":"","record_base64":"AwE="}"#,
-            "`record_base64` cannot be read: it is not a job",
+            r#"{"queue":"q","body":"","stored_base64":"AwE="}"#,
+            "the stored record cannot be read: it is not a job",
         ),
         (
-            r#"{"queue":"q","body":"","record_base64":"AwEDAQ=="}"#,
-            "`record_base64` cannot be read: trailing bytes",
+            r#"{"queue":"q","body":"","stored_base64":"AwEDAQ=="}"#,
+            "the stored record cannot be read: trailing bytes",
         ),
         (
-            r#"{"queue":"q","body":"","record_base64":""}"#,
-            "`record_base64` is missing",
+            r#"{"queue":"q","body":"","stored_base64":""}"#,
+            "`stored_base64` is missing",
         ),
     ];
     for (line, expected) in table {

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use windlass_engine::JobId;
 
-use crate::codec::DecodeError;
 use crate::digest::{Digest, Update};
 use crate::page::{Item, Large, PIECE_BYTES, items, put_large, put_record};
 use crate::record::{Effect, Subject, Tag};
 use crate::store::{Error, LogTail, Span, Table};
+use windlass_codec::DecodeError;
 
 /// Bytes of records that are read from the log at once: one record at least.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -218,13 +218,13 @@ pub(super) fn damaged(key: &[u8], why: &dyn std::fmt::Display) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::put_bytes;
     use crate::memory::{MemoryLog, MemoryTable};
     use crate::store::Log as _;
+    use windlass_codec::put_bytes;
 
     /// A whole record of a job, as far as its tag shows.
     fn record(number: u8, bytes: usize) -> Vec<u8> {
-        let mut record = vec![1, number];
+        let mut record = vec![1, 2, 1, number];
         record.resize(bytes, 7);
         record
     }

@@ -112,7 +112,7 @@ fn a_table_is_too_large_above_a_floor_and_a_multiple_of_its_records() {
 /// A page of the first generation with one record: its key, its value and its weight.
 fn page(number: u8) -> (Vec<u8>, Vec<u8>, u64) {
     let (key, mut items) = (page_key(Subject::Entity, number.into()), Vec::new());
-    put_record(&mut items, &[1, number, 7]);
+    put_record(&mut items, &[1, 2, 1, number]);
     let (value, weight) = seal_page(&key, 1, 0, &items);
     (key, value, weight)
 }

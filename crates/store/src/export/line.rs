@@ -52,7 +52,7 @@ impl Line {
     pub(super) fn record(self, record: &Record) -> String {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
-        self.base64("record_base64", &*bytes).finish()
+        self.base64("stored_base64", &*bytes).finish()
     }
 
     fn string(&mut self, text: &str) {

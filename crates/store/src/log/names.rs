@@ -9,8 +9,8 @@ use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use windlass_engine::QueueId;
 
-use crate::codec::put_bytes;
 use crate::commit::Commit;
+use windlass_codec::put_bytes;
 
 /// The settings of all queues, as the log and the table have them, and which of them the present segment has.
 #[derive(Debug, Default)]

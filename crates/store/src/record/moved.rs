@@ -1,30 +1,24 @@
-//! The bytes of only the part of a job that changes.
-//!
-//! ```text
-//! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at] [losses] [attempts]
-//!         one of its bits: whether its batch has counted the job
-//! ```
+//! Only the part of a job, or of a schedule, that changes while it lives.
 
 use std::sync::Arc;
 
-use windlass_engine::{Attempts, Cycle, Failure, Job, JobId, JobState, Progress, Timestamp};
-
-use super::attempts::{put_attempts, read_attempts};
-use super::standing::{
-    Standing, Told, failed_before, has, has_next_at, is_bound, put_losses, put_standing, put_told,
-    read_losses, read_standing, read_told,
+use serde::{Deserialize, Serialize};
+use windlass_engine::{
+    Attempts, Cycle, Failure, Job, JobId, JobState, LastRun, Progress, Schedule, Timestamp, rank,
 };
-use super::{COUNT_MAX, MOVED};
-use crate::codec::{DecodeError, Reader, put_time, put_u64};
 
-/// How a job stands: the part that changes while it lives.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Moved {
+use super::{MOVED, NEXT_RUN, put};
+
+/// How a job stands: the part that changes while it lives. The parameters are how it has its larger parts: its own, or
+/// those of a job.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Moved<S = JobState, F = Box<Failure>, P = Progress, A = Arc<Attempts>> {
     /// The job.
     pub job: JobId,
-    /// Its place. Never a connection-bound lease.
-    pub state: JobState,
+    /// Its place. Once read, never a connection-bound lease.
+    pub state: S,
     /// Its rank: the sort key within the ready queue.
+    #[serde(with = "rank")]
     pub rank: u64,
     /// When it became ready.
     pub ready_at: Timestamp,
@@ -35,9 +29,9 @@ pub struct Moved {
     /// Its standing in a `cycle` queue.
     pub cycle: Option<Cycle>,
     /// Its last failure.
-    pub failure: Option<Box<Failure>>,
+    pub failure: Option<F>,
     /// Its last progress.
-    pub progress: Option<Progress>,
+    pub progress: Option<P>,
     /// Its batch has counted it as run.
     pub ran: bool,
     /// Time of its last visible change, if it is tracked.
@@ -45,165 +39,111 @@ pub struct Moved {
     /// Number of workers lost with it.
     pub losses: u32,
     /// Its past attempts.
-    pub past: Option<Arc<Attempts>>,
+    pub past: Option<A>,
 }
 
 impl Moved {
     /// Applies this standing to a job.
     pub(crate) fn apply(self, job: &mut Job) {
-        (job.state, job.rank, job.ready_at) = (self.state, self.rank, self.ready_at);
-        (job.attempts, job.failures) = (self.attempts, self.failures);
+        job.state = self.state;
+        job.rank = self.rank;
+        job.ready_at = self.ready_at;
+        job.attempts = self.attempts;
+        job.failures = self.failures;
         let plain = self.cycle.is_none() && self.failure.is_none() && self.progress.is_none();
         if job.extra.is_none() && plain && self.losses == 0 && self.past.is_none() {
             return;
         }
         let extra = job.extra.get_or_insert_default();
-        (extra.losses, extra.attempts) = (self.losses, self.past);
-        (extra.cycle, extra.failure, extra.progress) = (self.cycle, self.failure, self.progress);
-        extra
-            .member
-            .iter_mut()
-            .for_each(|member| member.ran = self.ran);
+        extra.losses = self.losses;
+        extra.attempts = self.past;
+        extra.cycle = self.cycle;
+        extra.failure = self.failure;
+        extra.progress = self.progress;
+        if let Some(member) = &mut extra.member {
+            member.ran = self.ran;
+        }
         if let (Some(track), Some(at)) = (&mut extra.track, self.updated_at) {
             track.updated_at = at;
         }
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let standing = Standing {
-            state: &self.state,
-            rank: self.rank,
-            ready_at: self.ready_at,
-            attempts: self.attempts,
-            failures: self.failures,
-        };
-        let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
-        put_moved(
-            self.job,
-            &standing,
-            told,
-            (self.ran, self.updated_at, self.losses, self.past.as_deref()),
-            out,
-        );
+    /// As [`Job::rest`].
+    pub(super) fn rest(&mut self) {
+        if let JobState::Leased(lease) = &self.state
+            && lease.connection_bound()
+        {
+            self.state = JobState::Ready;
+            self.attempts = self.attempts.saturating_sub(1);
+            self.progress = None;
+        }
     }
 }
 
 /// Appends how a job stands.
 pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     let extra = job.extra.as_deref();
-    let progress = extra
-        .and_then(|e| e.progress.as_ref())
-        .filter(|_| !is_bound(job));
-    let told = (
-        job.cycle(),
-        extra.and_then(|e| e.failure.as_deref()),
-        progress,
-    );
-    let ran = extra
-        .and_then(|e| e.member)
-        .is_some_and(|member| member.ran);
-    let updated_at = extra.and_then(|e| e.track).map(|track| track.updated_at);
-    let losses = extra.map_or(0, |extra| extra.losses);
-    let past = extra.and_then(|extra| extra.attempts.as_deref());
-    put_moved(
-        job.id,
-        &Standing::of(job),
-        told,
-        (ran, updated_at, losses, past),
-        out,
-    );
-}
-
-/// Whether its batch has counted a job, the time of its last visible change, the number of workers lost with it, and its
-/// past attempts.
-type Seen<'a> = (bool, Option<Timestamp>, u32, Option<&'a Attempts>);
-
-fn put_moved(
-    id: JobId,
-    standing: &Standing<'_>,
-    told: Told<'_>,
-    seen: Seen<'_>,
-    out: &mut Vec<u8>,
-) {
-    let bit = |there: bool, bit: u64| if there { bit } else { 0 };
-    out.push(MOVED);
-    put_u64(out, id.0);
-    let (cycle, failure, progress) = (told.0.is_some(), told.1.is_some(), told.2.is_some());
-    let (ran, updated_at, losses, past) = seen;
-    let bits = bit(cycle, has::CYCLE)
-        | bit(failure, has::FAILURE)
-        | bit(failed_before(told.1), has::FAILED_BEFORE)
-        | bit(has_next_at(told.1), has::NEXT_AT)
-        | bit(progress, has::PROGRESS)
-        | bit(ran, has::RAN)
-        | bit(updated_at.is_some(), has::TRACK)
-        | bit(losses > 0, has::LOSSES)
-        | bit(past.is_some(), has::ATTEMPTS);
-    put_u64(out, bits);
-    put_standing(standing, out);
-    put_told(told, out);
-    if let Some(at) = updated_at {
-        put_time(out, at);
-    }
-    put_losses(losses, out);
-    put_attempts(past, out);
-}
-
-pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
-    const KNOWN: u64 = has::CYCLE
-        | has::FAILURE
-        | has::FAILED_BEFORE
-        | has::NEXT_AT
-        | has::PROGRESS
-        | has::RAN
-        | has::TRACK
-        | has::LOSSES
-        | has::ATTEMPTS;
-    let job = JobId(from.below("a job's number", COUNT_MAX)?);
-    let bits = from.u64()?;
-    if bits & !KNOWN != 0 {
-        return Err(DecodeError::Range {
-            field: "a standing's bits",
-            value: bits,
-        });
-    }
-    let (state, rank, ready_at, attempts, failures) = read_standing(from)?;
-    let (cycle, failure, progress) = read_told(from, bits)?;
-    let ran = bits & has::RAN != 0;
-    let updated_at = if bits & has::TRACK == 0 {
-        None
-    } else {
-        Some(from.time()?)
+    let moved = Moved {
+        job: job.id,
+        state: &job.state,
+        rank: job.rank,
+        ready_at: job.ready_at,
+        attempts: job.attempts,
+        failures: job.failures,
+        cycle: job.cycle(),
+        failure: extra.and_then(|extra| extra.failure.as_deref()),
+        progress: extra.and_then(|extra| extra.progress.as_ref()),
+        ran: extra
+            .and_then(|extra| extra.member)
+            .is_some_and(|member| member.ran),
+        updated_at: extra
+            .and_then(|extra| extra.track)
+            .map(|track| track.updated_at),
+        losses: extra.map_or(0, |extra| extra.losses),
+        past: extra.and_then(|extra| extra.attempts.as_deref()),
     };
-    let losses = read_losses(from, bits)?;
-    let past = if bits & has::ATTEMPTS == 0 {
-        None
-    } else {
-        Some(read_attempts(from)?)
-    };
-    Ok(Moved {
-        job,
-        state,
-        rank,
-        ready_at,
-        attempts,
-        failures,
-        cycle,
-        failure,
-        progress,
-        ran,
-        updated_at,
-        losses,
-        past,
-    })
+    put(MOVED, &moved, out);
 }
 
+/// When a schedule runs next, and when it ran last: the part that changes while it lives.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub struct NextRun {
+    /// The schedule.
+    pub schedule: JobId,
+    /// Time of the next run.
+    pub next_at: Timestamp,
+    /// Number of runs from then on; `None`: no limit.
+    pub runs_left: Option<u64>,
+    /// Its last run.
+    pub last: Option<LastRun>,
+}
+
+impl NextRun {
+    /// Applies this to a schedule.
+    pub(crate) fn apply(self, schedule: &mut Schedule) {
+        schedule.next_at = self.next_at;
+        schedule.runs_left = self.runs_left;
+        schedule.last = self.last;
+    }
+}
+
+/// Appends when a schedule runs next.
+pub(crate) fn encode_next_run(schedule: &Schedule, out: &mut Vec<u8>) {
+    let next = NextRun {
+        schedule: schedule.id,
+        next_at: schedule.next_at,
+        runs_left: schedule.runs_left,
+        last: schedule.last.clone(),
+    };
+    put(NEXT_RUN, &next, out);
+}
 #[cfg(test)]
 mod tests {
     use windlass_engine::{Attempt, AttemptEnd, ClientId, Holder, Lease, OnExpiry, Token};
 
     use super::*;
     use crate::record::{Record, plain_job};
+    use windlass_codec::Reader;
 
     fn standing() -> Moved {
         let state = JobState::Retrying(Timestamp(9));

@@ -859,11 +859,3 @@ fn old_meta() -> EngineMeta {
         ..EngineMeta::default()
     }
 }
-
-/// Records that are written differently today.
-pub(crate) fn golden_of_old() -> Vec<(&'static str, Record)> {
-    // It also isolated the protocols from one another.
-    let is_ruled = |(name, _): &(&str, Record)| *name == "queue_set_ruled_again";
-    let (_, ruled) = golden().into_iter().find(is_ruled).unwrap();
-    vec![("queue_set_ruled", ruled)]
-}

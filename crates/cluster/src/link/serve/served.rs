@@ -3,7 +3,6 @@
 use std::sync::atomic::AtomicBool;
 
 use windlass_engine::{Engine, Limits};
-use windlass_link::VERSION;
 use windlass_store::{Journal, Tenure};
 
 use super::*;
@@ -170,7 +169,7 @@ impl Tenure for Lease {
 
 #[tokio::test]
 async fn a_leader_whose_lease_is_uncertain_says_that_it_lives() {
-    for version in [VERSION, OLDEST] {
+    {
         let lease = Arc::new(Lease::default());
         let leading = leading(hub().under(Some(Arc::clone(&lease) as Arc<_>)));
         let (socket, far) = tokio::io::duplex(1 << 16);
@@ -180,11 +179,10 @@ async fn a_leader_whose_lease_is_uncertain_says_that_it_lives() {
             settings: [7; 32],
             known: None,
         };
-        let mut opened = Opened {
+        let opened = Opened {
             wire: Wire::new(Box::new(socket)),
             hello,
         };
-        opened.wire.encoder.speak(version);
         let (_task, ends) = watch::channel(());
         let edge = async {
             let mut wire = Wire::<ToEdge, ToLeader>::new(Box::new(far));
@@ -211,7 +209,7 @@ async fn a_leader_whose_lease_is_uncertain_says_that_it_lives() {
         );
         assert!(
             heard.iter().any(|item| matches!(item, ToEdge::Beat)),
-            "{version}: {heard:?}"
+            "{heard:?}"
         );
     }
 }

@@ -59,7 +59,7 @@ pub struct Policy {
 }
 
 /// A policy that an operator has set for one queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct OwnPolicy {
     /// The policy.
     pub policy: Arc<Policy>,
@@ -70,7 +70,7 @@ pub struct OwnPolicy {
 }
 
 /// What is kept of the buckets of a queue over restarts: when they are full if no more jobs start.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SavedRates {
     /// That of the queue's rate; for one that fills fast, up to a second later.
     pub full_at: Timestamp,
