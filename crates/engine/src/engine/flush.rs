@@ -2,8 +2,9 @@
 
 use super::call::{Call, Page};
 use super::ends::discard;
-use super::list::{Matches, matching, page_of_queues};
+use super::list::page_of_queues;
 use super::scope::Scope;
+use super::search::{Matches, Search};
 use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
@@ -87,8 +88,14 @@ fn flush_jobs(
         protocol: Some(protocol),
         ..Filter::default()
     };
-    let Matches { slots, next, .. } =
-        matching(state, &filter, None, Scope::ALL, Cursor(first, 0), limit);
+    let search = Search {
+        state,
+        filter: &filter,
+        scope: Scope::ALL,
+        after: Cursor(first, 0),
+        limit,
+    };
+    let Matches { slots, next, .. } = search.matching(None);
     state.work.spend(CHANGE * slots.len() as u64);
     (
         slots

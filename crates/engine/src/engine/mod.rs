@@ -41,6 +41,7 @@ mod requeue;
 mod room;
 mod schedules;
 mod scope;
+mod search;
 mod serve;
 mod serving;
 mod state;

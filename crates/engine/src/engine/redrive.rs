@@ -3,10 +3,9 @@
 use bytes::Bytes;
 
 use super::call::{Call, Page};
-use super::list::{found, to_retry};
 use super::place::{insert_job, remember_put, remove_job};
 use super::push::expires_by;
-use super::scope::Scope;
+use super::search::{Matches, Search};
 use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
@@ -33,15 +32,15 @@ pub(super) fn redrive(
     state.check_name(to)?;
     let in_order =
         state.queues.are_ordered(filter.queue.as_deref()) || state.queues.are_ordered(Some(to));
-    let matches = to_retry(
-        state,
-        filter,
-        in_order,
-        Scope::of(state, call),
-        page.after,
-        state.page(page.limit.min(MOVED_MAX)),
-    );
-    let Some((mut slots, next)) = found(matches, call) else {
+    let page = Page {
+        limit: page.limit.min(MOVED_MAX),
+        ..page
+    };
+    let matches = Search::new(state, filter, page, call).to_retry(in_order);
+    let Some(Matches {
+        mut slots, next, ..
+    }) = matches.complete(call)
+    else {
         return Ok(());
     };
     slots.retain(|slot| {
