@@ -25,6 +25,7 @@ mod ends;
 mod failures;
 mod flush;
 mod give_way;
+mod identity;
 mod joined;
 mod leases;
 mod list;

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::call::{Call, Page};
+use super::identity::expires_by;
 use super::place::{insert_job, remember_put, remove_job};
-use super::push::expires_by;
 use super::search::{Matches, Search};
 use super::state::State;
 use crate::context::Context;

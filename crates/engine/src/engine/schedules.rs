@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::call::{Call, Page};
 use super::checks::{check_names, check_new_body};
-use super::push::{NOBODY, owned, push_job};
+use super::identity::NOBODY;
+use super::push::{Accepted, owned, push_job};
 use super::room::{check_bytes_for, make_way};
 use super::scope::Scope;
 use super::serving::is_served;
@@ -147,7 +148,7 @@ pub(super) fn remove_schedule(
 pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Outcome {
     let schedule = find(state, which, call)?;
     let (id, new) = (schedule.id, schedule.run_at(state.now, state.wall()));
-    let (job, durable, how) = push_job(state, NOBODY, &new, call.context)?;
+    let Accepted { job, durable, how } = push_job(state, NOBODY, &new, call.context)?;
     note_run(state, id, job, call.context);
     call.acknowledge(Reply::Pushed { job, how, durable });
     Ok(())
@@ -278,7 +279,7 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     // A refused run does not count; there will be others.
     let ran = push_job(state, NOBODY, &job, context);
     match ran {
-        Ok((job, ..)) => note_run(state, id, job, context),
+        Ok(accepted) => note_run(state, id, accepted.job, context),
         Err(why) => {
             let key = state
                 .schedules
