@@ -212,7 +212,7 @@ fn check_consumers(queue: &Queue, hands: &Hands) {
 
 /// If a ready job waits, a woken sleeper has time to come for it, or no client waits that can see and take it.
 fn check_served(state: &State, queue: &Queue) {
-    if !queue.has_work() || state.starved.has(queue.image().id) {
+    if queue.free_slots() == 0 || state.starved.has(queue.image().id) {
         return;
     }
     let name = &queue.image().name;

@@ -112,7 +112,10 @@ fn answer_holders(state: &mut State, queue: QueueId, context: &mut Context) {
 
 /// The next client to serve at a queue: the one of all protocols' candidates that has waited longest.
 pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
-    let queue = state.queues.at(id).filter(|queue| queue.has_work())?;
+    let queue = state.queues.at(id)?;
+    if queue.jobs(JobStateKind::Ready) == 0 {
+        return None;
+    }
     let candidates = queue
         .consumers()
         .filter_map(|consumers| next_of(state, queue, consumers));

@@ -191,21 +191,16 @@ impl Queues {
             self.by_id.resize_with(index + 1, || None);
         }
         self.by_name.insert(image.name.clone(), image.id);
-        let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
-        let gate = self.policy_of(&image).map(|policy| {
-            Box::new(Gate::new(
-                id,
-                image.kind,
-                policy,
-                image.saved.as_deref(),
-                bridged,
-                &self.keys_held,
-            ))
-        });
+        let id = image.id;
+        let bridged = self.bridges(&image);
+        let rules = self.rules_of(&image);
+        let gate = self
+            .policy_of(&image)
+            .map(|policy| Gate::new(&image, Arc::clone(policy), bridged, &self.keys_held));
         if let Some(state) = self.by_id.get_mut(index) {
             let before = state.replace(
                 Queue::new(image, maker, self.births, bridged, rules)
-                    .behind(gate)
+                    .behind(gate.map(Box::new))
                     .counted(&self.held),
             );
             self.births += 1;

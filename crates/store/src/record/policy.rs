@@ -139,7 +139,6 @@ pub(super) fn decode(
         fair,
         weights,
         ordered,
-        ..Policy::default()
     };
     Ok((
         Some(Box::new(OwnPolicy {
