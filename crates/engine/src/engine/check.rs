@@ -156,7 +156,7 @@ fn check_jobs(state: &State) {
         assert!(lives, "{:?} is not durable and has no listener", job.id);
         let is_follower = job
             .behind()
-            .is_none_or(|ahead| state.followers.contains(&(ahead, job.id)));
+            .is_none_or(|ahead| state.followers.of(ahead).any(|id| id == job.id));
         assert!(
             is_follower,
             "{:?} is not known to follow another job",
@@ -189,7 +189,8 @@ fn hands(state: &State) -> Hands {
 }
 
 fn check_consumers(queue: &Queue, hands: &Hands) {
-    let (id, name) = (queue.image().id, &queue.image().name);
+    let id = queue.image().id;
+    let name = &queue.image().name;
     let mut protocols = Vec::new();
     for consumers in queue.consumers() {
         let own = consumers.protocol();

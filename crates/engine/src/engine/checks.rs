@@ -153,7 +153,7 @@ pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) 
 /// Whether the delivery of a job that waits may have ended with the daemon before it reached the journal: in this run
 /// the job has not failed.
 pub(super) fn may_be_lost_with_daemon(state: &State, slot: Slot) -> bool {
-    let began = state.began.map(|(_, wall)| wall);
+    let began = state.beginning.first.map(|first| first.wall);
     state.jobs.at(slot).is_some_and(|job| {
         let failed_at = job
             .extra

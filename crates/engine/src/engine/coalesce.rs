@@ -48,7 +48,7 @@ pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     state.jobs.update(slot, |job| {
         job.extra_mut().coalesced = Some(Box::new(coalesced))
     });
-    state.followers.extend(behind.map(|ahead| (ahead, id)));
+    state.followers.step(id, None, behind);
 }
 
 /// A job is back, and another one may hold its key: the later one of both follows the earlier one.
@@ -104,7 +104,8 @@ pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Times
         let has_run = before > earlier.attempts;
         extra.taken_back |= has_run;
         job.attempts = before.saturating_add(has_run.into());
-        let (submits, attempts) = (earlier.submits.saturating_add(more), job.attempts);
+        let submits = earlier.submits.saturating_add(more);
+        let attempts = job.attempts;
         job.extra_mut().coalesced = Some(Box::new(Coalesced {
             since,
             submits,

@@ -105,7 +105,8 @@ pub(super) fn keep_done(
         job.payload = job.payload.with_body(&Bytes::new());
         let own = job.protocol;
         let extra = job.extra_mut();
-        (extra.result, extra.result_by) = (result, by.filter(|by| *by != own));
+        extra.result = result;
+        extra.result_by = by.filter(|by| *by != own);
     });
     end_job(
         state,

@@ -135,7 +135,8 @@ fn flush_queues(
 }
 
 fn is_unused(queue: &Queue, protocol: Protocol) -> bool {
-    let (image, scope) = (queue.image(), queue.scope(Some(protocol)));
+    let image = queue.image();
+    let scope = queue.scope(Some(protocol));
     queue.is_known_to(Some(protocol))
         && image.kind == QueueKind::Work
         && queue.states(scope).iter().all(|jobs| *jobs == 0)
@@ -160,15 +161,12 @@ pub(super) fn discard_waiting(
             && job.state == JobState::Parked
             && scope.is_none_or(|scope| scope == job.protocol)
     };
-    let followers = if queue.jobs(JobStateKind::Parked) > 0 {
-        Some(&state.followers)
-    } else {
-        None
-    };
+    let has_parked = queue.jobs(JobStateKind::Parked) > 0;
+    let followers = has_parked.then(|| state.followers.iter());
     let followers = followers
         .into_iter()
         .flatten()
-        .filter_map(|(_, id)| state.jobs.slot(*id));
+        .filter_map(|id| state.jobs.slot(id));
     let followers = followers.filter(|slot| state.jobs.at(*slot).is_some_and(waits));
     let mut slots: Vec<_> = followers
         .chain(queue.ready().slots_of(queue.ready_in(scope)))

@@ -9,8 +9,10 @@ use crate::queues::{Coalesce, Queue};
 
 /// A job goes on as a part of another one.
 pub(super) fn join(state: &mut State, part: Slot, lead: Slot) {
-    let (Some(part_id), Some(job)) = (state.jobs.at(part).map(|job| job.id), state.jobs.at(lead))
-    else {
+    let Some(part_id) = state.jobs.at(part).map(|job| job.id) else {
+        return;
+    };
+    let Some(job) = state.jobs.at(lead) else {
         return;
     };
     let lead_id = job.id;
@@ -27,15 +29,15 @@ fn set_behind(state: &mut State, slot: Slot, behind: Option<JobId>, joined: bool
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    let (id, before, first) = (job.id, job.behind(), Coalesced::first(state.wall()));
-    before.map(|ahead| state.followers.remove(&(ahead, id)));
-    state.followers.extend(behind.map(|ahead| (ahead, id)));
+    state.followers.step(job.id, job.behind(), behind);
+    let first = Coalesced::first(state.wall());
     state.jobs.update(slot, |job| {
         let coalesced = job
             .extra_mut()
             .coalesced
             .get_or_insert_with(|| Box::new(first));
-        (coalesced.behind, coalesced.joined) = (behind, joined);
+        coalesced.behind = behind;
+        coalesced.joined = joined;
     });
 }
 
@@ -116,7 +118,8 @@ pub(super) fn await_quiet(state: &mut State, slot: Slot, context: &mut Context) 
 
 /// The jobs that are a part of this one, each behind the one of which it is a part.
 pub(super) fn joined(state: &State, id: JobId) -> Vec<Slot> {
-    let (mut found, mut next) = (Vec::new(), vec![id]);
+    let mut found = Vec::new();
+    let mut next = vec![id];
     while let Some(id) = next.pop() {
         for slot in behind(state, id) {
             if let Some(job) = state.jobs.at(slot).filter(|job| job.is_joined()) {

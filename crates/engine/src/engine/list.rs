@@ -111,7 +111,8 @@ pub(super) fn list_kinds(state: &State, page: Page, call: &mut Call<'_>) {
 
 /// The part of a queue that a client of this protocol has.
 fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
-    let (image, scope) = (queue.image(), queue.scope(own));
+    let image = queue.image();
+    let scope = queue.scope(own);
     let ready = queue.ready_in(scope);
     let oldest = queue
         .ready()
@@ -169,7 +170,8 @@ pub(super) fn page_of_queues<T>(
 /// that it named last.
 pub(super) fn list_clients(state: &State, page: Page, call: &mut Call<'_>) {
     let limit = state.page(page.limit);
-    let (mut rows, mut next) = (Vec::new(), None);
+    let mut rows = Vec::new();
+    let mut next = None;
     let mut names_left = limit * NAMES_PER_ROW;
     let scope = Scope::of(state, call);
     for id in state.clients.ids_from(ClientId(page.after.0)) {

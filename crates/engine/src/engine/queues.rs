@@ -103,7 +103,8 @@ pub(super) fn pause_queue(
         .and_then(|id| Some((id, state.queues.at(id)?)));
     let queue = queue.filter(|(_, queue)| queue.is_open_to(own));
     if let Some((id, queue)) = queue {
-        let (before, protocols) = (queue.image().paused, Protocols::of(queue.scope(own)));
+        let before = queue.image().paused;
+        let protocols = Protocols::of(queue.scope(own));
         let is_so = if paused {
             before.include(protocols)
         } else {
@@ -213,7 +214,8 @@ pub(super) fn set_policy(
         if is_cycle && policy.as_ref().is_some_and(|policy| policy.has_keys()) {
             return Err(Refusal::WrongKind);
         }
-        let (by, at) = (Bytes::copy_from_slice(head(by)), state.wall());
+        let by = Bytes::copy_from_slice(head(by));
+        let at = state.wall();
         let own = policy.map(|policy| {
             Box::new(OwnPolicy {
                 policy: Arc::new(*policy),
@@ -329,8 +331,8 @@ pub(super) fn show(state: &mut State, queue: &Bytes, change: QueueChange) {
 /// Replaces the set of queues that all protocols share.
 pub(super) fn bridge(state: &mut State, bridge: Bridge, call: &mut Call<'_>) -> Outcome {
     let changed = state.queues.set_bridge(bridge);
-    changed
-        .into_iter()
-        .for_each(|queue| serve(state, queue, call.context));
+    for queue in changed {
+        serve(state, queue, call.context);
+    }
     call.done()
 }

@@ -97,7 +97,8 @@ fn move_one(
         .queues
         .make_known(queue, Some(job.protocol), &mut context.changes);
     remove_job(state, slot, context);
-    (job.queue, job.state) = (queue, JobState::Retrying(at));
+    job.queue = queue;
+    job.state = JobState::Retrying(at);
     // In order it comes before all that were pushed there later than it was pushed.
     if !state
         .queues
@@ -107,11 +108,15 @@ fn move_one(
     {
         job.rank = state.meta.rank(false);
     }
-    (job.failures, job.unfit, job.retry) = (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));
+    job.failures = 0;
+    job.unfit = Unfit::NONE;
+    job.retry = rules.retry.unwrap_or(job.retry);
     let expires = expires_by(state, at, job.expiry(), rules.ttl_ms);
     if job.extra.is_some() || expires != job.expiry() {
         let extra = job.extra_mut();
-        (extra.losses, extra.coalesced, extra.expires) = (0, None, expires);
+        extra.losses = 0;
+        extra.coalesced = None;
+        extra.expires = expires;
     }
     let slot = insert_job(state, job);
     state.jobs.reclaim_key(slot, state.now, &mut state.timers);

@@ -43,11 +43,11 @@ pub(super) fn warn_job(state: &State, kind: WarningKind, slot: Slot, context: &m
             .as_deref()
             .and_then(|extra| extra.failure.as_deref());
         let why = failure.map_or_else(Bytes::new, |failure| {
-            match (head(&failure.kind), head(&failure.message)) {
-                (kind, b"") => Bytes::copy_from_slice(kind),
-                (b"", message) => Bytes::copy_from_slice(message),
-                (kind, message) => [kind, b": ", message].concat().into(),
-            }
+            let kind = head(&failure.kind);
+            let message = head(&failure.message);
+            let has_both = !kind.is_empty() && !message.is_empty();
+            let between: &[u8] = if has_both { b": " } else { b"" };
+            [kind, between, message].concat().into()
         });
         (queue, name_of(job), why)
     });

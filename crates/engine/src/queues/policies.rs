@@ -1,12 +1,14 @@
 //! Policies of all queues: set, and kept up with jobs and time.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::policy::{Facts, Gate, Hold, KeyRow, KeySource, NO_KEY, Policy, PolicyRow, Starts};
 use super::queue::Queue;
 use super::table::Queues;
 use crate::change::Change;
 use crate::condition::JobReader;
+use crate::held::Held;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Jobs, Slot};
 use crate::timers::Timers;
@@ -66,6 +68,29 @@ impl Queue {
             .flat_map(move |gate| gate.keys_from(number))
     }
 
+    /// Has another policy, or none. Returns whether its jobs keep their keys.
+    fn obey(
+        &mut self,
+        policy: Option<Arc<Policy>>,
+        now: Timestamp,
+        timers: &mut Timers,
+        held: &Held,
+    ) -> bool {
+        let Some(policy) = policy else {
+            if let Some(gate) = self.gate.take() {
+                timers.cancel(gate.timer_at());
+            }
+            return false;
+        };
+        if let Some(gate) = &mut self.gate {
+            return gate.change(policy, &self.image, now, timers, held);
+        }
+        let mut gate = Gate::new(&self.image, policy, self.bridged, held);
+        gate.set_timer(timers);
+        self.gate = Some(Box::new(gate));
+        false
+    }
+
     /// Which clients see which of its jobs has changed.
     pub(super) fn relist(&mut self, clear_unfit: bool) {
         if let Some(gate) = &mut self.gate {
@@ -97,15 +122,9 @@ impl Queues {
             let Some(queue) = self.at_mut(*id) else {
                 continue;
             };
-            let Queue {
-                gate,
-                image,
-                bridged,
-                ..
-            } = queue;
             if is_same {
-                if let Some(gate) = gate
-                    && gate.pause(&image.paused_keys)
+                if let Some(gate) = &mut queue.gate
+                    && gate.pause(&queue.image.paused_keys)
                 {
                     changed.push(*id);
                 }
@@ -113,23 +132,7 @@ impl Queues {
             }
             changed.push(*id);
             entered.insert(*id);
-            let mut keeps_keys = false;
-            match (&mut *gate, policy) {
-                (Some(gate), Some(policy)) => {
-                    keeps_keys = !gate.change(policy, image, now, timers, &held);
-                }
-                (None, Some(policy)) => {
-                    let mut new = Box::new(Gate::new(image, policy, *bridged, &held));
-                    new.set_timer(timers);
-                    *gate = Some(new);
-                }
-                (_, None) => {
-                    if let Some(gate) = gate.take() {
-                        timers.cancel(gate.timer_at());
-                    }
-                }
-            }
-            if !keeps_keys {
+            if !queue.obey(policy, now, timers, &held) {
                 unkeyed.insert(*id);
             }
         }

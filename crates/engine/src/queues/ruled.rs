@@ -86,7 +86,9 @@ impl Queues {
                 dead.insert((*until, *job));
             }
         }
-        changed.iter().for_each(|id| self.note_dead(*id));
+        for id in changed {
+            self.note_dead(*id);
+        }
     }
 
     /// The number of dead jobs of a queue, or its limit, has changed.

@@ -253,7 +253,8 @@ impl Queues {
         let Some(image) = self.at(id).map(|queue| &queue.image) else {
             return;
         };
-        let (is_known, is_special) = (image.is_known(), image.is_special());
+        let is_known = image.is_known();
+        let is_special = image.is_special();
         self.known = self.known + u32::from(is_known) - u32::from(was_known);
         if is_special {
             self.special.insert(id);
@@ -346,11 +347,9 @@ impl Queues {
     /// of its ready jobs. Looks at those that have any.
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
         let Some(queue) = self.at_mut(id) else { return };
-        queue
-            .ready
-            .clear_unfit()
-            .into_iter()
-            .for_each(|slot| jobs.clear_unfit(slot));
+        for slot in queue.ready.clear_unfit() {
+            jobs.clear_unfit(slot);
+        }
         queue.recount();
         queue.relist(true);
         self.note_unclaimed(id);
@@ -444,9 +443,9 @@ impl Queues {
         key: WaitKey,
         client: ClientId,
     ) {
-        self.at_mut(id)
-            .into_iter()
-            .for_each(|queue| queue.consumers.add_waiter(own, role, key, client));
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.add_waiter(own, role, key, client);
+        }
     }
 
     /// A client no longer waits at a queue.
@@ -457,9 +456,9 @@ impl Queues {
         role: WaitsAs,
         key: WaitKey,
     ) {
-        self.at_mut(id)
-            .into_iter()
-            .for_each(|queue| queue.consumers.remove_waiter(own, role, key));
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.remove_waiter(own, role, key);
+        }
     }
 
     /// A client of this protocol registers for a queue (1), or takes a registration back (-1).
@@ -484,9 +483,9 @@ impl Queues {
         client: ClientId,
         takes: bool,
     ) {
-        self.at_mut(id)
-            .into_iter()
-            .for_each(|queue| queue.consumers.set_taker(own, client, takes));
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.set_taker(own, client, takes);
+        }
     }
 
     /// What of a queue is loaded ahead, to change it.

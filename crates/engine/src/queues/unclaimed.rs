@@ -117,7 +117,9 @@ impl Queues {
                     subscriptions: 1,
                     ..Watch::default()
                 });
-                (0..self.numbers()).for_each(|id| self.note_unclaimed(QueueId(id)));
+                for id in 0..self.numbers() {
+                    self.note_unclaimed(QueueId(id));
+                }
             }
         }
     }

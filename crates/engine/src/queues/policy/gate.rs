@@ -76,7 +76,7 @@ impl Gate {
         self.keyless = 0;
     }
 
-    /// Has another policy from now on. Returns whether it forgets the keys of its jobs. All jobs must enter again.
+    /// Has another policy from now on. Returns whether its jobs keep their keys. All must enter again.
     pub(in crate::queues) fn change(
         &mut self,
         policy: Arc<Policy>,
@@ -96,7 +96,7 @@ impl Gate {
         }
         self.pause(&image.paused_keys);
         self.set_timer(timers);
-        !keeps
+        keeps
     }
 
     /// Pauses these keys, and resumes all others. Returns whether that changes anything.

@@ -489,7 +489,8 @@ impl Keys {
                 sum.retrying.insert(job.rank);
             }
         }
-        let (mut listed, mut due) = (0, 0);
+        let mut listed = 0;
+        let mut due = 0;
         for (number, key) in (0..)
             .zip(&self.keys)
             .filter_map(|(number, key)| Some((number, key.as_deref()?)))
