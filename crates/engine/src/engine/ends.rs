@@ -13,7 +13,6 @@ use crate::event::Notice;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Expiry, Extra, Job, JobState, Slot};
 use crate::outcome::{End, Fate};
-use crate::queues::Queue;
 use crate::schedules::RunEnd;
 use crate::warning::WarningKind;
 
@@ -133,7 +132,7 @@ fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
 
 /// How long a dead job of a queue is kept.
 pub(super) fn dead_ms(state: &State, queue: QueueId) -> u64 {
-    let rules = state.queues.at(queue).and_then(Queue::rules);
+    let rules = state.queues.rules(queue);
     rules
         .and_then(|rules| rules.dead_ms)
         .unwrap_or(state.limits.dead_ms)

@@ -3,7 +3,7 @@
 use super::state::State;
 use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Expiry, KeyUntil, Retry, Slot};
-use crate::queues::{Coalesce, Facts, Queue, QueueRules, READ_KEY};
+use crate::queues::{Coalesce, Facts, QueueRules, READ_KEY};
 use crate::request::{Clash, NewJob, QueueKind, Unique};
 
 /// The client that pushes a job which no client pushes, as a schedule's run: no connection.
@@ -48,7 +48,7 @@ impl<'a> Push<'a> {
         let mut push = Self::plain(client, queue, new);
         if client != NOBODY
             && new.kind == QueueKind::Work
-            && let Some(rules) = push.rules(state)
+            && let Some(rules) = state.queues.rules(queue)
         {
             push.obey(rules, state);
         }
@@ -144,22 +144,18 @@ impl<'a> Push<'a> {
             .key_of(self.queue, facts, state.reader.as_deref())
     }
 
-    fn rules<'s>(&self, state: &'s State) -> Option<&'s QueueRules> {
-        state.queues.at(self.queue).and_then(Queue::rules)
-    }
-
     /// What follows a failure of its job.
     pub(super) fn retry(&self, state: &State) -> Retry {
-        let rule = self.rules(state).and_then(|rules| rules.retry);
+        let rules = state.queues.rules(self.queue);
+        let rule = rules.and_then(|rules| rules.retry);
         rule.filter(|_| self.new.retry_default)
             .unwrap_or(self.new.retry)
     }
 
     /// When its job expires.
     pub(super) fn expires(&self, state: &State) -> Expiry {
-        let rules = self
-            .rules(state)
-            .filter(|_| self.new.kind == QueueKind::Work);
+        let rules = state.queues.rules(self.queue);
+        let rules = rules.filter(|_| self.new.kind == QueueKind::Work);
         // A scheduled job begins to wait at its time.
         let from = self.not_before.map_or(state.now, |at| {
             at.shifted(state.skew_ms.saturating_neg()).max(state.now)

@@ -5,7 +5,7 @@ use super::state::State;
 use crate::context::Context;
 use crate::ids::{JobId, Timestamp};
 use crate::jobs::{Coalesced, Job, JobState, Slot};
-use crate::queues::{Coalesce, Queue};
+use crate::queues::Coalesce;
 
 /// A job goes on as a part of another one.
 pub(super) fn join(state: &mut State, part: Slot, lead: Slot) {
@@ -86,16 +86,14 @@ fn quiet_from_now(state: &State, job: &Job) -> Timestamp {
         .extra
         .as_deref()
         .and_then(|extra| extra.coalesced.as_deref());
-    let rule = state
-        .queues
-        .at(job.queue)
-        .and_then(Queue::rules)
-        .and_then(|rules| rules.coalesce);
-    coalesced
-        .zip(rule)
-        .map_or(Timestamp(0), |(coalesced, rule)| {
-            due_at(state, coalesced.since, rule)
-        })
+    let rules = state.queues.rules(job.queue);
+    if let Some(coalesced) = coalesced
+        && let Some(rule) = rules.and_then(|rules| rules.coalesce)
+    {
+        due_at(state, coalesced.since, rule)
+    } else {
+        Timestamp(0)
+    }
 }
 
 /// The daemon begins, and the job of which this one was a part ended with the daemon before. While jobs are recovered the

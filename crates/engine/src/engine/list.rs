@@ -216,12 +216,7 @@ fn client_row(
     let client = state.clients.get(id)?;
     let left = client.subscriptions().len().saturating_sub(skipped);
     let first = left.saturating_sub(names_max);
-    let name = |queue| {
-        state
-            .queues
-            .at(queue)
-            .map(|queue| queue.image().name.clone())
-    };
+    let name = |queue| state.queues.name(queue).cloned();
     let named = client.subscriptions().get(first..left).unwrap_or_default();
     let shown = named
         .iter()
@@ -262,7 +257,7 @@ pub(super) fn list_workers(state: &State, page: Page, call: &mut Call<'_>) {
             let job = state.jobs.get(id)?;
             Some((
                 id,
-                state.queues.at(job.queue)?.image().name.clone(),
+                state.queues.name(job.queue)?.clone(),
                 job.lease()?.taken_at,
             ))
         };

@@ -184,7 +184,7 @@ fn show(state: &mut State, slot: Slot, is_there: bool) {
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    let Some(queue) = state.queues.at(job.queue).map(|queue| &queue.image().name) else {
+    let Some(queue) = state.queues.name(job.queue) else {
         return;
     };
     let at = state.wall();

@@ -13,8 +13,8 @@ use super::warnings::head;
 use crate::event::{QueueChange, Reply, Watched};
 use crate::ids::{Priority, Protocols, QueueId};
 use crate::queues::{
-    Bridge, KEY_BYTES_MAX, OwnPolicy, Patterns, Policy, Queue, QueueImage, QueueRules,
-    QueueSettings, Throttle,
+    Bridge, KEY_BYTES_MAX, OwnPolicy, Patterns, Policy, QueueImage, QueueRules, QueueSettings,
+    Throttle,
 };
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{Cursor, QueueKind};
@@ -282,12 +282,8 @@ pub(super) fn set_patterns(
 /// The rules of queues have changed, and were these before: applies what counts for the jobs that are there.
 fn obey(state: &mut State, changed: &[(QueueId, QueueRules)], call: &mut Call<'_>) {
     for (id, before) in changed {
-        let codec = state
-            .queues
-            .at(*id)
-            .and_then(Queue::rules)
-            .map(|rules| rules.codec)
-            .unwrap_or_default();
+        let rules = state.queues.rules(*id);
+        let codec = rules.map(|rules| rules.codec).unwrap_or_default();
         if before.codec != codec {
             state.queues.clear_unfit(*id, &mut state.jobs);
             serve(state, *id, call.context);

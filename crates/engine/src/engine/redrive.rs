@@ -11,7 +11,6 @@ use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, JobState, Slot, Unfit};
-use crate::queues::Queue;
 use crate::refusal::Outcome;
 use crate::request::{Filter, QueueKind};
 use crate::work::CHANGE;
@@ -77,12 +76,7 @@ fn move_one(
     at: Timestamp,
     context: &mut Context,
 ) -> bool {
-    let rules = state
-        .queues
-        .at(queue)
-        .and_then(Queue::rules)
-        .copied()
-        .unwrap_or_default();
+    let rules = state.queues.rules(queue).copied().unwrap_or_default();
     let fits = |job: &&Job| {
         rules
             .body_bytes_max
@@ -100,12 +94,8 @@ fn move_one(
     job.queue = queue;
     job.state = JobState::Retrying(at);
     // In order it comes before all that were pushed there later than it was pushed.
-    if !state
-        .queues
-        .at(queue)
-        .and_then(Queue::policy)
-        .is_some_and(|policy| policy.ordered)
-    {
+    let policy = state.queues.policy(queue);
+    if !policy.is_some_and(|policy| policy.ordered) {
         job.rank = state.meta.rank(false);
     }
     job.failures = 0;

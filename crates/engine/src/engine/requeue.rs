@@ -11,7 +11,6 @@ use super::state::State;
 use crate::context::Context;
 use crate::ids::Timestamp;
 use crate::jobs::{Cycle, JobState, Slot, Unfit};
-use crate::queues::Queue;
 use crate::request::RepayTo;
 
 /// Makes a job ready that was in another state: at its own position, or with a new rank, behind (or before) all its
@@ -36,11 +35,8 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
         return;
     }
     // In order means that a job that is tried again comes before all that were pushed later, also a dead one.
-    let is_ordered = state
-        .queues
-        .at(queue)
-        .and_then(Queue::policy)
-        .is_some_and(|policy| policy.ordered);
+    let policy = state.queues.policy(queue);
+    let is_ordered = policy.is_some_and(|policy| policy.ordered);
     let rank = rank.filter(|_| !is_ordered);
     // Until it is ready, no index depends on its rank.
     state.jobs.update(slot, |job| {

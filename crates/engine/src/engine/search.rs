@@ -303,10 +303,7 @@ impl<'a> Search<'a> {
             .and_then(|member| state.batches.at(member.batch));
         let subject = Subject {
             job,
-            queue: state
-                .queues
-                .at(job.queue)
-                .map_or(&[], |queue| &queue.image().name),
+            queue: state.queues.name(job.queue).map_or(&[], |name| name),
             batch: batch.map(|batch| &batch.name[..]),
         };
         let mut verdict = Verdict::Yes;

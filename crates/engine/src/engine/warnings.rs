@@ -33,11 +33,7 @@ pub(super) fn warn_job(state: &State, kind: WarningKind, slot: Slot, context: &m
         return;
     };
     context.warn(kind, || {
-        let queue = state
-            .queues
-            .at(job.queue)
-            .map(|queue| own(&queue.image().name))
-            .unwrap_or_default();
+        let queue = state.queues.name(job.queue).map(own).unwrap_or_default();
         let failure = job
             .extra
             .as_deref()
@@ -65,11 +61,7 @@ pub(super) fn warn_unfit(
         return;
     };
     context.warn(WarningKind::Unfit { is_dead }, || {
-        let queue = state
-            .queues
-            .at(job.queue)
-            .map(|queue| own(&queue.image().name))
-            .unwrap_or_default();
+        let queue = state.queues.name(job.queue).map(own).unwrap_or_default();
         (queue, name_of(job), Bytes::copy_from_slice(head(why)))
     });
 }
@@ -80,11 +72,7 @@ pub(super) fn warn_lost(state: &State, id: JobId, context: &mut Context) {
         return;
     };
     context.warn(WarningKind::WorkerLost, || {
-        let queue = state
-            .queues
-            .at(job.queue)
-            .map(|queue| own(&queue.image().name))
-            .unwrap_or_default();
+        let queue = state.queues.name(job.queue).map(own).unwrap_or_default();
         let holder = job
             .lease()
             .map(|lease| holder(state, &lease.holder))

@@ -219,11 +219,8 @@ fn key_holders(state: &State, job: &Job) -> Vec<JobId> {
         .of_connections()
         .chain(state.timers.leases());
     // Only where jobs of a key start in order does one that waits for a retry hold it.
-    let is_ordered = state
-        .queues
-        .at(job.queue)
-        .and_then(Queue::policy)
-        .is_some_and(|policy| policy.ordered);
+    let policy = state.queues.policy(job.queue);
+    let is_ordered = policy.is_some_and(|policy| policy.ordered);
     let retrying = state
         .jobs
         .timed(JobStateKind::Retrying)

@@ -171,8 +171,7 @@ impl Queues {
         facts: Facts<'_>,
         reader: Option<&dyn JobReader>,
     ) -> Vec<u8> {
-        let policy = self.at(queue).and_then(Queue::policy);
-        policy
+        self.policy(queue)
             .and_then(|policy| policy.key.as_ref())
             .map(|key| key.read(facts, reader))
             .unwrap_or_default()
@@ -180,10 +179,8 @@ impl Queues {
 
     /// Whether the policy of a queue looks for keys in bodies.
     pub(crate) fn keys_are_in_bodies(&self, queue: QueueId) -> bool {
-        let key = self
-            .at(queue)
-            .and_then(Queue::policy)
-            .and_then(|policy| policy.key.as_ref());
+        let policy = self.policy(queue);
+        let key = policy.and_then(|policy| policy.key.as_ref());
         key.is_some_and(|key| !matches!(key, KeySource::Unique(_)))
     }
 

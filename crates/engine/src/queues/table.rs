@@ -96,6 +96,19 @@ impl Queues {
         self.by_id.get(id.0 as usize)?.as_ref()
     }
 
+    pub(crate) fn name(&self, id: QueueId) -> Option<&Bytes> {
+        Some(&self.at(id)?.image.name)
+    }
+
+    /// The rules that hold for the jobs of a queue; `None` means the defaults.
+    pub(crate) fn rules(&self, id: QueueId) -> Option<&QueueRules> {
+        self.at(id)?.rules()
+    }
+
+    pub(crate) fn policy(&self, id: QueueId) -> Option<&Policy> {
+        self.at(id)?.policy()
+    }
+
     pub(super) fn at_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
         self.by_id.get_mut(id.0 as usize)?.as_mut()
     }
