@@ -535,7 +535,6 @@ impl Held {
                 .map(|(key, weight)| (key.bytes(), whole(weight.value())))
                 .collect(),
             ordered: self.ordered,
-            ..Policy::default()
         }
     }
 }

@@ -11,7 +11,7 @@ use memchr::memchr2_iter;
 use serde::{Deserialize, Serialize};
 
 use crate::error_group::error_group;
-use crate::glob::Glob;
+use crate::glob::{Glob, fits};
 use crate::ids::{ClientId, Protocol, Timestamp};
 use crate::jobs::{Holder, Job};
 use crate::queues::KeySource;
@@ -166,12 +166,12 @@ impl Condition {
                 .and_then(|extra| extra.failure.as_deref())
                 .is_some_and(|failure| {
                     let parts = [&failure.kind[..], &failure.message[..]];
-                    match text.contains(&b'*') {
-                        true if parts.iter().any(|part| part.is_empty()) => {
-                            is_like(&parts.concat(), text)
-                        }
-                        true => is_like(&parts.join(&b": "[..]), text),
-                        false => parts.into_iter().any(|part| contains(part, text)),
+                    if !text.contains(&b'*') {
+                        parts.into_iter().any(|part| contains(part, text))
+                    } else if parts.iter().any(|part| part.is_empty()) {
+                        is_like(&parts.concat(), text)
+                    } else {
+                        is_like(&parts.join(&b": "[..]), text)
                     }
                 }),
             Self::Calls { name, or_queue } => {
@@ -213,14 +213,10 @@ fn is_held(job: &Job, by: impl FnOnce(&Holder) -> bool) -> bool {
     job.lease().is_some_and(|lease| by(&lease.holder))
 }
 
+/// Whether a text is in these bytes, whatever the case of ASCII letters.
 fn contains(bytes: &[u8], text: &[u8]) -> bool {
-    find(bytes, text).is_some()
-}
-
-/// Where a text begins in these bytes, whatever the case of ASCII letters.
-fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
     let Some(first) = text.first() else {
-        return Some(0);
+        return true;
     };
     let begins = memchr2_iter(
         first.to_ascii_lowercase(),
@@ -228,33 +224,25 @@ fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
         bytes,
     );
     let mut begins = begins.take_while(|at| bytes.len() - at >= text.len());
-    begins.find(|at| {
+    begins.any(|at| {
         bytes
-            .get(*at..at + text.len())
+            .get(at..at + text.len())
             .is_some_and(|part| part.eq_ignore_ascii_case(text))
     })
 }
 
-/// Whether a name is the one that is looked for, or like it.
+/// Whether a name is the one that is looked for, or matches it if that has a `*`, whatever the case of ASCII letters.
 fn is_like(name: &[u8], pattern: &[u8]) -> bool {
-    let mut parts = pattern.split(|byte| *byte == b'*');
-    let (first, last) = (parts.next().unwrap_or_default(), parts.next_back());
-    let Some(last) = last else {
-        return name == pattern;
-    };
-    if name.len() < first.len() + last.len() {
-        return false;
+    if pattern.contains(&b'*') {
+        fits(
+            pattern,
+            name,
+            |own| *own == b'*',
+            |own, byte| own.eq_ignore_ascii_case(&byte),
+        )
+    } else {
+        name == pattern
     }
-    let (begin, rest) = name.split_at(first.len());
-    let (mut rest, end) = rest.split_at(rest.len() - last.len());
-    let in_order = parts.all(|part| match find(rest, part) {
-        Some(at) => {
-            rest = rest.get(at + part.len()..).unwrap_or_default();
-            true
-        }
-        None => false,
-    });
-    begin.eq_ignore_ascii_case(first) && end.eq_ignore_ascii_case(last) && in_order
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Globs as in Redis, which deployed servers use for MUTATE's `regexp`: `*`, `?`, `[a-z]`, `[^a-z]`, `\x`.
 //!
-//! The stars cut a pattern into pieces. A match looks for each piece from left to right and never goes back, so it
-//! takes at most the length of the text times the length of the pattern.
+//! Other patterns, which know only some of these, match by the same rule ([`fits`]).
 
 use std::sync::Arc;
 
@@ -16,12 +15,12 @@ pub struct Glob(Arc<Compiled>);
 #[derive(PartialEq, Eq, Debug)]
 struct Compiled {
     pattern: Bytes,
-    /// The pieces between the stars: one more than there are stars.
-    pieces: Vec<Vec<Item>>,
+    items: Vec<Item>,
 }
 
 #[derive(PartialEq, Eq, Debug)]
 enum Item {
+    Star,
     Byte(u8),
     Any,
     Class { not: bool, ranges: Vec<(u8, u8)> },
@@ -30,6 +29,7 @@ enum Item {
 impl Item {
     fn matches(&self, byte: u8) -> bool {
         match self {
+            Self::Star => false,
             Self::Byte(this) => *this == byte,
             Self::Any => true,
             Self::Class { not, ranges } => {
@@ -45,15 +45,12 @@ impl Item {
 impl Glob {
     /// Parses a pattern; any text is valid.
     pub fn new(pattern: &[u8]) -> Self {
-        let mut pieces = vec![Vec::new()];
+        let mut items = Vec::new();
         let mut rest = pattern;
         while let Some((byte, after)) = rest.split_first() {
             rest = after;
-            let item = match byte {
-                b'*' => {
-                    pieces.push(Vec::new());
-                    continue;
-                }
+            items.push(match byte {
+                b'*' => Item::Star,
                 b'?' => Item::Any,
                 b'[' => class(&mut rest),
                 b'\\' => match rest.split_first() {
@@ -64,14 +61,11 @@ impl Glob {
                     None => Item::Byte(b'\\'),
                 },
                 byte => Item::Byte(*byte),
-            };
-            if let Some(piece) = pieces.last_mut() {
-                piece.push(item);
-            }
+            });
         }
         Self(Arc::new(Compiled {
             pattern: Bytes::copy_from_slice(pattern),
-            pieces,
+            items,
         }))
     }
 
@@ -82,25 +76,12 @@ impl Glob {
 
     /// Whether the pattern matches the whole text.
     pub fn matches(&self, text: &[u8]) -> bool {
-        let Some((first, rest)) = self.0.pieces.split_first() else {
-            return text.is_empty();
-        };
-        if !begins(text, first) {
-            return false;
-        }
-        let Some((last, between)) = rest.split_last() else {
-            return text.len() == first.len();
-        };
-        let mut text = text.get(first.len()..).unwrap_or_default();
-        for piece in between {
-            match find(text, piece) {
-                Some(at) => text = text.get(at + piece.len()..).unwrap_or_default(),
-                None => return false,
-            }
-        }
-        let end = text.len().checked_sub(last.len());
-        end.and_then(|end| text.get(end..))
-            .is_some_and(|end| begins(end, last))
+        fits(
+            &self.0.items,
+            text,
+            |item| *item == Item::Star,
+            Item::matches,
+        )
     }
 }
 
@@ -154,21 +135,46 @@ fn class(rest: &mut &[u8]) -> Item {
     Item::Class { not, ranges }
 }
 
-fn begins(text: &[u8], piece: &[Item]) -> bool {
-    text.len() >= piece.len()
-        && piece
-            .iter()
-            .zip(text)
-            .all(|(item, byte)| item.matches(*byte))
-}
-
-fn find(text: &[u8], piece: &[Item]) -> Option<usize> {
-    let last = text.len().checked_sub(piece.len())?;
-    let Some(Item::Byte(first)) = piece.first() else {
-        return (0..=last).find(|at| text.get(*at..).is_some_and(|text| begins(text, piece)));
-    };
-    memchr::memchr_iter(*first, text.get(..=last).unwrap_or(text))
-        .find(|at| text.get(*at..).is_some_and(|text| begins(text, piece)))
+/// Whether a pattern matches the whole text: a star any bytes or none, and each other item the bytes that it `is`. Only the
+/// last star ever takes more bytes, so it takes at most the product of both lengths.
+pub(crate) fn fits<I>(
+    pattern: &[I],
+    text: &[u8],
+    is_star: impl Fn(&I) -> bool,
+    is: impl Fn(&I, u8) -> bool,
+) -> bool {
+    let mut at = 0;
+    let mut from = 0;
+    // The position behind the last star, and the end of what that star takes.
+    let mut star = None;
+    while let Some(byte) = text.get(from) {
+        match pattern.get(at) {
+            Some(item) if is_star(item) => {
+                at += 1;
+                star = Some((at, from));
+            }
+            Some(item) if is(item, *byte) => {
+                at += 1;
+                from += 1;
+            }
+            Some(_) | None => {
+                let Some((behind, end)) = star else {
+                    return false;
+                };
+                let Some(item) = pattern.get(behind) else {
+                    return true;
+                };
+                let mut rest = text.iter().skip(end + 1);
+                let Some(skipped) = rest.position(|byte| is(item, *byte)) else {
+                    return false;
+                };
+                at = behind;
+                from = end + 1 + skipped;
+                star = Some((at, from));
+            }
+        }
+    }
+    pattern.get(at..).unwrap_or_default().iter().all(is_star)
 }
 
 #[cfg(test)]

@@ -77,7 +77,6 @@ pub fn policy(queue: &Queue) -> Result<Policy, String> {
         fair: queue.fair,
         weights: weights(&queue.weights)?,
         ordered: queue.ordered,
-        ..Policy::default()
     };
     if policy.has_keys() && policy.key.is_none() {
         return Err("key must be given with per_key, fair and ordered".to_owned());

@@ -142,11 +142,9 @@ impl Engine {
                 lease.token = Token::of(state.meta.kept().boot_count, job.attempts);
             }
         }
-        let (id, queue, serial) = (
-            job.id,
-            job.queue,
-            job.cycle().map_or(0, |cycle| cycle.priority),
-        );
+        let id = job.id;
+        let queue = job.queue;
+        let serial = job.cycle().map_or(0, |cycle| cycle.priority);
         state
             .queues
             .make_known(queue, Some(job.protocol), &mut context.changes);
@@ -170,11 +168,9 @@ impl Engine {
         context: &mut Context,
     ) -> Result<JobId, Refusal> {
         let state = &mut self.state;
-        let (key, job, recurrence) = (
-            schedule.key.clone(),
-            schedule.job.clone(),
-            schedule.recurrence,
-        );
+        let key = schedule.key.clone();
+        let job = schedule.job.clone();
+        let recurrence = schedule.recurrence;
         let new = NewSchedule {
             key,
             job,
@@ -188,7 +184,8 @@ impl Engine {
         state
             .queues
             .make_known(queue, Some(schedule.job.protocol), &mut context.changes);
-        (schedule.id, schedule.last) = (adopt_number(state, schedule.id, context), None);
+        schedule.id = adopt_number(state, schedule.id, context);
+        schedule.last = None;
         let id = schedule.id;
         state.schedules.set(schedule, &mut context.changes);
         Ok(id)

@@ -13,12 +13,11 @@ pub(super) const BODIES_PART: u64 = 64;
 
 /// What of memory bodies may have.
 pub(super) fn room_for_bodies(state: &State) -> Room {
-    let (max, resident, here) = (
-        state.limits.memory_max,
-        state.resident_bytes(),
-        state.jobs.bodies_here(),
-    );
-    let (most, few) = (max - max / LEFT_PART, max / BODIES_PART);
+    let max = state.limits.memory_max;
+    let resident = state.resident_bytes();
+    let here = state.jobs.bodies_here();
+    let most = max - max / LEFT_PART;
+    let few = max / BODIES_PART;
     // The other half of the room is for new jobs.
     let half = max.saturating_sub(resident) / 2;
     let left = most

@@ -1,49 +1,47 @@
-//! What a push changes in the job that it finds and becomes: whether the job lasts, what follows its failure, and who
-//! collects its end.
+//! What a push changes in the job that it finds and becomes: whether the job lasts, and who collects its end.
 
+use super::identity::Push;
 use super::place::remember_put;
 use super::state::State;
 use crate::change::Change;
 use crate::context::Context;
-use crate::ids::QueueId;
-use crate::jobs::{Job, KeyUntil, Retry, Slot, Track};
-use crate::queues::Queue;
-use crate::request::{Listen, NewJob};
+use crate::jobs::{Job, KeyUntil, Slot, Track};
+use crate::request::Listen;
 
 /// A job has one more producer. If that one expects it to last, and no earlier one did, the job no longer lives only for
 /// its listeners: what follows its failure and its end is what this producer was promised. Any job is
 /// remembered if this push is.
 #[inline(never)]
-pub(super) fn outlast(state: &mut State, slot: Slot, new: &NewJob, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot).filter(|_| new.durable) else {
+pub(super) fn outlast(state: &mut State, slot: Slot, push: &Push<'_>, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot).filter(|_| push.new.durable) else {
         return;
     };
     let extra = job.extra.as_deref();
-    let (kept_ms, until) = extra.map_or((0, KeyUntil::End), |extra| {
-        (extra.result_keep_ms, extra.key_until)
-    });
-    let remembered = new
-        .unique
-        .as_ref()
+    let kept_ms = extra.map_or(0, |extra| extra.result_keep_ms);
+    let until = extra.map_or(KeyUntil::End, |extra| extra.key_until);
+    let remembered = push
+        .unique()
         .is_some_and(|unique| unique.until == KeyUntil::Gone);
-    let is_longer = remembered && (until != KeyUntil::Gone || kept_ms < new.result_keep_ms);
+    let is_longer = remembered && (until != KeyUntil::Gone || kept_ms < push.result_keep_ms);
     if job.durable && !is_longer {
         return;
     }
-    let (was_durable, retry, updated_at) =
-        (job.durable, retry_of(state, job.queue, new), state.wall());
+    let was_durable = job.durable;
+    let retry = push.retry(state);
+    let updated_at = state.wall();
     state.jobs.update(slot, |job| {
-        if !job.durable {
-            (job.durable, job.retry) = (true, retry);
-            if new.track_ms > 0 {
+        if !was_durable {
+            job.durable = true;
+            job.retry = retry;
+            if push.new.track_ms > 0 {
                 job.extra_mut().track = Some(Track {
-                    keep_ms: new.track_ms,
+                    keep_ms: push.new.track_ms,
                     updated_at,
                 });
             }
         }
-        if new.result_keep_ms > kept_ms {
-            job.extra_mut().result_keep_ms = new.result_keep_ms;
+        if push.result_keep_ms > kept_ms {
+            job.extra_mut().result_keep_ms = push.result_keep_ms;
         }
     });
     if remembered {
@@ -75,14 +73,4 @@ pub(super) fn name_collector(
         state.jobs.set_collector(slot, name.clone());
         remember_put(state, slot, context);
     }
-}
-
-/// What follows a failure of a new job.
-pub(super) fn retry_of(state: &State, queue: QueueId, new: &NewJob) -> Retry {
-    let rule = state
-        .queues
-        .at(queue)
-        .and_then(Queue::rules)
-        .and_then(|rules| rules.retry);
-    rule.filter(|_| new.retry_default).unwrap_or(new.retry)
 }

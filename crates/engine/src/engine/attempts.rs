@@ -19,7 +19,8 @@ pub(super) fn end_attempt(state: &mut State, slot: Slot, end: AttemptEnd) {
         return;
     };
     let Some(lease) = job.lease() else { return };
-    let (began_at, ended_at) = (lease.taken_at.shifted(state.skew_ms), state.wall());
+    let began_at = lease.taken_at.shifted(state.skew_ms);
+    let ended_at = state.wall();
     let holder = holder(state, &lease.holder);
     let worker = if holder.name().is_empty() {
         holder.address.into_boxed_bytes()

@@ -52,7 +52,7 @@ pub(super) fn leave(state: &mut State, id: JobId, context: &mut Context) {
 /// The daemon begins. The time in which it was down does not count.
 pub(super) fn await_return(state: &mut State, context: &mut Context) {
     let until = state.now.after_ms(state.limits.return_ms);
-    for job in std::mem::take(&mut state.away) {
+    for job in std::mem::take(&mut state.beginning.away) {
         if let Some(slot) = state.jobs.slot(job) {
             state
                 .jobs
@@ -91,7 +91,9 @@ pub(super) fn come_back(state: &mut State, slot: Slot, client: ClientId, context
 /// No worker has come back in time. The job returns to its own position, and counts no lost worker.
 pub(super) fn not_back(state: &mut State, slot: Slot, context: &mut Context) {
     state.jobs.update(slot, |job: &mut Job| {
-        job.extra.iter_mut().for_each(|extra| extra.progress = None)
+        if let Some(extra) = &mut job.extra {
+            extra.progress = None;
+        }
     });
     make_ready(state, slot, None, context);
 }

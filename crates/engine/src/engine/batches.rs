@@ -66,7 +66,8 @@ fn parent_of(state: &State, new: &NewBatch) -> Outcome<(Option<JobId>, u32)> {
         .named(name)
         .filter(same)
         .ok_or(Refusal::NotFound(Thing::Batch))?;
-    let (depth, limit) = (parent.depth + 1, state.limits.batch_depth_max);
+    let depth = parent.depth + 1;
+    let limit = state.limits.batch_depth_max;
     if depth > limit {
         Err(Capacity::BatchDepth.exceeded(limit, limit))
     } else {

@@ -156,7 +156,7 @@ fn check_jobs(state: &State) {
         assert!(lives, "{:?} is not durable and has no listener", job.id);
         let is_follower = job
             .behind()
-            .is_none_or(|ahead| state.followers.contains(&(ahead, job.id)));
+            .is_none_or(|ahead| state.followers.of(ahead).any(|id| id == job.id));
         assert!(
             is_follower,
             "{:?} is not known to follow another job",
@@ -189,7 +189,8 @@ fn hands(state: &State) -> Hands {
 }
 
 fn check_consumers(queue: &Queue, hands: &Hands) {
-    let (id, name) = (queue.image().id, &queue.image().name);
+    let id = queue.image().id;
+    let name = &queue.image().name;
     let mut protocols = Vec::new();
     for consumers in queue.consumers() {
         let own = consumers.protocol();
@@ -212,7 +213,7 @@ fn check_consumers(queue: &Queue, hands: &Hands) {
 
 /// If a ready job waits, a woken sleeper has time to come for it, or no client waits that can see and take it.
 fn check_served(state: &State, queue: &Queue) {
-    if !queue.has_work() || state.starved.has(queue.image().id) {
+    if queue.free_slots() == 0 || state.starved.has(queue.image().id) {
         return;
     }
     let name = &queue.image().name;

@@ -6,7 +6,6 @@ use super::state::State;
 use crate::clients::Client;
 use crate::ids::{ClientId, QueueId};
 use crate::jobs::{Holder, Job, JobState, Slot};
-use crate::queues::Queue;
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{JobRef, NewJob, Proof, QueueKind};
 
@@ -29,7 +28,7 @@ pub(super) fn check_new_body(state: &State, new: &NewJob) -> Outcome {
 
 /// Checks a body against the limit of a queue.
 pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Outcome {
-    let rules = state.queues.at(queue).and_then(Queue::rules);
+    let rules = state.queues.rules(queue);
     let Some(limit) = rules.and_then(|rules| rules.body_bytes_max) else {
         return Ok(());
     };
@@ -153,7 +152,7 @@ pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) 
 /// Whether the delivery of a job that waits may have ended with the daemon before it reached the journal: in this run
 /// the job has not failed.
 pub(super) fn may_be_lost_with_daemon(state: &State, slot: Slot) -> bool {
-    let began = state.began.map(|(_, wall)| wall);
+    let began = state.beginning.first.map(|first| first.wall);
     state.jobs.at(slot).is_some_and(|job| {
         let failed_at = job
             .extra

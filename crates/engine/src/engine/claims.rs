@@ -139,10 +139,8 @@ fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    let (is_cycle, on_expiry) = (
-        job.cycle().is_some(),
-        lease_end(state, terms_of(state, client, job), job).1,
-    );
+    let is_cycle = job.cycle().is_some();
+    let on_expiry = lease_end(state, terms_of(state, client, job), job).1;
     let attempts = match job.lease() {
         Some(lease) if lease.token == held.token => job.attempts,
         _ if is_cycle => job.attempts.saturating_add(1),

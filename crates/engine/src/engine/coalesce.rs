@@ -4,20 +4,19 @@
 //! runs, one more job takes the key over and stands behind it. [`ahead_of`](super::place::ahead_of) keeps that one from
 //! starting, and the end of the first one lets it go. Not here: how a submit gets there (`push`).
 
+use super::identity::Push;
+use super::joined::due_at;
 use super::place::{behind, move_job, remember_move, remember_put};
 use super::policies::read_key;
 use super::requeue::suits_anew;
 use super::room::{check_bytes_for, check_memory_for};
 use super::state::State;
 use crate::context::Context;
-use crate::ids::{JobId, Protocol, QueueId, Timestamp};
-use crate::jobs::{Coalesced, Expiry, Job, JobState, KeyUntil, Slot};
-use crate::queues::{Coalesce, Facts, READ_KEY};
+use crate::ids::{JobId, Timestamp};
+use crate::jobs::{Coalesced, Job, JobState, Slot};
+use crate::queues::Coalesce;
 use crate::refusal::Outcome;
-use crate::request::{Clash, NewJob, Unique};
-
-/// Keys of submits with times of their own begin with [`READ_KEY`] and this.
-const TIMED: &[u8] = b"\0";
+use crate::request::NewJob;
 
 /// How a job stands to further submits.
 pub(super) enum Standing {
@@ -37,60 +36,6 @@ pub(super) fn standing(state: &State, slot: Slot) -> Standing {
     }
 }
 
-/// What makes two submits one job by such a rule. Whatever a producer says about a clash of its own unique id: a submit
-/// that becomes a job is promised as much as one that makes a job.
-pub(super) fn identity(
-    state: &State,
-    queue: QueueId,
-    new: &NewJob,
-    rule: Coalesce,
-) -> Option<Unique> {
-    let key = match rule.by_key {
-        false => new
-            .unique
-            .as_ref()
-            .map(|it| it.key.to_vec())
-            .filter(|key| !stands_for_body(new.protocol, key)),
-        true => Some(key_of(state, queue, new))
-            .filter(|key| !key.is_empty())
-            .map(|key| [READ_KEY, &key].concat()),
-    };
-    let unique = |key: Vec<u8>| Unique {
-        key: key.into(),
-        clash: Clash::Attach,
-        until: KeyUntil::End,
-    };
-    key.filter(|key| !key.is_empty()).map(unique)
-}
-
-/// The unique id of a submit with a time of its own, which becomes no submit without one: it has another key.
-pub(super) fn apart(new: &NewJob, rule: Coalesce) -> Option<Unique> {
-    let unique = new
-        .unique
-        .as_ref()
-        .filter(|unique| !rule.by_key && !unique.key.is_empty())?;
-    Some(Unique {
-        key: [READ_KEY, TIMED, &unique.key].concat().into(),
-        ..unique.clone()
-    })
-}
-
-/// The key that the policy of a queue reads in a new job; empty if it has none.
-pub(super) fn key_of(state: &State, queue: QueueId, new: &NewJob) -> Vec<u8> {
-    let unique = new.unique.as_ref().map(|unique| &*unique.key);
-    let facts = Facts {
-        protocol: new.protocol,
-        body: Some(&new.body),
-        unique,
-    };
-    state.queues.key_of(queue, facts, state.reader.as_deref())
-}
-
-/// Whether a key is one that the client derives from the body.
-pub(super) fn stands_for_body(protocol: Protocol, key: &[u8]) -> bool {
-    protocol == Protocol::GEARMAN && key.starts_with(&[0])
-}
-
 /// A new job is the first of its identity, or the one that follows a running one.
 pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     let Some(slot) = state.jobs.slot(id) else {
@@ -103,14 +48,17 @@ pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     state.jobs.update(slot, |job| {
         job.extra_mut().coalesced = Some(Box::new(coalesced))
     });
-    state.followers.extend(behind.map(|ahead| (ahead, id)));
+    state.followers.step(id, None, behind);
 }
 
 /// A job is back, and another one may hold its key: the later one of both follows the earlier one.
 pub(super) fn come_back(state: &mut State, id: JobId, other: Option<JobId>, context: &mut Context) {
-    let (ahead, follower) = (id.min(other.unwrap_or(id)), id.max(other.unwrap_or(id)));
+    let other = other.unwrap_or(id);
+    let ahead = id.min(other);
+    let follower = id.max(other);
     if ahead < follower
-        && let (Some(first), Some(last)) = (state.jobs.slot(ahead), state.jobs.slot(follower))
+        && let Some(first) = state.jobs.slot(ahead)
+        && let Some(last) = state.jobs.slot(follower)
         && state
             .jobs
             .at(last)
@@ -134,14 +82,13 @@ pub(super) fn come_back(state: &mut State, id: JobId, other: Option<JobId>, cont
 }
 
 /// The moment since which submits have become this waiting job.
-pub(super) fn since(state: &State, slot: Slot) -> Timestamp {
+fn since(state: &State, slot: Slot) -> Timestamp {
     let job = state.jobs.at(slot);
-    let coalesced =
-        job.and_then(|job| Some((job.attempts, job.extra.as_deref()?.coalesced.as_deref()?)));
-    let is_of_now = |(attempts, it): &(u32, &Coalesced)| *attempts == it.attempts;
-    coalesced
-        .filter(is_of_now)
-        .map_or(state.wall(), |(_, it)| it.since)
+    let coalesced = job.and_then(|job| {
+        let coalesced = job.extra.as_deref()?.coalesced.as_deref()?;
+        (coalesced.attempts == job.attempts).then_some(coalesced.since)
+    });
+    coalesced.unwrap_or_else(|| state.wall())
 }
 
 /// More submits have become a waiting job, the first of them since it ran at this moment. A worker that had the job before
@@ -157,7 +104,8 @@ pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Times
         let has_run = before > earlier.attempts;
         extra.taken_back |= has_run;
         job.attempts = before.saturating_add(has_run.into());
-        let (submits, attempts) = (earlier.submits.saturating_add(more), job.attempts);
+        let submits = earlier.submits.saturating_add(more);
+        let attempts = job.attempts;
         job.extra_mut().coalesced = Some(Box::new(Coalesced {
             since,
             submits,
@@ -174,14 +122,14 @@ pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Times
 ///
 /// There is none.
 pub(super) fn check_submit(state: &State, slot: Slot, new: &NewJob, rule: Coalesce) -> Outcome {
-    let (body, before) = (
-        new.body.len() as u64,
-        state.jobs.at(slot).map_or(0, |job| job.payload.body_len()) as u64,
-    );
-    match rule.latest {
-        true if body > before => check_bytes_for(state, body, before),
-        true => check_memory_for(state, body),
-        false => Ok(()),
+    let body = new.body.len() as u64;
+    let before = state.jobs.at(slot).map_or(0, |job| job.payload.body_len()) as u64;
+    if !rule.latest {
+        Ok(())
+    } else if body > before {
+        check_bytes_for(state, body, before)
+    } else {
+        check_memory_for(state, body)
     }
 }
 
@@ -189,21 +137,23 @@ pub(super) fn check_submit(state: &State, slot: Slot, new: &NewJob, rule: Coales
 pub(super) fn absorb(
     state: &mut State,
     slot: Slot,
-    new: &NewJob,
-    expires: Expiry,
+    mut push: Push<'_>,
     rule: Coalesce,
-    at: Timestamp,
     context: &mut Context,
 ) {
-    add_submits(state, slot, 1, since(state, slot));
-    state.jobs.set_expiry(slot, expires, &mut state.timers);
+    let since = since(state, slot);
+    let at = due_at(state, since, rule);
+    push.not_before = Some(at);
+    add_submits(state, slot, 1, since);
+    state
+        .jobs
+        .set_expiry(slot, push.expires(state), &mut state.timers);
     if rule.latest {
-        state.jobs.resubmit(
-            slot,
-            new.name.as_deref().unwrap_or_default(),
-            &new.body,
-            &new.meta,
-        );
+        let NewJob {
+            name, body, meta, ..
+        } = push.new;
+        let name = name.as_deref().unwrap_or_default();
+        state.jobs.resubmit(slot, name, body, meta);
     }
     if let Some(to) = state.jobs.at(slot).and_then(|job| later(state, job, at)) {
         move_job(state, slot, to);

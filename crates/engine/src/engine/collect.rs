@@ -35,7 +35,9 @@ pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Ca
         let all = state.jobs.holders().collected_by(protocol, name);
         all.range(from..).take(limit + 1).copied().collect()
     };
-    let (mut jobs, mut bytes, mut next) = (0, 0, None);
+    let mut jobs = 0;
+    let mut bytes = 0;
+    let mut next = None;
     for id in found {
         if jobs as usize == limit || bytes >= PAGE_BYTES {
             next = Some(Cursor(id.0, 0));
@@ -58,10 +60,8 @@ pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Ca
 
 fn collect_one(state: &mut State, slot: Slot, call: &mut Call<'_>) -> Option<Notice> {
     let job = state.jobs.at(slot)?;
-    let (id, key) = (
-        job.id,
-        Bytes::copy_from_slice(job.key().unwrap_or_default()),
-    );
+    let id = job.id;
+    let key = Bytes::copy_from_slice(job.key().unwrap_or_default());
     let end = if job.is_over() {
         Some(Box::new(hand_over(state, slot, call.context)?))
     } else if job.listeners().contains(&call.client) {

@@ -2,6 +2,7 @@
 
 use super::away::await_return;
 use super::batches::advance;
+use super::beginning::FirstVisit;
 use super::claims::give_up;
 use super::ends::expire_job;
 use super::failures::expire_lease;
@@ -39,7 +40,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         reach(state, context);
     }
     context.now = state.now;
-    if !state.holds_due && has_something_due(state) {
+    if !state.beginning.holds_due && has_something_due(state) {
         do_due(state, context);
     }
 }
@@ -47,8 +48,9 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
 /// Whether anything may be due. Every command asks, and nearly always nothing is.
 #[inline]
 fn has_something_due(state: &State) -> bool {
-    let (now, wall) = (state.now, state.wall());
-    state.began.is_none()
+    let now = state.now;
+    let wall = state.wall();
+    state.beginning.first.is_none()
         || state.jobs.has_timed_due(now, wall)
         || state.timers.have_due(now, wall)
         || state.schedules.have_due(now, wall)
@@ -62,7 +64,7 @@ fn has_something_due(state: &State) -> bool {
 
 #[inline(never)]
 fn do_due(state: &mut State, context: &mut Context) {
-    if state.began.is_none() {
+    if state.beginning.first.is_none() {
         begin(state, context);
     }
     let came = |id: ClientId, turn: u64| {
@@ -107,16 +109,19 @@ fn do_due(state: &mut State, context: &mut Context) {
 /// The engine's first visit.
 #[cold]
 fn begin(state: &mut State, context: &mut Context) {
-    state.began = Some((state.now, state.wall()));
-    std::mem::take(&mut state.rejoined)
-        .into_iter()
-        .for_each(|slot| remember_put(state, slot, context));
-    std::mem::take(&mut state.left_alone)
-        .into_iter()
-        .for_each(|slot| await_quiet(state, slot, context));
+    state.beginning.first = Some(FirstVisit {
+        now: state.now,
+        wall: state.wall(),
+    });
+    for slot in std::mem::take(&mut state.beginning.rejoined) {
+        remember_put(state, slot, context);
+    }
+    for slot in std::mem::take(&mut state.beginning.left_alone) {
+        await_quiet(state, slot, context);
+    }
     await_workers(state);
     await_return(state, context);
-    if state.was_killed && state.limits.return_ms > 0 {
+    if state.beginning.was_killed && state.limits.return_ms > 0 {
         state.queues.doubt_keys(
             state.now.after_ms(state.limits.return_ms),
             &mut state.timers,
@@ -181,7 +186,7 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
 
 /// The next time at which work is due, if any.
 pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
-    if state.holds_due {
+    if state.beginning.holds_due {
         return None;
     }
     if has_past_to_drop(state) {

@@ -106,7 +106,8 @@ fn set_progress(
     let progress = state.jobs.update(slot, |job| {
         let progress = job.extra_mut().progress.get_or_insert_default();
         if let Some((numerator, denominator)) = so_far {
-            (progress.numerator, progress.denominator) = (numerator, denominator);
+            progress.numerator = numerator;
+            progress.denominator = denominator;
         }
         if let Some(text) = text {
             progress.text = own(text);

@@ -13,7 +13,6 @@ use crate::event::Notice;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Expiry, Extra, Job, JobState, Slot};
 use crate::outcome::{End, Fate};
-use crate::queues::Queue;
 use crate::schedules::RunEnd;
 use crate::warning::WarningKind;
 
@@ -105,7 +104,8 @@ pub(super) fn keep_done(
         job.payload = job.payload.with_body(&Bytes::new());
         let own = job.protocol;
         let extra = job.extra_mut();
-        (extra.result, extra.result_by) = (result, by.filter(|by| *by != own));
+        extra.result = result;
+        extra.result_by = by.filter(|by| *by != own);
     });
     end_job(
         state,
@@ -132,7 +132,7 @@ fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
 
 /// How long a dead job of a queue is kept.
 pub(super) fn dead_ms(state: &State, queue: QueueId) -> u64 {
-    let rules = state.queues.at(queue).and_then(Queue::rules);
+    let rules = state.queues.rules(queue);
     rules
         .and_then(|rules| rules.dead_ms)
         .unwrap_or(state.limits.dead_ms)

@@ -40,7 +40,8 @@ pub(super) fn fail_job(
     context: &mut Context,
 ) -> Fate {
     void_token(state, slot, context);
-    (failure.at, failure.first_at) = (state.wall(), state.wall());
+    failure.at = state.wall();
+    failure.first_at = state.wall();
     count(state, slot, |totals| totals.failed += 1);
     state.jobs.update(slot, |job| {
         job.failures = job.failures.saturating_add(1);
@@ -53,12 +54,14 @@ pub(super) fn fail_job(
     let Some(job) = state.jobs.at(slot) else {
         return Fate::Discarded;
     };
-    let (retry, failures) = (job.retry, job.failures);
+    let retry = job.retry;
+    let failures = job.failures;
     if i64::from(failures) > i64::from(retry.failures_max) || job.is_abandoned() {
         return give_up(state, slot, end, context);
     }
     let wait_ms = backoff_ms(retry.backoff, failures - 1, context);
-    let (at, next_at) = (state.now.after_ms(wait_ms), state.wall().after_ms(wait_ms));
+    let at = state.now.after_ms(wait_ms);
+    let next_at = state.wall().after_ms(wait_ms);
     state.jobs.update(slot, |job| {
         if let Some(last) = job.extra_mut().failure.as_mut() {
             last.next_at = Some(next_at);
@@ -89,7 +92,8 @@ pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    let (own, all) = (job.retry.losses_max, state.limits.losses_max);
+    let own = job.retry.losses_max;
+    let all = state.limits.losses_max;
     let losses = job.extra.as_deref().map_or(0, |extra| extra.losses);
     if own > 0 && losses >= own {
         give_up(state, slot, &End::Lost, context);
@@ -155,7 +159,8 @@ pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context)
         end_attempt(state, slot, AttemptEnd::Lost);
         return not_back(state, slot, context);
     }
-    let (id, on_expiry) = (job.id, job.lease().map(|lease| lease.on_expiry));
+    let id = job.id;
+    let on_expiry = job.lease().map(|lease| lease.on_expiry);
     let is_held = job.lease().is_some_and(Lease::connection_bound);
     let has_limit = job.retry.losses_max > 0 || state.limits.losses_max > 0;
     end_attempt(state, slot, AttemptEnd::TimedOut);
@@ -168,7 +173,9 @@ pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context)
         Some(OnExpiry::Requeue) if is_held && !has_limit => {
             void_token(state, slot, context);
             state.jobs.update(slot, |job| {
-                job.extra.iter_mut().for_each(|extra| extra.progress = None)
+                if let Some(extra) = &mut job.extra {
+                    extra.progress = None;
+                }
             });
             make_ready(state, slot, None, context);
         }
@@ -229,7 +236,8 @@ fn fail_for_good(
     kind: &'static [u8],
     message: Bytes,
 ) -> Option<Box<Failure>> {
-    let (at, kind) = (state.wall(), Bytes::from_static(kind));
+    let at = state.wall();
+    let kind = Bytes::from_static(kind);
     state.jobs.update(slot, |job| {
         let last = &mut job.extra_mut().failure;
         let (first_at, next_at) = last

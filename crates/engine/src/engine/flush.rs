@@ -2,8 +2,9 @@
 
 use super::call::{Call, Page};
 use super::ends::discard;
-use super::list::{Matches, matching, page_of_queues};
+use super::list::page_of_queues;
 use super::scope::Scope;
+use super::search::{Matches, Search};
 use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
@@ -87,8 +88,14 @@ fn flush_jobs(
         protocol: Some(protocol),
         ..Filter::default()
     };
-    let Matches { slots, next, .. } =
-        matching(state, &filter, None, Scope::ALL, Cursor(first, 0), limit);
+    let search = Search {
+        state,
+        filter: &filter,
+        scope: Scope::ALL,
+        after: Cursor(first, 0),
+        limit,
+    };
+    let Matches { slots, next, .. } = search.matching(None);
     state.work.spend(CHANGE * slots.len() as u64);
     (
         slots
@@ -128,7 +135,8 @@ fn flush_queues(
 }
 
 fn is_unused(queue: &Queue, protocol: Protocol) -> bool {
-    let (image, scope) = (queue.image(), queue.scope(Some(protocol)));
+    let image = queue.image();
+    let scope = queue.scope(Some(protocol));
     queue.is_known_to(Some(protocol))
         && image.kind == QueueKind::Work
         && queue.states(scope).iter().all(|jobs| *jobs == 0)
@@ -153,15 +161,12 @@ pub(super) fn discard_waiting(
             && job.state == JobState::Parked
             && scope.is_none_or(|scope| scope == job.protocol)
     };
-    let followers = if queue.jobs(JobStateKind::Parked) > 0 {
-        Some(&state.followers)
-    } else {
-        None
-    };
+    let has_parked = queue.jobs(JobStateKind::Parked) > 0;
+    let followers = has_parked.then(|| state.followers.iter());
     let followers = followers
         .into_iter()
         .flatten()
-        .filter_map(|(_, id)| state.jobs.slot(*id));
+        .filter_map(|id| state.jobs.slot(id));
     let followers = followers.filter(|slot| state.jobs.at(*slot).is_some_and(waits));
     let mut slots: Vec<_> = followers
         .chain(queue.ready().slots_of(queue.ready_in(scope)))

@@ -15,7 +15,7 @@ use super::state::State;
 use crate::context::Context;
 use crate::ids::Timestamp;
 use crate::jobs::{Job, JobState, Slot};
-use crate::queues::{Coalesce, Queue};
+use crate::queues::Coalesce;
 
 /// A job whose run did not succeed waits until this time.
 pub(super) fn pause(state: &mut State, slot: Slot, until: Timestamp, context: &mut Context) {
@@ -95,11 +95,7 @@ enum Start {
 /// The job that waits for the end of this one to start itself, and the rule of their queue.
 fn follower_of(state: &State, slot: Slot) -> Option<(Slot, Coalesce)> {
     let job = state.jobs.at(slot)?;
-    let rule = state
-        .queues
-        .at(job.queue)
-        .and_then(Queue::rules)?
-        .coalesce?;
+    let rule = state.queues.rules(job.queue)?.coalesce?;
     let waits = |job: &Job| {
         matches!(job.state, JobState::Parked | JobState::Scheduled(_)) && !job.is_joined()
     };

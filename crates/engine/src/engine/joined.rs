@@ -5,12 +5,14 @@ use super::state::State;
 use crate::context::Context;
 use crate::ids::{JobId, Timestamp};
 use crate::jobs::{Coalesced, Job, JobState, Slot};
-use crate::queues::{Coalesce, Queue};
+use crate::queues::Coalesce;
 
 /// A job goes on as a part of another one.
 pub(super) fn join(state: &mut State, part: Slot, lead: Slot) {
-    let (Some(part_id), Some(job)) = (state.jobs.at(part).map(|job| job.id), state.jobs.at(lead))
-    else {
+    let Some(part_id) = state.jobs.at(part).map(|job| job.id) else {
+        return;
+    };
+    let Some(job) = state.jobs.at(lead) else {
         return;
     };
     let lead_id = job.id;
@@ -27,15 +29,15 @@ fn set_behind(state: &mut State, slot: Slot, behind: Option<JobId>, joined: bool
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    let (id, before, first) = (job.id, job.behind(), Coalesced::first(state.wall()));
-    before.map(|ahead| state.followers.remove(&(ahead, id)));
-    state.followers.extend(behind.map(|ahead| (ahead, id)));
+    state.followers.step(job.id, job.behind(), behind);
+    let first = Coalesced::first(state.wall());
     state.jobs.update(slot, |job| {
         let coalesced = job
             .extra_mut()
             .coalesced
             .get_or_insert_with(|| Box::new(first));
-        (coalesced.behind, coalesced.joined) = (behind, joined);
+        coalesced.behind = behind;
+        coalesced.joined = joined;
     });
 }
 
@@ -84,16 +86,14 @@ fn quiet_from_now(state: &State, job: &Job) -> Timestamp {
         .extra
         .as_deref()
         .and_then(|extra| extra.coalesced.as_deref());
-    let rule = state
-        .queues
-        .at(job.queue)
-        .and_then(Queue::rules)
-        .and_then(|rules| rules.coalesce);
-    coalesced
-        .zip(rule)
-        .map_or(Timestamp(0), |(coalesced, rule)| {
-            due_at(state, coalesced.since, rule)
-        })
+    let rules = state.queues.rules(job.queue);
+    if let Some(coalesced) = coalesced
+        && let Some(rule) = rules.and_then(|rules| rules.coalesce)
+    {
+        due_at(state, coalesced.since, rule)
+    } else {
+        Timestamp(0)
+    }
 }
 
 /// The daemon begins, and the job of which this one was a part ended with the daemon before. While jobs are recovered the
@@ -116,7 +116,8 @@ pub(super) fn await_quiet(state: &mut State, slot: Slot, context: &mut Context) 
 
 /// The jobs that are a part of this one, each behind the one of which it is a part.
 pub(super) fn joined(state: &State, id: JobId) -> Vec<Slot> {
-    let (mut found, mut next) = (Vec::new(), vec![id]);
+    let mut found = Vec::new();
+    let mut next = vec![id];
     while let Some(id) = next.pop() {
         for slot in behind(state, id) {
             if let Some(job) = state.jobs.at(slot).filter(|job| job.is_joined()) {

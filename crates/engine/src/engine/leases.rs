@@ -75,7 +75,8 @@ fn finish(
     let Some(job) = state.jobs.at(slot) else {
         return Err(Refusal::NotFound(Thing::Job));
     };
-    let (id, has_extra) = (job.id, job.extra.is_some());
+    let id = job.id;
+    let has_extra = job.extra.is_some();
     count_succeeded(state, slot);
     if has_extra || !state.followers.is_empty() || state.schedules.have_runs() {
         // A client without a protocol is one of HTTP's.

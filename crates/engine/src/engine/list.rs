@@ -1,24 +1,22 @@
-//! Listings, and the jobs of bulk changes, a page at a time. No command shows or changes more than `page_max` rows, and its
-//! search costs at most [`WORK_PER_ROW`] for each row, so no command stalls the others.
-
-use std::ops::Deref;
+//! Listings, a page at a time. No command shows or changes more than `page_max` rows, and its
+//! search costs at most [`WORK_PER_ROW`](crate::work::WORK_PER_ROW) for each row, so no command stalls the others.
 
 use bytes::Bytes;
 
 use super::call::{Call, Page};
 use super::edit::view;
 use super::scope::Scope;
+use super::search::{Budget, Matches, Search};
 use super::serving::{waiting, workers};
 use super::state::State;
 use crate::clients::{Client, Worker};
-use crate::condition::{Condition, Order, Subject};
+use crate::condition::Order;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId, Timestamp};
-use crate::jobs::{Job, JobStateKind, Slot, Stored};
+use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId};
 use crate::query::{ClientRow, FiguresRow, JobView, QueueRow, WorkerRow};
-use crate::queues::{Queue, SortKey};
-use crate::request::{Cursor, Filter, QueueKind};
-use crate::work::{LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
+use crate::queues::Queue;
+use crate::request::{Cursor, Filter};
+use crate::work::{NAME, NAMES_PER_ROW, ROW, STEP};
 
 /// Jobs that the row of a worker shows.
 const WORKER_JOBS: usize = 5;
@@ -113,7 +111,8 @@ pub(super) fn list_kinds(state: &State, page: Page, call: &mut Call<'_>) {
 
 /// The part of a queue that a client of this protocol has.
 fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
-    let (image, scope) = (queue.image(), queue.scope(own));
+    let image = queue.image();
+    let scope = queue.scope(own);
     let ready = queue.ready_in(scope);
     let oldest = queue
         .ready()
@@ -148,17 +147,17 @@ pub(super) fn page_of_queues<T>(
     what: impl Fn(QueueId) -> Option<T>,
 ) -> (Vec<T>, Option<u64>) {
     let first = u32::try_from(first).unwrap_or(u32::MAX);
-    let (mut page, mut left) = (Vec::new(), limit as u64 * WORK_PER_ROW);
+    let mut page = Vec::new();
+    // A row costs more with many workers.
+    let budget = Budget::of_rows(&state.work, limit);
     for id in first..state.queues.numbers() {
-        if left == 0 {
+        if budget.is_spent() {
             return (page, Some(id.into()));
         }
-        let before = state.work.spent();
         state.work.spend(STEP);
-        let row = what(QueueId(id));
-        // A row costs more with many workers.
-        left = left.saturating_sub(state.work.spent().wrapping_sub(before));
-        let Some(row) = row else { continue };
+        let Some(row) = what(QueueId(id)) else {
+            continue;
+        };
         if page.len() == limit {
             return (page, Some(id.into()));
         }
@@ -171,7 +170,8 @@ pub(super) fn page_of_queues<T>(
 /// that it named last.
 pub(super) fn list_clients(state: &State, page: Page, call: &mut Call<'_>) {
     let limit = state.page(page.limit);
-    let (mut rows, mut next) = (Vec::new(), None);
+    let mut rows = Vec::new();
+    let mut next = None;
     let mut names_left = limit * NAMES_PER_ROW;
     let scope = Scope::of(state, call);
     for id in state.clients.ids_from(ClientId(page.after.0)) {
@@ -216,12 +216,7 @@ fn client_row(
     let client = state.clients.get(id)?;
     let left = client.subscriptions().len().saturating_sub(skipped);
     let first = left.saturating_sub(names_max);
-    let name = |queue| {
-        state
-            .queues
-            .at(queue)
-            .map(|queue| queue.image().name.clone())
-    };
+    let name = |queue| state.queues.name(queue).cloned();
     let named = client.subscriptions().get(first..left).unwrap_or_default();
     let shown = named
         .iter()
@@ -262,7 +257,7 @@ pub(super) fn list_workers(state: &State, page: Page, call: &mut Call<'_>) {
             let job = state.jobs.get(id)?;
             Some((
                 id,
-                state.queues.at(job.queue)?.image().name.clone(),
+                state.queues.name(job.queue)?.clone(),
                 job.lease()?.taken_at,
             ))
         };
@@ -293,15 +288,8 @@ pub(super) fn list_jobs(
     page: Page,
     call: &mut Call<'_>,
 ) {
-    let matches = matching(
-        state,
-        filter,
-        order,
-        Scope::of(state, call),
-        page.after,
-        state.page(page.limit),
-    );
-    let Some((slots, next)) = found(matches, call) else {
+    let matches = Search::new(state, filter, page, call).matching(order);
+    let Some(Matches { slots, next, .. }) = matches.complete(call) else {
         return;
     };
     state.work.spend(ROW * slots.len() as u64);
@@ -310,334 +298,4 @@ pub(super) fn list_jobs(
         .filter_map(|slot| view(state, state.jobs.at(slot)?))
         .collect();
     call.reply(Reply::Jobs { rows, next });
-}
-
-// ---- which jobs ------------------------------------------------------------------------------------------------
-
-/// A filter, and the part of all jobs to which its client is limited.
-#[derive(Clone, Copy)]
-struct Scoped<'a> {
-    filter: &'a Filter,
-    scope: Scope,
-}
-
-impl Deref for Scoped<'_> {
-    type Target = Filter;
-
-    fn deref(&self) -> &Filter {
-        self.filter
-    }
-}
-
-/// A page of matching jobs.
-#[derive(Debug, Default)]
-pub(super) struct Matches {
-    pub(super) slots: Vec<Slot>,
-    /// Where to go on.
-    pub(super) next: Option<Cursor>,
-    /// Bodies that the conditions ask for and that are not in memory. With any, the page is worth nothing.
-    missing: Vec<(JobId, Stored)>,
-    /// Bytes of bodies that the rows and the conditions need and that are not in memory.
-    stored_bytes: u64,
-}
-
-/// Bytes of bodies that may be loaded for a page.
-const LOADED_BYTES_MAX: u64 = 4 << 20;
-/// Bodies that may be loaded for the conditions of a page.
-const LOADED_MAX: usize = 512;
-
-/// The rows of a page and where to go on, unless the command must wait for bodies.
-pub(super) fn found(matches: Matches, call: &mut Call<'_>) -> Option<(Vec<Slot>, Option<Cursor>)> {
-    call.context.missing.extend_from_slice(&matches.missing);
-    matches
-        .missing
-        .is_empty()
-        .then_some((matches.slots, matches.next))
-}
-
-/// A page of jobs to try again. Where keys have an order they come by age, and names in the order of their pages.
-pub(super) fn to_retry(
-    state: &State,
-    filter: &Filter,
-    in_order: bool,
-    scope: Scope,
-    after: Cursor,
-    limit: usize,
-) -> Matches {
-    if in_order && filter.ids.is_empty() && filter.names.is_empty() {
-        let rows = state
-            .jobs
-            .oldest_from(JobId(after.0))
-            .map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
-        return page_of(state, Scoped { filter, scope }, rows, limit);
-    }
-    let mut matches = matching(state, filter, None, scope, after, limit);
-    if in_order {
-        matches
-            .slots
-            .sort_by_key(|slot| state.jobs.at(*slot).map(|job| job.id));
-    }
-    matches
-}
-
-/// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. Without an order they come
-/// as [`crate::Query::Jobs`] has them.
-pub(super) fn matching(
-    state: &State,
-    filter: &Filter,
-    order: Option<Order>,
-    scope: Scope,
-    after: Cursor,
-    limit: usize,
-) -> Matches {
-    let filter = Scoped { filter, scope };
-    if !filter.ids.is_empty() {
-        return matching_ids(state, filter, after, limit);
-    }
-    if !filter.names.is_empty() {
-        return matching_names(state, filter, after, limit);
-    }
-    let has_ended = matches!(filter.state, Some(JobStateKind::Dead | JobStateKind::Done));
-    let timed = filter.state.filter(|_| has_ended || order.is_none());
-    if let Some(set) = timed.and_then(|kind| state.jobs.timed(kind)) {
-        let row =
-            |(at, id): &(Timestamp, JobId)| (Cursor(at.0, id.0), state.jobs.slot(*id), LOOKED_UP);
-        let from = (Timestamp(after.0), JobId(after.1));
-        return match (
-            has_ended && order != Some(Order::Oldest),
-            after == Cursor::default(),
-        ) {
-            (true, true) => page_of(state, filter, set.iter().rev().map(row), limit),
-            (true, false) => page_of(state, filter, set.range(..=from).rev().map(row), limit),
-            (false, _) => page_of(state, filter, set.range(from..).map(row), limit),
-        };
-    }
-    match (&filter.queue, filter.state, order) {
-        (Some(name), Some(JobStateKind::Ready), Some(Order::Next)) => {
-            matching_next(state, filter, name, after, limit)
-        }
-        (Some(name), Some(JobStateKind::Ready), None) => {
-            matching_ready(state, filter, name, after, limit)
-        }
-        (.., Some(Order::Oldest)) => {
-            let named = |it: &Condition| {
-                if let Condition::InBatch(name) = it {
-                    state.batches.named(name)
-                } else {
-                    None
-                }
-            };
-            // The jobs of a batch have higher numbers, and most of them follow at once.
-            let first = filter
-                .conditions
-                .iter()
-                .find_map(named)
-                .map_or(JobId(0), |batch| batch.id);
-            let rows = state.jobs.oldest_from(first.max(JobId(after.0)));
-            page_of(
-                state,
-                filter,
-                rows.map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4)),
-                limit,
-            )
-        }
-        (..) => {
-            let from = if after == Cursor::default() {
-                JobId(u64::MAX)
-            } else {
-                JobId(after.0)
-            };
-            let rows = state
-                .jobs
-                .newest_from(from)
-                .map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
-            page_of(state, filter, rows, limit)
-        }
-    }
-}
-
-/// Each job once, by age. The cursor holds a job's number.
-fn matching_ids(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> Matches {
-    let mut ids: Vec<JobId> = filter
-        .ids
-        .iter()
-        .copied()
-        .filter(|id| id.0 >= after.0)
-        .collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let rows = ids
-        .into_iter()
-        .map(|id| (Cursor(id.0, 0), state.jobs.slot(id), LOOKED_UP));
-    page_of(state, filter, rows, limit)
-}
-
-/// Each name once, its jobs by age. The cursor holds the name's index and the job's number.
-fn matching_names(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> Matches {
-    let mut names: Vec<&[u8]> = filter.names.iter().map(AsRef::as_ref).collect();
-    names.sort_unstable();
-    names.dedup();
-    let first = usize::try_from(after.0).unwrap_or(usize::MAX);
-    let rows = (0_u64..).zip(names).skip(first).flat_map(|(index, name)| {
-        let oldest = if index == after.0 {
-            JobId(after.1)
-        } else {
-            JobId(0)
-        };
-        let jobs = state
-            .jobs
-            .all_named(name, oldest)
-            .map(move |(id, slot)| (Cursor(index, id.0), Some(slot)));
-        // A name without jobs costs a look too.
-        let looked_for = (Cursor(index, oldest.0), None);
-        std::iter::once(looked_for)
-            .chain(jobs)
-            .map(|(cursor, slot)| (cursor, slot, LOOKED_UP))
-    });
-    page_of(state, filter, rows, limit)
-}
-
-fn matching_ready(
-    state: &State,
-    filter: Scoped<'_>,
-    name: &[u8],
-    after: Cursor,
-    limit: usize,
-) -> Matches {
-    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else {
-        return Matches::default();
-    };
-    // The cursor names the last sort key seen. A `cycle` queue does not use the key's lane, and a `work` queue does not
-    // use its minor part; the second half of the cursor holds the one in use.
-    let is_cycle = queue.image().kind == QueueKind::Cycle;
-    let from = (after != Cursor::default()).then(|| match is_cycle {
-        true => SortKey {
-            lane: 0,
-            major: after.0,
-            minor: after.1,
-        },
-        false => SortKey {
-            lane: u8::try_from(after.1).unwrap_or(u8::MAX),
-            major: after.0,
-            minor: 0,
-        },
-    });
-    let view = queue.ready_in(queue.scope(filter.scope.protocol()));
-    let next = |at| queue.ready().after_of(view, at);
-    let walk = std::iter::successors(next(from), |(at, _)| next(Some(*at)));
-    let mut last = after;
-    let rows = walk.map(|(at, slot)| {
-        let before = last;
-        last = Cursor(at.major, if is_cycle { at.minor } else { at.lane.into() });
-        (before, Some(slot), LOOKED_UP)
-    });
-    page_of(state, filter, rows, limit)
-}
-
-/// Jobs in the order of their starts. The cursor holds the number of starts before.
-fn matching_next(
-    state: &State,
-    filter: Scoped<'_>,
-    name: &[u8],
-    after: Cursor,
-    limit: usize,
-) -> Matches {
-    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else {
-        return Matches::default();
-    };
-    let Some(starts) = queue.starts(filter.scope.protocol(), state.now) else {
-        return matching_ready(state, filter, name, after, limit);
-    };
-    state
-        .work
-        .spend(LOOKED_UP * after.0.min(Order::NEXT_MAX.into()));
-    let rows = (0..u64::from(Order::NEXT_MAX))
-        .zip(starts)
-        .skip(usize::try_from(after.0).unwrap_or(usize::MAX));
-    page_of(
-        state,
-        filter,
-        rows.map(|(index, start)| (Cursor(index, 0), Some(start.slot), LOOKED_UP)),
-        limit,
-    )
-}
-
-/// Takes rows until the page is full or the search has cost enough. Each row comes with its cursor and with the cost of
-/// getting to it.
-fn page_of(
-    state: &State,
-    filter: Scoped<'_>,
-    rows: impl Iterator<Item = (Cursor, Option<Slot>, u64)>,
-    limit: usize,
-) -> Matches {
-    let (mut page, mut left) = (Matches::default(), limit as u64 * WORK_PER_ROW);
-    for (cursor, slot, cost) in rows {
-        let loads_much = page.stored_bytes >= LOADED_BYTES_MAX || page.missing.len() >= LOADED_MAX;
-        if page.slots.len() >= limit || left == 0 || loads_much {
-            page.next = Some(cursor);
-            return page;
-        }
-        let job = slot.and_then(|slot| state.jobs.at(slot));
-        let (matches, test_cost) = job.map_or((Some(false), 0), |job| matches(state, filter, job));
-        // A job whose body decides and cannot be read is passed over.
-        let is_unreadable = |job: &&Job| state.unreadable.contains(&job.id);
-        let matches = matches.or_else(|| job.filter(is_unreadable).map(|_| false));
-        state.work.spend(cost + test_cost);
-        left = left.saturating_sub(cost + test_cost);
-        if matches != Some(false)
-            && let Some((id, stored)) = job.and_then(|job| Some((job.id, job.payload.stored()?)))
-        {
-            page.stored_bytes += u64::from(stored.len);
-            page.missing
-                .extend(matches.is_none().then_some((id, stored)));
-        }
-        if matches == Some(true) {
-            page.slots.extend(slot);
-        }
-    }
-    page
-}
-
-/// Whether a job matches in everything but its name, and the cost of the test. `None`: its body decides, and is not in
-/// memory.
-fn matches(state: &State, filter: Scoped<'_>, job: &Job) -> (Option<bool>, u64) {
-    let in_queue = |name: &Bytes| state.queues.named(name) == Some(job.queue);
-    let may_match = filter.state.is_none_or(|state| job.state.kind() == state)
-        && filter.queue.as_ref().is_none_or(in_queue)
-        && filter
-            .protocol
-            .is_none_or(|protocol| job.protocol == protocol)
-        && filter.scope.has_job(state, job);
-    if !may_match || filter.conditions.is_empty() {
-        return (Some(may_match), 0);
-    }
-    let queue = state
-        .queues
-        .at(job.queue)
-        .map_or(&[][..], |queue| &queue.image().name);
-    let batch = job
-        .member()
-        .and_then(|member| state.batches.at(member.batch))
-        .map(|batch| &batch.name[..]);
-    let subject = Subject { job, queue, batch };
-    let is_here = job.payload.stored().is_none();
-    let can_tell = |condition: &&Condition| is_here || !condition.reads_body();
-    let holds = |condition: &Condition| {
-        let by_key = if let Condition::OfKey(key) = condition {
-            Some(state.queues.is_of_key(job, key))
-        } else {
-            None
-        };
-        by_key.unwrap_or_else(|| condition.holds(subject, state.skew_ms, state.reader.as_deref()))
-    };
-    let hold = filter.conditions.iter().filter(can_tell).all(holds);
-    let tells_all = filter
-        .conditions
-        .iter()
-        .all(|condition| can_tell(&condition));
-    let body_bytes = if is_here { job.body().len() as u64 } else { 0 };
-    (
-        (tells_all || !hold).then_some(hold),
-        TEST + body_bytes / TEST_BYTES,
-    )
 }

@@ -9,6 +9,7 @@ mod attach;
 mod attempts;
 mod away;
 mod batches;
+mod beginning;
 mod call;
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 mod check;
@@ -24,7 +25,9 @@ mod ended;
 mod ends;
 mod failures;
 mod flush;
+mod followers;
 mod give_way;
+mod identity;
 mod joined;
 mod leases;
 mod list;
@@ -41,6 +44,7 @@ mod requeue;
 mod room;
 mod schedules;
 mod scope;
+mod search;
 mod serve;
 mod serving;
 mod state;
@@ -165,9 +169,9 @@ impl Engine {
             .jobs
             .slot(job)
             .filter(|slot| state.jobs.at(*slot).is_some_and(is_so));
-        found
-            .into_iter()
-            .for_each(|slot| failures::bury_unreadable(state, slot, context));
+        if let Some(slot) = found {
+            failures::bury_unreadable(state, slot, context);
+        }
         end_visit(state, context);
         state.queues.remember_dropped(&mut context.changes);
         self.check_in_debug();
@@ -205,8 +209,9 @@ impl Engine {
     /// first visit on. Jobs that are not durable end with the daemon. Call [`Engine::tick`] before it; no command may
     /// follow.
     pub fn leave(&mut self, jobs: &[JobId], context: &mut Context) {
-        jobs.iter()
-            .for_each(|job| away::leave(&mut self.state, *job, context));
+        for job in jobs {
+            away::leave(&mut self.state, *job, context);
+        }
     }
 
     /// Asserts every invariant that the crate's page lists.
@@ -339,7 +344,7 @@ impl Engine {
     /// Sets the names of schedules whose runs are skipped that fell due before the engine's first visit. The others make
     /// up for them with one run.
     pub fn skip_missed(&mut self, schedules: BTreeSet<(Protocol, Bytes)>) {
-        self.state.skip_missed = schedules;
+        self.state.beginning.skip_missed = schedules;
     }
 
     /// The requested state of a named worker.

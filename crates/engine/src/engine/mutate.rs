@@ -3,10 +3,9 @@
 use super::attempts::take_back;
 use super::call::{Call, Page};
 use super::ends::{bury, discard, notify_end};
-use super::list::{found, matching, to_retry};
 use super::queues::show;
 use super::requeue::{make_ready, retry_at};
-use super::scope::Scope;
+use super::search::{Matches, Search};
 use super::state::State;
 use crate::context::Context;
 use crate::event::{QueueChange, Reply};
@@ -24,15 +23,8 @@ pub(super) fn mutate(
 ) {
     let retries = matches!(action, Mutation::Requeue | Mutation::Redrive { .. });
     let in_order = retries && state.queues.are_ordered(filter.queue.as_deref());
-    let matches = to_retry(
-        state,
-        filter,
-        in_order,
-        Scope::of(state, call),
-        page.after,
-        state.page(page.limit),
-    );
-    let Some((slots, next)) = found(matches, call) else {
+    let matches = Search::new(state, filter, page, call).to_retry(in_order);
+    let Some(Matches { slots, next, .. }) = matches.complete(call) else {
         return;
     };
     if action == Mutation::Discard
@@ -104,15 +96,8 @@ pub(super) fn preview(
     page: Page,
     call: &mut Call<'_>,
 ) {
-    let matches = matching(
-        state,
-        filter,
-        None,
-        Scope::of(state, call),
-        page.after,
-        state.page(page.limit),
-    );
-    let Some((slots, next)) = found(matches, call) else {
+    let matches = Search::new(state, filter, page, call).matching(None);
+    let Some(Matches { slots, next, .. }) = matches.complete(call) else {
         return;
     };
     let jobs = slots

@@ -71,12 +71,15 @@ pub(super) fn apply_in_part(
             .iter()
             .take(limit)
             .collect();
-        held.iter()
-            .filter(|_| ends)
-            .for_each(|job| warn_lost(state, *job, context));
-        held.iter().for_each(|job| lose_attempt(state, *job));
-        held.into_iter()
-            .for_each(|job| lose_job(state, job, context));
+        for job in held.iter().filter(|_| ends) {
+            warn_lost(state, *job, context);
+        }
+        for job in &held {
+            lose_attempt(state, *job);
+        }
+        for job in held {
+            lose_job(state, job, context);
+        }
         push_caused(state, context);
     } else {
         return false;
@@ -98,9 +101,9 @@ fn stop_listening_to_some(
         .iter()
         .take(limit)
         .collect();
-    heard
-        .into_iter()
-        .for_each(|job| stop_listening(state, job, client, context));
+    for job in heard {
+        stop_listening(state, job, client, context);
+    }
 }
 
 /// Removes the last `limit` subscriptions. A client that sleeps or has credits still waits at its other queues, which
@@ -129,8 +132,8 @@ fn forget_last_subscriptions(state: &mut State, id: ClientId, limit: usize, cont
     let (still, gone): (Vec<_>, Vec<_>) = gone
         .into_iter()
         .partition(|served| queues.contains(&served.queue));
-    still
-        .into_iter()
-        .for_each(|served| count_out(state, own, served));
+    for served in still {
+        count_out(state, own, served);
+    }
     forget_served(state, id, gone, context);
 }

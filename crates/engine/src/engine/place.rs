@@ -34,9 +34,7 @@ fn list(state: &mut State, slot: Slot) {
     let Some(job) = jobs.list(slot, timers) else {
         return;
     };
-    if let Some(ahead) = job.behind() {
-        followers.insert((ahead, job.id));
-    }
+    followers.step(job.id, None, job.behind());
     queues.add_key(job, reader.as_deref(), *now);
     queues.enter(job, slot, *now, timers);
     batches.count_live(job.member(), job.state.kind(), 1);
@@ -94,7 +92,7 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     };
     state.queues.job_removed(&job, &mut state.timers);
     let ahead = job.behind();
-    ahead.map(|ahead| state.followers.remove(&(ahead, job.id)));
+    state.followers.step(job.id, ahead, None);
     // A job that had ended gave its key back then.
     if ahead.is_some() || !state.followers.is_empty() {
         is_over(state, job.id, ahead.filter(|_| !job.is_over()), context);
@@ -163,24 +161,22 @@ fn is_over(state: &mut State, id: JobId, ahead: Option<JobId>, context: &mut Con
         else {
             continue;
         };
-        let (at, was_part) = (state.wall().max(quiet_until(state, job)), job.is_joined());
+        let was_part = job.is_joined();
+        let at = state.wall().max(quiet_until(state, job));
         let lead = set_free(state, slot, at);
+        if let Some(lead) = lead {
+            remember_put(state, lead, context);
+        }
         if was_part || lead.is_some() {
-            lead.into_iter()
-                .chain([slot])
-                .for_each(|slot| remember_put(state, slot, context));
+            remember_put(state, slot, context);
         }
     }
 }
 
 /// The jobs behind another one, oldest first.
 pub(super) fn behind(state: &State, id: JobId) -> Vec<Slot> {
-    let range = (id, JobId(0))..=(id, JobId(u64::MAX));
-    state
-        .followers
-        .range(range)
-        .filter_map(|(_, id)| state.jobs.slot(*id))
-        .collect()
+    let followers = state.followers.of(id);
+    followers.filter_map(|id| state.jobs.slot(id)).collect()
 }
 
 /// Shows watchers a job's new state, or that the job is removed.
@@ -188,13 +184,11 @@ fn show(state: &mut State, slot: Slot, is_there: bool) {
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    let Some(queue) = state.queues.at(job.queue).map(|queue| &queue.image().name) else {
+    let Some(queue) = state.queues.name(job.queue) else {
         return;
     };
-    let (at, now) = (
-        state.now.shifted(state.skew_ms),
-        is_there.then(|| job.state.kind()),
-    );
+    let at = state.wall();
+    let now = is_there.then(|| job.state.kind());
     let change = |body| JobChange {
         job: job.id,
         queue: queue.clone(),

@@ -26,19 +26,19 @@ pub(super) fn renew_policies(state: &mut State, ids: &[QueueId], call: &mut Call
         ..
     } = state;
     let changed = queues.renew_policies(ids, jobs, *now, timers);
-    changed
-        .into_iter()
-        .for_each(|queue| serve(state, queue, call.context));
+    for queue in changed {
+        serve(state, queue, call.context);
+    }
 }
 
 /// Reads the keys of jobs that have none, a page at a time.
 pub(super) fn read_keys(state: &mut State, page: Page, call: &mut Call<'_>) {
-    let (limit, lent) = (
-        state.page(page.limit),
-        std::mem::take(&mut call.context.lent),
-    );
+    let limit = state.page(page.limit);
+    let lent = std::mem::take(&mut call.context.lent);
     let mut found: Vec<(Slot, Option<&[u8]>)> = Vec::new();
-    let (mut next, mut loads, mut bytes) = (None, 0, 0);
+    let mut next = None;
+    let mut loads = 0;
+    let mut bytes = 0;
     for (looked, (id, slot)) in state.jobs.oldest_from(JobId(page.after.0)).enumerate() {
         if looked >= limit || loads >= LOADED_MAX || bytes > BYTES_MAX {
             next = Some(Cursor(id.0, 0));
@@ -66,10 +66,8 @@ pub(super) fn read_keys(state: &mut State, page: Page, call: &mut Call<'_>) {
         call.context
             .missing
             .extend(stored.filter(|_| body.is_none()).map(|stored| (id, stored)));
-        (loads, bytes) = (
-            loads + usize::from(stored.is_some()),
-            bytes + job.payload.body_len(),
-        );
+        loads += usize::from(stored.is_some());
+        bytes += job.payload.body_len();
     }
     state.work.spend(STEP * limit as u64);
     if !call.context.missing.is_empty() {

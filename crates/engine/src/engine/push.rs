@@ -2,15 +2,13 @@
 
 use bytes::Bytes;
 
-use super::attach::{name_collector, outlast, retry_of};
+use super::attach::{name_collector, outlast};
 use super::call::Call;
 use super::checks::{check_body, check_names};
-use super::coalesce::{
-    Standing, absorb, apart, begin, check_submit, come_back, identity, key_of, since, standing,
-    stands_for_body,
-};
+use super::coalesce::{Standing, absorb, begin, check_submit, come_back, standing};
 use super::ended::end_of;
 use super::ends::expire_job;
+use super::identity::{NOBODY, Push};
 use super::joined::due_at;
 use super::place::{count, insert_job, is_used};
 use super::room::{check_memory_for, check_room_for, make_way};
@@ -20,7 +18,7 @@ use super::warnings::warn_keyless;
 use crate::change::Change;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
-use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
+use crate::ids::{ClientId, JobId, QueueId, Token};
 use crate::jobs::{
     Cycle, Expiry, Extra, Job, JobState, Jobs, KeyUntil, Lease, Member, Payload, Role, Slot, Track,
     Unfit,
@@ -28,11 +26,8 @@ use crate::jobs::{
 use crate::outcome::Pushed;
 use crate::queues::{Coalesce, Queue};
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
-use crate::request::{Clash, NewJob, Past, QueueKind, Unique};
+use crate::request::{Clash, NewJob, Past, QueueKind};
 use crate::warning::WarningKind;
-
-/// The client that pushes a job which no client pushes, as a schedule's run: no connection.
-pub(super) const NOBODY: ClientId = ClientId(u64::MAX);
 
 pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Outcome {
     let pushed = push_job(state, call.client, new, call.context);
@@ -43,46 +38,51 @@ pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Outc
             (own(&new.queue), Bytes::new(), Bytes::new())
         });
     }
-    let (job, durable, how) = pushed?;
+    let Accepted { job, durable, how } = pushed?;
     call.acknowledge(Reply::Pushed { job, how, durable });
     if how == Pushed::Attached
         && new.listen.is_wanted()
-        && let Some(done) = state
-            .jobs
-            .get(job)
-            .filter(|job| matches!(job.state, JobState::Done(_)))
+        && let Some(done) = state.jobs.get(job)
+        && matches!(done.state, JobState::Done(_))
     {
-        call.context.notify(
-            call.client,
-            Notice::Ended {
-                job,
-                end: end_of(done),
-            },
-        );
+        let end = end_of(done);
+        call.context.notify(call.client, Notice::Ended { job, end });
     }
     Ok(())
 }
 
-/// Accepts a new job, or finds the job that holds its key. Returns the job, whether it is durable, and how it was
-/// pushed.
+/// A push that is not refused.
+#[derive(Clone, Copy)]
+pub(super) struct Accepted {
+    pub(super) job: JobId,
+    pub(super) durable: bool,
+    pub(super) how: Pushed,
+}
+
+/// Accepts a new job, or finds the job that holds its key.
 pub(super) fn push_job(
     state: &mut State,
     client: ClientId,
     new: &NewJob,
     context: &mut Context,
-) -> Outcome<(JobId, bool, Pushed)> {
+) -> Outcome<Accepted> {
     check_new(state, new)?;
     let queue = state.find_or_make(&new.queue, new.kind, Some(new.protocol))?;
-    let (ruled, rule) = as_ruled(state, client, queue, new);
-    let new = ruled.as_deref().unwrap_or(new);
-    let outcome =
-        check_body(state, queue, &new.body).and_then(|()| match (clash(state, queue, new), rule) {
-            (held, Some(rule)) => coalesce_by(state, client, queue, new, held, rule, context),
-            (Some((slot, clash)), None) => coalesce(state, client, slot, clash, new, context),
-            (None, None) => insert_new(state, client, queue, new, context),
-        });
+    let outcome = accept(state, Push::by_rules(state, client, queue, new), context);
     state.queues.drop_if_unknown(queue);
     outcome
+}
+
+fn accept(state: &mut State, push: Push<'_>, context: &mut Context) -> Outcome<Accepted> {
+    check_body(state, push.queue, &push.new.body)?;
+    let holder = push.holder(state);
+    if let Some(rule) = push.coalesce {
+        coalesce_by(state, push, holder, rule, context)
+    } else if let Some(slot) = holder {
+        coalesce(state, &push, slot, context)
+    } else {
+        insert_new(state, &push, context)
+    }
 }
 
 fn check_new(state: &State, new: &NewJob) -> Outcome {
@@ -102,104 +102,30 @@ fn check_new(state: &State, new: &NewJob) -> Outcome {
     }
 }
 
-/// A new job as its queue's rules about pushes of one identity have it, if they change it, and the one that makes them one
-/// job. Jobs that no client pushes repeat no push, and a batch counts each of its jobs.
-fn as_ruled(
-    state: &State,
-    client: ClientId,
-    queue: QueueId,
-    new: &NewJob,
-) -> (Option<Box<NewJob>>, Option<Coalesce>) {
-    let rules = state
-        .queues
-        .at(queue)
-        .filter(|_| client != NOBODY && new.kind == QueueKind::Work)
-        .and_then(Queue::rules);
-    let with = |unique| {
-        Some(Box::new(NewJob {
-            unique: Some(unique),
-            ..new.clone()
-        }))
-    };
-    if let Some(rule) = rules
-        .and_then(|rules| rules.coalesce)
-        .filter(|_| new.batch.is_none() && new.past.is_none())
-    {
-        if new.not_before.is_some_and(|at| at > state.wall()) {
-            return (apart(new, rule).and_then(with), None);
-        }
-        if let Some(unique) = identity(state, queue, new, rule) {
-            return (with(unique), Some(rule));
-        }
-    }
-    if let Some(dedup_ms) = rules
-        .and_then(|rules| rules.dedup_ms)
-        .filter(|_| new.durable)
-        && let Some(unique) = remembered_by(new)
-    {
-        let result_keep_ms = new.result_keep_ms.max(dedup_ms);
-        return (
-            Some(Box::new(NewJob {
-                unique: Some(unique),
-                result_keep_ms,
-                ..new.clone()
-            })),
-            None,
-        );
-    }
-    (None, None)
-}
-
-/// What makes a push the repetition of another.
-fn remembered_by(new: &NewJob) -> Option<Unique> {
-    let key = new
-        .unique
-        .as_ref()
-        .map(|unique| &unique.key)
-        .or(new.name.as_ref())?;
-    let counts = !key.is_empty() && !stands_for_body(new.protocol, key);
-    counts.then(|| Unique {
-        key: key.clone(),
-        clash: Clash::Attach,
-        until: KeyUntil::Gone,
-    })
-}
-
 /// A submit to a queue where those of one identity are one job while it waits, and one more while it runs.
 #[inline(never)]
 fn coalesce_by(
     state: &mut State,
-    client: ClientId,
-    queue: QueueId,
-    new: &NewJob,
-    held: Option<(Slot, Clash)>,
+    mut push: Push<'_>,
+    holder: Option<Slot>,
     rule: Coalesce,
     context: &mut Context,
-) -> Outcome<(JobId, bool, Pushed)> {
-    let behind = match held.map(|(slot, clash)| (slot, clash, standing(state, slot))) {
-        Some((slot, clash, Standing::Waits)) => {
-            check_submit(state, slot, new, rule)?;
-            let pushed = coalesce(state, client, slot, clash, new, context)?;
-            let at = due_at(state, since(state, slot), rule);
-            let expires = expires(
-                state,
-                queue,
-                &NewJob {
-                    not_before: Some(at),
-                    ..new.clone()
-                },
-            );
-            absorb(state, slot, new, expires, rule, at, context);
-            return Ok(pushed);
+) -> Outcome<Accepted> {
+    let mut behind = None;
+    if let Some(slot) = holder {
+        match standing(state, slot) {
+            Standing::Waits => {
+                check_submit(state, slot, push.new, rule)?;
+                let accepted = coalesce(state, &push, slot, context)?;
+                absorb(state, slot, push, rule, context);
+                return Ok(accepted);
+            }
+            Standing::Runs(_) if !rule.once_more => return coalesce(state, &push, slot, context),
+            Standing::Runs(job) => behind = Some(job),
+            Standing::Over => {}
         }
-        Some((slot, clash, Standing::Runs(_))) if !rule.once_more => {
-            return coalesce(state, client, slot, clash, new, context);
-        }
-        Some((_, _, Standing::Runs(job))) => Some(job),
-        Some((_, _, Standing::Over)) | None => None,
-    };
-    held.into_iter()
-        .for_each(|(slot, _)| state.jobs.release_key(slot, &mut state.timers));
+        state.jobs.release_key(slot, &mut state.timers);
+    }
     let wall = state.wall();
     // The job that follows another one begins as a scheduled job, whose time finds it behind that one.
     let soonest = if behind.is_some() {
@@ -207,64 +133,45 @@ fn coalesce_by(
     } else {
         wall
     };
-    let not_before = Some(due_at(state, wall, rule).max(soonest));
-    let pushed = insert_new(
-        state,
-        client,
-        queue,
-        &NewJob {
-            not_before,
-            ..new.clone()
-        },
-        context,
-    );
-    if let Ok((job, ..)) = &pushed {
-        begin(state, *job, behind);
-    } else if let Some((slot, _)) = held {
+    push.not_before = Some(due_at(state, wall, rule).max(soonest));
+    let accepted = insert_new(state, &push, context);
+    if let Ok(new) = accepted {
+        begin(state, new.job, behind);
+    } else if let Some(slot) = holder {
         state.jobs.reclaim_key(slot, state.now, &mut state.timers);
     }
-    pushed
-}
-
-/// The job that holds the key of a new job.
-fn clash(state: &State, queue: QueueId, new: &NewJob) -> Option<(Slot, Clash)> {
-    let unique = new.unique.as_ref()?;
-    Some((
-        state.jobs.keyed(queue, new.protocol, &unique.key)?,
-        unique.clash,
-    ))
+    accepted
 }
 
 /// The key is held by another job. The producer's [`Clash`] decides the answer.
 #[inline(never)]
 fn coalesce(
     state: &mut State,
-    client: ClientId,
+    push: &Push<'_>,
     slot: Slot,
-    clash: Clash,
-    new: &NewJob,
     context: &mut Context,
-) -> Outcome<(JobId, bool, Pushed)> {
-    let how = match clash {
-        Clash::Refuse => return Err(Refusal::NotUnique),
-        Clash::Keep => Pushed::Kept,
-        Clash::Attach => {
-            let is_done = state
-                .jobs
-                .at(slot)
-                .is_some_and(|job| matches!(job.state, JobState::Done(_)));
-            if new.listen.is_wanted() && !is_done {
-                listen(state, client, slot)?;
-            }
-            if !is_done {
-                outlast(state, slot, new, context);
-                name_collector(state, slot, &new.listen, context);
+) -> Outcome<Accepted> {
+    let how = match push.unique().map(|unique| unique.clash) {
+        Some(Clash::Refuse) => return Err(Refusal::NotUnique),
+        Some(Clash::Keep) => Pushed::Kept,
+        Some(Clash::Attach) | None => {
+            let job = state.jobs.at(slot);
+            if job.is_some_and(|job| !matches!(job.state, JobState::Done(_))) {
+                if push.new.listen.is_wanted() {
+                    listen(state, push.client, slot)?;
+                }
+                outlast(state, slot, push, context);
+                name_collector(state, slot, &push.new.listen, context);
             }
             Pushed::Attached
         }
     };
     let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
-    Ok((job.id, job.durable, how))
+    Ok(Accepted {
+        job: job.id,
+        durable: job.durable,
+        how,
+    })
 }
 
 /// One more listener of a job.
@@ -291,20 +198,15 @@ fn check_listeners(state: &State, client: ClientId, held: usize) -> Outcome {
     }
 }
 
-fn insert_new(
-    state: &mut State,
-    client: ClientId,
-    queue: QueueId,
-    new: &NewJob,
-    context: &mut Context,
-) -> Outcome<(JobId, bool, Pushed)> {
+fn insert_new(state: &mut State, push: &Push<'_>, context: &mut Context) -> Outcome<Accepted> {
+    let Push { queue, new, .. } = *push;
     if new.listen.is_wanted() {
-        check_listeners(state, client, 0)?;
+        check_listeners(state, push.client, 0)?;
     } else if !new.durable {
         // No client would ever ask for its result.
         return Err(Refusal::OutOfPlace);
     }
-    check_room(state, queue, new)?;
+    check_room(state, push)?;
     let member = membership(state, new)?;
     // Make the queue known first: dropping dead jobs may remove the last job of a queue that is not known.
     state
@@ -312,12 +214,16 @@ fn insert_new(
         .make_known(queue, Some(new.protocol), &mut context.changes);
     make_way(state, 1, new.body.len() as u64, context);
     let id = state.meta.new_job_id(&mut context.changes);
-    let slot = place_new(state, id, queue, new, member, context);
+    let slot = place_new(state, id, push, member, context);
     if new.listen.is_wanted() {
-        listen(state, client, slot)?;
+        listen(state, push.client, slot)?;
     }
     announce(state, slot, queue, context);
-    Ok((id, new.durable, Pushed::New))
+    Ok(Accepted {
+        job: id,
+        durable: new.durable,
+        how: Pushed::New,
+    })
 }
 
 /// Pushes the jobs that deaths in this visit have caused. A refusal changes nothing for the dead.
@@ -349,7 +255,8 @@ pub(super) fn push_internal(
         .queues
         .make_known(queue, Some(new.protocol), &mut context.changes);
     let id = state.meta.new_job_id(&mut context.changes);
-    let slot = place_new(state, id, queue, new, member, context);
+    let push = Push::plain(NOBODY, queue, new);
+    let slot = place_new(state, id, &push, member, context);
     announce(state, slot, queue, context);
 }
 
@@ -357,12 +264,11 @@ pub(super) fn push_internal(
 fn place_new(
     state: &mut State,
     id: JobId,
-    queue: QueueId,
-    new: &NewJob,
+    push: &Push<'_>,
     member: Option<Member>,
     context: &mut Context,
 ) -> Slot {
-    let job = make_job(state, id, queue, new, member, context);
+    let job = make_job(state, id, push, member, context);
     let slot = insert_job(state, job);
     if let Some(member) = member {
         state.batches.join(member, &mut context.changes);
@@ -403,11 +309,11 @@ pub(super) fn bring_back(
     check_new(state, new)?;
     check_listeners(state, client, 0)?;
     let queue = state.find_or_make(&new.queue, new.kind, Some(new.protocol))?;
-    let (ruled, rule) = as_ruled(state, client, queue, new);
-    let new = ruled.as_deref().unwrap_or(new);
-    let other = rule
-        .and_then(|_| clash(state, queue, new))
-        .and_then(|(slot, _)| state.jobs.at(slot))
+    let push = Push::by_rules(state, client, queue, new);
+    let other = push
+        .holder(state)
+        .filter(|_| push.coalesce.is_some())
+        .and_then(|slot| state.jobs.at(slot))
         .map(|it| it.id);
     let has_room =
         check_body(state, queue, &new.body).and_then(|()| check_room_for(state, new.body.len()));
@@ -415,7 +321,7 @@ pub(super) fn bring_back(
         state
             .queues
             .make_known(queue, Some(new.protocol), &mut context.changes);
-        let slot = place_new(state, id, queue, new, None, context);
+        let slot = place_new(state, id, &push, None, context);
         state.jobs.listen(slot, client);
         come_back(state, id, other, context);
         // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between
@@ -436,32 +342,30 @@ pub(super) fn bring_back(
 }
 
 /// Checks all limits on the number and size of jobs.
-fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Outcome {
-    check_room_for(state, new.body.len())?;
-    let Some(queue) = state.queues.at(queue) else {
+fn check_room(state: &State, push: &Push<'_>) -> Outcome {
+    check_room_for(state, push.new.body.len())?;
+    let Some(queue) = state.queues.at(push.queue) else {
         return Ok(());
     };
-    check_key(state, queue, new)?;
+    check_key(state, queue, push)?;
     let image = queue.image();
-    match image.limit(new.protocol, new.priority) {
-        Some(limit) => {
-            let held = queue.live(image.jobs_max_of);
-            if held < limit {
-                Ok(())
-            } else {
-                Err(Capacity::QueueJobs.exceeded(held, limit))
-            }
-        }
-        None => Ok(()),
+    let Some(limit) = image.limit(push.new.protocol, push.new.priority) else {
+        return Ok(());
+    };
+    let held = queue.live(image.jobs_max_of);
+    if held < limit {
+        Ok(())
+    } else {
+        Err(Capacity::QueueJobs.exceeded(held, limit))
     }
 }
 
 /// Checks that few enough jobs of its key wait.
-fn check_key(state: &State, queue: &Queue, new: &NewJob) -> Outcome {
+fn check_key(state: &State, queue: &Queue, push: &Push<'_>) -> Outcome {
     let Some(limit) = queue.policy().and_then(|policy| policy.key_waiting_max) else {
         return Ok(());
     };
-    let waiting = queue.waiting_of(&key_of(state, queue.image().id, new));
+    let waiting = queue.waiting_of(&push.key(state));
     if waiting < limit {
         Ok(())
     } else {
@@ -472,42 +376,36 @@ fn check_key(state: &State, queue: &Queue, new: &NewJob) -> Outcome {
 fn make_job(
     state: &mut State,
     id: JobId,
-    queue: QueueId,
-    new: &NewJob,
+    push: &Push<'_>,
     member: Option<Member>,
     context: &mut Context,
 ) -> Job {
+    let Push { queue, new, .. } = *push;
     let wall = state.wall();
-    let unique = new.unique.as_ref();
     let payload = Payload::new(
-        unique.map(|unique| &*unique.key),
+        push.unique().map(|unique| &*unique.key),
         new.name.as_deref().unwrap_or_default(),
         &new.body,
     );
-    let expires = expires(state, queue, new);
-    let extra = if is_plain(new, member, expires) {
+    let expires = push.expires(state);
+    let extra = if is_plain(push, member, expires) {
         None
     } else {
-        extra_of(state, queue, new, member, expires, context)
+        extra_of(state, push, member, expires, context)
     };
-    let mut past = Past::default();
-    if let Some(known) = new.past.as_deref() {
-        past.clone_from(known);
-    }
-    let Past {
-        ready_at,
-        failures,
-        state: past,
-    } = past;
+    let past = new.past.as_deref().cloned().unwrap_or_default();
     // Each failure was a delivery, and so is a current lease.
-    let attempts = failures.saturating_add(u32::from(matches!(past, Some(JobState::Leased(_)))));
-    let place = match (past, new.not_before) {
-        (Some(JobState::Leased(lease)), _) => {
+    let is_leased = matches!(past.state, Some(JobState::Leased(_)));
+    let attempts = past.failures.saturating_add(is_leased.into());
+    let place = match past.state {
+        Some(JobState::Leased(lease)) => {
             JobState::Leased(Box::new(moved_lease(state, *lease, attempts)))
         }
-        (Some(past), _) => past,
-        (None, Some(at)) if at > wall => JobState::Scheduled(at),
-        (None, Some(_) | None) => JobState::Ready,
+        Some(place) => place,
+        None => match push.not_before {
+            Some(at) if at > wall => JobState::Scheduled(at),
+            Some(_) | None => JobState::Ready,
+        },
     };
     Job {
         id,
@@ -517,26 +415,28 @@ fn make_job(
         durable: new.durable,
         rank: state.meta.rank(new.front && new.kind == QueueKind::Work),
         state: place,
-        ready_at: ready_at.unwrap_or(wall).min(wall),
+        ready_at: past.ready_at.unwrap_or(wall).min(wall),
         payload,
         attempts,
-        failures,
-        retry: retry_of(state, queue, new),
+        failures: past.failures,
+        retry: push.retry(state),
         unfit: Unfit::NONE,
         extra,
     }
 }
 
 /// Whether a new job has none of the fields that most jobs lack. Most pushes pay only for this question.
-fn is_plain(new: &NewJob, member: Option<Member>, expires: Expiry) -> bool {
+fn is_plain(push: &Push<'_>, member: Option<Member>, expires: Expiry) -> bool {
+    let new = push.new;
     new.kind == QueueKind::Work
         && new.meta.is_empty()
         && expires == Expiry::Never
-        && new
-            .unique
-            .as_ref()
+        && push
+            .unique()
             .is_none_or(|unique| unique.until == KeyUntil::End)
-        && (new.result_keep_ms, new.track_ms, new.lease_ms) == (0, 0, None)
+        && push.result_keep_ms == 0
+        && new.track_ms == 0
+        && new.lease_ms.is_none()
         && member.is_none()
         && new.listen.name().is_empty()
 }
@@ -545,16 +445,16 @@ fn is_plain(new: &NewJob, member: Option<Member>, expires: Expiry) -> bool {
 #[inline(never)]
 fn extra_of(
     state: &mut State,
-    queue: QueueId,
-    new: &NewJob,
+    push: &Push<'_>,
     member: Option<Member>,
     expires: Expiry,
     context: &mut Context,
 ) -> Option<Box<Extra>> {
+    let new = push.new;
     let cycle = match new.kind {
         QueueKind::Work => None,
         QueueKind::Cycle => {
-            let serial = state.queues.next_serial(queue, &mut context.changes);
+            let serial = state.queues.next_serial(push.queue, &mut context.changes);
             Some(Cycle {
                 priority: if new.front { 0 } else { serial },
                 boost: 0,
@@ -564,12 +464,9 @@ fn extra_of(
     let extra = Extra {
         meta: new.meta.clone(),
         expires,
-        key_until: new
-            .unique
-            .as_ref()
-            .map_or(KeyUntil::End, |unique| unique.until),
+        key_until: push.unique().map_or(KeyUntil::End, |unique| unique.until),
         cycle,
-        result_keep_ms: new.result_keep_ms,
+        result_keep_ms: push.result_keep_ms,
         lease_ms: new.lease_ms,
         track: (new.track_ms > 0).then_some(Track {
             keep_ms: new.track_ms,
@@ -585,42 +482,6 @@ fn extra_of(
     };
     debug_assert_eq!(extra.is_set(), extra != Extra::default());
     extra.is_set().then(|| Box::new(extra))
-}
-
-/// When a new job expires.
-fn expires(state: &State, queue: QueueId, new: &NewJob) -> Expiry {
-    let rules = state
-        .queues
-        .at(queue)
-        .and_then(Queue::rules)
-        .filter(|_| new.kind == QueueKind::Work);
-    // A scheduled job begins to wait at its time.
-    let from = new.not_before.map_or(state.now, |at| {
-        at.shifted(state.skew_ms.saturating_neg()).max(state.now)
-    });
-    expires_by(
-        state,
-        from,
-        new.expires,
-        rules.and_then(|rules| rules.ttl_ms),
-    )
-}
-
-/// When a job expires that waits from this moment on, in a queue where no job waits for longer than `ttl_ms`.
-pub(super) fn expires_by(
-    state: &State,
-    from: Timestamp,
-    expires: Expiry,
-    ttl_ms: Option<u64>,
-) -> Expiry {
-    let Some(ttl_ms) = ttl_ms else { return expires };
-    let own = match expires {
-        Expiry::Never => Timestamp::NEVER,
-        Expiry::At(at) => at.shifted(state.skew_ms.saturating_neg()),
-        Expiry::By(at) => at,
-    };
-    let by = from.after_ms(ttl_ms);
-    if own <= by { expires } else { Expiry::By(by) }
 }
 
 /// A lease granted by another server, cut to this daemon's limits.

@@ -13,8 +13,8 @@ use super::warnings::head;
 use crate::event::{QueueChange, Reply, Watched};
 use crate::ids::{Priority, Protocols, QueueId};
 use crate::queues::{
-    Bridge, KEY_BYTES_MAX, OwnPolicy, Patterns, Policy, Queue, QueueImage, QueueRules,
-    QueueSettings, Throttle,
+    Bridge, KEY_BYTES_MAX, OwnPolicy, Patterns, Policy, QueueImage, QueueRules, QueueSettings,
+    Throttle,
 };
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{Cursor, QueueKind};
@@ -103,7 +103,8 @@ pub(super) fn pause_queue(
         .and_then(|id| Some((id, state.queues.at(id)?)));
     let queue = queue.filter(|(_, queue)| queue.is_open_to(own));
     if let Some((id, queue)) = queue {
-        let (before, protocols) = (queue.image().paused, Protocols::of(queue.scope(own)));
+        let before = queue.image().paused;
+        let protocols = Protocols::of(queue.scope(own));
         let is_so = if paused {
             before.include(protocols)
         } else {
@@ -213,7 +214,8 @@ pub(super) fn set_policy(
         if is_cycle && policy.as_ref().is_some_and(|policy| policy.has_keys()) {
             return Err(Refusal::WrongKind);
         }
-        let (by, at) = (Bytes::copy_from_slice(head(by)), state.wall());
+        let by = Bytes::copy_from_slice(head(by));
+        let at = state.wall();
         let own = policy.map(|policy| {
             Box::new(OwnPolicy {
                 policy: Arc::new(*policy),
@@ -280,12 +282,8 @@ pub(super) fn set_patterns(
 /// The rules of queues have changed, and were these before: applies what counts for the jobs that are there.
 fn obey(state: &mut State, changed: &[(QueueId, QueueRules)], call: &mut Call<'_>) {
     for (id, before) in changed {
-        let codec = state
-            .queues
-            .at(*id)
-            .and_then(Queue::rules)
-            .map(|rules| rules.codec)
-            .unwrap_or_default();
+        let rules = state.queues.rules(*id);
+        let codec = rules.map(|rules| rules.codec).unwrap_or_default();
         if before.codec != codec {
             state.queues.clear_unfit(*id, &mut state.jobs);
             serve(state, *id, call.context);
@@ -329,8 +327,8 @@ pub(super) fn show(state: &mut State, queue: &Bytes, change: QueueChange) {
 /// Replaces the set of queues that all protocols share.
 pub(super) fn bridge(state: &mut State, bridge: Bridge, call: &mut Call<'_>) -> Outcome {
     let changed = state.queues.set_bridge(bridge);
-    changed
-        .into_iter()
-        .for_each(|queue| serve(state, queue, call.context));
+    for queue in changed {
+        serve(state, queue, call.context);
+    }
     call.done()
 }

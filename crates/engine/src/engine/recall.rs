@@ -19,7 +19,8 @@ impl Engine {
     /// use.
     pub fn recall_meta(&mut self, meta: EngineMeta, clean: bool) {
         let was_in_doubt = meta.reserved == meta.next_job.saturating_add(1);
-        (self.state.skew_ms, self.state.was_killed) = (meta.clock.skew_ms, !clean || was_in_doubt);
+        self.state.skew_ms = meta.clock.skew_ms;
+        self.state.beginning.was_killed = !clean || was_in_doubt;
         self.state.meta.recall(meta, clean);
     }
 
@@ -91,7 +92,7 @@ impl Engine {
             .lease()
             .is_some_and(|lease| matches!(lease.holder, Holder::Away(_)))
         {
-            self.state.away.push(job.id);
+            self.state.beginning.away.push(job.id);
         }
     }
 
@@ -129,9 +130,9 @@ impl Engine {
             .filter(|queue| !queue.image().is_known())
             .map(|queue| queue.image().id);
         let unknown: Vec<QueueId> = unknown.collect();
-        unknown
-            .into_iter()
-            .for_each(|queue| self.state.queues.drop_if_unknown(queue));
+        for queue in unknown {
+            self.state.queues.drop_if_unknown(queue);
+        }
         self.state.queues.forget_uses();
         self.free_followers();
         self.state.queues.set_gate_timers(&mut self.state.timers);
@@ -142,22 +143,20 @@ impl Engine {
     /// From now on nothing that is due happens, until [`Engine::release_due`]: a daemon sets what is configured first, so
     /// that it holds for all that fell due while the daemon was down. Clients come after that.
     pub const fn hold_due(&mut self) {
-        self.state.holds_due = true;
+        self.state.beginning.holds_due = true;
     }
 
     /// The configuration is set, and the keys of all jobs are read: the next visit does all that is due.
     pub const fn release_due(&mut self) {
-        self.state.holds_due = false;
+        self.state.beginning.holds_due = false;
     }
 
     /// Jobs whose predecessors ended without a record of it are due.
     fn free_followers(&mut self) {
         let state = &mut self.state;
         let is_free = |job: &Job| job.state == JobState::Parked && ahead_of(state, job).is_none();
-        let slots = state
-            .followers
-            .iter()
-            .filter_map(|(_, id)| state.jobs.slot(*id));
+        let followers = state.followers.iter();
+        let slots = followers.filter_map(|id| state.jobs.slot(id));
         let mut free: Vec<_> = slots
             .filter(|slot| state.jobs.at(*slot).is_some_and(is_free))
             .collect();
@@ -167,14 +166,16 @@ impl Engine {
             let was_part = job.is_some_and(Job::is_joined);
             let track = job.and_then(|job| job.extra.as_deref()?.track);
             if let Some(lead) = set_free(state, slot, Timestamp(0)) {
-                state.rejoined.extend([lead, slot]);
+                state.beginning.rejoined.extend([lead, slot]);
             } else if was_part {
-                state.left_alone.push(slot);
+                state.beginning.left_alone.push(slot);
             }
             // The time is not known yet. A move would record the year 1970 as that of the last change, and its client
             // would read that until the job moves again.
             state.jobs.update(slot, |job| {
-                job.extra.iter_mut().for_each(|extra| extra.track = track)
+                if let Some(extra) = &mut job.extra {
+                    extra.track = track;
+                }
             });
         }
     }
@@ -200,12 +201,12 @@ impl Engine {
         let State {
             queues,
             meta,
-            was_killed,
-            began,
+            beginning,
             now,
             ..
         } = &mut self.state;
-        let is_in_doubt = queues.are_in_doubt() || *was_killed && began.is_none();
+        let is_in_doubt =
+            queues.are_in_doubt() || beginning.was_killed && beginning.first.is_none();
         meta.release_numbers(*now, is_in_doubt);
     }
 }

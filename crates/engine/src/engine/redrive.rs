@@ -3,16 +3,14 @@
 use bytes::Bytes;
 
 use super::call::{Call, Page};
-use super::list::{found, to_retry};
+use super::identity::expires_by;
 use super::place::{insert_job, remember_put, remove_job};
-use super::push::expires_by;
-use super::scope::Scope;
+use super::search::{Matches, Search};
 use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, JobState, Slot, Unfit};
-use crate::queues::Queue;
 use crate::refusal::Outcome;
 use crate::request::{Filter, QueueKind};
 use crate::work::CHANGE;
@@ -33,15 +31,15 @@ pub(super) fn redrive(
     state.check_name(to)?;
     let in_order =
         state.queues.are_ordered(filter.queue.as_deref()) || state.queues.are_ordered(Some(to));
-    let matches = to_retry(
-        state,
-        filter,
-        in_order,
-        Scope::of(state, call),
-        page.after,
-        state.page(page.limit.min(MOVED_MAX)),
-    );
-    let Some((mut slots, next)) = found(matches, call) else {
+    let page = Page {
+        limit: page.limit.min(MOVED_MAX),
+        ..page
+    };
+    let matches = Search::new(state, filter, page, call).to_retry(in_order);
+    let Some(Matches {
+        mut slots, next, ..
+    }) = matches.complete(call)
+    else {
         return Ok(());
     };
     slots.retain(|slot| {
@@ -78,12 +76,7 @@ fn move_one(
     at: Timestamp,
     context: &mut Context,
 ) -> bool {
-    let rules = state
-        .queues
-        .at(queue)
-        .and_then(Queue::rules)
-        .copied()
-        .unwrap_or_default();
+    let rules = state.queues.rules(queue).copied().unwrap_or_default();
     let fits = |job: &&Job| {
         rules
             .body_bytes_max
@@ -98,21 +91,22 @@ fn move_one(
         .queues
         .make_known(queue, Some(job.protocol), &mut context.changes);
     remove_job(state, slot, context);
-    (job.queue, job.state) = (queue, JobState::Retrying(at));
+    job.queue = queue;
+    job.state = JobState::Retrying(at);
     // In order it comes before all that were pushed there later than it was pushed.
-    if !state
-        .queues
-        .at(queue)
-        .and_then(Queue::policy)
-        .is_some_and(|policy| policy.ordered)
-    {
+    let policy = state.queues.policy(queue);
+    if !policy.is_some_and(|policy| policy.ordered) {
         job.rank = state.meta.rank(false);
     }
-    (job.failures, job.unfit, job.retry) = (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));
+    job.failures = 0;
+    job.unfit = Unfit::NONE;
+    job.retry = rules.retry.unwrap_or(job.retry);
     let expires = expires_by(state, at, job.expiry(), rules.ttl_ms);
     if job.extra.is_some() || expires != job.expiry() {
         let extra = job.extra_mut();
-        (extra.losses, extra.coalesced, extra.expires) = (0, None, expires);
+        extra.losses = 0;
+        extra.coalesced = None;
+        extra.expires = expires;
     }
     let slot = insert_job(state, job);
     state.jobs.reclaim_key(slot, state.now, &mut state.timers);

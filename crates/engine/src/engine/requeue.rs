@@ -11,7 +11,6 @@ use super::state::State;
 use crate::context::Context;
 use crate::ids::Timestamp;
 use crate::jobs::{Cycle, JobState, Slot, Unfit};
-use crate::queues::Queue;
 use crate::request::RepayTo;
 
 /// Makes a job ready that was in another state: at its own position, or with a new rank, behind (or before) all its
@@ -27,18 +26,17 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    let (queue, protocol, was_off) = (job.queue, job.protocol, job.is_over());
+    let queue = job.queue;
+    let protocol = job.protocol;
+    let was_off = job.is_over();
     if was_off {
         try_anew(state, slot);
     } else if give_way(state, slot, None, context) {
         return;
     }
     // In order means that a job that is tried again comes before all that were pushed later, also a dead one.
-    let is_ordered = state
-        .queues
-        .at(queue)
-        .and_then(Queue::policy)
-        .is_some_and(|policy| policy.ordered);
+    let policy = state.queues.policy(queue);
+    let is_ordered = policy.is_some_and(|policy| policy.ordered);
     let rank = rank.filter(|_| !is_ordered);
     // Until it is ready, no index depends on its rank.
     state.jobs.update(slot, |job| {
@@ -71,7 +69,9 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
 fn try_anew(state: &mut State, slot: Slot) {
     state.jobs.update(slot, |job| {
         job.unfit = Unfit::NONE;
-        job.extra.iter_mut().for_each(|extra| extra.losses = 0);
+        if let Some(extra) = &mut job.extra {
+            extra.losses = 0;
+        }
     });
 }
 
@@ -96,7 +96,8 @@ pub(super) fn suits_anew(state: &mut State, slot: Slot, context: &mut Context) {
     let Some(job) = state.jobs.at(slot).filter(|job| job.unfit != Unfit::NONE) else {
         return;
     };
-    let (queue, is_ready) = (job.queue, job.state == JobState::Ready);
+    let queue = job.queue;
+    let is_ready = job.state == JobState::Ready;
     if is_ready {
         // While the job is parked, it is in no ready queue.
         move_job(state, slot, JobState::Parked);
@@ -113,7 +114,8 @@ pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    let (queue_id, boost) = (job.queue, job.cycle().map_or(0, |cycle| cycle.boost));
+    let queue_id = job.queue;
+    let boost = job.cycle().map_or(0, |cycle| cycle.boost);
     let Some(queue) = state.queues.at(queue_id) else {
         return;
     };

@@ -42,7 +42,8 @@ fn has_too_many_done(state: &State) -> bool {
 }
 
 fn is_dead_letter_queue_full(state: &State) -> bool {
-    let (jobs, limits) = (&state.jobs, &state.limits);
+    let jobs = &state.jobs;
+    let limits = &state.limits;
     jobs.dead_count() > limits.dead_max
         || jobs.kept().dead > limits.dead_bytes_max
         || jobs.kept().dead_memory > limits.dead_memory_max
@@ -88,7 +89,8 @@ pub(super) fn drop_past(state: &mut State, context: &mut Context) {
 ///
 /// There would be too many jobs or too many bytes, even without these.
 pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Outcome {
-    let (held, limit) = (state.jobs.len() as u64, state.limits.jobs_max);
+    let held = state.jobs.len() as u64;
+    let limit = state.limits.jobs_max;
     if held.saturating_sub(state.jobs.dead_count() + state.jobs.done_count()) >= limit {
         return Err(Capacity::Jobs.exceeded(held, limit));
     }
@@ -101,7 +103,8 @@ pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Outcome {
 ///
 /// There would be too many bytes.
 pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
-    let (held, limit) = (state.bytes(), state.limits.jobs_bytes_max);
+    let held = state.bytes();
+    let limit = state.limits.jobs_bytes_max;
     let kept = state.jobs.kept();
     let stays = held
         .saturating_sub(kept.dead + kept.done)
@@ -119,7 +122,8 @@ pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
 ///
 /// There would be too many bytes in memory.
 pub(super) fn check_memory_for(state: &State, bytes: u64) -> Outcome {
-    let (resident, limit) = (state.resident_bytes(), state.limits.memory_max);
+    let resident = state.resident_bytes();
+    let limit = state.limits.memory_max;
     if resident.saturating_add(bytes) > limit {
         Err(Capacity::JobBytes.exceeded(resident, limit))
     } else {

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::call::{Call, Page};
 use super::checks::{check_names, check_new_body};
-use super::push::{NOBODY, owned, push_job};
+use super::identity::NOBODY;
+use super::push::{Accepted, owned, push_job};
 use super::room::{check_bytes_for, make_way};
 use super::scope::Scope;
 use super::serving::is_served;
@@ -26,10 +27,8 @@ pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<
         .key
         .as_ref()
         .and_then(|key| state.schedules.named(new.job.protocol, key));
-    let (id, last) = (
-        before.map(|before| before.id),
-        before.and_then(|before| before.last.clone()),
-    );
+    let id = before.map(|before| before.id);
+    let last = before.and_then(|before| before.last.clone());
     let grid = grid(state, &new, before);
     check_schedule(state, &new, before)?;
     let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
@@ -146,8 +145,9 @@ pub(super) fn remove_schedule(
 /// Pushes the job of a schedule besides its other runs, which it does not move.
 pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Outcome {
     let schedule = find(state, which, call)?;
-    let (id, new) = (schedule.id, schedule.run_at(state.now, state.wall()));
-    let (job, durable, how) = push_job(state, NOBODY, &new, call.context)?;
+    let id = schedule.id;
+    let new = schedule.run_at(state.now, state.wall());
+    let Accepted { job, durable, how } = push_job(state, NOBODY, &new, call.context)?;
     note_run(state, id, job, call.context);
     call.acknowledge(Reply::Pushed { job, how, durable });
     Ok(())
@@ -172,7 +172,8 @@ pub(super) fn pause_schedule(
             true => Timestamp::NEVER,
             false => recurrence.next_after(*anchor, now_for(state, *recurrence)),
         };
-        let (id, runs_left) = (*id, *runs_left);
+        let id = *id;
+        let runs_left = *runs_left;
         state
             .schedules
             .advance(id, next_at, runs_left, &mut call.context.changes);
@@ -229,14 +230,14 @@ pub(super) fn view(state: &State, schedule: &Schedule) -> Schedule {
     let mut seen = schedule.clone();
     if let Some(last) = &mut seen.last {
         let job = state.jobs.get(last.job);
-        last.end = match (job.map(|job| job.state.kind()), last.end) {
-            (Some(JobStateKind::Dead), _) => RunEnd::Dead,
-            (Some(JobStateKind::Done) | None, RunEnd::Running) => RunEnd::Forgotten,
-            (Some(JobStateKind::Done) | None, end) => end,
-            (Some(JobStateKind::Ready), _) if !job.is_some_and(|job| is_served(state, job)) => {
+        last.end = match job.map(|job| job.state.kind()) {
+            Some(JobStateKind::Dead) => RunEnd::Dead,
+            Some(JobStateKind::Done) | None if last.end == RunEnd::Running => RunEnd::Forgotten,
+            Some(JobStateKind::Done) | None => last.end,
+            Some(JobStateKind::Ready) if !job.is_some_and(|job| is_served(state, job)) => {
                 RunEnd::Unserved
             }
-            (Some(kind), _) => RunEnd::In(kind),
+            Some(kind) => RunEnd::In(kind),
         };
         let waits = |kind| {
             matches!(
@@ -264,11 +265,12 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     let Some(schedule) = state.schedules.at(id) else {
         return;
     };
-    let (job, runs_left) = (schedule.run_at(state.now, state.wall()), schedule.runs_left);
+    let job = schedule.run_at(state.now, state.wall());
+    let runs_left = schedule.runs_left;
     let next_at = schedule
         .recurrence
         .next_after(schedule.anchor, now_for(state, schedule.recurrence));
-    if is_skipped(state, schedule) {
+    if state.beginning.skips(schedule) {
         return state
             .schedules
             .advance(id, next_at, runs_left, &mut context.changes);
@@ -278,7 +280,7 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     // A refused run does not count; there will be others.
     let ran = push_job(state, NOBODY, &job, context);
     match ran {
-        Ok((job, ..)) => note_run(state, id, job, context),
+        Ok(accepted) => note_run(state, id, accepted.job, context),
         Err(why) => {
             let key = state
                 .schedules
@@ -298,21 +300,4 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
             .schedules
             .advance(id, next_at, runs_left, &mut context.changes);
     }
-}
-
-/// Whether the run of a schedule fell due before the engine's first visit, and is not made up for.
-fn is_skipped(state: &State, schedule: &Schedule) -> bool {
-    let began = state.began.map(|(now, wall)| {
-        if schedule.recurrence.by_wall() {
-            wall
-        } else {
-            now
-        }
-    });
-    let skips = |key: &Bytes| {
-        state
-            .skip_missed
-            .contains(&(schedule.job.protocol, key.clone()))
-    };
-    began.is_some_and(|began| schedule.next_at < began) && schedule.key.as_ref().is_some_and(skips)
 }

@@ -112,7 +112,10 @@ fn answer_holders(state: &mut State, queue: QueueId, context: &mut Context) {
 
 /// The next client to serve at a queue: the one of all protocols' candidates that has waited longest.
 pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
-    let queue = state.queues.at(id).filter(|queue| queue.has_work())?;
+    let queue = state.queues.at(id)?;
+    if queue.jobs(JobStateKind::Ready) == 0 {
+        return None;
+    }
     let candidates = queue
         .consumers()
         .filter_map(|consumers| next_of(state, queue, consumers));
@@ -124,23 +127,21 @@ pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
 /// The candidate of one protocol: the heaviest, and among equals the one that has waited longest. A job that a sleeper
 /// was woken for is left to that sleeper for a while.
 fn next_of(state: &State, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
-    let (takers, sleepers) = (
-        consumers.waiting(WaitsAs::Taker),
-        consumers.waiting(WaitsAs::Sleeper),
-    );
+    let takers = consumers.waiting(WaitsAs::Taker);
+    let sleepers = consumers.waiting(WaitsAs::Sleeper);
     if (takers.is_empty() && sleepers.is_empty()) || !queue.has_unclaimed_for(consumers) {
         return None;
     }
     let admitted =
         |(key, client): &(&WaitKey, &ClientId)| admits_waiter(state, queue, **client, **key);
-    match (takers.iter().find(admitted), sleepers.iter().find(admitted)) {
-        (Some((taken, client)), Some((slept, _))) if taken < slept => {
-            Some((*taken, Next::HandTo(*client, *taken)))
-        }
-        (_, Some((slept, client))) => Some((*slept, Next::Wake(*client))),
-        (Some((taken, client)), None) => Some((*taken, Next::HandTo(*client, *taken))),
-        (None, None) => None,
+    let taker = takers.iter().find(admitted);
+    if let Some((slept, client)) = sleepers.iter().find(admitted)
+        && taker.is_none_or(|(taken, _)| slept <= taken)
+    {
+        return Some((*slept, Next::Wake(*client)));
     }
+    let (taken, client) = taker?;
+    Some((*taken, Next::HandTo(*client, *taken)))
 }
 
 /// Whether a queue has a slot for a waiting client: for its blocked take if it is queued with this key, otherwise as a
@@ -254,9 +255,9 @@ pub(super) fn serve_starved(state: &mut State, context: &mut Context) -> bool {
     let Some((queues, unclaimed)) = state.starved.take_due(state.now) else {
         return false;
     };
-    queues
-        .into_iter()
-        .for_each(|queue| serve(state, queue, context));
+    for queue in queues {
+        serve(state, queue, context);
+    }
     if unclaimed {
         state.queues.serve_unclaimed_again();
     }

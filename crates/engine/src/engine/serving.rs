@@ -76,9 +76,9 @@ pub(super) fn forget_takes(state: &mut State, id: ClientId) {
         return;
     };
     let own = client.protocol();
-    std::mem::take(&mut client.takes_from)
-        .into_iter()
-        .for_each(|take| end_take(queues, take, id, own));
+    for take in std::mem::take(&mut client.takes_from) {
+        end_take(queues, take, id, own);
+    }
     client.recount();
 }
 
@@ -168,7 +168,8 @@ fn taking<'a>(
     consumers: &'a Consumers,
 ) -> impl Iterator<Item = ClientId> + 'a {
     state.work.spend(STEP * consumers.taking().len() as u64);
-    let (queue, birth) = (queue.image().id, queue.birth());
+    let birth = queue.birth();
+    let queue = queue.image().id;
     let lately = |at: Timestamp| at.after_ms(LATELY_MS) > state.now;
     let serves = move |id: ClientId, client: &Client| {
         let take = client

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::beginning::Beginning;
+use super::followers::Followers;
 use crate::batches::Batches;
 use crate::clients::{Clients, Waiters, Watchers, Workers};
 use crate::condition::JobReader;
@@ -18,7 +20,7 @@ use crate::days::Days;
 use crate::deferred::Deferred;
 use crate::held::Held;
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
-use crate::jobs::{Jobs, Slot};
+use crate::jobs::Jobs;
 use crate::kinds::Kinds;
 use crate::limits::Limits;
 use crate::meta::Meta;
@@ -68,30 +70,16 @@ pub(super) struct State {
     /// If this engine succeeds another one.
     pub(super) succession: Option<Succession>,
     pub(super) deferred: Deferred,
-    /// Recovered jobs whose workers may come back, until the first visit.
-    pub(super) away: Vec<JobId>,
     pub(super) starved: Starved,
     pub(super) days: Days,
     pub(super) work: Work,
-    pub(super) dead_dropped: DeadDropped,
     /// What protocols read in their jobs, if the engine may ask.
     pub(super) reader: Option<Arc<dyn JobReader>>,
+    pub(super) beginning: Beginning,
+    pub(super) followers: Followers,
+    pub(super) dead_dropped: DeadDropped,
     /// What deaths of jobs cause, if they do.
     pub(super) on_dead: Option<Arc<dyn OnDead>>,
-    /// The daemon before this one did not stop in order: jobs that it handed out over connections may still run.
-    pub(super) was_killed: bool,
-    /// Nothing that is due happens, because the configuration is not set yet.
-    pub(super) holds_due: bool,
-    /// The first visit, by the engine's time and by the wall clock.
-    pub(super) began: Option<(Timestamp, Timestamp)>,
-    /// Schedules that make up for no run from before it.
-    pub(super) skip_missed: BTreeSet<(Protocol, Bytes)>,
-    /// Jobs that must be over first, each with one that waits for it ([`crate::Coalesced::behind`]).
-    pub(super) followers: BTreeSet<(JobId, JobId)>,
-    /// Jobs that became one with others when the engine began, which the first visit journals.
-    pub(super) rejoined: Vec<Slot>,
-    /// Parts of jobs that ended with the engine before, which wait for their quiet time from the first visit on.
-    pub(super) left_alone: Vec<Slot>,
     /// Jobs that deaths in this visit have caused and that are not pushed yet, with the names of the dead.
     pub(super) caused: Vec<(Bytes, NewJob)>,
     /// Jobs whose bodies this command must do without ([`Context::unreadable`]).
@@ -107,7 +95,9 @@ pub(super) struct State {
 impl State {
     /// Nothing yet. `seed` protects the hash tables against crafted keys and does not affect any output.
     pub(super) fn new(limits: Limits, seed: u64) -> Self {
-        let (beside, names, with_jobs) = (Held::default(), Held::default(), Held::default());
+        let beside = Held::default();
+        let names = Held::default();
+        let with_jobs = Held::default();
         Self {
             limits,
             now: Timestamp(0),
@@ -125,20 +115,14 @@ impl State {
             meta: Meta::new(),
             succession: None,
             deferred: Deferred::new(&beside),
-            away: Vec::new(),
             starved: Starved::default(),
             days: Days::new(),
             work: Work::default(),
-            dead_dropped: DeadDropped::default(),
             reader: None,
+            beginning: Beginning::default(),
+            followers: Followers::default(),
+            dead_dropped: DeadDropped::default(),
             on_dead: None,
-            was_killed: false,
-            holds_due: false,
-            began: None,
-            skip_missed: BTreeSet::new(),
-            followers: BTreeSet::new(),
-            rejoined: Vec::new(),
-            left_alone: Vec::new(),
             caused: Vec::new(),
             unreadable: BTreeSet::new(),
             beside,
@@ -163,13 +147,17 @@ impl State {
 
     /// A job is gone, and another client may bring it back.
     pub(super) fn may_return(&mut self, job: JobId) {
-        self.succession.iter_mut().for_each(|it| it.may_return(job));
+        if let Some(succession) = &mut self.succession {
+            succession.may_return(job);
+        }
     }
 
     /// What the client asked for, and what it claimed, waits no more.
     pub(super) fn forget_waiting(&mut self, client: ClientId) {
         self.deferred.forget(client);
-        self.succession.iter_mut().for_each(|it| it.forget(client));
+        if let Some(succession) = &mut self.succession {
+            succession.forget(client);
+        }
     }
 
     /// Whether the context has a later time than the engine, or other clocks.
@@ -194,10 +182,8 @@ impl State {
     /// Bytes that clients, or names, may take: up to a half together while jobs leave room, and a part of their own in any
     /// case, so that the workers of a memory full of jobs in many queues can come.
     fn held_max(&self, own: &Held) -> u64 {
-        let (max, together) = (
-            self.limits.memory_max,
-            self.beside.bytes() + self.names.bytes(),
-        );
+        let max = self.limits.memory_max;
+        let together = self.beside.bytes() + self.names.bytes();
         let left = max.saturating_sub(self.resident_bytes() - together);
         let others = together - own.bytes();
         left.min(max / BESIDE_PART)
@@ -211,7 +197,8 @@ impl State {
     ///
     /// They would take more than they may.
     pub(super) fn check_beside(&self, bytes: u64) -> Outcome {
-        let (held, limit) = (self.beside.bytes(), self.held_max(&self.beside));
+        let held = self.beside.bytes();
+        let limit = self.held_max(&self.beside);
         if held.saturating_add(bytes) > limit {
             Err(Capacity::JobBytes.exceeded(held, limit))
         } else {

@@ -14,10 +14,9 @@ pub(super) fn stats(state: &State, call: &mut Call<'_>) {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let mut places = StateCounts::default();
     for (_, of_protocol) in state.jobs.counts() {
-        places
-            .iter_mut()
-            .zip(of_protocol)
-            .for_each(|(sum, n)| *sum += n);
+        for (sum, n) in places.iter_mut().zip(of_protocol) {
+            *sum += n;
+        }
     }
     let stats = Stats {
         totals: state.meta.kept().totals,

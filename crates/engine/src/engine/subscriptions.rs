@@ -30,7 +30,8 @@ pub(super) fn watch(
     room: u32,
 ) -> Outcome {
     state.clients.opened(id)?;
-    let (queue, text) = (queue.as_ref().map(own), own(&text));
+    let queue = queue.as_ref().map(own);
+    let text = own(&text);
     state.check_large(watcher_bytes(queue.as_ref(), &text))?;
     state.watchers.watch(id, queue, text, room);
     Ok(())
@@ -58,17 +59,22 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     }
     let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().collect();
     // As long as it is known who had them.
-    held.iter().for_each(|job| warn_lost(state, *job, context));
-    held.iter().for_each(|job| lose_attempt(state, *job));
+    for job in &held {
+        warn_lost(state, *job, context);
+    }
+    for job in &held {
+        lose_attempt(state, *job);
+    }
     // Remove it from the table first, so that it is given no more jobs.
     let worker = state.clients.close(id);
     // Stop listening before its jobs are lost: a job that lives only for its listeners must not be tried again.
     let heard: Vec<JobId> = state.jobs.holders().listened_by(id).iter().collect();
-    heard
-        .into_iter()
-        .for_each(|job| stop_listening(state, job, id, context));
-    held.into_iter()
-        .for_each(|job| lose_job(state, job, context));
+    for job in heard {
+        stop_listening(state, job, id, context);
+    }
+    for job in held {
+        lose_job(state, job, context);
+    }
     state.jobs.forget_client(id);
     if let Some(worker) = worker
         && state.workers.leave(worker, id)

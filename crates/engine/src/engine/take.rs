@@ -97,7 +97,8 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
         From::Subscriptions => {
             let known = state.clients.get(call.client).ok_or(Refusal::OutOfPlace)?;
             let subscriptions = known.subscriptions();
-            let (client, own) = (call.client, known.protocol());
+            let client = call.client;
+            let own = known.protocol();
             let first = |served: &Served| first(&state.queues, client, own, served, &take.worker);
             match choose(state, call.client, subscriptions, take.select, first).filter(|_| !quiet) {
                 Some((served, slot)) => hand_out(
@@ -192,9 +193,9 @@ fn take_from(
             wait_for_job(state, at, wait, worker, call)
         }
     };
-    sources
-        .iter()
-        .for_each(|served| state.queues.drop_if_unknown(served.queue));
+    for served in sources {
+        state.queues.drop_if_unknown(served.queue);
+    }
     answer
 }
 
@@ -211,7 +212,8 @@ fn listed(
         return Err(Capacity::Subscriptions.exceeded(limit, limit));
     }
     names.iter().try_for_each(|name| state.check_name(name))?;
-    let (mut listed, mut no_room) = (Vec::with_capacity(names.len()), None);
+    let mut listed = Vec::with_capacity(names.len());
+    let mut no_room = None;
     for name in names {
         // A take that expects work skips `cycle` queues.
         let kind = state
@@ -238,9 +240,9 @@ fn listed(
             ) => no_room = Some(why),
             Err(why) => {
                 // Drop the queues that were created for this take alone.
-                listed
-                    .iter()
-                    .for_each(|served| state.queues.drop_if_unknown(served.queue));
+                for served in &listed {
+                    state.queues.drop_if_unknown(served.queue);
+                }
                 return Err(why);
             }
         }
@@ -286,9 +288,9 @@ fn wait_for_job(
     state
         .waiters()
         .block(call.client, call.tag, sources, worker, until);
-    queues
-        .into_iter()
-        .for_each(|queue| warn_unserved(state, queue, call.context));
+    for queue in queues {
+        warn_unserved(state, queue, call.context);
+    }
     Ok(())
 }
 
@@ -357,10 +359,9 @@ fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
             return;
         };
         if context.room == 0 {
-            client
-                .subscriptions()
-                .iter()
-                .for_each(|served| state.starved.add(served.queue, state.now));
+            for served in client.subscriptions() {
+                state.starved.add(served.queue, state.now);
+            }
             return state.starved.add_unclaimed(state.now);
         }
         state.waiters().use_credit(id);

@@ -33,21 +33,17 @@ pub(super) fn warn_job(state: &State, kind: WarningKind, slot: Slot, context: &m
         return;
     };
     context.warn(kind, || {
-        let queue = state
-            .queues
-            .at(job.queue)
-            .map(|queue| own(&queue.image().name))
-            .unwrap_or_default();
+        let queue = state.queues.name(job.queue).map(own).unwrap_or_default();
         let failure = job
             .extra
             .as_deref()
             .and_then(|extra| extra.failure.as_deref());
         let why = failure.map_or_else(Bytes::new, |failure| {
-            match (head(&failure.kind), head(&failure.message)) {
-                (kind, b"") => Bytes::copy_from_slice(kind),
-                (b"", message) => Bytes::copy_from_slice(message),
-                (kind, message) => [kind, b": ", message].concat().into(),
-            }
+            let kind = head(&failure.kind);
+            let message = head(&failure.message);
+            let has_both = !kind.is_empty() && !message.is_empty();
+            let between: &[u8] = if has_both { b": " } else { b"" };
+            [kind, between, message].concat().into()
         });
         (queue, name_of(job), why)
     });
@@ -65,11 +61,7 @@ pub(super) fn warn_unfit(
         return;
     };
     context.warn(WarningKind::Unfit { is_dead }, || {
-        let queue = state
-            .queues
-            .at(job.queue)
-            .map(|queue| own(&queue.image().name))
-            .unwrap_or_default();
+        let queue = state.queues.name(job.queue).map(own).unwrap_or_default();
         (queue, name_of(job), Bytes::copy_from_slice(head(why)))
     });
 }
@@ -80,11 +72,7 @@ pub(super) fn warn_lost(state: &State, id: JobId, context: &mut Context) {
         return;
     };
     context.warn(WarningKind::WorkerLost, || {
-        let queue = state
-            .queues
-            .at(job.queue)
-            .map(|queue| own(&queue.image().name))
-            .unwrap_or_default();
+        let queue = state.queues.name(job.queue).map(own).unwrap_or_default();
         let holder = job
             .lease()
             .map(|lease| holder(state, &lease.holder))

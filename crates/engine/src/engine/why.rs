@@ -97,7 +97,8 @@ pub(super) fn holder(state: &State, holder: &Holder) -> LeaseHolder {
                 || client.label().clone(),
                 |(_, worker)| worker.name().to_vec().into(),
             );
-            let (address, number) = (client.info().address.clone(), client.info().number);
+            let address = client.info().address.clone();
+            let number = client.info().number;
             LeaseHolder {
                 worker,
                 address,
@@ -173,7 +174,8 @@ fn waits(state: &State, job: &Job) -> Why {
 /// Its turn by the policy of its queue. The gate that opens last counts: the end of a job of its key, for which there is no
 /// time, before a rate.
 fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Turn {
-    let (mut jobs, mut last) = (0, None);
+    let mut jobs = 0;
+    let mut last = None;
     for start in starts.take(BEHIND_MAX as usize) {
         state.work.spend(LOOKED_UP);
         if state.jobs.at(start.slot).is_some_and(|it| it.id == job.id) {
@@ -185,7 +187,8 @@ fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Tur
                 holders: Vec::new(),
             };
         }
-        (jobs, last) = (jobs + 1, Some(start.at));
+        jobs += 1;
+        last = Some(start.at);
     }
     if jobs == BEHIND_MAX {
         return Turn {
@@ -216,11 +219,8 @@ fn key_holders(state: &State, job: &Job) -> Vec<JobId> {
         .of_connections()
         .chain(state.timers.leases());
     // Only where jobs of a key start in order does one that waits for a retry hold it.
-    let is_ordered = state
-        .queues
-        .at(job.queue)
-        .and_then(Queue::policy)
-        .is_some_and(|policy| policy.ordered);
+    let policy = state.queues.policy(job.queue);
+    let is_ordered = policy.is_some_and(|policy| policy.ordered);
     let retrying = state
         .jobs
         .timed(JobStateKind::Retrying)
@@ -257,7 +257,9 @@ fn sees(consumers: &Consumers, queue: &Queue, job: &Job) -> bool {
 
 /// How many jobs are taken before it.
 fn behind(state: &State, queue: &Queue, job: &Job) -> Why {
-    let (own, mut at, mut jobs) = (SortKey::of(job), None, 0);
+    let own = SortKey::of(job);
+    let mut at = None;
+    let mut jobs = 0;
     for _ in 0..BEHIND_MAX {
         state.work.spend(LOOKED_UP);
         match queue.ready().after(at) {

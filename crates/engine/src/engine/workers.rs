@@ -65,7 +65,9 @@ fn add_worker(state: &mut State, name: &[u8], protocol: Option<Protocol>) -> u64
 pub(super) fn await_workers(state: &mut State) {
     while let Some((name, jobs)) = state.workers.pop_expected() {
         add_worker(state, &name, Some(Protocol::FAKTORY));
-        jobs.into_iter().for_each(|job| state.jobs.hold_again(job));
+        for job in jobs {
+            state.jobs.hold_again(job);
+        }
     }
 }
 
@@ -100,18 +102,18 @@ pub(super) fn set_worker_state(
         None if name.is_empty() => state.workers.numbers().collect(),
         None => return Err(Refusal::NotFound(Thing::Worker)),
     };
-    numbers
-        .into_iter()
-        .for_each(|number| advance_worker(state, number, requested, call.context));
+    for number in numbers {
+        advance_worker(state, number, requested, call.context);
+    }
     call.done()
 }
 
 pub(super) fn drain(state: &mut State, call: &mut Call<'_>) -> Outcome {
     let daemon = call.client.daemon();
     let quieted: Vec<Bytes> = state.workers.drain(daemon);
-    quieted
-        .iter()
-        .for_each(|name| show(state, name, WorkerChange::Quiet));
+    for name in &quieted {
+        show(state, name, WorkerChange::Quiet);
+    }
     let clients = state
         .clients
         .ids_from(ClientId(0))
@@ -192,9 +194,9 @@ fn hush(state: &mut State, clients: &[ClientId], context: &mut Context) {
         .iter()
         .filter_map(|client| state.waiters().hush(*client))
         .collect();
-    woken_for
-        .into_iter()
-        .for_each(|queue| serve(state, queue, context));
+    for queue in woken_for {
+        serve(state, queue, context);
+    }
 }
 
 /// A worker may have missed its heartbeat. If so, its connections are closed.
@@ -216,12 +218,12 @@ pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: 
         .iter()
         .filter_map(|client| state.waiters().stop(*client))
         .collect();
-    clients
-        .into_iter()
-        .for_each(|client| context.notify(client, Notice::Close));
-    woken_for
-        .into_iter()
-        .for_each(|queue| serve(state, queue, context));
+    for client in clients {
+        context.notify(client, Notice::Close);
+    }
+    for queue in woken_for {
+        serve(state, queue, context);
+    }
     forget_worker(state, number, context);
 }
 

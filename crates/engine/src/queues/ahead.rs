@@ -25,7 +25,9 @@ impl Ahead {
     pub(crate) fn take(&mut self, at: SortKey, bytes: u64) -> u64 {
         let before = self.bytes;
         if self.upto.is_none_or(|upto| at > upto) {
-            (self.upto, self.jobs, self.bytes) = (Some(at), 0, 0);
+            self.upto = Some(at);
+            self.jobs = 0;
+            self.bytes = 0;
         } else {
             self.jobs = self.jobs.saturating_sub(1);
             self.bytes = if self.jobs == 0 {

@@ -68,7 +68,8 @@ impl Queues {
 /// Asserts that the ready queue is in order, and that clients of each protocol see its jobs and no others.
 fn check_ready(queue: &Queue, jobs: &Jobs) {
     let name = &queue.image.name;
-    let (mut ready, mut before) = (0, None);
+    let mut ready = 0;
+    let mut before = None;
     for slot in queue.ready.slots() {
         let job = jobs.at(slot);
         let belongs = |job: &Job| job.state == JobState::Ready && job.queue == queue.image.id;

@@ -63,10 +63,9 @@ impl Histogram {
     #[must_use]
     pub fn merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
         let mut counts = self.counts;
-        counts
-            .iter_mut()
-            .zip(other.counts)
-            .for_each(|(count, other)| *count = merge(*count, other));
+        for (count, other) in counts.iter_mut().zip(other.counts) {
+            *count = merge(*count, other);
+        }
         Self {
             counts,
             sum_ms: merge(self.sum_ms, other.sum_ms),
@@ -123,11 +122,9 @@ impl From<Histogram> for Coarse {
             .zip(fine.counts)
         {
             let at = Self::BOUNDS_MS.partition_point(|coarse| *coarse < bound);
-            coarse
-                .counts
-                .get_mut(at)
-                .into_iter()
-                .for_each(|sum| *sum = sum.saturating_add(count));
+            if let Some(sum) = coarse.counts.get_mut(at) {
+                *sum = sum.saturating_add(count);
+            }
         }
         coarse
     }
@@ -151,10 +148,9 @@ impl From<Coarse> for Histogram {
             } else {
                 beyond.saturating_sub(1)
             };
-            fine.counts
-                .get_mut(at)
-                .into_iter()
-                .for_each(|place| *place = count);
+            if let Some(place) = fine.counts.get_mut(at) {
+                *place = count;
+            }
             if count > 0 {
                 fine.max_ms = if bound == u64::MAX {
                     Self::BOUNDS_MS.last().copied().unwrap_or_default()

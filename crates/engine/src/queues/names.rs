@@ -88,10 +88,9 @@ impl Queues {
             made: std::mem::take(&mut self.uses.made),
             ..Uses::default()
         };
-        self.by_id
-            .iter_mut()
-            .flatten()
-            .for_each(|queue| queue.used = 0);
+        for queue in self.by_id.iter_mut().flatten() {
+            queue.used = 0;
+        }
     }
 
     /// Whether most names have come into use since the last call.

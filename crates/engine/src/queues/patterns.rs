@@ -5,6 +5,8 @@ use std::cmp::Reverse;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::glob::fits;
+
 /// Settings by name, or by pattern: `*` stands for any bytes (or none) and `?` for one byte.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Patterns<T>(Vec<(Bytes, T)>);
@@ -72,33 +74,10 @@ pub fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?'))
 }
 
-/// Whether `name` matches a pattern in which `*` stands for any bytes (or none) and `?` for one. Takes at most the
-/// product of their lengths.
+/// Whether `name` matches a pattern in which `*` stands for any bytes (or none) and `?` for one.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut from) = (0, 0);
-    // The position behind the last `*`, and the end of its current match in the name.
-    let mut star = None;
-    while let Some(byte) = name.get(from) {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at + 1, from));
-                at += 1;
-            }
-            Some(own) if *own == b'?' || own == byte => (at, from) = (at + 1, from + 1),
-            Some(_) | None => {
-                let Some((behind, end)) = star else {
-                    return false;
-                };
-                star = Some((behind, end + 1));
-                (at, from) = (behind, end + 1);
-            }
-        }
-    }
-    pattern
-        .get(at..)
-        .unwrap_or_default()
-        .iter()
-        .all(|byte| *byte == b'*')
+    let is = |own: &u8, byte| *own == b'?' || *own == byte;
+    fits(pattern, name, |own| *own == b'*', is)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Policies of all queues: set, and kept up with jobs and time.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::policy::{Facts, Gate, Hold, KeyRow, KeySource, NO_KEY, Policy, PolicyRow, Starts};
@@ -8,6 +8,7 @@ use super::queue::Queue;
 use super::table::Queues;
 use crate::change::Change;
 use crate::condition::JobReader;
+use crate::held::Held;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Jobs, Slot};
 use crate::timers::Timers;
@@ -51,14 +52,12 @@ impl Queue {
 
     /// Its policy, and what may start by it.
     pub(crate) fn policy_row(&self) -> Option<PolicyRow> {
-        let set = self
-            .image
-            .policy
-            .as_deref()
-            .map(|own| (own.by.clone(), own.at));
-        self.gate
-            .as_deref()
-            .map(|gate| PolicyRow { set, ..gate.row() })
+        let own = self.image.policy.as_deref();
+        let gate = self.gate.as_deref()?;
+        Some(PolicyRow {
+            set: own.map(|own| (own.by.clone(), own.at)),
+            ..gate.row()
+        })
     }
 
     /// Keys with jobs that wait or run, from a number on.
@@ -69,12 +68,34 @@ impl Queue {
             .flat_map(move |gate| gate.keys_from(number))
     }
 
+    /// Has another policy, or none. Returns whether its jobs keep their keys.
+    fn obey(
+        &mut self,
+        policy: Option<Arc<Policy>>,
+        now: Timestamp,
+        timers: &mut Timers,
+        held: &Held,
+    ) -> bool {
+        let Some(policy) = policy else {
+            if let Some(gate) = self.gate.take() {
+                timers.cancel(gate.timer_at());
+            }
+            return false;
+        };
+        if let Some(gate) = &mut self.gate {
+            return gate.change(policy, &self.image, now, timers, held);
+        }
+        let mut gate = Gate::new(&self.image, policy, self.bridged, held);
+        gate.set_timer(timers);
+        self.gate = Some(Box::new(gate));
+        false
+    }
+
     /// Which clients see which of its jobs has changed.
     pub(super) fn relist(&mut self, clear_unfit: bool) {
-        let bridged = self.bridged;
-        self.gate
-            .iter_mut()
-            .for_each(|gate| gate.relist(bridged, clear_unfit));
+        if let Some(gate) = &mut self.gate {
+            gate.relist(self.bridged, clear_unfit);
+        }
     }
 }
 
@@ -88,60 +109,37 @@ impl Queues {
         now: Timestamp,
         timers: &mut Timers,
     ) -> Vec<QueueId> {
-        let changed: BTreeMap<QueueId, Option<Arc<Policy>>> = ids
-            .iter()
-            .filter_map(|id| self.at(*id))
-            .map(|queue| (queue, self.policy_of(&queue.image)))
-            .filter(|(queue, policy)| queue.policy() != policy.as_deref())
-            .map(|(queue, policy)| (queue.image.id, policy))
-            .collect();
-        let (mut unkeyed, mut paused) = (Vec::new(), Vec::new());
+        let mut changed = Vec::new();
+        // Queues whose jobs enter again, and those among them whose jobs have new keys.
+        let mut entered = BTreeSet::new();
+        let mut unkeyed = BTreeSet::new();
         let held = self.keys_held.clone();
-        for (id, policy) in &changed {
+        for id in ids {
+            let Some(queue) = self.at(*id) else { continue };
+            let policy = self.policy_of(&queue.image);
+            let is_same = queue.policy() == policy.map(|policy| &**policy);
+            let policy = policy.cloned();
             let Some(queue) = self.at_mut(*id) else {
                 continue;
             };
-            if let (Some(gate), Some(policy)) = (queue.gate.as_deref_mut(), policy)
-                && gate.pause(policy)
-            {
-                paused.push(*id);
+            if is_same {
+                if let Some(gate) = &mut queue.gate
+                    && gate.pause(&queue.image.paused_keys)
+                {
+                    changed.push(*id);
+                }
                 continue;
             }
-            let (kind, bridged) = (queue.image.kind, queue.bridged);
-            if queue.gate.as_deref_mut().is_none_or(|gate| match policy {
-                Some(policy) => gate.change(policy, kind, bridged, now, timers, &held),
-                None => true,
-            }) {
-                unkeyed.push(*id);
-            }
-            match policy {
-                Some(policy) if queue.gate.is_none() => {
-                    let saved = queue.image.saved.as_deref();
-                    let mut gate = Box::new(Gate::new(
-                        *id,
-                        kind,
-                        Arc::clone(policy),
-                        saved,
-                        bridged,
-                        &held,
-                    ));
-                    gate.set_timer(timers);
-                    queue.gate = Some(gate);
-                }
-                Some(_) => {}
-                None => queue
-                    .gate
-                    .take()
-                    .into_iter()
-                    .for_each(|gate| timers.cancel(gate.timer_at())),
+            changed.push(*id);
+            entered.insert(*id);
+            if !queue.obey(policy, now, timers, &held) {
+                unkeyed.insert(*id);
             }
         }
-        let enters = |id: &QueueId| {
-            !paused.contains(id) && self.at(*id).is_some_and(|queue| queue.total() > 0)
-        };
-        if changed.keys().any(enters) {
+        let has_jobs = |id| self.at(id).is_some_and(|queue| queue.total() > 0);
+        if entered.iter().any(|id| has_jobs(*id)) {
             jobs.visit(|slot, job| {
-                if changed.contains_key(&job.queue) && !paused.contains(&job.queue) {
+                if entered.contains(&job.queue) {
                     if unkeyed.contains(&job.queue) {
                         self.job_keys.remove(job.id);
                     }
@@ -149,8 +147,10 @@ impl Queues {
                 }
             });
         }
-        changed.keys().for_each(|id| self.note_unclaimed(*id));
-        changed.into_keys().collect()
+        for id in &changed {
+            self.note_unclaimed(*id);
+        }
+        changed
     }
 
     fn enter_gate(&mut self, job: &Job, slot: Slot, timers: &mut Timers) {
@@ -171,8 +171,7 @@ impl Queues {
         facts: Facts<'_>,
         reader: Option<&dyn JobReader>,
     ) -> Vec<u8> {
-        let policy = self.at(queue).and_then(Queue::policy);
-        policy
+        self.policy(queue)
             .and_then(|policy| policy.key.as_ref())
             .map(|key| key.read(facts, reader))
             .unwrap_or_default()
@@ -180,10 +179,8 @@ impl Queues {
 
     /// Whether the policy of a queue looks for keys in bodies.
     pub(crate) fn keys_are_in_bodies(&self, queue: QueueId) -> bool {
-        let key = self
-            .at(queue)
-            .and_then(Queue::policy)
-            .and_then(|policy| policy.key.as_ref());
+        let policy = self.policy(queue);
+        let key = policy.and_then(|policy| policy.key.as_ref());
         key.is_some_and(|key| !matches!(key, KeySource::Unique(_)))
     }
 
@@ -261,7 +258,9 @@ impl Queues {
 
     /// In a new job of a queue no key could be read.
     pub(crate) fn note_keyless(&mut self, id: QueueId) {
-        self.gate_mut(id).map(Gate::note_keyless);
+        if let Some(gate) = self.gate_mut(id) {
+            gate.note_keyless();
+        }
     }
 
     /// Whether a job has this key in its queue.
@@ -283,18 +282,16 @@ impl Queues {
         now: Timestamp,
         timers: &mut Timers,
     ) -> bool {
-        let (before, Some(key)) = (
-            self.job_keys.get(job.id).unwrap_or(NO_KEY),
-            self.read(job, lent, reader),
-        ) else {
+        let before = self.job_keys.get(job.id).unwrap_or(NO_KEY);
+        let Some(key) = self.read(job, lent, reader) else {
             return false;
         };
-        let Some(gate) = self
-            .gate_mut(job.queue)
-            .filter(|gate| !gate.is_called(before, &key))
-        else {
+        let Some(gate) = self.gate_mut(job.queue) else {
             return false;
         };
+        if gate.is_called(before, &key) {
+            return false;
+        }
         gate.leave(job, before);
         self.remove_key(job, timers);
         if !key.is_empty() {
@@ -403,12 +400,16 @@ impl Queues {
 
     /// All jobs are recovered: from now on policies have their times.
     pub(crate) fn set_gate_timers(&mut self, timers: &mut Timers) {
-        self.gates().for_each(|gate| gate.set_timer(timers));
+        for gate in self.gates() {
+            gate.set_timer(timers);
+        }
     }
 
     /// A daemon that was killed may have handed out jobs whose leases nothing kept.
     pub(crate) fn doubt_keys(&mut self, until: Timestamp, timers: &mut Timers) {
-        self.gates().for_each(|gate| gate.doubt(until, timers));
+        for gate in self.gates() {
+            gate.doubt(until, timers);
+        }
     }
 
     /// Whether keys wait for such jobs.
@@ -445,11 +446,11 @@ impl Queues {
         let mut unsaved = std::mem::take(&mut self.unsaved);
         unsaved.dedup();
         for id in unsaved {
-            let saved = self.gate_mut(id).and_then(|gate| {
-                let saved = gate.save(all, now);
+            let mut saved = None;
+            if let Some(gate) = self.gate_mut(id) {
+                saved = gate.save(all, now);
                 gate.set_timer(timers);
-                saved
-            });
+            }
             if self.at(id).is_some_and(|queue| queue.image.saved != saved) {
                 self.set(id, |image| image.saved = saved, changes);
             }
@@ -465,8 +466,9 @@ impl Queues {
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_gates(&self, jobs: &Jobs) {
         for queue in self.iter() {
-            let (name, policy) = (&queue.image.name, self.policy_of(&queue.image));
-            assert_eq!(queue.policy(), policy.as_deref(), "{name:?}: its policy");
+            let name = &queue.image.name;
+            let policy = self.policy_of(&queue.image).map(|policy| &**policy);
+            assert_eq!(queue.policy(), policy, "{name:?}: its policy");
             let own = jobs.iter().filter(|(_, job)| job.queue == queue.image.id);
             let keyed = own.map(|(slot, job)| {
                 (
@@ -476,7 +478,7 @@ impl Queues {
                 )
             });
             if let Some(gate) = &queue.gate {
-                gate.check(keyed);
+                gate.check(&queue.image.paused_keys, keyed);
             }
         }
         assert!(

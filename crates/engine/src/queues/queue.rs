@@ -76,7 +76,8 @@ impl QueueImage {
     /// Pauses it for these protocols at a moment, or resumes it for them.
     pub(crate) fn pause(&mut self, protocols: Protocols, at: Option<Timestamp>) {
         if at.is_some() {
-            (self.paused, self.paused_at) = (self.paused.and(protocols), self.paused_at.or(at));
+            self.paused = self.paused.and(protocols);
+            self.paused_at = self.paused_at.or(at);
         } else {
             self.paused = self.paused.but(protocols);
             self.paused_at = self.paused_at.filter(|_| !self.paused.is_empty());
@@ -107,7 +108,8 @@ impl QueueImage {
         jobs_max: [Option<u32>; Priority::COUNT],
         of: Option<Protocol>,
     ) {
-        (self.jobs_max, self.jobs_max_of) = (jobs_max, of);
+        self.jobs_max = jobs_max;
+        self.jobs_max_of = of;
     }
 
     /// Nothing of these protocols is left of it: their listings omit it, and what they set no longer holds.
@@ -211,7 +213,8 @@ impl Queue {
 
     /// The same queue, whose bytes count.
     pub(super) fn counted(mut self, held: &Held) -> Self {
-        (self.held, self.consumers) = (held.share(), AllConsumers::new(held));
+        self.held = held.share();
+        self.consumers = AllConsumers::new(held);
         self.recount();
         self
     }
@@ -313,9 +316,9 @@ impl Queue {
             .iter()
             .filter(|(protocol, _)| of.is_none_or(|of| of == *protocol))
         {
-            sum.iter_mut()
-                .zip(states)
-                .for_each(|(sum, jobs)| *sum += jobs);
+            for (sum, jobs) in sum.iter_mut().zip(states) {
+                *sum += jobs;
+            }
         }
         sum
     }
@@ -402,8 +405,10 @@ impl Queue {
     /// The next job that a client of this protocol may be handed.
     pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
         let view = self.open_view(own);
-        let by_key = self.gate.as_deref().and_then(|gate| gate.first_of(view));
-        by_key.unwrap_or_else(|| self.ready.first_of(view))
+        match &self.gate {
+            Some(gate) => gate.first_of(&self.ready, view),
+            None => self.ready.first_of(view),
+        }
     }
 
     /// The first job of each class that may be handed out.
@@ -425,32 +430,13 @@ impl Queue {
         })
     }
 
-    /// Whether a job could be handed out, at least to some client.
-    #[inline]
-    pub(crate) fn has_work(&self) -> bool {
-        self.jobs(JobStateKind::Ready) > 0
-            && (!self.is_limited() || self.is_open() && self.free_slots() > 0)
-    }
-
-    /// Whether it may have ready jobs that are not handed out.
-    const fn is_limited(&self) -> bool {
-        self.gate.is_some() || self.slots.is_some() || !self.image.paused.is_empty()
-    }
-
-    /// Whether any of its ready jobs is not paused, and its key holds none back.
-    fn is_open(&self) -> bool {
-        let all_open = self.image.paused.is_empty()
-            && self.gate.as_deref().is_none_or(|gate| !gate.has_keys());
-        all_open || self.firsts().next().is_some()
-    }
-
     /// The job that a client of this protocol gets next, for this worker.
     pub(crate) fn first_for(
         &self,
         own: Option<Protocol>,
         whose: Whose<'_>,
     ) -> Option<(SortKey, Slot)> {
-        if self.has_work() && self.admits(whose) {
+        if self.free_slots() > 0 && self.admits(whose) {
             self.first_of(own)
         } else {
             None
@@ -464,18 +450,19 @@ impl Queue {
         self.slots.as_deref().map_or(0, Slots::len)
     }
 
-    /// How many more leases it has slots and tokens for.
     /// Whether leased jobs hold all slots of its throttle.
     pub(crate) fn is_throttled(&self) -> bool {
         self.slots.as_deref().is_some_and(|slots| slots.free() == 0)
     }
 
-    fn free_slots(&self) -> u32 {
+    /// How many more leases it has slots and tokens for. A `cycle` queue has none while it is paused.
+    pub(crate) fn free_slots(&self) -> u32 {
+        if self.image.kind == QueueKind::Cycle && !self.image.paused.is_empty() {
+            return 0;
+        }
         let tokens = self.gate.as_deref().map_or(u32::MAX, Gate::free);
-        self.slots
-            .as_deref()
-            .map_or(u32::MAX, Slots::free)
-            .min(tokens)
+        let slots = self.slots.as_deref().map_or(u32::MAX, Slots::free);
+        slots.min(tokens)
     }
 
     /// The jobs whose leases hold slots, those leased first before others.
@@ -515,9 +502,12 @@ impl Queue {
         self.consumers.of(protocol)
     }
 
-    /// Whether these consumers see more jobs than the sleepers already woken will take. A sleeper without a protocol
-    /// may take any job.
+    /// Whether these consumers see more jobs that may start than the sleepers already woken will take. A sleeper without a
+    /// protocol may take any job.
     pub(crate) fn has_unclaimed_for(&self, consumers: &Consumers) -> bool {
+        if self.free_slots() <= self.consumers.woken() {
+            return false;
+        }
         let own = consumers.protocol();
         let beside = |other: &&Consumers| {
             self.bridged || own.is_none() || other.protocol().is_none() || other.protocol() == own
@@ -529,9 +519,11 @@ impl Queue {
             .map(Consumers::woken)
             .sum();
         let view = self.open_view(own);
-        let startable = || self.gate.as_deref().and_then(|gate| gate.len_of(view));
-        self.free_slots() > self.consumers.woken()
-            && startable().unwrap_or_else(|| self.ready.len_of(view)) > woken
+        let may_start = match &self.gate {
+            Some(gate) => gate.len_of(&self.ready, view),
+            None => self.ready.len_of(view),
+        };
+        may_start > woken
     }
 
     /// The ready jobs in this scope.

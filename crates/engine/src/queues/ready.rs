@@ -126,10 +126,9 @@ impl ReadyQueue {
                 },
             );
         }
-        parts
-            .get_mut(index)
-            .into_iter()
-            .for_each(|part| part.lane.insert(at.major, slot));
+        if let Some(part) = parts.get_mut(index) {
+            part.lane.insert(at.major, slot);
+        }
         found.is_err()
     }
 
@@ -282,7 +281,9 @@ impl ReadyQueue {
             Self::Cycle(jobs) => add(&mut counts, Priority::NORMAL.lane(), jobs.len()),
             Self::Work(parts) => {
                 let seen = parts.iter().filter(|part| view.includes(part.class));
-                seen.for_each(|part| add(&mut counts, part.number.into(), part.lane.len()));
+                for part in seen {
+                    add(&mut counts, part.number.into(), part.lane.len());
+                }
             }
         }
         counts

@@ -23,22 +23,12 @@ impl Queues {
             .filter(|rules| *rules != QueueRules::default())
     }
 
-    /// The policy of a queue with this image, with the keys that are paused, if it does anything.
-    pub(super) fn policy_of(&self, image: &QueueImage) -> Option<Arc<Policy>> {
+    /// The policy of a queue with this image, if it does anything.
+    pub(super) fn policy_of<'a>(&'a self, image: &'a QueueImage) -> Option<&'a Arc<Policy>> {
         let of_pattern = || self.patterns.find(&image.name).map(|(_, policy)| policy);
-        let policy = image
-            .policy
-            .as_deref()
-            .map(|own| &own.policy)
-            .or_else(of_pattern);
-        let policy = policy.filter(|policy| ***policy != Policy::default())?;
-        if image.paused_keys.is_empty() || !policy.has_keys() {
-            return Some(Arc::clone(policy));
-        }
-        Some(Arc::new(Policy {
-            paused: image.paused_keys.clone(),
-            ..(**policy).clone()
-        }))
+        let own = image.policy.as_deref().map(|own| &own.policy);
+        own.or_else(of_pattern)
+            .filter(|policy| ***policy != Policy::default())
     }
 
     /// The name or the pattern in the configuration that holds for a queue.
@@ -96,7 +86,9 @@ impl Queues {
                 dead.insert((*until, *job));
             }
         }
-        changed.iter().for_each(|id| self.note_dead(*id));
+        for id in changed {
+            self.note_dead(*id);
+        }
     }
 
     /// The number of dead jobs of a queue, or its limit, has changed.

@@ -96,6 +96,19 @@ impl Queues {
         self.by_id.get(id.0 as usize)?.as_ref()
     }
 
+    pub(crate) fn name(&self, id: QueueId) -> Option<&Bytes> {
+        Some(&self.at(id)?.image.name)
+    }
+
+    /// The rules that hold for the jobs of a queue; `None` means the defaults.
+    pub(crate) fn rules(&self, id: QueueId) -> Option<&QueueRules> {
+        self.at(id)?.rules()
+    }
+
+    pub(crate) fn policy(&self, id: QueueId) -> Option<&Policy> {
+        self.at(id)?.policy()
+    }
+
     pub(super) fn at_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
         self.by_id.get_mut(id.0 as usize)?.as_mut()
     }
@@ -191,21 +204,16 @@ impl Queues {
             self.by_id.resize_with(index + 1, || None);
         }
         self.by_name.insert(image.name.clone(), image.id);
-        let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
-        let gate = self.policy_of(&image).map(|policy| {
-            Box::new(Gate::new(
-                id,
-                image.kind,
-                policy,
-                image.saved.as_deref(),
-                bridged,
-                &self.keys_held,
-            ))
-        });
+        let id = image.id;
+        let bridged = self.bridges(&image);
+        let rules = self.rules_of(&image);
+        let gate = self
+            .policy_of(&image)
+            .map(|policy| Gate::new(&image, Arc::clone(policy), bridged, &self.keys_held));
         if let Some(state) = self.by_id.get_mut(index) {
             let before = state.replace(
                 Queue::new(image, maker, self.births, bridged, rules)
-                    .behind(gate)
+                    .behind(gate.map(Box::new))
                     .counted(&self.held),
             );
             self.births += 1;
@@ -258,7 +266,8 @@ impl Queues {
         let Some(image) = self.at(id).map(|queue| &queue.image) else {
             return;
         };
-        let (is_known, is_special) = (image.is_known(), image.is_special());
+        let is_known = image.is_known();
+        let is_special = image.is_special();
         self.known = self.known + u32::from(is_known) - u32::from(was_known);
         if is_special {
             self.special.insert(id);
@@ -351,11 +360,9 @@ impl Queues {
     /// of its ready jobs. Looks at those that have any.
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
         let Some(queue) = self.at_mut(id) else { return };
-        queue
-            .ready
-            .clear_unfit()
-            .into_iter()
-            .for_each(|slot| jobs.clear_unfit(slot));
+        for slot in queue.ready.clear_unfit() {
+            jobs.clear_unfit(slot);
+        }
         queue.recount();
         queue.relist(true);
         self.note_unclaimed(id);
@@ -449,9 +456,9 @@ impl Queues {
         key: WaitKey,
         client: ClientId,
     ) {
-        self.at_mut(id)
-            .into_iter()
-            .for_each(|queue| queue.consumers.add_waiter(own, role, key, client));
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.add_waiter(own, role, key, client);
+        }
     }
 
     /// A client no longer waits at a queue.
@@ -462,9 +469,9 @@ impl Queues {
         role: WaitsAs,
         key: WaitKey,
     ) {
-        self.at_mut(id)
-            .into_iter()
-            .for_each(|queue| queue.consumers.remove_waiter(own, role, key));
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.remove_waiter(own, role, key);
+        }
     }
 
     /// A client of this protocol registers for a queue (1), or takes a registration back (-1).
@@ -489,9 +496,9 @@ impl Queues {
         client: ClientId,
         takes: bool,
     ) {
-        self.at_mut(id)
-            .into_iter()
-            .for_each(|queue| queue.consumers.set_taker(own, client, takes));
+        if let Some(queue) = self.at_mut(id) {
+            queue.consumers.set_taker(own, client, takes);
+        }
     }
 
     /// What of a queue is loaded ahead, to change it.

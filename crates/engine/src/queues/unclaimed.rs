@@ -96,9 +96,8 @@ impl Queue {
 
     /// The first job of each audience that no client serves.
     fn unclaimed_jobs(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
-        let queue =
-            Some(self).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
-        let firsts = queue.into_iter().flat_map(Self::firsts);
+        let may_start = self.image.kind == QueueKind::Work && self.free_slots() > 0;
+        let firsts = may_start.then(|| self.firsts()).into_iter().flatten();
         firsts.filter(|(class, at, _)| {
             let precedes = |(other, before, _): (Class, SortKey, Slot)| {
                 before < *at && class.has_audience_of(other, self.bridged)
@@ -118,7 +117,9 @@ impl Queues {
                     subscriptions: 1,
                     ..Watch::default()
                 });
-                (0..self.numbers()).for_each(|id| self.note_unclaimed(QueueId(id)));
+                for id in 0..self.numbers() {
+                    self.note_unclaimed(QueueId(id));
+                }
             }
         }
     }

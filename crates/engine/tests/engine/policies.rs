@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use windlass_engine::{
-    Backoff, BulkCommand, Calls, Command, Condition, Cursor, Event, Filter, Hold, Job, JobReader,
-    JobStateKind, KeySource, Limits, Mutation, OnExpiry, Patterns, Policy, PolicyRow, Proof,
-    Protocol, Query, QueueCommand, QueueKind, QueueRules, QueueSettings, Rate, Reply, TakeCommand,
-    Timestamp, Why,
+    Backoff, BulkCommand, Calls, Command, Cursor, Event, Hold, Job, JobReader, JobStateKind,
+    KeySource, Limits, Mutation, OnExpiry, Patterns, Policy, PolicyRow, Proof, Protocol, Query,
+    QueueCommand, QueueKind, QueueRules, QueueSettings, Rate, Reply, TakeCommand, Timestamp, Why,
 };
 
 use crate::common::*;
@@ -659,34 +658,6 @@ fn a_paused_key_starts_nothing_holds_up_no_other_and_stays_paused_after_a_restar
         }),
         ["1 refused: queue unknown"],
     );
-}
-
-#[test]
-fn a_filter_finds_the_jobs_of_a_key_in_every_state() {
-    let mut broker = keyed(Policy {
-        fair: true,
-        ..Policy::default()
-    });
-    push_all(&mut broker, 1, &["a|", "a|", "b|", "x", "y"]);
-    let of = |key: &'static str, state| Filter {
-        state,
-        conditions: vec![Condition::OfKey(key.into())],
-        ..in_queue("q", JobStateKind::Ready)
-    };
-    broker.says(
-        1,
-        mutate(of("a", Some(JobStateKind::Ready)), Mutation::Kill),
-        ["1 mutated 2"],
-    );
-    broker.says(1, mutate(of("", None), Mutation::Discard), ["1 mutated 2"]);
-    broker.says(
-        1,
-        mutate(of("a", Some(JobStateKind::Dead)), Mutation::Requeue),
-        ["1 mutated 2"],
-    );
-    broker.says(1, mutate(of("z", None), Mutation::Discard), ["1 mutated 0"]);
-    broker.says(1, set(Policy::default()), ["1 done"]);
-    broker.says(1, mutate(of("a", None), Mutation::Discard), ["1 mutated 0"]);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Policies at their edges: changes while jobs are there, protocols beside each other, sleepers, turns that were missed.
 
 use windlass_engine::{
-    Bridge, BulkCommand, ClientId, Codec, Command, Context, Cursor, Engine, Event, Hold,
-    JobCommand, KeySource, Limits, Policy, Proof, Query, QueueCommand, QueueKind, QueueRules,
-    Reply, Tag, TakeCommand, Timestamp,
+    Bridge, BulkCommand, ClientId, Codec, Command, Condition, Context, Cursor, Engine, Event,
+    Filter, Hold, JobCommand, JobStateKind, KeySource, Limits, Mutation, Policy, Proof, Query,
+    QueueCommand, QueueKind, QueueRules, Reply, Tag, TakeCommand, Timestamp,
 };
 
 use crate::bodies::Cold;
@@ -599,4 +599,32 @@ fn keys_wait_for_what_a_killed_daemon_may_have_handed_out_although_the_next_one_
     // Nothing is in doubt any more.
     start_again(&mut broker, false, one());
     assert_eq!(taken(&mut broker), ["1"]);
+}
+
+#[test]
+fn a_filter_finds_the_jobs_of_a_key_in_every_state() {
+    let mut broker = keyed(Policy {
+        fair: true,
+        ..Policy::default()
+    });
+    push_all(&mut broker, 1, &["a|", "a|", "b|", "x", "y"]);
+    let of = |key: &'static str, state| Filter {
+        state,
+        conditions: vec![Condition::OfKey(key.into())],
+        ..in_queue("q", JobStateKind::Ready)
+    };
+    broker.says(
+        1,
+        mutate(of("a", Some(JobStateKind::Ready)), Mutation::Kill),
+        ["1 mutated 2"],
+    );
+    broker.says(1, mutate(of("", None), Mutation::Discard), ["1 mutated 2"]);
+    broker.says(
+        1,
+        mutate(of("a", Some(JobStateKind::Dead)), Mutation::Requeue),
+        ["1 mutated 2"],
+    );
+    broker.says(1, mutate(of("z", None), Mutation::Discard), ["1 mutated 0"]);
+    broker.says(1, set(Policy::default()), ["1 done"]);
+    broker.says(1, mutate(of("a", None), Mutation::Discard), ["1 mutated 0"]);
 }

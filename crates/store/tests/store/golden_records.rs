@@ -184,7 +184,6 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         fair: true,
         weights: [("gold".into(), 5)].into(),
         ordered: true,
-        ..Policy::default()
     };
     let own = OwnPolicy {
         policy: Arc::new(policy),

@@ -120,7 +120,6 @@ impl Life {
             fair: rng.chance(60),
             weights: BTreeMap::new(),
             ordered: rng.chance(40),
-            ..Policy::default()
         };
         let set_by = rng.one_of([SetBy::Name, SetBy::Pattern, SetBy::Operator]);
         let engine = Engine::new(limits(), seed);

@@ -33,15 +33,15 @@ impl Bucket {
         rate: Option<Rate>,
         now: Timestamp,
     ) -> Option<Self> {
-        match (before, rate) {
-            (_, None) => None,
-            (Some(before), Some(rate)) if before.rate == rate => Some(before),
-            (Some(before), Some(rate)) => Some(before.at_rate(rate, now)),
-            (None, Some(rate)) => Some(Self {
+        let rate = rate?;
+        Some(match before {
+            Some(before) if before.rate == rate => before,
+            Some(before) => before.at_rate(rate, now),
+            None => Self {
                 at: now,
                 ..Self::new(rate, Timestamp(0))
-            }),
-        }
+            },
+        })
     }
 
     /// How long a token takes, in milliseconds.
@@ -71,23 +71,23 @@ impl Bucket {
             return;
         }
         if self.full_at < self.at {
-            (self.full_at, self.parts) = (self.at, 0);
+            self.full_at = self.at;
+            self.parts = 0;
         }
-        let (jobs, parts) = (self.per_millisecond(), self.token() + u64::from(self.parts));
+        let jobs = self.per_millisecond();
+        let parts = self.token() + u64::from(self.parts);
         self.full_at = self.full_at.after_ms(parts / jobs);
         self.parts = u32::try_from(parts % jobs).unwrap_or(0);
     }
 
     /// Tokens at the last moment that it knows of.
     pub(super) fn tokens(&self) -> u32 {
-        let lacks = self
-            .full_at
-            .ms_since(self.at)
-            .saturating_mul(self.per_millisecond());
         let lacks = if self.full_at < self.at {
             0
         } else {
-            lacks.saturating_add(self.parts.into())
+            let ms = self.full_at.ms_since(self.at);
+            let parts = ms.saturating_mul(self.per_millisecond());
+            parts.saturating_add(self.parts.into())
         };
         u32::try_from(self.all().saturating_sub(lacks) / self.token()).unwrap_or(u32::MAX)
     }
@@ -109,7 +109,8 @@ impl Bucket {
 
     /// When it lacks no more than these parts.
     fn before_full(&self, lacks: u64) -> Timestamp {
-        let (jobs, parts) = (self.per_millisecond(), u64::from(self.parts));
+        let jobs = self.per_millisecond();
+        let parts = u64::from(self.parts);
         let at = match parts.checked_sub(lacks) {
             Some(later) => self.full_at.after_ms(later.div_ceil(jobs)),
             None => Timestamp(self.full_at.0.saturating_sub((lacks - parts) / jobs)),

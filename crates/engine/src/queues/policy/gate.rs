@@ -1,9 +1,12 @@
 //! The policy at work in one queue.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::bucket::Bucket;
-use super::key::place_of;
+use super::key::{Key, place_of};
 use super::keys::{KeyNumber, Keys, NO_KEY, Turns};
 use super::starts::{Order, Starts};
 use super::{Hold, KeyRow, Policy, PolicyRow, SavedRates};
@@ -11,6 +14,7 @@ use crate::held::Held;
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, Slot};
 use crate::queues::audience::{Class, View};
+use crate::queues::queue::QueueImage;
 use crate::queues::ready::{ReadyQueue, SortKey};
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
@@ -41,72 +45,70 @@ pub(in crate::queues) struct Gate {
 impl Gate {
     /// Entries of `cycle` queues have no keys. Buckets go on from what is saved; those that are new are full.
     pub(in crate::queues) fn new(
-        queue: QueueId,
-        kind: QueueKind,
+        image: &QueueImage,
         policy: Arc<Policy>,
-        saved: Option<&SavedRates>,
         bridged: bool,
         held: &Held,
     ) -> Self {
+        let saved = image.saved.as_deref();
         let full_at = saved.map_or(Timestamp(0), |saved| saved.full_at);
-        let kept = saved.map(|saved| saved.keys.as_slice()).unwrap_or_default();
-        let is_keyed = policy.has_keys() && kind == QueueKind::Work;
-        let keys = is_keyed.then(|| Keys::new(&policy, bridged, kept, held));
-        let bucket = policy.rate.map(|rate| Bucket::new(rate, full_at));
-        let (timer_at, doubt_until) = (Timestamp::NEVER, Timestamp::NEVER);
-        Self {
-            queue,
-            policy,
-            bucket,
+        let mut gate = Self {
+            queue: image.id,
+            bucket: policy.rate.map(|rate| Bucket::new(rate, full_at)),
             saved: full_at,
-            doubt_until,
-            keys,
+            doubt_until: Timestamp::NEVER,
+            keys: None,
+            policy,
             bridged,
-            timer_at,
+            timer_at: Timestamp::NEVER,
             rate_waits: 0,
             keyless: 0,
-        }
+        };
+        let kept = saved.map(|saved| saved.keys.as_slice()).unwrap_or_default();
+        gate.begin_keys(image, kept, held);
+        gate.pause(&image.paused_keys);
+        gate
     }
 
-    /// Has another policy from now on. Returns whether it forgets the keys of its jobs. All jobs must enter again.
+    fn begin_keys(&mut self, image: &QueueImage, kept: &[(Bytes, Timestamp)], held: &Held) {
+        let is_keyed = self.policy.has_keys() && image.kind == QueueKind::Work;
+        self.keys = is_keyed.then(|| Keys::new(&self.policy, self.bridged, kept, held));
+        self.keyless = 0;
+    }
+
+    /// Has another policy from now on. Returns whether its jobs keep their keys. All must enter again.
     pub(in crate::queues) fn change(
         &mut self,
-        policy: &Arc<Policy>,
-        kind: QueueKind,
-        bridged: bool,
+        policy: Arc<Policy>,
+        image: &QueueImage,
         now: Timestamp,
         timers: &mut Timers,
         held: &Held,
     ) -> bool {
-        let is_keyed = policy.has_keys() && kind == QueueKind::Work;
-        let keeps = is_keyed && policy.key == self.policy.key && self.keys.is_some();
-        if !keeps {
-            (self.keys, self.keyless) =
-                (is_keyed.then(|| Keys::new(policy, bridged, &[], held)), 0);
-        }
+        let keeps = policy.has_keys() && policy.key == self.policy.key && self.keys.is_some();
         self.bucket = Bucket::renewed(self.bucket, policy.rate, now);
-        (self.policy, self.bridged) = (Arc::clone(policy), bridged);
-        if let Some(keys) = &mut self.keys {
-            keys.reset(policy, bridged, now);
+        self.policy = policy;
+        if !keeps {
+            self.begin_keys(image, &[], held);
         }
+        if let Some(keys) = &mut self.keys {
+            keys.reset(&self.policy, self.bridged, now);
+        }
+        self.pause(&image.paused_keys);
         self.set_timer(timers);
-        !keeps
+        keeps
     }
 
-    /// Pauses and resumes keys, if another policy changes nothing else.
-    pub(in crate::queues) fn pause(&mut self, policy: &Arc<Policy>) -> bool {
-        let is_all = Policy {
-            paused: self.policy.paused.clone(),
-            ..(**policy).clone()
-        } == *self.policy;
-        if is_all {
-            let before = std::mem::replace(&mut self.policy, Arc::clone(policy));
-            let changed = before.paused.symmetric_difference(&policy.paused);
-            self.keys
-                .iter_mut()
-                .for_each(|keys| changed.clone().for_each(|key| keys.renew(key, policy)));
+    /// Pauses these keys, and resumes all others. Returns whether that changes anything.
+    pub(in crate::queues) fn pause(&mut self, paused: &BTreeSet<Bytes>) -> bool {
+        let Some(keys) = &mut self.keys else {
+            return false;
+        };
+        let differs = keys.paused != *paused;
+        if differs {
+            keys.pause(paused, &self.policy);
         }
-        is_all
+        differs
     }
 
     pub(in crate::queues) const fn policy(&self) -> &Arc<Policy> {
@@ -137,10 +139,11 @@ impl Gate {
 
     /// A job of a key is gone.
     pub(in crate::queues) fn remove(&mut self, number: Option<KeyNumber>, timers: &mut Timers) {
-        self.keys
-            .iter_mut()
-            .zip(number)
-            .for_each(|(keys, number)| keys.remove(number));
+        if let Some(keys) = &mut self.keys
+            && let Some(number) = number
+        {
+            keys.remove(number);
+        }
         self.set_timer(timers);
     }
 
@@ -175,7 +178,9 @@ impl Gate {
         now: Timestamp,
         timers: &mut Timers,
     ) -> bool {
-        self.bucket.iter_mut().for_each(|bucket| bucket.spend(now));
+        if let Some(bucket) = &mut self.bucket {
+            bucket.spend(now);
+        }
         if let Some(keys) = &mut self.keys {
             keys.start(number, &self.policy, now);
         }
@@ -245,7 +250,9 @@ impl Gate {
 
     /// Brings the tokens up to a moment.
     pub(in crate::queues) fn refill(&mut self, now: Timestamp) {
-        self.bucket.iter_mut().for_each(|bucket| bucket.refill(now));
+        if let Some(bucket) = &mut self.bucket {
+            bucket.refill(now);
+        }
     }
 
     /// When a token comes for which a job may wait, all are there, or there is something to save.
@@ -311,9 +318,16 @@ impl Gate {
             .map_or(u32::MAX, |_| self.bucket.as_ref().map_or(0, Bucket::tokens))
     }
 
-    /// The job that starts next of those in this view. `None`: the order of the queue decides.
-    pub(in crate::queues) fn first_of(&self, view: View) -> Option<Option<(SortKey, Slot)>> {
-        self.keys.as_ref().map(|keys| keys.first_of(view))
+    /// The job that starts next of those in this view.
+    pub(in crate::queues) fn first_of(
+        &self,
+        ready: &ReadyQueue,
+        view: View,
+    ) -> Option<(SortKey, Slot)> {
+        match &self.keys {
+            Some(keys) => keys.first_of(view),
+            None => ready.first_of(view),
+        }
     }
 
     /// The job of each class that starts next. `None`: the order of the queue decides.
@@ -321,12 +335,12 @@ impl Gate {
         self.keys.as_ref().map(Keys::firsts)
     }
 
-    /// A number of jobs in this view that may start now: if there are any, at least one. `None`: all that are ready.
-    pub(in crate::queues) fn len_of(&self, view: View) -> Option<u32> {
-        self.keys
-            .as_ref()
-            .filter(|_| self.policy.limits_keys())
-            .map(|keys| keys.len_of(view))
+    /// A number of jobs in this view that may start now: if there are any, at least one.
+    pub(in crate::queues) fn len_of(&self, ready: &ReadyQueue, view: View) -> u32 {
+        match &self.keys {
+            Some(keys) if self.policy.limits_keys() || !keys.paused.is_empty() => keys.len_of(view),
+            Some(_) | None => ready.len_of(view),
+        }
     }
 
     /// The starts that follow, of the jobs in a view.
@@ -337,7 +351,9 @@ impl Gate {
         now: Timestamp,
     ) -> Starts<'a> {
         let mut bucket = self.bucket;
-        bucket.iter_mut().for_each(|bucket| bucket.refill(now));
+        if let Some(bucket) = &mut bucket {
+            bucket.refill(now);
+        }
         let order = match &self.keys {
             Some(keys) => Order::Turns(Turns::new(keys, &self.policy, view, self.doubt_until)),
             None => Order::Ranks {
@@ -352,7 +368,7 @@ impl Gate {
     /// Ready jobs of this key that come before one, up to a number.
     pub(in crate::queues) fn before_in_key(&self, number: KeyNumber, job: &Job, max: u32) -> u32 {
         let own = place_of(job, &self.policy);
-        let Some(key) = self.keys.as_ref().and_then(|keys| keys.at(number)) else {
+        let Some(key) = self.key(number) else {
             return 0;
         };
         let all = std::iter::successors(key.ready.first(), |(at, _)| key.ready.after(Some(*at)));
@@ -365,52 +381,45 @@ impl Gate {
 
     /// What holds a ready job of this key back.
     pub(in crate::queues) fn hold(&self, number: KeyNumber, rank: u64) -> Option<Hold> {
-        let key = self.keys.as_ref().and_then(|keys| keys.at(number));
-        if let Some(key) = key
-            .map(|key| key.text())
-            .filter(|key| self.policy.paused.contains(key))
-        {
-            return Some(Hold::Paused { key });
-        }
-        if let Some((key, jobs)) = key.and_then(|key| Some((key, key.holders(rank, &self.policy)?)))
-        {
-            return Some(Hold::Key {
-                key: key.text(),
-                jobs,
-            });
-        }
         let is_out = |bucket: &&Bucket| bucket.tokens() == 0;
-        if let Some((key, bucket)) =
-            key.and_then(|key| Some((key, key.bucket.as_ref().filter(is_out)?)))
-        {
-            return Some(Hold::KeyRate {
-                key: key.text(),
-                until: bucket.next_at(),
-            });
+        if let Some(key) = self.key(number) {
+            if key.is_paused {
+                return Some(Hold::Paused { key: key.text() });
+            }
+            if let Some(jobs) = key.holders(rank, &self.policy) {
+                return Some(Hold::Key {
+                    key: key.text(),
+                    jobs,
+                });
+            }
+            if let Some(bucket) = key.bucket.as_ref().filter(is_out) {
+                return Some(Hold::KeyRate {
+                    key: key.text(),
+                    until: bucket.next_at(),
+                });
+            }
         }
-        self.bucket
-            .as_ref()
-            .filter(is_out)
-            .map(|bucket| Hold::Rate {
-                until: bucket.next_at(),
-            })
+        let bucket = self.bucket.as_ref().filter(is_out)?;
+        Some(Hold::Rate {
+            until: bucket.next_at(),
+        })
+    }
+
+    fn key(&self, number: KeyNumber) -> Option<&Key> {
+        self.keys.as_ref()?.at(number)
     }
 
     /// Whether a job that is leased has a key for which other jobs that are ready wait.
     pub(in crate::queues) fn keeps_back(&self, number: KeyNumber) -> bool {
-        let key = self
-            .keys
-            .as_ref()
-            .filter(|_| self.policy.is_exclusive())
-            .and_then(|keys| keys.at(number));
-        key.is_some_and(|key| key.is_waited_for(&self.policy))
+        self.policy.is_exclusive()
+            && self
+                .key(number)
+                .is_some_and(|key| key.is_waited_for(&self.policy))
     }
 
     /// Whether the key of this number has this text, or there are no keys.
     pub(in crate::queues) fn is_called(&self, number: KeyNumber, text: &[u8]) -> bool {
-        self.keys
-            .as_ref()
-            .is_none_or(|keys| keys.at(number).is_some_and(|key| key.text() == text))
+        self.keys.is_none() || self.key(number).is_some_and(|key| *key.text == *text)
     }
 
     /// Jobs of a key that wait.
@@ -438,7 +447,9 @@ impl Gate {
                 .keys
                 .as_ref()
                 .map_or(0, |keys| u32::try_from(keys.len()).unwrap_or(u32::MAX)),
-            keys_paused: u32::try_from(self.policy.paused.len()).unwrap_or(u32::MAX),
+            keys_paused: self.keys.as_ref().map_or(0, |keys| {
+                u32::try_from(keys.paused.len()).unwrap_or(u32::MAX)
+            }),
             keyless: self.keyless,
             set: None,
             section: None,
@@ -456,28 +467,30 @@ impl Gate {
             .into_iter()
             .flat_map(move |keys| keys.from(number));
         keys.map(|(number, key)| {
-            let (text, waiting, running) = (key.text(), key.waiting, key.running());
-            (
-                number,
-                KeyRow {
-                    paused: self.policy.paused.contains(&text),
-                    key: text,
-                    waiting,
-                    running,
-                },
-            )
+            let row = KeyRow {
+                key: key.text(),
+                waiting: key.waiting,
+                running: key.running(),
+                paused: key.is_paused,
+            };
+            (number, row)
         })
     }
 
     /// Asserts that it agrees with the jobs of its queue, given each with the number of its key.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
-    pub(in crate::queues) fn check(&self, jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>) {
+    pub(in crate::queues) fn check(
+        &self,
+        paused: &BTreeSet<Bytes>,
+        jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>,
+    ) {
         assert!(
             self.timer_at <= self.next_at(),
             "no timer is set for a token"
         );
         assert!(self.bucket.is_none() || self.policy.rate.is_some());
         if let Some(keys) = &self.keys {
+            assert_eq!(keys.paused, *paused, "paused keys");
             keys.check(&self.policy, jobs);
         }
     }

@@ -72,6 +72,7 @@ pub(super) struct Key {
     pub(super) retrying: BTreeSet<u64>,
     /// A daemon that was killed may have handed some of them out.
     pub(super) is_in_doubt: bool,
+    pub(super) is_paused: bool,
     pub(super) ready: ReadyQueue,
     pub(super) turn: u64,
     pub(super) bucket: Option<Bucket>,
@@ -103,6 +104,7 @@ impl Key {
             held: 0,
             retrying: BTreeSet::new(),
             is_in_doubt: false,
+            is_paused: false,
             ready: ReadyQueue::new(QueueKind::Work),
             turn: 0,
             bucket,
@@ -145,7 +147,7 @@ impl Key {
         !is_in_doubt
             && held < policy.held_max()
             && bucket.is_none_or(|it| it.tokens() > 0)
-            && !policy.paused.contains(&*self.text)
+            && !self.is_paused
     }
 
     /// Its first jobs, if it may start one.

@@ -55,6 +55,8 @@ pub(super) struct Keys {
     /// The turn of the last start.
     turn: u64,
     due: BTreeSet<(Timestamp, KeyNumber)>,
+    /// Keys that start nothing, known or not.
+    pub(super) paused: BTreeSet<Bytes>,
     bridged: bool,
     /// When the buckets are saved; `NEVER` if none has changed since they were.
     save_at: Timestamp,
@@ -80,13 +82,14 @@ impl Keys {
             heads: Vec::new(),
             turn: 0,
             due: BTreeSet::new(),
+            paused: BTreeSet::new(),
             bridged,
             save_at: Timestamp::NEVER,
             save_after: Timestamp(0),
             held: held.share(),
         };
-        for ((text, full_at), rate) in kept.iter().zip(std::iter::repeat(policy.key_rate)) {
-            let Some(rate) = rate else { break };
+        for (text, full_at) in kept {
+            let Some(rate) = policy.key_rate else { break };
             let number = keys.number_or_new(text, policy, Timestamp(0));
             if let Some(key) = keys.at_mut(number) {
                 key.bucket = Some(Bucket::new(rate, *full_at));
@@ -100,12 +103,18 @@ impl Keys {
     /// Begins the counts of all keys anew under a policy: no job is ready, waits or holds its key. Known jobs keep their keys.
     pub(super) fn reset(&mut self, policy: &Policy, bridged: bool, now: Timestamp) {
         for key in self.keys.iter_mut().flatten() {
-            let (jobs, is_in_doubt) = (key.jobs, key.is_in_doubt);
-            **key = Key::new(&key.text, Bucket::renewed(key.bucket, policy.key_rate, now));
-            (key.jobs, key.is_in_doubt) = (jobs, is_in_doubt);
+            **key = Key {
+                jobs: key.jobs,
+                is_in_doubt: key.is_in_doubt,
+                is_paused: key.is_paused,
+                ..Key::new(&key.text, Bucket::renewed(key.bucket, policy.key_rate, now))
+            };
         }
         self.held.set(self.bytes());
-        (self.heads, self.due, self.turn, self.bridged) = (Vec::new(), BTreeSet::new(), 0, bridged);
+        self.heads = Vec::new();
+        self.due = BTreeSet::new();
+        self.turn = 0;
+        self.bridged = bridged;
         for number in self.all_numbers() {
             self.forget_if_idle(number);
             self.note_due(number);
@@ -121,35 +130,36 @@ impl Keys {
 
     /// The buckets that lack tokens. If they are very many, those that lack them longest.
     pub(super) fn save(&mut self, now: Timestamp) -> Vec<(Bytes, Timestamp)> {
-        let lacking = |key: &Key| {
-            Some((key.text(), key.bucket.as_ref()?.full_at())).filter(|(_, at)| *at > now)
-        };
-        let mut saved: Vec<(Bytes, Timestamp)> = self
-            .keys
-            .iter()
-            .flatten()
-            .filter_map(|key| lacking(key))
-            .collect();
+        let mut saved = Vec::new();
+        for key in self.keys.iter().flatten() {
+            if let Some(bucket) = &key.bucket
+                && bucket.full_at() > now
+            {
+                saved.push((key.text(), bucket.full_at()));
+            }
+        }
         if saved.len() > SAVED_MAX {
             saved.sort_unstable_by_key(|(_, at)| Reverse(*at));
             saved.truncate(SAVED_MAX);
         }
-        (self.save_at, self.save_after) =
-            (Timestamp::NEVER, now.after_ms(SAVE_MS + saved.len() as u64));
+        self.save_at = Timestamp::NEVER;
+        self.save_after = now.after_ms(SAVE_MS + saved.len() as u64);
         saved
     }
 
     /// Keys with jobs that wait start none for a while.
     pub(super) fn doubt(&mut self, policy: &Policy) {
-        for number in self.all_numbers() {
-            self.change(number, policy, |key| key.is_in_doubt = key.waiting > 0);
-        }
+        self.change_all(policy, |key| key.is_in_doubt = key.waiting > 0);
     }
 
     /// All keys may start jobs again.
     pub(super) fn doubt_no_more(&mut self, policy: &Policy) {
+        self.change_all(policy, |key| key.is_in_doubt = false);
+    }
+
+    fn change_all(&mut self, policy: &Policy, change: impl Fn(&mut Key)) {
         for number in self.all_numbers() {
-            self.change(number, policy, |key| key.is_in_doubt = false);
+            self.change(number, policy, &change);
         }
     }
 
@@ -185,10 +195,13 @@ impl Keys {
         self.numbers.len()
     }
 
-    /// Whether a key is paused has changed.
-    pub(super) fn renew(&mut self, text: &[u8], policy: &Policy) {
-        if let Some(number) = self.number_of(text) {
-            self.change(number, policy, |_| {});
+    /// From now on these keys start nothing, and all others may.
+    pub(super) fn pause(&mut self, paused: &BTreeSet<Bytes>, policy: &Policy) {
+        let before = std::mem::replace(&mut self.paused, paused.clone());
+        for text in before.symmetric_difference(paused) {
+            if let Some(number) = self.number_of(text) {
+                self.change(number, policy, |key| key.is_paused = !key.is_paused);
+            }
         }
     }
 
@@ -220,6 +233,7 @@ impl Keys {
             let turn = self.turn + policy.step_of(text).saturating_sub(1);
             let key = Key {
                 turn,
+                is_paused: self.paused.contains(text),
                 ..Key::new(text, bucket)
             };
             self.held.add(key.bytes());
@@ -230,15 +244,13 @@ impl Keys {
             if let Some(place) = self.keys.get_mut(number as usize) {
                 *place = Some(Box::new(key));
             }
-            let (keys, hasher) = (&self.keys, &self.hasher);
-            let text_of = |number: &KeyNumber| {
-                keys.get(*number as usize)
-                    .and_then(Option::as_deref)
-                    .map(|key| &*key.text)
+            let hash_of = |number: &KeyNumber| {
+                let key = self.keys.get(*number as usize).and_then(Option::as_deref);
+                self.hasher
+                    .hash_one(key.map(|key| &*key.text).unwrap_or_default())
             };
-            let hash_of = |number: &KeyNumber| hasher.hash_one(text_of(number).unwrap_or_default());
             self.numbers
-                .insert_unique(hasher.hash_one(text), number, hash_of);
+                .insert_unique(self.hasher.hash_one(text), number, hash_of);
             number
         })
     }
@@ -258,8 +270,9 @@ impl Keys {
         let Some(key) = self.at(number).filter(is_idle).filter(|_| number != NO_KEY) else {
             return;
         };
-        let (hash, bytes, due_at) = (self.hasher.hash_one(&*key.text), key.bytes(), key.due_at);
-        self.held.subtract(bytes);
+        let hash = self.hasher.hash_one(&*key.text);
+        let due_at = key.due_at;
+        self.held.subtract(key.bytes());
         self.due.remove(&(due_at, number));
         if let Ok(known) = self.numbers.find_entry(hash, |known| *known == number) {
             known.remove();
@@ -313,7 +326,9 @@ impl Keys {
         self.turn = self.turn.max(turn);
         self.change(number, policy, |key| {
             key.is_starting = true;
-            key.bucket.iter_mut().for_each(|bucket| bucket.spend(now));
+            if let Some(bucket) = &mut key.bucket {
+                bucket.spend(now);
+            }
             key.turn += policy.step_of(&key.text);
         });
         if policy.key_rate.is_some() {
@@ -327,7 +342,9 @@ impl Keys {
             self.due.pop_first();
             self.change(number, policy, |key| {
                 key.due_at = Timestamp::NEVER;
-                key.bucket.iter_mut().for_each(|bucket| bucket.refill(now));
+                if let Some(bucket) = &mut key.bucket {
+                    bucket.refill(now);
+                }
             });
             self.forget_if_idle(number);
         }
@@ -345,7 +362,8 @@ impl Keys {
         policy: &Policy,
         change: impl FnOnce(&mut Key),
     ) -> bool {
-        let (turn, bridged) = (self.turn, self.bridged);
+        let turn = self.turn;
+        let bridged = self.bridged;
         let Some(key) = self.at_mut(number) else {
             return false;
         };
@@ -359,11 +377,14 @@ impl Keys {
         let came = after.first.is_some() && !was_listed;
         if before != after {
             for (class, place, _) in before.iter() {
-                self.tree(*class).map(|tree| tree.remove(place));
+                if let Some(tree) = self.tree(*class) {
+                    tree.remove(place);
+                }
             }
             for (class, place, slot) in after.iter() {
-                self.tree(*class)
-                    .map(|tree| tree.insert(*place, (number, *slot)));
+                if let Some(tree) = self.tree(*class) {
+                    tree.insert(*place, (number, *slot));
+                }
             }
         }
         if let Some(key) = self.at_mut(number) {
@@ -388,7 +409,8 @@ impl Keys {
         let Some(key) = self.at_mut(number) else {
             return;
         };
-        let (before, at) = (key.due_at, key.next_due());
+        let before = key.due_at;
+        let at = key.next_due();
         if before != at {
             key.due_at = at;
             self.due.remove(&(before, number));
@@ -400,7 +422,8 @@ impl Keys {
 
     /// Which queues are bridged has changed, or jobs fit again that did not.
     pub(super) fn relist(&mut self, policy: &Policy, bridged: bool, clear_unfit: bool) {
-        (self.heads, self.bridged) = (Vec::new(), bridged);
+        self.heads = Vec::new();
+        self.bridged = bridged;
         for number in self.all_numbers() {
             let Some(key) = self.at_mut(number) else {
                 continue;
@@ -466,7 +489,8 @@ impl Keys {
                 sum.retrying.insert(job.rank);
             }
         }
-        let (mut listed, mut due) = (0, 0);
+        let mut listed = 0;
+        let mut due = 0;
         for (number, key) in (0..)
             .zip(&self.keys)
             .filter_map(|(number, key)| Some((number, key.as_deref()?)))
@@ -490,6 +514,8 @@ impl Keys {
                 std::iter::successors(key.ready.first(), |(at, _)| key.ready.after(Some(*at)));
             assert!(own.map(|(at, _)| at).eq(ready), "{text:?}: ready jobs");
             assert!(!key.is_starting, "{text:?} is starting");
+            let is_paused = self.paused.contains(&**text);
+            assert_eq!(key.is_paused, is_paused, "{text:?} is paused");
             assert_eq!(
                 key.heads,
                 key.heads(policy, self.bridged),

@@ -15,7 +15,7 @@ mod keys;
 mod source;
 mod starts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -53,9 +53,6 @@ pub struct Policy {
     /// Jobs of a key start one after the other in the order of their ranks, whatever their priorities. A job that waits
     /// for a retry holds its key back.
     pub ordered: bool,
-    /// Keys that start nothing. What sets a policy leaves them out: [`crate::QueueImage::paused_keys`] has them.
-    #[serde(skip)]
-    pub paused: BTreeSet<Bytes>,
 }
 
 /// A policy that an operator has set for one queue.
@@ -181,9 +178,11 @@ pub struct KeyRow {
 impl Policy {
     /// Whether it treats jobs by key.
     pub fn has_keys(&self) -> bool {
-        let has_limits =
-            (self.key_running_max, self.key_waiting_max, self.key_rate) != (None, None, None);
-        self.ordered || self.fair || has_limits
+        self.ordered
+            || self.fair
+            || self.key_running_max.is_some()
+            || self.key_waiting_max.is_some()
+            || self.key_rate.is_some()
     }
 
     /// The key of a new job; empty if it has none that can be read.
@@ -226,6 +225,6 @@ impl Policy {
 
     /// Whether one key may have fewer jobs started than wait.
     fn limits_keys(&self) -> bool {
-        self.held_max() < u32::MAX || self.key_rate.is_some() || !self.paused.is_empty()
+        self.is_exclusive() || self.key_rate.is_some()
     }
 }

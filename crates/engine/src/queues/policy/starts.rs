@@ -80,9 +80,9 @@ impl Iterator for Starts<'_> {
             let next = self.order.next();
             let bucket = self.bucket.as_ref().filter(|bucket| bucket.tokens() == 0);
             if let (Some(slot), None) = (next, bucket) {
-                self.bucket
-                    .iter_mut()
-                    .for_each(|bucket| bucket.spend(self.now));
+                if let Some(bucket) = &mut self.bucket {
+                    bucket.spend(self.now);
+                }
                 self.order.start(self.now);
                 return Some(Start { slot, at: self.now });
             }
@@ -94,9 +94,9 @@ impl Iterator for Starts<'_> {
                 return None;
             }
             self.now = self.now.max(at);
-            self.bucket
-                .iter_mut()
-                .for_each(|bucket| bucket.refill(self.now));
+            if let Some(bucket) = &mut self.bucket {
+                bucket.refill(self.now);
+            }
             if let Order::Turns(turns) = &mut self.order {
                 turns.come_due(self.now);
             }

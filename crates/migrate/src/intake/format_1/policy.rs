@@ -67,7 +67,6 @@ pub(super) fn read(
         fair,
         weights,
         ordered,
-        ..Policy::default()
     };
     Ok((
         Some(Box::new(OwnPolicy {

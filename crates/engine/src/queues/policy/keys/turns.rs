@@ -104,10 +104,9 @@ impl<'a> Turns<'a> {
         self.move_on(number, |standing| {
             standing.turn = (standing.turn + step).max(turn);
             standing.held += 1;
-            standing
-                .bucket
-                .iter_mut()
-                .for_each(|bucket| bucket.spend(now));
+            if let Some(bucket) = &mut standing.bucket {
+                bucket.spend(now);
+            }
             standing.started.retain(|(other, _)| *other != class);
             standing.started.push((class, place.sort_key()));
         });
@@ -153,10 +152,9 @@ impl<'a> Turns<'a> {
             self.move_on(number, |standing| {
                 standing.is_in_doubt &= !is_certain;
                 standing.turn = standing.turn.max(turn);
-                standing
-                    .bucket
-                    .iter_mut()
-                    .for_each(|bucket| bucket.refill(now));
+                if let Some(bucket) = &mut standing.bucket {
+                    bucket.refill(now);
+                }
             });
         }
     }

@@ -1,0 +1,54 @@
+//! The engine's first visit: facts about the daemon before, and the work that recovery leaves.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use crate::ids::{JobId, Protocol, Timestamp};
+use crate::jobs::Slot;
+use crate::schedules::Schedule;
+
+/// The work that waits for the first visit, and when that was.
+#[derive(Debug, Default)]
+pub(super) struct Beginning {
+    /// Once it has come.
+    pub(super) first: Option<FirstVisit>,
+    /// Nothing that is due happens, because the configuration is not set yet.
+    pub(super) holds_due: bool,
+    /// The daemon before this one did not stop in order: jobs that it handed out over connections may still run.
+    pub(super) was_killed: bool,
+    /// Recovered jobs whose workers may come back.
+    pub(super) away: Vec<JobId>,
+    /// Jobs that became one with others, to be journalled.
+    pub(super) rejoined: Vec<Slot>,
+    /// Parts of jobs that ended with the engine before, which wait for their quiet time from the first visit on.
+    pub(super) left_alone: Vec<Slot>,
+    /// Schedules that make up for no run from before it.
+    pub(super) skip_missed: BTreeSet<(Protocol, Bytes)>,
+}
+
+/// The time of the first visit, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FirstVisit {
+    pub(super) now: Timestamp,
+    pub(super) wall: Timestamp,
+}
+
+impl Beginning {
+    /// Whether the run of a schedule fell due before the first visit, and is not made up for.
+    pub(super) fn skips(&self, schedule: &Schedule) -> bool {
+        let Some(first) = self.first else {
+            return false;
+        };
+        let Some(key) = &schedule.key else {
+            return false;
+        };
+        let began = if schedule.recurrence.by_wall() {
+            first.wall
+        } else {
+            first.now
+        };
+        let skipped = (schedule.job.protocol, key.clone());
+        schedule.next_at < began && self.skip_missed.contains(&skipped)
+    }
+}

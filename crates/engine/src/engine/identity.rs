@@ -1,0 +1,187 @@
+//! A push as the rules of its queue have it: those about pushes of one identity give it another unique id, and times.
+
+use super::state::State;
+use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
+use crate::jobs::{Expiry, KeyUntil, Retry, Slot};
+use crate::queues::{Coalesce, Facts, QueueRules, READ_KEY};
+use crate::request::{Clash, NewJob, QueueKind, Unique};
+
+/// The client that pushes a job which no client pushes, as a schedule's run: no connection.
+pub(super) const NOBODY: ClientId = ClientId(u64::MAX);
+
+/// Keys of submits with times of their own begin with [`READ_KEY`] and this.
+const TIMED: &[u8] = b"\0";
+
+/// A new job, beside the values that rules may change.
+pub(super) struct Push<'a> {
+    pub(super) client: ClientId,
+    pub(super) queue: QueueId,
+    pub(super) new: &'a NewJob,
+    /// In place of the unique id that the producer gave.
+    ruled: Option<Unique>,
+    pub(super) result_keep_ms: u64,
+    pub(super) not_before: Option<Timestamp>,
+    /// The rule that makes pushes of its identity one job.
+    pub(super) coalesce: Option<Coalesce>,
+}
+
+impl<'a> Push<'a> {
+    pub(super) const fn plain(client: ClientId, queue: QueueId, new: &'a NewJob) -> Self {
+        Self {
+            client,
+            queue,
+            new,
+            ruled: None,
+            result_keep_ms: new.result_keep_ms,
+            not_before: new.not_before,
+            coalesce: None,
+        }
+    }
+
+    /// Jobs that no client pushes repeat no push.
+    pub(super) fn by_rules(
+        state: &State,
+        client: ClientId,
+        queue: QueueId,
+        new: &'a NewJob,
+    ) -> Self {
+        let mut push = Self::plain(client, queue, new);
+        if client != NOBODY
+            && new.kind == QueueKind::Work
+            && let Some(rules) = state.queues.rules(queue)
+        {
+            push.obey(rules, state);
+        }
+        push
+    }
+
+    #[inline(never)]
+    fn obey(&mut self, rules: &QueueRules, state: &State) {
+        // A batch counts each of its jobs.
+        if let Some(rule) = rules.coalesce
+            && self.new.batch.is_none()
+            && self.new.past.is_none()
+        {
+            if self.not_before.is_some_and(|at| at > state.wall()) {
+                self.ruled = self.apart(rule);
+                return;
+            }
+            self.ruled = self.identity(rule, state);
+            if self.ruled.is_some() {
+                self.coalesce = Some(rule);
+                return;
+            }
+        }
+        if let Some(dedup_ms) = rules.dedup_ms
+            && self.new.durable
+            && let own = self.unique().map(|unique| &unique.key)
+            && let Some(key) = own
+                .or(self.new.name.as_ref())
+                .filter(|key| self.is_own(key))
+        {
+            self.ruled = Some(Unique {
+                key: key.clone(),
+                clash: Clash::Attach,
+                until: KeyUntil::Gone,
+            });
+            self.result_keep_ms = self.result_keep_ms.max(dedup_ms);
+        }
+    }
+
+    /// The unique id of a submit with a time of its own, which becomes no submit without one: it has another key.
+    fn apart(&self, rule: Coalesce) -> Option<Unique> {
+        let unique = self
+            .unique()
+            .filter(|unique| !rule.by_key && !unique.key.is_empty())?;
+        Some(Unique {
+            key: [READ_KEY, TIMED, &unique.key].concat().into(),
+            ..*unique
+        })
+    }
+
+    /// What makes two submits one job by such a rule. Whatever a producer says about a clash of its own unique id: a submit
+    /// that becomes a job is promised as much as one that makes a job.
+    fn identity(&self, rule: Coalesce, state: &State) -> Option<Unique> {
+        let key = if rule.by_key {
+            let read = self.key(state);
+            (!read.is_empty()).then(|| [READ_KEY, &read].concat().into())
+        } else {
+            let own = self.unique().map(|unique| &unique.key);
+            own.filter(|key| self.is_own(key)).cloned()
+        };
+        Some(Unique {
+            key: key?,
+            clash: Clash::Attach,
+            until: KeyUntil::End,
+        })
+    }
+
+    /// Whether this is a key that the client does not derive from the body.
+    fn is_own(&self, key: &[u8]) -> bool {
+        let is_derived = self.new.protocol == Protocol::GEARMAN && key.starts_with(&[0]);
+        !key.is_empty() && !is_derived
+    }
+
+    pub(super) fn unique(&self) -> Option<&Unique> {
+        self.ruled.as_ref().or(self.new.unique.as_ref())
+    }
+
+    /// The job that holds its unique id.
+    pub(super) fn holder(&self, state: &State) -> Option<Slot> {
+        let unique = self.unique()?;
+        state.jobs.keyed(self.queue, self.new.protocol, &unique.key)
+    }
+
+    /// The key that the policy of its queue reads in it; empty if it has none.
+    pub(super) fn key(&self, state: &State) -> Vec<u8> {
+        let facts = Facts {
+            protocol: self.new.protocol,
+            body: Some(&self.new.body),
+            unique: self.unique().map(|unique| &*unique.key),
+        };
+        state
+            .queues
+            .key_of(self.queue, facts, state.reader.as_deref())
+    }
+
+    /// What follows a failure of its job.
+    pub(super) fn retry(&self, state: &State) -> Retry {
+        let rules = state.queues.rules(self.queue);
+        let rule = rules.and_then(|rules| rules.retry);
+        rule.filter(|_| self.new.retry_default)
+            .unwrap_or(self.new.retry)
+    }
+
+    /// When its job expires.
+    pub(super) fn expires(&self, state: &State) -> Expiry {
+        let rules = state.queues.rules(self.queue);
+        let rules = rules.filter(|_| self.new.kind == QueueKind::Work);
+        // A scheduled job begins to wait at its time.
+        let from = self.not_before.map_or(state.now, |at| {
+            at.shifted(state.skew_ms.saturating_neg()).max(state.now)
+        });
+        expires_by(
+            state,
+            from,
+            self.new.expires,
+            rules.and_then(|rules| rules.ttl_ms),
+        )
+    }
+}
+
+/// When a job expires that waits from this moment on, in a queue where no job waits for longer than `ttl_ms`.
+pub(super) fn expires_by(
+    state: &State,
+    from: Timestamp,
+    expires: Expiry,
+    ttl_ms: Option<u64>,
+) -> Expiry {
+    let Some(ttl_ms) = ttl_ms else { return expires };
+    let own = match expires {
+        Expiry::Never => Timestamp::NEVER,
+        Expiry::At(at) => at.shifted(state.skew_ms.saturating_neg()),
+        Expiry::By(at) => at,
+    };
+    let by = from.after_ms(ttl_ms);
+    if own <= by { expires } else { Expiry::By(by) }
+}
