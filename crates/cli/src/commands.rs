@@ -3,12 +3,12 @@
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use windlass_bench::Alone;
-use windlass_config::{Error, ListenAddress};
+use windlass_config::{Error, Failure, ListenAddress};
 use windlass_daemon::config::{self, Durability};
-use windlass_daemon::{Failure, logging};
+use windlass_daemon::logging;
 use windlass_engine::Rights;
 use windlass_session::protocol::Listener;
 
@@ -53,7 +53,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Password(login) => logins::password(&login),
         Command::Token(login) => logins::token(&login),
         Command::CurveKeypair => logins::curve_keypair(),
-        Command::Export(export) => export.run(data_dir),
+        Command::Export(export) => export.run(data_dir, export_at_rest),
         Command::Operate(command) => windlass_operate::run(&command, data_dir),
     }
     .map(|()| 0)
@@ -109,6 +109,15 @@ fn complete(words: &[String]) -> Result<(), Failure> {
 /// Where a daemon with these settings keeps its data.
 fn data_dir(settings: &Settings) -> Result<PathBuf, Failure> {
     Ok(resolve(settings, env::vars_os())?.data_dir)
+}
+
+/// The export of a data directory that no daemon uses.
+fn export_at_rest(directory: &Path, lines: &mut dyn io::Write) -> Result<(), Failure> {
+    let config = config::Config {
+        data_dir: directory.into(),
+        ..config::Config::default()
+    };
+    windlass_daemon::export::export(&config, lines)
 }
 
 /// The defaults, with this data directory; or the configuration, with this database.

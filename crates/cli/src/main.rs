@@ -18,7 +18,8 @@ mod world;
 use std::panic::{self, UnwindSafe};
 use std::process::ExitCode;
 
-use windlass_daemon::{Failure, logging};
+use windlass_config::Failure;
+use windlass_daemon::logging;
 
 use crate::call::Call;
 

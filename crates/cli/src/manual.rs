@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use clap::Command;
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 
 /// Writes a page for the program and one for each command to a directory.
 ///

@@ -4,9 +4,9 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use windlass_daemon::Failure;
 
 use crate::client::failure;
+use windlass_config::Failure;
 
 /// Asks before something is lost.
 pub(crate) fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
