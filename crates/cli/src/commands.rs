@@ -10,6 +10,7 @@ use windlass_config::{Error, Failure, ListenAddress};
 use windlass_daemon::config::{self, Durability};
 use windlass_daemon::logging;
 use windlass_engine::Rights;
+use windlass_operate::print;
 use windlass_session::protocol::Listener;
 
 use crate::arguments::{Command, Move, Serve, Stored, grammar};
@@ -256,15 +257,4 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
         "ok\n{}{data}",
         listeners.chain(links).collect::<String>()
     ))
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let written = io::stdout()
-        .write_all(text.as_bytes())
-        .and_then(|()| io::stdout().flush());
-    match written {
-        // A reader such as `head` closed the pipe; that is not an error.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| Failure::Runtime(format!("cannot write: {error}"))),
-    }
 }

@@ -43,6 +43,7 @@ use self::operator::Operator;
 pub use self::settings::Settings;
 pub use self::show::printable;
 use self::show::{BATCHES, CONNECTIONS, KINDS, QUEUES, SCHEDULES, WORKERS, at, many, number};
+pub use self::terminal::print;
 use self::terminal::{confirm, print_bytes};
 
 /// Runs a command.

@@ -47,7 +47,12 @@ pub(crate) fn now() -> Timestamp {
         .unwrap_or_default()
 }
 
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+/// Prints to standard output.
+///
+/// # Errors
+///
+/// It cannot be written to. A closed pipe is not an error.
+pub fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
