@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ use crate::completion::{Line, candidates};
 use crate::config::{Config, DEFAULTS};
 use crate::explain::explain;
 use crate::settings::{Settings, resolve};
-use crate::{faktory, gearmand, logins, manual};
+use crate::{faktory, gearmand, logins};
 
 /// Returns the exit code.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
@@ -43,7 +44,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Explain { code } => print(&explain(code.as_deref())?),
         Command::Completions { shell } => print(shell.script()),
         Command::Complete { words } => complete(&words),
-        Command::Man { directory } => manual::write(grammar(), &directory),
+        Command::Man { directory } => write_manual(&directory),
         #[cfg(feature = "migrate")]
         Command::Import(import) => windlass_migrate::run(&import, &|settings| {
             Ok(resolve(settings, env::vars_os())?.for_import())
@@ -257,4 +258,13 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
         "ok\n{}{data}",
         listeners.chain(links).collect::<String>()
     ))
+}
+
+/// Writes a manual page for the program and one for each command to a directory.
+fn write_manual(directory: &Path) -> Result<(), Failure> {
+    let written =
+        fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(grammar(), directory));
+    written.map_err(|error| {
+        Failure::Runtime(format!("cannot write to {}: {error}", directory.display()))
+    })
 }

@@ -10,7 +10,6 @@ mod faktory;
 mod foreign;
 mod gearmand;
 mod logins;
-mod manual;
 mod plan;
 mod settings;
 mod world;
