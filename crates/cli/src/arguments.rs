@@ -288,11 +288,27 @@ pub(crate) fn is_live_check(words: impl IntoIterator<Item = OsString>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use windlass_engine::Protocol;
+
     use super::*;
 
     #[test]
     fn the_grammar_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// The options are in a crate that has no list of protocols.
+    #[test]
+    fn only_takes_every_protocol_of_jobs() {
+        let grammar = grammar();
+        let mut arguments = grammar.get_arguments();
+        let only = arguments.find(|it| it.get_id() == "only").unwrap();
+        let values = only.get_possible_values();
+        let known: BTreeSet<&str> = values.iter().map(|it| it.get_name()).collect();
+        let all = Protocol::ALL.iter().filter(|row| row.id != Protocol::HTTP);
+        assert_eq!(known, all.map(|row| row.name).collect());
     }
 
     fn parsed(line: &str) -> Result<Command, clap::Error> {

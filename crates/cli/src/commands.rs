@@ -2,14 +2,16 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use windlass_bench::Alone;
-use windlass_config::{Error, ListenAddress};
+use windlass_config::{Error, Failure, ListenAddress};
 use windlass_daemon::config::{self, Durability};
-use windlass_daemon::{Failure, logging};
+use windlass_daemon::logging;
 use windlass_engine::Rights;
+use windlass_operate::print;
 use windlass_session::protocol::Listener;
 
 use crate::arguments::{Command, Move, Serve, Stored, grammar};
@@ -18,7 +20,7 @@ use crate::completion::{Line, candidates};
 use crate::config::{Config, DEFAULTS};
 use crate::explain::explain;
 use crate::settings::{Settings, resolve};
-use crate::{faktory, gearmand, logins, manual};
+use crate::{faktory, gearmand, logins};
 
 /// Returns the exit code.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
@@ -42,7 +44,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Explain { code } => print(&explain(code.as_deref())?),
         Command::Completions { shell } => print(shell.script()),
         Command::Complete { words } => complete(&words),
-        Command::Man { directory } => manual::write(grammar(), &directory),
+        Command::Man { directory } => write_manual(&directory),
         #[cfg(feature = "migrate")]
         Command::Import(import) => windlass_migrate::run(&import, &|settings| {
             Ok(resolve(settings, env::vars_os())?.for_import())
@@ -53,7 +55,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Password(login) => logins::password(&login),
         Command::Token(login) => logins::token(&login),
         Command::CurveKeypair => logins::curve_keypair(),
-        Command::Export(export) => export.run(data_dir),
+        Command::Export(export) => export.run(data_dir, export_at_rest),
         Command::Operate(command) => windlass_operate::run(&command, data_dir),
     }
     .map(|()| 0)
@@ -109,6 +111,15 @@ fn complete(words: &[String]) -> Result<(), Failure> {
 /// Where a daemon with these settings keeps its data.
 fn data_dir(settings: &Settings) -> Result<PathBuf, Failure> {
     Ok(resolve(settings, env::vars_os())?.data_dir)
+}
+
+/// The export of a data directory that no daemon uses.
+fn export_at_rest(directory: &Path, lines: &mut dyn io::Write) -> Result<(), Failure> {
+    let config = config::Config {
+        data_dir: directory.into(),
+        ..config::Config::default()
+    };
+    windlass_daemon::export::export(&config, lines)
 }
 
 /// The defaults, with this data directory; or the configuration, with this database.
@@ -249,13 +260,11 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
     ))
 }
 
-fn print(text: &str) -> Result<(), Failure> {
-    let written = io::stdout()
-        .write_all(text.as_bytes())
-        .and_then(|()| io::stdout().flush());
-    match written {
-        // A reader such as `head` closed the pipe; that is not an error.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| Failure::Runtime(format!("cannot write: {error}"))),
-    }
+/// Writes a manual page for the program and one for each command to a directory.
+fn write_manual(directory: &Path) -> Result<(), Failure> {
+    let written =
+        fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(grammar(), directory));
+    written.map_err(|error| {
+        Failure::Runtime(format!("cannot write to {}: {error}", directory.display()))
+    })
 }

@@ -1,6 +1,6 @@
 //! `windlass explain`: exit codes, and the codes in the daemon's answers, with what to do about them.
 
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 
 /// A code, its meaning, and what to do.
 struct Explanation<'a>(&'a str, &'a str, &'a str);

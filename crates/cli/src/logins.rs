@@ -3,7 +3,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 use windlass_http::NewLogin;
 use windlass_zmtp::curve::CurveSecretKey;
 

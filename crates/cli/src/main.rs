@@ -10,7 +10,6 @@ mod faktory;
 mod foreign;
 mod gearmand;
 mod logins;
-mod manual;
 mod plan;
 mod settings;
 mod world;
@@ -18,7 +17,8 @@ mod world;
 use std::panic::{self, UnwindSafe};
 use std::process::ExitCode;
 
-use windlass_daemon::{Failure, logging};
+use windlass_config::Failure;
+use windlass_daemon::logging;
 
 use crate::call::Call;
 

@@ -1,7 +1,7 @@
 //! The common part of plans: how another program's command line becomes a configuration, and how a mistake in it is
 //! reported.
 
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 
 use crate::call::{Call, print_error};
 use crate::config::Config;

@@ -6,12 +6,13 @@
 //!
 //! Reading order: `section` (how a section is written) · `text`, `quantity` and `address` (formats of values) · `tls`, `throttle` and `secret` (keys that several
 //! sections have) · `rules` (checks that several sections need) · `file` (text to a configuration) · `overrides`
-//! (single keys from elsewhere) · `error` · `count` (numbers for people) ·
+//! (single keys from elsewhere) · `error` · `failure` (how a process ends) · `count` (numbers for people) ·
 //! `words` (reasons for people). This code opens only the configuration file and files of passwords.
 
 mod address;
 mod count;
 mod error;
+mod failure;
 mod file;
 mod overrides;
 mod quantity;
@@ -23,9 +24,16 @@ mod throttle;
 mod tls;
 mod words;
 
+/// The directory of a daemon's data, unless it is configured; relative to the working directory.
+pub const DATA_DIR: &str = "windlass-data";
+
+/// The name of the Unix socket in that directory, for commands.
+pub const SOCKET: &str = "operator.sock";
+
 pub use address::{Address, AddressError, ListenAddress};
 pub use count::{counted, counted_all, grouped};
 pub use error::{Error, TlsError};
+pub use failure::{Failure, Unbound};
 pub use file::{Misplaced, parse, places, read};
 pub use overrides::{Document, Override, keys, path_as_text, values, variable, with};
 pub use quantity::{ByteSize, Period, QuantityError};

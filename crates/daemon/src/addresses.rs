@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
-use crate::failure::Failure;
 use crate::logging;
+use windlass_config::Failure;
 use windlass_net::Bound;
 
 /// The addresses of each listener's name.

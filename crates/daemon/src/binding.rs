@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_config::ListenAddress;
+use windlass_config::{Failure, ListenAddress, Unbound};
 use windlass_engine::Rights;
 use windlass_session::Listen;
 
 use crate::config::{Config, Server};
-use crate::failure::{Failure, Unbound};
 use crate::operator_port::{BoundPort, Entrance, OperatorPort};
 use crate::protocols;
 use crate::retry::{self, Retry};

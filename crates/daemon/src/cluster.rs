@@ -8,13 +8,12 @@ pub(crate) use windlass_cluster::Listening;
 pub(crate) use windlass_cluster::roles::YIELD;
 use windlass_cluster::tls::{self, Tls};
 use windlass_cluster::{Cluster, ClusterBroker, Relay, Settings};
-use windlass_config::Error as ConfigError;
+use windlass_config::{Error as ConfigError, Failure, Unbound};
 use windlass_hub::{Broker, Budget, Hub, View};
 use windlass_session::protocol::Publications;
 
 use crate::config::Config;
 use crate::data::{self, Store};
-use crate::failure::{Failure, Unbound, no_threads};
 
 /// Checks that the other daemons will accept this one's certificate at its own address.
 pub(crate) fn check_certificates(
@@ -96,8 +95,8 @@ impl Joining {
             tracing::error!(%why, "this daemon and the others cannot link");
         }
         let edge = Arc::clone(broker.edge());
-        let cluster =
-            Cluster::start(settings(config)?, listening, edge, relay, view).map_err(no_threads)?;
+        let cluster = Cluster::start(settings(config)?, listening, edge, relay, view)
+            .map_err(Failure::no_threads)?;
         Ok(Member { cluster, broker })
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::Access;
-use windlass_config::counted_all;
+use windlass_config::{Failure, counted_all};
 use windlass_store::{
     About, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError,
     Opened, Recovered, Remote, Report, Restore, Salvage, State, StoreConfig, StoreLimits,
@@ -18,7 +18,6 @@ use windlass_store::{
 use windlass_table_sled::SledTables;
 
 use crate::config::Config;
-use crate::failure::Failure;
 use crate::operator_port::OperatorPort;
 use crate::progress::Progress;
 use crate::protocols;
@@ -243,10 +242,18 @@ fn patiently<T>(config: &Config, attempt: impl Fn() -> Result<T, OpenError>) -> 
 
 /// A store that cannot be opened, with advice for a directory.
 pub(crate) fn cannot_open(config: &Config, error: &OpenError) -> Failure {
-    match &config.remote {
-        None => Failure::store(&config.data_dir, error),
-        Some(remote) => Failure::data_at(remote.name(), error),
+    if let Some(remote) = &config.remote {
+        return Failure::data_at(remote.name(), error);
     }
+    let dir = config.data_dir.display();
+    let advice = match error {
+        OpenError::Store(_) => String::new(),
+        OpenError::Damaged(_) => format!(
+            "; nothing was changed. Restore a copy of it; or see what there is with `windlass verify {dir}` and \
+             `windlass salvage {dir}`, and start without the rest with `windlass serve --accept-loss`"
+        ),
+    };
+    Failure::data(&config.data_dir, format!("{error}{advice}"))
 }
 
 /// Writes every readable job, schedule and batch to `out`, a line of JSON each, and returns a summary. Changes nothing
@@ -551,7 +558,7 @@ pub fn look(config: &Config) -> Result<String, Failure> {
     }
     match windlass_store::queues(&at_rest(config)) {
         Ok(queues) => protocols::check_queues(&queues, config)?,
-        Err(error @ OpenError::Damaged(_)) => return Err(Failure::store(directory, &error)),
+        Err(error @ OpenError::Damaged(_)) => return Err(cannot_open(config, &error)),
         // A daemon may be about to start, or to end.
         Err(OpenError::Store(_)) => {}
     }

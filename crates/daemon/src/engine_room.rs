@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::task::JoinHandle;
-use windlass_config::Error as ConfigError;
+use windlass_config::{Error as ConfigError, Failure};
 use windlass_engine::{Context, TICK_MS};
 use windlass_store::{BodyFile, Checkpointer, Guard, Log, Recovered};
 
@@ -16,7 +16,6 @@ use crate::data::Store;
 use crate::dead_drops::DropsLogged;
 use crate::desired::Desired;
 use crate::export::Exports;
-use crate::failure::{Failure, no_threads};
 use crate::figures::RoomFigures;
 use crate::log_growth::LogGrowth;
 use crate::protocols;
@@ -133,14 +132,15 @@ impl Prepared {
         let (tail, store) = (log.tail(), checkpointer.figures());
         // A commit may need bodies that only this thread finds.
         let loader = start_loader(&hub, bodies, config)?;
-        let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
+        let committer =
+            Committer::start(Arc::clone(&hub), log, guard, pace).map_err(Failure::no_threads)?;
         let quiet = config.store.checkpoint_quiet.into();
         let engine = Arc::clone(&hub);
         let living =
             move || engine.with_journal(|engine, _| engine.resident_bytes() + engine.stored().1);
         let checkpointer = checkpointer.estimated_by(living);
         let (checkpoints, requests) =
-            Checkpoints::start(checkpointer, quiet).map_err(no_threads)?;
+            Checkpoints::start(checkpointer, quiet).map_err(Failure::no_threads)?;
         exports.come_from(requests);
         // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
         hub.first_commit().await;
@@ -329,7 +329,7 @@ fn start_loader(
     };
     Loader::start(Arc::clone(hub), file)
         .map(Some)
-        .map_err(no_threads)
+        .map_err(Failure::no_threads)
 }
 
 /// The engine's refusal of a configured entry is an error in the configuration.

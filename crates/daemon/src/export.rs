@@ -14,12 +14,12 @@ use std::time::SystemTime;
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use windlass_config::Failure;
 use windlass_hub::Requests;
 use windlass_store::{Checkpointer, ExportError, Exported, Picture, Salvage};
 
 use crate::config::Config;
 use crate::data::{self, about};
-use crate::failure::Failure;
 
 /// Bytes of lines that are passed on together.
 const CHUNK_BYTES: usize = 64 << 10;

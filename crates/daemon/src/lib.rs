@@ -22,7 +22,6 @@ mod describe;
 mod desired;
 mod engine_room;
 pub mod export;
-mod failure;
 pub mod figures;
 mod log_growth;
 pub mod logging;
@@ -31,7 +30,7 @@ mod notify;
 mod on_dead;
 pub mod operator_port;
 mod policies;
-pub mod progress;
+mod progress;
 mod protocols;
 mod random;
 mod reconcile;
@@ -54,7 +53,6 @@ pub use data::{
     accept_loss, bytes_to_add, compact, look, move_store, open, open_to_add, restore, salvage,
     verify,
 };
-pub use failure::Failure;
 pub use protocols::daemon;
 pub use random::random_seed;
 pub use run::run;

@@ -21,6 +21,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use windlass_config::{Error as ConfigError, Failure};
 
 use self::sink::Sink;
 use crate::config::{Log, LogFormat};
@@ -45,6 +46,16 @@ pub enum Error {
     /// This process has a logger already.
     #[error("cannot set up logging: {0}")]
     Taken(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Filter(error) => Self::Config(ConfigError::senseless("log.level", error)),
+            Error::File { .. } => Self::Config(ConfigError::senseless("log.file", error)),
+            Error::Taken(_) | Error::Thread(_) => Self::Runtime(error.to_string()),
+        }
+    }
 }
 
 /// Why a filter is invalid.

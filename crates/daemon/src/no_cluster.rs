@@ -4,13 +4,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_config::{Error as ConfigError, Tls};
+use windlass_config::{Error as ConfigError, Failure, Tls};
 use windlass_hub::{Broker, Budget, Hub, View};
 use windlass_session::protocol::Publications;
 
 use crate::config::Config;
 use crate::data::Store;
-use crate::failure::Failure;
 
 /// The version of the links between daemons: there are none.
 pub const LINK_VERSION: u8 = 0;

@@ -1,5 +1,5 @@
-//! How far a long task is. Reading the data directory: a bar on the terminal, or else a line in the log every few
-//! seconds, and the status for the service manager. Changing many jobs: a count on the terminal.
+//! How far reading the data directory is: a bar on the terminal, or else a line in the log every few seconds, and the
+//! status for the service manager.
 
 use std::fs;
 use std::path::Path;
@@ -19,46 +19,6 @@ const PICTURE_EVERY: Duration = Duration::from_millis(200);
 
 const MIB: u64 = 1 << 20;
 
-/// A count on the terminal, until it is dropped. Nothing where standard error is no terminal.
-#[derive(Debug)]
-pub struct Counter(ProgressBar);
-
-impl Counter {
-    /// Counts from 0. `what`: of what, as in "jobs imported".
-    pub fn of(what: &'static str) -> Self {
-        let bar = ProgressBar::new_spinner()
-            .with_style(style("{spinner} {human_pos} {msg}, {per_sec}, {elapsed}"));
-        bar.set_message(what);
-        Self(bar)
-    }
-
-    /// Adds this many.
-    pub fn add(&self, more: u64) {
-        self.0.inc(more);
-    }
-
-    /// Whether a terminal shows the count.
-    pub fn is_shown(&self) -> bool {
-        !self.0.is_hidden()
-    }
-
-    /// Writes something else to the terminal: the count makes room for it.
-    pub fn suspended(&self, write: impl FnOnce()) {
-        self.0.suspend(write);
-    }
-}
-
-impl Drop for Counter {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    // The templates are constants.
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
 /// Reports progress until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -72,9 +32,11 @@ impl Progress {
         let (ends, ended) = channel::<()>();
         let (directory, read_before) = (directory.to_owned(), bytes_read());
         let thread = thread::spawn(move || {
-            let bar = ProgressBar::no_length().with_style(style(
-                "{bar:40} {binary_bytes} of {binary_total_bytes} {msg}",
-            ));
+            let template = "{bar:40} {binary_bytes} of {binary_total_bytes} of the data directory";
+            let bar = ProgressBar::no_length();
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
             let every = if bar.is_hidden() {
                 EVERY
             } else {
@@ -85,7 +47,6 @@ impl Progress {
                 let all = *all.get_or_insert_with(|| directory_bytes(&directory));
                 let read = bytes_read().saturating_sub(read_before).min(all);
                 bar.set_length(all);
-                bar.set_message("of the data directory");
                 bar.set_position(read);
                 if said_at.elapsed() >= EVERY {
                     said_at = Instant::now();

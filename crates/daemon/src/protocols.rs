@@ -5,12 +5,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use windlass_bridge::{Bridge, Side};
-use windlass_config::{Error, Tls};
+use windlass_config::{Error, Failure, Tls};
 use windlass_engine::{Patterns, QueueCommand, QueueImage, Refusal};
 use windlass_session::protocol::{Daemon, Endpoint, Protocol, ServedQueue};
 
 use crate::config::{self, Config};
-use crate::failure::Failure;
 use crate::random::random_seed;
 use windlass_hub::{Broker, ProtocolNames, clock};
 use windlass_net::{Handshaker, Served};

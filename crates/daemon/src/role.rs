@@ -8,6 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use windlass_config::Failure;
 use windlass_hub::{Broker, Budget, Health, View, clock, limited, warn_limited};
 
 use crate::cluster::{Joining, Listening, Member, YIELD};
@@ -16,7 +17,6 @@ use crate::data::Store;
 use crate::desired::{self, Desired};
 use crate::engine_room::{EngineRoom, Prepared};
 use crate::export::Exports;
-use crate::failure::Failure;
 use crate::figures::Figures;
 use crate::notify;
 use windlass_net::{Acceptor, Served};

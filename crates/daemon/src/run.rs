@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
+use windlass_config::Failure;
 use windlass_engine::Rights;
 
 use crate::addresses::Addresses;
@@ -17,7 +18,6 @@ use crate::control::{self, Control, EarlySignals, MainEvents, Reloader, Signals,
 use crate::data::{self, Store};
 use crate::desired::Desired;
 use crate::export::Exports;
-use crate::failure::{Failure, no_threads};
 use crate::figures::Figures;
 use crate::notify;
 use crate::operator_port::{BoundPort, Connects, Inside, Renewable};
@@ -44,7 +44,7 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(no_threads)?;
+        .map_err(Failure::no_threads)?;
     // Log rotation (SIGHUP) or a status request (SIGTTIN) must not end the daemon while it reads a large journal: it
     // handles the signal afterwards.
     let early = {
@@ -84,7 +84,7 @@ fn start_threads(config: &Config, shared: Shared) -> Result<(Threads, Arc<Accept
         &shared,
         server.poll,
     )
-    .map_err(no_threads)?;
+    .map_err(Failure::no_threads)?;
     Ok((
         threads,
         Arc::new(Acceptor::new(
@@ -262,7 +262,7 @@ fn open_ports(
             },
             stop: stop.clone(),
         };
-        let (own, port) = port.open(inside, acceptor).map_err(no_threads)?;
+        let (own, port) = port.open(inside, acceptor).map_err(Failure::no_threads)?;
         files.extend(own);
         opened.push(port);
     }

@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 
 use windlass_config::{Address, ByteSize, ListenAddress, Period, Secret};
 
-/// The name of the Unix socket in the data directory, for commands.
-pub const SOCKET: &str = "operator.sock";
-
 /// Faktory's port for its pages.
 const PORT: u16 = 7420;
 

@@ -50,5 +50,5 @@ mod time;
 mod view;
 
 pub use api::openapi;
-pub use config::{Configured, Http, Metrics, SOCKET};
+pub use config::{Configured, Http, Metrics};
 pub use login::{NewLogin, Role, UnknownRole, WrongLine};

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use windlass_bridge::{Opaque, Origin};
-use windlass_config::{ByteSize, Error, ListenAddress, positive, senseless, system, within};
+use windlass_config::{
+    ByteSize, Error, ListenAddress, SOCKET, positive, senseless, system, within,
+};
 use windlass_daemon::operator_port::{Inside, OpenPort, OperatorPort, Socket};
 use windlass_engine::{Clash, QueueKind, Rights};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
-use crate::config::{Configured, Http, MIB, SOCKET};
+use crate::config::{Configured, Http, MIB};
 use crate::login::Entries;
 use crate::prefix::Prefix;
 use crate::serve::{self, Limits};

@@ -6,10 +6,12 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use windlass_session::protocol::{Figures, Page};
 
-use crate::app::App;
-use crate::problem::Problem;
+use crate::app::{App, Now};
+use crate::problem::{Outcome, Problem};
 use crate::{access, api, site};
 
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -20,10 +22,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router = router.route("/api/v1/openapi.json", get(document));
     for page in &app.pages {
         let page = Arc::clone(page);
-        router = router.route(
-            page.path(),
-            get(move |State(app)| api::pages::show(page, app)),
-        );
+        router = router.route(page.path(), get(move |State(app)| show_page(page, app)));
     }
     router
         .merge(site::routes())
@@ -40,4 +39,20 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             access::admit,
         ))
         .with_state(app)
+}
+
+/// A page of a protocol's deployed server.
+async fn show_page(page: Arc<dyn Page>, app: Arc<App>) -> Outcome<Response> {
+    let mut figures = Figures::default();
+    if page.needs_figures() {
+        figures.stats = *app.stats().await?;
+        figures.queues = app.queues().await?;
+    }
+    let Now { engine, wall, .. } = app.now();
+    (figures.now, figures.wall) = (engine, wall);
+    Ok((
+        [(header::CONTENT_TYPE, "application/json")],
+        page.text(&figures),
+    )
+        .into_response())
 }

@@ -31,12 +31,13 @@ use tokio_util::io::{InspectReader, InspectWriter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
+use windlass_config::SOCKET;
 use windlass_daemon::figures::Counts;
 use windlass_daemon::operator_port::{Admitted, Connects, Inside, OpenPort, Socket};
 use windlass_session::Reason;
 
 use crate::app::{App, Peer};
-use crate::config::{Configured, Http, SOCKET};
+use crate::config::{Configured, Http};
 use crate::crowd::{Crowd, Place};
 use crate::guard::PROBES;
 use crate::login::user_name;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use mio::net::{TcpStream, UnixStream};
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
@@ -17,17 +17,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windlass_config::{Address, ListenAddress};
 use windlass_engine::{ClientId, ClientInfo, Rights};
-use windlass_session::protocol::Endpoint;
+use windlass_session::protocol::{Endpoint, SessionFactory};
 
 use crate::client::Clients;
 use crate::connection::{Bounds, Newcomer, Shared};
 use crate::inherited::Inherited;
 use crate::places::{Admission, FAILED_LOGINS, Full, PlaceLimits, Places};
-use crate::served::Served;
 use crate::serving::{Arrival, Label, ThreadSlots};
 use crate::settings::Server;
 use crate::stops::StopRequests;
 use crate::stream::Stream;
+use crate::tls::Handshaker;
 use crate::traffic::{Counts, NO_PLACE, Traffic};
 use windlass_hub::{Broker, Budget, Hub, ProtocolNames, warn_limited};
 
@@ -39,6 +39,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes that the kernel may hold for a peer before it sends any of them.
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
+
+/// A bound endpoint of a protocol with its TLS, as listeners serve it.
+#[derive(Clone)]
+pub struct Served {
+    /// As at the start.
+    pub endpoint: Endpoint,
+    /// Makes the sessions of new connections.
+    pub sessions: Arc<ArcSwap<SessionFactory>>,
+    /// For TCP sockets; Unix sockets are never encrypted.
+    pub tls: Option<Arc<Handshaker>>,
+}
 
 /// A socket that is bound and does not accept yet.
 #[derive(Debug)]

@@ -2,8 +2,7 @@
 
 use clap::Args;
 use serde_json::{Map, Value};
-use windlass_config::Period;
-use windlass_daemon::Failure;
+use windlass_config::{Failure, Period};
 
 /// How much of a queue may be worked on at once.
 #[derive(Debug, Args)]

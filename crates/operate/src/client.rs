@@ -20,10 +20,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
-use windlass_config::Words;
-use windlass_daemon::Failure;
-use windlass_daemon::config::Config;
-use windlass_http::SOCKET;
+use windlass_config::{DATA_DIR, Failure, SOCKET, Words};
 
 use crate::arguments::Ask;
 use crate::settings::Settings;
@@ -102,12 +99,10 @@ impl Ask {
                     },
                 )
             }
-            None => {
-                data_dir(&self.settings).map(|named| match named == Config::default().data_dir {
-                    true => Daemon::find(named),
-                    false => Daemon::Directory(named),
-                })
-            }
+            None => data_dir(&self.settings).map(|named| match named == Path::new(DATA_DIR) {
+                true => Daemon::find(named),
+                false => Daemon::Directory(named),
+            }),
         }
     }
 

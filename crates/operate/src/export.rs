@@ -11,18 +11,19 @@ use http_body_util::BodyExt as _;
 use hyper::Method;
 use serde_json::Value;
 use tempfile::NamedTempFile;
-use windlass_daemon::Failure;
-use windlass_daemon::config::Config;
-use windlass_daemon::progress::Counter;
-use windlass_http::SOCKET;
+use windlass_config::{Failure, SOCKET};
 
 use crate::arguments::Ask;
 use crate::client::{Daemon, DataDir, failure, runtime};
+use crate::counter::Counter;
 use crate::show::{at, many};
 use crate::tls::plain;
 
 /// Bytes of output that are kept to find the last line. The line that ends an export is shorter.
 const LAST_BYTES: usize = 4 << 10;
+
+/// Writes the lines of a data directory that no daemon uses.
+pub type AtRest = fn(&Path, &mut dyn Write) -> Result<(), Failure>;
 
 /// Where an export goes.
 #[derive(Debug, Args)]
@@ -45,7 +46,7 @@ impl Export {
     ///
     /// The daemon or the directory cannot be read, or the file cannot be written; [`Failure::Incomplete`] if the last
     /// line is missing.
-    pub fn run(&self, data_dir: DataDir) -> Result<(), Failure> {
+    pub fn run(&self, data_dir: DataDir, at_rest: AtRest) -> Result<(), Failure> {
         let daemon = self.ask.daemon(data_dir)?;
         let output = self.output.as_deref();
         let named = |why: io::Error| {
@@ -61,11 +62,7 @@ impl Export {
             | Daemon::Nowhere {
                 here: directory, ..
             } if !is_served(directory) => {
-                let config = Config {
-                    data_dir: directory.clone(),
-                    ..Config::default()
-                };
-                windlass_daemon::export::export(&config, &mut lines)?;
+                at_rest(directory, &mut lines)?;
             }
             Daemon::Directory(_) | Daemon::Url(..) | Daemon::Nowhere { .. } => {
                 runtime()?.block_on(fetch(&self.ask, &daemon, &mut lines))?;

@@ -4,12 +4,11 @@ use std::io::{self, Write as _};
 
 use hyper::Method;
 use serde_json::{Value, json};
-use windlass_config::counted;
-use windlass_daemon::Failure;
-use windlass_daemon::progress::Counter;
+use windlass_config::{Failure, counted};
 
 use crate::arguments::{Conditions, Jobs, LosingJobs, RetriedJobs, SomeJobs};
 use crate::client::{Client, encoded, failure, with_query};
+use crate::counter::Counter;
 use crate::operator::Operator;
 use crate::show::{DEAD, JOBS, RETRYING, at, many, sort};
 use crate::terminal::confirm;

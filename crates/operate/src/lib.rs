@@ -9,6 +9,7 @@ mod arguments;
 mod bounds;
 mod client;
 mod complete;
+mod counter;
 mod export;
 mod jobs;
 mod live;
@@ -26,8 +27,7 @@ use std::time::Duration;
 use hyper::Method;
 use hyper::body::Bytes;
 use serde_json::Value;
-use windlass_config::counted;
-use windlass_daemon::Failure;
+use windlass_config::{Failure, counted};
 
 pub use self::arguments::{Ask, Check, Operate};
 use self::arguments::{
@@ -36,12 +36,14 @@ use self::arguments::{
 pub use self::client::DataDir;
 use self::client::{Answer, encoded, failure, runtime, with_query};
 pub use self::complete::names;
-pub use self::export::Export;
+pub use self::counter::Counter;
+pub use self::export::{AtRest, Export};
 pub use self::live::{check, not_checked};
 use self::operator::Operator;
 pub use self::settings::Settings;
 pub use self::show::printable;
 use self::show::{BATCHES, CONNECTIONS, KINDS, QUEUES, SCHEDULES, WORKERS, at, many, number};
+pub use self::terminal::print;
 use self::terminal::{confirm, print_bytes};
 
 /// Runs a command.

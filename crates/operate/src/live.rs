@@ -2,8 +2,7 @@
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
-use windlass_config::{Period, counted};
-use windlass_daemon::Failure;
+use windlass_config::{Failure, Period, counted};
 
 use crate::arguments::Check;
 use crate::client::{DataDir, failure, runtime};

@@ -1,12 +1,12 @@
 //! A command's connection to the daemon, and how it shows the answers.
 
 use serde_json::Value;
-use windlass_daemon::Failure;
 
 use crate::arguments::{Ask, Sort};
 use crate::client::Client;
 use crate::show::{Column, sort, table};
 use crate::terminal::{print, width};
+use windlass_config::Failure;
 
 /// A connection, and the options of the command.
 #[derive(Debug)]

@@ -4,8 +4,7 @@ use std::cmp::Ordering;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
-use windlass_config::{counted, grouped};
-use windlass_daemon::Failure;
+use windlass_config::{Failure, counted, grouped};
 
 use self::layout::{GAP, Layout};
 use crate::client;

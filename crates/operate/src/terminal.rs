@@ -4,9 +4,9 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use windlass_daemon::Failure;
 
 use crate::client::failure;
+use windlass_config::Failure;
 
 /// Asks before something is lost.
 pub(crate) fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
@@ -47,7 +47,12 @@ pub(crate) fn now() -> Timestamp {
         .unwrap_or_default()
 }
 
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+/// Prints to standard output.
+///
+/// # Errors
+///
+/// It cannot be written to. A closed pipe is not an error.
+pub fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 

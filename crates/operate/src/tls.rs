@@ -12,8 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use windlass_config::system;
-use windlass_daemon::Failure;
+use windlass_config::{Failure, system};
 
 /// Where systems keep the authorities that they trust.
 const SYSTEM_FILES: [&str; 3] = [

@@ -8,8 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
-use windlass_config::{Throttle, Words};
-use windlass_daemon::Failure;
+use windlass_config::{Failure, Throttle, Words};
 use windlass_faktory::config::Cron;
 
 use super::options;

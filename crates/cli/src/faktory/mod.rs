@@ -9,7 +9,8 @@ mod options;
 mod parse;
 mod plan;
 
-use windlass_daemon::{Failure, logging};
+use windlass_config::Failure;
+use windlass_daemon::logging;
 use windlass_faktory::session::FAKTORY_VERSION;
 
 use self::options::help;

@@ -14,7 +14,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_daemon::{Failure, logging};
+use windlass_config::Failure;
+use windlass_daemon::logging;
 
 use self::options::help;
 use self::parse::{Loose, fill, parse};

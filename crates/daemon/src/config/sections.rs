@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use windlass_config::{ByteSize, ListenAddress, Period, Tls};
+use windlass_config::{ByteSize, DATA_DIR, ListenAddress, Period, Tls};
 use windlass_net::Server;
 use windlass_session::protocol::{Listener, Protocol};
 use windlass_store::{Overflow, Remote};
@@ -22,7 +22,7 @@ windlass_config::defaults! {
     #[derive(Clone, Debug)]
     pub struct Config {
         /// The directory of the journal; relative to the working directory.
-        pub data_dir: PathBuf = "windlass-data".into(),
+        pub data_dir: PathBuf = DATA_DIR.into(),
         /// What an acknowledgement promises.
         pub durability: Durability = Durability::Sync,
         /// The longest time between two commits with [`Durability::Interval`].

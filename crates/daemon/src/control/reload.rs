@@ -9,14 +9,13 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use windlass_config::{Error, Period, Tls};
+use windlass_config::{Error, Failure, Period, Tls};
 use windlass_session::protocol::{Protocol, SessionFactory};
 
 use super::requests::Changes;
 use crate::admission::{allow_open_files, bounds, places};
 use crate::config::{Config, Queue, Server};
 use crate::desired::{self, Desired};
-use crate::failure::Failure;
 use crate::logging;
 use crate::operator_port::Renewable;
 use crate::protocols;

@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::requests::Changes;
-use crate::failure::Failure;
+use windlass_config::Failure;
 
 /// A request to the daemon, and its origin.
 #[derive(Debug)]

@@ -18,7 +18,6 @@ mod leases;
 pub(crate) mod listing;
 mod metrics;
 mod pace;
-pub(crate) mod pages;
 pub(crate) mod policies;
 mod push;
 pub(crate) mod queues;

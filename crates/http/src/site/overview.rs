@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
-use windlass_engine::JobStateKind;
+use windlass_engine::{JobStateKind, Protocol};
 
 use super::history::{Backlog, EVERY, Point, Reading, part, real};
 use super::plot::{Look, Plot, Series, figure};
@@ -46,13 +46,6 @@ const POINTS_MAX: usize = 300;
 /// The states in the order of a job's life.
 const LIFE: [&str; 6] = ["scheduled", "ready", "leased", "retrying", "dead", "parked"];
 
-const DONE: [Series<Point>; 5] = [
-    ("Faktory", |it: &Point| part(&it.done, 0)),
-    ("Gearman", |it| part(&it.done, 1)),
-    ("spiderq", |it| part(&it.done, 2)),
-    ("EventMQ", |it| part(&it.done, 3)),
-    ("HTTP", |it| part(&it.done, 4)),
-];
 const FLOW: [Series<Point>; 2] = [
     ("pushed", |it: &Point| it.pushed),
     ("failed", |it| it.failed),
@@ -180,16 +173,16 @@ pub(super) fn rates(points: &[Point], seconds: u64) -> Vec<Plot> {
             stacked: false,
         },
     );
-    // A protocol without jobs is no line.
-    let done: Vec<_> = DONE
-        .into_iter()
-        .filter(|(_, value)| points.iter().any(|point| value(point) > 0.0))
+    let done = Protocol::ALL.iter().enumerate();
+    let mut done: Vec<_> = done
+        .map(|(at, row)| (row.name, move |it: &Point| part(&it.done, at)))
         .collect();
-    let done = if done.is_empty() {
-        DONE.into_iter().take(1).collect()
+    // A protocol without jobs is no line.
+    if points.iter().any(|it| it.all_done() > 0.0) {
+        done.retain(|(_, value)| points.iter().any(|it| value(it) > 0.0));
     } else {
-        done
-    };
+        done.truncate(1);
+    }
     vec![
         Plot::new(
             "Done, per second",

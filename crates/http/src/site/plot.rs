@@ -67,10 +67,10 @@ struct Heights {
 
 impl Plot {
     /// `points`: the newest first.
-    pub(super) fn new<P>(
+    pub(super) fn new<P, F: Fn(&P) -> f64>(
         title: &'static str,
         points: &[P],
-        series: &[Series<P>],
+        series: &[(&'static str, F)],
         look: Look<'_>,
     ) -> Self {
         let places = points.len().max(PLACES_MIN);
@@ -307,12 +307,8 @@ mod tests {
             stacked: true,
             ..LOOK
         };
-        let plot = Plot::new(
-            "Jobs",
-            &[(3.0, 7.0)],
-            &[("one", |it: &(f64, f64)| it.0), ("two", |it| it.1)],
-            look,
-        );
+        let series: [Series<(f64, f64)>; 2] = [("one", |it| it.0), ("two", |it| it.1)];
+        let plot = Plot::new("Jobs", &[(3.0, 7.0)], &series, look);
         assert_eq!(plot.labels[0], "10");
         assert_eq!(plot.lines[1].points, "720.0,0.0 ");
         assert_eq!(plot.lines[1].area.as_deref(), Some("720.0,0.0 720.0,98.0 "));

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use clap::Args;
 use serde_json::Value;
 use tokio::runtime::Builder;
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 use windlass_eventmq::wire::{self, Headers, Plan, When};
 use windlass_session::cron::croniter;
 

@@ -23,7 +23,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 use windlass_engine::NewJob;
 use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};

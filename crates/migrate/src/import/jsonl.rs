@@ -11,8 +11,7 @@ use std::sync::Arc;
 use crate::intake::{Completeness, Line, Outcome, Ranks, Restorer, Source, Survey};
 use clap::Args;
 use sha2::{Digest, Sha256};
-use windlass_config::counted_all;
-use windlass_daemon::Failure;
+use windlass_config::{Failure, counted_all};
 use windlass_session::protocol::Protocol;
 
 use super::options::{Configure, Options, configured};

@@ -17,7 +17,7 @@ mod spiderq_snapshot;
 mod take_over;
 
 use clap::Subcommand;
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 use windlass_operate::Settings;
 
 use crate::configured::Configured;

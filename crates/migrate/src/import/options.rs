@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use windlass_daemon::{Failure, logging};
+use windlass_config::Failure;
+use windlass_daemon::logging;
 use windlass_operate::Settings;
 
 use crate::configured::Configured;

@@ -6,8 +6,7 @@ use std::io::{self, Write as _};
 use std::thread;
 use std::time::Duration;
 
-use windlass_config::counted;
-use windlass_daemon::Failure;
+use windlass_config::{Failure, counted};
 use windlass_engine::Refusal;
 
 use crate::intake::{Adopted, Importer, Line, Outcome};

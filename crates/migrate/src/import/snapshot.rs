@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 
 /// A complete file.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::intake::{Line, Outcome, Source};
 use clap::Args;
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 
 use super::options::{Configure, Options, configured};
 use super::report::{Nouns, Report};

@@ -6,8 +6,9 @@
 
 use std::path::Path;
 
+use windlass_config::Failure;
+
 use crate::intake::{self, Importer};
-use windlass_daemon::Failure;
 
 use super::gearmand_sqlite::{Counts, NOUNS, Queue, take_all, wait_for};
 use super::report::Report;

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use windlass_config::Failure;
 use windlass_engine::{Batch, Job, JobId, JobState, Payload, Refusal, Role, Schedule};
 
 use super::jsonl::{Line, Ranks};
 use super::{Importer, Outcome};
-use windlass_daemon::Failure;
 
 /// State kept while a source is imported.
 #[derive(Debug, Default)]

@@ -29,6 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use windlass_config::Failure;
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobId,
     NewJob, Pushed, QueueCommand, QueueKind, Refusal, Reply, Tag, Thing,
@@ -44,11 +45,10 @@ pub use self::record::Source;
 use self::record::{Record, cannot_write};
 pub use self::restore::Restorer;
 use self::room::Room;
-use windlass_daemon::Failure;
 use windlass_daemon::clock;
 use windlass_daemon::config::Config;
-use windlass_daemon::progress::Counter;
 use windlass_daemon::random_seed;
+use windlass_operate::Counter;
 
 /// Jobs and bytes in one batch: as much as an interrupted import may repeat.
 const BATCH_JOBS: u64 = 1_000;

@@ -19,7 +19,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 
 const FOLDER: &str = "imports";
 const VERSION: &str = "windlass-import 1";

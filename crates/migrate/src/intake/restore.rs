@@ -3,15 +3,15 @@
 //!
 //! The store gets its place when it is complete. An interruption leaves none, and the export can be restored again.
 
+use windlass_config::Failure;
 use windlass_engine::Limits;
 use windlass_store::{OpenError, Record as StoreRecord, Restore};
 
 use super::jsonl::Line;
 use super::record::{Record, Source, cannot_write};
-use windlass_daemon::Failure;
 use windlass_daemon::config::Config;
-use windlass_daemon::progress::Counter;
 use windlass_daemon::random_seed;
+use windlass_operate::Counter;
 
 /// A data directory that is being restored.
 pub struct Restorer {

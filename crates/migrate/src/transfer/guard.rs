@@ -10,8 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use windlass_config::Secret;
-use windlass_daemon::Failure;
+use windlass_config::{Failure, Secret};
 use windlass_zmtp::curve::{CurveClient, CurvePublicKey, CurveSecretKey};
 use windlass_zmtp::wire::{Command, GREETING_BYTES, Greeting, Header, Metadata, SocketType};
 

@@ -34,8 +34,7 @@ use clap::Args;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinSet, LocalSet};
-use windlass_config::Period;
-use windlass_daemon::Failure;
+use windlass_config::{Failure, Period};
 use windlass_zmtp::curve::CurvePublicKey;
 
 pub(crate) use self::eventmq::Scheduling;

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::str::FromStr;
 
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 use windlass_operate::tls::{Identity, Tls};
 use windlass_zmtp::curve::CurvePublicKey;
 

@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use windlass_config::counted;
-use windlass_daemon::Failure;
-use windlass_daemon::progress::Counter;
-use windlass_operate::printable;
+use windlass_config::{Failure, counted};
+use windlass_operate::{Counter, printable};
 
 use super::link::Trouble;
 use super::place::Place;

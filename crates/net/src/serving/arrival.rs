@@ -9,8 +9,9 @@ use tracing::Span;
 use windlass_engine::ClientId;
 
 use crate::connection::{End, Newcomer};
-use crate::warnings;
+use windlass_hub::limited::shown;
 use windlass_hub::warn_limited;
+use windlass_session::Reason;
 
 /// A new connection.
 pub(crate) struct Arrival {
@@ -45,7 +46,7 @@ impl Label {
         match end {
             End::Closed(reason) => {
                 tracing::debug!(%reason, "closed");
-                warnings::closed(protocol, peer, reason);
+                warn_of_closed(protocol, peer, reason);
             }
             End::NoHandshake(why) => {
                 let reason = format!("TLS handshake failed: {why}");
@@ -53,6 +54,27 @@ impl Label {
             }
         }
     }
+}
+
+/// Warns when the daemon closed a connection because of its peer.
+fn warn_of_closed(protocol: &'static str, peer: &str, reason: &Reason) {
+    let key = match reason {
+        Reason::PeerClosed | Reason::Ended | Reason::Shutdown => return,
+        Reason::WrongPassword => {
+            return warn_limited!(
+                "wrong password",
+                protocol,
+                peer,
+                "closed a connection: wrong password"
+            );
+        }
+        Reason::Protocol(_) => format!("closed: {protocol}: protocol error"),
+        Reason::TimedOut(_) | Reason::Limit(_) | Reason::ClosedByServer => {
+            format!("closed: {protocol}: {reason}")
+        }
+    };
+    let why = shown(reason.to_string().as_bytes());
+    warn_limited!(key, protocol, peer, why, "closed a connection");
 }
 
 /// A connection's place on a thread. Frees it when dropped.

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
-use windlass_config::Period;
-use windlass_daemon::Failure;
+use windlass_config::{Failure, Period};
 
 use self::view::{Action, Seen, View};
 use crate::client::{Client, DataDir, failure};

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
-use windlass_daemon::Failure;
 
 use crate::client::encoded;
 use crate::show::{at, text};
+use windlass_config::Failure;
 
 /// Figures that are kept for the curve.
 const KEPT: usize = 240;

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 use windlass_engine::Timestamp;
 use windlass_faktory::session::Standing;
 use windlass_faktory::wire::Unit;

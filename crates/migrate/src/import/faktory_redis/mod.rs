@@ -13,7 +13,8 @@ use crate::intake::{self, Line, Outcome};
 use bytes::Bytes;
 use clap::Args;
 use sha2::{Digest, Sha256};
-use windlass_daemon::{Failure, clock};
+use windlass_config::Failure;
+use windlass_daemon::clock;
 use windlass_engine::{NewJob, Refusal, Thing, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
 

@@ -6,7 +6,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use windlass_daemon::Failure;
+use windlass_config::Failure;
 
 use crate::import::report::lasting;
 

@@ -1,15 +1,12 @@
-//! Why the daemon ended, grouped by what its supervisor should do about it. The exit code is part of the interface.
+//! Why a command or the daemon ended, grouped by what its supervisor should do about it. The exit code is part of the interface.
 
 use std::fmt::{self, Display};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_config::Error as ConfigError;
-use windlass_store::OpenError;
+use crate::error::Error;
 
-use crate::logging;
-
-/// Why the daemon did not start, or did not stop cleanly. Its text is one line, except for [`Failure::Config`], which
+/// Why the daemon did not start, or did not stop cleanly, or why a command failed. Its text is one line, except for [`Failure::Config`], which
 /// may show a place in a file below.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -18,7 +15,7 @@ pub enum Failure {
     Runtime(String),
     /// The configuration is invalid.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] Error),
     /// Names of addresses cannot be resolved. Each with its key.
     #[error("{}", .0.join("; "))]
     Unresolved(Vec<String>),
@@ -58,7 +55,8 @@ pub struct Unbound {
 }
 
 impl Unbound {
-    pub(crate) fn new(address: &impl Display, key: String, error: io::Error) -> Self {
+    /// An address, its key, and why it cannot be listened on.
+    pub fn new(address: &impl Display, key: String, error: io::Error) -> Self {
         Self {
             address: address.to_string(),
             key,
@@ -66,7 +64,8 @@ impl Unbound {
         }
     }
 
-    pub(crate) fn is_in_use(&self) -> bool {
+    /// Whether another program listens on it.
+    pub fn is_in_use(&self) -> bool {
         self.error.kind() == io::ErrorKind::AddrInUse
     }
 }
@@ -108,17 +107,9 @@ impl Failure {
         }
     }
 
-    /// A data directory that cannot be opened, with advice.
-    pub fn store(data_dir: &Path, error: &OpenError) -> Self {
-        let dir = data_dir.display();
-        let advice = match error {
-            OpenError::Store(_) => String::new(),
-            OpenError::Damaged(_) => format!(
-                "; nothing was changed. Restore a copy of it; or see what there is with `windlass verify {dir}` and \
-                 `windlass salvage {dir}`, and start without the rest with `windlass serve --accept-loss`"
-            ),
-        };
-        Self::data(data_dir, format!("{error}{advice}"))
+    /// The system starts no more threads.
+    pub fn no_threads(error: io::Error) -> Self {
+        Self::Runtime(format!("cannot start threads: {error}"))
     }
 
     /// The exit code of the process.
@@ -134,25 +125,6 @@ impl Failure {
     }
 }
 
-impl From<logging::Error> for Failure {
-    fn from(error: logging::Error) -> Self {
-        match error {
-            logging::Error::Filter(error) => {
-                Self::Config(ConfigError::senseless("log.level", error))
-            }
-            logging::Error::File { .. } => Self::Config(ConfigError::senseless("log.file", error)),
-            logging::Error::Taken(_) | logging::Error::Thread(_) => {
-                Self::Runtime(error.to_string())
-            }
-        }
-    }
-}
-
-/// The system starts no more threads.
-pub(crate) fn no_threads(error: std::io::Error) -> Failure {
-    Failure::Runtime(format!("cannot start threads: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,7 +133,7 @@ mod tests {
     fn exit_codes_and_messages() {
         let busy = io::Error::from(io::ErrorKind::AddrInUse);
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-        let zero = ConfigError::senseless("limits.jobs_max", "must be more than 0");
+        let zero = Error::senseless("limits.jobs_max", "must be more than 0");
         let table = [
             (
                 1,
