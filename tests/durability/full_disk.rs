@@ -83,8 +83,7 @@ fn tells_that_it_is_full(daemon: &Daemon) {
     assert!(http.metric("windlass_refusing{reason=\"disk_full\"}") > 0.5);
     let page = http.get("/");
     assert!(
-        page.text()
-            .contains("the disk is full: new jobs are refused"),
+        page.text().contains("disk full: rejecting new jobs"),
         "{page:?}"
     );
     let url = format!("http://{}", http.0);
@@ -94,7 +93,7 @@ fn tells_that_it_is_full(daemon: &Daemon) {
         .unwrap();
     let says = String::from_utf8_lossy(&check.stdout);
     assert!(
-        says.starts_with("WINDLASS CRITICAL - the disk is full: new jobs are refused"),
+        says.starts_with("WINDLASS CRITICAL - disk full: rejecting new jobs"),
         "{says}"
     );
     assert_eq!(check.status.code(), Some(2), "{says}");

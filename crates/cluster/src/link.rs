@@ -59,43 +59,43 @@ pub enum LinkError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The other daemon has closed it.
-    #[error("closed by the other daemon")]
+    #[error("closed by the peer")]
     Closed,
     /// The leader leads no more.
-    #[error("the leader leads no more")]
+    #[error("leader stepped down")]
     Over,
     /// This daemon ends it.
-    #[error("this daemon ends it")]
+    #[error("closed locally")]
     Ours,
     /// Another daemon leads.
-    #[error("{0} leads now")]
+    #[error("{0} is the leader now")]
     Superseded(String),
     /// There is a newer link.
-    #[error("its daemon has linked again")]
+    #[error("replaced by a newer connection of the same daemon")]
     Replaced,
     /// Nothing has come for too long.
-    #[error("silent for {} s", SILENCE_MAX.as_secs())]
+    #[error("nothing received for {} s", SILENCE_MAX.as_secs())]
     Silent,
     /// The greeting takes too long.
     #[error("no greeting within {} s", OPEN_MAX.as_secs())]
     Slow,
     /// The other daemon does not read.
-    #[error("does not read what it is sent")]
+    #[error("send buffer full: peer is not reading")]
     DoesNotRead,
     /// There is no room for another edge.
-    #[error("too many daemons are linked")]
+    #[error("too many edges are connected")]
     TooMany,
     /// The database has not recorded the edge in time.
-    #[error("the database has not recorded it within {} s", OPEN_MAX.as_secs())]
+    #[error("not recorded in the database within {} s", OPEN_MAX.as_secs())]
     NotRecorded,
     /// The other daemon belongs to another broker.
-    #[error("a daemon of the broker {0:?}")]
+    #[error("belongs to another cluster, {0:?}")]
     Stranger(Box<str>),
     /// The leader refuses this daemon.
-    #[error("the leader refuses this daemon: {0}")]
+    #[error("rejected by the leader: {0}")]
     Refused(Rejection),
     /// The bytes are not those of a link.
-    #[error("not a daemon's link: {0}")]
+    #[error("malformed message on the link: {0}")]
     Malformed(String),
 }
 

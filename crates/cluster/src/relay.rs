@@ -126,7 +126,7 @@ impl Relay {
             if waiting.bytes + message.len() > WAITING_MAX {
                 warn_limited!(
                     "relay",
-                    "a published message does not reach another daemon: too many wait for it"
+                    "dropped a published message for another daemon: too many are queued for it"
                 );
                 continue;
             }

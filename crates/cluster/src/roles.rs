@@ -224,7 +224,7 @@ impl Cluster {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the link's thread has panicked");
+            tracing::error!("link thread panicked");
         }
     }
 }
@@ -256,14 +256,14 @@ fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Tas
     shorten_slices();
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return tracing::error!(%error, "the link's thread cannot start"),
+        Err(error) => return tracing::error!(%error, "cannot start the link thread"),
     };
     runtime.block_on(async {
         let listeners: io::Result<Vec<_>> =
             listening.0.into_iter().map(TcpListener::from_std).collect();
         let listeners = match listeners {
             Ok(listeners) => listeners,
-            Err(error) => return tracing::error!(%error, "cannot accept links"),
+            Err(error) => return tracing::error!(%error, "cannot accept edges' connections"),
         };
         loop {
             let task = tasks.borrow_and_update().clone();
@@ -322,7 +322,7 @@ impl Follower {
                 } = leader;
                 let (Ok(why) | Err(why)) = &ended;
                 self.view.cannot_follow(&why.to_string());
-                warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
+                warn_limited!("link", leader = name, address, %why, "disconnected from the leader");
                 match ended {
                     Ok(_) => leaderless.was_linked(begun, Instant::now()),
                     // It renews its lease, accepts connections, and ends them: it reads the store.
@@ -363,7 +363,7 @@ impl Follower {
             .await
             .ok()?;
         found
-            .inspect_err(|why| warn_limited!("leader", %why, "cannot look for the leader"))
+            .inspect_err(|why| warn_limited!("leader", %why, "cannot look up the leader"))
             .ok()?
     }
 }
@@ -422,7 +422,7 @@ async fn accept(
             accepted = accept_any(listeners) => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    warn_limited!("accept", %error, "cannot accept a link");
+                    warn_limited!("accept", %error, "cannot accept an edge's connection");
                     sleep(LOOK_EVERY).await;
                     continue;
                 }
@@ -438,15 +438,15 @@ async fn accept(
             match link::accept(socket, &leading).await {
                 Ok(opened) => {
                     let why = link::serve(opened, &leading, ends).await.err();
-                    let why = why
-                        .map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
-                    tracing::info!(%peer, why, "the link of an edge has ended");
+                    let why =
+                        why.map_or_else(|| "closed by the edge".to_owned(), |why| why.to_string());
+                    tracing::info!(%peer, why, "edge disconnected");
                 }
                 Err(why) => {
                     leading
                         .view
                         .has_refused(&peer.ip().to_string(), &why.to_string());
-                    warn_limited!("link_refused", %peer, %why, "a link was refused");
+                    warn_limited!("link_refused", %peer, %why, "edge rejected");
                 }
             }
         });

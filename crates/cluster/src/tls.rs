@@ -126,7 +126,7 @@ pub fn check_today(files: &windlass_config::Tls, address: &str) -> Result<(), Tl
         .verify_server_cert(own, others, &name, &[], now)
         .map_err(|why| at_address(&why))?;
     let as_client = |why: &dyn std::fmt::Display| {
-        let reason = format!("a leader would refuse it as that of an edge: {why}");
+        let reason = format!("leaders would reject it as an edge's certificate: {why}");
         tls::unusable("certificate", &files.certificate, reason)
     };
     let client = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
@@ -143,7 +143,7 @@ fn refused_at(
     why: &dyn std::fmt::Display,
 ) -> TlsError {
     let reason =
-        format!("the other daemons would refuse it at this daemon's address, {address}: {why}");
+        format!("other daemons would reject it at this daemon's address, {address}: {why}");
     tls::unusable("certificate", &files.certificate, reason)
 }
 

@@ -123,7 +123,7 @@ impl Sockets {
         }: Wanted,
     ) {
         let Some(bound) = bound else {
-            tracing::warn!(%listen, key, "the default address is in use: starting without it, and trying again");
+            tracing::warn!(%listen, key, "default address in use: starting without it and retrying");
             self.late.push(Late { owner, listen });
             return;
         };
@@ -151,7 +151,7 @@ impl Sockets {
                 Ok(bound) => port.add(vec![bound]),
                 // Its path may be too long.
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "commands cannot reach the daemon there");
+                    tracing::warn!(path = %path.display(), %error, "cannot listen for operators' commands");
                 }
             }
         }
@@ -247,7 +247,7 @@ impl Late {
                 Ok(bound) => return Some(bound),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => {
-                    tracing::error!(listen = %self.listen, %error, "the default address cannot be listened on");
+                    tracing::error!(listen = %self.listen, %error, "cannot listen on the default address");
                     return None;
                 }
             }

@@ -93,7 +93,7 @@ impl Joining {
         } = self;
         // It may lead all the same, and a certificate may be replaced while it does.
         if let Err(why) = check_certificates_today(config) {
-            tracing::error!(%why, "this daemon and the others cannot link");
+            tracing::error!(%why, "the other daemons will reject this daemon's certificate, or it theirs");
         }
         let edge = Arc::clone(broker.edge());
         let cluster =

@@ -17,13 +17,13 @@ impl DropsLogged {
         if full > 0 {
             tracing::warn!(
                 jobs = full,
-                "dead jobs dropped, the oldest first: the dead-letter queue is full (limits.dead_max, limits.dead_bytes_max)"
+                "dropped the oldest dead jobs: the dead-letter queue is full (limits.dead_max, limits.dead_bytes_max)"
             );
         }
         if made_way > 0 {
             tracing::warn!(
                 jobs = made_way,
-                "dead jobs dropped, the oldest first, to make room for new ones (limits.jobs_max, limits.jobs_bytes_max)"
+                "dropped the oldest dead jobs to make room for new jobs (limits.jobs_max, limits.jobs_bytes_max)"
             );
         }
         full + made_way > 0

@@ -135,9 +135,12 @@ pub(crate) async fn apply(config: &Config, wanted: Desired, hub: &Arc<Hub>) -> B
     set_up(config, hub);
     let Agreed { parts, taken_back } = wanted.agree(hub).await;
     parts.iter().for_each(Reconciliation::report);
-    taken_back
-        .iter()
-        .for_each(|what| tracing::warn!(what, "taken back: the configuration has changed there"));
+    taken_back.iter().for_each(|what| {
+        tracing::warn!(
+            what,
+            "discarded: its section of the configuration has changed"
+        )
+    });
     taken_back
 }
 

@@ -251,9 +251,7 @@ impl EngineRoom {
         }
         Err(match self.hub.deposed() {
             Some(error) => Failure::Deposed(error.to_string()),
-            None => {
-                Failure::Runtime("stopped while the lease of the store was not renewed".to_owned())
-            }
+            None => Failure::Runtime("stopped without a valid lease of the store".to_owned()),
         })
     }
 
@@ -290,7 +288,7 @@ impl EngineRoom {
         match while_looking(ended, || _ = clock::read()).await {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(Failure::Runtime(
-                "the last commit did not reach the store".to_owned(),
+                "the last commit was not written to the store".to_owned(),
             )),
         }
     }
@@ -323,7 +321,7 @@ fn start_loader(
         Ok(file) => file,
         Err(error) => {
             let data_dir = config.data_dir.display();
-            tracing::warn!(%error, %data_dir, "cannot create a file for what does not fit into memory: all jobs stay in memory");
+            tracing::warn!(%error, %data_dir, "cannot create the scratch file: all bodies stay in memory");
             return Ok(None);
         }
     };

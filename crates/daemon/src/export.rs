@@ -34,7 +34,7 @@ const MARK: &str = "last-export";
 /// on it.
 fn mark(file: &Path) {
     if let Err(why) = fs::write(file, b"") {
-        tracing::warn!(%why, file = %file.display(), "the time of an export cannot be kept");
+        tracing::warn!(%why, file = %file.display(), "cannot record the time of the export");
     }
 }
 
@@ -42,16 +42,16 @@ fn mark(file: &Path) {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoExport {
     /// One is under way.
-    #[error("another export is under way")]
+    #[error("another export is running")]
     Busy,
     /// The daemon stops.
-    #[error("the daemon stops")]
+    #[error("the daemon is stopping")]
     Stopping,
     /// Another daemon of the cluster has the store.
-    #[error("this daemon does not lead: ask the leader")]
+    #[error("this daemon is not the leader: ask the leader")]
     Elsewhere,
     /// The store cannot be read or written.
-    #[error("the export has failed: {0}")]
+    #[error("export failed: {0}")]
     Failed(String),
 }
 
@@ -176,7 +176,7 @@ impl Request {
                 thread.map(drop).map_err(|why| why.to_string())
             });
         if let Err(why) = begun {
-            tracing::warn!(why, "an export has failed");
+            tracing::warn!(why, "export failed");
             // The reader may be gone.
             let _ = to.try_send(Err(NoExport::Failed(why)));
         }
@@ -215,10 +215,10 @@ impl Request {
                 drop(chunks.to.blocking_send(Ok(Bytes::new())));
             }
             Err(ExportError::Writer(_)) => {
-                tracing::info!("an export has ended early: its reader is gone")
+                tracing::info!("export aborted: the client disconnected")
             }
             Err(ExportError::Store(why)) => {
-                tracing::warn!(%why, "an export has failed");
+                tracing::warn!(%why, "export failed");
                 drop(
                     chunks
                         .to

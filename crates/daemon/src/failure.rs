@@ -34,7 +34,7 @@ pub enum Failure {
         reason: String,
     },
     /// Another daemon has taken the store over.
-    #[error("{0}: this daemon has ended, and lost nothing that it acknowledged")]
+    #[error("{0}: stopped; no acknowledged change is lost")]
     Deposed(String),
     /// A file to import has the wrong format, or cannot be read.
     #[error("{}: {reason}", file.display())]
@@ -114,8 +114,8 @@ impl Failure {
         let advice = match error {
             OpenError::Store(_) => String::new(),
             OpenError::Damaged(_) => format!(
-                "; nothing was changed. Restore a copy of it; or see what there is with `windlass verify {dir}` and \
-                 `windlass salvage {dir}`, and start without the rest with `windlass serve --accept-loss`"
+                "; nothing was changed. Restore a backup; or inspect it with `windlass verify {dir}` and \
+                 `windlass salvage {dir}`, and start with the readable part with `windlass serve --accept-loss`"
             ),
         };
         Self::data(data_dir, format!("{error}{advice}"))
@@ -190,7 +190,7 @@ mod tests {
             (
                 6,
                 Failure::Deposed("postgres://h/d was taken over by h2".to_owned()),
-                "postgres://h/d was taken over by h2: this daemon has ended, and lost nothing that it acknowledged",
+                "postgres://h/d was taken over by h2: stopped; no acknowledged change is lost",
             ),
         ];
         for (code, failure, line) in table {

@@ -42,7 +42,7 @@ impl LogGrowth {
                 log_bytes = log,
                 table_bytes = table,
                 free_bytes = free,
-                "checkpoints do not keep up: the log grows, and a start takes longer"
+                "checkpoints are falling behind: the log grows, and a restart takes longer"
             );
         } else if self.is_large && behind <= due {
             self.is_large = false;

@@ -29,7 +29,7 @@ use crate::config::{Log, LogFormat};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The level is invalid.
-    #[error("bad log level: {0}")]
+    #[error("invalid log level: {0}")]
     Filter(#[from] FilterError),
     /// The file cannot be written to.
     #[error("cannot log to {}: {reason}", path.display())]

@@ -73,7 +73,7 @@ fn send(patience: Duration, states: &[NotifyState<'_>]) {
         return;
     };
     if let Err(error) = send_to(Path::new(&path), patience, states) {
-        tracing::debug!(%error, "the service manager cannot be notified");
+        tracing::debug!(%error, "cannot notify the service manager");
     }
 }
 

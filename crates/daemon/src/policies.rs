@@ -82,7 +82,7 @@ pub(crate) fn agree(broker: &dyn Broker, patterns: Patterns<QueueSettings>) {
         };
         let Ok(Reply::Mutated { next, .. }) = broker.ask(read.into()) else {
             tracing::error!(
-                "the keys of waiting jobs cannot be read: until the next reload they have none"
+                "cannot read the policy keys of waiting jobs; they share the empty key until the next reload"
             );
             return;
         };
@@ -107,6 +107,9 @@ mod tests {
         let error = super::patterns(&config("[queues.q]\nfair = true\n"))
             .unwrap_err()
             .to_string();
-        assert!(error.contains("q: key must be given"), "{error}");
+        assert!(
+            error.contains("q: per_key, fair and ordered require key"),
+            "{error}"
+        );
     }
 }

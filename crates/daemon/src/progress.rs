@@ -106,7 +106,7 @@ fn report(read: u64, all: u64, elapsed: Duration, to_log: bool) {
     let task = if read < all {
         "reading the data directory"
     } else {
-        "putting the jobs that were read in order"
+        "sorting the jobs"
     };
     if to_log {
         tracing::info!(

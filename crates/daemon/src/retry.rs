@@ -26,7 +26,7 @@ impl Retry {
     pub(crate) fn goes_on(&mut self, what: &dyn Display) -> bool {
         let since = *self.since.get_or_insert_with(|| {
             if !self.timeout.is_zero() {
-                tracing::warn!(%what, seconds = self.timeout.as_secs_f64(), "in use: trying again for a while");
+                tracing::warn!(%what, seconds = self.timeout.as_secs_f64(), "in use: retrying for a while");
             }
             Instant::now()
         });
@@ -54,11 +54,7 @@ mod tests {
                     [goes_on; 3]
                 )
             });
-            assert_eq!(
-                said.matches("in use: trying again").count(),
-                lines,
-                "{said}"
-            );
+            assert_eq!(said.matches("in use: retrying").count(), lines, "{said}");
         }
     }
 }

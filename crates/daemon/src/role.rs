@@ -197,7 +197,7 @@ impl Running<'_> {
         // A repeated request to yield was meant for the lead before this one.
         while self.yields.try_recv().is_ok() {}
         self.view.leads(hub.epoch());
-        tracing::info!(epoch = hub.epoch(), "this daemon leads");
+        tracing::info!(epoch = hub.epoch(), "became leader");
         Ok(())
     }
 
@@ -213,13 +213,10 @@ impl Running<'_> {
         } = self.parts;
         match &why {
             Some(Failure::Deposed(why)) => {
-                tracing::warn!(
-                    why,
-                    "this daemon leads no more, and goes on for the next leader"
-                )
+                tracing::warn!(why, "lost leadership; now following")
             }
-            Some(failure) => tracing::error!(%failure, "this daemon leads no more"),
-            None => tracing::info!("this daemon leads no more: an operator has asked for that"),
+            Some(failure) => tracing::error!(%failure, "lost leadership"),
+            None => tracing::info!("leadership yielded on request"),
         }
         acceptor.leave_room();
         figures.leave_room();
@@ -230,7 +227,7 @@ impl Running<'_> {
         if let Err(error) = room.finish().await
             && why.is_none()
         {
-            tracing::error!(%error, "the store was not given back in order");
+            tracing::error!(%error, "the store was not released cleanly");
         }
         // The others look for the lease now. A daemon that has yielded the lease does not take it back at once.
         if why.is_none() {
@@ -301,7 +298,7 @@ async fn keep_house(acceptor: &Acceptor) -> Failure {
         match pulse.stuck() {
             None => notify::watchdog(),
             // The service manager ends the daemon, if it is asked to.
-            Some(why) => warn_limited!("stuck", why, "the daemon does not turn: a bug"),
+            Some(why) => warn_limited!("stuck", why, "the main thread is stuck: a bug"),
         }
         limited::flush();
         give_memory_back();
@@ -315,10 +312,12 @@ fn log_clock(ahead_ms: Option<i64>, is_wrong: &mut bool) {
     let is_far = ahead_ms.unsigned_abs() > FAR_MS;
     match (is_far, std::mem::replace(is_wrong, is_far)) {
         (true, false) => {
-            let why = "this daemon's wall clock is wrong: moments of the calendar are those of the database's clock";
+            let why = "the wall clock differs from the database's, which scheduled times follow";
             tracing::warn!(ahead_ms, "{why}");
         }
-        (false, true) => tracing::info!(ahead_ms, "this daemon's wall clock is right again"),
+        (false, true) => {
+            tracing::info!(ahead_ms, "the wall clock agrees with the database's again")
+        }
         (true, true) | (false, false) => {}
     }
 }

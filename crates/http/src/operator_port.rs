@@ -27,7 +27,7 @@ impl Http {
             .find(|listen| !self.has_login() && !Self::is_local(listen))
         {
             let reason = format!(
-                "{listen} is not an address of this machine alone, and there is no login: set http.logins"
+                "{listen} is reachable from other machines without a login: set http.logins"
             );
             return senseless("http.listen", reason);
         }

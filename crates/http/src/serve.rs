@@ -159,7 +159,7 @@ impl House {
                     }
                 };
                 if let Err(error) = outcome {
-                    tracing::error!(%error, "http: a listener cannot be used");
+                    tracing::error!(%error, "http: cannot use a listener");
                 }
             });
         }
@@ -170,7 +170,7 @@ impl House {
         {
             tracing::warn!(
                 open = self.tasks.len(),
-                "http: connections are closed although requests are under way"
+                "http: closing connections with requests in progress"
             );
         }
     }
@@ -215,7 +215,7 @@ impl House {
             match self.crowd.enter(&peer.address) {
                 Some((place, displaced)) => {
                     displaced.iter().for_each(|peer| {
-                        self.warn_full(peer, "closed a connection without a whole request")
+                        self.warn_full(peer, "closed a connection: incomplete request")
                     });
                     break place;
                 }
@@ -292,7 +292,7 @@ impl House {
 }
 
 fn too_many() -> Problem {
-    let detail = "http.connections_max connections are at work";
+    let detail = "all http.connections_max connections are busy";
     Problem::unavailable("too_many_connections", detail)
 }
 

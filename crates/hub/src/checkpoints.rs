@@ -98,7 +98,7 @@ impl Checkpoints {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
         if self.thread.join().is_err() {
-            tracing::error!("the checkpoint thread has panicked: the log no longer shrinks");
+            tracing::error!("checkpoint thread panicked: the log grows until a restart");
         }
     }
 
@@ -163,12 +163,12 @@ impl Work {
     fn look_for_files(&mut self) {
         match self.checkpointer.tail().look() {
             Ok(()) if std::mem::take(&mut self.is_lost) => {
-                tracing::info!("all files of the log are there again")
+                tracing::info!("all log files are present again")
             }
             Ok(()) => {}
             Err(error) => {
                 if !std::mem::replace(&mut self.is_lost, true) {
-                    tracing::error!(%error, "a start would not find all of the log: nothing is acknowledged until it would");
+                    tracing::error!(%error, "log files are missing: acknowledgements are withheld until they are back");
                 }
             }
         }
@@ -202,11 +202,11 @@ impl Work {
             Err(error)
                 if self.stop.load(Ordering::Acquire) || self.held.load(Ordering::Acquire) =>
             {
-                tracing::debug!(%error, "a checkpoint was abandoned");
+                tracing::debug!(%error, "checkpoint abandoned");
                 return false;
             }
             Err(error) => {
-                tracing::warn!(%error, log_bytes, "a checkpoint failed: the log grows until one succeeds");
+                tracing::warn!(%error, log_bytes, "checkpoint failed: the log grows until one succeeds");
                 return false;
             }
         }
@@ -281,7 +281,7 @@ mod tests {
             table.fail(0);
             let logged = captured(|| assert!(!work.make(Scope::Everything)));
             assert_eq!(
-                logged.matches("a checkpoint failed").count(),
+                logged.matches("checkpoint failed").count(),
                 warnings,
                 "{logged}"
             );

@@ -208,7 +208,7 @@ pub fn read() -> Reading {
     if let Some(pause_ms) = reading.pause_ms {
         tracing::warn!(
             pause_ms,
-            "the daemon was suspended: the pause does not count for deadlines"
+            "the daemon was suspended: deadlines are extended by the pause"
         );
     }
     LATEST.set(Some((

@@ -369,7 +369,7 @@ impl Hub {
         self.core.lock().unwrap_or_else(|_| {
             // A panic under this lock is a bug in the engine, and may leave its state half changed. Nothing of that
             // visit was journalled or acknowledged: a restart from the journal is safe, continuing is not.
-            tracing::error!("a visit to the engine panicked: exiting, so that the daemon restarts from its journal");
+            tracing::error!("a visit to the engine panicked: exiting to restart from the journal");
             crate::last_words::exit()
         })
     }

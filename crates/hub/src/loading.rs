@@ -68,9 +68,7 @@ impl Loader {
         let run = move || {
             if catch_unwind(AssertUnwindSafe(|| work.run())).is_err() {
                 // Clients would wait for their jobs for ever. The log lacks nothing that was acknowledged.
-                tracing::error!(
-                    "the thread that loads bodies panicked: exiting, so that the daemon restarts from its journal"
-                );
+                tracing::error!("body loader panicked: exiting to restart from the journal");
                 crate::last_words::exit();
             }
         };
@@ -254,7 +252,7 @@ impl Work {
             .fetch_add(1, Ordering::Relaxed);
         let job = load.job.0;
         let reason = "body cannot be read";
-        crate::warn_limited!(reason, %error, job, "a job's body cannot be read back into memory");
+        crate::warn_limited!(reason, %error, job, "cannot read the body of a job back into memory");
         self.hub.cannot_load(mailbox, load.job, load.from);
     }
 
@@ -329,7 +327,7 @@ fn warn_of_shortage(why: &str) {
     crate::warn_limited!(
         reason,
         why,
-        "memory is nearly full (limits.memory) and cannot be relieved: new jobs may be refused"
+        "memory is nearly full (limits.memory) and no bodies can be moved to disk: new jobs may be rejected"
     );
 }
 

@@ -66,7 +66,7 @@ impl Loading {
     pub(crate) fn reader(&self) -> io::Result<&BodyReader> {
         self.reader
             .get()
-            .ok_or_else(|| io::Error::other("there is no file of bodies"))
+            .ok_or_else(|| io::Error::other("no scratch file"))
     }
 
     /// Whether bodies can leave memory.

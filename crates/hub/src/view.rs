@@ -29,7 +29,7 @@ pub enum Role {
         leader: String,
         /// The address of the leader's link.
         link: String,
-        /// The number of the leader's right to lead.
+        /// Epoch of the leader's lease.
         epoch: u64,
         /// Since when (wall clock).
         since: Timestamp,

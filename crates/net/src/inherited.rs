@@ -21,7 +21,9 @@ impl Inherited {
         let taken = (0..sockets.len()).filter_map(|index| {
             let taken = take(&mut sockets, index, server);
             taken
-                .inspect_err(|error| tracing::warn!(index, %error, "a socket that was handed over cannot be used"))
+                .inspect_err(
+                    |error| tracing::warn!(index, %error, "cannot use an inherited socket"),
+                )
                 .ok()
         });
         Self(taken.collect())
@@ -36,7 +38,7 @@ impl Inherited {
     /// The rest is closed.
     pub fn finish(self) {
         for (address, _) in self.0 {
-            tracing::warn!(%address, "a socket was handed over for an address that is not configured");
+            tracing::warn!(%address, "inherited a socket for an address that is not configured");
         }
     }
 }

@@ -23,7 +23,7 @@ pub enum Polling {
 /// A text that is not a way to wait.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a way to wait, expected \"auto\", \"off\" or a time from \"1us\" to \"{US_MAX}us\""
+    "invalid server.poll `{0}`, expected \"auto\", \"off\" or a time from \"1us\" to \"{US_MAX}us\""
 )]
 pub struct PollingError(String);
 

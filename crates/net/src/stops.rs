@@ -8,7 +8,7 @@ use windlass_session::Stop;
 pub struct StopRequests(watch::Sender<Option<Stop>>);
 
 impl StopRequests {
-    /// Records that a client has asked the daemon to stop.
+    /// Records that a client's request.
     pub fn ask(&self, how: Stop) {
         self.0.send_if_modified(|asked| {
             let harder = *asked < Some(how);

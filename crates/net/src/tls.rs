@@ -123,7 +123,7 @@ fn warn_of_invalid(files: &Tls) {
             .find_map(|der| validity::validity(der)?.objection(now))
         {
             let path = path.display();
-            tracing::warn!(key, %path, "a certificate {why}: TLS clients will be refused, or refuse to connect");
+            tracing::warn!(key, %path, "a certificate {why}: TLS handshakes will fail");
         }
     }
 }
@@ -203,7 +203,7 @@ pub fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<Certified
     let key = PrivateKeyDer::from_pem_slice(&read("key", &files.key)?).map_err(|error| {
         bad_key(&malformed(
             &error,
-            "no private key in it (PEM, not encrypted)",
+            "contains no unencrypted private key (PEM)",
         ))
     })?;
     let key = provider
@@ -215,7 +215,7 @@ pub fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<Certified
         // Unknown: rustls cannot derive the public key of this kind of key.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(rustls::Error::InconsistentKeys(_)) => Err(bad_key(&format_args!(
-            "not the key of the certificate in {}",
+            "does not match the certificate in {}",
             files.certificate.display()
         ))),
         Err(error) => Err(unusable("certificate", &files.certificate, error)),
@@ -250,9 +250,14 @@ pub fn certificates(
     let bytes = read(key, path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(unusable(key, path, "no certificate in it (PEM)")),
-        found => found
-            .map_err(|error| unusable(key, path, malformed(&error, "no certificate in it (PEM)"))),
+        Ok(found) if found.is_empty() => Err(unusable(key, path, "contains no certificate (PEM)")),
+        found => found.map_err(|error| {
+            unusable(
+                key,
+                path,
+                malformed(&error, "contains no certificate (PEM)"),
+            )
+        }),
     }
 }
 
@@ -260,7 +265,7 @@ fn malformed(error: &pem::Error, nothing: &'static str) -> &'static str {
     if matches!(error, pem::Error::NoItemsFound) {
         nothing
     } else {
-        "a section of it is cut off or malformed (PEM)"
+        "truncated or malformed section (PEM)"
     }
 }
 

@@ -158,7 +158,7 @@ impl Daemon {
     pub(crate) fn at(url: &str, files: Files) -> Result<Self, Failure> {
         let wrong = || {
             failure(format!(
-                "--url {url}: http://HOST:PORT or https://HOST/PATH expected"
+                "--url {url}: expected http://HOST:PORT or https://HOST/PATH"
             ))
         };
         let uri: Uri = url.parse().map_err(|_| wrong())?;
@@ -455,7 +455,7 @@ impl Answer {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_slice(&self.body).map_err(|error| {
             failure(format!(
-                "the daemon's answer cannot be read: {}",
+                "cannot parse the daemon's response: {}",
                 Words::JSON.of(&error.to_string())
             ))
         })
@@ -465,10 +465,8 @@ impl Answer {
 /// A request without an answer.
 fn unheard(why: hyper::Error) -> Failure {
     match why.is_parse() {
-        true => {
-            failure("what answers does not speak HTTP: another port, or https:// if it speaks TLS")
-        }
-        false => failure(format!("the connection ended without an answer: {why}")),
+        true => failure("not an HTTP server: check the port, or use https:// if it requires TLS"),
+        false => failure(format!("the connection closed without a response: {why}")),
     }
 }
 

@@ -28,8 +28,8 @@ const LAST_BYTES: usize = 4 << 10;
 #[derive(Debug, Args)]
 #[command(after_help = EXPORT_HELP, mut_arg("json", |it| it.hide(true)))]
 pub struct Export {
-    /// Write to this file, which only you may read. It gets its name when it is complete. Without it, to standard
-    /// output.
+    /// Write to this file, readable only by you, which appears when it is complete [default: standard
+    /// output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]

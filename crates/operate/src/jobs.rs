@@ -154,7 +154,7 @@ impl SomeJobs {
     ) -> Result<u64, Failure> {
         if self.ids.is_empty() && self.conditions.is_empty() && !self.all {
             return Err(failure(
-                "which jobs? Give their numbers, conditions, or --all",
+                "no jobs selected: give numbers, conditions or --all",
             ));
         }
         let (mut changed, counter) = (

@@ -71,16 +71,13 @@ impl Check {
         };
         let (status, queues) = asked.await.map_err(|why: Failure| match client.refusal() {
             Some(StatusCode::UNAUTHORIZED) => {
-                let reason =
-                    format!("the daemon requires a valid login ({why}): --login names its file");
+                let reason = format!("login required ({why}): use --login FILE");
                 (UNKNOWN, failure(reason))
             }
-            Some(StatusCode::FORBIDDEN) => {
-                (UNKNOWN, failure(format!("the login may not ask: {why}")))
-            }
+            Some(StatusCode::FORBIDDEN) => (UNKNOWN, failure(format!("permission denied: {why}"))),
             Some(status) if status.is_client_error() => (
                 UNKNOWN,
-                failure(format!("the daemon refuses the check: {why}")),
+                failure(format!("the daemon rejected the check: {why}")),
             ),
             _ => (CRITICAL, why),
         })?;

@@ -253,12 +253,7 @@ pub(super) fn sort(columns: &[Column], rows: &mut [Value], title: &str) -> Resul
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let unknown = || {
-        client::failure(format!(
-            "there is no column {title}; there are {}",
-            titles()
-        ))
-    };
+    let unknown = || client::failure(format!("no column {title}; the columns are {}", titles()));
     let Column(.., place) = columns
         .iter()
         .find(|it| it.0.eq_ignore_ascii_case(title))

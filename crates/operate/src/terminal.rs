@@ -15,7 +15,7 @@ pub(crate) fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
     }
     if !io::stdin().is_terminal() {
         return Err(failure(
-            "something would be lost: --yes is required where there is no terminal",
+            "this removes data: without a terminal it requires --yes",
         ));
     }
     let mut answer = String::new();

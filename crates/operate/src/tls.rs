@@ -55,7 +55,7 @@ impl Tls {
         let no_file = || {
             Failure::unusable(
                 Path::new("authorities"),
-                "this system has no list of them: name a file",
+                "this system has no list of CA certificates: name a file",
             )
         };
         let file = ca.or_else(of_system).ok_or_else(no_file)?;
@@ -67,7 +67,7 @@ impl Tls {
             let _ = roots.add(certificate.map_err(|why| Failure::unusable(file, why))?);
         }
         if roots.is_empty() {
-            return Err(Failure::unusable(file, "no certificate of an authority"));
+            return Err(Failure::unusable(file, "contains no CA certificate"));
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions =
@@ -138,9 +138,9 @@ pub(crate) fn plain(why: &io::Error) -> String {
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let reason = match inner {
-        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS: use http://",
+        Some(rustls::Error::InvalidMessage(_)) => "the server does not use TLS: use http://",
         Some(rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature)) => {
-            "no trusted authority has signed its certificate: --ca names another one"
+            "its certificate is not signed by a trusted CA: name another one with --ca"
         }
         Some(rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. })) => {
             "its certificate has expired"
@@ -148,7 +148,7 @@ pub(crate) fn plain(why: &io::Error) -> String {
         Some(rustls::Error::InvalidCertificate(
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. },
         )) => "its certificate is for another name",
-        Some(rustls::Error::InvalidCertificate(_)) => "its certificate cannot be trusted",
+        Some(rustls::Error::InvalidCertificate(_)) => "its certificate is invalid",
         _ => return system(why),
     };
     reason.to_owned()
@@ -167,7 +167,7 @@ mod tests {
                 io::Error::other(rustls::Error::InvalidMessage(
                     rustls::InvalidMessage::InvalidContentType,
                 )),
-                "it does not speak TLS: use http://",
+                "the server does not use TLS: use http://",
             ),
             (
                 io::Error::other(wrong(rustls::CertificateError::Expired)),
@@ -175,7 +175,7 @@ mod tests {
             ),
             (
                 io::Error::other(wrong(rustls::CertificateError::Revoked)),
-                "its certificate cannot be trusted",
+                "its certificate is invalid",
             ),
         ];
         for (why, expected) in table {

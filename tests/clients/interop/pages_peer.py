@@ -488,7 +488,7 @@ def reader(person):
 
     person.go("/queues/few")
     log_in("read-wrong")
-    person.wait("a refusal", lambda: person.text(".error") == "the login is wrong")
+    person.wait("a refusal", lambda: person.text(".error") == "invalid login")
     log_in("read-read")
     person.wait("the page that was asked for", lambda: person.text("h1") == "few")
     assert "eve (read)" in person.text("header"), person.text("header")

@@ -35,9 +35,7 @@ pub async fn follow<T>(
         _ = ends.changed() => return Err(LinkError::Ours),
     };
     if !welcome.same_settings {
-        tracing::error!(
-            "this daemon's limits, queues or schedules differ from the leader's, which count"
-        );
+        tracing::error!("limits, queues or schedules differ from the leader's; the leader's apply");
     }
     edge.open_link(&welcome);
     view.follows(leader);
@@ -78,9 +76,7 @@ async fn open(
                 Some(ToEdge::Welcome(welcome)) => return Ok((wire, welcome)),
                 Some(ToEdge::Refused(why)) => return Err(LinkError::Refused(why)),
                 Some(_) => {
-                    return Err(LinkError::Malformed(
-                        "it does not begin with a greeting".to_owned(),
-                    ));
+                    return Err(LinkError::Malformed("no greeting".to_owned()));
                 }
                 None => wire.step(std::future::pending()).await?,
             };
@@ -95,7 +91,7 @@ async fn open(
         epoch,
         number,
         version,
-        "linked to the leader"
+        "connected to the leader"
     );
     Ok((wire, welcome))
 }

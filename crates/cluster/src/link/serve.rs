@@ -170,9 +170,7 @@ pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, Link
             match wire.next()? {
                 Some(ToLeader::Hello(hello)) => break hello,
                 Some(_) => {
-                    return Err(LinkError::Malformed(
-                        "it does not begin with a greeting".to_owned(),
-                    ));
+                    return Err(LinkError::Malformed("no greeting".to_owned()));
                 }
                 None => wire.step(std::future::pending()).await?,
             };
@@ -230,7 +228,7 @@ pub async fn serve<T>(
         number = number.number(),
         again,
         version,
-        "an edge has linked"
+        "edge connected"
     );
     if !welcome.same_settings {
         tracing::error!(

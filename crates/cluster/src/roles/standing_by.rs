@@ -66,7 +66,7 @@ pub(super) fn stand_by<T>(
             Ok(None) => (LOOK_EVERY, None),
             Err(OpenError::Store(StoreError::InUse { .. })) => (LOOK_EVERY, Some(String::new())),
             Err(OpenError::Store(why @ (StoreError::Io { .. } | StoreError::Deposed { .. }))) => {
-                warn_limited!("stand_by", %why, "this daemon cannot take the lease of the store");
+                warn_limited!("stand_by", %why, "cannot acquire the lease of the store");
                 (give_way.was_away, give_way.back_at) =
                     (matches!(why, StoreError::Io { .. }), None);
                 (RETRY, Some(why.to_string()))

@@ -60,7 +60,7 @@ impl Config {
         if files.is_on() && !files.asks_for_certificates() {
             return senseless(
                 "cluster.tls.client_ca",
-                "must name the authority that has signed the certificates of all daemons",
+                "must name the CA that signed the certificates of all daemons",
             );
         }
         let is_local = |it: &ListenAddress| {
@@ -70,7 +70,7 @@ impl Config {
         if !files.is_on() && !listen.iter().all(is_local) {
             return senseless(
                 "cluster.listen",
-                "an address of other machines needs cluster.tls",
+                "addresses other than loopback require cluster.tls",
             );
         }
         let address = self.cluster.address();
@@ -78,9 +78,7 @@ impl Config {
             .rsplit_once(':')
             .is_some_and(|(host, port)| port == "0" || matches!(host, "0.0.0.0" | "[::]" | "*"))
         {
-            let what = format!(
-                "{address} does not lead the other daemons to this one: name its host and port"
-            );
+            let what = format!("other daemons cannot connect to {address}: set a host and port");
             return senseless("cluster.address", what);
         }
         cluster::check_certificates(files, &address)

@@ -70,9 +70,9 @@ pub(super) fn check(queue: &Queue) -> Result<(), &'static str> {
         return Err("coalesce.at_most must not be less than quiet");
     }
     match (rule.by, &queue.key) {
-        (By::Key, None) => Err("coalesce.by = \"key\" needs key"),
+        (By::Key, None) => Err("coalesce.by = \"key\" requires key"),
         (By::Key, Some(key)) if key.unique => {
-            Err("coalesce.by = \"key\" needs a key in the body of a job")
+            Err("coalesce.by = \"key\" requires a key in the body of a job")
         }
         (By::Key, Some(_)) | (By::Unique, _) => Ok(()),
     }

@@ -80,17 +80,17 @@ pub fn policy(queue: &Queue) -> Result<Policy, String> {
         ..Policy::default()
     };
     if policy.has_keys() && policy.key.is_none() {
-        return Err("key must be given with per_key, fair and ordered".to_owned());
+        return Err("per_key, fair and ordered require key".to_owned());
     }
     let coalesces = queue.coalesce.is_some_and(|rule| rule.by == By::Key);
     if policy.key.is_some() && !policy.has_keys() && !coalesces {
         return Err("key has no effect without per_key, fair, ordered or coalesce".to_owned());
     }
     if !policy.weights.is_empty() && !policy.fair {
-        return Err("weights need fair = true".to_owned());
+        return Err("weights require fair = true".to_owned());
     }
     if policy.ordered && policy.key_running_max.is_some_and(|max| max > 1) {
-        return Err("ordered means per_key.running = 1".to_owned());
+        return Err("ordered requires per_key.running = 1".to_owned());
     }
     Ok(policy)
 }
@@ -251,7 +251,7 @@ fn source(key: &Key) -> Result<KeySource, String> {
     let pointer = |at: &String| match at.starts_with('/') {
         true => Ok(at.as_str().into()),
         false => Err(format!(
-            "key: {} is no JSON pointer: it must begin with /",
+            "key: {} is not a JSON pointer: it must begin with /",
             at.escape_debug()
         )),
     };
@@ -261,7 +261,7 @@ fn source(key: &Key) -> Result<KeySource, String> {
     };
     let split = split.map(byte).transpose()?;
     if split.is_some() && !unique {
-        return Err("key.split needs unique = true".to_owned());
+        return Err("key.split requires unique = true".to_owned());
     }
     let mut sources = Vec::new();
     sources.extend(args.as_ref().map(pointer).transpose()?.map(KeySource::Args));
@@ -278,10 +278,7 @@ fn source(key: &Key) -> Result<KeySource, String> {
         .as_ref()
         .is_some_and(|name| name.is_empty() || name.contains([':', '\r', '\n']))
     {
-        return Err(
-            "key.header must be the name of a line, without the colon: no other one can ever match"
-                .to_owned(),
-        );
+        return Err("key.header must be the name of a header line, without the colon".to_owned());
     }
     sources.extend(
         header
@@ -388,7 +385,7 @@ mod tests {
                 "rate: jobs, per and burst",
             ),
             ("rate = { jobs = 1, per = '2000h' }", "rate.per is too long"),
-            ("ordered = true", "key must be given"),
+            ("ordered = true", "ordered require key"),
             ("key = { args = '/0' }", "key has no effect"),
             (
                 "key = { args = '0' }\nfair = true",

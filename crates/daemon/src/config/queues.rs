@@ -203,7 +203,7 @@ pub(super) fn check(
         if is_pattern(queue.as_bytes()) && (rules.throttle.is_some() || !rules.aliases.is_empty()) {
             return Err(senseless(
                 queue,
-                "a throttle and aliases need a name without * and ?",
+                "a throttle and aliases require a name without * and ?",
             ));
         }
         if rules
@@ -252,7 +252,7 @@ fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(
     if let Some((key, _)) = throttles.filter(|_| rules.throttle.is_some()) {
         return Err(senseless(
             queue,
-            &format!("{key} has a throttle for it as well"),
+            &format!("{key} also sets a throttle for it"),
         ));
     }
     let served = protocol
@@ -262,7 +262,8 @@ fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(
     if let Some(cycle) =
         served.filter(|served| served.kind == QueueKind::Cycle && rules.key.is_some())
     {
-        let what = "makes it a cycle queue, whose entries return again and again: no key, per_key, fair and ordered";
+        let what =
+            "makes it a cycle queue, which supports neither key nor per_key, fair and ordered";
         return Err(senseless(queue, &format!("{} {what}", cycle.key)));
     }
     let (Some(is_alias), Some(name)) = (protocol.alias_rule(), rules.aliases.get(protocol.name()))
@@ -337,11 +338,11 @@ mod tests {
             ("[t]\nthrottle = { worker = 2 }", "t: faktory.throttles"),
             (
                 "['m-*']\nthrottle = { worker = 1 }",
-                "m-*: a throttle and aliases need a name",
+                "m-*: a throttle and aliases require a name",
             ),
             (
                 "['m?']\naliases = { faktory = 'm' }",
-                "m?: a throttle and aliases need a name",
+                "m?: a throttle and aliases require a name",
             ),
             (
                 "[q]\ndedup.window = '0s'",
@@ -357,7 +358,7 @@ mod tests {
             ),
             (
                 "[q]\ncoalesce.by = 'key'",
-                "q: coalesce.by = \"key\" needs key",
+                "q: coalesce.by = \"key\" requires key",
             ),
             (
                 "[q]\nkey.unique = true\ncoalesce.by = 'key'",

@@ -95,7 +95,7 @@ impl MainEvents<'_> {
                     return by;
                 }
                 (Told::StopGracefully(by), Course::Serving) => {
-                    tracing::info!(by, "stopping gracefully: no more connections are accepted");
+                    tracing::info!(by, "graceful stop: not accepting connections");
                     self.acceptor.closed.cancel();
                     course = Course::StoppingGracefully;
                 }
@@ -106,7 +106,7 @@ impl MainEvents<'_> {
                 }
                 (Told::Reload(answer), _) => {
                     let by = if answer.is_some() {
-                        "an operator reloads"
+                        "an operator's request"
                     } else {
                         "SIGHUP"
                     };
@@ -143,7 +143,7 @@ impl MainEvents<'_> {
         let held = drain_clients(self.acceptor).await.unwrap_or_default();
         tracing::info!(
             by,
-            "draining: no more connections are accepted, and no more jobs are handed out"
+            "draining: not accepting connections or handing out jobs"
         );
         let draining = Draining { since, until, held };
         self.control.publish(draining.clone());
@@ -163,7 +163,7 @@ impl Course {
                         .await
                         .is_some_and(|left| left.is_at_rest)
                     {
-                        return "nothing is left to wait for";
+                        return "no connection has a job or waits for a result";
                     }
                 }
                 Self::Draining(draining) => {

@@ -88,12 +88,11 @@ impl<'a> Reloader<'a> {
     pub(crate) async fn reload(&mut self, by: &str) -> Result<Changes, Failure> {
         match logging::reopen() {
             Ok(()) => tracing::info!("{by}"),
-            Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
+            Err(error) => tracing::error!("log.file: {error}; still writing to the old file"),
         }
         let prepared = (self.reread)().and_then(|new| self.prepare(new));
-        let prepared = prepared.inspect_err(|error| {
-            tracing::error!("{error}: the configuration in force stays in force")
-        })?;
+        let prepared = prepared
+            .inspect_err(|error| tracing::error!("{error}; keeping the current configuration"))?;
         Ok(self.apply(prepared).await)
     }
 
@@ -167,7 +166,7 @@ impl<'a> Reloader<'a> {
         for ((served, terms), sessions) in self.served.iter().zip(terms).zip(sessions) {
             if let Some((tls, terms)) = served.tls.as_ref().zip(terms) {
                 tls.set(terms);
-                tracing::info!(protocol = served.endpoint.name, "certificates read again");
+                tracing::info!(protocol = served.endpoint.name, "certificates reloaded");
             }
             if let Some(sessions) = sessions {
                 served.sessions.store(Arc::new(sessions));
@@ -179,9 +178,7 @@ impl<'a> Reloader<'a> {
         let late = changed_late(&self.current.queues, &config.queues);
         if !late.is_empty() {
             let queues = late.join(", ");
-            tracing::warn!(
-                "queues {queues}: changed aliases and failure_values apply from the next start"
-            );
+            tracing::warn!("queues {queues}: changed aliases and failure_values need a restart");
         }
         changes
             .applied

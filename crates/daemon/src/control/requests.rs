@@ -106,10 +106,10 @@ impl Control {
     /// The configuration is invalid, and nothing has changed.
     pub async fn reload(&self) -> Result<Changes, String> {
         let (answer, done) = oneshot::channel();
-        let gone = |_| "the daemon stops".to_owned();
+        let gone = |_| "the daemon is stopping".to_owned();
         self.asked
             .send(Asked::Reload(answer))
-            .map_err(|_| "the daemon stops".to_owned())?;
+            .map_err(|_| "the daemon is stopping".to_owned())?;
         done.await.map_err(gone)?
     }
 

@@ -113,10 +113,7 @@ impl Sink {
         if dropped > *reported && self.lock().bytes < QUEUE_BYTES_MAX / 2 {
             let lines = dropped - *reported;
             *reported = dropped;
-            tracing::warn!(
-                lines,
-                "the log took no lines for a while: some were dropped"
-            );
+            tracing::warn!(lines, "log output was blocked: some lines were dropped");
         }
     }
 

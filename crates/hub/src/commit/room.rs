@@ -59,7 +59,7 @@ impl Room {
                     .is_ok()
             {
                 self.hub.store.set_full(false);
-                tracing::warn!("the disk has room again: new jobs are accepted");
+                tracing::warn!("disk space available: accepting new jobs again");
             } else {
                 // Reserves space that has become free, before other programs take it. If that fails, nothing changes.
                 let _ = self.tail.reserve(needed);
@@ -71,7 +71,7 @@ impl Room {
                 left,
                 jobs,
                 reserved,
-                "the disk is full: new jobs are refused, existing jobs go on"
+                "disk full: rejecting new jobs; existing jobs continue"
             );
         }
     }

@@ -130,14 +130,14 @@ impl Hub {
         let read = |stored| {
             self.loading.reader()?.read(stored).inspect_err(|error| {
                 let reason = "body of a commit";
-                crate::warn_limited!(reason, %error, "a job's body cannot be read, which a commit needs");
+                crate::warn_limited!(reason, %error, "cannot read the body of a job for a commit");
             })
         };
         if let Err(error) = commit.load(read) {
             // The log lacks nothing that was acknowledged.
             tracing::error!(
                 %error,
-                "a body that a commit needs cannot be read: exiting, so that the daemon restarts from its journal"
+                "cannot read a body that a commit needs: exiting to restart from the journal"
             );
             crate::last_words::exit();
         }
@@ -273,7 +273,7 @@ impl Hub {
                 Ok(body) => drop(lent.insert(job, (from, body))),
                 Err(error) => {
                     let (reason, job_number) = ("body cannot be read", job.0);
-                    crate::warn_limited!(reason, %error, job = job_number, "a job's body cannot be read");
+                    crate::warn_limited!(reason, %error, job = job_number, "cannot read the body of a job");
                     unreadable.push(job);
                 }
             }

@@ -751,5 +751,5 @@ fn a_job_that_the_store_cannot_take_is_a_warning() {
             &mut items([push(10), Command::Query(Query::Stats)]),
         )
     });
-    assert_eq!(logged.matches("a job was refused").count(), 1, "{logged}");
+    assert_eq!(logged.matches("job rejected").count(), 1, "{logged}");
 }

@@ -68,13 +68,16 @@ impl Connection {
     }
 
     fn report_if(&self, was_forgotten: bool) {
-        debug_assert!(!was_forgotten, "a connection was forgotten: {self:?}");
+        debug_assert!(
+            !was_forgotten,
+            "a ready connection was not served: {self:?}"
+        );
         if was_forgotten {
             self.counts.forgotten();
             warn_limited!(
                 "forgotten",
                 client = self.id.client.0,
-                "a connection was forgotten for a while: a bug"
+                "a ready connection was not served for a while: a bug"
             );
         }
     }

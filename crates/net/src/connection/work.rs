@@ -114,11 +114,7 @@ impl Connection {
         if self.work.items.is_empty()
             && let Some(how) = self.outbox.take_stop()
         {
-            tracing::info!(
-                client = self.id.client.0,
-                ?how,
-                "a client has asked the daemon to stop"
-            );
+            tracing::info!(client = self.id.client.0, ?how, "a client's request");
             self.shared.stops.ask(how);
         }
     }

@@ -49,7 +49,7 @@ impl Label {
             }
             End::NoHandshake(why) => {
                 let reason = format!("TLS handshake failed: {why}");
-                warn_limited!(reason, protocol, peer, %why, "the TLS handshake failed: closed the connection");
+                warn_limited!(reason, protocol, peer, %why, "TLS handshake failed: closed the connection");
             }
         }
     }

@@ -100,7 +100,7 @@ impl Pulse {
         let asked = Duration::from_millis(self.asked_ms.load(Ordering::Acquire));
         if self.begun.elapsed().saturating_sub(asked) > SILENCE_MAX {
             return Some(format!(
-                "the main thread has not turned for {UNANSWERED_MAX} s"
+                "the main thread has been unresponsive for {UNANSWERED_MAX} s"
             ));
         }
         let number = self
@@ -108,7 +108,7 @@ impl Pulse {
             .iter()
             .position(|thread| thread.answers().is_stuck())?;
         Some(format!(
-            "serving thread {number} has not turned for {UNANSWERED_MAX} s"
+            "serving thread {number} has been unresponsive for {UNANSWERED_MAX} s"
         ))
     }
 }
@@ -138,7 +138,7 @@ mod tests {
         pulse.ask(false);
         assert_eq!(
             pulse.stuck().unwrap(),
-            "serving thread 0 has not turned for 30 s"
+            "serving thread 0 has been unresponsive for 30 s"
         );
         thread.turns(1);
         assert_eq!(pulse.stuck(), None);

@@ -449,7 +449,7 @@ impl Serving {
         self.timers.clear(id, &mut member.timer);
         self.members.try_remove(id.index);
         if let Err(error) = self.poll.registry().deregister(member.connection.source()) {
-            tracing::error!(%error, "cannot leave a socket to another thread");
+            tracing::error!(%error, "cannot hand a socket to another thread");
         }
         let given = match &self.sharing {
             Some(sharing) => sharing.give(member),

@@ -23,7 +23,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(failure(
-            "top needs a terminal: windlass status and windlass queues print the same for scripts",
+            "top requires a terminal: in scripts, use windlass status and windlass queues",
         ));
     }
     let mut view = View::default();

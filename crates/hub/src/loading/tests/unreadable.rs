@@ -34,10 +34,10 @@ fn a_job_whose_body_cannot_be_read_dies_and_those_behind_it_are_handed_out() {
     bench.lose_patience();
     let log = crate::testing::captured(|| bench.steps());
     assert!(
-        log.contains("a job's body cannot be read back into memory"),
+        log.contains("cannot read the body of a job back into memory"),
         "{log}"
     );
-    assert!(log.contains("it is in the dead-letter queue"), "{log}");
+    assert!(log.contains("moved to the dead-letter queue"), "{log}");
     assert!(
         log.contains(std::env::temp_dir().join("bodies").to_str().unwrap()),
         "the file is named: {log}"
