@@ -1,4 +1,5 @@
-//! Why the daemon ended, grouped by what its supervisor should do about it. The exit code is part of the interface.
+//! Why the daemon exited, grouped by what its supervisor should do. The exit code is part of the
+//! interface.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -9,8 +10,8 @@ use windlass_store::OpenError;
 
 use crate::logging;
 
-/// Why the daemon did not start, or did not stop cleanly. Its text is one line, except for [`Failure::Config`], which
-/// may show a place in a file below.
+/// Why the daemon did not start, or did not stop cleanly. The text is one line, except for
+/// [`Failure::Config`], which may add a position in a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The daemon ran and cannot continue: the store has failed, a thread cannot start, there is a bug.
@@ -19,18 +20,18 @@ pub enum Failure {
     /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Names of addresses cannot be resolved. Each with its key.
+    /// Host names of addresses cannot be resolved, each with its key.
     #[error("{}", .0.join("; "))]
     Unresolved(Vec<String>),
-    /// Addresses cannot be listened on.
+    /// Addresses that cannot be bound.
     #[error("cannot listen on {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; on "))]
     Listen(Vec<Unbound>),
-    /// The data directory, or the database with the store, is in use, damaged or out of reach.
+    /// The data directory, or the database with the store, is in use, damaged or unreachable.
     #[error("cannot open {place}: {reason}")]
     Data {
         /// The directory, or the database.
         place: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
     /// Another daemon has taken the store over.
@@ -41,15 +42,15 @@ pub enum Failure {
     Source {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
-    /// The import or export is not complete.
+    /// The import or export is incomplete.
     #[error("{0}")]
     Incomplete(String),
 }
 
-/// An address that cannot be listened on, its key and the error of the system.
+/// An address that cannot be bound, its key and the system's error.
 #[derive(Debug)]
 pub struct Unbound {
     address: String,
@@ -100,7 +101,7 @@ impl Failure {
         }
     }
 
-    /// A file that cannot be used, and why.
+    /// A file that cannot be used, with the reason.
     pub fn unusable(file: &Path, reason: impl Display) -> Self {
         Self::Source {
             file: file.to_owned(),
@@ -148,7 +149,7 @@ impl From<logging::Error> for Failure {
     }
 }
 
-/// The system starts no more threads.
+/// The system cannot start more threads.
 pub(crate) fn no_threads(error: std::io::Error) -> Failure {
     Failure::Runtime(format!("cannot start threads: {error}"))
 }

@@ -1,4 +1,4 @@
-//! A daemon that was built without the feature `cluster` is alone: no value of these types exists.
+//! Replaces `cluster` in a build without that feature. No values of these types exist.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::data::Store;
 use crate::failure::Failure;
 
-/// The version of the links between daemons: there are none.
+/// The version of the links between daemons, which do not exist.
 pub const LINK_VERSION: u8 = 0;
 
 pub(crate) const YIELD: Duration = Duration::ZERO;
@@ -29,7 +29,7 @@ pub(crate) fn check_certificates(_: &Tls, _: &str) -> Result<(), ConfigError> {
     Err(ConfigError::senseless("cluster.listen", ABSENT))
 }
 
-/// There are no other daemons.
+/// Succeeds, because there are no other daemons.
 ///
 /// # Errors
 ///

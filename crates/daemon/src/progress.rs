@@ -1,5 +1,6 @@
-//! How far a long task is. Reading the data directory: a bar on the terminal, or else a line in the log every few
-//! seconds, and the status for the service manager. Changing many jobs: a count on the terminal.
+//! Progress of long tasks. Reading the data directory shows a bar on the terminal, or else a log
+//! line every few seconds, and the status for the service manager. Changing many jobs shows a count
+//! on the terminal.
 
 use std::fs;
 use std::path::Path;
@@ -11,20 +12,20 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::notify;
 
-/// Time between two lines of the log.
+/// Interval of log lines.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Time between two pictures on the terminal. Work that ends before the first one shows nothing.
+/// Interval of updates on the terminal. Work that ends before the first one shows nothing.
 const PICTURE_EVERY: Duration = Duration::from_millis(200);
 
 const MIB: u64 = 1 << 20;
 
-/// A count on the terminal, until it is dropped. Nothing where standard error is no terminal.
+/// A count on the terminal, until it is dropped. Hidden if standard error is not a terminal.
 #[derive(Debug)]
 pub struct Counter(ProgressBar);
 
 impl Counter {
-    /// Counts from 0. `what`: of what, as in "jobs imported".
+    /// Counts from 0. `what` names the things, as in "jobs imported".
     pub fn of(what: &'static str) -> Self {
         let bar = ProgressBar::new_spinner()
             .with_style(style("{spinner} {human_pos} {msg}, {per_sec}, {elapsed}"));
@@ -37,12 +38,12 @@ impl Counter {
         self.0.inc(more);
     }
 
-    /// Whether a terminal shows the count.
+    /// Whether the count is shown on a terminal.
     pub fn is_shown(&self) -> bool {
         !self.0.is_hidden()
     }
 
-    /// Writes something else to the terminal: the count makes room for it.
+    /// Hides the count while something else is written to the terminal.
     pub fn suspended(&self, write: impl FnOnce()) {
         self.0.suspend(write);
     }
@@ -67,7 +68,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// The calling thread is about to read this directory. A small directory is read before the first report.
+    /// Called before the calling thread reads this directory. Small directories are read before the
+    /// first report.
     pub(crate) fn of(directory: &Path) -> Self {
         let (ends, ended) = channel::<()>();
         let (directory, read_before) = (directory.to_owned(), bytes_read());
@@ -101,7 +103,7 @@ impl Progress {
     }
 }
 
-/// A line in the log, unless the terminal shows the same.
+/// Logs a line, unless the terminal shows the progress.
 fn report(read: u64, all: u64, elapsed: Duration, to_log: bool) {
     let task = if read < all {
         "reading the data directory"
@@ -119,18 +121,18 @@ fn report(read: u64, all: u64, elapsed: Duration, to_log: bool) {
     notify::extend_start(3 * EVERY, &format!("{task}: {read} of {all} MiB"));
 }
 
-/// The next output begins on a clean line.
+/// Leaves a clean line for the next output.
 impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.ends.take());
         if let Some(thread) = self.thread.take() {
-            // A bar that cannot be drawn is no loss.
+            // Failing to draw the bar is harmless.
             let _ = thread.join();
         }
     }
 }
 
-/// Bytes that this process has read by system calls.
+/// Bytes that this process has read with system calls.
 fn bytes_read() -> u64 {
     let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
     let read = io
@@ -139,7 +141,7 @@ fn bytes_read() -> u64 {
     read.unwrap_or_default()
 }
 
-/// Bytes of all files in a directory and below.
+/// Total size of the files in a directory tree.
 fn directory_bytes(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {

@@ -1,4 +1,4 @@
-//! Log lines for the operator: open addresses, and files that others can read.
+//! Warnings for the operator: open addresses, and files that others can read.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +17,7 @@ pub(crate) fn open_to_all(protocol: &'static str, address: &Address) {
     );
 }
 
-/// Warns of a data directory that other users of the machine can enter, and of files with secrets that they can read.
+/// Warns of a data directory that other users can enter, and of readable files with secrets.
 pub(crate) fn exposed(config: &Config) {
     const OTHERS: u32 = 0o007;
     const OTHERS_READ: u32 = 0o004;

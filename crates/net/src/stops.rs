@@ -8,7 +8,7 @@ use windlass_session::Stop;
 pub struct StopRequests(watch::Sender<Option<Stop>>);
 
 impl StopRequests {
-    /// Records that a client's request.
+    /// Records the request of a client.
     pub fn ask(&self, how: Stop) {
         self.0.send_if_modified(|asked| {
             let harder = *asked < Some(how);

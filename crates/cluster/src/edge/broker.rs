@@ -1,4 +1,4 @@
-//! The edge as a [`Broker`]: it forwards what its clients ask.
+//! The edge as a [`Broker`]: it forwards its clients' commands.
 
 use super::state::{ASKED, OURSELVES};
 use super::*;
@@ -144,7 +144,8 @@ impl Broker for Edge {
         }
     }
 
-    /// The leader knows the jobs of the clients here: this broker is at rest when the clients have gone.
+    /// Jobs are tracked by the leader, so this broker is idle as soon as its clients have
+    /// disconnected.
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         clock::go_on();

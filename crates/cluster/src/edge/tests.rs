@@ -1,4 +1,4 @@
-//! What an edge asks for its clients, and how much of it is on its way at once.
+//! The requests that an edge sends for its clients, and how many may be in flight.
 
 use std::pin::pin;
 use std::task::Waker;
@@ -34,7 +34,7 @@ fn open_link(edge: &Edge) {
     edge.open_link(&welcome());
 }
 
-/// An edge with a way to its leader, and this many clients, from 1 on.
+/// An edge with a leader and this many clients, numbered from 1.
 pub(super) fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
     let edge = Edge::new(Arc::new(Budget::new(1 << 30)));
     open_link(&edge);
@@ -44,7 +44,7 @@ pub(super) fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
         mailbox
     });
     let mailboxes = mailboxes.collect();
-    // That nothing is claimed.
+    // The edge claims nothing.
     assert!(matches!(to_leader(&edge)[..], [ToLeader::Claimed]));
     (edge, mailboxes)
 }
@@ -66,7 +66,7 @@ pub(super) fn visit(edge: &Edge, client: u64, items: &mut VecDeque<Item>) -> Vis
     visited
 }
 
-/// Pushes a job that counts as this many bytes.
+/// Pushes a job with this accounted size.
 fn push(bytes: usize) -> Item {
     let body = Bytes::from(vec![7; bytes - ITEM_BYTES]);
     let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body);
@@ -164,7 +164,7 @@ fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
     assert_eq!(rung(), [1; 6], "all clients were blocked");
     assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
     assert_eq!(all[4].len(), 4);
-    // Below the limit of all, each client has its own.
+    // Below the overall limit, each client has a limit of its own.
     edge.receive([ToEdge::Applied {
         client: there(2),
         count: 4,
@@ -280,7 +280,7 @@ fn the_link_is_notified_once_when_there_is_something_to_send() {
     assert_eq!((to_leader(&edge).len(), visited), (1, Visited::All));
 }
 
-/// The leader learns of the room that a session makes.
+/// The leader learns how many bytes a session can accept.
 #[test]
 fn room_is_reported_to_the_leader_in_steps() {
     let (edge, mailboxes) = edge(1);
@@ -312,7 +312,8 @@ fn room_is_reported_to_the_leader_in_steps() {
     assert!(to_leader(&edge).is_empty());
 }
 
-/// They have a bound in all, and no mailbox one of its own: its client has asked for each.
+/// Large jobs count only towards the overall limit, not towards the mailbox's: the client has
+/// requested each of them.
 #[test]
 fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     const LARGE_BYTES: usize = 100_000;

@@ -16,12 +16,12 @@ use crate::edge::Edge;
 use crate::relay::{Relay, Route};
 use windlass_hub::View;
 
-/// Serves this daemon's clients over a link to the leader, until the link ends, or the task of this daemon's links
-/// changes. Returns why it has ended.
+/// Serves this daemon's clients over a link to the leader, until the link closes or this daemon's
+/// link task changes. Returns why it closed.
 ///
 /// # Errors
 ///
-/// Why there was no link at all.
+/// The link could not be established.
 pub async fn follow<T>(
     edge: &Edge,
     leader: &Holder,
@@ -46,7 +46,7 @@ pub async fn follow<T>(
     Ok(why)
 }
 
-/// Connects to the leader, and greets it.
+/// Connects to the leader and exchanges greetings.
 async fn open(
     edge: &Edge,
     leader: &Holder,
@@ -67,7 +67,7 @@ async fn open(
             None => Box::new(socket) as Box<dyn Socket>,
         };
         let mut wire = Wire::<ToEdge, ToLeader>::new(socket);
-        // A leader that has not recorded its version is older than this program.
+        // Leaders that have not recorded a version are older than this program.
         wire.encoder
             .speak(leader.speaks.map_or(OLDEST, |speaks| speaks.min(VERSION)));
         wire.push(&ToLeader::Hello(Box::new(hello)))?;
@@ -96,7 +96,7 @@ async fn open(
     Ok((wire, welcome))
 }
 
-/// Shows operators what the leader knows of all daemons.
+/// Publishes the leader's information about all daemons for operators.
 fn show(view: &View, item: ToEdge) {
     if let ToEdge::Edges(edges) = item {
         let about = windlass_hub::About::default;
@@ -141,7 +141,7 @@ async fn exchange<T>(
                 edge.publish_to(&clients, bytes);
                 continue;
             }
-            // The last item of what belongs together.
+            // The last item of a unit.
             let ends = matches!(item, ToEdge::Clock(_));
             to_edge.push(item);
             if ends {

@@ -1,5 +1,5 @@
-//! What the clients of an edge have: by the edge's ledger, and by the leader's engine. When everything is quiet, both
-//! are the same.
+//! The clients' state according to the edge's ledger and to the leader's engine. When the cluster
+//! is idle, both are equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use windlass_hub::{Broker as _, Hub};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Has {
     clients: BTreeMap<ClientId, BTreeSet<String>>,
-    /// Leases that end with connections. A ledger may have more: jobs that another client has ended.
+    /// Connection-bound leases. A ledger may contain more: jobs that another client has ended.
     held: BTreeSet<(ClientId, JobId)>,
     /// The jobs of the engine.
     jobs: BTreeSet<JobId>,
@@ -34,7 +34,7 @@ impl Has {
             .map(|(client, _)| *client)
     }
 
-    /// The part of an edge's clients.
+    /// The part that concerns an edge's clients.
     pub(super) fn of(&self, edge: EdgeNumber) -> Self {
         let clients = self
             .clients
@@ -50,7 +50,8 @@ impl Has {
         }
     }
 
-    /// The difference between a ledger and this, which an engine has, both ways. A client `may_err` about a job.
+    /// The differences between a ledger and this state of an engine. A client `may_err` about a
+    /// job.
     pub(super) fn difference(
         &self,
         ledger: &Self,

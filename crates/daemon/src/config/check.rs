@@ -1,4 +1,4 @@
-//! Rules that types cannot express: well-formed values that make no sense, alone or together.
+//! Rules that types cannot express: well-formed values that are invalid alone or in combination.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,8 @@ use windlass_net::tls;
 
 use crate::{cluster, logging, protocols};
 
-/// How much a packet may grow between its producer and its worker: a longer header, the job's handle, a function's
-/// name.
+/// How much larger a packet may be at the worker than at the producer, because of a longer header,
+/// the job's handle, or a function's name.
 const OUTBOUND_SLACK_BYTES: u64 = 64 * 1024;
 
 impl Config {
@@ -42,8 +42,8 @@ impl Config {
         self.check_cluster()
     }
 
-    /// Other daemons may do everything: only those with a certificate of the cluster's authority, or of this machine,
-    /// link.
+    /// Other daemons have all rights, so they must present a certificate of the cluster's CA, or be
+    /// on this machine.
     fn check_cluster(&self) -> Result<(), Error> {
         let Cluster {
             listen,
@@ -138,7 +138,7 @@ impl Config {
         Ok(())
     }
 
-    /// The system accepts only whole seconds, up to a maximum.
+    /// The system accepts only whole seconds up to a maximum.
     fn check_keepalive(&self) -> Result<(), Error> {
         const SECONDS_MAX: u64 = 32_767;
         const COUNT_MAX: u32 = 127;
@@ -168,7 +168,7 @@ impl Config {
         Ok(())
     }
 
-    /// Otherwise the daemon could accept a job that it cannot send to any worker.
+    /// Without this check the daemon could accept a job that it cannot send to any worker.
     fn check_sizes(&self) -> Result<(), Error> {
         let server = &self.server;
         let largest = self

@@ -1,4 +1,4 @@
-//! Policies of `[queues.NAME]`: which job may start when.
+//! Policies of `[queues.NAME]`, which limit when jobs may start.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use windlass_engine::{KeySource, Policy};
 use super::Queue;
 use super::coalesce::By;
 
-/// Starts per time.
+/// A rate of starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
@@ -17,11 +17,11 @@ pub struct Rate {
     pub jobs: u32,
     /// The period.
     pub per: Period,
-    /// Starts that may be saved up; `jobs` if left out.
+    /// Maximum unused starts that accumulate; default: `jobs`.
     pub burst: Option<u32>,
 }
 
-/// Where a job's key is: one of these.
+/// The source of a job's key: exactly one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Key {
@@ -32,36 +32,36 @@ pub struct Key {
     /// The coalescing key.
     #[serde(skip_serializing_if = "is_default")]
     pub unique: bool,
-    /// With `unique`: what stands before this character.
+    /// With `unique`: only the part before this character.
     pub split: Option<char>,
-    /// What stands before this character in the body.
+    /// The part of the body before this character.
     pub prefix: Option<char>,
-    /// The value of this line in the head of the body.
+    /// The value of this header line of the body.
     pub header: Option<String>,
 }
 
-/// Limits of each key. `None` means no limit.
+/// Limits for each key. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PerKey {
-    /// Jobs that are worked on at once.
+    /// Maximum running jobs.
     pub running: Option<u32>,
-    /// Starts per time.
+    /// Maximum rate of starts.
     pub rate: Option<Rate>,
-    /// Jobs that wait when another is submitted.
+    /// Maximum waiting jobs when another is submitted.
     pub waiting_max: Option<u32>,
 }
 
-/// A default is left out, as it is in a file: otherwise a reload would list it as a new key.
+/// Defaults are omitted, as in a file; otherwise a reload would list them as new keys.
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The policy of a queue; the default if it has none.
+/// The policy of a queue, or the default.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The reason why it is invalid.
 pub fn policy(queue: &Queue) -> Result<Policy, String> {
     let PerKey {
         running,
@@ -95,7 +95,7 @@ pub fn policy(queue: &Queue) -> Result<Policy, String> {
     Ok(policy)
 }
 
-/// The keys of `[queues.NAME]` that make a policy.
+/// The keys of `[queues.NAME]` that form a policy.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Rules {
@@ -107,11 +107,11 @@ struct Rules {
     ordered: bool,
 }
 
-/// A policy in JSON, with the keys that a policy has in `[queues.NAME]`.
+/// Parses a policy in JSON with the keys of `[queues.NAME]`.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The reason why it is invalid.
 pub fn policy_of_json(text: &[u8]) -> Result<Policy, String> {
     let Rules {
         rate,
@@ -132,7 +132,7 @@ pub fn policy_of_json(text: &[u8]) -> Result<Policy, String> {
     })
 }
 
-/// A policy in JSON, as [`policy_of_json`] reads it.
+/// Writes a policy as JSON that [`policy_of_json`] can read.
 pub fn policy_as_json(policy: &Policy) -> serde_json::Value {
     let rate = |windlass_engine::Rate {
                     jobs,
@@ -189,7 +189,7 @@ pub fn policy_as_json(policy: &Policy) -> serde_json::Value {
     object.unwrap_or_else(|| serde_json::Value::Object(serde_json::Map::new()))
 }
 
-/// The value without keys that have none, as in a file.
+/// Removes keys without a value, as in a file.
 fn given(value: serde_json::Value) -> Option<serde_json::Value> {
     let serde_json::Value::Object(object) = value else {
         return Some(value).filter(|value| !value.is_null());

@@ -17,7 +17,7 @@ pub(super) struct StallWire {
     pub(super) daemon: Daemon,
     protocol: &'static str,
     streams: BTreeMap<String, UnixStream>,
-    /// The events that wait for the store whenever it resumes.
+    /// The events that must wait for the store at each resume.
     waits: BTreeSet<String>,
     stalled: bool,
 }
@@ -112,7 +112,7 @@ impl Wire for StallWire {
 
     fn stall(&mut self) -> Result<(), String> {
         self.settle();
-        // The next commit has the changes from now on.
+        // Later changes go into the next commit.
         self.daemon.store.block();
         self.stalled = true;
         Ok(())
@@ -122,7 +122,7 @@ impl Wire for StallWire {
         if self.daemon.is_durable() {
             return Err("there is nothing to commit".to_owned());
         }
-        // The committing thread is stuck, or about to be.
+        // The committing thread is blocked, or about to be.
         self.daemon.store.wait_until_stuck();
         let waiting = self.waiting();
         if waiting != self.waits {

@@ -1,4 +1,4 @@
-//! What operators see of a daemon that stands by.
+//! What operators see of a daemon in standby.
 
 use windlass_store::Error as StoreError;
 
