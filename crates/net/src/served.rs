@@ -1,4 +1,4 @@
-//! A bound endpoint of a protocol, as listeners serve it.
+//! A bound endpoint of a protocol.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::tls::Handshaker;
 /// An endpoint with its TLS.
 #[derive(Clone)]
 pub struct Served {
-    /// As at the start.
+    /// The endpoint as configured at startup.
     pub endpoint: Endpoint,
-    /// Makes the sessions of new connections.
+    /// Creates the sessions of new connections.
     pub sessions: Arc<ArcSwap<SessionFactory>>,
-    /// For TCP sockets; Unix sockets are never encrypted.
+    /// TLS for TCP sockets; Unix sockets are never encrypted.
     pub tls: Option<Arc<Handshaker>>,
 }

@@ -1,4 +1,4 @@
-//! Clients of protocols may ask the daemon to stop.
+//! Clients' requests to stop the daemon.
 
 use tokio::sync::watch;
 use windlass_session::Stop;
@@ -17,7 +17,7 @@ impl StopRequests {
         });
     }
 
-    /// Notifies when a client asks the daemon to stop.
+    /// Notifies of requests to stop the daemon.
     pub fn subscribe(&self) -> watch::Receiver<Option<Stop>> {
         self.0.subscribe()
     }

@@ -4,7 +4,7 @@ use windlass_hub::limited::shown;
 use windlass_hub::warn_limited;
 use windlass_session::Reason;
 
-/// Warns when the daemon closed a connection because of its peer.
+/// Warns when the daemon closes a connection because of its peer.
 pub(crate) fn closed(protocol: &'static str, peer: &str, reason: &Reason) {
     let key = match reason {
         Reason::PeerClosed | Reason::Ended | Reason::Shutdown => return,

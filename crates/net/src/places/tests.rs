@@ -72,7 +72,7 @@ fn the_longest_silent_connection_makes_room() {
             .collect::<Vec<_>>()
     };
     assert_eq!(evicted(&silent), [0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    // Another protocol gets its reserved place, and then more in place of silent connections.
+    // Another protocol gets its reserved place, then more at the expense of silent connections.
     let others = [(); 2].map(|()| spoken(&places, "faktory", NOBODY).unwrap());
     assert_eq!(evicted(&silent), [0, 1, 1, 0, 0, 0, 0, 0, 0]);
     for admission in &mut silent[3..] {

@@ -1,4 +1,4 @@
-//! A connection on its way from a listener to the thread that will serve it.
+//! A connection on its way from a listener to its serving thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Arrival {
     pub(crate) newcomer: Newcomer,
     pub(crate) client: ClientId,
     pub(crate) label: Label,
-    /// Keeps the daemon from ending.
+    /// Keeps the daemon from exiting.
     pub(crate) token: TaskTrackerToken,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// Reports the end of the connection.
+    /// Logs the end of the connection.
     pub(super) fn log_end(&self, end: &End) {
         let (protocol, peer) = (self.protocol, &*self.peer);
         let _inside = self.span.enter();
@@ -55,7 +55,7 @@ impl Label {
     }
 }
 
-/// A connection's place on a thread. Frees it when dropped.
+/// A connection's slot on a thread, released when dropped.
 #[derive(Debug)]
 pub(super) struct Place(Arc<AtomicUsize>);
 
