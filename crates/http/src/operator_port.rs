@@ -190,7 +190,7 @@ mod tests {
         ] {
             let said = checked(&format!("listen = [\"127.0.0.1:1\", \"{listen}\"]")).unwrap_err();
             assert!(
-                said.starts_with("http.listen: ") && said.contains("no login"),
+                said.starts_with("http.listen: ") && said.contains("without a login"),
                 "{listen}: {said}"
             );
         }

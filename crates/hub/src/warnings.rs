@@ -6,7 +6,7 @@ use crate::limited::shown;
 use crate::names::ProtocolNames;
 use crate::warn_limited;
 
-/// Logs a warning for each notice. Do not call it with the hub's lock held.
+/// Logs each warning. Must not be called with the hub's lock held.
 pub(crate) fn log(warnings: Vec<Warning>, names: &ProtocolNames) {
     warnings
         .into_iter()
@@ -131,7 +131,7 @@ fn log_one(
     }
 }
 
-/// A refusal's name without its figures, as log lines group by it.
+/// A refusal's name without its numbers, by which log lines are grouped.
 const fn name_of(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::Limit { what, .. } => match what {
@@ -227,7 +227,7 @@ mod tests {
             (
                 WarningKind::Unfit { is_dead: true },
                 1,
-                "it is in the dead-letter queue",
+                "moved to the dead-letter queue",
             ),
             (
                 unserved,

@@ -7,7 +7,7 @@ use super::Mailbox;
 use super::letter::{GivenUp, Mail};
 
 impl Mailbox {
-    /// Puts bodies into the mail that waits for them, and rings.
+    /// Puts bodies into the mail that waits for them, and wakes the owner.
     pub(crate) fn supply(&self, find: impl Fn(JobId, Stored) -> Option<Bytes>) {
         let mut inner = self.lock();
         for letter in inner
@@ -25,7 +25,8 @@ impl Mailbox {
         self.ring();
     }
 
-    /// The body of this job cannot be read: its mail gets another answer, and a delivery of it is dropped.
+    /// Replaces mail that waits for the unreadable body of this job, and drops a delivery of the
+    /// job.
     pub(crate) fn give_up_on(&self, job: JobId) -> GivenUp {
         let mut given_up = GivenUp::default();
         let mut inner = self.lock();

@@ -1,4 +1,4 @@
-//! What a mailbox counts, and whom it rings.
+//! The counters of a mailbox, and when it wakes its owner.
 
 use super::*;
 use crate::testing::nowhere;

@@ -1,4 +1,4 @@
-//! Whether the peer takes the jobs that are on their way to it, while others wait for room.
+//! Whether the peer reads the jobs in flight to it, while others wait for buffer space.
 
 use std::sync::atomic::Ordering;
 
@@ -7,23 +7,25 @@ use windlass_session::Reason;
 
 use super::Mailbox;
 
-/// A peer that takes nothing of its jobs for so long, in milliseconds, gives way to workers that wait for theirs.
+/// Disconnect a peer that reads no job bytes for this long, in milliseconds, while others wait for
+/// buffer space.
 const STALL_MS: u64 = 2_000;
 
 impl Mailbox {
-    /// The peer has taken some of the owner's bytes, or had none to take.
+    /// Called when the peer has read some bytes, or had none to read.
     pub fn moved(&self, now: Timestamp) {
         self.moved_at.store(now.0, Ordering::Relaxed);
     }
 
-    /// Whether the peer seems to take nothing of its jobs while others wait for room. The owner then tries to write, even
-    /// if the kernel has not reported that it can: the kernel reports only once a large part of its buffer is free.
+    /// Whether the peer seems to read nothing of its jobs while others wait for buffer space. The
+    /// owner then tries to write even if the kernel has not reported the socket as writable,
+    /// because the kernel does so only once much of its buffer is free.
     pub fn is_doubted(&self) -> bool {
         self.doubted.load(Ordering::Acquire)
     }
 
-    /// Ends the owner's connection if others wait for room and the peer takes nothing of its jobs. The owner has just tried
-    /// to write, in a turn that began `now`.
+    /// Closes the owner's connection if others wait for buffer space and the peer reads nothing of
+    /// its jobs. The owner has just tried to write, in a turn that began `now`.
     pub fn answer_doubt(&self, now: Timestamp) {
         if self.doubted.swap(false, Ordering::AcqRel) && self.has_stalled(now) {
             self.evict(Reason::Limit("buffer_bytes_max"));

@@ -1,11 +1,14 @@
-//! Loom tries all orders of the threads that meet at a mailbox's owner, a serving thread's inbox, the list of mailboxes that
-//! wait for a commit or for room in memory, and the writer of commits. A lost wake-up is a deadlock here, and loom reports it.
+//! Explores with loom the interleavings of the threads that meet at a mailbox's owner, a serving
+//! thread's inbox, the lists of mailboxes that wait for a commit or for memory, and the writer of
+//! commits. A lost wake-up is a deadlock here, which loom reports.
 //!
-//! The files are the daemon's own, with loom's atomics. Around them stand the smallest parts that can show the protocol:
-//! a serving thread with one connection in turns as `serving/turn.rs` takes them, and others that ring it or commit. Each
-//! model can also do one step in the wrong order: [`the_models_find_steps_in_the_wrong_order`].
+//! The files are the daemon's own, with loom's atomics. Around them are the smallest parts that
+//! exercise the protocol: a serving thread with one connection in turns as in `serving/turn.rs`,
+//! and others that wake it or commit. Each model can also perform one step in the wrong order:
+//! [`the_models_find_steps_in_the_wrong_order`].
 //!
-//! `serving/alarm.rs` is not here: one thread sets its alarm and waits for it, and the kernel does the rest.
+//! `serving/alarm.rs` is not covered, because one thread sets its alarm and waits for it, and the
+//! kernel does the rest.
 #![cfg(test)]
 
 #[path = "../../src/waking/bell.rs"]
@@ -35,7 +38,8 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
 
-    /// Of `arc_swap`, with a lock: it replaces the whole value, and no look waits for more than that.
+    /// Stands in for `arc_swap`, with a lock. It replaces the whole value, and readers wait for
+    /// nothing else.
     #[derive(Debug)]
     pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
 
@@ -64,23 +68,23 @@ use self::bell::Bell;
 use self::inbox::Inbox;
 use self::waiting::{Durable, Waiting};
 
-/// Attempts the orders of three threads: all of them are too many.
+/// Limits the interleavings of three threads, because all of them are too many.
 fn bounded(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(model);
 }
 
-/// What is due for a thread.
+/// The work queued for a thread.
 #[derive(Debug, Default)]
 struct Due {
-    /// Seats of mailboxes that were rung.
+    /// Slots of mailboxes that were woken.
     mail: usize,
     /// Connections that move here.
     moved: usize,
-    /// It may commit.
+    /// Whether it may commit.
     commit: bool,
-    /// It ends.
+    /// Whether it must stop.
     stop: bool,
 }
 
@@ -122,17 +126,17 @@ impl Thread {
     }
 }
 
-/// What is done in the wrong order, or not at all.
+/// A step in the wrong order, or left out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// The bell of the daemon's past, which forgot a ring at the beginning of a turn.
+    /// The former flag of the daemon, which lost a wake-up at the beginning of a turn.
     BellForgets,
-    /// A connection that must wait looks for the commit before it takes the hub's lock.
+    /// A connection that must wait checks the commit before it takes the hub's lock.
     LooksBeforeTheLock,
 }
 
-/// The hub: mailboxes that wait for the commit with the large job, behind its lock.
+/// The hub: mailboxes that wait for the commit with the large job, guarded by its lock.
 struct Hub {
     durable: Durable,
     waiting: Mutex<Waiting<Arc<Bell>>>,
@@ -146,7 +150,7 @@ impl Hub {
         })
     }
 
-    /// Whether the owner of the bell must wait for the commit.
+    /// Whether the owner must wait for the commit.
     fn must_wait(&self, commit: u64, bell: &Arc<Bell>, fault: Fault) -> bool {
         if fault == Fault::LooksBeforeTheLock {
             let waits = commit > self.durable.get();
@@ -161,7 +165,7 @@ impl Hub {
             .add_unless(&self.durable, commit, bell)
     }
 
-    /// The commit is on the disk.
+    /// Called when the commit is on disk.
     fn committed(&self, commit: u64, thread: &Thread) {
         let due = self.waiting.lock().unwrap().publish(&self.durable, commit);
         for bell in due {
@@ -172,7 +176,7 @@ impl Hub {
     }
 }
 
-/// A connection's large job waits for the commit of another one, and its socket is ready meanwhile.
+/// A connection's large job waits for another's commit, and its socket becomes ready meanwhile.
 fn a_large_job_waits(fault: Fault) {
     let (thread, bell, hub) = (Thread::new(), Arc::new(Bell::new()), Hub::new());
     let committer = {
@@ -183,7 +187,7 @@ fn a_large_job_waits(fault: Fault) {
     // The socket is ready once more after the first turn.
     let mut ready = 2;
     loop {
-        // A connection that may visit has another turn.
+        // A connection that may visit gets another turn.
         let mut in_turn = ready > 0 || !until_rung;
         thread.wait(in_turn);
         ready = usize::from(ready > 1);
@@ -201,7 +205,7 @@ fn a_large_job_waits(fault: Fault) {
             }
             until_rung = true;
         }
-        // Seats of connections that are in the turn are dropped.
+        // Slots of connections in the turn are dropped.
         let _dropped = thread.take();
         until_rung &= !bell.look();
     }
@@ -213,7 +217,8 @@ fn a_large_job_is_never_forgotten() {
     loom::model(|| a_large_job_waits(Fault::None));
 }
 
-/// Mailboxes wait for commit 2 already, and that one is not written before the large job of commit 1 has gone on.
+/// Mailboxes already wait for commit 2, which is not written before the large job of commit 1 has
+/// continued.
 #[test]
 fn a_large_job_behind_a_later_commit_is_not_forgotten() {
     loom::model(|| {
@@ -322,7 +327,7 @@ fn no_mail_is_left_unread() {
     });
 }
 
-/// A thread learns that it may commit, and that it must end, however it falls asleep.
+/// A thread learns that it may commit, and that it must stop, however it falls asleep.
 #[test]
 fn a_commit_that_is_handed_over_wakes_its_thread() {
     loom::model(|| {

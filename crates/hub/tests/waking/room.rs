@@ -1,5 +1,5 @@
-//! A connection's job waits for room in memory, which two threads leave: one whose commit is on the disk, and one that
-//! moves bodies out. Neither leaves enough alone.
+//! A connection's job waits for memory that two threads free: one whose commit is on disk, and one
+//! that moves bodies out. Neither frees enough alone.
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -8,18 +8,18 @@ use super::Thread;
 use super::bell::Bell;
 use super::for_room::ForRoom;
 
-/// What is done in the wrong order.
+/// A step in the wrong order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// The connection joins the list after it has let go of the hub's lock.
+    /// The connection joins the list after it has released the hub's lock.
     WaitsTooLate,
 }
 
 const LIMIT: u64 = 4;
 const JOB: u64 = 2;
 
-/// What the hub's lock guards: the memory in use, and who waits for room.
+/// The state guarded by the hub's lock: memory in use, and who waits for it.
 struct Memory {
     used: u64,
     for_room: ForRoom<Arc<Bell>>,
@@ -27,7 +27,7 @@ struct Memory {
 
 type Hub = Mutex<Memory>;
 
-/// Whether the owner of the bell must wait for room.
+/// Whether the owner must wait for memory.
 fn must_wait(hub: &Hub, bell: &Arc<Bell>, fault: Fault) -> bool {
     let mut memory = hub.lock().unwrap();
     if memory.used + JOB <= LIMIT {
