@@ -63,7 +63,7 @@ impl ClusterBroker {
                     room: usize::MAX,
                     visited: &mut visited,
                 };
-                hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
+                hub.visit_for_edge(&clock::read(), &mut std::iter::once(batch));
             }
         }
         own.into_iter()
@@ -79,7 +79,7 @@ impl ClusterBroker {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
         self.edge.begin();
         if let Some(hub) = self.hub.swap(None) {
-            hub.give_up();
+            hub.step_down();
             hub.stop();
         }
     }
@@ -102,16 +102,16 @@ impl Broker for ClusterBroker {
         self.at_present(|broker| broker.visit(now, batches))
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
-        self.at_present(|broker| broker.visit_apart(now, batch))
+    fn visit_nonblocking(&self, now: &Reading, batch: Batch<'_>) -> bool {
+        self.at_present(|broker| broker.visit_nonblocking(now, batch))
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
         self.at_present(|broker| broker.mail(mailbox, room, into))
     }
 
-    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
-        self.at_present(|broker| broker.mail_apart(mailbox, into))
+    fn mail_nonblocking(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+        self.at_present(|broker| broker.mail_nonblocking(mailbox, into))
     }
 
     fn sent_jobs(&self, client: ClientId, jobs: u32) {

@@ -32,7 +32,7 @@ use windlass_hub::{
     Batch, Broker, Budget, CommitDuty, Health, Hold, Mail, Mailbox, Publication, clock,
 };
 
-use self::state::{LEDGER, LinkState, Member, OURSELVES, Published, State};
+use self::state::{LEDGER, LinkState, Member, OWN_REQUESTS, Published, State};
 
 mod broker;
 #[cfg(test)]
@@ -252,7 +252,7 @@ impl Edge {
     }
 
     /// Disconnects waiting clients: there has been no leader for too long.
-    pub fn give_up(&self) {
+    pub fn close_waiting(&self) {
         let mut state = self.lock();
         if state.link == LinkState::Sought {
             state.link = LinkState::Lost;
@@ -298,7 +298,7 @@ impl Edge {
                     event,
                 } => {
                     let client = state.own(client);
-                    if client.0 < OURSELVES {
+                    if client.0 < OWN_REQUESTS {
                         self.deliver(&mut state, client, gate, Mail::Event(event));
                     } else {
                         state.note_reply(client, event);

@@ -18,7 +18,7 @@ use windlass_session::Item;
 
 use super::link::BEAT;
 use windlass_hub::{
-    Batch, Broker as _, ConnectionId, Hold, Home, Hub, Letter, Mail, Mailbox, Visited, Waker,
+    Batch, Broker as _, ConnectionId, Hold, Home, Hub, Mail, Mailbox, QueuedMail, Visited, Waker,
     WithMail, clock,
 };
 
@@ -45,9 +45,9 @@ pub struct EdgeClients {
     /// Clients whose connections have closed.
     closing: Vec<ClientId>,
     /// Woken when the newest commit that the edge waits for is durable.
-    bell: Arc<Mailbox>,
+    commit_mailbox: Arc<Mailbox>,
     /// The newest commit that the edge waits for.
-    gate: u64,
+    awaited_commit: u64,
     /// The last durable commit that was reported to the edge.
     durable: u64,
     failed: bool,
@@ -55,8 +55,8 @@ pub struct EdgeClients {
     sent_ms: u64,
     /// When the edge was last told about workers that wait for buffer space, in the same clock.
     starved_ms: u64,
-    /// The commit that `waker` is registered for.
-    bell_for: u64,
+    /// The commit that `commit_mailbox` is registered for.
+    registered_commit: u64,
     /// Clients of earlier links of this edge in this epoch. They keep their state until the edge
     /// has claimed it again.
     before: Vec<Self>,
@@ -65,7 +65,7 @@ pub struct EdgeClients {
     claims_left: Option<usize>,
     /// Whether the leader has recorded that all claims are executed.
     has_claimed: bool,
-    rests: bool,
+    is_suspended: bool,
     /// The protocol version of the link.
     version: u8,
 }
@@ -102,7 +102,7 @@ impl EdgeClients {
     pub fn new(hub: Arc<Hub>, number: EdgeNumber, bytes_max: usize, rung: Arc<Notify>) -> Self {
         let with_mail = Arc::new(WithMail::new(rung));
         let home = home(&with_mail, ClientId(u64::MAX));
-        let bell = Arc::new(Mailbox::forwarding(
+        let commit_mailbox = Arc::new(Mailbox::forwarding(
             bytes_max,
             Arc::clone(&hub.budget),
             home,
@@ -116,17 +116,17 @@ impl EdgeClients {
             clients: HashMap::default(),
             ready: VecDeque::new(),
             closing: Vec::new(),
-            bell,
-            gate: 0,
+            commit_mailbox,
+            awaited_commit: 0,
             durable,
             failed,
             sent_ms: clock::since_boot_ms(),
             starved_ms: 0,
-            bell_for: 0,
+            registered_commit: 0,
             before: Vec::new(),
             claims_left: None,
             has_claimed: false,
-            rests: false,
+            is_suspended: false,
             version: VERSION,
         }
     }
@@ -141,7 +141,7 @@ impl EdgeClients {
     /// has claimed again what it knows of.
     pub fn succeed(&mut self, mut before: Self) {
         self.before.append(&mut before.before);
-        before.rest();
+        before.suspend();
         self.before.push(before);
     }
 
@@ -158,14 +158,14 @@ impl EdgeClients {
     }
 
     /// Whether the link has closed.
-    pub const fn rests(&self) -> bool {
-        self.rests
+    pub const fn is_suspended(&self) -> bool {
+        self.is_suspended
     }
 
     /// Called when the link has closed and the edge may reconnect. Until then its clients keep
     /// their state but request nothing more; items that have arrived are executed.
-    pub fn rest(&mut self) {
-        if std::mem::replace(&mut self.rests, true) {
+    pub fn suspend(&mut self) {
+        if std::mem::replace(&mut self.is_suspended, true) {
             return;
         }
         let mut clients: Vec<_> = self.clients.keys().copied().collect();
@@ -411,7 +411,7 @@ impl EdgeClients {
                 room: *room,
                 visited,
             });
-        self.hub.visit_from_afar(&clock::read(), &mut batches);
+        self.hub.visit_for_edge(&clock::read(), &mut batches);
         drop(batches);
         let (mut all_done, mut parts) = (Vec::with_capacity(going.len()), Vec::new());
         for (client, _, (before, items_before), mut items, visited) in going {
@@ -439,11 +439,11 @@ impl EdgeClients {
             let Some(member) = self.clients.get_mut(&client) else {
                 continue;
             };
-            let _ = member.mailbox.bell().look();
+            let _ = member.mailbox.wake_flag().look();
             let waited = std::mem::take(&mut member.waits);
             member.mailbox.take_early(&mut mail);
-            for Letter { gate, mail, hold } in mail.drain(..) {
-                self.gate = self.gate.max(gate);
+            for QueuedMail { gate, mail, hold } in mail.drain(..) {
+                self.awaited_commit = self.awaited_commit.max(gate);
                 match mail {
                     Mail::Event(event) => {
                         let is_counted =
@@ -484,10 +484,11 @@ impl EdgeClients {
             self.failed = failed;
             to_edge.push(ToEdge::Failed(failed));
         }
-        if self.gate > durable.max(self.bell_for) {
-            self.bell_for = self.gate;
-            let _ = self.bell.bell().look();
-            self.hub.ring_when_durable(self.gate, &self.bell);
+        if self.awaited_commit > durable.max(self.registered_commit) {
+            self.registered_commit = self.awaited_commit;
+            let _ = self.commit_mailbox.wake_flag().look();
+            self.hub
+                .ring_when_durable(self.awaited_commit, &self.commit_mailbox);
         }
     }
 }

@@ -334,7 +334,7 @@ impl Follower {
                 }
             }
             if leaderless.lasts(Instant::now()) > self.hold {
-                self.edge.give_up();
+                self.edge.close_waiting();
             }
             tokio::select! {
                 () = sleep(LOOK_EVERY) => {}

@@ -247,7 +247,7 @@ impl EngineRoom {
         self.ticker.abort();
         if self.hub.may_act() {
             if self.hub.has_tenure() {
-                self.hub.give_up();
+                self.hub.step_down();
             }
             return Ok(());
         }

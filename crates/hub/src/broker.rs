@@ -23,7 +23,7 @@ pub trait Broker: Send + Sync + fmt::Debug {
     /// The committing thread commits. Returns `false` if this daemon may not hold the store;
     /// nothing was executed then.
     #[must_use]
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool;
+    fn visit_nonblocking(&self, now: &Reading, batch: Batch<'_>) -> bool;
 
     /// Takes the readable mail, up to this much `room`: see [`Mailbox::take`].
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize>;
@@ -31,7 +31,7 @@ pub trait Broker: Send + Sync + fmt::Debug {
     /// Takes all readable mail on such a thread. Returns `false` if this daemon may not hold the
     /// store.
     #[must_use]
-    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool;
+    fn mail_nonblocking(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool;
 
     /// Called when the client's peer has received this many more of the jobs that the budget
     /// counts.

@@ -36,7 +36,7 @@ pub struct Budget {
     handed_out: AtomicUsize,
     /// Published bytes may use half as much memory in addition.
     pub published: SharedBudget,
-    members: Mutex<HashMap<ClientId, Arc<dyn Member>>>,
+    members: Mutex<HashMap<ClientId, Arc<dyn Evictable>>>,
 }
 
 /// The bytes reported by one holder.
@@ -44,14 +44,14 @@ pub struct Budget {
 pub struct Share(AtomicUsize);
 
 /// A connection that the budget can close.
-pub trait Member: std::fmt::Debug + Send + Sync {
+pub trait Evictable: std::fmt::Debug + Send + Sync {
     /// The priority for closing connections when all together hold too much: the bytes that wait
     /// for its client, multiplied if the peer does not read them, and 0 if it is already closed.
-    fn blame(&self, now: Timestamp) -> usize;
+    fn badness(&self, now: Timestamp) -> usize;
 
     /// Called when workers wait for buffer space: if the peer seems to read nothing of its jobs,
     /// the owner checks that and closes the connection.
-    fn doubt(&self, now: Timestamp);
+    fn suspect(&self, now: Timestamp);
 
     /// The counted bytes of its owner's buffers.
     fn buffers(&self) -> &Share;
@@ -88,7 +88,7 @@ impl Budget {
     }
 
     /// Adds a connection, which can then be closed by the budget.
-    pub fn enter(&self, client: ClientId, member: Arc<dyn Member>) {
+    pub fn enter(&self, client: ClientId, member: Arc<dyn Evictable>) {
         self.members().insert(client, member);
     }
 
@@ -120,7 +120,9 @@ impl Budget {
     /// jobs. Each connection decides after it has tried to write, because its thread may have
     /// stalled instead of its peer.
     pub fn cut_stalled(&self, now: Timestamp) {
-        self.members().values().for_each(|member| member.doubt(now));
+        self.members()
+            .values()
+            .for_each(|member| member.suspect(now));
     }
 
     /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as
@@ -131,10 +133,10 @@ impl Budget {
             let most = self
                 .members()
                 .values()
-                .max_by_key(|member| member.blame(now))
+                .max_by_key(|member| member.badness(now))
                 .cloned();
             // Every connection that holds much is already being closed.
-            let Some(member) = most.filter(|member| member.blame(now) >= SMALL_BYTES) else {
+            let Some(member) = most.filter(|member| member.badness(now) >= SMALL_BYTES) else {
                 return;
             };
             member.evict(Reason::Limit("buffer_bytes_max"));
@@ -142,7 +144,7 @@ impl Budget {
         }
     }
 
-    fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<dyn Member>>> {
+    fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<dyn Evictable>>> {
         // No holder of this lock can panic halfway through a change.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }

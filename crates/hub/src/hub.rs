@@ -45,7 +45,7 @@ mod unwritten;
 mod visit;
 
 /// The daemon's own client number; connections start at 1.
-const OURSELVES: ClientId = ClientId(0);
+const DAEMON: ClientId = ClientId(0);
 const ASKED: Tag = Tag(1);
 
 /// Whether acknowledgements wait for the disk.
@@ -135,7 +135,7 @@ impl Hub {
             loads: Vec::new(),
             waits_for_bodies: false,
             unreadable: HashMap::default(),
-            gives_up: false,
+            steps_down: false,
             large: false,
             large_until: 0,
         };
@@ -222,9 +222,9 @@ impl Hub {
     /// Stops handing out jobs, and disconnects this daemon's clients, which must reconnect
     /// elsewhere. Jobs that they have not received are requeued. Clients of edges continue at the
     /// next leader.
-    pub fn give_up(&self) {
+    pub fn step_down(&self) {
         let mut core = self.lock();
-        core.gives_up = true;
+        core.steps_down = true;
         let own = core
             .mailboxes
             .iter()
@@ -261,7 +261,7 @@ impl Hub {
         } = &mut *core;
         engine.tick(context);
         let (next, now, is_starved) = (engine.next_deadline(), context.now, engine.is_starved());
-        let is_starved = is_starved && !core.gives_up;
+        let is_starved = is_starved && !core.steps_down;
         core.ticks_at = next.unwrap_or(Timestamp::NEVER);
         self.end(core);
         self.starved.store(is_starved, Ordering::Release);

@@ -16,20 +16,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use windlass_engine::{ClientId, JobId, Timestamp, Token};
 use windlass_session::{Closer, Reason};
 
-pub(crate) use self::letter::GivenUp;
-use self::letter::disclaim;
-pub use self::letter::{Letter, Mail};
-use crate::budget::{Budget, Hold, Member, SMALL_BYTES, Share};
+pub(crate) use self::queued::GivenUp;
+use self::queued::disclaim;
+pub use self::queued::{Mail, QueuedMail};
+use crate::budget::{Budget, Evictable, Hold, SMALL_BYTES, Share};
 use crate::published::Publication;
 use crate::waker::{Home, Waker};
-use crate::waking::{Bell, Owner};
+use crate::waking::{Owner, WakeFlag};
 
 mod bodies;
 #[cfg(test)]
 mod counts;
-mod doubt;
 mod epochs;
-pub(crate) mod letter;
+pub(crate) mod queued;
+mod stall;
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ mod tests;
 pub const POSTED_ROOM_BYTES: usize = 224 * 1024;
 
 /// A larger buffer is freed when it is empty.
-const KEPT_LETTERS_MAX: usize = 1 << 10;
+const KEPT_MAX: usize = 1 << 10;
 
 /// The mail of one client.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub struct Mailbox {
     /// Bytes of jobs among the owner's buffers, which `unsent` excludes.
     sending: AtomicUsize,
     /// Whether the peer seems to read nothing of its jobs, while others wait for buffer space.
-    doubted: AtomicBool,
+    suspected: AtomicBool,
     /// The owner's client number.
     client: ClientId,
     /// Number of the owner's items in flight to the leader.
@@ -82,7 +82,7 @@ pub struct Mailbox {
 
 #[derive(Debug, Default)]
 struct Inner {
-    mail: VecDeque<Letter>,
+    mail: VecDeque<QueuedMail>,
     bytes: usize,
     /// The part of `bytes` in parcels.
     posted_bytes: usize,
@@ -101,27 +101,27 @@ struct Inner {
 impl Inner {
     /// Recounts the bytes of all mail.
     fn weigh(&mut self) {
-        let is_posted = |letter: &&Letter| matches!(letter.mail, Mail::Posted(_));
-        self.bytes = self.mail.iter().map(|letter| letter.mail.weight()).sum();
+        let is_posted = |queued: &&QueuedMail| matches!(queued.mail, Mail::Posted(_));
+        self.bytes = self.mail.iter().map(|queued| queued.mail.weight()).sum();
         self.posted_bytes = self
             .mail
             .iter()
             .filter(is_posted)
-            .map(|letter| letter.mail.weight())
+            .map(|queued| queued.mail.weight())
             .sum();
-        self.held_bytes = self.mail.iter().map(Letter::held_bytes).sum();
-        self.job_bytes = self.mail.iter().map(Letter::job_bytes).sum();
+        self.held_bytes = self.mail.iter().map(QueuedMail::held_bytes).sum();
+        self.job_bytes = self.mail.iter().map(QueuedMail::job_bytes).sum();
     }
 
     /// Takes all mail in the common case that the owner has space for it and no mail must wait. No
     /// mail is weighed again then.
     fn take_all(&mut self, durable: u64, room: usize, into: &mut Vec<Mail>) -> bool {
         let may = self.registered <= durable && self.posted_bytes == 0 && self.bytes <= room;
-        let may = may && !self.mail.iter().any(Letter::waits_for_body);
+        let may = may && !self.mail.iter().any(QueuedMail::waits_for_body);
         if may {
             // Usually there is one mail, for which draining a range would cost more.
-            while let Some(letter) = self.mail.pop_front() {
-                into.push(letter.mail);
+            while let Some(queued) = self.mail.pop_front() {
+                into.push(queued.mail);
             }
             (self.bytes, self.held_bytes, self.job_bytes) = (0, 0, 0);
         }
@@ -162,7 +162,7 @@ impl Mailbox {
             unsent: AtomicUsize::new(0),
             moved_at: AtomicU64::new(0),
             sending: AtomicUsize::new(0),
-            doubted: AtomicBool::new(false),
+            suspected: AtomicBool::new(false),
             under_way: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             takes_early,
@@ -195,7 +195,7 @@ impl Mailbox {
         }
         inner.bytes += weight;
         inner.posted_bytes += weight;
-        inner.mail.push_back(Letter {
+        inner.mail.push_back(QueuedMail {
             gate: 0,
             mail: Mail::Posted(published),
             hold: None,
@@ -225,10 +225,10 @@ impl Mailbox {
         let mut inner = self.lock();
         let mut left = None;
         while !inner.take_all(durable, room, into)
-            && let Some(letter @ Letter { gate, mail, .. }) = inner.mail.front()
+            && let Some(queued @ QueuedMail { gate, mail, .. }) = inner.mail.front()
         {
             let held = *gate > durable;
-            if letter.waits_for_body() {
+            if queued.waits_for_body() {
                 break;
             }
             // A lease is valid when the store responds again.
@@ -244,14 +244,14 @@ impl Mailbox {
                 break;
             }
             room = room.saturating_sub(weight);
-            let Some(letter) = inner.mail.pop_front() else {
+            let Some(queued) = inner.mail.pop_front() else {
                 break;
             };
             inner.bytes -= weight;
-            inner.held_bytes -= letter.held_bytes();
-            inner.job_bytes -= letter.job_bytes();
+            inner.held_bytes -= queued.held_bytes();
+            inner.job_bytes -= queued.job_bytes();
             inner.posted_bytes -= if posted { weight } else { 0 };
-            let mut mail = letter.mail;
+            let mut mail = queued.mail;
             if held {
                 disclaim(&mut mail);
             }
@@ -259,7 +259,7 @@ impl Mailbox {
         }
         if inner.mail.is_empty() {
             inner.urgent = false;
-            if inner.mail.capacity() > KEPT_LETTERS_MAX {
+            if inner.mail.capacity() > KEPT_MAX {
                 inner.mail = VecDeque::new();
             }
         }
@@ -269,12 +269,12 @@ impl Mailbox {
 
     /// Takes all mail before the first that waits for a body, each with the commit that must be
     /// durable before its client reads it.
-    pub fn take_early(&self, into: &mut Vec<Letter>) {
+    pub fn take_early(&self, into: &mut Vec<QueuedMail>) {
         let mut inner = self.lock();
         let complete = inner
             .mail
             .iter()
-            .take_while(|letter| !letter.waits_for_body())
+            .take_while(|queued| !queued.waits_for_body())
             .count();
         into.extend(inner.mail.drain(..complete));
         inner.weigh();
@@ -317,7 +317,7 @@ impl Mailbox {
         let gone = std::mem::take(&mut inner.mail);
         inner
             .unsent_jobs
-            .extend(gone.iter().filter_map(Letter::job));
+            .extend(gone.iter().filter_map(QueuedMail::job));
         (
             inner.bytes,
             inner.posted_bytes,
@@ -338,10 +338,10 @@ impl Mailbox {
     /// Called when the owner has closed: takes some of the jobs that its peer has never received.
     pub fn take_unsent_jobs(&self, most: usize) -> Vec<(JobId, Token)> {
         let mut inner = self.lock();
-        let letters = std::mem::take(&mut inner.mail);
+        let queued = std::mem::take(&mut inner.mail);
         inner
             .unsent_jobs
-            .extend(letters.iter().filter_map(Letter::job));
+            .extend(queued.iter().filter_map(QueuedMail::job));
         (
             inner.bytes,
             inner.posted_bytes,
@@ -410,8 +410,8 @@ impl Mailbox {
     }
 
     /// Whether the owner was woken, and whether it will check the mailbox by itself.
-    pub const fn bell(&self) -> &Bell {
-        self.owner.bell()
+    pub const fn wake_flag(&self) -> &WakeFlag {
+        self.owner.wake_flag()
     }
 
     /// Whether the owner is on this thread.
@@ -437,7 +437,7 @@ impl Mailbox {
 
     /// Passes all mail to `look`.
     #[cfg(any(test, feature = "testing"))]
-    pub fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &Letter>) -> T) -> T {
+    pub fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &QueuedMail>) -> T) -> T {
         look(&mut self.lock().mail.iter())
     }
 
@@ -461,16 +461,16 @@ impl Filling<'_> {
     /// register the mailbox to be woken for that commit.
     pub fn push(&mut self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
         let inner = &mut *self.inner;
-        let letter = Letter { gate, mail, hold };
+        let queued = QueuedMail { gate, mail, hold };
         if self.is_closed {
-            inner.unsent_jobs.extend(letter.job());
+            inner.unsent_jobs.extend(queued.job());
             return false;
         }
-        inner.bytes += letter.mail.weight();
-        inner.held_bytes += letter.held_bytes();
-        inner.job_bytes += letter.job_bytes();
-        inner.urgent |= matches!(&letter.mail, Mail::Event(event) if event.is_urgent());
-        inner.mail.push_back(letter);
+        inner.bytes += queued.mail.weight();
+        inner.held_bytes += queued.held_bytes();
+        inner.job_bytes += queued.job_bytes();
+        inner.urgent |= matches!(&queued.mail, Mail::Event(event) if event.is_urgent());
+        inner.mail.push_back(queued);
         let new = gate > inner.registered && !self.mailbox.takes_early;
         inner.registered = inner.registered.max(gate);
         new
@@ -507,28 +507,28 @@ impl Publication {
     }
 }
 
-impl Member for Mailbox {
-    fn blame(&self, now: Timestamp) -> usize {
+impl Evictable for Mailbox {
+    fn badness(&self, now: Timestamp) -> usize {
         let jobs = if self.has_stalled(now) {
             self.sending.load(Ordering::Relaxed)
         } else {
             0
         };
         let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
-        let blame = self
+        let badness = self
             .holds()
             .saturating_add(3 * not_taken)
             .saturating_add(4 * jobs);
         if self.close_reason().is_none() {
-            blame
+            badness
         } else {
             0
         }
     }
 
-    fn doubt(&self, now: Timestamp) {
+    fn suspect(&self, now: Timestamp) {
         if self.has_stalled(now) {
-            self.doubted.store(true, Ordering::Release);
+            self.suspected.store(true, Ordering::Release);
             self.ring();
         }
     }

@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::budget::{Budget, SMALL_BYTES};
-use crate::mailbox::letter::Letter;
+use crate::mailbox::queued::QueuedMail;
 
 /// Size of an entry in a mailbox.
-const PLACE_BYTES: usize = size_of::<Letter>();
+const PLACE_BYTES: usize = size_of::<QueuedMail>();
 
 /// A mailbox may hold this fraction of the free bytes.
 const PART: usize = 8;

@@ -188,7 +188,10 @@ impl Client {
             let visited = self.visit(&mut items);
             self.is_under_way |= matches!(visited, Some(Visited::All | Visited::Part));
             let mut mail = Vec::new();
-            let has_looked = self.shared.broker.mail_apart(&self.mailbox, &mut mail);
+            let has_looked = self
+                .shared
+                .broker
+                .mail_nonblocking(&self.mailbox, &mut mail);
             if let Some(reply) = reply_to(tag, mail) {
                 return reply;
             }
@@ -221,7 +224,10 @@ impl Client {
         loop {
             let visited = self.visit(&mut items);
             let mut mail = Vec::new();
-            let has_looked = self.shared.broker.mail_apart(&self.mailbox, &mut mail);
+            let has_looked = self
+                .shared
+                .broker
+                .mail_nonblocking(&self.mailbox, &mut mail);
             let is_close = |mail: &Mail| matches!(mail, Mail::Event(Event::Notice(Notice::Close)));
             let is_over = self.mailbox.close_reason().is_some() || mail.iter().any(is_close);
             if is_over || self.shared.broker.health() == Health::Stopping {
@@ -243,7 +249,7 @@ impl Client {
     /// daemon may not hold the store.
     fn visit(&self, items: &mut VecDeque<Item>) -> Option<Visited> {
         // Mail is announced from here on, even if it arrives before the mailbox is read.
-        let _ = self.mailbox.bell().look();
+        let _ = self.mailbox.wake_flag().look();
         let mut visited = Visited::All;
         if !items.is_empty() {
             let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);
@@ -256,7 +262,7 @@ impl Client {
             return self
                 .shared
                 .broker
-                .visit_apart(&clock::read(), batch)
+                .visit_nonblocking(&clock::read(), batch)
                 .then_some(visited);
         }
         Some(visited)

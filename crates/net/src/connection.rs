@@ -155,7 +155,7 @@ struct Outgoing {
     /// [`Connection::part_from_handle`].
     handles_from: Option<JobId>,
     /// Whether the peer seemed to read nothing of its jobs before the last write.
-    is_doubted: bool,
+    is_suspected: bool,
     /// Bytes of other mail queued behind a publication that did not fit.
     left_behind: Option<usize>,
 }
@@ -312,7 +312,7 @@ impl Connection {
         self.now = turn.reading.now;
         self.incoming.share_bytes = turn.share_bytes;
         self.outbox.set_skew_ms(turn.reading.clock.skew_ms);
-        if self.mailbox.bell().attend() {
+        if self.mailbox.wake_flag().attend() {
             self.rung();
         }
         self.end_watch();
@@ -379,8 +379,8 @@ impl Connection {
 
     /// Writes once, up to the limit of a turn.
     fn write(&mut self) {
-        if self.mailbox.is_doubted() {
-            (self.io.writable, self.outgoing.is_doubted) = (true, true);
+        if self.mailbox.is_suspected() {
+            (self.io.writable, self.outgoing.is_suspected) = (true, true);
         }
         let output = self.outgoing.output.next();
         let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
@@ -516,8 +516,8 @@ impl Connection {
             self.shared.budget.report(self.mailbox.buffers(), held);
         }
         self.shared.budget.relieve();
-        if std::mem::take(&mut self.outgoing.is_doubted) {
-            self.mailbox.answer_doubt(self.now);
+        if std::mem::take(&mut self.outgoing.is_suspected) {
+            self.mailbox.check_stall(self.now);
         }
         if let Some(why) = self.mailbox.close_reason() {
             self.end(why.clone());

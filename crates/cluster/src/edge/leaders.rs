@@ -120,7 +120,7 @@ fn what_a_new_leader_gets_of_a_client_is_on_its_way_until_it_is_applied() {
 #[test]
 fn waiting_clients_are_closed_when_an_edge_gives_up() {
     let (edge, mailboxes) = edge(2);
-    edge.give_up();
+    edge.close_waiting();
     assert_eq!(
         visit(&edge, 1, &mut [open()].into()),
         Visited::All,
@@ -129,7 +129,7 @@ fn waiting_clients_are_closed_when_an_edge_gives_up() {
     edge.close_link();
     assert_eq!(visit(&edge, 1, &mut [open()].into()), Visited::UntilRung);
     assert!(!is_closed(&mailboxes[0]));
-    edge.give_up();
+    edge.close_waiting();
     assert_eq!(
         [&mailboxes[0], &mailboxes[1]].map(|it| is_closed(it)),
         [true, false]

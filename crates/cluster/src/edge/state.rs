@@ -11,7 +11,7 @@ use windlass_link::{Bounds, Edge as EdgeNumber, Ledger, ToLeader};
 use windlass_session::{Item, Reason};
 
 /// Client numbers from here on are used for the daemon's own requests, one number per request.
-pub(super) const OURSELVES: u64 = 1 << 39;
+pub(super) const OWN_REQUESTS: u64 = 1 << 39;
 
 pub(super) const ASKED: Tag = Tag(1);
 
@@ -230,7 +230,7 @@ impl State {
         };
         let item = item(number);
         // The daemon's own requests are not repeated at the next leader.
-        if client.0 < OURSELVES {
+        if client.0 < OWN_REQUESTS {
             self.ledger.sent(&item);
         }
         if self.link == LinkState::Open {

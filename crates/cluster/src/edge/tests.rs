@@ -110,26 +110,29 @@ fn the_items_of_a_client_on_their_way_are_bounded() {
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!((items.len(), mailboxes[0].unanswered()), (2, ITEMS_MAX));
     assert_eq!(to_leader(&edge).len(), ITEMS_MAX + 1, "and the client");
-    let _ = mailboxes[0].bell().look();
+    let _ = mailboxes[0].wake_flag().look();
     edge.receive([ToEdge::Applied {
         client: there(1),
         count: 1,
     }]);
-    assert!(mailboxes[0].bell().look(), "it may go on");
+    assert!(mailboxes[0].wake_flag().look(), "it may go on");
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!(items.len(), 1);
     edge.receive([ToEdge::Applied {
         client: there(1),
         count: u32::MAX,
     }]);
-    assert!(mailboxes[0].bell().look());
+    assert!(mailboxes[0].wake_flag().look());
     assert_eq!(mailboxes[0].unanswered(), 0);
     assert_eq!(visit(&edge, 1, &mut items), Visited::All);
     edge.receive([ToEdge::Applied {
         client: there(1),
         count: 1,
     }]);
-    assert!(!mailboxes[0].bell().look(), "it has nothing that waits");
+    assert!(
+        !mailboxes[0].wake_flag().look(),
+        "it has nothing that waits"
+    );
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
     let rung = || {
         mailboxes
             .iter()
-            .map(|mailbox| u8::from(mailbox.bell().look()))
+            .map(|mailbox| u8::from(mailbox.wake_flag().look()))
             .collect::<Vec<_>>()
     };
     rung();
@@ -246,15 +249,15 @@ fn mail_waits_for_its_commit() {
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
     edge.receive([done(1, 6), done(1, 7)]);
     assert_eq!(mail(&edge, &mailboxes[0]), 0);
-    let _ = mailboxes[0].bell().look();
+    let _ = mailboxes[0].wake_flag().look();
     edge.receive([ToEdge::Durable { commit: 6 }]);
-    assert!(mailboxes[0].bell().look());
+    assert!(mailboxes[0].wake_flag().look());
     assert_eq!(
         (mail(&edge, &mailboxes[0]), edge.lock().waiting.len()),
         (1, 1)
     );
     edge.receive([ToEdge::Failed(true)]);
-    assert!(mailboxes[0].bell().look(), "its outcome is unknown");
+    assert!(mailboxes[0].wake_flag().look(), "its outcome is unknown");
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
 }
 
@@ -275,7 +278,7 @@ fn the_link_is_notified_once_when_there_is_something_to_send() {
         room: 1,
         visited: &mut visited,
     };
-    assert!(edge.visit_apart(&clock::read(), batch));
+    assert!(edge.visit_nonblocking(&clock::read(), batch));
     assert!(is_notified(&edge));
     assert_eq!((to_leader(&edge).len(), visited), (1, Visited::All));
 }
@@ -348,7 +351,7 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     for (unsent, closed) in [(0, false), (LARGE_BYTES, true)] {
         mailbox.set_unsent(unsent, 0);
         edge.receive([ToEdge::Starved]);
-        mailbox.answer_doubt(windlass_hub::clock::now());
+        mailbox.check_stall(windlass_hub::clock::now());
         assert_eq!(
             mailbox.close_reason().is_some(),
             closed,
@@ -383,7 +386,7 @@ fn the_daemons_own_questions_are_clients_of_their_own() {
                 ]
             ));
             let client = asked[0].client().unwrap();
-            assert!(client.0 & (OURSELVES * 2 - 1) > OURSELVES);
+            assert!(client.0 & (OWN_REQUESTS * 2 - 1) > OWN_REQUESTS);
             clients.insert(client);
             edge.receive([ToEdge::Event {
                 client,
@@ -434,10 +437,10 @@ fn clients_without_an_answer_stay_blocked_until_there_is_a_way_again() {
     }]);
     assert_eq!(edge.lock().blocked, [ClientId(2)]);
     edge.close_link();
-    let _ = mailboxes[1].bell().look();
+    let _ = mailboxes[1].wake_flag().look();
     open_link(&edge);
     assert!(
-        mailboxes[1].bell().look(),
+        mailboxes[1].wake_flag().look(),
         "it goes on when there is a way again"
     );
 }

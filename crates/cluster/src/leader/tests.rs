@@ -411,7 +411,7 @@ fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
         edge: mut before,
         ..
     } = led;
-    before.rest();
+    before.suspend();
     before.turn(&mut Vec::new());
     // Jobs must not go to a client that may be gone.
     hub.ask(push().into()).unwrap();

@@ -69,7 +69,10 @@ impl Kept {
 
     /// Returns once the link has closed.
     async fn has_ended(&self, number: EdgeNumber) {
-        while self.on(number, |clients| !clients.rests()).unwrap_or(false) {
+        while self
+            .on(number, |clients| !clients.is_suspended())
+            .unwrap_or(false)
+        {
             sleep(LOOK_EVERY).await;
         }
     }
@@ -266,7 +269,7 @@ pub async fn serve<T>(
 /// would no longer try to reconnect.
 async fn keep<T>(kept: &Kept, number: EdgeNumber, mut ends: watch::Receiver<T>) {
     let until = Instant::now() + SILENCE_MAX;
-    let mut is_here = kept.on(number, EdgeClients::rest).is_some();
+    let mut is_here = kept.on(number, EdgeClients::suspend).is_some();
     while is_here && Instant::now() < until {
         is_here = kept
             .on(number, |clients| clients.turn(&mut Vec::new()))

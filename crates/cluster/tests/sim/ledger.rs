@@ -12,7 +12,7 @@ use windlass_hub::{Broker as _, Hub};
 
 /// What clients have, in lines.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Has {
+pub(super) struct ClientStates {
     clients: BTreeMap<ClientId, BTreeSet<String>>,
     /// Connection-bound leases. A ledger may contain more: jobs that another client has ended.
     held: BTreeSet<(ClientId, JobId)>,
@@ -20,7 +20,7 @@ pub(super) struct Has {
     jobs: BTreeSet<JobId>,
 }
 
-impl Has {
+impl ClientStates {
     fn add(&mut self, client: ClientId, line: String) {
         self.clients.entry(client).or_default().insert(line);
     }
@@ -89,8 +89,8 @@ impl Has {
 }
 
 /// What the engine has.
-pub(super) fn engine_has(hub: &Hub) -> Has {
-    let (mut has, mut after) = (Has::default(), Some(Cursor::default()));
+pub(super) fn engine_has(hub: &Hub) -> ClientStates {
+    let (mut has, mut after) = (ClientStates::default(), Some(Cursor::default()));
     while let Some(from) = after.take() {
         let asked = hub.ask(
             Query::Clients {
@@ -127,8 +127,8 @@ pub(super) fn engine_has(hub: &Hub) -> Has {
 }
 
 /// What a ledger claims.
-pub(super) fn ledger_has(to_leader: &[ToLeader]) -> Has {
-    let mut has = Has::default();
+pub(super) fn ledger_has(to_leader: &[ToLeader]) -> ClientStates {
+    let mut has = ClientStates::default();
     let mut served: BTreeMap<ClientId, usize> = BTreeMap::new();
     let mut waits: BTreeMap<ClientId, bool> = BTreeMap::new();
     for item in to_leader {

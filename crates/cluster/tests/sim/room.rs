@@ -206,7 +206,7 @@ impl Room {
 
     /// Releases the store when everything is committed. Its sockets are closed.
     pub(super) fn stop(&mut self, around: &mut Around) {
-        self.hub.give_up();
+        self.hub.step_down();
         // The link thread may run once more.
         if around.rng.chance(50) {
             self.serve(around);
@@ -370,7 +370,7 @@ impl Room {
                 around.links.close(link, End::Leader, around.now);
                 match clients {
                     Some(mut clients) => {
-                        clients.rest();
+                        clients.suspend();
                         self.kept.push(Kept {
                             clients,
                             edge,

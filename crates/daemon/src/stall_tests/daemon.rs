@@ -22,7 +22,7 @@ use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use crate::config::{self, Config, Polling, fixture};
 use crate::protocols;
-use windlass_hub::{Committer, Durability, Hub, Letter, Pace};
+use windlass_hub::{Committer, Durability, Hub, Pace, QueuedMail};
 use windlass_net::{Acceptor, Clients, listen};
 use windlass_net::{Bounds, Inherited, Patience, PlaceLimits, Shared, Threads};
 
@@ -142,9 +142,9 @@ impl Daemon {
     /// Whether no connection has readable mail.
     fn is_read(&self) -> bool {
         let (durable, failed) = (self.hub.durable(), self.hub.failed());
-        let first_may_be_read = |mail: &mut dyn Iterator<Item = &Letter>| {
+        let first_may_be_read = |mail: &mut dyn Iterator<Item = &QueuedMail>| {
             mail.next()
-                .is_some_and(|letter| letter.gate <= durable || failed)
+                .is_some_and(|queued| queued.gate <= durable || failed)
         };
         !self
             .hub

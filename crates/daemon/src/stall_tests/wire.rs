@@ -10,7 +10,7 @@ use windlass_testkit::transcript::{Heard, Wire};
 
 use super::daemon::Daemon;
 use super::events;
-use windlass_hub::{Letter, Mail};
+use windlass_hub::{Mail, QueuedMail};
 
 /// A daemon with one protocol's connections.
 pub(super) struct StallWire {
@@ -44,12 +44,12 @@ impl StallWire {
     /// The events that wait for a commit.
     fn waiting(&self) -> BTreeSet<String> {
         let durable = self.daemon.hub.durable();
-        let name = |letter: &Letter| match &letter.mail {
-            Mail::Event(event) if letter.gate > durable => Some(events::name(event).to_owned()),
+        let name = |queued: &QueuedMail| match &queued.mail {
+            Mail::Event(event) if queued.gate > durable => Some(events::name(event).to_owned()),
             Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
         };
         let names =
-            |mail: &mut dyn Iterator<Item = &Letter>| mail.filter_map(name).collect::<Vec<_>>();
+            |mail: &mut dyn Iterator<Item = &QueuedMail>| mail.filter_map(name).collect::<Vec<_>>();
         self.daemon
             .hub
             .mailboxes()

@@ -198,11 +198,11 @@ impl Hub {
     /// Whether the first commit of this run is on disk. A single daemon may begin with a failed
     /// store. A successor may not, because the next leader must know which numbers it has issued.
     pub fn has_begun(&self) -> bool {
-        let gives_up = if self.has_tenure() {
+        let steps_down = if self.has_tenure() {
             self.deposed().is_some()
         } else {
             self.failed()
         };
-        gives_up || self.durable() >= self.first
+        steps_down || self.durable() >= self.first
     }
 }

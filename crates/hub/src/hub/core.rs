@@ -53,7 +53,7 @@ pub(super) struct Core {
     /// Jobs with unreadable bodies, and the clients whose commands wait for them.
     pub(super) unreadable: HashMap<ClientId, BTreeSet<JobId>>,
     /// Whether another daemon is about to lead, so that no jobs are handed out.
-    pub(super) gives_up: bool,
+    pub(super) steps_down: bool,
     /// Whether this visit contains a large job.
     pub(super) large: bool,
     /// The commit with the newest large job. Once it is durable, no large job is in flight.
@@ -89,7 +89,7 @@ impl Core {
     /// A thread that waited for the lock may have an earlier time than the previous holder, but the
     /// engine's time never goes back.
     pub(super) fn begin(&mut self, reading: &Reading, budget: &Budget) {
-        self.context.room = if self.gives_up { 0 } else { budget.room() };
+        self.context.room = if self.steps_down { 0 } else { budget.room() };
         if !reading.is_older_than(self.context.now, &self.context.clock) {
             (self.context.now, self.context.clock) = (reading.now, reading.clock);
         }

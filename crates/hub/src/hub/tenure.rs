@@ -129,7 +129,7 @@ impl Hub {
         let mut edges = self.edges();
         // A daemon that steps down closes the links itself, and its successor waits for their
         // edges.
-        if self.lock().gives_up {
+        if self.lock().steps_down {
             return;
         }
         if let Some(links) = edges.linked.get_mut(&edge) {

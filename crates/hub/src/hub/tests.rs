@@ -417,7 +417,7 @@ fn a_hub_that_gives_up_returns_the_jobs_that_its_own_clients_have_not_got_and_ha
     };
     visit(&hub, 1, &mut items([push(10), take(Wait::No).into()]));
     visit(&hub, 2, &mut items([take(Wait::Forever).into()]));
-    hub.give_up();
+    hub.step_down();
     let is_ready = |number| {
         hub.with_journal(|engine, _| {
             engine
@@ -654,7 +654,7 @@ fn a_mailbox_is_rung_for_its_commit_or_at_once_if_there_is_nothing_to_wait_for()
     let rung = || {
         mailboxes
             .iter()
-            .map(|mailbox| u8::from(mailbox.bell().look()))
+            .map(|mailbox| u8::from(mailbox.wake_flag().look()))
             .collect::<Vec<_>>()
     };
     rung();

@@ -14,7 +14,7 @@ use windlass_engine::{
 };
 use windlass_session::Item;
 
-use super::{ASKED, Core, Durability, Hub, OURSELVES};
+use super::{ASKED, Core, DAEMON, Durability, Hub};
 use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
@@ -69,7 +69,7 @@ impl Broker for Hub {
         CommitDuty::None
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
+    fn visit_nonblocking(&self, now: &Reading, batch: Batch<'_>) -> bool {
         let may_act = self.may_act();
         if may_act {
             self.visit_all_of(now, &mut std::iter::once(batch), false);
@@ -84,7 +84,7 @@ impl Broker for Hub {
         mailbox.take(self.durable(), self.failed(), room, into)
     }
 
-    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+    fn mail_nonblocking(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
         let may_act = self.may_act();
         if may_act {
             mailbox.take(self.durable(), self.failed(), usize::MAX, into);
@@ -134,17 +134,17 @@ impl Broker for Hub {
             core.begin(&clock::read(), &self.budget);
             core.context.lent = std::mem::take(&mut lent);
             core.apply(
-                OURSELVES,
+                DAEMON,
                 Tag::NONE,
                 ClientCommand::Open(ClientInfo::default()),
             );
             core.context.unreadable.clone_from(&unreadable);
-            core.apply(OURSELVES, ASKED, command.clone());
-            core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
+            core.apply(DAEMON, ASKED, command.clone());
+            core.apply(DAEMON, Tag::NONE, ClientCommand::Close);
             let events = std::mem::take(&mut core.context.events);
             let (ours, others): (Vec<_>, Vec<_>) = events
                 .into_iter()
-                .partition(|(client, _)| *client == OURSELVES);
+                .partition(|(client, _)| *client == DAEMON);
             core.context.events = others;
             let missing = std::mem::take(&mut core.context.missing);
             self.end(core);
@@ -186,7 +186,7 @@ impl Broker for Hub {
 impl Hub {
     /// Visits with clients of another daemon, on a thread that does not commit and must not block:
     /// its caller has checked that this daemon holds the store ([`Hub::may_act`]).
-    pub fn visit_from_afar(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
+    pub fn visit_for_edge(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
         self.visit_all_of(now, batches, false);
     }
 

@@ -17,7 +17,7 @@ use crate::broker::{Broker as _, Visited};
 use crate::budget::Budget;
 use crate::clock;
 use crate::hub::{Cut, Durability};
-use crate::mailbox::{Letter, Mail, Mailbox};
+use crate::mailbox::{Mail, Mailbox, QueuedMail};
 use crate::testing::nowhere;
 
 mod room;
@@ -224,7 +224,7 @@ impl Bench {
 
     /// Whether the client was woken since the last call.
     fn is_rung(&self, client: u64) -> bool {
-        self.mailbox(client).bell().look()
+        self.mailbox(client).wake_flag().look()
     }
 
     /// Moves the bodies of all jobs to disk that can be moved.
@@ -355,9 +355,9 @@ fn mail_for_another_daemon_waits_for_its_body_too() {
         &mut items([Query::Stats.into(), take(), Query::Stats.into()]),
     );
     let early = |bench: &Bench| {
-        let mut letters: Vec<Letter> = Vec::new();
-        bench.mailbox(2).take_early(&mut letters);
-        letters.len()
+        let mut queued: Vec<QueuedMail> = Vec::new();
+        bench.mailbox(2).take_early(&mut queued);
+        queued.len()
     };
     assert_eq!((early(&bench), early(&bench)), (1, 0));
     bench.steps();

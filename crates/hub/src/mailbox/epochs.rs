@@ -1,7 +1,7 @@
 //! Mail that waits for commits of a previous leader.
 
 use super::Mailbox;
-use super::letter::disclaim;
+use super::queued::disclaim;
 
 impl Mailbox {
     /// Handles the restart of commit numbers: acknowledgements of commits after `reached` can no
@@ -10,12 +10,12 @@ impl Mailbox {
     pub fn begin_epoch(&self, reached: u64) {
         let mut inner = self.lock();
         inner.registered = 0;
-        inner.mail.retain_mut(|letter| {
-            let is_lost = std::mem::take(&mut letter.gate) > reached;
+        inner.mail.retain_mut(|queued| {
+            let is_lost = std::mem::take(&mut queued.gate) > reached;
             if is_lost {
-                disclaim(&mut letter.mail);
+                disclaim(&mut queued.mail);
             }
-            !(is_lost && letter.answers_take())
+            !(is_lost && queued.answers_take())
         });
         inner.weigh();
         self.count(&inner);

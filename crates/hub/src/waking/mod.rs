@@ -13,7 +13,6 @@
 //! These types own all state of that protocol. `tests/waking` compiles these files with loom's
 //! atomics and explores the interleavings of the threads.
 
-mod bell;
 mod for_room;
 mod hand_over;
 mod inbox;
@@ -22,10 +21,11 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod wake_flag;
 
-pub use self::bell::Bell;
 pub(crate) use self::for_room::ForRoom;
 pub(crate) use self::hand_over::{Asked, HandOver, Idle, NoThread};
 pub use self::inbox::Inbox;
 pub(crate) use self::owner::Owner;
 pub(crate) use self::waiting::{Durable, Waiting};
+pub use self::wake_flag::WakeFlag;

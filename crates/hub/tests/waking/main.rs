@@ -11,9 +11,6 @@
 //! kernel does the rest.
 #![cfg(test)]
 
-#[path = "../../src/waking/bell.rs"]
-#[allow(unreachable_pub, dead_code, reason = "a file of the library")]
-mod bell;
 mod commits;
 #[path = "../../src/waking/for_room.rs"]
 #[allow(dead_code, reason = "a file of the library")]
@@ -32,6 +29,9 @@ mod room;
 #[path = "../../src/waking/waiting.rs"]
 #[allow(dead_code, reason = "a file of the library")]
 mod waiting;
+#[path = "../../src/waking/wake_flag.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a file of the library")]
+mod wake_flag;
 mod sync {
     pub(crate) use std::sync::{PoisonError, TryLockError};
 
@@ -64,9 +64,9 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;
 
-use self::bell::Bell;
 use self::inbox::Inbox;
 use self::waiting::{Durable, Waiting};
+use self::wake_flag::WakeFlag;
 
 /// Limits the interleavings of three threads, because all of them are too many.
 fn bounded(model: impl Fn() + Send + Sync + 'static) {
@@ -139,7 +139,7 @@ enum Fault {
 /// The hub: mailboxes that wait for the commit with the large job, guarded by its lock.
 struct Hub {
     durable: Durable,
-    waiting: Mutex<Waiting<Arc<Bell>>>,
+    waiting: Mutex<Waiting<Arc<WakeFlag>>>,
 }
 
 impl Hub {
@@ -151,25 +151,25 @@ impl Hub {
     }
 
     /// Whether the owner must wait for the commit.
-    fn must_wait(&self, commit: u64, bell: &Arc<Bell>, fault: Fault) -> bool {
+    fn must_wait(&self, commit: u64, flag: &Arc<WakeFlag>, fault: Fault) -> bool {
         if fault == Fault::LooksBeforeTheLock {
             let waits = commit > self.durable.get();
             if waits {
-                self.waiting.lock().unwrap().add(commit, bell);
+                self.waiting.lock().unwrap().add(commit, flag);
             }
             return waits;
         }
         self.waiting
             .lock()
             .unwrap()
-            .add_unless(&self.durable, commit, bell)
+            .add_unless(&self.durable, commit, flag)
     }
 
     /// Called when the commit is on disk.
     fn committed(&self, commit: u64, thread: &Thread) {
         let due = self.waiting.lock().unwrap().publish(&self.durable, commit);
-        for bell in due {
-            if bell.ring() {
+        for flag in due {
+            if flag.ring() {
                 thread.add(|due| due.mail += 1);
             }
         }
@@ -178,7 +178,7 @@ impl Hub {
 
 /// A connection's large job waits for another's commit, and its socket becomes ready meanwhile.
 fn a_large_job_waits(fault: Fault) {
-    let (thread, bell, hub) = (Thread::new(), Arc::new(Bell::new()), Hub::new());
+    let (thread, flag, hub) = (Thread::new(), Arc::new(WakeFlag::new()), Hub::new());
     let committer = {
         let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));
         thread::spawn(move || hub.committed(1, &thread))
@@ -197,17 +197,17 @@ fn a_large_job_waits(fault: Fault) {
         if !in_turn {
             continue;
         }
-        let was_rung = bell.attend();
+        let was_rung = flag.attend();
         until_rung &= fault == Fault::BellForgets || !was_rung;
         if !until_rung {
-            if !hub.must_wait(1, &bell, fault) {
+            if !hub.must_wait(1, &flag, fault) {
                 break;
             }
             until_rung = true;
         }
         // Slots of connections in the turn are dropped.
         let _dropped = thread.take();
-        until_rung &= !bell.look();
+        until_rung &= !flag.look();
     }
     committer.join().unwrap();
 }
@@ -222,22 +222,22 @@ fn a_large_job_is_never_forgotten() {
 #[test]
 fn a_large_job_behind_a_later_commit_is_not_forgotten() {
     loom::model(|| {
-        let (thread, [bell, later, latest], hub) = (
+        let (thread, [flag, later, latest], hub) = (
             Thread::new(),
-            [(); 3].map(|()| Arc::new(Bell::new())),
+            [(); 3].map(|()| Arc::new(WakeFlag::new())),
             Hub::new(),
         );
         assert!(
             [&later, &latest]
                 .iter()
-                .all(|bell| hub.must_wait(2, bell, Fault::None))
+                .all(|flag| hub.must_wait(2, flag, Fault::None))
         );
         let committer = {
             let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));
             thread::spawn(move || hub.committed(1, &thread))
         };
-        while hub.must_wait(1, &bell, Fault::None) {
-            while !bell.look() {
+        while hub.must_wait(1, &flag, Fault::None) {
+            while !flag.look() {
                 thread.wait(false);
                 let _ = thread.take();
             }
@@ -296,15 +296,15 @@ fn the_models_find_steps_in_the_wrong_order() {
 #[test]
 fn no_mail_is_left_unread() {
     bounded(|| {
-        let (thread, bell) = (Thread::new(), Arc::new(Bell::new()));
-        let letters = Arc::new(AtomicUsize::new(0));
+        let (thread, flag) = (Thread::new(), Arc::new(WakeFlag::new()));
+        let queued = Arc::new(AtomicUsize::new(0));
         let senders: Vec<_> = (0..2)
             .map(|_| {
-                let (thread, bell, letters) =
-                    (Arc::clone(&thread), Arc::clone(&bell), Arc::clone(&letters));
+                let (thread, flag, queued) =
+                    (Arc::clone(&thread), Arc::clone(&flag), Arc::clone(&queued));
                 thread::spawn(move || {
-                    letters.fetch_add(1, Ordering::AcqRel);
-                    if bell.ring() {
+                    queued.fetch_add(1, Ordering::AcqRel);
+                    if flag.ring() {
                         thread.add(|due| due.mail += 1);
                     }
                 })
@@ -316,10 +316,10 @@ fn no_mail_is_left_unread() {
             if thread.take().mail == 0 {
                 continue;
             }
-            let _ = bell.attend();
+            let _ = flag.attend();
             let _dropped = thread.take();
-            let _ = bell.look();
-            read += letters.swap(0, Ordering::AcqRel);
+            let _ = flag.look();
+            read += queued.swap(0, Ordering::AcqRel);
         }
         senders
             .into_iter()

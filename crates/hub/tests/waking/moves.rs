@@ -11,11 +11,11 @@ use super::{Thread, bounded};
 /// `is_faulty`: it checks before it has moved.
 pub(crate) fn a_connection_moves(is_faulty: bool) {
     let threads = [Thread::new(), Thread::new()];
-    let (owner, letters) = (Arc::new(Owner::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (owner, queued) = (Arc::new(Owner::new(0)), Arc::new(AtomicUsize::new(0)));
     let sender = {
-        let (threads, owner, letters) = (threads.clone(), Arc::clone(&owner), Arc::clone(&letters));
+        let (threads, owner, queued) = (threads.clone(), Arc::clone(&owner), Arc::clone(&queued));
         thread::spawn(move || {
-            letters.fetch_add(1, Ordering::AcqRel);
+            queued.fetch_add(1, Ordering::AcqRel);
             owner.ring(|owner| threads[*owner].add(|due| due.mail += 1));
         })
     };
@@ -35,9 +35,9 @@ pub(crate) fn a_connection_moves(is_faulty: bool) {
         if !has_it {
             continue;
         }
-        let _ = owner.bell().attend();
-        let _ = owner.bell().look();
-        if letters.swap(0, Ordering::AcqRel) > 0 {
+        let _ = owner.wake_flag().attend();
+        let _ = owner.wake_flag().look();
+        if queued.swap(0, Ordering::AcqRel) > 0 {
             break;
         }
         if moves && is_faulty {

@@ -230,12 +230,12 @@ impl Broker for Desk {
         CommitDuty::None
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
+    fn visit_nonblocking(&self, now: &Reading, batch: Batch<'_>) -> bool {
         self.visit(now, &mut std::iter::once(batch));
         true
     }
 
-    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+    fn mail_nonblocking(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
         self.mail(mailbox, usize::MAX, into);
         true
     }

@@ -44,7 +44,7 @@ impl Connection {
     /// Passes the mail to the session, and writes once.
     pub(crate) fn answer(&mut self) {
         self.look_after_visit();
-        if self.mailbox.bell().look() {
+        if self.mailbox.wake_flag().look() {
             self.rung();
         }
         if self.work.items.is_empty() && self.work.items.capacity() > KEPT_MAX {

@@ -40,7 +40,7 @@ impl Daemon {
         if !matches!(self.follow, Follow::Links(_) | Follow::Leads)
             && around.now > self.without_since + HOLD_MS
         {
-            self.broker.edge().give_up();
+            self.broker.edge().close_waiting();
         }
     }
 
@@ -172,7 +172,7 @@ impl Daemon {
         for id in self.with_mail.take() {
             looked.insert(id.client);
             if let Some(client) = around.clients.get_mut(&(self.run(), id.client)) {
-                client.waits &= !client.mailbox.bell().look();
+                client.waits &= !client.mailbox.wake_flag().look();
             }
         }
         for number in looked {

@@ -21,7 +21,7 @@ impl World {
         let has = daemons[at].on(now, |leader| {
             leader.leads().map(|room| ledger::engine_has(&room.hub))
         });
-        let waiting = has.iter().flat_map(ledger::Has::waiting);
+        let waiting = has.iter().flat_map(ledger::ClientStates::waiting);
         let waiting: BTreeSet<_> = waiting.filter_map(|it| around.whose(own, it)).collect();
         let must_wait = around
             .clients

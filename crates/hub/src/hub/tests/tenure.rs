@@ -208,7 +208,7 @@ fn a_successor_waits_for_linked_edges_and_for_those_that_are_still_awaited() {
     hub.remove_edge(9);
     assert_eq!(recorded(), [4]);
     let _ = hub.add_edge(5);
-    hub.give_up();
+    hub.step_down();
     hub.remove_edge(5);
     assert_eq!(
         recorded(),

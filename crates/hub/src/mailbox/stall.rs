@@ -20,14 +20,14 @@ impl Mailbox {
     /// Whether the peer seems to read nothing of its jobs while others wait for buffer space. The
     /// owner then tries to write even if the kernel has not reported the socket as writable,
     /// because the kernel does so only once much of its buffer is free.
-    pub fn is_doubted(&self) -> bool {
-        self.doubted.load(Ordering::Acquire)
+    pub fn is_suspected(&self) -> bool {
+        self.suspected.load(Ordering::Acquire)
     }
 
     /// Closes the owner's connection if others wait for buffer space and the peer reads nothing of
     /// its jobs. The owner has just tried to write, in a turn that began `now`.
-    pub fn answer_doubt(&self, now: Timestamp) {
-        if self.doubted.swap(false, Ordering::AcqRel) && self.has_stalled(now) {
+    pub fn check_stall(&self, now: Timestamp) {
+        if self.suspected.swap(false, Ordering::AcqRel) && self.has_stalled(now) {
             self.evict(Reason::Limit("buffer_bytes_max"));
         }
     }

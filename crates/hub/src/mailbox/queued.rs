@@ -36,7 +36,7 @@ impl Mail {
 
 /// Mail, and the commit that it waits for.
 #[derive(Debug)]
-pub struct Letter {
+pub struct QueuedMail {
     /// The commit that it waits for; 0 = none.
     pub gate: u64,
     /// The mail.
@@ -45,7 +45,7 @@ pub struct Letter {
     pub hold: Option<Arc<Hold>>,
 }
 
-impl Letter {
+impl QueuedMail {
     /// Whether its body is being loaded.
     pub fn waits_for_body(&self) -> bool {
         matches!(&self.mail, Mail::Event(event) if event.waits_for_body())
