@@ -255,7 +255,7 @@ fn a_stop_does_not_wait_for_a_peer_that_reads_nothing() {
     assert_stopped(&mut daemon);
     let log = daemon.log_text();
     assert!(
-        log.contains("timed out: not reading replies while the daemon stops"),
+        log.contains("timed out: not reading while the daemon stops"),
         "{log}"
     );
 }

@@ -777,20 +777,20 @@ fn invalid_files_are_reported_before_the_daemon_listens() {
     );
     let table = [
         ("certificate", "no.pem", "cannot read"),
-        ("certificate", "empty.pem", "contains no certificate"),
-        ("certificate", "key.pem", "contains no certificate"),
+        ("certificate", "empty.pem", "no certificate found"),
+        ("certificate", "key.pem", "no certificate found"),
         ("certificate", "noise.pem", "truncated or malformed"),
         ("certificate", "wrong.pem", "invalid"),
         ("key", "no.pem", "cannot read"),
-        ("key", "chain.pem", "contains no unencrypted private key"),
+        ("key", "chain.pem", "no unencrypted private key found"),
         (
             "key",
             "locked.pem",
-            "contains no unencrypted private key (PEM)",
+            "no unencrypted private key found (PEM)",
         ),
         ("key", "other.pem", "does not match the certificate"),
         ("client_ca", "no.pem", "cannot read"),
-        ("client_ca", "key.pem", "contains no certificate"),
+        ("client_ca", "key.pem", "no certificate found"),
         ("client_ca", "wrong.pem", "invalid"),
     ];
     let config = files.path("windlass.toml");

@@ -39,7 +39,9 @@ use crate::patience::Pending;
 use crate::places::Admission;
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_HANDSHAKE, NO_PLACE};
-use windlass_hub::{ConnectionId, Home, Mail, Mailbox, Member as _, SMALL_BYTES, Visited, clock};
+use windlass_hub::{
+    ConnectionId, Evictable as _, Home, Mail, Mailbox, SMALL_BYTES, Visited, clock,
+};
 
 mod ahead;
 #[cfg(test)]

@@ -201,12 +201,8 @@ pub fn load(files: &Tls) -> Result<ServerConfig, TlsError> {
 pub fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let chain = certificates("certificate", &files.certificate)?;
     let bad_key = |reason: &dyn std::fmt::Display| unusable("key", &files.key, reason);
-    let key = PrivateKeyDer::from_pem_slice(&read("key", &files.key)?).map_err(|error| {
-        bad_key(&malformed(
-            &error,
-            "contains no unencrypted private key (PEM)",
-        ))
-    })?;
+    let key = PrivateKeyDer::from_pem_slice(&read("key", &files.key)?)
+        .map_err(|error| bad_key(&malformed(&error, "no unencrypted private key found (PEM)")))?;
     let key = provider
         .key_provider
         .load_private_key(key)
@@ -251,14 +247,9 @@ pub fn certificates(
     let bytes = read(key, path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(unusable(key, path, "contains no certificate (PEM)")),
-        found => found.map_err(|error| {
-            unusable(
-                key,
-                path,
-                malformed(&error, "contains no certificate (PEM)"),
-            )
-        }),
+        Ok(found) if found.is_empty() => Err(unusable(key, path, "no certificate found (PEM)")),
+        found => found
+            .map_err(|error| unusable(key, path, malformed(&error, "no certificate found (PEM)"))),
     }
 }
 

@@ -29,9 +29,7 @@ impl Connection {
     pub(super) fn times_out(&mut self) -> Option<Reason> {
         let is_silent = self.silent_until().is_some_and(|at| at <= self.now);
         if is_silent && self.stalls_the_stop() {
-            Some(Reason::TimedOut(
-                "not reading replies while the daemon stops",
-            ))
+            Some(Reason::TimedOut("not reading while the daemon stops"))
         } else if is_silent {
             let Phase::Ending(why) = &self.phase else {
                 return Some(Reason::TimedOut("idle"));

@@ -209,7 +209,7 @@ fn a_peer_has_a_second_to_take_something_while_the_daemon_stops() {
     assert_eq!(it.turn(4000), "4999", "since it took something last");
     assert_eq!(
         it.turn(4999),
-        "timed out: not reading replies while the daemon stops"
+        "timed out: not reading while the daemon stops"
     );
     assert_eq!(it.script().told, ["open", "bytes", "shutdown"]);
     // A reply that waits for the disk gets more time.
@@ -354,7 +354,7 @@ fn new_limits_are_for_new_connections() {
 #[test]
 #[cfg_attr(
     debug_assertions,
-    should_panic(expected = "a ready connection was not served")
+    should_panic(expected = "a connection was neglected")
 )]
 fn a_connection_that_nobody_rings_is_noticed() {
     let mut it = open(

@@ -70,10 +70,7 @@ impl Connection {
     }
 
     fn report_if(&self, was_forgotten: bool) {
-        debug_assert!(
-            !was_forgotten,
-            "a ready connection was not served: {self:?}"
-        );
+        debug_assert!(!was_forgotten, "a connection was neglected: {self:?}");
         if was_forgotten {
             self.counts.forgotten();
             warn_limited!(

@@ -114,7 +114,11 @@ impl Connection {
         if self.work.items.is_empty()
             && let Some(how) = self.outbox.take_stop()
         {
-            tracing::info!(client = self.id.client.0, ?how, "a client's request");
+            tracing::info!(
+                client = self.id.client.0,
+                ?how,
+                "shutdown requested by a client"
+            );
             self.shared.stops.ask(how);
         }
     }

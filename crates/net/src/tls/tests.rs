@@ -208,7 +208,7 @@ fn a_file_without_a_certificate_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("client_ca") && error.ends_with("contains no certificate (PEM)"),
+        error.contains("client_ca") && error.ends_with("no certificate found (PEM)"),
         "{error}"
     );
 }
