@@ -31,7 +31,7 @@ use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{Clash, NewJob, Past, QueueKind, Unique};
 use crate::warning::WarningKind;
 
-/// The client that pushes a job which no client pushes, as a schedule's run: no connection.
+/// Pseudo-client of jobs that the engine pushes itself, such as runs of a schedule.
 pub(super) const NOBODY: ClientId = ClientId(u64::MAX);
 
 pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Outcome {
@@ -102,8 +102,8 @@ fn check_new(state: &State, new: &NewJob) -> Outcome {
     }
 }
 
-/// A new job as its queue's rules about pushes of one identity have it, if they change it, and the one that makes them one
-/// job. Jobs that no client pushes repeat no push, and a batch counts each of its jobs.
+/// Applies the queue's dedup or coalesce rule. Returns the changed job, and the coalesce rule if it applies. Jobs that
+/// the engine pushes itself are never repeats, and a batch counts each of its jobs.
 fn as_ruled(
     state: &State,
     client: ClientId,
