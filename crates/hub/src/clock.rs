@@ -100,7 +100,7 @@ impl Clocks {
         }
         let reading = keeper.read(since_boot_ms, wall);
         // After a pause of this daemon the leader's time is unknown until the leader sends it.
-        // Running ahead of it would end waits and leases early.
+        // A time ahead of it would end leases early, and make new waits too long.
         if let (Some((ahead_ms, _)), Some(pause_ms)) = (&mut self.followed, reading.pause_ms) {
             *ahead_ms = ahead_ms.saturating_sub_unsigned(pause_ms);
         }

@@ -17,7 +17,7 @@ use crate::mailbox::{GivenUp, Mailbox};
 /// Bodies start to move to disk when less than this fraction is free.
 const LEFT_PART: u64 = Engine::LEFT_PART;
 
-/// Smaller bodies, by this fraction, stay in memory while there is space.
+/// Bodies that together use less than this fraction stay in memory while there is space.
 const BODIES_PART: u64 = Engine::BODIES_PART;
 
 /// A waiting job needs this fraction in addition to its body.

@@ -208,8 +208,8 @@ impl Key {
         self.heads_among(firsts, *turn, policy, bridged).collect()
     }
 
-    /// The first job of each class that may start. With `ordered`, the order holds across all
-    /// workers, so only the very first counts.
+    /// The first job of each class that may start. With `ordered`, jobs that one worker sees start
+    /// in order, so only the first of those counts.
     fn heads_among<I: Iterator<Item = (Class, SortKey, Slot)>>(
         &self,
         firsts: impl Fn() -> I,
