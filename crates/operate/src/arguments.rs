@@ -9,14 +9,14 @@ use windlass_config::Period;
 use crate::bounds::{Limit, Throttle};
 use crate::settings::Settings;
 
-/// Settings of a daemon that change no answer: a command takes them, so that it may have the options of a service, and its
-/// help does not show them.
+/// Settings that have no effect on a client. Commands accept them, so that they can be given the
+/// options of a service, but their help does not list them.
 const OF_SERVE: [&str; 4] = ["only", "durability", "log_level", "log_format"];
 
-/// The place of the options for answers: behind a command's own.
+/// The display order of output options: after a command's own.
 const SHOWN: usize = 1_000;
 
-/// Where the daemon is, and how answers are shown.
+/// How to reach the daemon, and the output format.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The daemon")]
 pub struct Ask {
@@ -47,17 +47,17 @@ pub struct Ask {
     pub(super) wide: bool,
 }
 
-/// A command, and where the daemon is that it asks.
+/// A command, and the daemon to which it is sent.
 #[derive(Debug)]
 pub struct Operate {
     pub(super) command: Command,
     pub(super) ask: Ask,
 }
 
-/// The options of [`Ask`] stand behind those of each command.
+/// The options of [`Ask`] are listed after those of each command.
 impl Subcommand for Operate {
     fn augment_subcommands(grammar: clap::Command) -> clap::Command {
-        // Their places are those in the whole grammar.
+        // The display order is that of the whole grammar.
         let empty = || clap::Command::new("").next_display_order(None);
         let (commands, options) = (
             Command::augment_subcommands(empty()),
@@ -253,7 +253,7 @@ pub(crate) enum Command {
     },
 }
 
-/// Options that are parameters of the API as well.
+/// Options that are also parameters of the API.
 macro_rules! parameters {
     ($(#[$about:meta])* $Name:ident; $($(#[$option:meta])* $name:ident: $Type:ty,)+) => {
         $(#[$about])*
@@ -356,7 +356,7 @@ pub(crate) struct SomeJobs {
     pub(super) limit: Option<u64>,
 }
 
-/// Jobs that are tried again.
+/// Jobs to retry.
 #[derive(Debug, Args)]
 pub(crate) struct RetriedJobs {
     #[command(flatten)]
@@ -369,7 +369,7 @@ pub(crate) struct RetriedJobs {
     pub(super) to: Option<String>,
 }
 
-/// Jobs that are gone afterwards.
+/// Jobs to remove.
 #[derive(Debug, Args)]
 pub(crate) struct LosingJobs {
     #[command(flatten)]
@@ -379,7 +379,7 @@ pub(crate) struct LosingJobs {
     pub(super) yes: bool,
 }
 
-/// A queue that loses something.
+/// A queue to clear or remove.
 #[derive(Debug, Args)]
 pub(crate) struct LosingQueue {
     /// Its name.
@@ -400,7 +400,7 @@ pub(crate) struct SomeQueues {
     pub(super) key: Option<String>,
 }
 
-/// What to do with a schedule.
+/// An action on a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScheduleAction {
     /// Push its job now, in addition to its scheduled runs.
@@ -413,7 +413,7 @@ pub(crate) enum ScheduleAction {
     Remove,
 }
 
-/// A worker, or all.
+/// One worker, or all.
 #[derive(Debug, Args)]
 pub(crate) struct Worker {
     /// Its name.
@@ -440,12 +440,12 @@ pub struct Check {
     /// With --live: warn if there are more dead jobs than this.
     #[arg(long, value_name = "JOBS", requires = "live")]
     pub(super) dead_warning: Option<u64>,
-    /// Which daemon.
+    /// The daemon to check.
     #[command(flatten)]
     pub ask: Ask,
 }
 
-/// What one of several daemons can be asked.
+/// An action on a cluster.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ClusterAction {
     /// The leader, since when, and the connected daemons.
