@@ -87,7 +87,7 @@ impl Edge {
     // ---- interface of the link
     // --------------------------------------------------------------------------
 
-    /// What this daemon knows about its previous leader.
+    /// This daemon's knowledge of its previous leader.
     pub fn known(&self) -> Option<Known> {
         let state = self.lock();
         let commit = self.durable.load(Ordering::Acquire);
@@ -420,7 +420,7 @@ impl Edge {
     }
 }
 
-/// What a new leader restores for its own clients.
+/// The state that a new leader restores for its own clients.
 #[derive(Debug, Default)]
 pub struct Handover {
     /// The clients and their mailboxes.

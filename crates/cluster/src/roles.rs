@@ -241,7 +241,7 @@ impl Drop for Cluster {
 // ---- the link thread
 // --------------------------------------------------------------------------------
 
-/// What the thread needs to follow a leader.
+/// The state of the thread that follows a leader.
 struct Follower {
     edge: Arc<Edge>,
     remote: Option<Arc<dyn Remote>>,

@@ -511,7 +511,7 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a daemon would find at startup: `new`, `kept`, or `a daemon runs on it`, with the daemon's
+/// The state that a daemon would find at startup: `new`, `kept`, or `a daemon runs on it`, with the daemon's
 /// name where the store is in a database. Nothing is modified.
 ///
 /// # Errors

@@ -363,7 +363,7 @@ pub(super) fn counts(part: &Value) -> String {
     }
 }
 
-/// What a drain waits for.
+/// The jobs that a drain waits for.
 pub(super) fn drain(drain: &Value) -> String {
     let until = text(at(drain, "/until"));
     let until = if until.is_empty() {

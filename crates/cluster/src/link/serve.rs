@@ -35,7 +35,7 @@ const LINKS_MAX: u32 = 1 << 10;
 /// How often a leader that is not certain of its lease checks it again.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What a leader needs to serve its edges.
+/// The parts that a leader needs to serve its edges.
 #[derive(Debug)]
 pub struct Leading {
     /// The engine room.
@@ -108,7 +108,7 @@ pub fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
     EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
 }
 
-/// What the edge knows about an earlier leader.
+/// The edge's knowledge of an earlier leader.
 fn earlier(hello: &Hello, epoch: u64) -> Option<KnownBefore> {
     hello.known.filter(|known| known.epoch < epoch)
 }

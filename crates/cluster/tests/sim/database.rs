@@ -37,7 +37,7 @@ pub(super) enum Statement {
     Holder,
 }
 
-/// What the database answers.
+/// A reply of the database.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Taken {

@@ -1,4 +1,4 @@
-//! What the simulator has found, each as a small scene. More are in the tests of the link's ledger (reports on earlier
+//! Faults that the simulator has found, each as a small scene. More are in the tests of the link's ledger (reports on earlier
 //! leases, jobs that a client got again) and of the engine's claims (leases that two leaders have granted).
 
 use std::sync::Arc;

@@ -28,7 +28,7 @@ use super::database::Run;
 
 mod work;
 
-/// What has happened to a job.
+/// The history of a job.
 #[derive(Debug)]
 struct Job {
     number: Option<JobId>,
@@ -195,7 +195,7 @@ impl Laws {
         }
     }
 
-    /// What has happened to a job.
+    /// The history of a job.
     pub(super) fn story(&self, serial: u64) -> String {
         self.jobs
             .get(&serial)

@@ -10,7 +10,7 @@ use windlass_link::{Edge as EdgeNumber, ToLeader};
 
 use windlass_hub::{Broker as _, Hub};
 
-/// What clients have, in lines.
+/// The state of clients, in lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientStates {
     clients: BTreeMap<ClientId, BTreeSet<String>>,
@@ -88,7 +88,7 @@ impl ClientStates {
     }
 }
 
-/// What the engine has.
+/// The state of clients in the engine.
 pub(super) fn engine_has(hub: &Hub) -> ClientStates {
     let (mut has, mut after) = (ClientStates::default(), Some(Cursor::default()));
     while let Some(from) = after.take() {
@@ -126,7 +126,7 @@ pub(super) fn engine_has(hub: &Hub) -> ClientStates {
     has
 }
 
-/// What a ledger claims.
+/// The state of clients that a ledger claims.
 pub(super) fn ledger_has(to_leader: &[ToLeader]) -> ClientStates {
     let mut has = ClientStates::default();
     let mut served: BTreeMap<ClientId, usize> = BTreeMap::new();

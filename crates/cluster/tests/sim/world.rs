@@ -195,7 +195,7 @@ impl Around {
     }
 }
 
-/// What must be equal at a leader, its edges and their clients.
+/// Checks that a leader, its edges and their clients agree.
 mod agreement;
 
 pub(super) struct World {
@@ -501,7 +501,7 @@ impl World {
                 .any(Room::has_to_send)
     }
 
-    /// What the cluster has not completed yet.
+    /// Work that the cluster has not completed yet.
     fn trouble_left(&self) -> Option<String> {
         let mut leaders = self
             .daemons

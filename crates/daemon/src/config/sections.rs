@@ -23,7 +23,7 @@ windlass_config::defaults! {
     pub struct Config {
         /// The directory of the journal, relative to the working directory.
         pub data_dir: PathBuf = "windlass-data".into(),
-        /// What an acknowledgement guarantees.
+        /// The guarantee of an acknowledgement.
         pub durability: Durability = Durability::Sync,
         /// Maximum time between two commits with [`Durability::Interval`].
         pub commit_interval: Period = Period::from_ms(100),
@@ -61,7 +61,7 @@ windlass_config::defaults! {
     }
 }
 
-/// What an acknowledgement guarantees.
+/// The guarantee of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {

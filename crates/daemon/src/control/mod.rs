@@ -48,7 +48,7 @@ const A_CLIENT: &str = "a client";
 /// The origin of a request of a port.
 const AN_OPERATOR: &str = "an operator";
 
-/// What the daemon is currently doing.
+/// The current activity of the daemon.
 #[derive(Debug)]
 enum Course {
     Serving,
