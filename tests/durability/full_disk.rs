@@ -76,7 +76,7 @@ fn tells_that_it_is_full(daemon: &Daemon) {
     let http = Http(daemon.address("http"));
     let probe = http.get("/readyz");
     assert!(
-        probe.status == 503 && probe.text().starts_with("disk_full: the disk is full"),
+        probe.status == 503 && probe.text().starts_with("disk_full: disk full"),
         "{probe:?}"
     );
     assert_eq!(http.get("/api/v1/status").json()["state"], "disk_full");

@@ -198,7 +198,7 @@ fn the_memory_for_jobs_is_full() {
     assert!(row(&queues, "default").starts_with("default"), "{queues}");
     night.run(&["clear", "default", "--yes"]);
     wait_until("there is room again", || {
-        !night.page("/").contains("limits.memory is reached")
+        !night.page("/").contains("limits.memory reached")
     });
 }
 

@@ -71,7 +71,7 @@ mod tests {
             (9_000, ""),
             (101, ""),
             (100, "caught up"),
-            (401, "keep up"),
+            (401, "falling behind"),
         ];
         for (behind, expected) in table {
             let sizes = LogSizes {

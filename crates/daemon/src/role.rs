@@ -342,11 +342,11 @@ mod tests {
         let mut is_wrong = false;
         for (ahead_ms, expected) in [
             (Some(5_000), ""),
-            (Some(3_600_000), "is wrong"),
+            (Some(3_600_000), "differs from"),
             (None, ""),
             (Some(3_600_000), ""),
-            (Some(0), "right again"),
-            (Some(-5_001), "is wrong"),
+            (Some(0), "agrees with"),
+            (Some(-5_001), "differs from"),
         ] {
             let said = captured(|| log_clock(ahead_ms, &mut is_wrong));
             assert_eq!(

@@ -215,7 +215,7 @@ def settings(person):
     person.one("[name='per_key.running']").send_keys("1")
     person.one("[name=weights]").send_keys("acme = 2")
     person.click("Set policy")
-    person.wait("a refusal", lambda: "weights need fair" in person.text("#message"))
+    person.wait("a refusal", lambda: "weights require fair" in person.text("#message"))
     assert person.one("[name=place]").get_attribute("value") == "/customer", "what is typed stays"
     [complaint] = person.complaints()
     assert "400" in complaint, complaint

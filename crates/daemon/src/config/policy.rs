@@ -389,7 +389,7 @@ mod tests {
             ("key = { args = '/0' }", "key has no effect"),
             (
                 "key = { args = '0' }\nfair = true",
-                "key: 0 is no JSON pointer",
+                "key: 0 is not a JSON pointer",
             ),
             (
                 "key = { args = '/0', unique = true }\nfair = true",
@@ -398,12 +398,12 @@ mod tests {
             ("key = {}\nfair = true", "key must have exactly one"),
             (
                 "key = { args = '/0', split = ':' }\nfair = true",
-                "key.split needs",
+                "key.split requires",
             ),
             ("key = { prefix = 'é' }\nfair = true", "one ASCII character"),
             (
                 "key = { unique = true }\nordered = true\nweights = { a = 2 }",
-                "weights need fair",
+                "weights require fair",
             ),
             (
                 "key = { unique = true }\nfair = true\nweights = { a = 0 }",
@@ -411,7 +411,7 @@ mod tests {
             ),
             (
                 "key = { unique = true }\nordered = true\nper_key = { running = 2 }",
-                "ordered means",
+                "ordered requires per_key",
             ),
             (
                 "key = { header = 'Tenant:' }\nfair = true",

@@ -363,7 +363,7 @@ mod tests {
             ),
             (
                 "[q]\nkey.unique = true\ncoalesce.by = 'key'",
-                "q: coalesce.by = \"key\" needs a key in the body",
+                "q: coalesce.by = \"key\" requires a key in the body",
             ),
             ("[q]\nttl = '0s'", "q: ttl must be more than 0"),
             (
