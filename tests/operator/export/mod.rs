@@ -674,7 +674,7 @@ fn only_an_administrator_exports_and_the_audit_log_has_it() {
             (Some(1), &b""[..]),
             "{role}"
         );
-        assert!(String::from_utf8_lossy(&output.stderr).contains("needs the role admin"));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("requires the role admin"));
     }
     assert!(export("admin").status.success());
     let audit = fs::read_to_string(audit).unwrap();
