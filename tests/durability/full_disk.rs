@@ -76,15 +76,14 @@ fn tells_that_it_is_full(daemon: &Daemon) {
     let http = Http(daemon.address("http"));
     let probe = http.get("/readyz");
     assert!(
-        probe.status == 503 && probe.text().starts_with("disk_full: the disk is full"),
+        probe.status == 503 && probe.text().starts_with("disk_full: disk full"),
         "{probe:?}"
     );
     assert_eq!(http.get("/api/v1/status").json()["state"], "disk_full");
     assert!(http.metric("windlass_refusing{reason=\"disk_full\"}") > 0.5);
     let page = http.get("/");
     assert!(
-        page.text()
-            .contains("the disk is full: new jobs are refused"),
+        page.text().contains("disk full: rejecting new jobs"),
         "{page:?}"
     );
     let url = format!("http://{}", http.0);
@@ -94,7 +93,7 @@ fn tells_that_it_is_full(daemon: &Daemon) {
         .unwrap();
     let says = String::from_utf8_lossy(&check.stdout);
     assert!(
-        says.starts_with("WINDLASS CRITICAL - the disk is full: new jobs are refused"),
+        says.starts_with("WINDLASS CRITICAL - disk full: rejecting new jobs"),
         "{says}"
     );
     assert_eq!(check.status.code(), Some(2), "{says}");

@@ -102,7 +102,7 @@ fn names_and_keys_without_end_are_refused_in_the_protocol_s_words() {
     works(&daemon, "fair");
     let log = daemon.log_text();
     assert!(
-        log.contains("a name, a subscription, a worker or a wait was refused"),
+        log.contains("rejected a name, a subscription, a worker or a wait"),
         "{log}"
     );
     let (own, all) = (

@@ -268,7 +268,7 @@ fn secrets_are_read_from_credentials_and_again_and_never_logged() {
     )
     .unwrap();
     daemon.signal("HUP");
-    wait_for_log(&daemon, "the configuration in force stays in force");
+    wait_for_log(&daemon, "keeping the current configuration");
     daemon.signal("TTIN");
     wait_for_log(&daemon, "the report ends");
     let log = daemon.log_text();

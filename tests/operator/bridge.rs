@@ -893,7 +893,7 @@ fn mistakes_are_refused() {
                 "--from=gearman+tls://127.0.0.1:1",
                 "--from-ca=/etc/hostname",
             ],
-            "no certificate",
+            "no CA certificate",
         ),
         (
             &[

@@ -217,7 +217,7 @@ fn a_drain_does_not_wait_for_workers_that_are_gone() {
     );
     assert!(fwp.ask("FETCH default").contains("job000000"));
     daemon.signal("USR2");
-    wait_for_log(&daemon, "draining: no more connections");
+    wait_for_log(&daemon, "draining: not accepting connections");
     drop((worker, fwp));
     assert_stopped(&mut daemon, "no connected worker has a job");
 }

@@ -199,11 +199,11 @@ fn the_overview_names_what_needs_attention() {
     worker.grab().unwrap().unwrap();
     drop(worker);
     says("1 job lost with a worker");
-    wait_for_log(&daemon, "a worker was lost with a job in hand");
+    wait_for_log(&daemon, "lost a worker that had a job");
     let log = daemon.log_text();
     let line = log
         .lines()
-        .find(|line| line.contains("a worker was lost"))
+        .find(|line| line.contains("lost a worker"))
         .unwrap();
     assert!(
         line.contains("a worker without a name at 127.0.0.1"),

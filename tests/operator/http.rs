@@ -173,7 +173,7 @@ fn a_work_unit_is_pushed_as_by_faktorys_clients() {
         (
             "&priority=7",
             unit,
-            "with protocol, the body has all terms of the job",
+            "protocol excludes all other fields but the queue: the body contains them",
         ),
     ];
     for (terms, unit, reason) in table {
@@ -189,7 +189,7 @@ fn a_work_unit_is_pushed_as_by_faktorys_clients() {
         gearman.json()["detail"]
             .as_str()
             .unwrap()
-            .contains("by its own clients alone"),
+            .contains("only clients of this protocol can push its jobs"),
         "{gearman:?}"
     );
     refused(
@@ -1027,7 +1027,7 @@ fn half_requests_make_room_and_probes_have_places_of_their_own() {
         (http.get("/livez").status, http.get("/api/v1/status").status),
         (200, 200)
     );
-    common::wait_for_log(&daemon, "closed a connection without a whole request");
+    common::wait_for_log(&daemon, "closed a connection: incomplete request");
     // Also connections that have had an answer.
     let idle = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut idle: Vec<_> = (0..8).map(|_| open(idle)).collect();
@@ -1461,7 +1461,7 @@ fn a_busy_default_address_does_not_keep_the_daemon_from_starting() {
         .set("[http]\nlisten = [\"localhost:7420\"]\n")
         .start();
     assert!(
-        daemon.log_text().contains("the default address is in use"),
+        daemon.log_text().contains("default address in use"),
         "{}",
         daemon.log_text()
     );

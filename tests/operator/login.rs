@@ -224,7 +224,7 @@ fn the_file_is_read_again_and_commands_log_in() {
         );
         live.arg("--login").arg(dir.path().join("secret"));
     };
-    checked(3, "WINDLASS UNKNOWN - the daemon requires a valid login (");
+    checked(3, "WINDLASS UNKNOWN - login required (");
     std::fs::write(dir.path().join("secret"), "read:read-read").unwrap();
     checked(0, "WINDLASS OK - ready");
     let path = dir.path().join("logins");
@@ -446,9 +446,7 @@ fn a_wrong_password_is_refused_and_guessing_in_the_form_ends() {
     assert_eq!((answer.status, &*cookie), (401, ""));
     let page = answer.text();
     assert!(
-        page.contains("the login is wrong")
-            && page.contains("&#60;img&#62;")
-            && !page.contains("<img>"),
+        page.contains("invalid login") && page.contains("&#60;img&#62;") && !page.contains("<img>"),
         "{page}"
     );
     assert_eq!(answer.header("www-authenticate"), None);

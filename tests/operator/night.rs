@@ -191,14 +191,14 @@ fn the_memory_for_jobs_is_full() {
         "{}",
         refused.chars().take(300).collect::<String>()
     );
-    night.tells("limits.memory is reached: new jobs are refused, existing jobs go on");
+    night.tells("limits.memory reached: rejecting new jobs; existing jobs continue");
     let check = says(night.path(), &["check", "--live"]);
     assert!(check.is_err() || check.is_ok_and(|text| text.contains("CRITICAL")));
     let queues = night.run(&["queues", "--sort", "ready"]);
     assert!(row(&queues, "default").starts_with("default"), "{queues}");
     night.run(&["clear", "default", "--yes"]);
     wait_until("there is room again", || {
-        !night.page("/").contains("limits.memory is reached")
+        !night.page("/").contains("limits.memory reached")
     });
 }
 
@@ -249,7 +249,7 @@ fn clients_cannot_connect() {
         [night.peer(), night.peer()].map(|mut peer| peer.line("version").map(|_| peer).unwrap());
     let submit = || night.peer().submit("f", "", "x");
     assert!(submit().is_err(), "there is no place");
-    night.tells("there are as many connections as server.connections_max, or the limit on open files, allows");
+    night.tells("connection limit reached (server.connections_max or open files)");
     night.tells(" refused, the last one ");
     let connections = night.run(&["connections"]);
     let id = row(

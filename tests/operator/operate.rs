@@ -204,8 +204,8 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
             .collect::<Vec<_>>(),
         ["spiderq", "a", "b/c"]
     );
-    assert!(operator.refused("clear b/c").contains("--yes is required"));
-    assert!(operator.refused("delete 1").contains("--yes is required"));
+    assert!(operator.refused("clear b/c").contains("it requires --yes"));
+    assert!(operator.refused("delete 1").contains("it requires --yes"));
     assert_eq!(operator.says("clear b/c --yes"), "2 jobs removed\n");
     assert_eq!(operator.says("delete --yes 1"), "");
     assert!(
@@ -258,7 +258,7 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
     assert!(
         operator
             .refused("remove none")
-            .contains("--yes is required")
+            .contains("it requires --yes")
     );
     assert_eq!(operator.says("remove none --yes"), "");
     assert!(!operator.says("queues").contains("none"));
@@ -344,7 +344,7 @@ fn schedules_are_run_paused_and_removed() {
     assert!(
         operator
             .refused(&format!("schedule remove {id}"))
-            .contains("--yes is required")
+            .contains("it requires --yes")
     );
     assert_eq!(operator.says(&format!("schedule remove {id} --yes")), "");
     assert!(
@@ -416,7 +416,7 @@ fn batches_are_shown_and_connections_closed() {
     assert!(
         operator
             .refused(&format!("disconnect {}", row["id"]))
-            .contains("--yes is required")
+            .contains("it requires --yes")
     );
     operator.says(&format!("disconnect {} --yes", row["id"]));
     common::wait_until("its connection is closed", || worker.grab().is_err());
@@ -450,13 +450,13 @@ fn a_daemon_is_asked_at_its_address() {
         ca.display()
     ));
     assert!(
-        without_tls.contains("it does not speak TLS: use http://"),
+        without_tls.contains("the server does not use TLS: use http://"),
         "{without_tls}"
     );
     assert!(
         operator
             .refused("status --url ftp://x")
-            .contains("http://HOST:PORT or https://HOST/PATH expected")
+            .contains("expected http://HOST:PORT or https://HOST/PATH")
     );
 }
 
@@ -533,7 +533,7 @@ fn top_shows_queues_and_its_keys_pause_them() {
     let _daemon = started(dir.path());
     let operator = Operator(dir.path());
     operator.says("push mails hello");
-    assert!(operator.refused("top").contains("top needs a terminal"));
+    assert!(operator.refused("top").contains("top requires a terminal"));
     // Gives it a terminal.
     let data = dir.path().join("data");
     let line = format!(

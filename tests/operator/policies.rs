@@ -52,7 +52,7 @@ fn a_policy_set_while_jobs_wait_holds_over_restarts_and_reloads_until_its_sectio
     submit(&daemon, "mail", &["a|1", "a|2", "b|3"]);
     let by_header = json!({"key": {"header": "Tenant"}, "ordered": true});
     for (policy, reason) in [
-        (json!({"ordered": true}), "key must be given"),
+        (json!({"ordered": true}), "ordered require key"),
         (
             json!({"codec": "json"}),
             "unknown key `codec`: there are `rate`, `key`, `per_key`, `fair`, `weights` and `ordered`",

@@ -229,7 +229,7 @@ fn a_default_address_in_use_keeps_no_other_from_being_served() {
     let daemon = daemon(dir.path()).set(others).start();
     let log = daemon.log_text();
     let keys = [
-        "the default address is in use",
+        "default address in use",
         "eventmq.publish_listen",
         "http.listen",
     ];

@@ -255,7 +255,7 @@ fn a_stop_does_not_wait_for_a_peer_that_reads_nothing() {
     assert_stopped(&mut daemon);
     let log = daemon.log_text();
     assert!(
-        log.contains("timed out: takes no answers while the daemon stops"),
+        log.contains("timed out: not reading while the daemon stops"),
         "{log}"
     );
 }
@@ -507,7 +507,7 @@ fn a_log_file_that_was_moved_away_is_left_alone_after_sighup() {
     fs::create_dir(&log).unwrap();
     daemon.signal("HUP");
     wait_until("the mistake is logged", || {
-        has(&aside, "the old file stays in use")
+        has(&aside, "still writing to the old file")
     });
     daemon.signal("TERM");
     assert_eq!(daemon.0.wait().unwrap().code(), Some(0));
@@ -552,9 +552,8 @@ fn a_reload_names_the_queues_with_rules_for_the_next_start() {
     let daemon = daemon(dir.path()).set(rules).start();
     let config = dir.path().join("windlass.toml");
     let text = fs::read_to_string(&config).unwrap();
-    let line = |queues: &str| {
-        format!("{queues}: changed aliases and failure_values apply from the next start")
-    };
+    let line =
+        |queues: &str| format!("{queues}: changed aliases and failure_values need a restart");
     let reload = |text: String, times: usize| {
         fs::write(&config, text).unwrap();
         daemon.signal("HUP");

@@ -88,8 +88,8 @@ fn refused_jobs_are_counted_with_the_reason() {
     for _ in 0..20 {
         peer.submit("resize", "", "x").unwrap_err();
     }
-    wait_for(&daemon, 20, "a job was refused", "refused: JobsFull");
-    let line = first(&daemon, "a job was refused");
+    wait_for(&daemon, 20, "job rejected", "refused: JobsFull");
+    let line = first(&daemon, "job rejected");
     assert_eq!(
         (&line["queue"], &line["why"]),
         (&"resize".into(), &"daemon is full: jobs 1, limit 1".into())
@@ -152,7 +152,7 @@ fn deaths_and_expired_jobs_are_counted_with_an_example() {
             "+OK"
         );
     }
-    let message = "a job failed for good: it is in the dead-letter queue";
+    let message = "a job failed permanently: moved to the dead-letter queue";
     wait_for(&daemon, 10, message, "buried");
     let line = first(&daemon, message);
     assert_eq!(
@@ -169,7 +169,7 @@ fn deaths_and_expired_jobs_are_counted_with_an_example() {
     wait_for(
         &daemon,
         1,
-        "a job expired before a worker took it: dropped it",
+        "dropped a job that expired before a worker took it",
         "expired",
     );
     assert!(
@@ -206,7 +206,7 @@ fn what_other_users_can_read_is_logged_at_the_start() {
             line["message"]
                 .as_str()
                 .unwrap()
-                .contains("open to other users")
+                .contains("other users of this machine can")
         };
         let open = warnings(&daemon).into_iter().filter(open);
         let keys: Vec<String> = open
@@ -223,8 +223,8 @@ fn what_other_users_can_read_is_logged_at_the_start() {
 
 #[test]
 fn an_open_address_is_logged_at_the_start() {
-    const MESSAGE: &str = "anyone who can reach this address can submit, take and remove jobs: it asks for neither a password \
-                           nor a certificate";
+    const MESSAGE: &str =
+        "no authentication: anyone who can reach this address can submit, take and remove jobs";
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("gearman.sock");
     let keys = format!(

@@ -318,7 +318,7 @@ fn cron_entries_follow_conf_d() {
     conf(&entry("every day", "type = \"A\""));
     daemon.signal("HUP");
     hear("etc/conf.d/cron.toml: line 1: [[cron]], entry 1: schedule: 2 fields, but");
-    hear("the configuration in force stays in force");
+    hear("keeping the current configuration");
     conf(&a);
     daemon.signal("HUP");
     hear("faktory.cron: 0 new, 0 changed, 1 removed, 1 unchanged");

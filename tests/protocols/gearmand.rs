@@ -252,10 +252,7 @@ fn restarts_may_overlap() {
             .spawn()
             .unwrap(),
     );
-    let told = logged(
-        &dir.path().join("first"),
-        "in use: trying again for a while",
-    );
+    let told = logged(&dir.path().join("first"), "in use: retrying for a while");
     assert!(
         told.contains("WARN")
             && told.contains(&format!("127.0.0.1:{port}"))
@@ -278,10 +275,7 @@ fn restarts_may_overlap() {
             .spawn()
             .unwrap(),
     );
-    logged(
-        &dir.path().join("second"),
-        "in use: trying again for a while",
-    );
+    logged(&dir.path().join("second"), "in use: retrying for a while");
     Command::new("kill")
         .arg(first.0.id().to_string())
         .output()
@@ -372,7 +366,7 @@ fn jobs_in_sqlite_are_taken_over_once() {
         .unwrap();
     serve("gearmand's queue is empty", 0, None);
     fs::remove_file(&file).unwrap();
-    serve("there is no such queue of gearmand's", 0, None);
+    serve("gearmand queue not found", 0, None);
     let nowhere = line.replace("queue --", "no/queue --");
     let output = run(dir.path(), &program, &nowhere);
     assert_eq!(output.status.code(), Some(1), "as gearmand ends");

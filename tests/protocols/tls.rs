@@ -232,7 +232,7 @@ fn commands_reach_a_daemon_behind_a_proxy_with_tls() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(
         String::from_utf8_lossy(&refused.stderr)
-            .contains("no trusted authority has signed its certificate"),
+            .contains("its certificate is not signed by a trusted CA"),
         "{refused:?}"
     );
 }
@@ -746,12 +746,12 @@ fn a_renewed_certificate_is_taken_up_on_sighup() {
         "not before SIGHUP"
     );
     daemon.signal("HUP");
-    wait_for_log(&daemon, "certificates read again");
+    wait_for_log(&daemon, "certificates reloaded");
     assert_eq!(shown(&daemon, &config), der(&renewed.certificate));
     // A mistake is logged and changes nothing.
     files.write("key.pem", &authority.sign("localhost").key);
     daemon.signal("HUP");
-    wait_for_log(&daemon, "not the key of the certificate");
+    wait_for_log(&daemon, "does not match the certificate");
     assert_eq!(shown(&daemon, &config), der(&renewed.certificate));
     assert!(
         old.line("version").unwrap().starts_with("OK "),
@@ -777,20 +777,20 @@ fn invalid_files_are_reported_before_the_daemon_listens() {
     );
     let table = [
         ("certificate", "no.pem", "cannot read"),
-        ("certificate", "empty.pem", "no certificate in it"),
-        ("certificate", "key.pem", "no certificate in it"),
-        ("certificate", "noise.pem", "cut off or malformed"),
+        ("certificate", "empty.pem", "no certificate found"),
+        ("certificate", "key.pem", "no certificate found"),
+        ("certificate", "noise.pem", "truncated or malformed"),
         ("certificate", "wrong.pem", "invalid"),
         ("key", "no.pem", "cannot read"),
-        ("key", "chain.pem", "no private key in it"),
+        ("key", "chain.pem", "no unencrypted private key found"),
         (
             "key",
             "locked.pem",
-            "no private key in it (PEM, not encrypted)",
+            "no unencrypted private key found (PEM)",
         ),
-        ("key", "other.pem", "not the key of the certificate"),
+        ("key", "other.pem", "does not match the certificate"),
         ("client_ca", "no.pem", "cannot read"),
-        ("client_ca", "key.pem", "no certificate in it"),
+        ("client_ca", "key.pem", "no certificate found"),
         ("client_ca", "wrong.pem", "invalid"),
     ];
     let config = files.path("windlass.toml");

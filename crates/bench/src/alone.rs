@@ -42,29 +42,29 @@ pub struct Alone {
     /// Connections that push jobs.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
     clients: u16,
-    /// Connections that work, with --load flow.
+    /// Worker connections, with --load flow.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
-    /// Pushes unanswered on each connection.
+    /// Unacknowledged pushes per connection.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     window: u16,
-    /// Length of the measured time, s; a fifth more comes before it.
+    /// Seconds to measure, after a warm-up of a fifth of that.
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     seconds: f64,
     /// Measure this number of jobs instead of a time.
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(10..=50_000_000))]
     jobs: Option<u64>,
-    /// A daemon that runs already, HOST:PORT or unix:/PATH; the jobs are in its queue `bench` (Gearman and Faktory).
-    /// Without this, a daemon is started for the load, on free ports, and removed with its data.
+    /// A running daemon, HOST:PORT or unix:/PATH; its queue `bench` gets the jobs (Gearman and Faktory).
+    /// Without this, a temporary daemon is started on free ports, and removed with its data.
     #[arg(long, value_name = "ADDRESS")]
     at: Option<String>,
-    /// The durability of a daemon that is started.
+    /// The durability of a temporary daemon.
     #[arg(long, value_enum, default_value = "sync")]
     durability: Durability,
-    /// The folder for its data, on the disk to measure [default: the folder for temporary files].
+    /// The directory for its data, on the disk to measure [default: the directory for temporary files].
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
-    /// Print one object, for programs.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -85,7 +85,7 @@ enum Front {
 enum Load {
     /// Clients push jobs, workers take and finish them; latency is from push to worker.
     Flow,
-    /// Clients push jobs; latency is up to the acknowledgement.
+    /// Clients push jobs; latency is from push to acknowledgement.
     Push,
     /// Each client pushes a job, takes one and finishes it; latency is from push to taking. Gearman and Faktory.
     Cycle,

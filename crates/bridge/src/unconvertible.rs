@@ -53,13 +53,13 @@ impl Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Why {
     /// An unknown protocol, or one whose jobs never cross.
-    #[error("these two do not share jobs")]
+    #[error("these protocols do not share jobs")]
     Apart,
     /// The codec does not support this direction.
-    #[error("this codec has no rule for it")]
+    #[error("the queue's codec cannot convert this body")]
     NoRule,
     /// Not JSON of at most [`DEPTH_MAX`] levels.
-    #[error("the body is no JSON of at most {DEPTH_MAX} levels")]
+    #[error("invalid JSON, or nested deeper than {DEPTH_MAX} levels")]
     NotJson,
     /// A rule of one protocol.
     #[error("{0}")]
@@ -91,9 +91,9 @@ mod tests {
             (
                 Some(Codec::Json),
                 Why::NotJson,
-                ", codec json: the body is no JSON of at most 128 levels",
+                ", codec json: invalid JSON, or nested deeper than 128 levels",
             ),
-            (None, Why::Apart, ": these two do not share jobs"),
+            (None, Why::Apart, ": these protocols do not share jobs"),
             (
                 None,
                 Why::Rule("the body is too blue"),

@@ -50,10 +50,10 @@ struct Arguments {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// If some data is lost, start with the rest and set the damaged data aside.
+    /// If data is damaged or missing, set it aside and start with the rest.
     #[arg(long)]
     pub(crate) accept_loss: bool,
-    /// For tests of other programs: free ports on loopback, everything in memory, and one line of JSON with all
+    /// For integration tests: free loopback ports, everything in memory, and one line of JSON with all
     /// addresses on standard output once they are served.
     #[arg(long, conflicts_with_all = ["accept_loss", "data_dir"])]
     pub(crate) ephemeral: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Stored {
 /// The options of `move`.
 #[derive(Debug, Args)]
 pub(crate) struct Move {
-    /// Where to: a database (postgres://…), from the data directory; or a data directory, from the configured database.
+    /// The destination: a database (postgres://…) to move the data directory to; or a data directory to move the configured database to.
     #[arg(long, value_name = "DIR|URL")]
     pub(crate) to: OsString,
     #[command(flatten)]
@@ -102,18 +102,18 @@ pub(crate) enum Command {
     Config,
     /// Check a data directory or a database, without starting a daemon or changing anything.
     Verify(Stored),
-    /// Make a data directory, or a store in a database, as small as it can be.
+    /// Compact a data directory or a store in a database.
     Compact(Stored),
-    /// Write every readable job of a data directory or a database to standard output, one line of JSON each, even if
+    /// Write all readable jobs of a data directory or a database to standard output, one line of JSON each, even if
     /// the daemon cannot start from it.
     Salvage(Stored),
-    /// Move everything from the data directory to a database, or back, while no daemon runs. The old store is kept
+    /// Move everything from the data directory to a database, or back, while the daemon is stopped. The old store is kept
     /// aside.
     Move(Box<Move>),
-    /// Run as gearmand, with gearmand's options; a link to this program named gearmand does the same.
+    /// Run with gearmand's options, as does a link to this program named gearmand.
     #[command(disable_help_flag = true)]
     Gearmand {
-        /// Options as gearmand takes them; --help explains the effect of each.
+        /// gearmand's options; --help explains the effect of each.
         #[arg(
             value_name = "OPTION",
             trailing_var_arg = true,
@@ -121,11 +121,10 @@ pub(crate) enum Command {
         )]
         words: Vec<OsString>,
     },
-    /// Run as Faktory, with Faktory's options, variables and configuration; a link to this program named faktory does
-    /// the same.
+    /// Run with Faktory's options, variables and configuration, as does a link to this program named faktory.
     #[command(disable_help_flag = true)]
     Faktory {
-        /// Options as Faktory takes them; -h explains the effect of each.
+        /// Faktory's options; -h explains the effect of each.
         #[arg(
             value_name = "OPTION",
             trailing_var_arg = true,
@@ -133,8 +132,8 @@ pub(crate) enum Command {
         )]
         words: Vec<OsString>,
     },
-    /// Put load on a daemon and print how many jobs a second it does: on one that is started for this, or with --at on
-    /// one that runs. No job may be lost or doubled, else there are no figures.
+    /// Benchmark a temporary daemon, or a running one with --at. Fails if any job is lost or
+    /// duplicated.
     Bench(Alone),
     /// Print a line for the file http.logins: a person with a password, which is asked for, or read from standard
     /// input.
@@ -150,7 +149,7 @@ pub(crate) enum Command {
         /// The code: 4, lease_not_held, unserved.
         code: Option<String>,
     },
-    /// Print the completions for a shell.
+    /// Print shell completions.
     Completions {
         /// The shell.
         shell: Shell,
@@ -162,9 +161,9 @@ pub(crate) enum Command {
         #[arg(last = true)]
         words: Vec<String>,
     },
-    /// Write the manual pages to a directory.
+    /// Write manual pages to a directory.
     Man {
-        /// The directory; it is created if it does not exist.
+        /// The directory, created if missing.
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
@@ -179,7 +178,7 @@ pub(crate) enum Command {
     #[cfg(feature = "migrate")]
     #[command(subcommand)]
     Import(Import),
-    /// Work another broker empty into the running daemon, in its own protocol, while producers still feed it.
+    /// Move all jobs from another broker to this daemon while producers are still connected.
     #[cfg(feature = "migrate")]
     Bridge(Box<Bridge>),
 }

@@ -78,7 +78,7 @@ fn serve(
         };
         let reread = || {
             Err(Failure::Runtime(
-                "an ephemeral daemon reads no configuration again".to_owned(),
+                "an ephemeral daemon cannot reload its configuration".to_owned(),
             ))
         };
         return windlass_daemon::run(&config, reread, || Ok(()));

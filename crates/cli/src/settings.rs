@@ -179,7 +179,7 @@ mod tests {
         );
         fs::write(&file, "[queues.mail]\nfair = true\n").unwrap();
         let expected = place(
-            "1:9: queues: mail: key must be given with per_key, fair and ordered\n  |\n1 | [queues.mail]\n",
+            "1:9: queues: mail: per_key, fair and ordered require key\n  |\n1 | [queues.mail]\n",
         );
         assert!(said(&[]).starts_with(&expected), "{}", said(&[]));
     }

@@ -1,4 +1,5 @@
-//! The broker of a daemon in a cluster: its own engine room while it leads, the link to another daemon's until then.
+//! The broker of a daemon in a cluster: its own engine room while it leads, otherwise the link to
+//! the leader.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,18 +11,19 @@ use windlass_session::Item;
 use super::edge::{Edge, Handover};
 use windlass_hub::{Batch, Broker, Budget, CommitDuty, Health, Hub, Mail, Mailbox, Visited, clock};
 
-/// Where connections find the queue.
+/// Where connections send commands: to the local hub or to the leader.
 #[derive(Debug)]
 pub struct ClusterBroker {
     edge: Arc<Edge>,
     /// Empty while another daemon leads.
     hub: ArcSwapOption<Hub>,
-    /// Held to open a client, so that none is opened at one of them after the other one counts.
+    /// Held while a client is opened, because a client opened at the old broker after the switch
+    /// would never be served.
     change: RwLock<()>,
 }
 
 impl ClusterBroker {
-    /// A broker without a leader.
+    /// Creates a broker that has no leader yet.
     pub fn new(budget: Arc<Budget>) -> Self {
         Self {
             edge: Arc::new(Edge::new(budget)),
@@ -30,12 +32,12 @@ impl ClusterBroker {
         }
     }
 
-    /// The side that is used while another daemon leads.
+    /// The edge, which serves clients while another daemon leads.
     pub const fn edge(&self) -> &Arc<Edge> {
         &self.edge
     }
 
-    /// The engine room is in this daemon from now on. Its clients go on there, as far as they can.
+    /// Switches to the local engine room and moves existing clients there as far as possible.
     pub fn lead(&self, hub: &Arc<Hub>) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
         let own = self.edge.known();
@@ -53,7 +55,7 @@ impl ClusterBroker {
         for (client, tag, command) in commands {
             let (mut items, mut visited) =
                 (VecDeque::from([Item::Command(tag, command)]), Visited::All);
-            // A hub whose daemon was deposed meanwhile does nothing more.
+            // A hub whose daemon was deposed in the meantime ignores visits.
             while !items.is_empty() && visited != Visited::UntilRung && hub.assure() {
                 let batch = Batch {
                     client,
@@ -61,23 +63,23 @@ impl ClusterBroker {
                     room: usize::MAX,
                     visited: &mut visited,
                 };
-                hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
+                hub.visit_for_edge(&clock::read(), &mut std::iter::once(batch));
             }
         }
         own.into_iter()
             .for_each(|known| hub.has_claimed(known.edge.number()));
         self.hub.store(Some(Arc::clone(hub)));
-        // They may have waited for a leader.
+        // These clients may have been waiting for a leader.
         rung.iter().for_each(|mailbox| mailbox.ring());
     }
 
-    /// Another daemon leads from now on. This daemon's own clients are closed; those of its edges go on at the next
-    /// leader.
+    /// Switches to following another leader. This daemon's own clients are closed; clients of its
+    /// edges continue at the next leader.
     pub fn follow(&self) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
         self.edge.begin();
         if let Some(hub) = self.hub.swap(None) {
-            hub.give_up();
+            hub.step_down();
             hub.stop();
         }
     }
@@ -100,16 +102,16 @@ impl Broker for ClusterBroker {
         self.at_present(|broker| broker.visit(now, batches))
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
-        self.at_present(|broker| broker.visit_apart(now, batch))
+    fn visit_nonblocking(&self, now: &Reading, batch: Batch<'_>) -> bool {
+        self.at_present(|broker| broker.visit_nonblocking(now, batch))
     }
 
     fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
         self.at_present(|broker| broker.mail(mailbox, room, into))
     }
 
-    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
-        self.at_present(|broker| broker.mail_apart(mailbox, into))
+    fn mail_nonblocking(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+        self.at_present(|broker| broker.mail_nonblocking(mailbox, into))
     }
 
     fn sent_jobs(&self, client: ClientId, jobs: u32) {
@@ -144,7 +146,7 @@ mod tests {
     use windlass_hub::Durability;
     use windlass_hub::testing::nowhere;
 
-    /// Its link's task may have one more turn.
+    /// The link task may run once more after the switch.
     #[test]
     fn a_daemon_that_leads_no_more_closes_its_own_clients_and_none_of_its_edges() {
         let broker = ClusterBroker::new(Arc::default());

@@ -1,18 +1,19 @@
-//! The broker of a daemon that does not lead. It forwards its clients' commands to the leader over the link. Replies go
-//! into the clients' mailboxes, each with the commit that it waits for, and leave once the leader has reported this
-//! commit as durable.
+//! The broker of a daemon that is not the leader. It forwards its clients' commands to the leader
+//! over the link. Replies go to the clients' mailboxes together with the commit that they depend
+//! on, and are sent once the leader has reported that commit as durable.
 //!
-//! Bytes for a peer stay here. A place-holder travels in their stead, so that they keep their place among the leader's
-//! replies.
+//! Bytes addressed to a peer stay on the edge. A place-holder is sent instead, so that they keep
+//! their position among the leader's replies.
 //!
-//! Back-pressure: the items on their way to the leader are bounded, for one client and for all. The rest stays with the
-//! connections.
+//! Back-pressure: the number of items in flight to the leader is bounded, per client and in total.
+//! Further items stay with the connections.
 //!
-//! When the leader changes, a ledger has what the clients have at the engine, and the new leader gets that again: their
-//! connections go on, with the jobs that they hold or listen to. A reply that waits for a commit is true if the new
-//! leader's journal has the commit, and unknown otherwise.
+//! A ledger records the clients' state at the engine. When the leader changes, the edge replays the
+//! ledger to the new leader, so that connections survive with the jobs that they hold or listen to.
+//! A reply that depends on a commit is valid if the new leader's journal contains that commit;
+//! otherwise its outcome is unknown.
 //!
-//! No socket here: see `link`.
+//! The socket is in `link`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,7 +32,7 @@ use windlass_hub::{
     Batch, Broker, Budget, CommitDuty, Health, Hold, Mail, Mailbox, Publication, clock,
 };
 
-use self::state::{LEDGER, LinkState, Member, OURSELVES, Published, State};
+use self::state::{LEDGER, LinkState, Member, OWN_REQUESTS, Published, State};
 
 mod broker;
 #[cfg(test)]
@@ -40,32 +41,32 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-/// How long the daemon itself waits for a reply.
+/// How long the daemon waits for a reply to its own requests.
 const ASK_MAX: Duration = Duration::from_secs(10);
 
-/// A session's room is reported to the leader in steps of this many bytes.
+/// The bytes that a session can accept are reported to the leader in steps of this size.
 const ROOM_STEP: usize = 32 << 10;
 
-/// The way to the leader, and this daemon's clients.
+/// The connection to the leader, and this daemon's clients.
 #[derive(Debug, Default)]
 pub struct Edge {
     state: Mutex<State>,
-    /// The newest commit that is on the leader's disk.
+    /// The newest commit known to be durable at the leader.
     durable: AtomicU64,
-    /// The leader's store does not respond.
+    /// Whether the leader's store has stopped responding.
     failed: AtomicBool,
-    /// The leader lives, and its right to lead is uncertain.
+    /// Whether the leader is alive but not certain of its lease.
     in_doubt: AtomicBool,
     stopping: AtomicBool,
     budget: Arc<Budget>,
-    /// Notified when there is something to send.
+    /// Notified when there are items to send.
     pub to_send: Notify,
-    /// Notified when the daemon's own question has its reply.
+    /// Notified when one of the daemon's own requests has its reply.
     replied: Condvar,
 }
 
 impl Edge {
-    /// An edge without clients.
+    /// Creates an edge without clients.
     pub fn new(budget: Arc<Budget>) -> Self {
         Self {
             budget,
@@ -74,18 +75,19 @@ impl Edge {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: this daemon leads, and items of another leader are old.
+    /// Returns `None` if this daemon leads, because items from a previous leader are then obsolete.
     fn lock_unless_leading(&self) -> Option<MutexGuard<'_, State>> {
         Some(self.lock()).filter(|state| state.link != LinkState::Ours)
     }
 
-    // ---- for the link ----------------------------------------------------------------------------------------------
+    // ---- interface of the link
+    // --------------------------------------------------------------------------
 
-    /// What this daemon knows of the leader before.
+    /// This daemon's knowledge of its previous leader.
     pub fn known(&self) -> Option<Known> {
         let state = self.lock();
         let commit = self.durable.load(Ordering::Acquire);
@@ -96,13 +98,14 @@ impl Edge {
         })
     }
 
-    /// There is a way to a leader.
+    /// Called when the link to a leader is up.
     pub fn open_link(&self, welcome: &Welcome) {
         let Some(mut state) = self.lock_unless_leading() else {
             return;
         };
         clock::follow(&welcome.clock);
-        // The same leader, by another link: it has kept the clients, and the numbers of commits go on.
+        // The same leader over a new link: it has kept the clients, and its commit numbers
+        // continue.
         let again = state.number.is_some() && state.epoch == welcome.epoch && welcome.reaches > 0;
         if again {
             state.ledger.renumber(welcome.edge);
@@ -112,7 +115,7 @@ impl Edge {
         }
         (state.link, state.number, state.epoch) =
             (LinkState::Open, Some(welcome.edge), welcome.epoch);
-        // What the earlier leader reported as durable is in every later store.
+        // Commits that the previous leader reported as durable are in every later store.
         let reached = welcome
             .reaches
             .max(self.durable.swap(welcome.durable, Ordering::AcqRel));
@@ -132,7 +135,8 @@ impl Edge {
         state.unblock_all();
     }
 
-    /// The leader lives, and sends nothing else until its right to lead is certain again.
+    /// Called when the leader is alive but not certain of its lease. It sends nothing else until it
+    /// is.
     pub fn note_doubt(&self) {
         let Some(state) = self.lock_unless_leading() else {
             return;
@@ -141,19 +145,20 @@ impl Edge {
         self.stand_still(&state);
     }
 
-    /// Without a leader that may act, no time passes for clients. An edge that stops has deadlines of its own.
+    /// Stops the clients' time while no leader may act, so that they do not time out. A stopping
+    /// edge has separate deadlines.
     fn stand_still(&self, _unless_leading: &MutexGuard<'_, State>) {
         if !self.stopping.load(Ordering::Acquire) {
             clock::stand_still();
         }
     }
 
-    /// Whether the leader's last word was that it does not know whether it leads.
+    /// Whether the leader has last reported that it is not certain of its lease.
     pub fn in_doubt(&self) -> bool {
         self.in_doubt.load(Ordering::Acquire)
     }
 
-    /// The way to the leader is lost. Requests without an answer are unknown.
+    /// Called when the link is lost. The outcome of unanswered requests is unknown.
     pub fn close_link(&self) {
         let Some(mut state) = self.lock_unless_leading() else {
             return;
@@ -179,12 +184,13 @@ impl Edge {
         self.replied.notify_all();
     }
 
-    /// This daemon leads from now on, and its journal reaches this commit of the epoch before. Returns the mailboxes of
-    /// the clients that go on, and the items that the engine needs for them, in order.
+    /// Called when this daemon becomes leader and has recovered the previous epoch up to this
+    /// commit. Returns the mailboxes of the remaining clients, and the items that restore their
+    /// state in the engine, in order.
     pub fn hand_over(&self, epoch: u64, recovered: u64) -> Handover {
         self.close_link();
         let mut state = self.lock();
-        // The link's thread may still have something of the leader before.
+        // The link thread may still be processing items from the previous leader.
         state.link = LinkState::Ours;
         clock::lead();
         let reached = if epoch == state.epoch + 1 {
@@ -230,7 +236,7 @@ impl Edge {
                 | ToLeader::Bye => {}
             }
         }
-        // Those that have sent nothing yet have no place at the engine.
+        // Clients that have not sent anything are unknown to the engine.
         let silent = state
             .clients
             .iter()
@@ -245,8 +251,8 @@ impl Edge {
         handover
     }
 
-    /// There has been no way for too long: clients that wait for one are closed.
-    pub fn give_up(&self) {
+    /// Disconnects waiting clients: there has been no leader for too long.
+    pub fn close_waiting(&self) {
         let mut state = self.lock();
         if state.link == LinkState::Sought {
             state.link = LinkState::Lost;
@@ -254,14 +260,14 @@ impl Edge {
         }
     }
 
-    /// This daemon leads no more: its clients wait for another leader.
+    /// Called when this daemon has lost leadership: its clients wait for another leader.
     pub fn begin(&self) {
         let mut state = self.lock();
         state.link = LinkState::Sought;
         self.stand_still(&state);
     }
 
-    /// Whether the leader has not yet done all that clients have asked.
+    /// Whether the leader has requests of these clients that it has not executed.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_busy(&self) -> bool {
         let state = self.lock();
@@ -272,12 +278,12 @@ impl Edge {
                 .any(|member| !member.under_way.is_empty())
     }
 
-    /// Takes the items to send.
+    /// Moves the items to send into `into`.
     pub fn take_outgoing(&self, into: &mut Vec<ToLeader>) {
         into.append(&mut self.lock().to_leader);
     }
 
-    /// Handles the leader's items.
+    /// Handles items from the leader.
     pub fn receive(&self, to_edge: impl IntoIterator<Item = ToEdge>) {
         let Some(mut state) = self.lock_unless_leading() else {
             return;
@@ -292,7 +298,7 @@ impl Edge {
                     event,
                 } => {
                     let client = state.own(client);
-                    if client.0 < OURSELVES {
+                    if client.0 < OWN_REQUESTS {
                         self.deliver(&mut state, client, gate, Mail::Event(event));
                     } else {
                         state.note_reply(client, event);
@@ -340,7 +346,7 @@ impl Edge {
                     self.in_doubt.store(false, Ordering::Release);
                 }
                 ToEdge::Starved => self.budget.cut_stalled(clock::now()),
-                // The link handles the beginning and the end, doubt, and what is published.
+                // The link itself handles greetings, goodbyes, doubt and publications.
                 ToEdge::Welcome(_)
                 | ToEdge::Refused(_)
                 | ToEdge::Published { .. }
@@ -354,7 +360,7 @@ impl Edge {
         due.iter().for_each(|mailbox| mailbox.ring());
     }
 
-    /// Puts bytes that a connection of another daemon has published into the mailboxes of these clients.
+    /// Delivers bytes published on another daemon to these clients' mailboxes.
     pub fn publish_to(&self, to: &[ClientId], bytes: Bytes) {
         let mailboxes = {
             let state = self.lock();
@@ -399,7 +405,7 @@ impl Edge {
 
 #[cfg(any(test, feature = "testing"))]
 impl Edge {
-    /// What a new leader would get. The ledger keeps it.
+    /// The claims that a new leader would receive. The ledger keeps them.
     pub fn claims(&self) -> Vec<ToLeader> {
         let mut state = self.lock();
         let claims = state.ledger.claims(None);
@@ -414,11 +420,11 @@ impl Edge {
     }
 }
 
-/// What a daemon that begins to lead does for its clients.
+/// The state that a new leader restores for its own clients.
 #[derive(Debug, Default)]
 pub struct Handover {
-    /// The clients with their mailboxes.
+    /// The clients and their mailboxes.
     pub mailboxes: Vec<(ClientId, Arc<Mailbox>)>,
-    /// What the clients claim.
+    /// The clients' claims.
     pub commands: Vec<(ClientId, Tag, Command)>,
 }

@@ -1,11 +1,11 @@
-//! An edge's clients at the leader: the edge's items become visits to the hub, and the clients' mail becomes the
-//! leader's items for the edge.
+//! An edge's clients at the leader: the edge's items become visits to the hub, and the clients'
+//! mail becomes items for the edge.
 //!
-//! Mail goes out before its commit is durable, together with the commit's number. The edge keeps it until the leader
-//! reports the commit as durable. A mailbox here is empty after each turn: mail waits at the edge, or in the link's
-//! buffer, which is bounded.
+//! Mail is sent to the edge before its commit is durable, with the commit's number; the edge holds
+//! it back until the leader reports that commit. Mailboxes here are empty after each turn, because
+//! mail waits at the edge or in the link's bounded buffer.
 //!
-//! No socket here: see `link`.
+//! The socket is in `link`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,52 +18,54 @@ use windlass_session::Item;
 
 use super::link::BEAT;
 use windlass_hub::{
-    Batch, Broker as _, ConnectionId, Hold, Home, Hub, Letter, Mail, Mailbox, Visited, Waker,
+    Batch, Broker as _, ConnectionId, Hold, Home, Hub, Mail, Mailbox, QueuedMail, Visited, Waker,
     WithMail, clock,
 };
 
 #[cfg(test)]
 mod tests;
 
-/// The bytes that one client's answers may have in a turn.
+/// Maximum bytes of replies to one client per turn.
 const ROOM_BYTES: usize = 256 << 10;
 
-/// Place-holders of one item.
+/// Maximum place-holders in one item.
 const WORDS_MAX: u32 = 1 << 10;
 
-/// One edge, at its leader.
+/// One edge, as its leader sees it.
 #[derive(Debug)]
 pub struct EdgeClients {
     hub: Arc<Hub>,
-    /// All its clients' numbers contain it.
+    /// Part of all its clients' numbers.
     number: EdgeNumber,
     bytes_max: usize,
     with_mail: Arc<WithMail>,
     clients: HashMap<ClientId, Member>,
-    /// Clients with items that may be done now, each once.
+    /// Clients with executable items, without duplicates.
     ready: VecDeque<ClientId>,
-    /// Clients whose connections have ended.
+    /// Clients whose connections have closed.
     closing: Vec<ClientId>,
-    /// Rung when the newest commit that the edge waits for is durable.
-    bell: Arc<Mailbox>,
+    /// Woken when the newest commit that the edge waits for is durable.
+    commit_mailbox: Arc<Mailbox>,
     /// The newest commit that the edge waits for.
-    gate: u64,
-    /// The durable commit that was reported to the edge last.
+    awaited_commit: u64,
+    /// The last durable commit that was reported to the edge.
     durable: u64,
     failed: bool,
-    /// The time that was sent to the edge last, in milliseconds since boot.
+    /// The last time that was sent to the edge, in milliseconds since boot.
     sent_ms: u64,
-    /// The same of workers that wait for room.
+    /// When the edge was last told about workers that wait for buffer space, in the same clock.
     starved_ms: u64,
-    /// The commit that the bell is to ring for.
-    bell_for: u64,
-    /// The clients of earlier links of this edge in this epoch. They keep what they have until it is claimed anew.
+    /// The commit that `commit_mailbox` is registered for.
+    registered_commit: u64,
+    /// Clients of earlier links of this edge in this epoch. They keep their state until the edge
+    /// has claimed it again.
     before: Vec<Self>,
-    /// Items that came before [`ToLeader::Claimed`] and are not done. `None`: the edge has not made all its claims.
+    /// The number of items received before [`ToLeader::Claimed`] and not yet executed. `None`: the
+    /// edge is still sending claims.
     claims_left: Option<usize>,
-    /// The leader was told that all claims are done.
+    /// Whether the leader has recorded that all claims are executed.
     has_claimed: bool,
-    rests: bool,
+    is_suspended: bool,
 }
 
 #[derive(Debug)]
@@ -71,21 +73,21 @@ struct Member {
     mailbox: Arc<Mailbox>,
     items: VecDeque<Item>,
     is_ready: bool,
-    /// Bytes that its answers may have until its session has taken some. Without room its items wait.
+    /// Bytes of replies that the edge can accept for this client. At zero its items wait.
     room: u64,
-    /// The hub rings when the next item may be done.
+    /// Whether the hub will wake the client when its next item can be executed.
     waits: bool,
-    /// Its connection has ended: it ends here when its items are done.
+    /// Whether the connection has closed. The client is removed once its items are executed.
     closes: bool,
-    /// Its part of [`EdgeClients::claims_left`].
+    /// This client's share of [`EdgeClients::claims_left`].
     claims_left: usize,
-    /// Large jobs that its peer has not taken. They count in this daemon's budget, so that no edge gets more of them
-    /// than it may have.
+    /// Large jobs that the peer has not received. They count towards this daemon's buffer budget,
+    /// which would otherwise not limit what edges hold.
     jobs: VecDeque<Arc<Hold>>,
 }
 
 impl Member {
-    /// Whether the client must be added to those that are ready. From now on it counts as ready then.
+    /// Marks the client as ready. Returns whether it must be added to the ready queue.
     fn may_go(&mut self) -> bool {
         let may = !self.waits && !self.is_ready && self.room > 0 && !self.items.is_empty();
         self.is_ready |= may;
@@ -94,11 +96,11 @@ impl Member {
 }
 
 impl EdgeClients {
-    /// `rung` is notified when there is something to send.
+    /// `rung` is notified when there are items to send.
     pub fn new(hub: Arc<Hub>, number: EdgeNumber, bytes_max: usize, rung: Arc<Notify>) -> Self {
         let with_mail = Arc::new(WithMail::new(rung));
         let home = home(&with_mail, ClientId(u64::MAX));
-        let bell = Arc::new(Mailbox::forwarding(
+        let commit_mailbox = Arc::new(Mailbox::forwarding(
             bytes_max,
             Arc::clone(&hub.budget),
             home,
@@ -112,17 +114,17 @@ impl EdgeClients {
             clients: HashMap::default(),
             ready: VecDeque::new(),
             closing: Vec::new(),
-            bell,
-            gate: 0,
+            commit_mailbox,
+            awaited_commit: 0,
             durable,
             failed,
             sent_ms: clock::since_boot_ms(),
             starved_ms: 0,
-            bell_for: 0,
+            registered_commit: 0,
             before: Vec::new(),
             claims_left: None,
             has_claimed: false,
-            rests: false,
+            is_suspended: false,
         }
     }
 
@@ -130,11 +132,11 @@ impl EdgeClients {
     /// what it knows of.
     pub fn succeed(&mut self, mut before: Self) {
         self.before.append(&mut before.before);
-        before.rest();
+        before.suspend();
         self.before.push(before);
     }
 
-    /// Whether clients of earlier links of the edge are still here.
+    /// Whether clients of earlier links of the edge still exist.
     #[cfg(any(test, feature = "testing"))]
     pub const fn keeps(&self) -> bool {
         !self.before.is_empty()
@@ -146,15 +148,15 @@ impl EdgeClients {
         self.number
     }
 
-    /// Whether the link has ended.
-    pub const fn rests(&self) -> bool {
-        self.rests
+    /// Whether the link has closed.
+    pub const fn is_suspended(&self) -> bool {
+        self.is_suspended
     }
 
-    /// The link has ended, and its edge may come back: until then its clients keep what they have, and ask for nothing
-    /// more. Items that have arrived are done.
-    pub fn rest(&mut self) {
-        if std::mem::replace(&mut self.rests, true) {
+    /// Called when the link has closed and the edge may reconnect. Until then its clients keep
+    /// their state but request nothing more; items that have arrived are executed.
+    pub fn suspend(&mut self) {
+        if std::mem::replace(&mut self.is_suspended, true) {
             return;
         }
         let mut clients: Vec<_> = self.clients.keys().copied().collect();
@@ -172,11 +174,11 @@ impl EdgeClients {
         }
     }
 
-    /// What the edge asks.
+    /// Handles an item from the edge.
     ///
     /// # Errors
     ///
-    /// No edge asks that.
+    /// No edge sends such an item.
     pub fn receive(&mut self, item: ToLeader) -> Result<(), &'static str> {
         if item
             .client()
@@ -239,7 +241,7 @@ impl EdgeClients {
         self.clients.insert(client, member);
     }
 
-    /// The edge has made all its claims, which may not be done yet.
+    /// Called when the edge has sent all claims, some of which may be pending.
     fn note_claims(&mut self) {
         self.clients
             .values_mut()
@@ -247,7 +249,7 @@ impl EdgeClients {
         self.claims_left = Some(self.clients.values().map(|member| member.claims_left).sum());
     }
 
-    /// Some of a client's items are done, or will not be done.
+    /// Records that some of a client's items were executed or discarded.
     const fn claimed(left: &mut Option<usize>, member: &mut Member, done: usize) {
         let claims = if done < member.claims_left {
             done
@@ -260,7 +262,7 @@ impl EdgeClients {
         }
     }
 
-    /// Adds an item for a client. A client that is closed has none.
+    /// Queues an item for a client, unless that client is closed.
     fn add(&mut self, client: ClientId, item: Item) {
         let Some(member) = self.clients.get_mut(&client) else {
             return;
@@ -271,7 +273,7 @@ impl EdgeClients {
         }
     }
 
-    /// The client's session has taken answers of this many bytes.
+    /// Called when the client's session has accepted this many bytes of replies.
     fn give_room(&mut self, client: ClientId, bytes: u64) {
         let Some(member) = self.clients.get_mut(&client) else {
             return;
@@ -282,7 +284,7 @@ impl EdgeClients {
         }
     }
 
-    /// The client's peer has taken this many large jobs.
+    /// Called when the client's peer has received this many large jobs.
     fn note_sent(&mut self, client: ClientId, jobs: u32) {
         let Some(member) = self.clients.get_mut(&client) else {
             return;
@@ -291,8 +293,8 @@ impl EdgeClients {
         member.jobs.drain(..sent);
     }
 
-    /// A client's connection has ended. What it has asked before is done first, and its mail goes out. Its session
-    /// makes no more room.
+    /// Called when a client's connection has closed. Its earlier requests are executed and its mail
+    /// is sent, but its session accepts no more bytes.
     fn close(&mut self, client: ClientId) {
         if let Some(member) = self.clients.get_mut(&client)
             && !std::mem::replace(&mut member.closes, true)
@@ -302,7 +304,7 @@ impl EdgeClients {
         }
     }
 
-    /// Ends the clients that have nothing more to do.
+    /// Removes closed clients without pending items.
     fn end_clients(&mut self, to_edge: &mut Vec<ToEdge>) {
         for client in std::mem::take(&mut self.closing) {
             if self
@@ -325,14 +327,14 @@ impl EdgeClients {
         }
     }
 
-    /// Does what may be done now, and sends the results. Returns whether there is more to do. Visits only while
-    /// the store belongs to this daemon.
+    /// Executes what is ready and collects the results. Returns whether more is ready. Visits the
+    /// hub only while this daemon holds the store.
     pub fn turn(&mut self, to_edge: &mut Vec<ToEdge>) -> bool {
         for before in &mut self.before {
             before.turn(&mut Vec::new());
         }
-        // Earlier mail stands before `Applied` of the visit, and the replies stand behind it: the edge's ledger depends
-        // on that.
+        // Earlier mail must precede `Applied` of this visit, and its replies must follow, because
+        // the edge's ledger relies on that order.
         self.collect(to_edge);
         let (done, parts) = self.visit();
         let done = done.into_iter().filter(|(_, count)| *count > 0);
@@ -358,7 +360,7 @@ impl EdgeClients {
             self.starved_ms = now_ms;
             to_edge.push(ToEdge::Starved);
         }
-        // The edge takes everything up to here at once.
+        // The edge processes everything up to here as one unit.
         if !to_edge.is_empty() || is_beat_since(self.sent_ms) {
             self.sent_ms = now_ms;
             to_edge.push(ToEdge::Clock(clock::read()));
@@ -366,8 +368,8 @@ impl EdgeClients {
         !self.ready.is_empty()
     }
 
-    /// Visits the hub once for all clients that have items. Returns how many commands of each are done, and which have
-    /// more to do.
+    /// Visits the hub once for all clients with items. Returns the number of executed commands of
+    /// each client, and the clients that have more to execute.
     fn visit(&mut self) -> (Vec<(ClientId, u32)>, Vec<ClientId>) {
         if self.ready.is_empty() || !self.hub.may_act() {
             return Default::default();
@@ -397,7 +399,7 @@ impl EdgeClients {
                 room: *room,
                 visited,
             });
-        self.hub.visit_from_afar(&clock::read(), &mut batches);
+        self.hub.visit_for_edge(&clock::read(), &mut batches);
         drop(batches);
         let (mut all_done, mut parts) = (Vec::with_capacity(going.len()), Vec::new());
         for (client, _, (before, items_before), mut items, visited) in going {
@@ -418,18 +420,18 @@ impl EdgeClients {
         (all_done, parts)
     }
 
-    /// Collects the mail of all clients that have some.
+    /// Collects the pending mail of all clients.
     fn collect(&mut self, to_edge: &mut Vec<ToEdge>) {
         let mut mail = Vec::new();
         for ConnectionId { client, .. } in self.with_mail.take() {
             let Some(member) = self.clients.get_mut(&client) else {
                 continue;
             };
-            let _ = member.mailbox.bell().look();
+            let _ = member.mailbox.wake_flag().look();
             let waited = std::mem::take(&mut member.waits);
             member.mailbox.take_early(&mut mail);
-            for Letter { gate, mail, hold } in mail.drain(..) {
-                self.gate = self.gate.max(gate);
+            for QueuedMail { gate, mail, hold } in mail.drain(..) {
+                self.awaited_commit = self.awaited_commit.max(gate);
                 match mail {
                     Mail::Event(event) => {
                         let is_handed_out = event.handed_out().is_some();
@@ -442,14 +444,14 @@ impl EdgeClients {
                         });
                     }
                     Mail::Bytes(_) => to_edge.push(ToEdge::OwnBytes { client, count: 1 }),
-                    // A publication from elsewhere goes to the edge once, not to each client: see `relay`.
+                    // Publications go to the edge once, not per client: see `relay`.
                     Mail::Posted(_) => {}
                 }
             }
             if waited && member.may_go() {
                 self.ready.push_back(client);
             }
-            // The daemon has run out of memory for buffers, and this client had the most.
+            // The daemon has exhausted its buffer budget, and this client holds the most.
             if member.mailbox.close_reason().is_some()
                 && !std::mem::replace(&mut member.closes, true)
             {
@@ -469,10 +471,11 @@ impl EdgeClients {
             self.failed = failed;
             to_edge.push(ToEdge::Failed(failed));
         }
-        if self.gate > durable.max(self.bell_for) {
-            self.bell_for = self.gate;
-            let _ = self.bell.bell().look();
-            self.hub.ring_when_durable(self.gate, &self.bell);
+        if self.awaited_commit > durable.max(self.registered_commit) {
+            self.registered_commit = self.awaited_commit;
+            let _ = self.commit_mailbox.wake_flag().look();
+            self.hub
+                .ring_when_durable(self.awaited_commit, &self.commit_mailbox);
         }
     }
 }
@@ -485,9 +488,10 @@ fn home(with_mail: &Arc<WithMail>, client: ClientId) -> Home {
     }
 }
 
-/// The items of a client's next visit: all, or up to its first [`TakeCommand::Unwait`]. Jobs for waits that it ends go to the
-/// edge behind [`ToEdge::Applied`] of their visit. If that visit began new waits too, the edge would count these jobs
-/// against them, and would claim too few of the next leader.
+/// The items of a client's next visit: all of them, or up to the first [`TakeCommand::Unwait`].
+/// Jobs for the waits that it ends follow [`ToEdge::Applied`] of that visit. If the visit also
+/// began new waits, the edge would count those jobs against them and claim too few waits at the
+/// next leader.
 fn together(items: &mut VecDeque<Item>) -> VecDeque<Item> {
     let is_unwait =
         |item: &Item| matches!(item, Item::Command(_, Command::Take(TakeCommand::Unwait)));
@@ -498,7 +502,7 @@ fn together(items: &mut VecDeque<Item>) -> VecDeque<Item> {
     std::mem::replace(items, rest)
 }
 
-/// The commands among the items, without claims.
+/// The number of commands among the items, excluding claims.
 fn commands(items: &VecDeque<Item>) -> usize {
     let is_counted = |item: &&Item| match item {
         Item::Command(_, command) => !matches!(command, Command::Claim(_)),
@@ -508,11 +512,12 @@ fn commands(items: &VecDeque<Item>) -> usize {
     items.iter().filter(is_counted).count()
 }
 
-/// The edge is gone, and its clients with it.
+/// Disconnects all clients of the edge.
 impl Drop for EdgeClients {
     fn drop(&mut self) {
         let mut clients: Vec<_> = self.clients.keys().copied().collect();
-        // The engine gives their jobs to others, in an order that does not depend on the table.
+        // The engine hands their jobs to other clients, in an order that must not depend on
+        // hashing.
         clients.sort_unstable();
         clients.into_iter().for_each(|client| self.forget(client));
     }

@@ -1,7 +1,8 @@
-//! The link's socket, on both sides: frames in and out, TLS, and silence.
+//! The socket of a link, on both sides: frames, TLS and liveness.
 //!
-//! While one batch is written the next one gathers. A leader never waits for an edge: an edge that does not read is cut
-//! off. While its lease is uncertain a leader sends that it lives, and nothing else.
+//! While one batch is written, the next is collected. A leader never waits for an edge: an edge
+//! that does not read is disconnected. While its lease is uncertain, a leader sends heartbeats and
+//! nothing else.
 
 use std::future::Future;
 use std::io;
@@ -23,82 +24,82 @@ pub use follow::follow;
 pub use serve::{Kept, Leading, accept, serve};
 pub use serve::{number, numbered, welcome};
 
-/// How often a leader sends something, if only the time.
+/// Heartbeat interval: a leader sends at least the time this often.
 pub const BEAT: Duration = Duration::from_millis(200);
 
 /// An edge that receives nothing for this long looks for a leader again.
 pub const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// How long a connection and its greeting may take.
+/// Timeout of the connection and its greeting.
 pub const OPEN_MAX: Duration = Duration::from_secs(2);
 
-/// How long the other machine may leave bytes unacknowledged.
+/// How long sent bytes may stay unacknowledged by the other machine.
 pub const UNANSWERED_MAX: Duration = Duration::from_secs(5);
 
-/// What both sides of a link must agree on, and how they encrypt it.
+/// The settings that both sides of a link must agree on, and the encryption.
 #[derive(Debug)]
 pub struct Terms {
-    /// The name of the broker that all daemons form.
+    /// The name of the cluster.
     pub cluster: Box<str>,
-    /// This daemon's name, for people.
+    /// This daemon's name, for display.
     pub name: Box<str>,
-    /// A digest of the settings that must be the same.
+    /// A digest of the settings that must be equal on all daemons.
     pub settings: [u8; 32],
-    /// How the link is encrypted.
+    /// The encryption of the link.
     pub tls: Option<Tls>,
-    /// The bytes that may wait for one client.
+    /// Maximum bytes buffered for one client.
     pub outbound_bytes_max: usize,
 }
 
-/// Why a link has ended.
+/// Why a link was closed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The socket fails.
+    /// The socket failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The other daemon has closed it.
-    #[error("closed by the other daemon")]
+    /// The other daemon closed it.
+    #[error("closed by the peer")]
     Closed,
-    /// The leader leads no more.
-    #[error("the leader leads no more")]
+    /// The leader stepped down.
+    #[error("leader stepped down")]
     Over,
-    /// This daemon ends it.
-    #[error("this daemon ends it")]
+    /// This daemon closed it.
+    #[error("closed locally")]
     Ours,
-    /// Another daemon leads.
-    #[error("{0} leads now")]
+    /// Another daemon is the leader.
+    #[error("{0} is the leader now")]
     Superseded(String),
-    /// There is a newer link.
-    #[error("its daemon has linked again")]
+    /// A newer link of the same daemon exists.
+    #[error("replaced by a newer connection of the same daemon")]
     Replaced,
-    /// Nothing has come for too long.
-    #[error("silent for {} s", SILENCE_MAX.as_secs())]
+    /// Nothing was received for too long.
+    #[error("nothing received for {} s", SILENCE_MAX.as_secs())]
     Silent,
-    /// The greeting takes too long.
+    /// The greeting took too long.
     #[error("no greeting within {} s", OPEN_MAX.as_secs())]
     Slow,
     /// The other daemon does not read.
-    #[error("does not read what it is sent")]
+    #[error("send buffer full: peer is not reading")]
     DoesNotRead,
-    /// There is no room for another edge.
-    #[error("too many daemons are linked")]
+    /// The limit on edges is reached.
+    #[error("too many edges are connected")]
     TooMany,
-    /// The database has not recorded the edge in time.
-    #[error("the database has not recorded it within {} s", OPEN_MAX.as_secs())]
+    /// The database did not record the edge in time.
+    #[error("not recorded in the database within {} s", OPEN_MAX.as_secs())]
     NotRecorded,
-    /// The other daemon belongs to another broker.
-    #[error("a daemon of the broker {0:?}")]
+    /// The other daemon belongs to another cluster.
+    #[error("belongs to another cluster, {0:?}")]
     Stranger(Box<str>),
-    /// The leader refuses this daemon.
-    #[error("the leader refuses this daemon: {0}")]
+    /// The leader rejected this daemon.
+    #[error("rejected by the leader: {0}")]
     Refused(Rejection),
-    /// The bytes are not those of a link.
-    #[error("not a daemon's link: {0}")]
+    /// The bytes are not a valid message.
+    #[error("malformed message on the link: {0}")]
     Malformed(String),
 }
 
 impl LinkError {
-    /// Whether the other daemon is there, and ended the connection before any greeting.
+    /// Whether the other daemon is up, but closed the connection before any greeting.
     pub fn is_hang_up(&self) -> bool {
         let is_end = |why: &io::Error| {
             matches!(
@@ -110,7 +111,7 @@ impl LinkError {
     }
 }
 
-/// What a daemon is, as operators see it.
+/// Converts information about a daemon for operators.
 fn to_view(
     About {
         version,
@@ -123,7 +124,7 @@ fn to_view(
     }
 }
 
-/// The same for other daemons.
+/// Converts information about a daemon for other daemons.
 fn to_link(about: windlass_hub::About) -> About {
     About {
         version: about.version.into(),
@@ -141,7 +142,7 @@ struct Wire<I, O> {
     decoder: Decoder<I>,
     encoder: Encoder<O>,
     out: Vec<u8>,
-    /// Bytes of `out` that the socket has taken.
+    /// The number of bytes of `out` that were written to the socket.
     written: usize,
 }
 
@@ -157,7 +158,7 @@ impl<I: Item, O: Item> Wire<I, O> {
         }
     }
 
-    /// Sends the last item and ends the connection, unless the other daemon does not take that soon.
+    /// Sends the last item and closes the connection, with a short timeout.
     async fn close(&mut self, last: &O) {
         let end = async {
             if self.push(last).is_ok() {
@@ -168,31 +169,31 @@ impl<I: Item, O: Item> Wire<I, O> {
             }
             io::Result::Ok(())
         };
-        // The link ends in any case.
+        // The link is closed in any case.
         let _ = timeout(BEAT, end).await;
     }
 
-    /// Adds an item to what is sent.
+    /// Queues an item.
     fn push(&mut self, item: &O) -> Result<(), LinkError> {
         self.encoder
             .push(item)
             .map_err(|error| LinkError::Malformed(error.to_string()))
     }
 
-    /// Bytes that the socket has not taken.
+    /// The number of bytes not yet written to the socket.
     fn unsent(&self) -> usize {
         self.encoder.len() + self.out.len() - self.written
     }
 
-    /// The next item that has arrived.
+    /// Returns the next received item.
     fn next(&mut self) -> Result<Option<I>, LinkError> {
         self.decoder
             .next()
             .map_err(|error| LinkError::Malformed(error.to_string()))
     }
 
-    /// Writes what there is to write, until something has arrived or `rung` is ready. Returns whether something has
-    /// arrived.
+    /// Writes queued bytes until something is received or `rung` resolves. Returns whether
+    /// something was received.
     async fn step(&mut self, rung: impl Future<Output = ()>) -> Result<bool, LinkError> {
         let mut rung = pin!(rung);
         let Self {
@@ -212,7 +213,8 @@ impl<I: Item, O: Item> Wire<I, O> {
                 read = reader.read_buf(decoder.input()) => return match read {
                     Ok(0) => Err(LinkError::Closed),
                     Ok(_) => Ok(true),
-                    // A process that is gone has sent no goodbye in TLS. Frames have lengths: nothing is cut unnoticed.
+                    // A killed process sends no TLS goodbye. Frames carry their lengths, so a
+                    // truncated stream is still detected.
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(LinkError::Closed),
                     Err(error) => Err(error.into()),
                 },
@@ -230,7 +232,7 @@ impl<I: Item, O: Item> Wire<I, O> {
     }
 }
 
-/// Small pieces leave at once, and a machine that is gone is noticed.
+/// Disables Nagle's algorithm and enables detection of unreachable machines.
 pub fn set_up(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     SockRef::from(socket).set_tcp_user_timeout(Some(UNANSWERED_MAX))

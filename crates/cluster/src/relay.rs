@@ -1,7 +1,8 @@
-//! Messages of protocols on their way between the daemons of a cluster: from an edge to the leader, from the leader to
-//! its edges, and from an edge through the leader to the others.
+//! Protocol messages between the daemons of a cluster: from an edge to the leader, from the leader
+//! to its edges, and from an edge through the leader to the others.
 //!
-//! Nothing is kept: a daemon whose link is cut, or that does not keep up, misses messages, as a subscriber does.
+//! Messages are not stored: a daemon that is disconnected or falls behind misses them, as a
+//! subscriber does.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,25 +17,25 @@ use windlass_session::protocol::Publications;
 
 use windlass_hub::warn_limited;
 
-/// Bytes of messages that may wait for one daemon.
+/// Maximum bytes of messages queued for one daemon.
 const WAITING_MAX: usize = 8 << 20;
 
-/// How often daemons announce their connections to one another.
+/// How often daemons announce their connections to each other.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 
-/// What the connections of this daemon publish, and the routes to other daemons.
+/// The publications of this daemon's connections, and the routes to other daemons.
 #[derive(Debug, Default)]
 pub struct Relay {
     protocols: Vec<Arc<dyn Publications>>,
     routes: Mutex<BTreeMap<Route, Waiting>>,
 }
 
-/// Where messages go.
+/// The destination of messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Route {
-    /// To the leader.
+    /// The leader.
     Leader,
-    /// To an edge.
+    /// An edge.
     Edge(u32),
 }
 
@@ -45,7 +46,7 @@ impl Route {
     }
 }
 
-/// What waits for one daemon.
+/// The messages queued for one daemon.
 #[derive(Debug)]
 struct Waiting {
     messages: Vec<(Protocol, Bytes)>,
@@ -53,7 +54,7 @@ struct Waiting {
     rung: Arc<Notify>,
 }
 
-/// A route that is open for as long as this lives.
+/// A route that is open until this is dropped.
 #[derive(Debug)]
 pub struct OpenRoute<'a> {
     relay: &'a Relay,
@@ -61,7 +62,7 @@ pub struct OpenRoute<'a> {
 }
 
 impl Relay {
-    /// From now on all that is published here goes to other daemons, too.
+    /// Starts forwarding local publications to other daemons.
     pub fn new(publications: impl Iterator<Item = Arc<dyn Publications>>) -> Arc<Self> {
         let mut protocols: Vec<Arc<dyn Publications>> = Vec::new();
         for it in publications {
@@ -85,13 +86,14 @@ impl Relay {
         relay
     }
 
-    /// Takes a message of another daemon: the connections of this one that it concerns, and the bytes for them.
+    /// Receives a message from another daemon. Returns the local connections that it concerns and
+    /// the bytes for them.
     pub fn receive(&self, protocol: Protocol, message: &Bytes) -> (Vec<ClientId>, Bytes) {
         let of = self.protocols.iter().find(|it| it.protocol() == protocol);
         of.map(|it| it.receive(message)).unwrap_or_default()
     }
 
-    /// Announces this daemon's connections to the others, again and again.
+    /// Announces this daemon's connections to the others periodically.
     pub async fn announce(&self) {
         loop {
             sleep(ANNOUNCE_EVERY).await;
@@ -103,7 +105,7 @@ impl Relay {
         }
     }
 
-    /// Opens a route. `rung` is notified when something waits for it.
+    /// Opens a route. `rung` is notified when a message is queued.
     pub fn open(&self, route: Route, rung: Arc<Notify>) -> OpenRoute<'_> {
         self.lock().insert(
             route,
@@ -116,7 +118,7 @@ impl Relay {
         OpenRoute { relay: self, route }
     }
 
-    /// Sends a message on every route but that by which it has come.
+    /// Sends a message on every route except the one it arrived on.
     pub fn send(&self, from: Option<Route>, protocol: Protocol, message: &Bytes) {
         for (_, waiting) in self
             .lock()
@@ -126,7 +128,7 @@ impl Relay {
             if waiting.bytes + message.len() > WAITING_MAX {
                 warn_limited!(
                     "relay",
-                    "a published message does not reach another daemon: too many wait for it"
+                    "dropped a published message for another daemon: too many are queued for it"
                 );
                 continue;
             }
@@ -137,13 +139,13 @@ impl Relay {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Route, Waiting>> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl OpenRoute<'_> {
-    /// What waits.
+    /// Takes the queued messages.
     pub fn take(&self) -> Vec<(Protocol, Bytes)> {
         let mut routes = self.relay.lock();
         let Some(waiting) = routes.get_mut(&self.route) else {

@@ -1,5 +1,6 @@
-//! The roles of a daemon: it stands by while another one has the lease of the store, and serves its clients over the
-//! link to that one. When the lease is free it takes the lease, opens the store, and leads until it ends.
+//! The roles of a daemon: in standby it serves its clients over the link to the daemon that holds
+//! the lease of the store. When the lease is free, it acquires the lease, opens the store, and
+//! leads until it stops.
 
 mod standing_by;
 
@@ -30,18 +31,18 @@ use windlass_net::shorten_slices;
 /// How long a daemon that has yielded leaves the lease to others.
 pub const YIELD: Duration = Duration::from_secs(2);
 
-/// How long a daemon without a leader waits before it looks for one again.
+/// How often a daemon without a leader looks for one.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The same while the database does not respond.
+/// How often it does so while the database does not respond.
 pub const RETRY: Duration = Duration::from_millis(500);
 
-/// The part of a daemon that makes it one of several.
+/// The part of a daemon that connects it to a cluster.
 #[derive(Debug)]
 pub struct Cluster {
     edge: Arc<Edge>,
     thread: Option<JoinHandle<()>>,
-    /// What the link's thread does.
+    /// The current task of the link thread.
     task: watch::Sender<Task>,
     terms: Arc<Terms>,
     view: Arc<View>,
@@ -51,40 +52,40 @@ pub struct Cluster {
     stop: Arc<AtomicBool>,
 }
 
-/// What a daemon of a cluster is configured with.
+/// The configuration of a cluster member.
 #[derive(Debug)]
 pub struct Settings {
-    /// The name of the broker that all its daemons form.
+    /// The name of the cluster.
     pub name: String,
-    /// Where other daemons reach this one.
+    /// The address at which other daemons reach this one.
     pub address: String,
-    /// How long clients wait for a leader before their connections are closed.
+    /// How long clients wait for a leader before they are disconnected.
     pub hold: Duration,
     /// The certificates of the links.
     pub tls: Option<Tls>,
-    /// A digest of the settings that all daemons must have in common.
+    /// A digest of the settings that must be equal on all daemons.
     pub agreed: [u8; 32],
-    /// The bytes that may wait for one client.
+    /// Maximum bytes buffered for one client.
     pub outbound_bytes_max: usize,
     /// The database with the store.
     pub remote: Option<Arc<dyn Remote>>,
-    /// How long the lease of the store lasts, and a connection to the database may take.
+    /// The length of the store's lease, and the connection timeout of the database.
     pub give_way: (Duration, Duration),
 }
 
-/// What the link's thread does.
+/// A task of the link thread.
 #[derive(Clone, Debug, Default)]
 enum Task {
-    /// It links this daemon to the leader.
+    /// Connect to the leader.
     #[default]
     Follow,
-    /// It serves the edges of this daemon.
+    /// Serve the edges of this daemon.
     Lead(Arc<Leading>),
-    /// It ends.
+    /// Exit.
     Stop,
 }
 
-/// The bound address of the links.
+/// The bound sockets for links.
 #[derive(Debug)]
 pub struct Listening(Vec<StdListener>);
 
@@ -93,7 +94,7 @@ impl Listening {
     ///
     /// # Errors
     ///
-    /// One of them cannot be bound.
+    /// An address cannot be bound.
     pub fn bind(all: &[ListenAddress]) -> Result<Self, (&ListenAddress, io::Error)> {
         let bind = |listen| Self::bind_one(listen).map_err(|error| (listen, error));
         let bound: Vec<Vec<_>> = all.iter().map(bind).collect::<Result<_, _>>()?;
@@ -113,11 +114,11 @@ impl Listening {
 }
 
 impl Cluster {
-    /// Starts the link's thread, which looks for the leader.
+    /// Starts the link thread, which looks for the leader.
     ///
     /// # Errors
     ///
-    /// The thread cannot start.
+    /// The thread cannot be started.
     pub fn start(
         settings: Settings,
         listening: Listening,
@@ -171,7 +172,8 @@ impl Cluster {
         })
     }
 
-    /// Stands by until this daemon has the store, which `open` opens if it is free. `None`: the daemon stops.
+    /// Waits until this daemon has the store, which `open` opens when it is free. Returns `None` if
+    /// the daemon stops.
     ///
     /// # Errors
     ///
@@ -194,11 +196,11 @@ impl Cluster {
         let opened =
             tokio::task::spawn_blocking(move || stand_by(open, give_way, &edge, &view, &stop))
                 .await;
-        // The task is only cut off when the daemon ends.
+        // The task is cancelled only when the daemon exits.
         opened.unwrap_or(Ok(None))
     }
 
-    /// This daemon leads from now on: the link's thread serves edges.
+    /// Switches the link thread to serving edges.
     pub fn lead(&self, hub: &Arc<Hub>) {
         let leading = Leading {
             hub: Arc::clone(hub),
@@ -211,12 +213,12 @@ impl Cluster {
         self.task.send_replace(Task::Lead(Arc::new(leading)));
     }
 
-    /// This daemon leads no more: its link's thread looks for the leader.
+    /// Switches the link thread to looking for the leader.
     pub fn follow(&self) {
         self.task.send_replace(Task::Follow);
     }
 
-    /// Ends the links: edges look for another leader.
+    /// Closes the links, so that edges look for another leader.
     pub fn finish(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.task.send_replace(Task::Stop);
@@ -224,7 +226,7 @@ impl Cluster {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the link's thread has panicked");
+            tracing::error!("link thread panicked");
         }
     }
 }
@@ -236,9 +238,10 @@ impl Drop for Cluster {
     }
 }
 
-// ---- the link's thread ----------------------------------------------------------------------------------------------
+// ---- the link thread
+// --------------------------------------------------------------------------------
 
-/// What the thread needs to follow a leader.
+/// The state of the thread that follows a leader.
 struct Follower {
     edge: Arc<Edge>,
     remote: Option<Arc<dyn Remote>>,
@@ -252,22 +255,22 @@ struct Follower {
 }
 
 fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Task>) {
-    // Clients wait for it as they do for the threads that serve them.
+    // Clients wait for this thread as they do for serving threads, so it needs the same latency.
     shorten_slices();
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return tracing::error!(%error, "the link's thread cannot start"),
+        Err(error) => return tracing::error!(%error, "cannot start the link thread"),
     };
     runtime.block_on(async {
         let listeners: io::Result<Vec<_>> =
             listening.0.into_iter().map(TcpListener::from_std).collect();
         let listeners = match listeners {
             Ok(listeners) => listeners,
-            Err(error) => return tracing::error!(%error, "cannot accept links"),
+            Err(error) => return tracing::error!(%error, "cannot accept edges' connections"),
         };
         loop {
             let task = tasks.borrow_and_update().clone();
-            // Each ends when the task changes.
+            // Each of these returns when the task changes.
             let work = async {
                 match &task {
                     Task::Follow => tokio::select! {
@@ -287,12 +290,12 @@ fn run(follower: &Follower, listening: Listening, mut tasks: watch::Receiver<Tas
             }
         }
     });
-    // A look at the database may take long.
+    // A query in progress may take long.
     runtime.shutdown_background();
 }
 
 impl Follower {
-    /// Links this daemon to the leader, again and again, until the task changes.
+    /// Connects this daemon to the leader, repeatedly, until the task changes.
     async fn follow(&self, mut tasks: watch::Receiver<Task>) {
         let mut leaderless = Leaderless::since(Instant::now());
         while !tasks.has_changed().unwrap_or(true) {
@@ -304,7 +307,7 @@ impl Follower {
                 .as_ref()
                 .is_some_and(|holder| !holder.link.is_empty() && holder.link == self.own)
             {
-                // This daemon has the lease, and reads the store.
+                // This daemon holds the lease and is reading the store.
                 leaderless.is_about_to_end(Instant::now());
             }
             if let Some(leader) = holder.filter(|holder| can_follow(&self.own, &holder.link)) {
@@ -322,16 +325,16 @@ impl Follower {
                 } = leader;
                 let (Ok(why) | Err(why)) = &ended;
                 self.view.cannot_follow(&why.to_string());
-                warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
+                warn_limited!("link", leader = name, address, %why, "disconnected from the leader");
                 match ended {
                     Ok(_) => leaderless.was_linked(begun, Instant::now()),
-                    // It renews its lease, accepts connections, and ends them: it reads the store.
+                    // The daemon renews its lease but closes connections: it is reading the store.
                     Err(why) if why.is_hang_up() => leaderless.is_about_to_end(Instant::now()),
                     Err(_) => {}
                 }
             }
             if leaderless.lasts(Instant::now()) > self.hold {
-                self.edge.give_up();
+                self.edge.close_waiting();
             }
             tokio::select! {
                 () = sleep(LOOK_EVERY) => {}
@@ -340,8 +343,8 @@ impl Follower {
         }
     }
 
-    /// Returns once another daemon leads, although the link to this one lasts: a leader that cannot reach the database
-    /// does not learn that another one has the lease.
+    /// Returns once another daemon leads, although this link is up: a leader that cannot reach the
+    /// database does not notice that it has lost the lease.
     async fn superseded(&self) -> LinkError {
         loop {
             sleep(RETRY).await;
@@ -363,13 +366,13 @@ impl Follower {
             .await
             .ok()?;
         found
-            .inspect_err(|why| warn_limited!("leader", %why, "cannot look for the leader"))
+            .inspect_err(|why| warn_limited!("leader", %why, "cannot look up the leader"))
             .ok()?
     }
 }
 
-/// Whether a daemon whose own links have the address `own` can link itself to a leader at `link`: the leader must have
-/// one, and be another daemon.
+/// Whether a daemon whose own link address is `own` can follow the leader at `link`: the leader
+/// must have an address, and be another daemon.
 fn can_follow(own: &str, link: &str) -> bool {
     !link.is_empty() && link != own
 }
@@ -383,14 +386,15 @@ impl Leaderless {
         Self(begun)
     }
 
-    /// A link has ended. One that ended at once had no leader behind it.
+    /// Called when a link has closed. If it closed immediately, no leader was behind it.
     fn was_linked(&mut self, begun: Instant, ended: Instant) {
         if ended - begun > LOOK_EVERY {
             self.0 = ended;
         }
     }
 
-    /// A daemon has the lease and will lead as soon as it has read the store: clients wait for it.
+    /// Called when a daemon has the lease and will lead once it has read the store, so that clients
+    /// keep waiting.
     const fn is_about_to_end(&mut self, now: Instant) {
         self.0 = now;
     }
@@ -400,7 +404,8 @@ impl Leaderless {
     }
 }
 
-/// Ends connections of daemons that take this one for the leader: they look again at once.
+/// Closes connections of daemons that take this one for the leader, so that they look again
+/// immediately.
 async fn refuse(listeners: &[TcpListener]) {
     loop {
         if accept_any(listeners).await.is_err() {
@@ -409,8 +414,8 @@ async fn refuse(listeners: &[TcpListener]) {
     }
 }
 
-/// Accepts edges, and serves each in a task of its own, until the task of all links changes. Then each edge gets a
-/// goodbye, unless that takes long.
+/// Accepts edges and serves each in a separate task until the task of all links changes. Then each
+/// edge is sent a goodbye, with a short timeout.
 async fn accept(
     listeners: &[TcpListener],
     leading: &Arc<Leading>,
@@ -422,7 +427,7 @@ async fn accept(
             accepted = accept_any(listeners) => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    warn_limited!("accept", %error, "cannot accept a link");
+                    warn_limited!("accept", %error, "cannot accept an edge's connection");
                     sleep(LOOK_EVERY).await;
                     continue;
                 }
@@ -438,15 +443,15 @@ async fn accept(
             match link::accept(socket, &leading).await {
                 Ok(opened) => {
                     let why = link::serve(opened, &leading, ends).await.err();
-                    let why = why
-                        .map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
-                    tracing::info!(%peer, why, "the link of an edge has ended");
+                    let why =
+                        why.map_or_else(|| "closed by the edge".to_owned(), |why| why.to_string());
+                    tracing::info!(%peer, why, "edge disconnected");
                 }
                 Err(why) => {
                     leading
                         .view
                         .has_refused(&peer.ip().to_string(), &why.to_string());
-                    warn_limited!("link_refused", %peer, %why, "a link was refused");
+                    warn_limited!("link_refused", %peer, %why, "edge rejected");
                 }
             }
         });
@@ -454,7 +459,7 @@ async fn accept(
     let _ = timeout(BEAT, async { while links.join_next().await.is_some() {} }).await;
 }
 
-/// The next connection of any of these.
+/// Accepts the next connection on any listener.
 async fn accept_any(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
     std::future::poll_fn(|context| {
         let accepted = listeners

@@ -1,4 +1,5 @@
-//! TLS between the daemons of a cluster: each shows a certificate, and one authority has signed them all.
+//! TLS between the daemons of a cluster. Each presents a certificate, and one CA has signed all of
+//! them.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use windlass_config::TlsError;
 use super::link::Socket;
 use windlass_net::tls;
 
-/// Both sides' terms.
+/// The TLS settings of both sides.
 pub struct Tls {
     acceptor: TlsAcceptor,
     connector: TlsConnector,
@@ -29,11 +30,11 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files. `None` if TLS is off.
+    /// Reads the files. Returns `None` if TLS is off.
     ///
     /// # Errors
     ///
-    /// The files cannot be used, or the authority is missing.
+    /// A file cannot be used, or the CA is missing.
     pub fn new(files: &windlass_config::Tls) -> Result<Option<Self>, TlsError> {
         if !files.is_on() {
             return Ok(None);
@@ -56,12 +57,13 @@ impl Tls {
         }))
     }
 
-    /// The side that was connected to.
+    /// Accepts TLS on an incoming connection.
     pub async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Socket>> {
         Ok(Box::new(self.acceptor.accept(socket).await?))
     }
 
-    /// The other side must have a certificate for the host of this address.
+    /// Starts TLS on an outgoing connection. The peer must have a certificate for the host of this
+    /// address.
     pub async fn connect(&self, socket: TcpStream, address: &str) -> io::Result<Box<dyn Socket>> {
         let name = server_name(address).map_err(io::Error::other)?;
         Ok(Box::new(self.connector.connect(name, socket).await?))
@@ -78,12 +80,12 @@ fn server_name(address: &str) -> Result<ServerName<'static>, InvalidDnsNameError
     )
 }
 
-/// Checks that the files can be used, and that this daemon's certificate is for its own address, which other daemons
-/// require when it leads.
+/// Checks that the files are usable, and that the certificate is valid for this daemon's own
+/// address, because other daemons verify it when this one leads.
 ///
 /// # Errors
 ///
-/// They cannot, or it is not.
+/// A file is unusable, or the certificate is for another address.
 pub fn check(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError> {
     if Tls::new(files)?.is_none() {
         return Ok(());
@@ -97,12 +99,12 @@ pub fn check(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError
     rustls::client::verify_server_name(&own, &name).map_err(|why| refused_at(files, address, &why))
 }
 
-/// Checks that the other daemons, which have the same authority, accept this daemon's certificate today: as a server's
-/// when it leads, and as a client's when it follows.
+/// Checks that other daemons, which have the same CA, accept this daemon's certificate today: as a
+/// server certificate when it leads, and as a client certificate when it follows.
 ///
 /// # Errors
 ///
-/// They do not.
+/// They would reject it.
 pub fn check_today(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError> {
     if !files.is_on() {
         return Ok(());
@@ -126,7 +128,7 @@ pub fn check_today(files: &windlass_config::Tls, address: &str) -> Result<(), Tl
         .verify_server_cert(own, others, &name, &[], now)
         .map_err(|why| at_address(&why))?;
     let as_client = |why: &dyn std::fmt::Display| {
-        let reason = format!("a leader would refuse it as that of an edge: {why}");
+        let reason = format!("leaders would reject it as an edge's certificate: {why}");
         tls::unusable("certificate", &files.certificate, reason)
     };
     let client = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
@@ -143,7 +145,7 @@ fn refused_at(
     why: &dyn std::fmt::Display,
 ) -> TlsError {
     let reason =
-        format!("the other daemons would refuse it at this daemon's address, {address}: {why}");
+        format!("other daemons would reject it at this daemon's address, {address}: {why}");
     tls::unusable("certificate", &files.certificate, reason)
 }
 

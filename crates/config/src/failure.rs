@@ -19,34 +19,34 @@ pub enum Failure {
     /// Names of addresses cannot be resolved. Each with its key.
     #[error("{}", .0.join("; "))]
     Unresolved(Vec<String>),
-    /// Addresses cannot be listened on.
+    /// Addresses that cannot be bound.
     #[error("cannot listen on {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; on "))]
     Listen(Vec<Unbound>),
-    /// The data directory, or the database with the store, is in use, damaged or out of reach.
+    /// The data directory, or the database with the store, is in use, damaged or unreachable.
     #[error("cannot open {place}: {reason}")]
     Data {
         /// The directory, or the database.
         place: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
     /// Another daemon has taken the store over.
-    #[error("{0}: this daemon has ended, and lost nothing that it acknowledged")]
+    #[error("{0}: stopped; no acknowledged change is lost")]
     Deposed(String),
     /// A file to import has the wrong format, or cannot be read.
     #[error("{}: {reason}", file.display())]
     Source {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
-    /// The import or export is not complete.
+    /// The import or export is incomplete.
     #[error("{0}")]
     Incomplete(String),
 }
 
-/// An address that cannot be listened on, its key and the error of the system.
+/// An address that cannot be bound, its key and the system's error.
 #[derive(Debug)]
 pub struct Unbound {
     address: String,
@@ -99,7 +99,7 @@ impl Failure {
         }
     }
 
-    /// A file that cannot be used, and why.
+    /// A file that cannot be used, with the reason.
     pub fn unusable(file: &Path, reason: impl Display) -> Self {
         Self::Source {
             file: file.to_owned(),
@@ -162,7 +162,7 @@ mod tests {
             (
                 6,
                 Failure::Deposed("postgres://h/d was taken over by h2".to_owned()),
-                "postgres://h/d was taken over by h2: this daemon has ended, and lost nothing that it acknowledged",
+                "postgres://h/d was taken over by h2: stopped; no acknowledged change is lost",
             ),
         ];
         for (code, failure, line) in table {

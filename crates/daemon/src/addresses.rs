@@ -8,12 +8,12 @@ use crate::logging;
 use windlass_config::Failure;
 use windlass_net::Bound;
 
-/// The addresses of each listener's name.
+/// The addresses, by listener.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses(BTreeMap<&'static str, Vec<String>>);
 
 impl Addresses {
-    /// Notes an address.
+    /// Records an address.
     pub(crate) fn note(&mut self, name: &'static str, bound: &Bound) {
         let address = bound
             .address()
@@ -21,7 +21,7 @@ impl Addresses {
         self.0.entry(name).or_default().push(address);
     }
 
-    /// Where the pages are, if HTTP has an address of TCP.
+    /// The URL of the pages, if HTTP listens on TCP.
     pub(crate) fn pages(&self) -> Option<String> {
         let address = self
             .0
@@ -31,7 +31,7 @@ impl Addresses {
         Some(format!("http://{address}/"))
     }
 
-    /// Welcomes a person who has started the daemon on a terminal.
+    /// Prints a greeting when the daemon was started on a terminal.
     pub(crate) fn welcome(&self, data: &str) {
         if !io::stderr().is_terminal() {
             return;
@@ -44,7 +44,8 @@ impl Addresses {
             .map(|pages| row("pages", &pages))
             .unwrap_or_default();
         let data = row("data", data);
-        // As it was typed, because it may not be on the PATH. A link may have another program's name.
+        // The program as it was typed, because it may not be on the PATH, and a link to it may have
+        // another program's name.
         let typed = std::env::args()
             .next()
             .filter(|program| program.ends_with("/windlass"));
@@ -57,7 +58,7 @@ impl Addresses {
         ));
     }
 
-    /// Prints the first of each name as one line of JSON.
+    /// Prints the first address of each listener as one line of JSON.
     pub(crate) fn print(&self) -> Result<(), Failure> {
         let firsts: BTreeMap<_, _> = self.0.iter().map(|(name, at)| (name, at.first())).collect();
         let line = serde_json::to_string(&firsts).unwrap_or_default() + "\n";

@@ -1,4 +1,4 @@
-//! How many connections there may be, and what each may hold, by the configuration.
+//! The number of connections, and the resources of each, from the configuration.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use windlass_net::{Bounds, CONNECTIONS, Patience, PlaceLimits};
 
 use crate::config::Config;
 
-/// A connection that has sent nothing for so long may give way to others: honest peers begin sooner.
+/// A connection that has sent nothing for this long may be closed in favour of new ones.
+/// Well-behaved peers start sooner.
 const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 /// The limits of new connections.
@@ -26,7 +27,7 @@ pub(crate) fn bounds(config: &Config) -> Bounds {
     }
 }
 
-/// How many connections there may be. Files and other threads keep the descriptors that they need.
+/// The limits on the number of connections, which leave descriptors for files and other threads.
 pub(crate) fn places(config: &Config) -> PlaceLimits {
     let (configured, possible) = (config.server.connections_max, Shares::now().protocols);
     PlaceLimits {
@@ -44,8 +45,8 @@ pub(crate) fn places(config: &Config) -> PlaceLimits {
     }
 }
 
-/// The open files that connections may be, of those that the system allows. The rest is for the store, listeners and
-/// threads: without it the store could not go on.
+/// How the open files that the system allows are divided among connections. Some remain for the
+/// store, listeners and threads, because the store could not work without them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shares {
     /// Connections of the protocols.
@@ -55,12 +56,12 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// What the daemon needs beside connections, if the system allows enough.
+    /// Descriptors that the daemon needs in addition to connections, if the system allows enough.
     const OTHERS: u64 = 192;
-    /// Operators have one `OPERATORS_PART`th of the connections.
+    /// Operators get one connection in this many.
     const OPERATORS_PART: u64 = 8;
 
-    /// By the limit at this moment.
+    /// Computed from the current limit.
     pub(crate) fn now() -> Self {
         Self::of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
     }
@@ -85,14 +86,14 @@ impl Shares {
     }
 }
 
-/// Raises the limit on open files so that it allows this many connections, as far as the system permits: each
-/// connection is an open file, and many shells allow 1,024 by default. [`crate::run`] calls this. A process that drops
-/// privileges first must call it before that.
+/// Raises the limit on open files to allow this many connections, as far as the system permits,
+/// because many shells allow only 1,024. [`crate::run`] calls this; a process that drops privileges
+/// earlier must call it before that.
 pub fn allow_open_files(connections_max: usize) {
     let wanted = Shares::wanted(connections_max as u64);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_some_and(|current| current < wanted) {
-        // Root may go beyond the maximum.
+        // Root may exceed the hard limit.
         let beyond = Rlimit {
             current: Some(wanted),
             maximum: maximum.map(|maximum| maximum.max(wanted)),

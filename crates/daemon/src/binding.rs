@@ -1,5 +1,5 @@
-//! Binding all addresses at the start: before the journal is read, so that connections that come early wait instead of
-//! being refused, and a busy address leaves no trace.
+//! Binds all addresses before the journal is read, so that early connections wait instead of being
+//! refused, and the daemon exits without side effects if an address is in use.
 
 use std::io;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::warnings;
 use windlass_net::{Acceptor, Bound, listen};
 use windlass_net::{Inherited, Served};
 
-/// How often an address at its default that is in use is tried again.
+/// How often a default address that is in use is retried.
 const TRY_LATE_EVERY: Duration = Duration::from_secs(1);
 
-/// Everything that listens, and accepts nothing yet.
+/// All bound sockets, which accept no connections yet.
 pub(crate) struct Sockets {
     pub(crate) served: Vec<Served>,
-    /// The listeners of the endpoints, with what clients may do there.
+    /// The listeners of the endpoints, with the rights of their clients.
     pub(crate) bound: Vec<(Bound, Served, Rights)>,
     pub(crate) ports: Vec<BoundPort>,
-    /// Addresses that are in use, and that the daemon tries again while it runs.
+    /// Addresses in use, which the daemon retries while it runs.
     pub(crate) late: Vec<Late>,
 }
 
@@ -43,24 +43,26 @@ struct Wanted {
     owner: Owner,
     listen: ListenAddress,
     key: String,
-    /// The operator has not chosen it: while it is in use, all others are served.
+    /// Whether the operator has not chosen the address. If such an address is in use, the others
+    /// are served.
     is_default: bool,
     bound: Option<Vec<Bound>>,
 }
 
-/// An address at its default that is in use.
+/// A default address that is in use.
 pub(crate) struct Late {
     owner: Owner,
     listen: ListenAddress,
 }
 
 impl Sockets {
-    /// Binds every address, unless the service manager has handed its socket over. An address in use is tried again for
-    /// `server.in_use_timeout`; an address at its default, while the daemon runs, if any protocol is served at all.
+    /// Binds every address, unless the service manager has passed its socket. An address in use is
+    /// retried for `server.in_use_timeout`; a default address is retried while the daemon runs, if
+    /// any protocol is served at all.
     ///
     /// # Errors
     ///
-    /// All addresses that cannot be bound, each with its key.
+    /// All addresses that cannot be bound, with their keys.
     pub(crate) async fn bind(config: &Config) -> Result<Self, Failure> {
         let served = protocols::all(config)?;
         let (mut trying, mut inherited) = (Retry::new(config), Inherited::from_env(&config.server));
@@ -122,7 +124,7 @@ impl Sockets {
         }: Wanted,
     ) {
         let Some(bound) = bound else {
-            tracing::warn!(%listen, key, "the default address is in use: starting without it, and trying again");
+            tracing::warn!(%listen, key, "default address in use: starting without it and retrying");
             self.late.push(Late { owner, listen });
             return;
         };
@@ -142,15 +144,16 @@ impl Sockets {
         }
     }
 
-    /// Binds the ports' sockets in the data directory. Without them, only the commands of the operator are missing.
+    /// Binds the ports' sockets in the data directory. On failure only the operator's commands are
+    /// unavailable.
     pub(crate) fn bind_private(&mut self, config: &Config) {
         for port in &mut self.ports {
             let path = config.data_dir.join(port.private_socket());
             match listen::bind_private(&path, &config.server) {
                 Ok(bound) => port.add(vec![bound]),
-                // Its path may be too long.
+                // The path may be too long.
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "commands cannot reach the daemon there");
+                    tracing::warn!(path = %path.display(), %error, "cannot listen for operators' commands");
                 }
             }
         }
@@ -198,12 +201,12 @@ impl Wanted {
         port.listen().iter().map(wanted).collect()
     }
 
-    /// Whether clients of a protocol are served there.
+    /// Whether it serves clients of a protocol.
     const fn is_served(&self) -> bool {
         self.bound.is_some() && matches!(self.owner, Owner::Endpoint(..))
     }
 
-    /// Binds the address, if it is not bound yet.
+    /// Binds the address unless it is already bound.
     fn bind(&mut self, config: &Config, inherited: &mut Inherited) -> Result<(), Unbound> {
         if self.bound.is_none() {
             let bound = listen::bind(&self.listen, &config.server, inherited);
@@ -215,7 +218,7 @@ impl Wanted {
 }
 
 impl Late {
-    /// Serves at the address as soon as it is free, until the daemon stops.
+    /// Serves the address as soon as it is free, until the daemon stops.
     pub(crate) async fn serve(self, server: Server, acceptor: Arc<Acceptor>, ports: Vec<Entrance>) {
         let Some(bound) = self.bind(&server, &acceptor.closed).await else {
             return;
@@ -235,7 +238,7 @@ impl Late {
         acceptor.closed.cancelled().await;
     }
 
-    /// `None`: the daemon stops before, or the address can never be bound.
+    /// Returns `None` if the daemon stops first, or if the address can never be bound.
     async fn bind(&self, server: &Server, closed: &CancellationToken) -> Option<Vec<Bound>> {
         loop {
             tokio::select! {
@@ -246,7 +249,7 @@ impl Late {
                 Ok(bound) => return Some(bound),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => {
-                    tracing::error!(listen = %self.listen, %error, "the default address cannot be listened on");
+                    tracing::error!(listen = %self.listen, %error, "cannot listen on the default address");
                     return None;
                 }
             }
@@ -254,7 +257,7 @@ impl Late {
     }
 }
 
-/// Accepts connections at one address from now on.
+/// Starts accepting connections at one address.
 pub(crate) fn accept(listener: Bound, it: Served, rights: Rights, acceptor: &Arc<Acceptor>) {
     let (protocol, address) = (it.endpoint.name, listener.address());
     let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
@@ -274,7 +277,7 @@ mod tests {
     use super::*;
     use crate::config::fixture;
 
-    /// The addresses that are bound, if the only one is free from the second attempt on.
+    /// The bound addresses, if the only one is free from the second attempt on.
     async fn bind_busy(in_use_timeout: Period) -> Result<Vec<String>, Failure> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("gearman");
@@ -293,8 +296,8 @@ mod tests {
             .collect())
     }
 
-    /// The protocols that are bound at once and later, if the address of Gearman is in use, which the operator has
-    /// chosen or not.
+    /// The protocols that are bound immediately and later, if the address of Gearman is in use, and
+    /// was or was not chosen by the operator.
     async fn bind_default(
         protocols: &[&str],
         is_chosen: bool,

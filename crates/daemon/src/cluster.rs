@@ -1,4 +1,5 @@
-//! This daemon as one of several: what it is configured with, and how it opens the store when that is free.
+//! This daemon as a member of a cluster: its configuration, and how it opens the store when that is
+//! free.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use windlass_session::protocol::Publications;
 use crate::config::Config;
 use crate::data::{self, Store};
 
-/// Checks that the other daemons will accept this one's certificate at its own address.
+/// Checks that the other daemons will accept this one's certificate for its own address.
 pub(crate) fn check_certificates(
     files: &windlass_config::Tls,
     address: &str,
@@ -26,11 +27,11 @@ pub(crate) fn check_certificates(
     })
 }
 
-/// Checks that the other daemons will accept this one's certificate today, if there are any.
+/// Checks that the other daemons, if any, will accept this one's certificate today.
 ///
 /// # Errors
 ///
-/// They will not: the reason.
+/// The reason why they would not.
 pub fn check_certificates_today(config: &Config) -> Result<(), ConfigError> {
     let section = &config.cluster;
     if !section.is_on() {
@@ -53,7 +54,7 @@ pub(crate) fn bind(config: &Config) -> Result<Listening, Failure> {
     })
 }
 
-/// A member that has not started.
+/// A member that has not been started.
 pub(crate) struct Joining {
     broker: Arc<ClusterBroker>,
     listening: Listening,
@@ -74,25 +75,25 @@ impl Joining {
         }
     }
 
-    /// The queue, as connections see it.
+    /// The broker that connections use.
     pub(crate) fn broker(&self) -> Arc<dyn Broker> {
         Arc::<ClusterBroker>::clone(&self.broker)
     }
 
-    /// Looks for the leader.
+    /// Starts looking for the leader.
     ///
     /// # Errors
     ///
-    /// A thread cannot start, or a certificate cannot be used.
+    /// A thread cannot be started, or a certificate cannot be used.
     pub(crate) fn start(self, config: &Config, view: Arc<View>) -> Result<Member, Failure> {
         let Self {
             broker,
             listening,
             relay,
         } = self;
-        // It may lead all the same, and a certificate may be replaced while it does.
+        // The daemon can lead without it, and the certificate may be replaced meanwhile.
         if let Err(why) = check_certificates_today(config) {
-            tracing::error!(%why, "this daemon and the others cannot link");
+            tracing::error!(%why, "the other daemons will reject this daemon's certificate, or it theirs");
         }
         let edge = Arc::clone(broker.edge());
         let cluster = Cluster::start(settings(config)?, listening, edge, relay, view)
@@ -118,23 +119,23 @@ impl Member {
         }
     }
 
-    /// This daemon's clients go on at its own engine room.
+    /// Moves this daemon's clients to its own engine room.
     pub(crate) fn take_over(&self, hub: &Arc<Hub>) {
         self.broker.lead(hub);
     }
 
-    /// Other daemons may link to this one.
+    /// Starts accepting links from other daemons.
     pub(crate) fn accept(&self, hub: &Arc<Hub>) {
         self.cluster.lead(hub);
     }
 
-    /// This daemon leads no more.
+    /// Stops leading.
     pub(crate) fn follow(&self) {
         self.broker.follow();
         self.cluster.follow();
     }
 
-    /// Ends the links.
+    /// Closes the links.
     pub(crate) fn finish(mut self) {
         self.cluster.finish();
     }
@@ -160,7 +161,7 @@ fn settings(config: &Config) -> Result<Settings, ConfigError> {
     })
 }
 
-/// A digest of the settings that all daemons of a cluster must have in common: whichever of them leads, they count.
+/// A digest of the settings that must be equal on all daemons, because those of the leader apply.
 fn agreed(config: &Config) -> [u8; 32] {
     let is_agreed = |key: &str| {
         let sections = [

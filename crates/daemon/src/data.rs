@@ -1,5 +1,5 @@
-//! The data directory: opening it, and the work on it while no daemon runs (verify, salvage, compact, accept a loss).
-//! No other part of the daemon names the store's functions for directories.
+//! The data directory: opening it, and offline work on it (verify, salvage, compact, accept a
+//! loss). Only this part of the daemon uses the store's functions for directories.
 
 use std::fs::DirBuilder;
 use std::io::{BufWriter, Write};
@@ -28,10 +28,10 @@ use windlass_hub::clock;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of jobs in memory while a store is read that no daemon uses: as many as a daemon with 256 MiB has.
+/// Memory for jobs while an unused store is read: as much as a daemon with 256 MiB has.
 const TOOL_BYTES: u64 = 32 << 20;
 
-/// At most this many unreadable places are listed.
+/// Maximum number of unreadable places that are listed.
 const NAMED_MAX: usize = 20;
 
 /// The store's settings from the configuration.
@@ -56,8 +56,8 @@ fn store_config(config: &Config) -> StoreConfig {
     }
 }
 
-/// The settings for work on a store that no daemon uses. Such work takes no more memory than the smallest daemon, whatever is
-/// in the store: bodies stay in files.
+/// The settings for offline work on a store. It must not use more memory than the smallest daemon,
+/// whatever the store contains, so bodies stay in files.
 fn at_rest(config: &Config) -> StoreConfig {
     let mut store = store_config(config);
     store
@@ -80,12 +80,12 @@ pub(crate) struct Store {
     pub(crate) log: Box<dyn Log>,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) recovered: Recovered,
-    /// Keeps other processes out of the directory, if there is one.
+    /// Locks the directory, if there is one, against other processes.
     pub(crate) guard: Option<Guard>,
 }
 
 impl Store {
-    /// A new store that ends with the process.
+    /// A new store that is lost when the process exits.
     pub(crate) fn in_memory(config: &Config) -> Result<Self, Failure> {
         let (log, table) = (MemoryLog::new(), Box::new(MemoryTable::new()));
         let checkpoints = StoreLimits {
@@ -124,7 +124,8 @@ impl From<Opened> for Store {
     }
 }
 
-/// Makes the data directory of a daemon that has its store elsewhere: the sockets for commands are in it.
+/// Creates the data directory of a daemon whose store is elsewhere, because the sockets for
+/// commands are in it.
 pub(crate) fn make_directory(data_dir: &Path) -> Result<(), Failure> {
     const OWNER_ONLY: u32 = 0o700;
     if data_dir.join("store").exists() {
@@ -177,11 +178,11 @@ fn open_with(config: &Config, store: &StoreConfig) -> Result<Opened, OpenError> 
     Ok(opened)
 }
 
-/// Opens the store. If another process has it, waits for `server.in_use_timeout`.
+/// Opens the store. If another process uses it, waits for `server.in_use_timeout`.
 ///
 /// # Errors
 ///
-/// [`Failure::Data`]: another process has the store, it is damaged, or access is denied.
+/// [`Failure::Data`]: another process uses the store, it is damaged, or access is denied.
 pub fn open(config: &Config) -> Result<Opened, Failure> {
     if config.remote.is_some() {
         make_directory(&config.data_dir)?;
@@ -192,12 +193,12 @@ pub fn open(config: &Config) -> Result<Opened, Failure> {
     })
 }
 
-/// Opens the store for work on it, and makes no directory for anything else.
+/// Opens the store for offline work, without creating other directories.
 fn open_now(config: &Config) -> Result<Opened, Failure> {
     patiently(config, || open_with(config, &at_rest(config)))
 }
 
-/// Opens the store to add jobs to it, for a short time.
+/// Opens the store briefly to add jobs.
 ///
 /// # Errors
 ///
@@ -209,17 +210,17 @@ pub fn open_to_add(config: &Config) -> Result<Opened, Failure> {
     open_now(config)
 }
 
-/// Bytes of jobs that may be in memory while jobs are added.
+/// Memory for jobs while jobs are added, in bytes.
 pub fn bytes_to_add(config: &Config) -> u64 {
     config.overflow().memory.min(TOOL_BYTES)
 }
 
-/// Holds the data directory to restore an export in it. `None` if it has a store, or had one, and for a database: there
-/// the jobs of an export are imported.
+/// Locks the data directory to restore an export into it. Returns `None` if it contains a store or
+/// the remains of one, and for a database: exports are imported there instead.
 ///
 /// # Errors
 ///
-/// [`Failure::Data`]: another process has the directory, or access is denied.
+/// [`Failure::Data`]: another process uses the directory, or access is denied.
 pub fn restore(config: &Config) -> Result<Option<Restore>, Failure> {
     if config.remote.is_some() {
         return Ok(None);
@@ -227,7 +228,7 @@ pub fn restore(config: &Config) -> Result<Option<Restore>, Failure> {
     patiently(config, || Restore::begin(&at_rest(config)))
 }
 
-/// While another process has the store, tries again for `server.in_use_timeout`.
+/// Retries for `server.in_use_timeout` while another process uses the store.
 fn patiently<T>(config: &Config, attempt: impl Fn() -> Result<T, OpenError>) -> Result<T, Failure> {
     let mut trying = Retry::new(config);
     loop {
@@ -240,7 +241,7 @@ fn patiently<T>(config: &Config, attempt: impl Fn() -> Result<T, OpenError>) -> 
     }
 }
 
-/// A store that cannot be opened, with advice for a directory.
+/// A store that cannot be opened, with advice in the case of a directory.
 pub(crate) fn cannot_open(config: &Config, error: &OpenError) -> Failure {
     if let Some(remote) = &config.remote {
         return Failure::data_at(remote.name(), error);
@@ -256,13 +257,13 @@ pub(crate) fn cannot_open(config: &Config, error: &OpenError) -> Failure {
     Failure::data(&config.data_dir, format!("{error}{advice}"))
 }
 
-/// Writes every readable job, schedule and batch to `out`, a line of JSON each, and returns a summary. Changes nothing
-/// in the store.
+/// Writes every readable job, schedule and batch to `out` as a line of JSON, and returns a summary.
+/// The store is not modified.
 ///
 /// # Errors
 ///
-/// The store does not exist, a daemon has it, or `out` cannot be written; [`Failure::Incomplete`] with the summary, if
-/// anything is missing.
+/// The store does not exist, a daemon uses it, or `out` cannot be written; [`Failure::Incomplete`]
+/// with the summary if anything is missing.
 pub fn salvage(config: &Config, out: &mut dyn Write) -> Result<String, Failure> {
     let mut found = read(config)?;
     let mut out = BufWriter::new(out);
@@ -278,7 +279,7 @@ pub fn salvage(config: &Config, out: &mut dyn Write) -> Result<String, Failure> 
     }
 }
 
-/// Everything readable in a store that no daemon uses.
+/// Reads everything readable in a store that no daemon uses.
 pub(crate) fn read(config: &Config) -> Result<Salvage, Failure> {
     let Some(remote) = &config.remote else {
         is_there(&config.data_dir)?;
@@ -291,7 +292,7 @@ pub(crate) fn read(config: &Config) -> Result<Salvage, Failure> {
         .map_err(|error| Failure::data_at(remote.name(), error))
 }
 
-/// This daemon, now.
+/// This daemon at this moment.
 pub(crate) fn about() -> About<'static> {
     About {
         daemon: env!("CARGO_PKG_VERSION"),
@@ -322,12 +323,12 @@ fn in_words(found: &Salvage) -> String {
     format!("{things}; {commits} of {expected} commits of the log{unreadable}")
 }
 
-/// Checks that the daemon would start from a store with everything that was in it. Returns a summary. Changes nothing
-/// in the store.
+/// Checks that the daemon would start from a store without losing anything. Returns a summary. The
+/// store is not modified.
 ///
 /// # Errors
 ///
-/// [`Failure::Data`]: it would not, and why.
+/// [`Failure::Data`], with the reason why it would not.
 pub fn verify(config: &Config) -> Result<String, Failure> {
     let verdict = match &config.remote {
         Some(remote) => remote.verify(
@@ -366,7 +367,7 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
     Ok(format!("ok: {things}; {place}{torn}{harmless}"))
 }
 
-/// What is in a store.
+/// The contents of a store.
 fn in_it(report: &Report) -> String {
     let Report {
         jobs,
@@ -383,7 +384,7 @@ fn in_it(report: &Report) -> String {
     ])
 }
 
-/// Where the store is, for messages.
+/// The location of the store, for messages.
 pub(crate) fn place(config: &Config) -> String {
     config.remote.as_ref().map_or_else(
         || config.data_dir.display().to_string(),
@@ -391,7 +392,7 @@ pub(crate) fn place(config: &Config) -> String {
     )
 }
 
-/// Fails where no daemon has ever been, so that nothing is created there.
+/// Fails if no daemon has used the database, so that nothing is created there.
 fn is_kept(remote: &dyn Remote) -> Result<(), Failure> {
     match remote
         .look()
@@ -405,7 +406,7 @@ fn is_kept(remote: &dyn Remote) -> Result<(), Failure> {
     }
 }
 
-/// Rebuilds the table, so that it takes up no more room than necessary. Returns a summary.
+/// Rebuilds the table to its minimum size. Returns a summary.
 ///
 /// # Errors
 ///
@@ -422,7 +423,7 @@ pub fn compact(config: &Config) -> Result<String, Failure> {
         recovered,
         guard,
     } = open_now(config)?;
-    // The table is built from files alone.
+    // The table is built from files alone, so free the memory.
     drop(recovered);
     let figures = checkpointer.figures();
     let bytes = || {
@@ -441,8 +442,8 @@ pub fn compact(config: &Config) -> Result<String, Failure> {
     ))
 }
 
-/// Moves the contents of a store to a place that has none: from a directory to a database, or back. The old store is
-/// kept, but no daemon starts from it any more. Returns a summary.
+/// Moves the contents of a store to an empty place: from a directory to a database, or back. The
+/// old store is kept, but daemons no longer start from it. Returns a summary.
 ///
 /// # Errors
 ///
@@ -491,12 +492,14 @@ pub fn move_store(from: &Config, to: &Config) -> Result<String, Failure> {
     ))
 }
 
-/// If the daemon would not start from the configured directory because data is lost, makes a new store of the rest and
-/// sets the damaged one aside. Logs both. Leaves an intact directory alone.
+/// If the daemon would not start from the configured directory because data is lost, creates a new
+/// store from the rest and sets the damaged one aside. Logs both. An intact directory is not
+/// modified.
 ///
 /// # Errors
 ///
-/// [`Failure::Data`]: it cannot be read for another reason, or the new store cannot be made.
+/// [`Failure::Data`]: the directory cannot be read for another reason, or the new store cannot be
+/// created.
 pub fn accept_loss(config: &Config) -> Result<(), Failure> {
     if let Some(remote) = &config.remote {
         let what = "--accept-loss is for data directories: save the readable jobs with `windlass salvage`, and import them into \
@@ -515,12 +518,13 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a start would find: `new`, `kept`, or `a daemon runs on it`, with its name where the store is in a database.
-/// Changes nothing.
+/// The state that a daemon would find at startup: `new`, `kept`, or `a daemon runs on it`, with the daemon's
+/// name where the store is in a database. Nothing is modified.
 ///
 /// # Errors
 ///
-/// The directory or the database cannot be used, or a queue in it has another kind than a listener serves.
+/// The directory or the database cannot be used, or a queue in it has another kind than a listener
+/// serves.
 pub fn look(config: &Config) -> Result<String, Failure> {
     if let Some(remote) = &config.remote {
         let admitted = remote.admit().and_then(|()| remote.look());
@@ -565,7 +569,8 @@ pub fn look(config: &Config) -> Result<String, Failure> {
     Ok("kept".to_owned())
 }
 
-/// Fails where no daemon has ever been, so that nothing is created there, and no file of another program is taken for damage.
+/// Fails if no daemon has used the directory, so that nothing is created there, and another
+/// program's files are not mistaken for damage.
 fn is_there(data_dir: &Path) -> Result<(), Failure> {
     let refuse = |why: &dyn std::fmt::Display| Err(Failure::data(data_dir, why));
     let has = |folder: &Path, starts: &[&str]| {
@@ -581,7 +586,7 @@ fn is_there(data_dir: &Path) -> Result<(), Failure> {
     };
     match has(data_dir, &["lock"]) {
         Ok(true) => Ok(()),
-        // Somebody has saved the store alone.
+        // Someone has backed up the store alone.
         Ok(false) if has(&data_dir.join("store"), &["log", "table-"]).unwrap_or_default() => Ok(()),
         Ok(false) => refuse(&"there is no Windlass data in it"),
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => {

@@ -1,13 +1,13 @@
-//! Logs that dead jobs were dropped before their time: at most one line for each check, with their number.
+//! Logs that dead jobs were dropped early: at most one line per check, with their number.
 
 use windlass_engine::DeadDropped;
 
-/// The counts that have been logged.
+/// The counts that were already logged.
 #[derive(Debug, Default)]
 pub(crate) struct DropsLogged(DeadDropped);
 
 impl DropsLogged {
-    /// Warns of jobs that were dropped since the last call. Returns whether there were any.
+    /// Warns of jobs dropped since the last call. Returns whether there were any.
     pub(crate) fn log(&mut self, dropped: DeadDropped) -> bool {
         let before = std::mem::replace(&mut self.0, dropped);
         let (full, made_way) = (
@@ -17,13 +17,13 @@ impl DropsLogged {
         if full > 0 {
             tracing::warn!(
                 jobs = full,
-                "dead jobs dropped, the oldest first: the dead-letter queue is full (limits.dead_max, limits.dead_bytes_max)"
+                "dropped the oldest dead jobs: the dead-letter queue is full (limits.dead_max, limits.dead_bytes_max)"
             );
         }
         if made_way > 0 {
             tracing::warn!(
                 jobs = made_way,
-                "dead jobs dropped, the oldest first, to make room for new ones (limits.jobs_max, limits.jobs_bytes_max)"
+                "dropped the oldest dead jobs to make room for new jobs (limits.jobs_max, limits.jobs_bytes_max)"
             );
         }
         full + made_way > 0

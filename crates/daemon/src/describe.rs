@@ -7,10 +7,11 @@ use windlass_engine::{ClientRow, Cursor, JobStateKind, Query, QueueRow, Reply, S
 use windlass_hub::limited::shown;
 use windlass_net::Acceptor;
 
-/// At most this many connections and queues are logged, and one visit to the engine reads this many rows.
+/// Maximum number of connections and queues that are logged, and of rows that one visit to the
+/// engine reads.
 const ROWS_MAX: u32 = 100;
 
-/// Logs the report. May take a while, but no visit to the engine does.
+/// Logs the report. This may take a while, but each visit to the engine is short.
 pub(crate) fn log(acceptor: &Acceptor) {
     tracing::info!("SIGTTIN: the report begins");
     stats(acceptor);
@@ -178,7 +179,7 @@ fn jobs(row: &QueueRow) -> u64 {
     row.places.iter().map(|jobs| u64::from(*jobs)).sum()
 }
 
-/// All threads of the process, and the number of connections of each serving thread.
+/// Logs all threads of the process, and the number of connections of each serving thread.
 fn threads(acceptor: &Acceptor) {
     for (number, connections) in acceptor
         .thread_slots()
@@ -204,7 +205,8 @@ fn threads(acceptor: &Acceptor) {
     }
 }
 
-/// A thread's name, its state and the milliseconds it has run, from its line in `/proc` (proc(5)).
+/// Parses the line of a thread in `/proc` (proc(5)): its name, its state, and its CPU time in
+/// milliseconds.
 fn thread(stat: &str, ticks_per_second: u64) -> Option<(&str, &str, u64)> {
     // The name is in brackets and may contain brackets.
     let (head, rest) = stat.rsplit_once(") ")?;

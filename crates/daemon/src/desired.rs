@@ -1,5 +1,5 @@
-//! The engine state that comes from the configuration, and its reconciliation: when the daemon starts, and when it
-//! reads its configuration again.
+//! The engine state that the configuration requires, and its reconciliation at startup and on
+//! reload.
 
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
@@ -28,20 +28,21 @@ pub(crate) struct Desired {
     patterns: Patterns<QueueSettings>,
     bridge: Bridge,
     data_dir: PathBuf,
-    /// The state before a reload, which touches only what operators can set where the file has changed.
+    /// The state before a reload. Settings that operators can change are touched only where the
+    /// file has changed.
     before: Option<Box<Self>>,
 }
 
-/// The result of agreeing with a configuration.
+/// The result of a reconciliation.
 #[derive(Debug, Default)]
 pub(crate) struct Agreed {
     pub(crate) parts: Vec<Reconciliation>,
-    /// Policies and throttles of operators that the configuration has taken back, in words.
+    /// Descriptions of operators' policies and throttles that the configuration has overridden.
     pub(crate) taken_back: BTreeSet<String>,
 }
 
 impl Desired {
-    /// Reads it from a configuration.
+    /// Reads the state from a configuration.
     ///
     /// # Errors
     ///
@@ -58,7 +59,7 @@ impl Desired {
         })
     }
 
-    /// It follows another one while the daemon runs.
+    /// Marks it as the successor of another state, on a reload.
     pub(crate) fn after(self, before: Self) -> Self {
         Self {
             before: Some(Box::new(before)),
@@ -66,7 +67,7 @@ impl Desired {
         }
     }
 
-    /// Takes back what operators have set where the configuration says something new.
+    /// Discards operators' settings where the configuration has changed.
     fn take_back(&self, broker: &dyn Broker) -> BTreeSet<String> {
         let Some(before) = &self.before else {
             return BTreeSet::new();
@@ -93,7 +94,8 @@ impl Desired {
             .collect()
     }
 
-    /// Reconciles the engine with it, on a thread of its own: many jobs have many keys to be read.
+    /// Reconciles the engine with this state, on a separate thread because many jobs may have keys
+    /// to read.
     pub(crate) async fn agree(self, hub: &Arc<Hub>) -> Agreed {
         let hub = Arc::clone(hub);
         let agree = move || {
@@ -102,8 +104,8 @@ impl Desired {
             let changed = self
                 .before
                 .map(|before| throttles::changed(&before.throttles, &self.throttles));
-            // The order matters: first which protocols share a queue and which jobs may start, before any job is handed
-            // out; then the rules, because schedules must obey them.
+            // The order matters: sharing and policies must be set before any job is handed out, and
+            // rules must be set before the schedules that obey them.
             let _ = hub.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
             policies::agree(&*hub, self.patterns);
             let mut parts = vec![rules::agree(&*hub, self.rules)];
@@ -121,7 +123,7 @@ impl Desired {
     }
 }
 
-/// Applies the limits and the reports of deaths of a configuration.
+/// Applies the limits and the `on_dead` rules of a configuration.
 pub(crate) fn set_up(config: &Config, hub: &Hub) {
     hub.with_journal(|engine, _| {
         engine.set_limits(config.engine_limits());
@@ -129,15 +131,18 @@ pub(crate) fn set_up(config: &Config, hub: &Hub) {
     });
 }
 
-/// Applies the limits of a configuration and the state that it requires to an engine that serves. Returns what operators
-/// had set and is taken back.
+/// Applies a configuration's limits and required state to a running engine. Returns the operators'
+/// settings that were discarded.
 pub(crate) async fn apply(config: &Config, wanted: Desired, hub: &Arc<Hub>) -> BTreeSet<String> {
     set_up(config, hub);
     let Agreed { parts, taken_back } = wanted.agree(hub).await;
     parts.iter().for_each(Reconciliation::report);
-    taken_back
-        .iter()
-        .for_each(|what| tracing::warn!(what, "taken back: the configuration has changed there"));
+    taken_back.iter().for_each(|what| {
+        tracing::warn!(
+            what,
+            "discarded: its section of the configuration has changed"
+        )
+    });
     taken_back
 }
 

@@ -1,6 +1,6 @@
-//! The engine room: the engine with its journal behind one lock (the hub), the threads that commit and make
-//! checkpoints, and the task that gives the engine the time. A daemon alone has one from its start; a daemon of a
-//! cluster has one while it leads.
+//! The engine room: the hub (the engine with its journal behind one lock), the threads for commits
+//! and checkpoints, and the task that advances the engine's time. A single daemon has one from the
+//! start; a daemon of a cluster has one while it leads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,16 +26,16 @@ use windlass_hub::{
 };
 use windlass_net::ThreadSlots;
 
-/// How long after a failed commit the committing thread tries the store again.
+/// How soon the committing thread retries a failed commit.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// The same for a store that other machines reach: it fails over within moments.
+/// The same for a store on other machines, which fails over within moments.
 const REMOTE_RETRY: Duration = Duration::from_millis(100);
 
 /// How often the main thread checks on commits.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
-/// An engine room before its threads start: its hub can be given to connections.
+/// An engine room whose threads are not started. Connections can already use its hub.
 pub(crate) struct Prepared {
     hub: Arc<Hub>,
     log: Box<dyn Log>,
@@ -83,9 +83,9 @@ impl Prepared {
         }
     }
 
-    /// The same for one of several daemons: the clients of the one that led before it may come to this one. It hands
-    /// out no job until [`Hub::begin_grace`], and the length of the lease after that. The first daemon that leads has
-    /// no predecessor.
+    /// Prepares it for a daemon of a cluster, where clients of the previous leader may reconnect.
+    /// It hands out no jobs until [`Hub::begin_grace`], and then for the length of a lease, unless
+    /// there was no previous leader.
     pub(crate) fn succeeding(mut store: Store, config: &Config, budget: Arc<Budget>) -> Self {
         const FIRST_EPOCH: u64 = 1;
         if store
@@ -108,12 +108,12 @@ impl Prepared {
         &self.hub
     }
 
-    /// Starts the threads, and brings what is configured and what is in the store together. With `slots`, serving
+    /// Starts the threads, and reconciles the store with the configuration. With `slots`, serving
     /// threads commit at the end of their turns.
     ///
     /// # Errors
     ///
-    /// A thread cannot start, or the engine refuses what is configured.
+    /// A thread cannot be started, or the engine refuses a configured entry.
     pub(crate) async fn start(
         self,
         config: &Config,
@@ -130,7 +130,7 @@ impl Prepared {
             bodies,
         } = self;
         let (tail, store) = (log.tail(), checkpointer.figures());
-        // A commit may need bodies that only this thread finds.
+        // A commit may need bodies that only this thread can read.
         let loader = start_loader(&hub, bodies, config)?;
         let committer =
             Committer::start(Arc::clone(&hub), log, guard, pace).map_err(Failure::no_threads)?;
@@ -142,14 +142,15 @@ impl Prepared {
         let (checkpoints, requests) =
             Checkpoints::start(checkpointer, quiet).map_err(Failure::no_threads)?;
         exports.come_from(requests);
-        // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
+        // Lend keys contain the number of starts, so the new number must be durable before the
+        // first key is issued.
         hub.first_commit().await;
         if let Some(slots) = slots.filter(|_| pace.interval.is_none()) {
             slots.commit_in_turns(committer.commits());
         }
         protocols::make_queues(&*hub, config)?;
-        // Before anything is due: policies hold for what fell due while no daemon was there, and schedules that were removed
-        // from the configuration must not run.
+        // Must precede the first due work: policies apply to jobs that became due while no daemon
+        // ran, and schedules removed from the configuration must not run.
         agree(&hub, wanted).await?;
         hub.with_journal(|engine, _| engine.release_due());
         let ticker = tokio::spawn(tick(Arc::clone(&hub)));
@@ -170,7 +171,7 @@ impl Prepared {
     }
 }
 
-/// An engine room at work.
+/// A running engine room.
 pub(crate) struct EngineRoom {
     hub: Arc<Hub>,
     committer: Committer,
@@ -181,19 +182,19 @@ pub(crate) struct EngineRoom {
 }
 
 impl EngineRoom {
-    /// Another daemon of the cluster prepares to lead. Meanwhile this one serves as before.
+    /// Lets another daemon of the cluster prepare to lead, while this one still serves.
     pub(crate) async fn hand_over(&self) {
         self.checkpoints.hold();
         let hub = Arc::clone(&self.hub);
         let _ = tokio::task::spawn_blocking(move || hub.hand_over()).await;
     }
 
-    /// What metrics read here.
+    /// The figures for metrics.
     pub(crate) fn figures(&self) -> RoomFigures {
         self.figures.clone()
     }
 
-    /// Returns only if the daemon must end, with the reason.
+    /// Returns the reason when the daemon must exit, and not before.
     pub(crate) async fn watch(&self, in_force: &ArcSwap<Config>) -> Failure {
         tokio::select! {
             why = self.watch_commits(in_force) => Failure::Runtime(why.to_owned()),
@@ -222,7 +223,7 @@ impl EngineRoom {
         }
     }
 
-    /// Returns only if another daemon has taken the store over.
+    /// Returns when another daemon has taken the store over, and not before.
     async fn deposed(&self) -> String {
         const LOOK_EVERY: Duration = Duration::from_millis(50);
         if !self.hub.has_tenure() {
@@ -236,37 +237,36 @@ impl EngineRoom {
         }
     }
 
-    /// Ends the ticker: nothing is due any more. In a cluster, jobs that workers have not got are ready for the next leader.
+    /// Stops the ticker, so that nothing becomes due. In a cluster, jobs not yet received by
+    /// workers become ready for the next leader.
     ///
     /// # Errors
     ///
-    /// The store does not belong to this daemon now, so the daemon cannot stop in order.
+    /// This daemon does not hold the store now, so it cannot stop cleanly.
     pub(crate) fn stop_time(&self) -> Result<(), Failure> {
         self.ticker.abort();
         if self.hub.may_act() {
             if self.hub.has_tenure() {
-                self.hub.give_up();
+                self.hub.step_down();
             }
             return Ok(());
         }
         Err(match self.hub.deposed() {
             Some(error) => Failure::Deposed(error.to_string()),
-            None => {
-                Failure::Runtime("stopped while the lease of the store was not renewed".to_owned())
-            }
+            None => Failure::Runtime("stopped without a valid lease of the store".to_owned()),
         })
     }
 
-    /// Jobs that workers have over connections wait for them until the daemon has started again.
+    /// Keeps jobs held over connections for their workers until the daemon has restarted.
     pub(crate) fn leave_jobs(&self) {
         self.hub.leave_jobs();
     }
 
-    /// Writes everything to the store, and gives the store back. No thread may visit the engine any more.
+    /// Writes everything and releases the store. No thread may visit the engine afterwards.
     ///
     /// # Errors
     ///
-    /// The last commit did not reach the store.
+    /// The last commit was not written to the store.
     pub(crate) async fn finish(self) -> Result<(), Failure> {
         let Self {
             hub,
@@ -276,9 +276,9 @@ impl EngineRoom {
             ..
         } = self;
         drop(loader);
-        // Another daemon may wait for the lease. A checkpoint of many jobs takes seconds, and is not needed: the next
-        // daemon reads the log.
-        // The last commit blocks; no other work is left on this thread, except that it keeps the time.
+        // A checkpoint of many jobs takes seconds while another daemon may wait for the lease, and
+        // the next daemon can read the log instead. The last commit blocks, so this thread only
+        // keeps the time meanwhile.
         let ended = tokio::task::spawn_blocking(move || {
             if hub.has_tenure() {
                 checkpoints.abandon();
@@ -290,14 +290,14 @@ impl EngineRoom {
         match while_looking(ended, || _ = clock::read()).await {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(Failure::Runtime(
-                "the last commit did not reach the store".to_owned(),
+                "the last commit was not written to the store".to_owned(),
             )),
         }
     }
 }
 
-/// Waits for something, and looks at the clock as often as the ticker did: time in which the daemon was busy is no
-/// suspension.
+/// Waits for `what`, and reads the clock as often as the ticker did, so that time spent here is not
+/// taken for a suspension.
 async fn while_looking<T>(what: impl Future<Output = T>, mut look: impl FnMut()) -> T {
     let mut what = std::pin::pin!(what);
     loop {
@@ -309,8 +309,8 @@ async fn while_looking<T>(what: impl Future<Output = T>, mut look: impl FnMut())
     }
 }
 
-/// Starts the thread that moves bodies out of memory and back. Without a file for them, all stay; an ephemeral daemon
-/// has no files.
+/// Starts the thread that moves bodies out of memory and back. Without a file, as in an ephemeral
+/// daemon, all bodies stay in memory.
 fn start_loader(
     hub: &Arc<Hub>,
     bodies: Option<BodyFile>,
@@ -323,7 +323,7 @@ fn start_loader(
         Ok(file) => file,
         Err(error) => {
             let data_dir = config.data_dir.display();
-            tracing::warn!(%error, %data_dir, "cannot create a file for what does not fit into memory: all jobs stay in memory");
+            tracing::warn!(%error, %data_dir, "cannot create the scratch file: all bodies stay in memory");
             return Ok(None);
         }
     };
@@ -332,7 +332,7 @@ fn start_loader(
         .map_err(Failure::no_threads)
 }
 
-/// The engine's refusal of a configured entry is an error in the configuration.
+/// If the engine refuses a configured entry, the configuration is invalid.
 async fn agree(hub: &Arc<Hub>, wanted: Desired) -> Result<(), Failure> {
     for reconcile in wanted.agree(hub).await.parts {
         if let Some((name, why)) = reconcile.refused.first() {
@@ -344,11 +344,11 @@ async fn agree(hub: &Arc<Hub>, wanted: Desired) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Wakes the engine when something is due, and often enough to notice that a clock was set or that the daemon was
-/// suspended.
+/// Wakes the engine when something is due, and often enough to notice that a clock was set or the
+/// daemon was suspended.
 ///
-/// Deadlines are met a few milliseconds late, several at a time: a thousand workers a second whose wait ends would
-/// otherwise wake this thread and their own a thousand times.
+/// Deadlines are met a few milliseconds late and in groups, because a thousand expiring waits per
+/// second would otherwise cause a thousand wake-ups of this thread and of the serving ones.
 async fn tick(hub: Arc<Hub>) {
     const EVERY: Duration = Duration::from_millis(TICK_MS);
     const LATE: Duration = Duration::from_millis(4);
@@ -363,7 +363,7 @@ async fn tick(hub: Arc<Hub>) {
             () = hub.deadline_moved.notified() => {}
             () = tokio::time::sleep(due) => {}
         }
-        // The due work may be one part of something long: other tasks come first.
+        // The due work may be one step of a long operation, so other tasks run first.
         tokio::task::yield_now().await;
     }
 }
@@ -393,7 +393,7 @@ mod tests {
     #[tokio::test]
     async fn the_clock_is_looked_at_while_a_stop_waits_for_a_checkpoint() {
         let (looks, enough) = (AtomicU32::new(0), tokio::sync::Notify::new());
-        // It ends only because the looks go on.
+        // It returns only because the clock is read meanwhile.
         let stop = async {
             enough.notified().await;
             7

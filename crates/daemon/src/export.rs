@@ -1,8 +1,8 @@
-//! Exports: the store's contents at one commit, as lines of JSON.
+//! Exports: the contents of the store at one commit, as lines of JSON.
 //!
-//! While a daemon serves, the checkpoint thread takes a picture of the store; a thread of its own reads it and writes
-//! the lines. Neither visits the engine, and no commit waits for them. Lines are produced as fast as they are read, and
-//! one export runs at a time.
+//! While a daemon runs, the checkpoint thread takes a snapshot of the store, and a separate thread
+//! reads it and writes the lines. Neither visits the engine, and commits do not wait for them.
+//! Lines are produced as fast as the client reads them, and one export runs at a time.
 
 use std::fs;
 use std::io::{self, Write};
@@ -21,46 +21,46 @@ use windlass_store::{Checkpointer, ExportError, Exported, Picture, Salvage};
 use crate::config::Config;
 use crate::data::{self, about};
 
-/// Bytes of lines that are passed on together.
+/// Size of a chunk of lines.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Chunks that wait for the reader.
+/// Maximum number of chunks buffered for the client.
 const CHUNKS_MAX: usize = 4;
 
-/// The file whose time is that of the last complete export of a daemon. One of a store at rest changes nothing in it.
+/// The file whose modification time is that of the daemon's last complete export. An offline export
+/// does not touch it.
 const MARK: &str = "last-export";
 
-/// Notes that an export is complete. Without the note operators are not reminded of the next one, and nothing else depends
-/// on it.
+/// Records that an export is complete. If this fails, only the reminder to operators is affected.
 fn mark(file: &Path) {
     if let Err(why) = fs::write(file, b"") {
-        tracing::warn!(%why, file = %file.display(), "the time of an export cannot be kept");
+        tracing::warn!(%why, file = %file.display(), "cannot record the time of the export");
     }
 }
 
-/// Why there is no export.
+/// Why an export failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoExport {
-    /// One is under way.
-    #[error("another export is under way")]
+    /// Another export is running.
+    #[error("another export is running")]
     Busy,
-    /// The daemon stops.
-    #[error("the daemon stops")]
+    /// The daemon is stopping.
+    #[error("the daemon is stopping")]
     Stopping,
     /// Another daemon of the cluster has the store.
-    #[error("this daemon does not lead: ask the leader")]
+    #[error("this daemon is not the leader: ask the leader")]
     Elsewhere,
     /// The store cannot be read or written.
-    #[error("the export has failed: {0}")]
+    #[error("export failed: {0}")]
     Failed(String),
 }
 
-/// Begins exports. Operator ports have one.
+/// Starts exports, for use by operator ports.
 #[derive(Clone, Debug)]
 pub struct Exports {
-    /// Empty while the store is with another daemon.
+    /// Empty while another daemon has the store.
     source: Arc<ArcSwapOption<Source>>,
-    /// The file whose time is that of the last one.
+    /// The file whose modification time is that of the last export.
     mark: Arc<Path>,
 }
 
@@ -73,21 +73,21 @@ impl Default for Exports {
     }
 }
 
-/// Where exports come from.
+/// The source of exports.
 #[derive(Debug)]
 struct Source {
     requests: Requests,
     place: Arc<Semaphore>,
 }
 
-/// The lines of an export, in chunks. An export whose reader is dropped ends.
+/// The lines of an export, in chunks. Dropping it cancels the export.
 #[derive(Debug)]
 pub struct Export {
     chunks: mpsc::Receiver<Result<Bytes, NoExport>>,
 }
 
 impl Exports {
-    /// Exports of a daemon with this data directory.
+    /// The exports of a daemon with this data directory.
     pub(crate) fn of(data_dir: &Path) -> Self {
         Self {
             mark: data_dir.join(MARK).into(),
@@ -95,14 +95,14 @@ impl Exports {
         }
     }
 
-    /// When the last one was complete, if there was one.
+    /// When the last export was completed, if any.
     pub fn last(&self) -> Option<SystemTime> {
         fs::metadata(&self.mark)
             .and_then(|file| file.modified())
             .ok()
     }
 
-    /// The checkpoint thread serves the requests from now on.
+    /// Connects it to the checkpoint thread, which serves the requests.
     pub(crate) fn come_from(&self, requests: Requests) {
         self.source.store(Some(Arc::new(Source {
             requests,
@@ -110,16 +110,16 @@ impl Exports {
         })));
     }
 
-    /// The store is with another daemon from now on.
+    /// Disconnects it, because another daemon has the store.
     pub(crate) fn end(&self) {
         self.source.store(None);
     }
 
-    /// Begins an export. It shows all changes that were acknowledged before.
+    /// Starts an export, which contains all changes acknowledged before.
     ///
     /// # Errors
     ///
-    /// Another one is under way, the daemon stops, or another daemon has the store.
+    /// Another export is running, the daemon is stopping, or another daemon has the store.
     pub fn begin(&self) -> Result<Export, NoExport> {
         let source = self.source.load();
         let Source { requests, place } = source.as_deref().ok_or(NoExport::Elsewhere)?;
@@ -144,7 +144,7 @@ impl Export {
     ///
     /// # Errors
     ///
-    /// The export has failed: its last line is missing.
+    /// The export failed, and its last line is missing.
     pub async fn next(&mut self) -> Result<Option<Bytes>, NoExport> {
         match self.chunks.recv().await {
             Some(Ok(chunk)) if chunk.is_empty() => Ok(None),
@@ -157,13 +157,13 @@ impl Export {
 /// A request to the checkpoint thread.
 struct Request {
     to: mpsc::Sender<Result<Bytes, NoExport>>,
-    /// Free for the next export when this one has ended.
+    /// Released for the next export when this one ends.
     place: OwnedSemaphorePermit,
     mark: Arc<Path>,
 }
 
 impl Request {
-    /// Takes the picture, and has another thread write its lines.
+    /// Takes the snapshot, and starts a thread that writes its lines.
     fn serve(self, checkpointer: &mut Checkpointer) {
         let to = self.to.clone();
         let begun = checkpointer
@@ -176,8 +176,8 @@ impl Request {
                 thread.map(drop).map_err(|why| why.to_string())
             });
         if let Err(why) = begun {
-            tracing::warn!(why, "an export has failed");
-            // The reader may be gone.
+            tracing::warn!(why, "export failed");
+            // The client may have disconnected.
             let _ = to.try_send(Err(NoExport::Failed(why)));
         }
     }
@@ -193,7 +193,7 @@ impl Request {
             chunk: BytesMut::new(),
         };
         let outcome = picture.export(about(), &mut chunks);
-        // Before the reader sees the end: it may begin another export then.
+        // Must precede the end of the stream, because the client may start another export then.
         drop(place);
         match outcome {
             Ok(Exported {
@@ -215,10 +215,10 @@ impl Request {
                 drop(chunks.to.blocking_send(Ok(Bytes::new())));
             }
             Err(ExportError::Writer(_)) => {
-                tracing::info!("an export has ended early: its reader is gone")
+                tracing::info!("export aborted: the client disconnected")
             }
             Err(ExportError::Store(why)) => {
-                tracing::warn!(%why, "an export has failed");
+                tracing::warn!(%why, "export failed");
                 drop(
                     chunks
                         .to
@@ -229,11 +229,11 @@ impl Request {
     }
 }
 
-/// Writes the lines of a store that no daemon uses, and changes nothing in it.
+/// Writes the lines of a store that no daemon uses, without modifying it.
 ///
 /// # Errors
 ///
-/// [`Failure::Data`]: there is no store, a daemon has it, or something in it is missing or damaged.
+/// [`Failure::Data`]: there is no store, a daemon uses it, or something is missing or damaged.
 /// [`Failure::Runtime`]: `out` cannot be written.
 pub fn export(config: &Config, out: &mut dyn Write) -> Result<(), Failure> {
     let mut found = data::read(config)?;
@@ -256,7 +256,7 @@ fn is_whole(config: &Config, found: &Salvage) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Passes lines on in chunks, which the reader takes at its own pace.
+/// Passes lines on in chunks, at the client's pace.
 struct Chunks {
     to: mpsc::Sender<Result<Bytes, NoExport>>,
     chunk: BytesMut,

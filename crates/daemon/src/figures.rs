@@ -1,5 +1,5 @@
-//! Figures of the daemon beside those of the engine, for metrics: counts of connections and commits, the use and the
-//! limits of the store, of jobs and of buffers, the ends of certificates. Read when they are asked for.
+//! The daemon's own figures for metrics: counts of connections and commits; use and limits of the
+//! store, of jobs and of buffers; expiry of certificates. They are read on demand.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,19 +17,19 @@ use windlass_net::{Acceptor, CONNECTIONS, Handshaker, Places, Served, Traffic};
 pub use windlass_hub::{BOUNDS_US, CommitDurations};
 pub use windlass_net::{Counts, ProtocolTraffic};
 
-/// Where the figures are read.
+/// The sources of the figures.
 #[derive(Clone)]
 pub struct Figures {
     budget: Arc<Budget>,
     traffic: Arc<Traffic>,
     places: Arc<Places>,
-    /// Empty while the engine room is in another daemon.
+    /// Empty while another daemon has the engine room.
     room: Arc<ArcSwapOption<RoomFigures>>,
-    /// Of the protocols that have TLS.
+    /// The protocols with TLS.
     handshakers: Vec<(&'static str, Arc<Handshaker>)>,
 }
 
-/// Where the figures of the engine room are read.
+/// The sources of the engine room's figures.
 #[derive(Clone)]
 pub(crate) struct RoomFigures {
     pub(crate) hub: Arc<Hub>,
@@ -38,12 +38,12 @@ pub(crate) struct RoomFigures {
     pub(crate) tail: Arc<dyn LogTail>,
 }
 
-/// The figures at one moment. Those of the engine room are zero while it is in another daemon.
+/// The figures at one moment. Those of the engine room are zero while another daemon has it.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// By protocol.
     pub traffic: BTreeMap<&'static str, ProtocolTraffic>,
-    /// How long commits took.
+    /// Distribution of commit times.
     pub commits: CommitDurations,
     /// Completed checkpoints.
     pub checkpoints: u64,
@@ -51,36 +51,36 @@ pub struct Snapshot {
     pub live_bytes: u64,
     /// Bytes of the log and the table on the disk.
     pub store_bytes: u64,
-    /// Bytes of log that no checkpoint has taken.
+    /// Bytes of log not yet in a checkpoint.
     pub behind_bytes: u64,
-    /// Bytes that the disk has left, if the store is on one.
+    /// Free bytes of the disk, if the store is on one.
     pub free_bytes: Option<u64>,
-    /// The limit of the number of jobs.
+    /// Limit on jobs.
     pub jobs_max: u64,
-    /// The most queues.
+    /// Limit on queues.
     pub queues_max: u64,
-    /// Queues that were forgotten to make room for others.
+    /// Unused queues removed at the limit.
     pub queues_forgotten: u64,
-    /// The limit of the bytes that jobs, schedules and batches count as, if there is one.
+    /// Limit on the accounted bytes of jobs, schedules and batches, if any.
     pub jobs_bytes_max: Option<u64>,
-    /// Jobs in memory, and bodies that are not.
+    /// Jobs in memory, and bodies on disk.
     pub memory: JobMemory,
-    /// Bytes of the buffers of all connections, and their limit.
+    /// Bytes of the buffers of all connections, and the limit.
     pub buffers_bytes: (usize, usize),
-    /// Connections of the queue's clients that have a place, and the most there may be.
+    /// Connections of clients that count towards the limit, and the limit.
     pub places: (usize, usize),
-    /// Where that limit comes from.
+    /// The source of that limit.
     pub places_limit: &'static str,
-    /// When the first certificate of each protocol ends, in seconds since 1970.
+    /// Earliest expiry of each protocol's certificates, in seconds since 1970.
     pub certificates_end_at: BTreeMap<&'static str, u64>,
-    /// How often a connection has missed what others published, because it did not read.
+    /// Publications dropped because a connection did not read.
     pub publications_missed: u64,
-    /// Lines that the log did not take.
+    /// Dropped log lines.
     pub log_lines_dropped: u64,
 }
 
 impl Snapshot {
-    /// Connections of the queue's clients that are open now: without those of HTTP.
+    /// Open connections of clients, excluding HTTP.
     pub fn connections(&self) -> u64 {
         let open = |it: &ProtocolTraffic| it.opened.saturating_sub(it.closed.values().sum());
         self.traffic
@@ -91,20 +91,20 @@ impl Snapshot {
     }
 }
 
-/// The part of the jobs that is in memory, and the bodies that are not.
+/// The part of the jobs in memory, and the bodies on disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JobMemory {
-    /// Bytes in memory, and their limit.
+    /// Bytes in memory, and the limit.
     pub bytes: (u64, u64),
-    /// The room for new jobs, when all bodies that can leave memory have left it.
+    /// Space for new jobs once all movable bodies are on disk.
     pub room: u64,
-    /// Jobs whose bodies are on the disk only, and the bytes of these bodies.
+    /// Jobs whose bodies are on disk only, and the bytes of these bodies.
     pub stored: (u64, u64),
-    /// Bytes of the file of bodies.
+    /// Bytes of the scratch file of bodies.
     pub disk_bytes: u64,
-    /// Bodies that were read back, those that a client waited for, and those that could not be read.
+    /// Bodies read back, those that a client waited for, and those that could not be read.
     pub loads: [u64; 3],
-    /// The time that reading has taken, in microseconds.
+    /// Time spent reading bodies, in microseconds.
     pub load_us: u64,
 }
 
@@ -153,22 +153,22 @@ impl Figures {
         }
     }
 
-    /// The engine room is in this daemon from now on.
+    /// Connects the figures of the engine room, which is now in this daemon.
     pub(crate) fn enter_room(&self, room: RoomFigures) {
         self.room.store(Some(Arc::new(room)));
     }
 
-    /// The engine room is in another daemon from now on.
+    /// Disconnects the figures of the engine room, which is now in another daemon.
     pub(crate) fn leave_room(&self) {
         self.room.store(None);
     }
 
-    /// New counts for the connections of a port, which one thread alone makes use of.
+    /// Creates counters for the connections of a port, to be used by one thread.
     pub fn counts(&self, port: &'static str) -> Arc<Counts> {
         self.traffic.counts(port)
     }
 
-    /// Reads them.
+    /// Reads all figures.
     pub fn read(&self) -> Snapshot {
         let ends = self
             .handshakers
@@ -195,7 +195,7 @@ impl Figures {
 }
 
 impl RoomFigures {
-    /// How large the log is.
+    /// The sizes of the log.
     pub(crate) fn log_sizes(&self) -> LogSizes {
         let StoreFigures {
             point,

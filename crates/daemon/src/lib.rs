@@ -1,13 +1,16 @@
-//! The daemon: from its configuration to listeners, threads and an open store, and back to an orderly stop.
+//! The daemon: from its configuration to listeners, threads and an open store, and back to an
+//! orderly stop.
 //!
-//! [`run`] is all of it. Reading order: `run` (start to stop) · `binding` (addresses) · `role` (alone, leading or
-//! following) and `engine_room` (what a daemon has that has the engine) · `protocols` (what protocols use of the daemon) ·
-//! `desired`, `reconcile`, `recurring`, `rules`, `throttles`, `on_dead` (engine state that comes from the configuration) ·
-//! `control` (signals, reload, requests of operators) and `describe` (the report on SIGTTIN) · `data` (the data directory)
-//! · [`operator_port`] (listeners beside those of the protocols) · [`config`] · [`logging`].
+//! [`run`] is the entry point. Reading order: `run` (start to stop) · `binding` (addresses) ·
+//! `role` (alone, leading or following) and `engine_room` (the parts of a daemon with the engine) ·
+//! `protocols` (what protocols use of the daemon) · `desired`, `reconcile`, `recurring`, `rules`,
+//! `throttles`, `on_dead` (engine state that comes from the configuration) · `control` (signals,
+//! reload, requests of operators) and `describe` (the report on SIGTTIN) · `data` (the data
+//! directory) · [`operator_port`] (listeners in addition to those of the protocols) · [`config`] ·
+//! [`logging`].
 //!
-//! Connections and sockets are in `windlass_net`, the engine behind its lock in `windlass_hub`. `cluster` is the one file
-//! that knows `windlass_cluster`; without the feature `no_cluster` stands in its place.
+//! Connections and sockets are in `windlass_net`, the engine with its lock in `windlass_hub`. Only
+//! `cluster` uses `windlass_cluster`; without the feature, `no_cluster` replaces it.
 
 mod addresses;
 mod admission;

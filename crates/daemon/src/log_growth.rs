@@ -1,25 +1,26 @@
-//! Logs that the log grows because checkpoints do not keep up: one line with figures when it is much larger than it should be,
-//! and one when it is small again. The thread that makes checkpoints may be busy with one, so another thread looks.
+//! Warns when the log grows because checkpoints fall behind, and logs when they have caught up. The
+//! checkpoint thread may be busy, so another thread checks.
 
-/// The daemon warns when this many times as much log waits as makes a checkpoint due.
+/// The daemon warns when the log is this many times larger than the size that triggers a
+/// checkpoint.
 const WARN_MULTIPLE: u64 = 4;
 
 /// Sizes in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogSizes {
-    /// The log that no checkpoint has taken.
+    /// The log not yet in a checkpoint.
     pub(crate) behind: u64,
-    /// With this much of it the next checkpoint is due.
+    /// The size that triggers a checkpoint.
     pub(crate) due: u64,
-    /// The log on the disk.
+    /// The log on disk.
     pub(crate) log: u64,
     /// The table.
     pub(crate) table: u64,
-    /// What the disk has left, if the store is on one.
+    /// Free space of the disk, if the store is on one.
     pub(crate) free: Option<u64>,
 }
 
-/// Whether the log has grown.
+/// Whether the warning was logged.
 #[derive(Debug, Default)]
 pub(crate) struct LogGrowth {
     is_large: bool,
@@ -42,7 +43,7 @@ impl LogGrowth {
                 log_bytes = log,
                 table_bytes = table,
                 free_bytes = free,
-                "checkpoints do not keep up: the log grows, and a start takes longer"
+                "checkpoints are falling behind: the log grows, and a restart takes longer"
             );
         } else if self.is_large && behind <= due {
             self.is_large = false;
@@ -70,7 +71,7 @@ mod tests {
             (9_000, ""),
             (101, ""),
             (100, "caught up"),
-            (401, "keep up"),
+            (401, "falling behind"),
         ];
         for (behind, expected) in table {
             let sizes = LogSizes {

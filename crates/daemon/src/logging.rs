@@ -1,6 +1,6 @@
-//! Log lines on standard error or in a file, as text or JSON. A thread of its own writes them (`sink`): no other thread
-//! waits for the reader of the log, and a log that cannot be written ends nothing. Lines that could be logged without
-//! end go through `limited`.
+//! Log lines on standard error or in a file, as text or JSON. A separate thread writes them
+//! (`sink`), so that no other thread waits for the reader of the log, and an unwritable log stops
+//! nothing. Lines that could flood the log go through `limited`.
 
 mod sink;
 
@@ -30,7 +30,7 @@ use crate::config::{Log, LogFormat};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The level is invalid.
-    #[error("bad log level: {0}")]
+    #[error("invalid log level: {0}")]
     Filter(#[from] FilterError),
     /// The file cannot be written to.
     #[error("cannot log to {}: {reason}", path.display())]
@@ -40,10 +40,10 @@ pub enum Error {
         /// The error of the system.
         reason: io::Error,
     },
-    /// The thread that writes cannot start.
+    /// The writer thread cannot be started.
     #[error("cannot start the thread that writes the log: {0}")]
     Thread(io::Error),
-    /// This process has a logger already.
+    /// This process already has a logger.
     #[error("cannot set up logging: {0}")]
     Taken(String),
 }
@@ -69,18 +69,18 @@ pub enum FilterError {
     /// An invalid directive.
     #[error("`{directive}`: {reason}")]
     Directive {
-        /// The whole filter.
+        /// The complete filter.
         directive: String,
         /// The error in it.
         reason: String,
     },
 }
 
-/// Logs from here on, panics included.
+/// Starts logging, panics included.
 ///
 /// # Errors
 ///
-/// The level is invalid, the file cannot be written to, or logging was set up before.
+/// The level is invalid, the file cannot be written to, or logging was already started.
 pub fn init(log: &Log) -> Result<(), Error> {
     let filter = filter(&log.level)?;
     let has_file = !log.file.as_os_str().is_empty();
@@ -97,7 +97,8 @@ pub fn init(log: &Log) -> Result<(), Error> {
     let _ = SET_FILTER.set(set_filter);
     let write = |bytes: &[u8]| match FILE.get() {
         Some(file) => (&*file.current()).write(bytes),
-        // Not through the library's handle: a thread that is stuck in it would hold its lock.
+        // Bypasses the standard library's handle, because a thread blocked in it would hold its
+        // lock.
         None => Ok(rustix::io::write(rustix::stdio::stderr(), bytes)?),
     };
     thread::Builder::new()
@@ -111,18 +112,18 @@ pub fn init(log: &Log) -> Result<(), Error> {
 /// The lines of this process.
 static SINK: Sink = Sink::new();
 
-/// Waits until the last lines are written, but not for long: the reader of the log may have stopped.
+/// Waits until queued lines are written, with a timeout in case the reader has stopped.
 pub fn flush() {
     SINK.flush();
 }
 
-/// Lines that were dropped because the log did not take them.
+/// The number of lines dropped because the log was blocked.
 pub(crate) fn dropped() -> u64 {
     SINK.dropped()
 }
 
-/// Writes to standard error beside the log's lines, and behind those that go there, too. The daemon does not wait for
-/// long.
+/// Writes to standard error, after any queued log lines that go there. Does not block the daemon
+/// for long.
 pub fn say(text: &str) {
     const WAIT_MAX: Duration = Duration::from_secs(1);
     match (SET_FILTER.get(), FILE.get()) {
@@ -134,12 +135,12 @@ pub fn say(text: &str) {
                 let _ = is_done.recv_timeout(WAIT_MAX);
             }
         }
-        // No daemon: a command.
+        // A command, without a daemon.
         (None, _) => drop(io::stderr().write_all(text.as_bytes())),
     }
 }
 
-/// Takes one line in one write, as the subscriber has them.
+/// Accepts one line per write, as the subscriber does.
 struct Line(&'static Sink);
 
 impl Write for Line {
@@ -153,7 +154,7 @@ impl Write for Line {
     }
 }
 
-/// Logs at this level from now on.
+/// Changes the log level.
 ///
 /// # Errors
 ///
@@ -171,17 +172,17 @@ type SetFilter = Box<dyn Fn(EnvFilter) + Send + Sync>;
 /// Replaces the filter of the process's logger.
 static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
 
-/// Opens the log file again, so that the daemon stops writing to a file that log rotation has moved. Does nothing
-/// without a file.
+/// Reopens the log file, so that the daemon stops writing to a file that log rotation has renamed.
+/// Does nothing without a file.
 ///
 /// # Errors
 ///
-/// It cannot be opened; the old one stays in use.
+/// It cannot be opened; the old one remains in use.
 pub(crate) fn reopen() -> Result<(), Error> {
     FILE.get().map_or(Ok(()), LogFile::reopen)
 }
 
-/// The log file, if there is one: one for the process, as its subscriber is.
+/// The log file, if any. There is one per process, like the subscriber.
 static FILE: OnceLock<LogFile> = OnceLock::new();
 
 /// A file opened for appending, so that several processes may write to it.
@@ -211,7 +212,8 @@ impl LogFile {
 }
 
 fn open(path: &Path) -> Result<Arc<File>, Error> {
-    // Queues, people and addresses are in it: for the owner, and for a group that reads logs.
+    // The log contains queue names, users and addresses, so it is readable only by the owner and
+    // the group.
     let opened = File::options()
         .create(true)
         .append(true)
@@ -232,12 +234,12 @@ fn subscriber<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // The subscriber would print an error of its own, and panic if it cannot.
+    // The subscriber would print its own error, and panic if that fails.
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(to)
         .log_internal_errors(false);
-    // A handle fails only without its logger.
+    // The handle fails only after its logger was dropped.
     match log.format {
         LogFormat::Text => {
             let lines = lines.with_ansi(colour).with_filter_reloading();
@@ -247,7 +249,7 @@ where
                 Box::new(move |filter| drop(handle.reload(filter))),
             )
         }
-        // An event's own fields are at the top level, where log collectors look.
+        // Log collectors expect an event's fields at the top level.
         LogFormat::Json => {
             let lines = lines
                 .json()
@@ -263,15 +265,15 @@ where
     }
 }
 
-/// sled logs each step and each failed write. The store logs their consequences itself.
+/// sled logs each step and each failed write. The store itself logs their consequences.
 const QUIET: &str = "sled=off";
 
-/// Parses a level or a list of directives. Sled's own lines are off unless a directive names it.
+/// Parses a level or a list of directives. Lines of sled are off unless a directive names it.
 ///
 /// # Errors
 ///
-/// It is neither. A single word that is not a level is an error too: it would enable all lines of a module of that
-/// name.
+/// It is neither. A single word that is not a level is an error too, because it would enable all
+/// lines of a module with that name.
 pub fn filter(level: &str) -> Result<EnvFilter, FilterError> {
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let mut words = level
@@ -309,7 +311,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = (backtrace.status() == BacktraceStatus::Captured)
         .then(|| tracing::field::display(backtrace));
     tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("not text"));
-    // The process may end with this panic.
+    // The process may exit with this panic.
     flush();
 }
 
@@ -322,8 +324,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Beside a single subscriber, a thread that has none would turn off the lines that it reaches first, for all
-    /// threads.
+    /// With a single subscriber, a thread that has none would disable the callsites that it reaches
+    /// first, for all threads.
     static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
     #[derive(Clone, Default)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of memory of the machine, or of the control group if that has fewer. `None`: unknown.
+/// Memory of the machine in bytes, or of the control group if that is less. `None`: unknown.
 pub(crate) fn memory() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = limit_files(&groups)
@@ -18,7 +18,7 @@ pub(crate) fn memory() -> Option<u64> {
         .min()
 }
 
-/// Bytes of the disk that a directory is on, or will be on. `None`: unknown.
+/// Size of the disk of a directory, which need not exist, in bytes. `None`: unknown.
 pub(crate) fn disk(directory: &Path) -> Option<u64> {
     let directory = std::path::absolute(directory).ok()?;
     let about = directory
@@ -27,7 +27,8 @@ pub(crate) fn disk(directory: &Path) -> Option<u64> {
     Some(about.f_blocks.saturating_mul(about.f_frsize)).filter(|bytes| *bytes > 0)
 }
 
-/// The files that may have a limit: of the process's group in each hierarchy, and of the groups above it.
+/// The files that may contain a limit: those of the process's group in each hierarchy, and of its
+/// parent groups.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {

@@ -1,4 +1,4 @@
-//! A daemon that was built without the feature `cluster` is alone: no value of these types exists.
+//! Replaces `cluster` in a build without that feature. No values of these types exist.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use windlass_session::protocol::Publications;
 use crate::config::Config;
 use crate::data::Store;
 
-/// The version of the links between daemons: there are none.
+/// The version of the links between daemons, which do not exist.
 pub const LINK_VERSION: u8 = 0;
 
 pub(crate) const YIELD: Duration = Duration::ZERO;
@@ -28,7 +28,7 @@ pub(crate) fn check_certificates(_: &Tls, _: &str) -> Result<(), ConfigError> {
     Err(ConfigError::senseless("cluster.listen", ABSENT))
 }
 
-/// There are no other daemons.
+/// Succeeds, because there are no other daemons.
 ///
 /// # Errors
 ///

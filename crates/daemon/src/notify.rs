@@ -1,5 +1,5 @@
-//! What the service manager learns of the daemon (systemd's `sd_notify`). Without a manager that listens, nothing
-//! happens. A manager that listens and does not read keeps nothing from going on.
+//! Notifies the service manager (systemd's `sd_notify`). Without a manager nothing happens, and a
+//! manager that does not read never blocks the daemon.
 
 use std::env;
 use std::io;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// How long the manager may take to read earlier messages, before one that it waits for.
+/// How long the manager may take to read earlier messages before one that it waits for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The same before others, which are left out then.
+/// The same for other messages, which are dropped after that.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// The daemon serves.
+/// The daemon is ready.
 pub(crate) fn ready() {
     send(
         PATIENCE,
@@ -23,20 +23,20 @@ pub(crate) fn ready() {
     );
 }
 
-/// The daemon reads its configuration again; [`reloaded`] ends that.
+/// The daemon is reloading, until [`reloaded`].
 pub(crate) fn reloading() {
-    // Only systemd's `notify-reload` requires the time; without it the message is of no use there.
+    // Only systemd's `notify-reload` needs the time, and cannot use the message without it.
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         send(PATIENCE, &[NotifyState::Reloading, now]);
     }
 }
 
-/// The configuration is read. The status stays: the daemon may be draining.
+/// The reload is complete. The status remains, because the daemon may be draining.
 pub(crate) fn reloaded() {
     send(PATIENCE, &[NotifyState::Ready]);
 }
 
-/// The daemon is about to stop.
+/// The daemon is stopping.
 pub(crate) fn stopping() {
     send(
         SHORT,
@@ -44,12 +44,12 @@ pub(crate) fn stopping() {
     );
 }
 
-/// One line for `systemctl status`.
+/// Sets the line for `systemctl status`.
 pub(crate) fn status(text: &str) {
     send(SHORT, &[NotifyState::Status(text)]);
 }
 
-/// The start takes at least this much longer.
+/// Extends the start timeout by at least this much.
 pub(crate) fn extend_start(by: Duration, text: &str) {
     let by = u32::try_from(by.as_micros()).unwrap_or(u32::MAX);
     send(
@@ -61,7 +61,7 @@ pub(crate) fn extend_start(by: Duration, text: &str) {
     );
 }
 
-/// The daemon is alive.
+/// Resets the watchdog.
 pub(crate) fn watchdog() {
     if sd_notify::watchdog_enabled().is_some() {
         send(SHORT, &[NotifyState::Watchdog]);
@@ -73,11 +73,11 @@ fn send(patience: Duration, states: &[NotifyState<'_>]) {
         return;
     };
     if let Err(error) = send_to(Path::new(&path), patience, states) {
-        tracing::debug!(%error, "the service manager cannot be notified");
+        tracing::debug!(%error, "cannot notify the service manager");
     }
 }
 
-/// `sd_notify` would wait for a manager that does not read.
+/// The library's `sd_notify` would block on a manager that does not read.
 fn send_to(path: &Path, patience: Duration, states: &[NotifyState<'_>]) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(path)?;

@@ -1,7 +1,8 @@
-//! `queues.NAME.on_dead`: the job that reports a dead one to the workers of another queue.
+//! `queues.NAME.on_dead`: the job that reports a dead job to the workers of another queue.
 //!
-//! A dead job of a type and queue that `on_dead` itself names causes none, in whatever queue the rule is: workers that
-//! fail on reports would otherwise get reports of reports without end.
+//! Dead jobs whose type and queue are those of an `on_dead` rule are not reported, wherever that
+//! rule is, because workers that fail on reports would otherwise receive endless reports of
+//! reports.
 
 use std::sync::Arc;
 
@@ -15,13 +16,14 @@ use windlass_session::protocol::Protocol;
 use crate::config::{self, Config, OnDead};
 use crate::protocols;
 
-/// The longest text of a dead job in its report. A report must never be too large to be pushed or read.
+/// Maximum length of a dead job's text in its report, so that a report is never too large to be
+/// pushed or read.
 const TEXT_BYTES_MAX: usize = 1_024;
 
 /// The rules of all queues that have one.
 #[derive(Debug)]
 struct Reports {
-    /// An entry without a rule hides those of less exact patterns.
+    /// An entry without a rule overrides those of less specific patterns.
     by_queue: Patterns<Option<OnDead>>,
     protocols: Vec<Arc<dyn Protocol>>,
     bridge: Bridge,
@@ -46,7 +48,7 @@ pub(crate) fn set(engine: &mut Engine, config: &Config) {
 impl windlass_engine::OnDead for Reports {
     fn job(&self, dead: &Job, queue: &[u8], wall: Timestamp) -> Option<NewJob> {
         let rule = self.by_queue.find(queue)?.as_ref()?;
-        // The body of a job that is handed out is in memory.
+        // The body of a leased job is in memory.
         let body = dead.payload.stored().is_none().then(|| dead.body());
         let calls = body.map_or(Calls::Unknown, |body| {
             self.bridge.calls(dead.protocol, body)
@@ -64,7 +66,7 @@ impl windlass_engine::OnDead for Reports {
             return None;
         }
         let about = self.about(dead, queue, &calls, wall).to_string();
-        // Checked with the configuration.
+        // Already validated with the configuration.
         config::reporter(&self.protocols, rule, &about).ok()
     }
 }
@@ -100,10 +102,10 @@ impl Reports {
     }
 }
 
-/// The beginning of a text.
+/// The start of a text.
 fn text(bytes: &[u8]) -> String {
     let head = String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes)).into_owned();
-    // The cut may be within a character.
+    // The cut may be inside a character.
     if bytes.len() > TEXT_BYTES_MAX {
         head.trim_end_matches('\u{fffd}').to_owned()
     } else {

@@ -1,5 +1,6 @@
-//! Operator ports: listeners beside those of the protocols, for operators. A port serves on a thread of its own, so that nothing
-//! it does slows a connection of a protocol. It reaches the queue through [`Clients`].
+//! Operator ports: listeners for operators, in addition to those of the protocols. Each runs on a
+//! separate thread, so that it cannot slow down connections of protocols, and accesses the queue
+//! through [`Clients`].
 
 use std::any::Any;
 use std::fmt;
@@ -23,41 +24,41 @@ pub use windlass_net::Admitted;
 pub use windlass_net::Pulse;
 use windlass_net::{Acceptor, Bound, Clients, KeepAlive, Places, SocketFile};
 
-/// A listener beside those of the protocols, as it is configured.
+/// A configured listener for operators.
 pub trait OperatorPort: Send + Sync + fmt::Debug {
-    /// Its name: that of its section.
+    /// The name of its section.
     fn name(&self) -> &'static str;
 
     /// All addresses.
     fn listen(&self) -> &[ListenAddress];
 
-    /// The name of a Unix socket in the data directory, for the owner of the directory alone.
+    /// The name of a Unix socket in the data directory that only the directory's owner can use.
     fn private_socket(&self) -> &'static str;
 
-    /// Starts a thread that serves on these sockets until the daemon stops, and ends when all its connections are
-    /// closed. A socket may come at any time.
+    /// Starts a thread that serves these sockets until the daemon stops, and exits when all its
+    /// connections are closed. Sockets may be added at any time.
     ///
     /// # Errors
     ///
-    /// The thread cannot start.
+    /// The thread cannot be started.
     fn open(&self, sockets: UnboundedReceiver<Socket>, inside: Inside) -> io::Result<OpenPort>;
 
     /// The keys of its section that [`OperatorPort::renew`] applies.
     fn renewable(&self) -> &'static [&'static str];
 
-    /// Applies their values to an open port: `shared` is that of the [`OpenPort`].
+    /// Applies their values to an open port: `shared` is the field of [`OpenPort`].
     fn renew(&self, shared: &(dyn Any + Send + Sync));
 }
 
-/// A port that is open.
+/// An open port.
 pub struct OpenPort {
-    /// The thread that serves.
+    /// The serving thread.
     pub thread: JoinHandle<()>,
-    /// What its connections share.
+    /// The state that its connections share.
     pub shared: Arc<dyn Any + Send + Sync>,
 }
 
-/// A socket that listens and does not block.
+/// A listening, non-blocking socket.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP.
@@ -66,32 +67,32 @@ pub enum Socket {
     Unix(UnixListener),
 }
 
-/// What a port reaches of the daemon.
+/// The parts of the daemon that a port can use.
 #[derive(Clone, Debug)]
 pub struct Inside {
     /// The queue.
     pub clients: Clients,
     /// The clocks, the bridge between the protocols, and the machine's name.
     pub daemon: Daemon,
-    /// All protocols, as they were configured at the start.
+    /// All protocols, as configured at startup.
     pub protocols: Vec<Arc<dyn Protocol>>,
-    /// Pages that deployed servers of the protocols have.
+    /// Pages of the protocols' original servers.
     pub pages: Vec<Arc<dyn Page>>,
-    /// The daemon as a whole: drain it.
+    /// Requests concerning the whole daemon.
     pub control: Control,
     /// The daemon's own figures.
     pub figures: Figures,
     /// Exports of the store.
     pub exports: Exports,
-    /// Whether the daemon's threads turn.
+    /// Whether the daemon's threads are responsive.
     pub pulse: Arc<Pulse>,
-    /// What holds for the connections of all listeners.
+    /// Limits shared by the connections of all listeners.
     pub connects: Connects,
     /// Cancelled when the daemon stops.
     pub stop: CancellationToken,
 }
 
-/// What holds for the connections of all listeners.
+/// Limits shared by the connections of all listeners.
 #[derive(Clone, Debug)]
 pub struct Connects {
     pub(crate) places: Arc<Places>,
@@ -100,30 +101,32 @@ pub struct Connects {
 }
 
 impl Connects {
-    /// Counts a new connection among those of its address, until the result is dropped. `None`: the connection must be
-    /// closed, and the log has the reason.
+    /// Counts a new connection towards the limit of its address until the result is dropped.
+    /// `None`: the connection must be closed, and the reason is in the log.
     #[must_use]
     pub fn admit(&self, address: IpAddr) -> Option<Admitted> {
         self.places.admit(address)
     }
 
-    /// How many connections a port may have that is configured to have so many: the system may allow fewer open files.
+    /// The number of connections that a port with this configured limit may have: the system may
+    /// allow fewer open files.
     pub fn most(&self, configured: usize) -> usize {
         configured.min(self.most)
     }
 
-    /// Logs what a port has done because its own limit on connections is reached, once a second at most.
+    /// Logs how a port has enforced its own limit on connections, at most once a second.
     pub fn warn_full(&self, limit: &'static str, peer: &str, done: &'static str) {
         warn_limited!(done, peer, limit, "too many connections: {done}");
     }
 
-    /// Sets TCP's keep-alive of a new connection, if it has changed since the daemon listens.
+    /// Sets TCP keep-alive of a new connection, if the setting has changed since the socket was
+    /// bound.
     pub fn keep_alive(&self, stream: &impl AsFd) {
         self.keep_alive.apply(stream);
     }
 }
 
-/// A port that is open, for new values of its section.
+/// An open port, to which new values of its section can be applied.
 #[derive(Debug)]
 pub(crate) struct Renewable {
     name: &'static str,
@@ -132,7 +135,7 @@ pub(crate) struct Renewable {
     entrance: Entrance,
 }
 
-/// Where sockets come to an open port.
+/// Passes sockets to an open port.
 #[derive(Clone, Debug)]
 pub(crate) struct Entrance {
     name: &'static str,
@@ -145,7 +148,7 @@ impl Entrance {
         self.name
     }
 
-    /// The port serves on this socket from now on. The file of a Unix socket lives as long as the result.
+    /// Adds a socket to the port. The file of a Unix socket lives as long as the result.
     pub(crate) fn add(&self, bound: Bound) -> io::Result<Option<SocketFile>> {
         let address = bound
             .address()
@@ -155,7 +158,7 @@ impl Entrance {
             Bound::Tcp(listener) => (Socket::Tcp(listener.into_std()?), None),
             Bound::Unix(listener, file) => (Socket::Unix(listener.into_std()?), Some(file)),
         };
-        // A port that has ended needs no socket.
+        // A closed port needs no sockets.
         let _ = self.sockets.send(socket);
         Ok(file)
     }
@@ -167,17 +170,17 @@ impl Renewable {
         self.name
     }
 
-    /// Where its sockets come.
+    /// The sender of its sockets.
     pub(crate) const fn entrance(&self) -> &Entrance {
         &self.entrance
     }
 
-    /// Whether a key of the section applies while the port is open.
+    /// Whether a key of the section can be applied while the port is open.
     pub(crate) fn applies(&self, key: &str) -> bool {
         self.keys.contains(&key)
     }
 
-    /// Applies new values, if the section is the port's own.
+    /// Applies new values if the section belongs to this port.
     pub(crate) fn renew(&self, section: &dyn OperatorPort) {
         if section.name() == self.name {
             section.renew(&*self.shared);
@@ -213,8 +216,8 @@ impl BoundPort {
         &self.bound
     }
 
-    /// Opens the port. The daemon waits for the port's thread when it stops. The files of Unix sockets live as long as
-    /// the result.
+    /// Opens the port. The daemon waits for its thread when it stops. The files of Unix sockets
+    /// live as long as the result.
     pub(crate) fn open(
         self,
         inside: Inside,
@@ -223,7 +226,7 @@ impl BoundPort {
         let Self { port, bound } = self;
         let (sender, receiver) = unbounded_channel();
         let OpenPort { thread, shared } = port.open(receiver, inside)?;
-        // A panic in the thread has been logged by its hook.
+        // A panic in the thread was already logged by its hook.
         acceptor.tasks.spawn_blocking(move || drop(thread.join()));
         let entrance = Entrance {
             name: port.name(),
@@ -251,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// A port of this name, whose connections share the number of its values.
+    /// A port with this name, whose `shared` counts its values.
     #[derive(Debug)]
     struct Named(&'static str);
 

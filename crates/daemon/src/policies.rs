@@ -1,5 +1,5 @@
-//! Rules and policies of the configuration (of `queues`) by names and patterns. The engine gets all of them when the
-//! daemon starts and when it reads its configuration again.
+//! Rules and policies of the configuration (`queues`) by name and pattern. The engine receives all
+//! of them at startup and on reload.
 
 use bytes::Bytes;
 use windlass_config::Error;
@@ -12,8 +12,8 @@ use crate::reconcile::configured;
 use crate::rules;
 use windlass_hub::Broker;
 
-/// What holds for queues of each name and pattern. For a queue that the configuration names no pattern holds, but its
-/// defaults.
+/// The settings for each name and pattern. A queue that is configured by name ignores patterns and
+/// uses defaults for the rest.
 ///
 /// # Errors
 ///
@@ -35,8 +35,8 @@ pub(crate) fn patterns(config: &Config) -> Result<Patterns<QueueSettings>, Error
     config.queues.iter().map(of).collect()
 }
 
-/// Takes back the policies that operators have set for queues about which the configuration says something new. Returns
-/// these queues, each with the operator.
+/// Discards policies that operators have set for queues whose configuration has changed. Returns
+/// these queues with the operators.
 pub(crate) fn take_back(
     broker: &dyn Broker,
     before: &Patterns<QueueSettings>,
@@ -60,12 +60,12 @@ pub(crate) fn take_back(
     own.into_iter().collect()
 }
 
-/// A policy that an operator has set.
+/// A policy set by an operator.
 fn own(row: &QueueRow) -> Option<&PolicyRow> {
     row.policy.as_deref().filter(|row| row.set.is_some())
 }
 
-/// Sets what holds for queues, and has the engine read the keys of jobs that are there.
+/// Applies the settings of queues, and makes the engine read the keys of existing jobs.
 pub(crate) fn agree(broker: &dyn Broker, patterns: Patterns<QueueSettings>) {
     let has_keys = patterns
         .iter()
@@ -82,7 +82,7 @@ pub(crate) fn agree(broker: &dyn Broker, patterns: Patterns<QueueSettings>) {
         };
         let Ok(Reply::Mutated { next, .. }) = broker.ask(read.into()) else {
             tracing::error!(
-                "the keys of waiting jobs cannot be read: until the next reload they have none"
+                "cannot read the policy keys of waiting jobs; they share the empty key until the next reload"
             );
             return;
         };
@@ -107,6 +107,9 @@ mod tests {
         let error = super::patterns(&config("[queues.q]\nfair = true\n"))
             .unwrap_err()
             .to_string();
-        assert!(error.contains("q: key must be given"), "{error}");
+        assert!(
+            error.contains("q: per_key, fair and ordered require key"),
+            "{error}"
+        );
     }
 }

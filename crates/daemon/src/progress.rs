@@ -11,10 +11,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::notify;
 
-/// Time between two lines of the log.
+/// Interval of log lines.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Time between two pictures on the terminal. Work that ends before the first one shows nothing.
+/// Interval of updates on the terminal. Work that ends before the first one shows nothing.
 const PICTURE_EVERY: Duration = Duration::from_millis(200);
 
 const MIB: u64 = 1 << 20;
@@ -27,7 +27,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// The calling thread is about to read this directory. A small directory is read before the first report.
+    /// Called before the calling thread reads this directory. Small directories are read before the
+    /// first report.
     pub(crate) fn of(directory: &Path) -> Self {
         let (ends, ended) = channel::<()>();
         let (directory, read_before) = (directory.to_owned(), bytes_read());
@@ -62,12 +63,12 @@ impl Progress {
     }
 }
 
-/// A line in the log, unless the terminal shows the same.
+/// Logs a line, unless the terminal shows the progress.
 fn report(read: u64, all: u64, elapsed: Duration, to_log: bool) {
     let task = if read < all {
         "reading the data directory"
     } else {
-        "putting the jobs that were read in order"
+        "sorting the jobs"
     };
     if to_log {
         tracing::info!(
@@ -80,18 +81,18 @@ fn report(read: u64, all: u64, elapsed: Duration, to_log: bool) {
     notify::extend_start(3 * EVERY, &format!("{task}: {read} of {all} MiB"));
 }
 
-/// The next output begins on a clean line.
+/// Leaves a clean line for the next output.
 impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.ends.take());
         if let Some(thread) = self.thread.take() {
-            // A bar that cannot be drawn is no loss.
+            // Failing to draw the bar is harmless.
             let _ = thread.join();
         }
     }
 }
 
-/// Bytes that this process has read by system calls.
+/// Bytes that this process has read with system calls.
 fn bytes_read() -> u64 {
     let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
     let read = io
@@ -100,7 +101,7 @@ fn bytes_read() -> u64 {
     read.unwrap_or_default()
 }
 
-/// Bytes of all files in a directory and below.
+/// Total size of the files in a directory tree.
 fn directory_bytes(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {

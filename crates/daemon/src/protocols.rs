@@ -1,4 +1,5 @@
-//! From the configured protocols to bound listeners: what sessions use of the daemon, TLS, and queues that must exist.
+//! Turns the configured protocols into bound listeners: the parts of the daemon that sessions use,
+//! TLS, and queues that must exist.
 
 use std::sync::Arc;
 
@@ -56,11 +57,11 @@ fn handshaker(
         .map(Arc::new))
 }
 
-/// What a protocol, or a port, uses of the daemon under this configuration.
+/// The parts of the daemon that a protocol or port uses under this configuration.
 ///
 /// # Errors
 ///
-/// [`Error::Senseless`]: one alias names two queues.
+/// [`Error::Senseless`] if one alias names two queues.
 pub fn daemon(config: &Config, protocol: &str) -> Result<Daemon, Error> {
     Ok(Daemon {
         now: clock::now,
@@ -77,7 +78,8 @@ pub fn daemon(config: &Config, protocol: &str) -> Result<Daemon, Error> {
     })
 }
 
-/// The name of the machine; of a cluster, its name, so that a handle which one daemon gives is known at all of them.
+/// The name of the machine, or of the cluster, so that a handle issued by one daemon is valid at
+/// all of them.
 fn host(config: &Config) -> Bytes {
     if config.cluster.is_on() {
         return Bytes::copy_from_slice(config.cluster.name.as_bytes());
@@ -85,7 +87,7 @@ fn host(config: &Config) -> Bytes {
     Bytes::copy_from_slice(rustix::system::uname().nodename().to_bytes())
 }
 
-/// All protocols, for jobs that cross.
+/// All protocols that share jobs.
 pub(crate) fn bridge(config: &Config) -> Bridge {
     let side = |protocol: &Arc<dyn Protocol>| Side {
         protocol: protocol.id(),
@@ -95,7 +97,8 @@ pub(crate) fn bridge(config: &Config) -> Bridge {
     Bridge::new(config.protocols.iter().map(side).collect())
 }
 
-/// By the protocol's names of the queues. A queue without patterns of its own hides those of less exact names.
+/// The patterns by the protocol's queue names. A queue without patterns overrides those of less
+/// specific names.
 fn failure_values(config: &Config, protocol: &str) -> Patterns<Vec<Bytes>> {
     let values = config.queues.iter().map(|(queue, rules)| {
         let name = rules.aliases.get(protocol).unwrap_or(queue);
@@ -118,7 +121,7 @@ fn resident_mb() -> u64 {
     (pages.unwrap_or_default() * rustix::param::page_size() as u64) >> 20
 }
 
-/// Creates the queues that listeners serve by name, before a client can create queues of the same names with another
+/// Creates the queues that listeners serve by name, before clients can create them with another
 /// kind.
 ///
 /// # Errors
@@ -145,7 +148,7 @@ pub(crate) fn make_queues(broker: &dyn Broker, config: &Config) -> Result<(), Fa
 ///
 /// # Errors
 ///
-/// The first that has.
+/// The first such queue.
 pub(crate) fn check_queues(queues: &[QueueImage], config: &Config) -> Result<(), Failure> {
     for served in config
         .protocols

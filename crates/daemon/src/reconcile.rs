@@ -1,4 +1,4 @@
-//! What a reconciliation of the engine with the configuration has changed.
+//! The result of reconciling the engine with the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use windlass_engine::{Command, Cursor, Query, QueueRow, Refusal, Reply};
 
 use windlass_hub::Broker;
 
-/// Reconciles what is there with what is wanted, by name. `set` sets something, or removes it.
+/// Reconciles existing entries with the required ones, by name. `set` sets an entry, or removes it.
 pub(crate) fn agree<O, N>(
     key: &'static str,
     broker: &dyn Broker,
@@ -25,7 +25,7 @@ pub(crate) fn agree<O, N>(
             old => to_set.push((name, new, old.is_some())),
         }
     }
-    // Removals come first: there may be no room for new entries before.
+    // Removals come first, because the new entries may not fit before.
     for name in there.into_keys() {
         let _ = broker.ask(set(name, None));
         done.removed += 1;
@@ -65,7 +65,7 @@ pub(crate) fn configured<T>(
     found
 }
 
-/// The result of a reconciliation for one key: numbers of its entries.
+/// The result of a reconciliation for one key, as counts of entries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reconciliation {
     pub(crate) key: &'static str,
@@ -73,7 +73,7 @@ pub(crate) struct Reconciliation {
     pub(crate) changed: usize,
     pub(crate) removed: usize,
     pub(crate) same: usize,
-    /// Names of entries that the engine refused, and why.
+    /// Names of entries that the engine refused, with the reasons.
     pub(crate) refused: Vec<(String, Refusal)>,
 }
 
@@ -103,7 +103,7 @@ impl Reconciliation {
         }
     }
 
-    /// Whether there is nothing to report: no entries now, and none before.
+    /// Whether there were no entries before and after.
     pub(crate) fn is_of_nothing(&self) -> bool {
         *self == Self::new(self.key)
     }

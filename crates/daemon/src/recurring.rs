@@ -1,9 +1,9 @@
-//! Recurring jobs of the configuration: reconciles the engine's schedules with the entries of each protocol's section,
-//! at the start and when the daemon reads its configuration again.
+//! Recurring jobs of the configuration: reconciles the engine's schedules with the entries of each
+//! protocol's section, at startup and on reload.
 //!
-//! Only schedules whose names begin with [`CONFIGURED`] are changed, and of these only the ones that differ: a run that
-//! fell due while the daemon was down is made up for once, even if the daemon starts again with another configuration. An
-//! entry may skip such runs.
+//! Only schedules whose names begin with [`CONFIGURED`] are touched, and only those that differ, so
+//! that a run missed while the daemon was down is made up for once even if the configuration has
+//! changed. An entry may skip such runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::reconcile::{self, Reconciliation};
 use windlass_hub::Broker;
 
-/// The names of all configured schedules begin with this.
+/// The prefix of the names of all configured schedules.
 const CONFIGURED: &str = "configuration: ";
 
 /// The schedules of one protocol's section.
@@ -54,7 +54,7 @@ fn configured_name(name: &[u8]) -> Bytes {
     [CONFIGURED.as_bytes(), name].concat().into()
 }
 
-/// Sets which schedules of the configuration make up for no missed run.
+/// Sets which configured schedules skip missed runs.
 pub(crate) fn set_missed(engine: &mut Engine, config: &Config) {
     let of = |protocol: &Arc<dyn windlass_session::protocol::Protocol>| {
         let names = protocol
@@ -101,7 +101,7 @@ fn is_same(old: &Schedule, new: &NewSchedule) -> bool {
     old.job == new.job && old.recurrence == new.recurrence && old.runs_left == new.runs
 }
 
-/// The schedules that a configuration has set for a protocol, by name.
+/// The existing configured schedules of a protocol, by name.
 fn configured(broker: &dyn Broker, protocol: Protocol) -> BTreeMap<Bytes, Schedule> {
     let is_ours = |key: &Bytes| key.starts_with(CONFIGURED.as_bytes());
     let ours = |row: Schedule| Some((row.key.clone().filter(is_ours)?, row));
@@ -142,7 +142,7 @@ mod tests {
         wanted(&config(text)).unwrap().remove(0)
     }
 
-    /// New, changed, removed, unchanged.
+    /// The numbers of new, changed, removed and unchanged schedules.
     fn agree_on(hub: &Hub, text: &str) -> (usize, usize, usize, usize) {
         let Reconciliation {
             new,
@@ -168,7 +168,7 @@ mod tests {
         let before = configured(&hub, Protocol::FAKTORY);
         assert_eq!(agree_on(&hub, &(b + &a)), (0, 0, 0, 2));
         assert_eq!(configured(&hub, Protocol::FAKTORY), before, "unchanged");
-        // Other arguments change the schedule; another time or type makes another schedule.
+        // Other arguments change the schedule; another time or type creates a new one.
         let b = entry("0 1 * * *", "type = 'B', args = [2]");
         assert_eq!(agree_on(&hub, &(a.clone() + &b)), (0, 1, 0, 1));
         let changed = configured(&hub, Protocol::FAKTORY);
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(agree_on(&hub, &five), (0, 0, 0, 5));
         assert_eq!(agree_on(&hub, ""), (0, 0, 5, 0));
         let left = hub.with_journal(|engine, _| engine.schedules().count());
-        // Two with the same name were one.
+        // Two entries with the same name count as one.
         assert_eq!(left, 4);
     }
 
@@ -254,7 +254,7 @@ mod tests {
                 ..Reconciliation::new("faktory.cron")
             }
         );
-        // A removal makes room.
+        // A removal makes space.
         assert_eq!(agree_on(&hub, &entry("@daily", "type = 'B'")), (1, 0, 1, 0));
     }
 }

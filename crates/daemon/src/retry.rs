@@ -1,14 +1,15 @@
-//! An address or the data directory is in use by another process: the daemon tries again for `server.in_use_timeout`.
+//! Retries for `server.in_use_timeout` while an address or the data directory is in use by another
+//! process.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
 
-/// How often the daemon tries an address or a data directory again that is in use.
+/// How often the daemon retries an address or a data directory in use.
 pub(crate) const TRY_EVERY: Duration = Duration::from_millis(100);
 
-/// Attempts again for a limited time while something is in use.
+/// Allows retries for a limited time.
 pub(crate) struct Retry {
     timeout: Duration,
     since: Option<Instant>,
@@ -26,7 +27,7 @@ impl Retry {
     pub(crate) fn goes_on(&mut self, what: &dyn Display) -> bool {
         let since = *self.since.get_or_insert_with(|| {
             if !self.timeout.is_zero() {
-                tracing::warn!(%what, seconds = self.timeout.as_secs_f64(), "in use: trying again for a while");
+                tracing::warn!(%what, seconds = self.timeout.as_secs_f64(), "in use: retrying for a while");
             }
             Instant::now()
         });
@@ -54,11 +55,7 @@ mod tests {
                     [goes_on; 3]
                 )
             });
-            assert_eq!(
-                said.matches("in use: trying again").count(),
-                lines,
-                "{said}"
-            );
+            assert_eq!(said.matches("in use: retrying").count(), lines, "{said}");
         }
     }
 }

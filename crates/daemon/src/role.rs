@@ -1,5 +1,5 @@
-//! What a daemon is made of. Alone it has an engine room from its start. One of several has a link to the leader, until
-//! it leads and has an engine room, too.
+//! The roles of a daemon. A single daemon has an engine room from the start. A daemon of a cluster
+//! has a link to the leader, and an engine room while it leads.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::figures::Figures;
 use crate::notify;
 use windlass_net::{Acceptor, Served};
 
-/// Where the store is when the daemon starts.
+/// The location of the store at startup.
 pub(crate) enum Place {
     /// This daemon has it.
     Alone(Box<Store>),
-    /// One of the cluster's daemons has it. These are the addresses of this daemon's links.
+    /// A daemon of the cluster has it. Contains the sockets for links.
     Cluster(Listening),
 }
 
-/// What is there before anything starts.
+/// The parts that exist before anything is started.
 pub(crate) enum Roles {
     Alone(Box<Prepared>),
     Cluster(Joining),
 }
 
-/// The parts of the daemon that learn of a new engine room.
+/// The parts of the daemon that use a new engine room.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub(crate) acceptor: &'a Acceptor,
@@ -63,7 +63,7 @@ impl Roles {
         }
     }
 
-    /// The queue, as connections see it.
+    /// The broker that connections use.
     pub(crate) fn broker(&self) -> Arc<dyn Broker> {
         match self {
             Self::Alone(prepared) => Arc::<windlass_hub::Hub>::clone(prepared.hub()),
@@ -75,7 +75,8 @@ impl Roles {
     ///
     /// # Errors
     ///
-    /// A thread cannot start, a certificate cannot be used, or the engine refuses what is configured.
+    /// A thread cannot be started, a certificate cannot be used, or the engine refuses a configured
+    /// entry.
     pub(crate) async fn start<'a>(
         self,
         config: &'a Config,
@@ -108,16 +109,16 @@ impl Roles {
     }
 }
 
-/// A daemon at work.
+/// A running daemon.
 pub(crate) struct Running<'a> {
     config: &'a Config,
-    /// The configuration as it was read last.
+    /// The configuration as last read.
     in_force: &'a ArcSwap<Config>,
     parts: Parts<'a>,
     room: Option<EngineRoom>,
     cluster: Option<Member>,
     view: Arc<View>,
-    /// An operator asks this daemon to lead no more.
+    /// Operators' requests to hand leadership over.
     yields: UnboundedReceiver<()>,
 }
 
@@ -128,7 +129,7 @@ impl Running<'_> {
             figures,
             exports,
         } = self.parts;
-        // A leader's commits go over a network: serving threads do not wait for them.
+        // A leader's commits go over a network, so serving threads must not wait for them.
         let slots = self.cluster.is_none().then(|| acceptor.thread_slots());
         let room = prepared.start(self.config, wanted, slots, exports).await?;
         figures.enter_room(room.figures());
@@ -136,7 +137,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Returns only if the daemon must end, with the reason.
+    /// Returns the reason when the daemon must exit, and not before.
     pub(crate) async fn watch(&mut self) -> Failure {
         let Parts { acceptor, .. } = self.parts;
         tokio::select! {
@@ -165,13 +166,13 @@ impl Running<'_> {
                     self.step_down(why).await;
                 }
                 Some(failure) => return failure,
-                // Alone, there is no daemon to yield to.
+                // A single daemon has no one to yield to.
                 None => {}
             }
         }
     }
 
-    /// One of several daemons waits for the lease, and leads then.
+    /// Waits for the lease as a daemon of a cluster, then leads.
     async fn lead_when_possible(&mut self) -> Result<(), Failure> {
         let Some(cluster) = self.cluster.as_ref().filter(|_| self.room.is_none()) else {
             return Ok(());
@@ -180,7 +181,7 @@ impl Running<'_> {
         let store = cluster.stand_by(self.config).await?;
         let prepared = Prepared::succeeding(store, self.config, Arc::clone(acceptor.budget()));
         let hub = Arc::clone(prepared.hub());
-        // A reload that was applied to the leader of the time applies to this one.
+        // A reload applied to the previous leader applies to this one too.
         let begun_with = self.in_force.load_full();
         desired::set_up(&begun_with, &hub);
         self.begin(prepared, Desired::of(&begun_with)?).await?;
@@ -194,14 +195,14 @@ impl Running<'_> {
         }
         self.cluster.iter().for_each(|cluster| cluster.accept(&hub));
         hub.begin_grace();
-        // A repeated request to yield was meant for the lead before this one.
+        // A repeated request to yield was meant for the previous term.
         while self.yields.try_recv().is_ok() {}
         self.view.leads(hub.epoch());
-        tracing::info!(epoch = hub.epoch(), "this daemon leads");
+        tracing::info!(epoch = hub.epoch(), "became leader");
         Ok(())
     }
 
-    /// This daemon leads no more, and is an edge again. Its clients are closed.
+    /// Gives up leadership and becomes an edge again. Its clients are disconnected.
     async fn step_down(&mut self, why: Option<Failure>) {
         let (Some(room), Some(cluster)) = (self.room.take(), &self.cluster) else {
             return;
@@ -213,13 +214,10 @@ impl Running<'_> {
         } = self.parts;
         match &why {
             Some(Failure::Deposed(why)) => {
-                tracing::warn!(
-                    why,
-                    "this daemon leads no more, and goes on for the next leader"
-                )
+                tracing::warn!(why, "lost leadership; now following")
             }
-            Some(failure) => tracing::error!(%failure, "this daemon leads no more"),
-            None => tracing::info!("this daemon leads no more: an operator has asked for that"),
+            Some(failure) => tracing::error!(%failure, "lost leadership"),
+            None => tracing::info!("leadership yielded on request"),
         }
         acceptor.leave_room();
         figures.leave_room();
@@ -230,36 +228,37 @@ impl Running<'_> {
         if let Err(error) = room.finish().await
             && why.is_none()
         {
-            tracing::error!(%error, "the store was not given back in order");
+            tracing::error!(%error, "the store was not released cleanly");
         }
-        // The others look for the lease now. A daemon that has yielded the lease does not take it back at once.
+        // Other daemons try to acquire the lease now. A daemon that has yielded it waits before it
+        // tries again.
         if why.is_none() {
             tokio::time::sleep(YIELD).await;
         }
     }
 
-    /// Before an orderly end of a leader: another daemon of the cluster prepares to lead.
+    /// Called before a leader stops cleanly, to let another daemon prepare to lead.
     pub(crate) async fn hand_over(&self) {
         if let (Some(room), Some(_)) = (&self.room, &self.cluster) {
             room.hand_over().await;
         }
     }
 
-    /// Ends the ticker: nothing is due any more.
+    /// Stops the ticker, so that nothing becomes due.
     ///
     /// # Errors
     ///
-    /// The store does not belong to this daemon now, so the daemon cannot stop in order.
+    /// This daemon does not hold the store now, so it cannot stop cleanly.
     pub(crate) fn stop_time(&self) -> Result<(), Failure> {
         self.room.as_ref().map_or(Ok(()), EngineRoom::stop_time)
     }
 
-    /// Ends the links, writes everything to the store, and gives the store back. No thread may visit the engine any
-    /// more.
+    /// Closes the links, writes everything and releases the store. No thread may visit the engine
+    /// afterwards.
     ///
     /// # Errors
     ///
-    /// The last commit did not reach the store.
+    /// The last commit was not written to the store.
     pub(crate) async fn finish(self) -> Result<(), Failure> {
         let Self {
             room,
@@ -268,7 +267,7 @@ impl Running<'_> {
             ..
         } = self;
         match (cluster, &room) {
-            // Workers of a cluster claim their jobs of the next leader.
+            // In a cluster, workers claim their jobs at the next leader.
             (Some(cluster), _) => cluster.finish(),
             (None, Some(room))
                 if !Duration::from(in_force.load().server.return_grace).is_zero() =>
@@ -289,7 +288,7 @@ impl Running<'_> {
     }
 }
 
-/// What every daemon does once a second. Never returns.
+/// Performs the periodic checks of every daemon, once a second. Never returns.
 async fn keep_house(acceptor: &Acceptor) -> Failure {
     const EVERY: Duration = Duration::from_secs(1);
     let pulse = acceptor.thread_slots().pulse();
@@ -300,31 +299,34 @@ async fn keep_house(acceptor: &Acceptor) -> Failure {
         pulse.ask(acceptor.broker().health() == Health::StoreFailed);
         match pulse.stuck() {
             None => notify::watchdog(),
-            // The service manager ends the daemon, if it is asked to.
-            Some(why) => warn_limited!("stuck", why, "the daemon does not turn: a bug"),
+            // The service manager kills the daemon if it is configured to.
+            Some(why) => warn_limited!("stuck", why, "the main thread is stuck: a bug"),
         }
         limited::flush();
         give_memory_back();
     }
 }
 
-/// Logs once that the machine's wall clock differs from the one that counts, and once that it does so no more.
+/// Logs once that the machine's wall clock differs from the authoritative one, and once that it
+/// agrees again.
 fn log_clock(ahead_ms: Option<i64>, is_wrong: &mut bool) {
     const FAR_MS: u64 = 5_000;
     let Some(ahead_ms) = ahead_ms else { return };
     let is_far = ahead_ms.unsigned_abs() > FAR_MS;
     match (is_far, std::mem::replace(is_wrong, is_far)) {
         (true, false) => {
-            let why = "this daemon's wall clock is wrong: moments of the calendar are those of the database's clock";
+            let why = "the wall clock differs from the database's, which scheduled times follow";
             tracing::warn!(ahead_ms, "{why}");
         }
-        (false, true) => tracing::info!(ahead_ms, "this daemon's wall clock is right again"),
+        (false, true) => {
+            tracing::info!(ahead_ms, "the wall clock agrees with the database's again")
+        }
         (true, true) | (false, false) => {}
     }
 }
 
-/// The allocator keeps freed memory for a second, and returns it to the system when a large block is freed after that.
-/// An idle daemon frees no large blocks, so this function does.
+/// Returns freed memory to the system. The allocator does so by itself only when a large block is
+/// freed, which an idle daemon never does.
 fn give_memory_back() {
     const LARGE: usize = 1 << 20;
     drop(black_box(Vec::<u8>::with_capacity(LARGE)));
@@ -340,11 +342,11 @@ mod tests {
         let mut is_wrong = false;
         for (ahead_ms, expected) in [
             (Some(5_000), ""),
-            (Some(3_600_000), "is wrong"),
+            (Some(3_600_000), "differs from"),
             (None, ""),
             (Some(3_600_000), ""),
-            (Some(0), "right again"),
-            (Some(-5_001), "is wrong"),
+            (Some(0), "agrees with"),
+            (Some(-5_001), "differs from"),
         ] {
             let said = captured(|| log_clock(ahead_ms, &mut is_wrong));
             assert_eq!(

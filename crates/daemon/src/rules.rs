@@ -1,5 +1,5 @@
-//! Rules for the jobs of a queue from the configuration (`queues`): reconciles the engine's rules with them. Only the
-//! configuration sets rules.
+//! Rules for the jobs of a queue from the configuration (`queues`): reconciles the engine's rules
+//! with them. Only the configuration sets rules.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::config::{self, Config};
 use crate::reconcile::{self, Reconciliation, configured};
 use windlass_hub::Broker;
 
-/// By queue.
+/// Rules by queue.
 pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
 
-/// The rules of single queues in the configuration that differ from the default.
+/// The rules of single queues that differ from the default.
 pub(crate) fn wanted(config: &Config) -> Rules {
     let all = config
         .queues

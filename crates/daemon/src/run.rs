@@ -28,13 +28,13 @@ use windlass_hub::Budget;
 use windlass_net::{Acceptor, Bound, SocketFile};
 use windlass_net::{Served, Shared, Threads};
 
-/// Runs the daemon until it is asked to stop, then drains it. `reread` reads the configuration again from its source:
-/// SIGHUP applies the settings that may change while the daemon runs. `run` calls `ready` once it has its data and its
-/// addresses; an error from `ready` ends the daemon.
+/// Runs the daemon until it is told to stop, then drains it. `reread` reads the configuration again
+/// from its source; SIGHUP applies the settings that can be reloaded. `ready` is called once the
+/// daemon has its data and its addresses; if it returns an error, the daemon exits.
 ///
 /// # Errors
 ///
-/// The daemon cannot start, or could not write everything to the disk before it stopped.
+/// The daemon cannot start, or could not write everything to disk before it stopped.
 pub fn run(
     config: &Config,
     reread: impl Fn() -> Result<Config, Failure>,
@@ -52,7 +52,8 @@ pub fn run(
         EarlySignals::new()?
     };
     allow_open_files(config.server.connections_max);
-    // First all addresses: connections that come while the journal is read wait, and a busy address leaves no trace.
+    // Addresses come first, so that early connections wait while the journal is read, and a busy
+    // address has no side effects.
     let mut sockets = runtime.block_on(Sockets::bind(config))?;
     let place = if config.ephemeral {
         Place::Alone(Box::new(Store::in_memory(config)?))
@@ -69,7 +70,7 @@ pub fn run(
     warnings::exposed(config);
     let outcome = runtime.block_on(serve(config, values, place, sockets, early, &reread, ready));
     if outcome.is_err() {
-        // A port's thread may wait for the store for ever, and the process ends.
+        // The thread of a port may be blocked on the store forever, and the process exits anyway.
         runtime.shutdown_background();
     }
     outcome
@@ -116,7 +117,7 @@ async fn serve(
         ports,
         late,
     } = sockets;
-    // Until here a signal to stop ends the process at once: nothing has begun.
+    // Up to here a stop signal kills the process immediately, because nothing has begun.
     let signals = Signals::new(early)?;
     ready()?;
     let (control, (requests, yields)) = Control::new();
@@ -172,7 +173,7 @@ async fn serve(
     if outcome.is_ok() {
         tokio::select! {
             () = roles.hand_over() => {}
-            // An operator who asks twice does not want to wait.
+            // With a second request the operator asks not to wait.
             _ = events.next_stop() => {}
         }
     }
@@ -183,7 +184,7 @@ async fn serve(
     }
     stop.cancel();
     if outcome.is_err() {
-        // They may wait for the store for ever, and the process ends.
+        // These threads may be blocked on the store forever, and the process exits anyway.
         std::mem::forget(threads);
         return outcome;
     }
@@ -200,7 +201,7 @@ async fn serve(
     roles.finish().await
 }
 
-/// Prints where the daemon serves, for the person or the script that has started it.
+/// Prints the addresses for the person or the script that has started the daemon.
 fn announce(addresses: &Addresses, config: &Config) -> Result<(), Failure> {
     if config.ephemeral {
         addresses.print()?;
@@ -218,7 +219,7 @@ fn announce(addresses: &Addresses, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Accepts connections of the protocols from now on. Returns the addresses.
+/// Starts accepting connections of the protocols. Returns the addresses.
 fn accept_all(bound: Vec<(Bound, Served, Rights)>, acceptor: &Arc<Acceptor>) -> Addresses {
     let mut addresses = Addresses::default();
     for (listener, it, rights) in bound {
@@ -269,7 +270,7 @@ fn open_ports(
     Ok((files, opened))
 }
 
-/// Accepts no more connections. Open ones send what they still owe and close.
+/// Closes the listeners. Open connections send their pending output and close.
 async fn close(acceptor: &Acceptor, deadline: Duration) {
     acceptor.broker().stop();
     acceptor.tasks.close();
@@ -313,7 +314,7 @@ mod tests {
         .unwrap();
         allow_open_files(0);
         assert_eq!(open_files().current, Some(few));
-        // The daemon needs 192 besides, and operators an eighth of the connections.
+        // The daemon needs 192 descriptors in addition, and operators an eighth of the connections.
         allow_open_files(usize::try_from((enough - 192) / 8 * 7).unwrap());
         assert!(
             open_files()

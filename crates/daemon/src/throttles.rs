@@ -1,6 +1,6 @@
-//! Throttles of the configuration (of `queues`, and of protocols' sections), which limit how much of a queue is worked
-//! on at once: reconciles the engine's throttles with them. Operators set others while the daemon runs: those stay until
-//! the configuration says something new about their queues.
+//! Throttles of the configuration (of `queues` and of protocols' sections), which limit the
+//! concurrent jobs of a queue: reconciles the engine's throttles with them. Throttles set by
+//! operators remain until the configuration of their queues changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::reconcile::{self, Reconciliation, configured};
 use windlass_hub::Broker;
 
-/// By queue.
+/// Throttles by queue.
 pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
 
 /// All throttles in the configuration.
@@ -46,7 +46,7 @@ pub(crate) fn wanted(config: &Config) -> Throttles {
     of_protocols.chain(of_queues).map(throttle).collect()
 }
 
-/// The queues whose throttles two configurations disagree about.
+/// The queues whose throttles differ between two configurations.
 pub(crate) fn changed(before: &Throttles, now: &Throttles) -> BTreeSet<Bytes> {
     before
         .keys()
@@ -56,7 +56,7 @@ pub(crate) fn changed(before: &Throttles, now: &Throttles) -> BTreeSet<Bytes> {
         .collect()
 }
 
-/// The queues among these with a throttle that an operator has set.
+/// The queues among these whose throttle an operator has set.
 pub(crate) fn own(broker: &dyn Broker, among: &BTreeSet<Bytes>) -> Vec<Bytes> {
     let is_own =
         |(queue, throttle): &(Bytes, Throttle)| !throttle.configured && among.contains(queue);
@@ -67,8 +67,8 @@ pub(crate) fn own(broker: &dyn Broker, among: &BTreeSet<Bytes>) -> Vec<Bytes> {
         .collect()
 }
 
-/// Reconciles the engine's throttles with the configuration: those of the queues that a reload has `changed`; without it
-/// those of all queues, except for the ones that operators have set.
+/// Reconciles the engine's throttles with the configuration: for the queues that a reload has
+/// `changed`, or without it for all queues except those set by operators.
 pub(crate) fn agree(
     broker: &dyn Broker,
     mut wanted: Throttles,

@@ -1,4 +1,4 @@
-//! Log lines for the operator: open addresses, and files that others can read.
+//! Warnings for the operator: open addresses, and files that others can read.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,11 +13,11 @@ pub(crate) fn open_to_all(protocol: &'static str, address: &Address) {
     tracing::warn!(
         protocol,
         %address,
-        "anyone who can reach this address can submit, take and remove jobs: it asks for neither a password nor a certificate"
+        "no authentication: anyone who can reach this address can submit, take and remove jobs"
     );
 }
 
-/// Warns of a data directory that other users of the machine can enter, and of files with secrets that they can read.
+/// Warns of a data directory that other users can enter, and of readable files with secrets.
 pub(crate) fn exposed(config: &Config) {
     const OTHERS: u32 = 0o007;
     const OTHERS_READ: u32 = 0o004;
@@ -26,14 +26,14 @@ pub(crate) fn exposed(config: &Config) {
     let mode = mode_of(&config.data_dir);
     if mode & OTHERS != 0 && !config.ephemeral {
         let (data_dir, mode) = (config.data_dir.display(), format!("{mode:04o}"));
-        tracing::warn!(%data_dir, mode, "the data directory is open to other users of this machine: chmod o= closes it");
+        tracing::warn!(%data_dir, mode, "other users of this machine can access the data directory: chmod o= prevents it");
     }
     for (key, value) in &config.values {
         let path = Path::new(value.trim_matches('"'));
         let mode = mode_of(path);
         if is_secret_file(key) && mode & OTHERS_READ != 0 {
             let (path, mode) = (path.display(), format!("{mode:04o}"));
-            tracing::warn!(key, %path, mode, "a secret is open to other users of this machine: chmod o= closes its file");
+            tracing::warn!(key, %path, mode, "other users of this machine can read a secret: chmod o= its file");
         }
     }
 }

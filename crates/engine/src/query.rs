@@ -90,7 +90,7 @@ pub enum Query {
         /// The most jobs to look for in this round.
         limit: u32,
     },
-    /// List the workers that are known by name. Answer: `Workers`.
+    /// List named workers. Answer: `Workers`.
     Workers {
         /// Where the previous page ended.
         after: Cursor,

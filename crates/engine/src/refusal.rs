@@ -46,7 +46,7 @@ pub enum Refusal {
     NeverDue,
     /// The command is invalid now: the client already waits or is not open, or the command's fields do not fit
     /// together.
-    #[error("out of place")]
+    #[error("not allowed in this state")]
     OutOfPlace,
     // unavailable: try again
     /// The store is not responding. Nothing was done.

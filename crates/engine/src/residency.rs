@@ -2,13 +2,12 @@
 //! what [`Engine::cool`](crate::Engine::cool) names, and loads what [`Engine::take_wanted`](crate::Engine::take_wanted)
 //! names.
 //!
-//! Bodies leave in rounds over all jobs, the newest first: most are at the end of their queues. A round passes over the
-//! jobs that are about to be handed out; if it finds nothing else, the next one takes those, too. The body of a job
-//! that is handed out stays.
+//! Bodies leave in rounds over all jobs, newest first, because most of those are at the end of their queues. Jobs near
+//! the head of their queue are skipped, unless the previous round found nothing. The bodies of leased jobs stay.
 //!
-//! A queue that is handed out keeps a window of its next jobs in memory ([`Ahead`]). All windows share a part of the
-//! memory that bodies may have: each has its share of it, however many queues are handed out. A body is loaded ahead once
-//! at most, so that a job never costs more than two loads.
+//! A queue whose jobs are being handed out keeps a window of its next jobs in memory ([`Ahead`]). All windows share a
+//! part of the memory for bodies equally. A body is loaded ahead at most once, so that a job never costs more than two
+//! loads.
 
 use crate::ids::{JobId, QueueId};
 use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot, Stored};

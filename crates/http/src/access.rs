@@ -194,7 +194,7 @@ pub(crate) async fn demand(role: Role, request: Request, next: Next) -> Response
     match has {
         Some(has) if has >= role => next.run(request).await,
         Some(has) => Problem::forbidden(format!(
-            "this needs the role {role}, and the login has the role {has}"
+            "requires the role {role}; the login has the role {has}"
         ))
         .into_response(),
         None => Problem::unexpected().into_response(),

@@ -202,7 +202,7 @@ impl App {
     /// A place for a request that waits.
     pub(crate) fn place_to_wait(&self) -> Outcome<Place> {
         self.waiting.try_take().ok_or_else(|| {
-            let detail = "half of http.connections_max wait already";
+            let detail = "half of http.connections_max connections are waiting already";
             Problem::unavailable("too_many_waiting", detail)
         })
     }

@@ -13,7 +13,7 @@ pub(crate) struct CursorText(pub(crate) Cursor);
 
 /// A text that is not a cursor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a cursor of an earlier answer")]
+#[error("not a cursor from an earlier response")]
 pub(crate) struct CursorError;
 
 impl FromStr for CursorText {

@@ -24,8 +24,8 @@ pub(crate) fn check_form(version: Version, uri: &Uri, headers: &HeaderMap) -> Ou
             .to_str()
             .map_err(|_| Problem::bad_request("Host is not text"))?,
         (None, None) if version < Version::HTTP_11 => return Ok(()),
-        (None, _) => return Err(Problem::bad_request("there is no Host")),
-        (Some(_), Some(_)) => return Err(Problem::bad_request("there is more than one Host")),
+        (None, _) => return Err(Problem::bad_request("missing Host")),
+        (Some(_), Some(_)) => return Err(Problem::bad_request("more than one Host")),
     };
     let is_host = host.is_empty()
         || host
@@ -38,9 +38,7 @@ pub(crate) fn check_form(version: Version, uri: &Uri, headers: &HeaderMap) -> Ou
         .authority()
         .is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host))
     {
-        return Err(Problem::bad_request(
-            "the target has another host than Host",
-        ));
+        return Err(Problem::bad_request("the target's host differs from Host"));
     }
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let is_chunked = codings.next().is_none_or(|coding| {
@@ -108,7 +106,9 @@ pub(crate) fn check_session(method: &Method, headers: &HeaderMap) -> Outcome<()>
     if is_read || is_shown {
         Ok(())
     } else {
-        Err(foreign("a session's change needs Origin or Sec-Fetch-Site"))
+        Err(foreign(
+            "a change in a session requires Origin or Sec-Fetch-Site",
+        ))
     }
 }
 

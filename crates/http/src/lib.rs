@@ -7,7 +7,7 @@
 //! jobs have the protocol `http`.
 //!
 //! Reading order: `config` (the section) · `operator_port` (what the server knows of the port) · `serve` (connections and their
-//! limits) · `crowd` (which of them gives way) · `app` (what all handlers share) · `router` and `access` (a request's
+//! limits) · `pool` (which of them gives way) · `app` (what all handlers share) · `router` and `access` (a request's
 //! role) · `api` (the handlers, by subject) · `guard` (requests of foreign web pages are refused) · `body` (reading
 //! requests) · `login` (roles) · `audit` (the record of changes) · `metrics` (for Prometheus) · `site` (web pages) ·
 //! `prefix` (their addresses) · `problem` (errors) · `name`, `cursor` and `time` (formats of values). Files import each
@@ -28,7 +28,6 @@ mod body;
 mod by_kind;
 mod config;
 mod counted;
-mod crowd;
 mod cursor;
 mod guard;
 mod login;
@@ -37,6 +36,7 @@ mod name;
 mod operator_port;
 mod params;
 mod places;
+mod pool;
 mod prefix;
 mod problem;
 mod proxy;

@@ -29,7 +29,7 @@ impl Http {
             .find(|listen| !self.has_login() && !Self::is_local(listen))
         {
             let reason = format!(
-                "{listen} is not an address of this machine alone, and there is no login: set http.logins"
+                "{listen} is reachable from other machines without a login: set http.logins"
             );
             return senseless("http.listen", reason);
         }
@@ -192,7 +192,7 @@ mod tests {
         ] {
             let said = checked(&format!("listen = [\"127.0.0.1:1\", \"{listen}\"]")).unwrap_err();
             assert!(
-                said.starts_with("http.listen: ") && said.contains("no login"),
+                said.starts_with("http.listen: ") && said.contains("without a login"),
                 "{listen}: {said}"
             );
         }

@@ -53,23 +53,21 @@ impl Reason {
     /// The reason, and what is refused.
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::Stopping => "the daemon stops",
-            Self::StoreFailed => "the store does not respond: nothing is acknowledged",
+            Self::Stopping => "the daemon is stopping",
+            Self::StoreFailed => "the store is not responding: nothing is acknowledged",
             Self::NoLeader => {
-                "no daemon leads: clients wait for one, and are closed after cluster.hold"
+                "no leader: clients wait for one, and are disconnected after cluster.hold"
             }
-            Self::DiskFull => "the disk is full: new jobs are refused, existing jobs go on",
-            Self::Memory => "limits.memory is reached: new jobs are refused, existing jobs go on",
-            Self::Jobs => "limits.jobs_max is reached: new jobs are refused, existing jobs go on",
+            Self::DiskFull => "disk full: rejecting new jobs; existing jobs continue",
+            Self::Memory => "limits.memory reached: rejecting new jobs; existing jobs continue",
+            Self::Jobs => "limits.jobs_max reached: rejecting new jobs; existing jobs continue",
             Self::JobBytes => {
-                "limits.jobs_bytes_max is reached: new jobs are refused, existing jobs go on"
+                "limits.jobs_bytes_max reached: rejecting new jobs; existing jobs continue"
             }
             Self::Connections => {
-                "there are as many connections as server.connections_max, or the limit on open files, allows: new ones are refused"
+                "connection limit reached (server.connections_max or open files): rejecting new connections"
             }
-            Self::Draining => {
-                "the daemon drains: no connection is accepted, and no job is handed out"
-            }
+            Self::Draining => "draining: not accepting connections or handing out jobs",
         }
     }
 

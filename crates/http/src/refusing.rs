@@ -179,13 +179,13 @@ pub(crate) fn warnings(app: &App, stats: Option<&Stats>) -> Vec<Nearly> {
         .filter_map(|(protocol, at)| match at.saturating_sub(now) {
             0 => Some(bad(
                 &format!("{protocol} ended"),
-                format!("The certificate of {protocol} has ended"),
+                format!("The certificate of {protocol} has expired"),
                 "",
             )),
             left if left < CERTIFICATE => Some(bad(
                 protocol,
                 format!(
-                    "The certificate of {protocol} ends in {}",
+                    "The certificate of {protocol} expires in {}",
                     counted(left / 86_400, "day")
                 ),
                 "",

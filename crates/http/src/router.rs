@@ -31,7 +31,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method_not_allowed",
-                "not with this method",
+                "method not allowed",
             )
         })
         .layer(middleware::from_fn_with_state(

@@ -1,6 +1,6 @@
 //! Connections: a thread with a runtime of its own, listeners, and limits on time and numbers.
 //!
-//! When the limit is reached, a connection without a request gives way to a new one (`crowd`). A peer that sends no
+//! When the limit is reached, a connection without a request gives way to a new one (`pool`). A peer that sends no
 //! headers, or reads no answers, is disconnected; a peer that waits for a job may wait.
 
 use std::convert::Infallible;
@@ -38,9 +38,9 @@ use windlass_session::Reason;
 
 use crate::app::{App, Peer};
 use crate::config::{Configured, Http};
-use crate::crowd::{Crowd, Place};
 use crate::guard::PROBES;
 use crate::login::user_name;
+use crate::pool::{ConnectionPool, Place};
 use crate::prefix::{Prefix, below_prefix};
 use crate::problem::Problem;
 use crate::proxy::passed_on;
@@ -77,20 +77,20 @@ pub(crate) fn start(
     );
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = watch(Arc::clone(&app));
-    let crowd = Crowd::new(connects.most(configured.http.connections_max));
+    let pool = ConnectionPool::new(connects.most(configured.http.connections_max));
     let shared = Arc::new(Limits {
         app: Arc::clone(&app),
-        crowd: Arc::clone(&crowd),
+        pool: Arc::clone(&pool),
         connects: connects.clone(),
     });
     let prefix = Prefix::of_config(&configured.http.path_prefix).map_err(io::Error::other)?;
     let trusted_proxies = configured.http.trusted_proxies.as_slice().into();
     let (router, tasks) = (router(app), TaskTracker::new());
-    let house = House {
+    let listeners = Listeners {
         router,
         prefix,
         trusted_proxies,
-        crowd,
+        pool,
         tasks,
         counts,
         connects,
@@ -101,7 +101,7 @@ pub(crate) fn start(
         .build()?;
     let serve = async move {
         tokio::select! {
-            () = house.serve(sockets) => {}
+            () = listeners.serve(sockets) => {}
             () = watch => {}
         }
     };
@@ -114,14 +114,14 @@ pub(crate) fn start(
 /// The limits that a reload changes.
 pub(crate) struct Limits {
     app: Arc<App>,
-    crowd: Arc<Crowd>,
+    pool: Arc<ConnectionPool>,
     connects: Connects,
 }
 
 impl Limits {
     /// Applies `connections_max` and `session_idle`. Open connections and sessions in use stay.
     pub(crate) fn renew(&self, http: &Http) {
-        self.crowd.limit(self.connects.most(http.connections_max));
+        self.pool.limit(self.connects.most(http.connections_max));
         self.app.renew(http);
     }
 }
@@ -131,36 +131,36 @@ type Admission = (Arc<Place>, Option<Admitted>);
 
 /// What all connections share.
 #[derive(Clone, Debug)]
-struct House {
+struct Listeners {
     router: Router,
     prefix: Prefix,
     trusted_proxies: Arc<[IpAddr]>,
-    crowd: Arc<Crowd>,
+    pool: Arc<ConnectionPool>,
     tasks: TaskTracker,
     counts: Arc<Counts>,
     connects: Connects,
     stop: CancellationToken,
 }
 
-impl House {
+impl Listeners {
     async fn serve(self, mut sockets: UnboundedReceiver<Socket>) {
         loop {
             let socket = tokio::select! {
                 () = self.stop.cancelled() => break,
                 Some(socket) = sockets.recv() => socket,
             };
-            let house = self.clone();
+            let listeners = self.clone();
             self.tasks.spawn(async move {
                 let outcome = match socket {
                     Socket::Tcp(listener) => {
-                        house.accept_all(TcpListener::from_std(listener)).await
+                        listeners.accept_all(TcpListener::from_std(listener)).await
                     }
                     Socket::Unix(listener) => {
-                        house.accept_all(UnixListener::from_std(listener)).await
+                        listeners.accept_all(UnixListener::from_std(listener)).await
                     }
                 };
                 if let Err(error) = outcome {
-                    tracing::error!(%error, "http: a listener cannot be used");
+                    tracing::error!(%error, "http: cannot use a listener");
                 }
             });
         }
@@ -171,7 +171,7 @@ impl House {
         {
             tracing::warn!(
                 open = self.tasks.len(),
-                "http: connections are closed although requests are under way"
+                "http: closing connections with requests in progress"
             );
         }
     }
@@ -213,10 +213,10 @@ impl House {
         };
         // Not before: a listener without connections would hold a place.
         let place = loop {
-            match self.crowd.enter(&peer.address) {
+            match self.pool.enter(&peer.address) {
                 Some((place, displaced)) => {
                     displaced.iter().for_each(|peer| {
-                        self.warn_full(peer, "closed a connection without a whole request")
+                        self.warn_full(peer, "closed a connection: incomplete request")
                     });
                     break place;
                 }
@@ -293,7 +293,7 @@ impl House {
 }
 
 fn too_many() -> Problem {
-    let detail = "http.connections_max connections are at work";
+    let detail = "all http.connections_max connections are busy";
     Problem::unavailable("too_many_connections", detail)
 }
 

@@ -1,12 +1,12 @@
-//! An action that pays only if it succeeds is tried less and less often while it fails.
+//! Exponential back-off for an action that pays only if it succeeds.
 
-/// Decides from the last tries whether there is one this time. After each failure in a row the next 1, 3, 7, ... times
-/// have no try, up to the power of two `FAILURES_MAX`.
+/// Decides by recent results whether to try this time. After consecutive failures the next 1, 3, 7,
+/// ... tries are skipped, up to the power of two `FAILURES_MAX`.
 #[derive(Debug, Default)]
 pub struct Attempts<const FAILURES_MAX: u32> {
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// How many times to come have no try.
+    /// How many of the next tries to skip.
     skipped: u32,
 }
 
@@ -22,7 +22,7 @@ impl<const FAILURES_MAX: u32> Attempts<FAILURES_MAX> {
         }
     }
 
-    /// A try has ended.
+    /// Records the result of a try.
     pub fn end(&mut self, success: bool) {
         if success {
             self.failures = 0;
@@ -32,7 +32,7 @@ impl<const FAILURES_MAX: u32> Attempts<FAILURES_MAX> {
         }
     }
 
-    /// Failures in a row.
+    /// Consecutive failures.
     #[cfg(any(test, feature = "testing"))]
     pub const fn failures(&self) -> u32 {
         self.failures

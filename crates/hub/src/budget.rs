@@ -1,15 +1,16 @@
-//! The memory of all connections together: partly read messages, unsent bytes, and mail.
+//! The memory of all connections together: incomplete messages, unsent bytes, and mail.
 //!
-//! Each connection has limits of its own, but ten thousand connections at their limits would exceed a machine's memory.
-//! The budget counts allocated memory, not used memory. When the sum exceeds the limit, the daemon closes the
-//! connection that holds most, then the next, until the rest fits. Bytes that a peer does not take count fourfold then:
-//! a peer that sends much may be honest.
+//! Each connection has limits of its own, but ten thousand connections at their limits would exceed
+//! a machine's memory. The budget counts allocated memory, not used memory. When the sum exceeds
+//! the limit, the daemon closes the connection that holds most, then the next, until the rest fits.
+//! Bytes that a peer does not read count fourfold in that comparison, because a peer that only
+//! sends much may be well-behaved.
 //!
-//! Jobs on their way to workers may take half of it. What would be more is not handed out: the engine lets takers wait
-//! ([`Budget::room`]). While they wait, a worker that takes nothing of its jobs is disconnected. One that takes them is
-//! not, whatever others hold.
+//! Jobs in flight to workers may use half of the budget. Further jobs are not handed out: the
+//! engine makes workers wait ([`Budget::room`]). While they wait, a worker that reads nothing of
+//! its jobs is disconnected. A worker that reads them is not, whatever others hold.
 //!
-//! Amounts below [`SMALL_BYTES`] are not counted: they are part of what any connection costs. Bytes that wait in
+//! Amounts below [`SMALL_BYTES`] are not counted, because any connection costs that much. Bytes in
 //! several mailboxes exist once, and are counted once (`Hold`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,43 +24,44 @@ use windlass_session::Reason;
 use crate::clock;
 use crate::published::SharedBudget;
 
-/// Smaller buffers of a connection are not counted: `connections_max` covers them.
+/// Smaller buffers of a connection are not counted, because `connections_max` covers them.
 pub const SMALL_BYTES: usize = 4 * 1024;
 
-/// The bytes of all connections.
+/// The accounting of all connections.
 #[derive(Debug, Default)]
 pub struct Budget {
     held: AtomicUsize,
     bytes_max: AtomicUsize,
-    /// Bytes of jobs on their way to workers, which `held` does not contain.
+    /// Bytes of jobs in flight to workers, which `held` excludes.
     handed_out: AtomicUsize,
-    /// Published bytes may take half as much memory again.
+    /// Published bytes may use half as much memory in addition.
     pub published: SharedBudget,
-    members: Mutex<HashMap<ClientId, Arc<dyn Member>>>,
+    members: Mutex<HashMap<ClientId, Arc<dyn Evictable>>>,
 }
 
-/// The bytes that one holder has reported.
+/// The bytes reported by one holder.
 #[derive(Debug, Default)]
 pub struct Share(AtomicUsize);
 
-/// A connection, as the budget closes it.
-pub trait Member: std::fmt::Debug + Send + Sync {
-    /// The order in which connections are closed when all hold too much: the bytes that wait for its client, more of them
-    /// if the peer does not take them, and none if it is closed.
-    fn blame(&self, now: Timestamp) -> usize;
+/// A connection that the budget can close.
+pub trait Evictable: std::fmt::Debug + Send + Sync {
+    /// The priority for closing connections when all together hold too much: the bytes that wait
+    /// for its client, multiplied if the peer does not read them, and 0 if it is already closed.
+    fn badness(&self, now: Timestamp) -> usize;
 
-    /// Clients wait for room: if its peer seems to take nothing of its jobs, the owner looks whether that is so, and ends.
-    fn doubt(&self, now: Timestamp);
+    /// Called when workers wait for buffer space: if the peer seems to read nothing of its jobs,
+    /// the owner checks that and closes the connection.
+    fn suspect(&self, now: Timestamp);
 
-    /// The bytes counted for its owner's buffers.
+    /// The counted bytes of its owner's buffers.
     fn buffers(&self) -> &Share;
 
-    /// Ends it, and drops all mail.
+    /// Closes it, and drops all mail.
     fn evict(&self, why: Reason);
 }
 
-/// Large bytes that wait in any number of mailboxes: counted until the last letter that holds them is gone. Or those of a
-/// job on its way to one worker.
+/// Large bytes in any number of mailboxes, counted until the last of them is gone; or the bytes of
+/// a job in flight to one worker.
 #[derive(Debug)]
 pub struct Hold {
     budget: Arc<Budget>,
@@ -68,7 +70,7 @@ pub struct Hold {
 }
 
 impl Budget {
-    /// A budget with room for this many bytes.
+    /// Creates a budget of this many bytes.
     pub fn new(bytes_max: usize) -> Self {
         let published = SharedBudget::new(bytes_max / 2);
         Self {
@@ -85,15 +87,15 @@ impl Budget {
         self.relieve();
     }
 
-    /// Adds a connection: from now on it can be the one that holds most.
-    pub fn enter(&self, client: ClientId, member: Arc<dyn Member>) {
+    /// Adds a connection, which can then be closed by the budget.
+    pub fn enter(&self, client: ClientId, member: Arc<dyn Evictable>) {
         self.members().insert(client, member);
     }
 
     /// Removes a connection.
     pub fn leave(&self, client: ClientId) {
         let gone = self.members().remove(&client);
-        // Dropping the mailbox may free much: not under the lock.
+        // Dropping the mailbox may free much memory, so not under the lock.
         drop(gone);
     }
 
@@ -101,7 +103,7 @@ impl Budget {
     pub fn report(&self, share: &Share, bytes: usize) {
         let now = if bytes < SMALL_BYTES { 0 } else { bytes };
         let before = share.0.swap(now, Ordering::AcqRel);
-        // Less than before wraps around, and so does the sum: a part of it was `before`.
+        // A decrease wraps around, and so does the sum, which contains `before`.
         if now != before {
             self.held
                 .fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
@@ -114,24 +116,27 @@ impl Budget {
         most.saturating_sub(self.handed_out.load(Ordering::Acquire)) as u64
     }
 
-    /// Clients wait for room: connections that take nothing of their jobs end. Each decides for itself after it has tried
-    /// to write: its thread may have stood still, not its peer.
+    /// Called when workers wait for buffer space, to close connections that read nothing of their
+    /// jobs. Each connection decides after it has tried to write, because its thread may have
+    /// stalled instead of its peer.
     pub fn cut_stalled(&self, now: Timestamp) {
-        self.members().values().for_each(|member| member.doubt(now));
+        self.members()
+            .values()
+            .for_each(|member| member.suspect(now));
     }
 
-    /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as freed at once: its
-    /// mail is dropped here, and its task is woken to free the rest.
+    /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as
+    /// freed immediately: its mail is dropped here, and its task is woken to free the rest.
     pub fn relieve(&self) {
         while self.used().0 > self.bytes_max.load(Ordering::Relaxed) {
             let now = clock::now();
             let most = self
                 .members()
                 .values()
-                .max_by_key(|member| member.blame(now))
+                .max_by_key(|member| member.badness(now))
                 .cloned();
-            // Every connection that holds much is being closed already.
-            let Some(member) = most.filter(|member| member.blame(now) >= SMALL_BYTES) else {
+            // Every connection that holds much is already being closed.
+            let Some(member) = most.filter(|member| member.badness(now) >= SMALL_BYTES) else {
                 return;
             };
             member.evict(Reason::Limit("buffer_bytes_max"));
@@ -139,18 +144,18 @@ impl Budget {
         }
     }
 
-    fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<dyn Member>>> {
-        // Nothing that holds this lock can panic half way through a change.
+    fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<dyn Evictable>>> {
+        // No holder of this lock can panic halfway through a change.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are counted now.
+    /// The bytes counted now.
     #[cfg(any(test, feature = "testing"))]
     pub fn held(&self) -> usize {
         self.used().0
     }
 
-    /// The bytes that all connections hold, and their limit.
+    /// The bytes that all connections hold, and the limit.
     pub fn used(&self) -> (usize, usize) {
         let held = self.held.load(Ordering::Acquire) + self.handed_out.load(Ordering::Acquire);
         (held, self.bytes_max.load(Ordering::Relaxed))
@@ -175,8 +180,8 @@ impl Hold {
         if self.is_job { self.bytes } else { 0 }
     }
 
-    /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes that the previous event
-    /// held. Returns `None` if the event has no large bytes.
+    /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes of the
+    /// previous event. Returns `None` if the event has no large bytes.
     pub fn on(
         event: &Event,
         last: &mut Option<(Bytes, Arc<Self>)>,
@@ -307,7 +312,7 @@ mod tests {
             members.iter().all(|member| member.close_reason().is_none()),
             "exactly at the limit"
         );
-        // The connection that asks for more is not the one that is closed.
+        // The connection that requests more is not the one that is closed.
         budget.report(members[3].buffers(), 300_000);
         budget.relieve();
         let gone = || {
@@ -320,7 +325,7 @@ mod tests {
             (gone(), budget.held()),
             (vec![false, false, true, false], 800_000)
         );
-        // Its later reports, until its task notices, cancel out in the end.
+        // Its later reports, until its task notices, cancel out.
         budget.report(members[2].buffers(), 350_000);
         budget.report(members[2].buffers(), 0);
         budget.report(members[1].buffers(), 900_000);
@@ -329,7 +334,7 @@ mod tests {
             (gone(), budget.held()),
             (vec![false, true, true, false], 600_000)
         );
-        // A connection that does not take its answers is closed before one that is sending as much.
+        // A connection that does not read its replies is closed before one that sends as much.
         members[3].set_unsent(0, 250_000);
         budget.report(members[0].buffers(), 800_000);
         budget.relieve();

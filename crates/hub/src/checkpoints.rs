@@ -1,5 +1,5 @@
-//! The thread that makes checkpoints: it moves living records from the log to the table, so that the log can forget. No
-//! other thread waits for it, except an export, which begins with a checkpoint.
+//! The checkpoint thread, which moves live records from the log to the table so that the log can be
+//! shortened. No other thread waits for it except an export, which begins with a checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,25 +13,25 @@ use self::pace::{Pace, Scope, Seen};
 
 mod pace;
 
-/// How often the thread checks whether there is something to do.
+/// How often the thread checks for work.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often it looks whether the files of the log are still there.
+/// How often it checks that the files of the log still exist.
 const FILES_EVERY: Duration = Duration::from_secs(1);
 
-/// What another thread asks of the checkpoint thread, as an export.
+/// A request of another thread to the checkpoint thread, for example an export.
 pub(crate) type Request = Box<dyn FnOnce(&mut Checkpointer) + Send>;
 
-/// Where requests go.
+/// Sends requests to the checkpoint thread.
 #[derive(Clone, Debug)]
 pub struct Requests {
     requests: mpsc::Sender<Request>,
-    /// The checkpoint thread, which sleeps.
+    /// The checkpoint thread, which may be sleeping.
     thread: Thread,
 }
 
 impl Requests {
-    /// Requests that are kept for ever.
+    /// For tests: requests are kept and never served.
     #[cfg(any(test, feature = "testing"))]
     pub fn to_no_thread() -> Self {
         let (requests, kept) = mpsc::channel();
@@ -42,7 +42,7 @@ impl Requests {
         }
     }
 
-    /// Has the checkpoint thread do this. Returns whether it will: not if it has ended.
+    /// Makes the checkpoint thread do this. Returns `false` if the thread has exited.
     pub fn send(&self, request: impl FnOnce(&mut Checkpointer) + Send + 'static) -> bool {
         let is_sent = self.requests.send(Box::new(request)).is_ok();
         self.thread.unpark();
@@ -50,7 +50,7 @@ impl Requests {
     }
 }
 
-/// The handle on the thread.
+/// The handle of the thread.
 #[derive(Debug)]
 pub struct Checkpoints {
     thread: JoinHandle<()>,
@@ -59,12 +59,12 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Starts it. When nothing was committed for `quiet`, it makes a checkpoint of everything. It does what is
-    /// requested.
+    /// Starts the thread. After `quiet` without commits, it makes a checkpoint of everything. It
+    /// also serves requests.
     ///
     /// # Errors
     ///
-    /// The thread cannot start.
+    /// The thread cannot be started.
     pub fn start(checkpointer: Checkpointer, quiet: Duration) -> std::io::Result<(Self, Requests)> {
         let (stop, held) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let (requests, requested) = mpsc::channel();
@@ -87,23 +87,23 @@ impl Checkpoints {
         Ok((Self { thread, stop, held }, requests))
     }
 
-    /// From now on it begins no checkpoint: another daemon reads the table, which must not change. The store refuses the
-    /// end of a checkpoint that is in progress.
+    /// Stops beginning checkpoints, because another daemon reads the table, which must not change.
+    /// The store rejects the end of a checkpoint in progress.
     pub fn hold(&self) {
         self.held.store(true, Ordering::Release);
     }
 
-    /// Ends it, after a checkpoint that is in progress.
+    /// Stops the thread after any checkpoint in progress.
     pub fn finish(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
         if self.thread.join().is_err() {
-            tracing::error!("the checkpoint thread has panicked: the log no longer shrinks");
+            tracing::error!("checkpoint thread panicked: the log grows until a restart");
         }
     }
 
-    /// Ends it without waiting: a checkpoint in progress goes on to its end, or ends with the process. The store must
-    /// belong to this daemon under a lease, which no checkpoint outlives.
+    /// Stops the thread without waiting: a checkpoint in progress completes, or ends with the
+    /// process. The store must be held under a lease, which a checkpoint cannot outlive.
     pub fn abandon(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -116,13 +116,14 @@ struct Work {
     requested: mpsc::Receiver<Request>,
     stop: Arc<AtomicBool>,
     held: Arc<AtomicBool>,
-    /// A file of the log is missing.
+    /// Whether a file of the log is missing.
     is_lost: bool,
 }
 
 impl Work {
     fn run(mut self) {
-        // No client waits for this thread: it must not inherit short slices from the thread that started it.
+        // No client waits for this thread, so it must not inherit short time slices from its
+        // parent.
         if let Err(error) = windlass_sched::shorten_slices(Duration::ZERO) {
             tracing::debug!(%error, "cannot reset the time slices of the checkpoint thread");
         }
@@ -159,16 +160,16 @@ impl Work {
         }
     }
 
-    /// An error is logged once, until everything is there again.
+    /// An error is logged once, until all files exist again.
     fn look_for_files(&mut self) {
         match self.checkpointer.tail().look() {
             Ok(()) if std::mem::take(&mut self.is_lost) => {
-                tracing::info!("all files of the log are there again")
+                tracing::info!("all log files are present again")
             }
             Ok(()) => {}
             Err(error) => {
                 if !std::mem::replace(&mut self.is_lost, true) {
-                    tracing::error!(%error, "a start would not find all of the log: nothing is acknowledged until it would");
+                    tracing::error!(%error, "log files are missing: acknowledgements are withheld until they are back");
                 }
             }
         }
@@ -184,7 +185,7 @@ impl Work {
         }
     }
 
-    /// Makes a checkpoint, if there is something for it to take. Returns `false` if it failed.
+    /// Makes a checkpoint if there is anything to take. Returns `false` if it failed.
     fn make(&mut self, scope: Scope) -> bool {
         let started = Instant::now();
         let made = self.checkpointer.run(scope == Scope::Everything);
@@ -202,11 +203,11 @@ impl Work {
             Err(error)
                 if self.stop.load(Ordering::Acquire) || self.held.load(Ordering::Acquire) =>
             {
-                tracing::debug!(%error, "a checkpoint was abandoned");
+                tracing::debug!(%error, "checkpoint abandoned");
                 return false;
             }
             Err(error) => {
-                tracing::warn!(%error, log_bytes, "a checkpoint failed: the log grows until one succeeds");
+                tracing::warn!(%error, log_bytes, "checkpoint failed: the log grows until one succeeds");
                 return false;
             }
         }
@@ -214,7 +215,7 @@ impl Work {
     }
 }
 
-/// Waits, unless the thread must end.
+/// Waits, unless the thread must stop.
 fn rest(time: Duration, stop: &AtomicBool) {
     let end = Instant::now() + time;
     while !stop.load(Ordering::Acquire) && Instant::now() < end {
@@ -232,7 +233,7 @@ mod tests {
     use crate::hub::{Durability, Hub};
     use crate::testing::captured;
 
-    /// The checkpointer of a store with one commit, which is in the log alone.
+    /// The checkpointer of a store with one commit, which is only in the log.
     fn checkpointer(table: &MemoryTable) -> Checkpointer {
         let hub = Hub::new(
             Engine::new(Limits::default(), 7),
@@ -281,7 +282,7 @@ mod tests {
             table.fail(0);
             let logged = captured(|| assert!(!work.make(Scope::Everything)));
             assert_eq!(
-                logged.matches("a checkpoint failed").count(),
+                logged.matches("checkpoint failed").count(),
                 warnings,
                 "{logged}"
             );

@@ -1,11 +1,13 @@
-//! The real clocks, and the engine's time made of them. The only place that reads them for the engine.
+//! The real clocks, and the engine's time derived from them. Only this module reads clocks for the
+//! engine.
 //!
-//! The engine's time follows `CLOCK_BOOTTIME`, which cannot be set and which counts while the machine sleeps, less the
-//! pauses of the daemon, and less the time in which it may not act: a leader whose lease is uncertain, an edge without a
-//! leader. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
+//! The engine's time follows `CLOCK_BOOTTIME`, which cannot be set and continues while the machine
+//! sleeps. It excludes pauses of the daemon, and the time in which it may not act: a leader whose
+//! lease is uncertain, an edge without a leader. Details, and how it survives a restart:
+//! [`windlass_engine::Timekeeper`].
 //!
-//! The wall clock is the machine's, unless the store's place has one: a daemon with a wrong clock that leads others must
-//! not release what is not due.
+//! The wall clock is the machine's, unless the store's host has one: a leader with a wrong clock
+//! must not release jobs that are not due.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
@@ -17,29 +19,30 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use windlass_engine::{Clock, Reading, Timekeeper, Timestamp};
 
-/// All threads of a process share one time. A test that sets it has one of its own, on its thread.
+/// All threads of a process share one time. A test that sets it has its own, on its thread.
 static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks::new());
 
-/// Two readings of one clock by two daemons differ at least by the way between them: smaller differences are ignored.
+/// Two daemons' readings of one clock differ by the network delay between them, so smaller
+/// differences are ignored.
 const WAY_MS: u64 = 5;
 
 /// The engine's time in a process.
 #[derive(Debug)]
 pub struct Clocks {
     keeper: Option<Timekeeper>,
-    /// The keeper goes on from a journal: this daemon has an engine, or had one.
+    /// Whether the keeper continues from a journal, because this daemon has or had an engine.
     has_journal: bool,
-    /// The time of another daemon, in milliseconds ahead of the time since boot, and the relation of its other clocks
-    /// to it.
+    /// The time of another daemon, as an offset from the time since boot in milliseconds, and the
+    /// relation of its other clocks to it.
     followed: Option<(i64, Clock)>,
-    /// The time stands still, since this moment after boot at the latest.
+    /// Since when the time has been stopped, in milliseconds since boot.
     still_ms: Option<u64>,
-    /// The wall clock of the store's place, in milliseconds ahead of the time since boot.
+    /// The wall clock of the store's host, as an offset from the time since boot in milliseconds.
     wall_ahead_ms: Option<i64>,
 }
 
 impl Clocks {
-    /// The clocks of a machine that nobody has read.
+    /// Clocks that were never read.
     pub const fn new() -> Self {
         Self {
             keeper: None,
@@ -96,8 +99,8 @@ impl Clocks {
                 .for_each(|(ahead_ms, _)| *ahead_ms = ahead_ms.saturating_sub_unsigned(passed_ms));
         }
         let reading = keeper.read(since_boot_ms, wall);
-        // The leader's time after a pause of this daemon is unknown until the leader sends it. A later one than the
-        // leader's would end what it must not end, and let waits last too long.
+        // After a pause of this daemon the leader's time is unknown until the leader sends it.
+        // A time ahead of it would end leases early, and make new waits too long.
         if let (Some((ahead_ms, _)), Some(pause_ms)) = (&mut self.followed, reading.pause_ms) {
             *ahead_ms = ahead_ms.saturating_sub_unsigned(pause_ms);
         }
@@ -116,7 +119,7 @@ impl Clocks {
     }
 }
 
-/// The clocks of this process; in a simulation, those of the machine that acts.
+/// The clocks of this process, or those of the acting machine in a simulation.
 fn with_clocks<T>(act: impl FnOnce(&mut Clocks) -> T) -> T {
     #[cfg(any(test, feature = "testing"))]
     let act = match simulated::with_clocks(act) {
@@ -126,8 +129,9 @@ fn with_clocks<T>(act: impl FnOnce(&mut Clocks) -> T) -> T {
     act(&mut CLOCKS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Continues from the clock in the journal. Until then the engine's time is the wall clock's. With `wall_ahead_ms`, the
-/// wall clock is this many milliseconds ahead of the time since boot, whatever the machine's own shows.
+/// Continues from the clock in the journal. Until then the engine's time is the wall clock's. With
+/// `wall_ahead_ms`, the wall clock is at this offset from the time since boot, instead of the
+/// machine's.
 pub fn start(kept: &Clock, wall_ahead_ms: Option<i64>) {
     #[cfg(any(test, feature = "testing"))]
     simulated::own();
@@ -146,14 +150,15 @@ pub fn start(kept: &Clock, wall_ahead_ms: Option<i64>) {
     LATEST.set(None);
 }
 
-/// The wall clock of the store's place is this many milliseconds ahead of the time since boot.
+/// Sets the offset of the wall clock of the store's host from the time since boot, in milliseconds.
 pub fn keep_wall(wall_ahead_ms: i64) {
     with_clocks(|clocks| clocks.wall_ahead_ms = Some(wall_ahead_ms));
     LATEST.set(None);
 }
 
-/// How far the machine's wall clock is ahead of the one that counts, in milliseconds: that of the store's place, or of
-/// the daemon that leads. `None`: no time passes, and the one that counts is unknown.
+/// How far the machine's wall clock is ahead of the authoritative one, that of the store's host or
+/// of the leader, in milliseconds. `None`: the time is stopped, and the authoritative clock
+/// unknown.
 pub fn machine_ahead_ms() -> Option<i64> {
     let (machine, counts) = (wall(), read().wall());
     let stands_still = with_clocks(|clocks| clocks.still_ms.is_some());
@@ -162,21 +167,21 @@ pub fn machine_ahead_ms() -> Option<i64> {
     (!stands_still).then(ahead_ms)
 }
 
-/// From now on the engine's time is that of the daemon that has the engine.
+/// Makes the engine's time follow the daemon that has the engine.
 pub fn follow(reading: &Reading) {
     #[cfg(any(test, feature = "testing"))]
     simulated::own();
     with_clocks(|clocks| clocks.follow(reading));
 }
 
-/// From now on the engine's time is this daemon's own.
+/// Makes the engine's time this daemon's own.
 pub fn lead() {
     with_clocks(|clocks| (clocks.followed, clocks.still_ms) = (None, None));
     LATEST.set(None);
 }
 
-/// From now on no time passes: the daemon may not act, and a deadline that it cannot meet must not count against its
-/// clients.
+/// Stops the time, because the daemon may not act, and deadlines that it cannot meet must not count
+/// against its clients.
 pub fn stand_still() {
     #[cfg(any(test, feature = "testing"))]
     simulated::own();
@@ -184,7 +189,7 @@ pub fn stand_still() {
     LATEST.set(None);
 }
 
-/// The daemon may act again.
+/// Continues the time when the daemon may act again.
 pub fn go_on() {
     with_clocks(|clocks| clocks.go_on(since_boot_ms()));
     LATEST.set(None);
@@ -195,8 +200,8 @@ thread_local! {
     static LATEST: Cell<Option<(u64, Reading)>> = const { Cell::new(None) };
 }
 
-/// Reads all clocks. A thread's readings in the same millisecond are one: a busy daemon reads the clocks a hundred
-/// times in it.
+/// Reads all clocks. Readings of one thread in the same millisecond are equal, because a busy
+/// daemon needs them a hundred times in it.
 pub fn read() -> Reading {
     let since_boot_ms = since_boot_ms();
     if let Some((at, reading)) = LATEST.get()
@@ -208,7 +213,7 @@ pub fn read() -> Reading {
     if let Some(pause_ms) = reading.pause_ms {
         tracing::warn!(
             pause_ms,
-            "the daemon was suspended: the pause does not count for deadlines"
+            "the daemon was suspended: deadlines are extended by the pause"
         );
     }
     LATEST.set(Some((
@@ -221,22 +226,23 @@ pub fn read() -> Reading {
     reading
 }
 
-/// Now, by the engine's clock.
+/// The current time of the engine's clock.
 pub fn now() -> Timestamp {
     read().now
 }
 
-/// Now, by the machine's wall clock, in milliseconds since the epoch. A clock set before 1970 reads as 1970.
+/// The current time of the machine's wall clock, in milliseconds since the epoch. A clock set
+/// before 1970 reads as 1970.
 pub fn wall() -> Timestamp {
     Timestamp(u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Now, by the machine's wall clock, in nanoseconds since the epoch.
+/// The current time of the machine's wall clock, in nanoseconds since the epoch.
 pub fn wall_ns() -> u64 {
     u64::try_from(since_epoch().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long until a moment of the engine's clock; zero if it has passed.
+/// The time until a moment of the engine's clock; zero if it has passed.
 pub fn until(at: Timestamp) -> Duration {
     Duration::from_millis(at.ms_since(now()))
 }
@@ -256,7 +262,7 @@ fn since_epoch() -> Duration {
         .unwrap_or(Duration::ZERO)
 }
 
-/// Milliseconds since boot, the machine's sleep included. Nothing sets this clock.
+/// Milliseconds since boot, including suspension. This clock cannot be set.
 pub fn since_boot_ms() -> u64 {
     #[cfg(any(test, feature = "testing"))]
     if let Some(machine) = simulated::machine() {
@@ -270,8 +276,8 @@ pub fn since_boot_ms() -> u64 {
     seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
 }
 
-/// An identifier of this boot, and of the offset that a container may have put on its clock; 0 if the system does not
-/// give one.
+/// An identifier of this boot, and of the clock offset of a container; 0 if the system provides
+/// none.
 fn boot() -> u64 {
     #[cfg(any(test, feature = "testing"))]
     if let Some(machine) = simulated::machine() {
@@ -294,7 +300,8 @@ fn fnv_1a<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
 mod tests {
     use super::*;
 
-    /// Otherwise a test that opens a store of an hour ahead ends the deadlines of all daemons under test.
+    /// Otherwise a test that opens a store one hour ahead would end the deadlines of all daemons
+    /// under test.
     #[test]
     fn a_test_that_starts_the_time_has_a_time_of_its_own() {
         const HOUR_MS: u64 = 3_600_000;
@@ -316,7 +323,7 @@ mod tests {
         assert!(since_boot_ms() > 0);
         assert_eq!(boot(), boot());
         assert!(boot() > 1, "an identifier, not a flag");
-        // Of the function's authors.
+        // From the authors of the function.
         assert_eq!(fnv_1a(b"foobar".iter()), 0x8594_4171_f739_67e8);
     }
 
@@ -444,7 +451,7 @@ mod tests {
         }
     }
 
-    /// A daemon that is set an hour ahead leads, and its clock is set while it does.
+    /// A leader whose clock was an hour ahead, and is set while it leads.
     #[test]
     fn the_wall_clock_is_that_of_the_store_s_place() {
         const HOUR_MS: u64 = 3_600_000;

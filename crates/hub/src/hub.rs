@@ -1,8 +1,9 @@
-//! The engine, its journal and all mailboxes, behind one lock. A thread holds the lock for one batch of commands.
+//! The engine, its journal and all mailboxes, behind one lock. A thread holds the lock for one
+//! batch of commands.
 //!
-//! A visit: commands go through the engine, their changes into the pending commit, their events into mailboxes. Under
-//! the lock there is no I/O and no encoding for peers. Each acknowledgement carries the number of the commit it waits
-//! for.
+//! In a visit, commands go through the engine, their changes into the pending commit, and their
+//! events into mailboxes. Under the lock there is no I/O and no encoding for peers. Each
+//! acknowledgement carries the number of the commit that it waits for.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -43,73 +44,76 @@ mod tests;
 mod unwritten;
 mod visit;
 
-/// The daemon's own client number: connections begin at 1.
-const OURSELVES: ClientId = ClientId(0);
+/// The daemon's own client number; connections start at 1.
+const DAEMON: ClientId = ClientId(0);
 const ASKED: Tag = Tag(1);
 
 /// Whether acknowledgements wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
-    /// OK means on the disk.
+    /// An acknowledged change is on disk.
     Durable,
-    /// OK means it will be on the disk within the commit interval ([`Hub::within`]), as long as the disk keeps up.
+    /// An acknowledged change will be on disk within the commit interval ([`Hub::within`]), as long
+    /// as the disk keeps up.
     Soon,
 }
 
-/// State that all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub struct Hub {
     core: Mutex<Core>,
     durability: Durability,
-    /// The interval of [`Durability::Soon`]; without one, no acknowledgement waits however slow the disk is.
+    /// The interval of [`Durability::Soon`]; without one, no acknowledgement waits however slow the
+    /// disk is.
     interval: Option<Duration>,
-    /// A client gets its next job when the end of its last one is on the disk, whether or not that end is acknowledged.
+    /// Whether a client's next job waits until the end of its last one is on disk, even if that end
+    /// is not acknowledged.
     hand_out_after_commit: bool,
-    /// The newest commit that is on the disk.
+    /// The newest commit on disk.
     durable: Durable,
     /// The first commit of this run.
     first: u64,
-    /// The limit on the memory of all connections together.
+    /// The memory budget of all connections.
     pub budget: Arc<Budget>,
-    /// Whether the store responds and has room.
+    /// Whether the store responds and has space.
     pub store: StoreHealth,
     /// The work of the thread that moves bodies out of memory and back.
     pub loading: Loading,
     /// The protocols' names, for log lines.
     pub names: ProtocolNames,
-    /// Where the store belongs to this daemon only for a time: its right to act.
+    /// The lease under which this daemon holds the store, if there is one.
     tenure: Option<Arc<dyn Tenure>>,
-    /// The tenure's wall clock as it was read last.
+    /// The wall clock of the lease as last read.
     wall_ahead_ms: AtomicI64,
     edges: Mutex<tenure::Edges>,
-    /// Clients wait for room: see [`Budget::room`].
+    /// Whether workers wait for buffer space: see [`Budget::room`].
     starved: AtomicBool,
-    /// The daemon is about to stop.
+    /// Whether the daemon is about to stop.
     stopping: AtomicBool,
-    /// Serving threads look after the commits of their visits.
+    /// Whether serving threads handle the commits of their visits.
     has_turns: AtomicBool,
-    /// Serving threads commit at the end of their turns.
+    /// Whether serving threads commit at the end of their turns.
     commit_in_turns: AtomicBool,
-    /// Whether the committing thread rests.
+    /// Whether the committing thread is parked.
     idle: Idle,
     committer: Mutex<Option<Thread>>,
-    /// Rung when the engine's next deadline has moved forward.
+    /// Notified when the engine's next deadline has moved forward.
     pub deadline_moved: Notify,
 }
 
 /// A commit to write.
 #[derive(Debug)]
 pub struct Cut {
-    /// What must be written.
+    /// The data to write.
     pub commit: Commit,
-    /// How many acknowledgements wait for it.
+    /// The number of acknowledgements that wait for it.
     pub acknowledgements: usize,
 }
 
 impl Hub {
-    /// A hub over a recovered engine and its journal.
+    /// Creates a hub from a recovered engine and its journal.
     pub fn new(engine: Engine, journal: Journal, durability: Durability, rng: u64) -> Self {
-        // Recovered commits are on the disk; the next commit is not.
+        // Recovered commits are on disk; the next commit is not.
         let first = journal.pending_seq();
         let durable = Durable::new(first.saturating_sub(1));
         let core = Core {
@@ -131,7 +135,7 @@ impl Hub {
             loads: Vec::new(),
             waits_for_bodies: false,
             unreadable: HashMap::default(),
-            gives_up: false,
+            steps_down: false,
             large: false,
             large_until: 0,
         };
@@ -159,8 +163,9 @@ impl Hub {
         }
     }
 
-    /// Gives clients their next job only when the end of their last one is on the disk, even if that end is not
-    /// acknowledged. Has no effect without [`Durability::Durable`]: nothing waits for the disk then.
+    /// Holds clients' next jobs until the end of their last one is on disk, even if that end is not
+    /// acknowledged. Has no effect without [`Durability::Durable`], because nothing waits for the
+    /// disk then.
     pub fn hand_out_after_commit(self, yes: bool) -> Self {
         Self {
             hand_out_after_commit: yes && self.durability == Durability::Durable,
@@ -168,24 +173,25 @@ impl Hub {
         }
     }
 
-    /// Sets the interval within which a commit follows. When the disk falls behind by two of them, or by 32 MiB,
-    /// acknowledgements wait for it. Has no effect without [`Durability::Soon`].
+    /// Sets the interval within which changes are committed. When the disk falls behind by two
+    /// intervals, or by 32 MiB, acknowledgements wait for it. Has no effect without
+    /// [`Durability::Soon`].
     pub fn within(self, interval: Option<Duration>) -> Self {
         Self { interval, ..self }
     }
 
-    /// Sets what counts the memory of all connections together.
+    /// Sets the memory budget of all connections.
     pub fn sharing(self, budget: Arc<Budget>) -> Self {
         Self { budget, ..self }
     }
 
-    /// Sets the protocols' names for notices and for the report.
+    /// Sets the protocols' names for log lines and reports.
     pub fn naming(self, names: ProtocolNames) -> Self {
         Self { names, ..self }
     }
 
-    /// Leaves the jobs that workers have over connections to the next run of the daemon, a page at a time. Called when
-    /// no connection is left.
+    /// Keeps the jobs that workers hold over connections for the next run of the daemon, a page at
+    /// a time. Called when no connections are left.
     pub fn leave_jobs(&self) {
         const PAGE: usize = 1_000;
         let held = self.lock().engine.held_over_connections();
@@ -201,7 +207,7 @@ impl Hub {
         }
     }
 
-    /// Puts bytes that a connection of another daemon has published into the mailboxes of these clients.
+    /// Delivers bytes published on another daemon to these clients' mailboxes.
     pub fn publish(&self, to: &[ClientId], bytes: bytes::Bytes) {
         let mailboxes: Vec<_> = {
             let core = self.lock();
@@ -213,11 +219,12 @@ impl Hub {
         Publication::new(bytes, &self.budget).post(&mailboxes);
     }
 
-    /// Hands out no more jobs, and closes the clients of this daemon: they must begin anew, at another hub. They return
-    /// the jobs that they have not got. Clients of edges go on there.
-    pub fn give_up(&self) {
+    /// Stops handing out jobs, and disconnects this daemon's clients, which must reconnect
+    /// elsewhere. Jobs that they have not received are requeued. Clients of edges continue at the
+    /// next leader.
+    pub fn step_down(&self) {
         let mut core = self.lock();
-        core.gives_up = true;
+        core.steps_down = true;
         let own = core
             .mailboxes
             .iter()
@@ -237,8 +244,8 @@ impl Hub {
         }
     }
 
-    /// Does all that is due and returns the next deadline. Does nothing while the store may not belong to this daemon: no
-    /// time passes then.
+    /// Executes everything due and returns the next deadline. Does nothing while this daemon may
+    /// not hold the store, because no time passes then.
     pub fn tick(&self) -> Option<Timestamp> {
         if !self.may_act() {
             clock::stand_still();
@@ -254,7 +261,7 @@ impl Hub {
         } = &mut *core;
         engine.tick(context);
         let (next, now, is_starved) = (engine.next_deadline(), context.now, engine.is_starved());
-        let is_starved = is_starved && !core.gives_up;
+        let is_starved = is_starved && !core.steps_down;
         core.ticks_at = next.unwrap_or(Timestamp::NEVER);
         self.end(core);
         self.starved.store(is_starved, Ordering::Release);
@@ -264,13 +271,14 @@ impl Hub {
         next
     }
 
-    /// Ends a visit of no serving thread.
+    /// Ends a visit by a thread that does not serve connections.
     fn end(&self, core: MutexGuard<'_, Core>) {
         self.finish(core, false);
     }
 
-    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes. `in_turn`: the calling
-    /// thread serves, and does its part of the commit, which the result names.
+    /// Ends a visit: appends the changes to the journal and delivers the events to the mailboxes.
+    /// With `in_turn`, the calling thread serves connections and must do the part of the commit
+    /// that is returned.
     fn finish(&self, mut core: MutexGuard<'_, Core>, in_turn: bool) -> CommitDuty {
         let Core {
             engine,
@@ -281,7 +289,7 @@ impl Hub {
         journal.append(engine, &context.changes);
         let pending = !journal.is_empty();
         let to_commit = pending || journal.is_behind();
-        // All changes up to now are on the disk when this commit is.
+        // All changes up to now are on disk when this commit is.
         let barrier = if pending {
             journal.pending_seq()
         } else {
@@ -297,7 +305,7 @@ impl Hub {
             core.large_until = barrier;
         }
         let durable = self.durable.get();
-        // Of the leases that outlive their connections a daemon's successor knows only what the journal has.
+        // A successor knows only those time-bound leases that are in the journal.
         let lease = if self.has_tenure() { gate } else { 0 };
         core.deliver(
             Gates {
@@ -341,12 +349,13 @@ impl Hub {
         self.store.has_failed()
     }
 
-    /// Sets whether the store has failed. When it fails, all clients that wait for a commit learn that the outcome is
-    /// unknown.
+    /// Sets whether the store has failed. When it fails, all clients that wait for a commit learn
+    /// that the outcome is unknown.
     pub fn set_failed(&self, failed: bool) {
         self.store.set_failed(failed);
         if failed {
-            // They are rung again for their commits: when their threads look, the store may respond again.
+            // They are woken again for their commits, because the store may respond again by the
+            // time their threads check.
             let mut core = self.lock();
             let mut waiting = core.waiting.mailboxes();
             waiting.extend(self.take_with_room(&mut core));
@@ -355,7 +364,7 @@ impl Hub {
         }
     }
 
-    /// Whether clients waited for room when the engine was visited last because of the time.
+    /// Whether workers waited for buffer space at the last tick.
     pub fn is_starved(&self) -> bool {
         self.starved.load(Ordering::Acquire)
     }
@@ -367,9 +376,10 @@ impl Hub {
 
     fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(|_| {
-            // A panic under this lock is a bug in the engine, and may leave its state half changed. Nothing of that
-            // visit was journalled or acknowledged: a restart from the journal is safe, continuing is not.
-            tracing::error!("a visit to the engine panicked: exiting, so that the daemon restarts from its journal");
+            // A panic under this lock is a bug in the engine, and may leave its state half changed.
+            // Nothing of that visit was journalled or acknowledged, so restarting from the journal
+            // is safe, and continuing is not.
+            tracing::error!("a visit to the engine panicked: exiting to restart from the journal");
             crate::last_words::exit()
         })
     }

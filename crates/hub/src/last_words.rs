@@ -1,16 +1,17 @@
-//! The end of the process by a thread that cannot go on.
+//! Ends the process from a thread that cannot continue.
 
 use std::sync::OnceLock;
 
-/// Writes the last lines of the log.
+/// Flushes the log.
 static FLUSH: OnceLock<fn()> = OnceLock::new();
 
-/// What writes the last lines of the log before the process ends: a thread of its own may write them.
+/// Sets the function that flushes the log before the process exits, because a separate thread may
+/// be writing it.
 pub fn flush_log_with(flush: fn()) {
     let _ = FLUSH.set(flush);
 }
 
-/// Ends the process, so that it restarts from its journal. The reason is in the log.
+/// Exits the process, so that it restarts from its journal. The reason is in the log.
 pub(crate) fn exit() -> ! {
     if let Some(flush) = FLUSH.get() {
         flush();

@@ -41,7 +41,7 @@ mod warnings;
 
 pub use attempts::Attempts;
 pub use broker::{Batch, Broker, CommitDuty, Health, Visited};
-pub use budget::{Budget, Hold, Member, SMALL_BYTES, Share};
+pub use budget::{Budget, Evictable, Hold, SMALL_BYTES, Share};
 pub use checkpoints::{Checkpoints, Requests};
 pub use commit::{
     BOUNDS_US, CommitDurations, CommitTimeouts, CommitTimes, Commits, Committer, Pace, TurnCommits,
@@ -50,9 +50,9 @@ pub use hub::{Cut, Durability, Hub, StoreHealth};
 pub use last_words::flush_log_with;
 pub use loading::Loader;
 pub use loads::{LoadFigures, Loading};
-pub use mailbox::{Filling, Letter, Mail, Mailbox, POSTED_ROOM_BYTES};
+pub use mailbox::{Filling, Mail, Mailbox, POSTED_ROOM_BYTES, QueuedMail};
 pub use names::ProtocolNames;
 pub use published::{Publication, Published, SharedBudget};
 pub use view::{About, Edge, Reasons, Refused, Role, View};
 pub use waker::{ConnectionId, Home, Waker, WithMail};
-pub use waking::{Bell, Inbox};
+pub use waking::{Inbox, WakeFlag};

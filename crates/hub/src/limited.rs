@@ -16,17 +16,18 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long after a line further lines of its reason are held back.
+/// How long after a line further lines of its reason are suppressed.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// How many reasons are limited separately. Further ones share one limit.
 const REASONS_MAX: usize = 256;
 const OTHER_REASONS: Cow<'static, str> = Cow::Borrowed("other reasons");
 
-/// How much of a text is logged.
+/// Maximum length of a logged text.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// Logs a warning, or counts it if there was a line of this reason within the last second. See [`self`].
+/// Logs a warning, or counts it if there was a line of this reason within the last second. See
+/// [`self`].
 #[macro_export]
 macro_rules! warn_limited {
     ($reason:expr, times = $times:expr, $($line:tt)+) => {
@@ -40,11 +41,12 @@ macro_rules! warn_limited {
 /// Permission to log a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// How often the same happened besides, since the last line; `None` if it did not.
+    /// How often the same has happened since the last line; `None` if it has not.
     pub more: Option<u64>,
 }
 
-/// Whether a line of this reason may be logged now, for something that happened `times` times. If not, counts it.
+/// Whether a line of this reason may be logged now, for something that happened `times` times. If
+/// not, counts it.
 pub fn admit(reason: impl Into<Cow<'static, str>>, times: u64) -> Option<Line> {
     with_limiter(|limiter| limiter.admit(Instant::now(), reason.into(), times))
 }
@@ -54,7 +56,7 @@ pub fn flush() {
     log(with_limiter(|limiter| limiter.flush(Instant::now())));
 }
 
-/// Logs all counts, at the end of the daemon.
+/// Logs all counts when the daemon stops.
 pub fn finish() {
     log(with_limiter(Limiter::finish));
 }
@@ -65,7 +67,7 @@ fn log(due: Vec<(Cow<'static, str>, u64)>) {
     }
 }
 
-/// One limiter for the process, as its log is.
+/// There is one limiter per process, like the log.
 fn with_limiter<T>(run: impl FnOnce(&mut Limiter) -> T) -> T {
     static LIMITER: Mutex<Limiter> = Mutex::new(Limiter::new());
     #[cfg(any(test, feature = "testing"))]
@@ -75,7 +77,8 @@ fn with_limiter<T>(run: impl FnOnce(&mut Limiter) -> T) -> T {
     run(&mut LIMITER.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A limiter for this thread alone: unit tests share a process, and must not hold back one another's lines.
+/// A limiter for this thread alone, because unit tests share a process and must not suppress each
+/// other's lines.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod own {
     use std::cell::RefCell;
@@ -99,9 +102,9 @@ pub(crate) mod own {
     }
 }
 
-/// Text from a peer, safe for the log: without control characters, and limited in length.
+/// Text from a peer made safe for the log: without control characters, and limited in length.
 pub fn shown(bytes: &[u8]) -> String {
-    // No character has more than four bytes.
+    // A character has at most four bytes.
     let head = bytes.get(..SHOWN_CHARS_MAX * 4).unwrap_or(bytes);
     let text = String::from_utf8_lossy(head);
     let mut shown: String = text
@@ -159,7 +162,8 @@ impl Limiter {
         })
     }
 
-    /// Ends windows that are over. Returns reasons with their counts; each is a line and begins a new window.
+    /// Ends windows that are over. Returns their reasons with the counts; each is logged and starts
+    /// a new window.
     fn flush(&mut self, now: Instant) -> Vec<(Cow<'static, str>, u64)> {
         self.windows
             .retain(|_, window| window.ends > now || window.held_back > 0);

@@ -28,20 +28,21 @@ use windlass_store::BodyFile;
 use crate::hub::{Cool, Hub};
 use crate::loads::{Load, Todo};
 
-/// Bytes that are moved out of memory at once.
+/// Bytes moved out of memory per step.
 const STEP_BYTES: u64 = 1 << 20;
-/// Bytes that are read before the bodies are given out.
+/// Bytes read before the bodies are delivered.
 const READ_BYTES: u64 = 8 << 20;
-/// Bodies that are given out at once.
+/// Bodies delivered together.
 const READ_BODIES: usize = 1_024;
-/// How long a body that cannot be read is tried again, before its job is passed over: less than clients of HTTP wait.
+/// How long an unreadable body is retried before its job is skipped, which is less than HTTP
+/// clients wait.
 const TRIED_FOR: Duration = Duration::from_secs(1);
-/// Bodies that are known to have been given up.
+/// Maximum number of bodies remembered as unreadable.
 const GIVEN_UP_MAX: usize = 1 << 16;
-/// The pause between two tries, and after bodies could not be written.
+/// Pause between retries, and after a failed write.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The handle on the thread.
+/// The handle of the thread.
 #[derive(Debug)]
 pub struct Loader {
     thread: Thread,
@@ -49,11 +50,11 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
     ///
-    /// The thread cannot start.
+    /// The thread cannot be started.
     pub fn start(hub: Arc<Hub>, file: BodyFile) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let _ = hub.loading.reader.set(file.reader());
@@ -67,10 +68,9 @@ impl Loader {
         };
         let run = move || {
             if catch_unwind(AssertUnwindSafe(|| work.run())).is_err() {
-                // Clients would wait for their jobs for ever. The log lacks nothing that was acknowledged.
-                tracing::error!(
-                    "the thread that loads bodies panicked: exiting, so that the daemon restarts from its journal"
-                );
+                // Clients would wait for their jobs forever. The log contains everything that was
+                // acknowledged.
+                tracing::error!("body loader panicked: exiting to restart from the journal");
                 crate::last_words::exit();
             }
         };
@@ -86,7 +86,7 @@ impl Loader {
 }
 
 impl Drop for Loader {
-    /// Ends the thread. No client may wait for a body any more.
+    /// Stops the thread. No client may wait for a body then.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.thread.unpark();
@@ -98,9 +98,10 @@ struct Work {
     file: BodyFile,
     /// Bodies that could not be read, and since when.
     again: Vec<(Load, Instant)>,
-    /// Bodies that could not be read for that long: the next client that asks for one gets its answer after one try.
+    /// Bodies that were unreadable for that long: the next client that needs one gets its reply
+    /// after one try.
     given_up: HashSet<(JobId, Stored)>,
-    /// When it looks again whether bodies can leave memory.
+    /// When it checks again whether bodies can be moved.
     stuck_until: Option<Instant>,
     stop: Arc<AtomicBool>,
 }
@@ -121,7 +122,7 @@ impl Work {
         }
     }
 
-    /// Does what there is to do. Returns whether there was anything that could lead to more.
+    /// Does the pending work. Returns whether any of it could lead to more.
     fn step(&mut self) -> bool {
         let Todo {
             loads,
@@ -149,14 +150,15 @@ impl Work {
         is_busy
     }
 
-    // ---- back into memory -------------------------------------------------------------------------------------------
+    // ---- back into memory
+    // -------------------------------------------------------------------------------
 
     fn load(&mut self, new: Vec<Load>) {
         let mut all = std::mem::take(&mut self.again);
         self.sort_in(new, &mut all);
         while let Some((first, _)) = all.last() {
             let is_ahead = first.who.is_none();
-            // Bodies for which no client waits are loaded as far as there is room.
+            // Bodies that no client waits for are loaded only while there is memory.
             let most = if is_ahead {
                 self.hub.memory_left().min(READ_BYTES)
             } else {
@@ -179,7 +181,8 @@ impl Work {
         }
     }
 
-    /// Neighbours are read one after the other; those that a client waits for come first, at the end.
+    /// Sorts neighbours together; those that a client waits for are at the end, where reading
+    /// starts.
     fn sort_in(&self, new: Vec<Load>, all: &mut Vec<(Load, Instant)>) {
         if !new.is_empty() || !all.is_empty() {
             let now = Instant::now();
@@ -235,7 +238,8 @@ impl Work {
             .for_each(|(load, since, error)| self.failed(load, since, &error));
     }
 
-    /// A body cannot be read. It is tried again for a while; one that no client waits for, when a client does.
+    /// Handles an unreadable body, which is retried for a while; if no client waits for it, when
+    /// one does.
     fn failed(&mut self, load: Load, since: Instant, error: &io::Error) {
         let Some(mailbox) = &load.who else { return };
         let key = (load.job, load.from);
@@ -254,11 +258,12 @@ impl Work {
             .fetch_add(1, Ordering::Relaxed);
         let job = load.job.0;
         let reason = "body cannot be read";
-        crate::warn_limited!(reason, %error, job, "a job's body cannot be read back into memory");
+        crate::warn_limited!(reason, %error, job, "cannot read the body of a job back into memory");
         self.hub.cannot_load(mailbox, load.job, load.from);
     }
 
-    // ---- out of memory ----------------------------------------------------------------------------------------------
+    // ---- out of memory
+    // ----------------------------------------------------------------------------------
 
     fn free(&mut self, freed: VecDeque<(u64, Vec<Stored>)>) {
         let durable = self.hub.durable();
@@ -275,9 +280,9 @@ impl Work {
             .for_each(|one| todo.freed.push_front(one));
     }
 
-    /// Moves bodies out until there is room, or none is left that can go. Clients that wait for room are rung as soon as
-    /// there is some for them: the disk may be slow. Jobs that are needed meanwhile come first, as long as memory is not
-    /// full.
+    /// Moves bodies out until there is enough memory, or none can be moved. Waiting clients are
+    /// woken as soon as their jobs fit, because the disk may be slow. Bodies needed meanwhile are
+    /// loaded first, unless memory is full.
     fn make_room(&mut self) {
         let (begun, mut in_vain) = (Instant::now(), 0);
         while self.hub.is_short_of_memory() && !self.stop.load(Ordering::Acquire) {
@@ -316,8 +321,8 @@ impl Work {
         self.hub.ring_with_room();
     }
 
-    /// Memory cannot be relieved now: a job that does not fit is refused, until the thread looks again. It has looked since
-    /// `begun`, and spends most of its time otherwise.
+    /// Records that memory cannot be freed now: a job that does not fit is refused until the next
+    /// check. The thread has worked on this since `begun`, and spends most of its time otherwise.
     fn is_stuck(&mut self, begun: Instant) {
         self.hub.loading.is_stuck.store(true, Ordering::Release);
         self.stuck_until = Some(Instant::now() + PAUSE.max(begun.elapsed() * 8));
@@ -329,7 +334,7 @@ fn warn_of_shortage(why: &str) {
     crate::warn_limited!(
         reason,
         why,
-        "memory is nearly full (limits.memory) and cannot be relieved: new jobs may be refused"
+        "memory is nearly full (limits.memory) and no bodies can be moved to disk: new jobs may be rejected"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The work of the thread that moves bodies ([`crate::loading`]), and its figures. Shared with the hub.
+//! The work and figures of the thread that moves bodies ([`crate::loading`]), shared with the hub.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,24 +11,24 @@ use windlass_store::BodyReader;
 
 use crate::mailbox::Mailbox;
 
-/// A client waits for a body, or will soon.
+/// A body that a client waits for, or soon will.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) job: JobId,
     pub(crate) from: Stored,
-    /// Whose mail, or whose command, waits for it.
+    /// The mailbox whose mail or command waits for it.
     pub(crate) who: Option<Arc<Mailbox>>,
-    /// Only mail needs it: the job keeps it as far as there is room.
+    /// Whether only mail needs it. The job keeps it if there is memory.
     pub(crate) is_for_mail: bool,
 }
 
-/// The thread's work.
+/// The thread's pending work.
 #[derive(Debug, Default)]
 pub struct Loading {
     todo: Mutex<Todo>,
     pub(crate) thread: OnceLock<Thread>,
     pub(crate) reader: OnceLock<BodyReader>,
-    /// Bodies cannot leave memory now: the disk is full, or none is left that could.
+    /// Whether bodies cannot be moved to disk now, because it is full or none can be moved.
     pub(crate) is_stuck: AtomicBool,
     pub(crate) figures: LoadFigures,
 }
@@ -36,7 +36,7 @@ pub struct Loading {
 #[derive(Debug, Default)]
 pub(crate) struct Todo {
     pub(crate) loads: Vec<Load>,
-    /// Places that are free once this commit is on the disk.
+    /// Places to free once this commit is on disk.
     pub(crate) freed: VecDeque<(u64, Vec<Stored>)>,
     pub(crate) is_short: bool,
 }
@@ -44,15 +44,15 @@ pub(crate) struct Todo {
 /// Figures for metrics.
 #[derive(Debug, Default)]
 pub struct LoadFigures {
-    /// Bodies that were read.
+    /// Bodies read.
     pub loads: AtomicU64,
-    /// Bodies for which a client waited.
+    /// Bodies that a client waited for.
     pub waited: AtomicU64,
-    /// The time that reads have taken, in microseconds.
+    /// Time spent reading, in microseconds.
     pub load_us: AtomicU64,
     /// Bodies that could not be read.
     pub failed: AtomicU64,
-    /// Bytes of the file on the disk.
+    /// Size of the file on disk, in bytes.
     pub disk_bytes: AtomicU64,
 }
 
@@ -62,33 +62,33 @@ impl Loading {
         &self.figures
     }
 
-    /// Reads bodies, if any can be stored.
+    /// The reader of bodies, if any can be stored.
     pub(crate) fn reader(&self) -> io::Result<&BodyReader> {
         self.reader
             .get()
-            .ok_or_else(|| io::Error::other("there is no file of bodies"))
+            .ok_or_else(|| io::Error::other("no scratch file"))
     }
 
-    /// Whether bodies can leave memory.
+    /// Whether bodies can be moved to disk.
     pub(crate) fn makes_room(&self) -> bool {
         self.thread.get().is_some() && !self.is_stuck.load(Ordering::Acquire)
     }
 
-    /// Loads these bodies.
+    /// Requests these bodies.
     pub(crate) fn load(&self, loads: Vec<Load>) {
         if !loads.is_empty() {
             self.add(|todo| todo.loads.extend(loads));
         }
     }
 
-    /// These places are free once this commit is on the disk.
+    /// Frees these places once this commit is on disk.
     pub(crate) fn free(&self, commit: u64, places: Vec<Stored>) {
         if !places.is_empty() {
             self.add(|todo| todo.freed.push_back((commit, places)));
         }
     }
 
-    /// Memory is short.
+    /// Requests that memory is freed.
     pub(crate) fn make_room(&self) {
         if self.makes_room() && !std::mem::replace(&mut self.lock().is_short, true) {
             self.add(|_| {});

@@ -1,12 +1,13 @@
-//! Mail for one client: filled under the engine's lock, read outside it.
+//! Mail for one client, filled under the engine's lock and read outside it.
 //!
-//! Mail that acknowledges something carries the number of the commit that must be durable first. Everything behind it
-//! waits with it, so that a connection's replies keep their order. A mailbox is bounded: the daemon never waits for a
-//! client that does not read, it closes the connection.
+//! Mail that acknowledges something carries the number of the commit that must be durable first.
+//! Everything after it waits too, so that a connection's replies keep their order. A mailbox is
+//! bounded: the daemon never waits for a client that does not read, but closes the connection.
 //!
-//! While the peer has enough to read, mail stays here, where it shares its bytes with other mailboxes: the encoded form
-//! would be a copy. The bytes of all mailboxes are counted (`budget`). Publications of other connections have a
-//! narrower limit, beyond which they are refused (`published`).
+//! While the peer has enough to read, mail stays here, where its bytes are shared with other
+//! mailboxes; encoding would copy them. The bytes of all mailboxes are counted (`budget`).
+//! Publications of other connections have a lower limit, beyond which they are dropped
+//! (`published`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,30 +16,31 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use windlass_engine::{ClientId, JobId, Timestamp, Token};
 use windlass_session::{Closer, Reason};
 
-pub(crate) use self::letter::GivenUp;
-use self::letter::disclaim;
-pub use self::letter::{Letter, Mail};
-use crate::budget::{Budget, Hold, Member, SMALL_BYTES, Share};
+pub(crate) use self::queued::GivenUp;
+use self::queued::disclaim;
+pub use self::queued::{Mail, QueuedMail};
+use crate::budget::{Budget, Evictable, Hold, SMALL_BYTES, Share};
 use crate::published::Publication;
 use crate::waker::{Home, Waker};
-use crate::waking::{Bell, Owner};
+use crate::waking::{Owner, WakeFlag};
 
 mod bodies;
 #[cfg(test)]
 mod counts;
-mod doubt;
 mod epochs;
-pub(crate) mod letter;
+pub(crate) mod queued;
+mod stall;
 
 #[cfg(test)]
 mod tests;
 
-/// How much room its owner must have before posted bytes are taken out. They are shared in the mailbox and copied by the
-/// owner: a peer that reads nothing must cost no more than one that does.
+/// The buffer space that the owner needs before it takes posted bytes. They are shared in the
+/// mailbox but copied by the owner, and a peer that reads nothing must cost no more than one that
+/// reads.
 pub const POSTED_ROOM_BYTES: usize = 224 * 1024;
 
-/// A buffer for more letters than this is freed when it is empty.
-const KEPT_LETTERS_MAX: usize = 1 << 10;
+/// A larger buffer is freed when it is empty.
+const KEPT_MAX: usize = 1 << 10;
 
 /// The mail of one client.
 #[derive(Debug)]
@@ -47,97 +49,99 @@ pub struct Mailbox {
     /// Another thread may take the owner over.
     owner: Owner<Home>,
     overflowed: AtomicBool,
-    /// Why the owner must end, if another part of the daemon requires it.
+    /// Why the owner must close, if another part of the daemon requires it.
     close_reason: OnceLock<Reason>,
-    /// How many letters wait, readable without the lock.
+    /// The number of queued mails, readable without the lock.
     len: AtomicUsize,
-    /// Bytes that wait, without jobs, readable without the lock.
+    /// Queued bytes without jobs, readable without the lock.
     weight: AtomicUsize,
     bytes_max: usize,
     budget: Arc<Budget>,
-    /// The bytes counted for the mail here, without parcels and without bytes that a hold counts.
+    /// The counted bytes of the mail here, without parcels and without bytes counted by a hold.
     share: Share,
-    /// The bytes counted for the owner's buffers.
+    /// The counted bytes of the owner's buffers.
     buffers: Share,
-    /// Bytes of the owner's buffers that the peer must take, and when it last took some, or had none to take.
+    /// Bytes of the owner's buffers that the peer has not read, and when it last read some, or had
+    /// none to read.
     unsent: AtomicUsize,
     moved_at: AtomicU64,
-    /// Bytes of jobs among the owner's buffers, which `unsent` does not contain.
+    /// Bytes of jobs among the owner's buffers, which `unsent` excludes.
     sending: AtomicUsize,
-    /// The peer seems to take nothing of its jobs, while others wait for room.
-    doubted: AtomicBool,
-    /// The owner's number.
+    /// Whether the peer seems to read nothing of its jobs, while others wait for buffer space.
+    suspected: AtomicBool,
+    /// The owner's client number.
     client: ClientId,
-    /// So many items of the owner are on their way to another daemon.
+    /// Number of the owner's items in flight to the leader.
     under_way: AtomicUsize,
-    /// Bytes that the owner has taken, and that are not reported to the other daemon yet.
+    /// Bytes that the owner has taken and not yet reported to the leader.
     taken: AtomicUsize,
-    /// The owner takes mail before its commit is durable, and passes the commit's number on.
+    /// Whether the owner takes mail before its commit is durable, and passes the commit's number
+    /// on.
     takes_early: bool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    mail: VecDeque<Letter>,
+    mail: VecDeque<QueuedMail>,
     bytes: usize,
-    /// Part of `bytes`: parcels.
+    /// The part of `bytes` in parcels.
     posted_bytes: usize,
-    /// Part of `bytes`: bytes that a hold counts.
+    /// The part of `bytes` counted by a hold.
     held_bytes: usize,
-    /// Part of `held_bytes`: jobs for the owner.
+    /// The part of `held_bytes` in jobs for the owner.
     job_bytes: usize,
-    /// Jobs that were for the owner, and that it has not sent to its peer.
+    /// Jobs for the owner that were not sent to its peer.
     unsent_jobs: Vec<(JobId, Token)>,
-    /// There is mail that the owner must get, however much the peer must still take.
+    /// Whether there is mail that the owner must get, however much the peer has unread.
     urgent: bool,
-    /// The newest commit that this mailbox will be rung for: no mail waits for a later one.
+    /// The newest commit for which this mailbox will be woken: no mail waits for a later one.
     registered: u64,
 }
 
 impl Inner {
-    /// Counts the bytes of all mail anew.
+    /// Recounts the bytes of all mail.
     fn weigh(&mut self) {
-        let is_posted = |letter: &&Letter| matches!(letter.mail, Mail::Posted(_));
-        self.bytes = self.mail.iter().map(|letter| letter.mail.weight()).sum();
+        let is_posted = |queued: &&QueuedMail| matches!(queued.mail, Mail::Posted(_));
+        self.bytes = self.mail.iter().map(|queued| queued.mail.weight()).sum();
         self.posted_bytes = self
             .mail
             .iter()
             .filter(is_posted)
-            .map(|letter| letter.mail.weight())
+            .map(|queued| queued.mail.weight())
             .sum();
-        self.held_bytes = self.mail.iter().map(Letter::held_bytes).sum();
-        self.job_bytes = self.mail.iter().map(Letter::job_bytes).sum();
+        self.held_bytes = self.mail.iter().map(QueuedMail::held_bytes).sum();
+        self.job_bytes = self.mail.iter().map(QueuedMail::job_bytes).sum();
     }
 
-    /// Takes out all mail, if the owner has room for it and nothing holds any of it up: as nearly always. Then no letter is
-    /// weighed again.
+    /// Takes all mail in the common case that the owner has space for it and no mail must wait. No
+    /// mail is weighed again then.
     fn take_all(&mut self, durable: u64, room: usize, into: &mut Vec<Mail>) -> bool {
         let may = self.registered <= durable && self.posted_bytes == 0 && self.bytes <= room;
-        let may = may && !self.mail.iter().any(Letter::waits_for_body);
+        let may = may && !self.mail.iter().any(QueuedMail::waits_for_body);
         if may {
-            // Most often there is one letter, for which a range to drain costs more than the letter.
-            while let Some(letter) = self.mail.pop_front() {
-                into.push(letter.mail);
+            // Usually there is one mail, for which draining a range would cost more.
+            while let Some(queued) = self.mail.pop_front() {
+                into.push(queued.mail);
             }
             (self.bytes, self.held_bytes, self.job_bytes) = (0, 0, 0);
         }
         may
     }
 
-    /// Bytes that no parcel and no hold counts.
+    /// Bytes counted by no parcel and no hold.
     const fn own_bytes(&self) -> usize {
         self.bytes - self.posted_bytes - self.held_bytes
     }
 }
 
 impl Mailbox {
-    /// A mailbox for at most this many bytes.
+    /// Creates a mailbox for at most this many bytes.
     pub fn new(bytes_max: usize, budget: Arc<Budget>, home: Home) -> Self {
         Self::of(bytes_max, budget, home, false)
     }
 
-    /// The mailbox of another daemon's client, whose mail goes there with the numbers of its commits:
-    /// [`Mailbox::take_early`].
+    /// Creates the mailbox of another daemon's client, whose mail is forwarded with the numbers of
+    /// its commits: [`Mailbox::take_early`].
     pub fn forwarding(bytes_max: usize, budget: Arc<Budget>, home: Home) -> Self {
         Self::of(bytes_max, budget, home, true)
     }
@@ -158,7 +162,7 @@ impl Mailbox {
             unsent: AtomicUsize::new(0),
             moved_at: AtomicU64::new(0),
             sending: AtomicUsize::new(0),
-            doubted: AtomicBool::new(false),
+            suspected: AtomicBool::new(false),
             under_way: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             takes_early,
@@ -174,7 +178,7 @@ impl Mailbox {
         }
     }
 
-    /// Adds bytes of another connection and rings, if there is room for them.
+    /// Adds bytes of another connection and wakes the owner, if there is space for them.
     #[must_use]
     pub fn post(&self, publication: &Arc<Publication>) -> bool {
         let mut inner = self.lock();
@@ -191,7 +195,7 @@ impl Mailbox {
         }
         inner.bytes += weight;
         inner.posted_bytes += weight;
-        inner.mail.push_back(Letter {
+        inner.mail.push_back(QueuedMail {
             gate: 0,
             mail: Mail::Posted(published),
             hold: None,
@@ -202,11 +206,12 @@ impl Mailbox {
         true
     }
 
-    /// Takes out the mail that may be read now. With `failed`, mail that waits for a commit comes out too, but as an
-    /// unknown outcome.
+    /// Takes the mail that is readable now. With `failed`, mail that waits for a commit is taken
+    /// too, but as an unknown outcome.
     ///
-    /// It stops when there is no `room` left, in bytes; the last mail may be larger than the room. Parcels need more
-    /// room than other mail. Returns the weight of the rest, without parcels, if it stopped for lack of room.
+    /// It stops when `room` is used up, in bytes; the last mail may exceed it. Parcels need more
+    /// space than other mail. Returns the weight of the rest, without parcels, if it stopped for
+    /// lack of space.
     pub fn take(
         &self,
         durable: u64,
@@ -220,13 +225,13 @@ impl Mailbox {
         let mut inner = self.lock();
         let mut left = None;
         while !inner.take_all(durable, room, into)
-            && let Some(letter @ Letter { gate, mail, .. }) = inner.mail.front()
+            && let Some(queued @ QueuedMail { gate, mail, .. }) = inner.mail.front()
         {
             let held = *gate > durable;
-            if letter.waits_for_body() {
+            if queued.waits_for_body() {
                 break;
             }
-            // A lease is good when the store responds again.
+            // A lease is valid when the store responds again.
             if held
                 && (!failed || matches!(mail, Mail::Event(event) if event.grants_lasting_lease()))
             {
@@ -239,14 +244,14 @@ impl Mailbox {
                 break;
             }
             room = room.saturating_sub(weight);
-            let Some(letter) = inner.mail.pop_front() else {
+            let Some(queued) = inner.mail.pop_front() else {
                 break;
             };
             inner.bytes -= weight;
-            inner.held_bytes -= letter.held_bytes();
-            inner.job_bytes -= letter.job_bytes();
+            inner.held_bytes -= queued.held_bytes();
+            inner.job_bytes -= queued.job_bytes();
             inner.posted_bytes -= if posted { weight } else { 0 };
-            let mut mail = letter.mail;
+            let mut mail = queued.mail;
             if held {
                 disclaim(&mut mail);
             }
@@ -254,7 +259,7 @@ impl Mailbox {
         }
         if inner.mail.is_empty() {
             inner.urgent = false;
-            if inner.mail.capacity() > KEPT_LETTERS_MAX {
+            if inner.mail.capacity() > KEPT_MAX {
                 inner.mail = VecDeque::new();
             }
         }
@@ -262,14 +267,14 @@ impl Mailbox {
         left
     }
 
-    /// Takes out all mail before the first that waits for a body, each with the commit that must be durable before its
-    /// client reads it.
-    pub fn take_early(&self, into: &mut Vec<Letter>) {
+    /// Takes all mail before the first that waits for a body, each with the commit that must be
+    /// durable before its client reads it.
+    pub fn take_early(&self, into: &mut Vec<QueuedMail>) {
         let mut inner = self.lock();
         let complete = inner
             .mail
             .iter()
-            .take_while(|letter| !letter.waits_for_body())
+            .take_while(|queued| !queued.waits_for_body())
             .count();
         into.extend(inner.mail.drain(..complete));
         inner.weigh();
@@ -277,19 +282,19 @@ impl Mailbox {
         self.count(&inner);
     }
 
-    /// Publishes the counts and reports the bytes to the budget.
+    /// Publishes the counters and reports the bytes to the budget.
     fn count(&self, inner: &Inner) {
         self.len.store(inner.mail.len(), Ordering::Release);
         self.weight
             .store(inner.bytes - inner.job_bytes, Ordering::Release);
         let own = inner.own_bytes();
-        // A share is 0 or at least `SMALL_BYTES`: that of an empty mailbox ends, too.
+        // A share is 0 or at least `SMALL_BYTES`, so that of an empty mailbox is cleared too.
         if own.abs_diff(self.share.bytes()) >= SMALL_BYTES {
             self.budget.report(&self.share, own);
         }
     }
 
-    /// Bytes of the engine's answers here.
+    /// Bytes of the engine's replies here.
     pub fn answer_bytes(&self) -> usize {
         if self.len() == 0 {
             return 0;
@@ -298,20 +303,21 @@ impl Mailbox {
         (inner.bytes - inner.posted_bytes).saturating_sub(Mail::FIXED_BYTES * inner.mail.len())
     }
 
-    /// Sets how many bytes of the owner's buffers the peer must take: of jobs, and others.
+    /// Sets how many bytes of the owner's buffers the peer has not read: of jobs, and others.
     pub fn set_unsent(&self, jobs: usize, others: usize) {
         self.sending.store(jobs, Ordering::Relaxed);
         self.unsent.store(others, Ordering::Relaxed);
     }
 
-    /// Ends the owner's connection, as [`Closer::close`] does, and drops all mail here. The mailbox accepts no more.
+    /// Closes the owner's connection, as [`Closer::close`] does, and drops all mail. The mailbox
+    /// accepts no more.
     pub fn evict(&self, why: Reason) {
         let mut inner = self.lock();
         let _ = self.close_reason.set(why);
         let gone = std::mem::take(&mut inner.mail);
         inner
             .unsent_jobs
-            .extend(gone.iter().filter_map(Letter::job));
+            .extend(gone.iter().filter_map(QueuedMail::job));
         (
             inner.bytes,
             inner.posted_bytes,
@@ -324,18 +330,18 @@ impl Mailbox {
         self.ring();
     }
 
-    /// The owner ends before it has sent these jobs to its peer.
+    /// Called when the owner closes before it has sent these jobs to its peer.
     pub fn give_back(&self, jobs: impl IntoIterator<Item = (JobId, Token)>) {
         self.lock().unsent_jobs.extend(jobs);
     }
 
-    /// The owner has ended: takes out some of the jobs that its peer has never got.
+    /// Called when the owner has closed: takes some of the jobs that its peer has never received.
     pub fn take_unsent_jobs(&self, most: usize) -> Vec<(JobId, Token)> {
         let mut inner = self.lock();
-        let letters = std::mem::take(&mut inner.mail);
+        let queued = std::mem::take(&mut inner.mail);
         inner
             .unsent_jobs
-            .extend(letters.iter().filter_map(Letter::job));
+            .extend(queued.iter().filter_map(QueuedMail::job));
         (
             inner.bytes,
             inner.posted_bytes,
@@ -353,22 +359,24 @@ impl Mailbox {
         self.weight.load(Ordering::Acquire) + self.buffers.bytes()
     }
 
-    /// How many letters wait.
+    /// The number of queued mails.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Whether everything that precedes new bytes of the owner has been taken: no mail waits here, or is still to come.
+    /// Whether everything that precedes new bytes of the owner was taken: no mail is here, or still
+    /// to come.
     pub fn is_settled(&self) -> bool {
         self.unanswered() == 0
     }
 
-    /// Letters that wait, and items of the owner that are on their way to another daemon.
+    /// The number of queued mails, plus items of the owner in flight to the leader.
     pub fn unanswered(&self) -> usize {
         self.len() + self.under_way.load(Ordering::Acquire)
     }
 
-    /// The owner has taken this many bytes. Returns all bytes since the last time, if they are at least a step.
+    /// Records that the owner has taken this many bytes. Returns all bytes since the last report,
+    /// if they reach a step.
     pub fn made_room(&self, bytes: usize, step: usize) -> Option<usize> {
         let is_step = bytes > 0 && self.taken.fetch_add(bytes, Ordering::AcqRel) + bytes >= step;
         is_step
@@ -376,34 +384,34 @@ impl Mailbox {
             .filter(|bytes| *bytes != 0)
     }
 
-    /// The owner's number.
+    /// The owner's client number.
     pub const fn client(&self) -> ClientId {
         self.client
     }
 
-    /// Sets how many items of the owner are on their way to another daemon.
+    /// Sets how many items of the owner are in flight to the leader.
     pub fn set_under_way(&self, items: usize) {
         self.under_way.store(items, Ordering::Release);
     }
 
-    /// Whether more waited than the client may leave unread.
+    /// Whether more was queued than the client may leave unread.
     pub fn overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// Why the owner must end at once, if it must.
+    /// Why the owner must close immediately, if it must.
     pub fn close_reason(&self) -> Option<&Reason> {
         self.close_reason.get()
     }
 
-    /// Makes the owner's thread look here.
+    /// Wakes the owner's thread.
     pub fn ring(&self) {
         self.owner.ring(|home| home.waker.wake_for(home.connection));
     }
 
-    /// Whether the owner was rung, and whether it will look here by itself.
-    pub const fn bell(&self) -> &Bell {
-        self.owner.bell()
+    /// Whether the owner was woken, and whether it will check the mailbox by itself.
+    pub const fn wake_flag(&self) -> &WakeFlag {
+        self.owner.wake_flag()
     }
 
     /// Whether the owner is on this thread.
@@ -412,7 +420,8 @@ impl Mailbox {
             .is_at(|home| std::ptr::addr_eq(Arc::as_ptr(&home.waker), Arc::as_ptr(waker)))
     }
 
-    /// The owner has moved to this thread, and will look here next: a ring before that may have gone to the old one.
+    /// Moves the owner to this thread. It must check the mailbox next, because an earlier wake-up
+    /// may have gone to the old thread.
     pub fn move_to(&self, home: Home) {
         self.owner.move_to(home);
     }
@@ -426,19 +435,19 @@ impl Mailbox {
         new
     }
 
-    /// Passes all letters to `look`.
+    /// Passes all mail to `look`.
     #[cfg(any(test, feature = "testing"))]
-    pub fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &Letter>) -> T) -> T {
+    pub fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &QueuedMail>) -> T) -> T {
         look(&mut self.lock().mail.iter())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A mailbox that mail is being put into.
+/// A mailbox opened for adding mail.
 #[derive(Debug)]
 #[must_use = "the mail counts when the mailbox is closed"]
 pub struct Filling<'a> {
@@ -448,29 +457,29 @@ pub struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Adds mail that may be read once commit `gate` is durable. Returns whether the caller must register the mailbox
-    /// to be rung for that commit.
+    /// Adds mail that is readable once commit `gate` is durable. Returns whether the caller must
+    /// register the mailbox to be woken for that commit.
     pub fn push(&mut self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
         let inner = &mut *self.inner;
-        let letter = Letter { gate, mail, hold };
+        let queued = QueuedMail { gate, mail, hold };
         if self.is_closed {
-            inner.unsent_jobs.extend(letter.job());
+            inner.unsent_jobs.extend(queued.job());
             return false;
         }
-        inner.bytes += letter.mail.weight();
-        inner.held_bytes += letter.held_bytes();
-        inner.job_bytes += letter.job_bytes();
-        inner.urgent |= matches!(&letter.mail, Mail::Event(event) if event.is_urgent());
-        inner.mail.push_back(letter);
+        inner.bytes += queued.mail.weight();
+        inner.held_bytes += queued.held_bytes();
+        inner.job_bytes += queued.job_bytes();
+        inner.urgent |= matches!(&queued.mail, Mail::Event(event) if event.is_urgent());
+        inner.mail.push_back(queued);
         let new = gate > inner.registered && !self.mailbox.takes_early;
         inner.registered = inner.registered.max(gate);
         new
     }
 
-    /// Closes the mailbox, and makes the owner's thread look there.
+    /// Closes the mailbox, and wakes the owner's thread.
     pub fn finish(self) {
         let Self { mailbox, inner, .. } = self;
-        // Jobs have a bound in all.
+        // Jobs have an overall limit instead.
         if inner.bytes - inner.job_bytes > mailbox.bytes_max {
             mailbox.overflowed.store(true, Ordering::Release);
         }
@@ -481,7 +490,7 @@ impl Filling<'_> {
 }
 
 impl Publication {
-    /// Puts the bytes into these mailboxes, as far as there is room, and rings them.
+    /// Puts the bytes into these mailboxes, as far as there is space, and wakes their owners.
     pub fn post(self: &Arc<Self>, mailboxes: &[Arc<Mailbox>]) {
         let all = mailboxes.len();
         let posted = mailboxes
@@ -498,28 +507,28 @@ impl Publication {
     }
 }
 
-impl Member for Mailbox {
-    fn blame(&self, now: Timestamp) -> usize {
+impl Evictable for Mailbox {
+    fn badness(&self, now: Timestamp) -> usize {
         let jobs = if self.has_stalled(now) {
             self.sending.load(Ordering::Relaxed)
         } else {
             0
         };
         let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
-        let blame = self
+        let badness = self
             .holds()
             .saturating_add(3 * not_taken)
             .saturating_add(4 * jobs);
         if self.close_reason().is_none() {
-            blame
+            badness
         } else {
             0
         }
     }
 
-    fn doubt(&self, now: Timestamp) {
+    fn suspect(&self, now: Timestamp) {
         if self.has_stalled(now) {
-            self.doubted.store(true, Ordering::Release);
+            self.suspected.store(true, Ordering::Release);
             self.ring();
         }
     }
@@ -535,7 +544,7 @@ impl Member for Mailbox {
 
 impl Closer for Mailbox {
     fn close(&self, why: Reason) {
-        // The first reason counts.
+        // The first reason is kept.
         let _ = self.close_reason.set(why);
         self.ring();
     }

@@ -1,4 +1,4 @@
-//! The protocols' names, for lines to the operator.
+//! The protocols' names for log lines.
 
 use windlass_engine::Protocol;
 

@@ -1,10 +1,13 @@
-//! Bytes that one connection publishes to others, while they wait in mailboxes, and the limit on them.
+//! Bytes that one connection publishes to others, while they are in mailboxes, and the limit on
+//! them.
 //!
-//! A peer that does not read never delays the connection that publishes: a mailbox without room misses the bytes. Each
-//! mailbox has a small allowance that is not counted. Beyond it, a mailbox may hold at most 1/8 of the bytes that are
-//! free at the time. So one peer that does not read gets much less than all, and many such peers get less each.
+//! A peer that does not read never delays the publisher: a mailbox without space misses the bytes.
+//! Each mailbox has a small uncounted allowance. Beyond it, a mailbox may hold at most 1/8 of the
+//! bytes that are free at the time, so that one slow peer gets only a part, and many slow peers get
+//! less each.
 //!
-//! Bytes in many mailboxes exist once, and are counted once. Letters in mailboxes are counted one by one.
+//! Bytes in many mailboxes exist once, and are counted once. The entries in mailboxes are counted
+//! one by one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::budget::{Budget, SMALL_BYTES};
-use crate::mailbox::letter::Letter;
+use crate::mailbox::queued::QueuedMail;
 
-/// A letter in a mailbox.
-const PLACE_BYTES: usize = size_of::<Letter>();
+/// Size of an entry in a mailbox.
+const PLACE_BYTES: usize = size_of::<QueuedMail>();
 
-/// A mailbox may hold one `PART`th of the free bytes.
+/// A mailbox may hold this fraction of the free bytes.
 const PART: usize = 8;
 
 /// The limit on published bytes in all mailboxes together.
@@ -28,7 +31,7 @@ pub struct SharedBudget {
     missed: AtomicU64,
 }
 
-/// Bytes on their way to the mailboxes of several connections. They exist once, and count once.
+/// Bytes for the mailboxes of several connections. They exist once, and are counted once.
 #[derive(Debug)]
 pub struct Publication {
     data: Bytes,
@@ -44,7 +47,7 @@ pub struct Published {
 }
 
 impl SharedBudget {
-    /// Room for this many bytes.
+    /// Creates a budget of this many bytes.
     pub const fn new(bytes_max: usize) -> Self {
         Self {
             held: AtomicUsize::new(0),
@@ -69,7 +72,7 @@ impl SharedBudget {
 }
 
 impl Publication {
-    /// Bytes that a connection publishes.
+    /// Creates a publication of these bytes.
     pub fn new(data: Bytes, budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
             data,
@@ -78,7 +81,8 @@ impl Publication {
         })
     }
 
-    /// The bytes for a mailbox that already `holds` published bytes of this weight, if there is room for them.
+    /// The bytes for a mailbox that already `holds` published bytes of this weight, if there is
+    /// space for them.
     pub fn admit(self: &Arc<Self>, holds: usize) -> Option<Published> {
         let shared = &self.budget.published;
         let will_hold = holds.saturating_add(self.weight());
@@ -110,7 +114,7 @@ impl Publication {
         })
     }
 
-    /// So many mailboxes have no room for it.
+    /// Records that this many mailboxes had no space for it.
     pub(crate) fn miss(&self, mailboxes: usize) {
         self.budget
             .published
@@ -159,7 +163,7 @@ mod tests {
 
     const LARGE: usize = 2 * SMALL_BYTES;
 
-    /// A budget with room for this many published bytes.
+    /// A budget of this many published bytes.
     fn budget(bytes_max: usize) -> Arc<Budget> {
         Arc::new(Budget::new(2 * bytes_max))
     }

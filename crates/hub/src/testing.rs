@@ -1,4 +1,4 @@
-//! What tests of this crate and of those above need.
+//! Helpers for tests of this crate and of those that depend on it.
 
 use std::io::{self, Write};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -10,7 +10,7 @@ use windlass_engine::{ClientId, Codec, JobId, Priority, Protocol, Taken, Timesta
 
 use crate::waker::{ConnectionId, Home, WithMail};
 
-/// The owner of a mailbox on no thread.
+/// The owner of a mailbox, on no thread.
 pub fn nowhere() -> Home {
     Home {
         waker: Arc::new(WithMail::default()),
@@ -21,7 +21,7 @@ pub fn nowhere() -> Home {
     }
 }
 
-/// A job under a lease that outlives its connection.
+/// A job under a time-bound lease.
 pub fn taken() -> Taken {
     Taken {
         id: JobId(1),
@@ -46,7 +46,8 @@ pub fn taken() -> Taken {
     }
 }
 
-/// Beside a single subscriber, a thread that has none would turn off the lines that it reaches first, for all threads.
+/// With a single subscriber, a thread that has none would disable the callsites that it reaches
+/// first, for all threads.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
 #[derive(Clone, Default)]

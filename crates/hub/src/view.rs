@@ -1,4 +1,4 @@
-//! What this daemon is among the others, for operators.
+//! The role of this daemon in the cluster, for operators.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,31 +9,31 @@ use windlass_store::Holder;
 
 use crate::clock;
 
-/// What a daemon is.
+/// The role of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The only one.
+    /// Without a cluster.
     Alone,
-    /// It has the engine, and others link to it.
+    /// It has the engine, and edges connect to it.
     Leading {
-        /// The number of its right to lead.
+        /// The epoch of its lease.
         epoch: u64,
         /// Since when (wall clock).
         since: Timestamp,
-        /// The daemons that are linked to it.
+        /// The connected edges.
         edges: Vec<Edge>,
     },
-    /// It is linked to the leader.
+    /// It is connected to the leader.
     Following {
         /// The leader's name.
         leader: String,
         /// The address of the leader's link.
         link: String,
-        /// The number of the leader's right to lead.
+        /// Epoch of the leader's lease.
         epoch: u64,
         /// Since when (wall clock).
         since: Timestamp,
-        /// All daemons that are linked to the leader, as it last sent them; this daemon is one of them.
+        /// All edges of the leader, as last received; this daemon is one of them.
         edges: Vec<Edge>,
     },
     /// It looks for a leader, or is about to lead.
@@ -43,18 +43,18 @@ pub enum Role {
     },
 }
 
-/// A daemon that is linked to the leader.
+/// A daemon connected to the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// The address of its own link, which it would have as a leader.
+    /// The link address that it would have as a leader.
     pub link: String,
-    /// Since when it is linked (wall clock).
+    /// Since when it has been connected (wall clock).
     pub since: Timestamp,
-    /// What it is.
+    /// Information about it.
     pub about: About,
 }
 
-/// What a daemon is. Empty: unknown.
+/// Information about a daemon. Empty: unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// The version of its program.
@@ -63,34 +63,34 @@ pub struct About {
     pub cannot_lead: String,
 }
 
-/// A daemon whose link was refused.
+/// A daemon that was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The address that it came from, without the port.
+    /// The address that it connected from, without the port.
     pub from: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// When it was refused last (wall clock).
+    /// When it was last rejected (wall clock).
     pub at: Timestamp,
 }
 
-/// Why daemons are not what they could be, and their versions.
+/// The versions of daemons, and why they cannot lead or connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// What this daemon is.
+    /// Information about this daemon.
     pub own: About,
-    /// Why the last link to a leader has ended or was refused; empty while there is one.
+    /// Why the last link to a leader closed or was rejected; empty while there is one.
     pub cannot_follow: String,
     /// The leader's version, if another daemon leads.
     pub leader: About,
-    /// Daemons that this one has refused while it leads, the newest last.
+    /// Daemons that this leader has rejected, the newest last.
     pub refused: Vec<Refused>,
 }
 
-/// Refused daemons that are shown.
+/// Maximum number of rejected daemons that are listed.
 const REFUSED_MAX: usize = 8;
 
-/// The present role, which the parts of a cluster change.
+/// The current role, which the parts of a cluster update.
 #[derive(Debug)]
 pub struct View {
     role: Mutex<Role>,
@@ -100,7 +100,7 @@ pub struct View {
 }
 
 impl View {
-    /// The view of a daemon that is alone.
+    /// The view of a daemon without a cluster.
     pub fn alone() -> Self {
         let own = About {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -119,7 +119,7 @@ impl View {
         }
     }
 
-    /// Versions, and why daemons do not lead or are not linked.
+    /// The versions of daemons, and why they cannot lead or connect.
     pub fn reasons(&self) -> Reasons {
         self.known().clone()
     }
@@ -128,7 +128,7 @@ impl View {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why this daemon could not lead; empty if it could.
+    /// Sets why this daemon could not lead; empty if it could.
     pub fn cannot_lead(&self, why: &str) {
         let mut known = self.known();
         if known.own.cannot_lead != why {
@@ -137,12 +137,12 @@ impl View {
         }
     }
 
-    /// Why the link to a leader has ended, or was refused.
+    /// Sets why the link to the leader closed or was rejected.
     pub fn cannot_follow(&self, why: &str) {
         why.clone_into(&mut self.known().cannot_follow);
     }
 
-    /// A daemon at this address was refused.
+    /// Records that a daemon at this address was rejected.
     pub fn has_refused(&self, from: &str, why: &str) {
         let refused = &mut self.known().refused;
         refused.retain(|it| it.from != from);
@@ -156,7 +156,7 @@ impl View {
         });
     }
 
-    /// What a linked daemon is.
+    /// Sets the information about an edge.
     pub fn edge_is(&self, number: u32, about: About) {
         let mut linked = self.linked();
         if let Some(edge) = linked.get_mut(&number).filter(|edge| edge.about != about) {
@@ -165,7 +165,7 @@ impl View {
         }
     }
 
-    /// What the leader is, and then each of its edges, as the leader has sent them.
+    /// Sets the information about the leader and then its edges, as received from the leader.
     pub fn leader_knows(&self, abouts: impl IntoIterator<Item = About>) {
         let mut abouts = abouts.into_iter();
         self.known().leader = abouts.next().unwrap_or_default();
@@ -178,7 +178,7 @@ impl View {
         }
     }
 
-    /// The role, with the linked daemons.
+    /// The role, with the connected edges.
     pub fn read(&self) -> Role {
         let mut role = self
             .role
@@ -191,17 +191,17 @@ impl View {
         role
     }
 
-    /// The daemons that are linked to the leader.
+    /// The daemons connected to the leader.
     pub fn edges(&self) -> Vec<Edge> {
         self.linked().values().cloned().collect()
     }
 
-    /// Changes whenever the linked daemons do.
+    /// A counter that changes with the set of connected edges.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The leader has sent who is linked to it. If this daemon leads by now, it knows better.
+    /// Sets the edges as received from the leader. Ignored if this daemon has become leader.
     pub fn leader_has(&self, edges: impl Iterator<Item = Edge>) {
         let role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*role, Role::Following { .. }) {
@@ -213,14 +213,14 @@ impl View {
         self.edges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The daemon looks for a leader: it has just started, or it leads no more.
+    /// Records that the daemon looks for a leader, after startup or after losing leadership.
     pub fn seeks(&self) {
         self.set(Role::Seeking {
             since: clock::read().wall(),
         });
     }
 
-    /// The daemon leads from now on.
+    /// Records that the daemon has become leader.
     pub fn leads(&self, epoch: u64) {
         self.set(Role::Leading {
             epoch,
@@ -238,7 +238,8 @@ impl View {
         self.linked().clear();
     }
 
-    /// The link to the leader is open. The link's thread may learn a moment late that this daemon leads by now.
+    /// Records that the link to the leader is up. The link thread may be late, and this daemon may
+    /// already lead.
     pub fn follows(&self, leader: &Holder) {
         let Holder {
             name, link, epoch, ..
@@ -254,14 +255,14 @@ impl View {
         });
     }
 
-    /// The link to the leader has ended, with the same reservation.
+    /// Records that the link to the leader is down, with the same caveat.
     pub fn lost_link(&self) {
         self.set_unless_leading(Role::Seeking {
             since: clock::read().wall(),
         });
     }
 
-    /// Another daemon is linked to this one.
+    /// Records that an edge has connected.
     pub fn has_edge(&self, number: u32, link: &str) {
         let edge = Edge {
             link: link.to_owned(),
@@ -272,12 +273,12 @@ impl View {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether the edge of this number is linked.
+    /// Whether the edge with this number is connected.
     pub fn is_linked(&self, number: u32) -> bool {
         self.linked().contains_key(&number)
     }
 
-    /// The link of that daemon has ended.
+    /// Records that an edge has disconnected.
     pub fn lost_edge(&self, number: u32) {
         self.linked().remove(&number);
         self.changes.fetch_add(1, Ordering::Release);

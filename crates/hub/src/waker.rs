@@ -1,4 +1,4 @@
-//! Wakes the owners of mailboxes: a thread that serves connections, a task with one client, a link with many.
+//! Wakes the owners of mailboxes: a serving thread, a task with one client, a link with many.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,34 +6,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use windlass_engine::ClientId;
 
-/// A connection's place on its thread. An index is used again, a client number never is.
+/// A connection's slot on its thread. Slots are reused; client numbers never are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ConnectionId {
-    /// Its index on the thread.
+    /// The slot on the thread.
     pub index: usize,
     /// Its client.
     pub client: ClientId,
 }
 
-/// Where the owner of a mailbox is: its thread, and its place there.
+/// The location of a mailbox's owner: its thread, and the slot there.
 #[derive(Clone, Debug)]
 pub struct Home {
     /// Wakes the thread, the task or the link.
     pub waker: Arc<dyn Waker>,
-    /// The place there.
+    /// The slot there.
     pub connection: ConnectionId,
 }
 
-/// An owner of mailboxes, as other threads reach it.
+/// The interface of mailbox owners to other threads.
 pub trait Waker: fmt::Debug + Send + Sync {
-    /// A connection has mail.
+    /// Called when a connection has mail.
     fn wake_for(&self, connection: ConnectionId);
 
-    /// The owner may commit: another thread has finished its commit.
+    /// Called when the owner may commit, because another thread has finished its commit.
     fn wake_to_commit(&self) {}
 }
 
-/// A task with one mailbox, which it looks into when it is notified.
+/// A task with one mailbox, which it checks when notified.
 impl Waker for Notify {
     fn wake_for(&self, _: ConnectionId) {
         self.notify_one();
@@ -48,7 +48,7 @@ pub struct WithMail {
 }
 
 impl WithMail {
-    /// The task waits for `notify`, and takes the clients then.
+    /// The task waits for `notify`, then takes the clients.
     pub fn new(notify: Arc<Notify>) -> Self {
         Self {
             clients: Mutex::default(),

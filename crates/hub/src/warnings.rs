@@ -6,7 +6,7 @@ use crate::limited::shown;
 use crate::names::ProtocolNames;
 use crate::warn_limited;
 
-/// Logs a warning for each notice. Do not call it with the hub's lock held.
+/// Logs each warning. Must not be called with the hub's lock held.
 pub(crate) fn log(warnings: Vec<Warning>, names: &ProtocolNames) {
     warnings
         .into_iter()
@@ -32,11 +32,11 @@ fn log_one(
                 queue,
                 job = name,
                 why,
-                "a job failed for good: it is in the dead-letter queue"
+                "a job failed permanently: moved to the dead-letter queue"
             );
         }
         WarningKind::WorkerLost => {
-            let what = "a worker was lost with a job in hand: the job is handed out again";
+            let what = "lost a worker that had a job: the job will be handed out again";
             warn_limited!(
                 "worker lost",
                 times = *times,
@@ -52,15 +52,16 @@ fn log_one(
                 times = *times,
                 queue,
                 job = name,
-                "a job was dropped: its workers were lost too often"
+                "dropped a job: too many of its workers were lost"
             );
         }
         WarningKind::Unfit { is_dead: false } => {
-            let what = "a job cannot be converted for a worker's protocol: it waits for a worker of another protocol";
+            let what = "cannot convert a job for a worker's protocol: it waits for a worker of another protocol";
             warn_limited!("unfit", times = *times, queue, job = name, why, "{what}");
         }
         WarningKind::Unfit { is_dead: true } => {
-            let what = "a job cannot be converted for its worker or any other: it is in the dead-letter queue";
+            let what =
+                "cannot convert a job for any of its workers: moved to the dead-letter queue";
             warn_limited!(
                 "unfit and dead",
                 times = *times,
@@ -88,33 +89,32 @@ fn log_one(
                 times = *times,
                 queue,
                 job = name,
-                "a job expired before a worker took it: dropped it"
+                "dropped a job that expired before a worker took it"
             );
         }
         WarningKind::Forgotten => {
-            let what = "the end of a job was forgotten before its time: results, and what `dedup` remembers, take a quarter of the \
-                        memory for jobs at most (limits.memory, limits.jobs_bytes_max), and none that new jobs need (limits.jobs_max)";
+            let what = "forgot an ended job early: results and the keys of `dedup` may use a quarter of the memory for jobs \
+                        (limits.memory, limits.jobs_bytes_max), and nothing that new jobs need (limits.jobs_max)";
             warn_limited!("forgotten", times = *times, queue, job = name, "{what}");
         }
         WarningKind::QueuesNearlyFull => {
-            let what = "nine of ten names for queues are in use: see limits.queues_max";
+            let what = "90 % of the queue names are in use: see limits.queues_max";
             warn_limited!("queues", times = *times, "{what}");
         }
         WarningKind::Refused(refusal) => {
             let reason = format!("refused: {}", name_of(*refusal));
-            warn_limited!(reason, times = *times, queue, why = %refusal, "a job was refused");
+            warn_limited!(reason, times = *times, queue, why = %refusal, "job rejected");
         }
         WarningKind::NoRoom(refusal) => {
-            let what = "a name, a subscription, a worker or a wait was refused: see limits.memory";
+            let what = "rejected a name, a subscription, a worker or a wait: see limits.memory";
             warn_limited!("no room", times = *times, why = %refusal, "{what}");
         }
         WarningKind::RunRefused(refusal) => {
             let reason = format!("run refused: {}", name_of(*refusal));
-            warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");
+            warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "scheduled run rejected");
         }
         WarningKind::Keyless => {
-            let what =
-                "no key can be read in a job: it shares the empty key with all others like it";
+            let what = "cannot read the policy key of a job: it shares the empty key";
             warn_limited!(
                 format!("keyless: {queue}"),
                 times = *times,
@@ -125,13 +125,13 @@ fn log_one(
         }
         WarningKind::OnDeadRefused(refusal) => {
             let reason = format!("on_dead refused: {}", name_of(*refusal));
-            let what = "the job that on_dead names was refused: the dead job stays dead";
+            let what = "the job of on_dead was rejected: the dead job stays dead";
             warn_limited!(reason, times = *times, queue, dead = name, why = %refusal, "{what}");
         }
     }
 }
 
-/// A refusal's name without its figures, as log lines group by it.
+/// A refusal's name without its numbers, by which log lines are grouped.
 const fn name_of(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::Limit { what, .. } => match what {
@@ -213,15 +213,11 @@ mod tests {
         let full = Capacity::QueueJobs.exceeded(7_u32, 7_u32);
         let table = [
             (WarningKind::Buried, 1, "why=\"IOError: gone\""),
-            (
-                WarningKind::WorkerLost,
-                1,
-                "a worker was lost with a job in hand",
-            ),
+            (WarningKind::WorkerLost, 1, "lost a worker that had a job"),
             (
                 WarningKind::LostForGood,
                 1,
-                "its workers were lost too often",
+                "too many of its workers were lost",
             ),
             (
                 WarningKind::Unfit { is_dead: false },
@@ -231,7 +227,7 @@ mod tests {
             (
                 WarningKind::Unfit { is_dead: true },
                 1,
-                "it is in the dead-letter queue",
+                "moved to the dead-letter queue",
             ),
             (
                 unserved,
@@ -242,19 +238,19 @@ mod tests {
             (
                 WarningKind::Refused(full),
                 1,
-                "a job was refused queue=\"mail\" why=queue is full: jobs 7, limit 7",
+                "job rejected queue=\"mail\" why=queue is full: jobs 7, limit 7",
             ),
             (
                 WarningKind::RunRefused(Refusal::NotUnique),
                 1,
                 "schedule=\"first\" why=job not unique",
             ),
+            (WarningKind::Forgotten, 2, "forgot an ended job early"),
             (
-                WarningKind::Forgotten,
-                2,
-                "the end of a job was forgotten before its time",
+                WarningKind::Keyless,
+                1,
+                "cannot read the policy key of a job",
             ),
-            (WarningKind::Keyless, 1, "no key can be read in a job"),
             (
                 WarningKind::OnDeadRefused(full),
                 1,

@@ -1,7 +1,7 @@
-//! Clients within the daemon: a part of it that is no connection sends commands and awaits their replies.
+//! Clients inside the daemon: parts other than connections that send commands and await replies.
 //!
-//! A reply arrives when it may leave the daemon: an acknowledgement, once its commit is on the disk. No call blocks its
-//! thread, and none waits for ever: see [`PATIENCE`].
+//! A reply arrives when it may leave the daemon; for an acknowledgement, that is once its commit is
+//! on disk. No call blocks its thread, and all have a timeout: see [`PATIENCE`].
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -22,17 +22,18 @@ use windlass_session::Item;
 use crate::connection::Shared;
 use windlass_hub::{Batch, ConnectionId, Health, Home, Mail, Mailbox, Visited, Waker, clock};
 
-/// How long a client waits for the engine. Beyond it a client waits only for the commit of a change that the engine has.
+/// How long a client waits for the engine. After that, a client waits only for the commit of a
+/// change that the engine has made.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a client waits for a commit while the store responds: longer than `store.commit_timeout` at its default,
-/// after which the store does not.
+/// How long a client waits for a commit while the store responds. This exceeds the default of
+/// `store.commit_timeout`, after which the store counts as failed.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a client looks whether the store belongs to this daemon again.
+/// How often a client checks whether this daemon holds the store again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Makes clients within the daemon.
+/// Creates clients inside the daemon.
 #[derive(Clone, Debug)]
 pub struct Clients {
     shared: Shared,
@@ -40,23 +41,23 @@ pub struct Clients {
     closed: CancellationToken,
 }
 
-/// Whether the daemon serves.
+/// Whether the daemon is ready to serve clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
-    /// It does.
+    /// It is ready.
     Ready,
-    /// It does, but the disk is full: new jobs are refused, and existing jobs go on.
+    /// It is ready, but the disk is full: new jobs are refused; existing jobs continue.
     DiskFull,
-    /// The store does not respond, or may not belong to this daemon now: nothing is acknowledged.
+    /// The store does not respond, or may belong to another daemon, so nothing is acknowledged.
     StoreFailed,
-    /// The daemon accepts no more connections, and stops when nothing is left to wait for.
+    /// The daemon accepts no connections, and stops once nothing is pending.
     Draining,
-    /// The daemon stops.
+    /// The daemon is stopping.
     Stopping,
 }
 
-/// A client of the engine. Dropping it closes the client: a command without a reply by then is withdrawn, and a job
-/// that was given to it unnoticed returns to its queue.
+/// A client of the engine. Dropping it closes the client: an unanswered command is withdrawn, and a
+/// job that it has not received returns to its queue.
 #[derive(Debug)]
 pub struct Client {
     id: ClientId,
@@ -64,16 +65,17 @@ pub struct Client {
     mailbox: Arc<Mailbox>,
     /// Notified when there may be mail.
     rung: Arc<Notify>,
-    /// The command that opens the client, until it is sent.
+    /// The command that registers the client, until it is sent.
     opening: Option<ClientInfo>,
     last_tag: u64,
     patience: Duration,
-    /// The engine has, or may have, the last command.
+    /// Whether the engine may have received the last command.
     is_under_way: bool,
 }
 
 impl Clients {
-    /// `next` gives out the numbers of clients. `closed` is cancelled when the daemon accepts no more connections.
+    /// `next` issues client numbers. `closed` is cancelled when the daemon stops accepting
+    /// connections.
     pub const fn new(shared: Shared, next: Arc<AtomicU64>, closed: CancellationToken) -> Self {
         Self {
             shared,
@@ -82,7 +84,7 @@ impl Clients {
         }
     }
 
-    /// A new client.
+    /// Creates a client.
     pub fn open(&self, info: ClientInfo) -> Client {
         let id = ClientId(self.next.fetch_add(1, Ordering::Relaxed));
         let shared = self.shared.renewed();
@@ -121,7 +123,7 @@ impl Clients {
         clock::read()
     }
 
-    /// Whether the daemon serves.
+    /// The state of the daemon.
     pub fn readiness(&self) -> Readiness {
         match self.shared.broker.health() {
             Health::Stopping => Readiness::Stopping,
@@ -134,20 +136,20 @@ impl Clients {
 }
 
 impl Client {
-    /// The same client, which waits this much longer for the engine: for commands that wait for work.
+    /// Extends the client's timeout by this much, for commands that wait for work.
     #[must_use]
     pub fn waiting(mut self, longer: Duration) -> Self {
         self.patience = PATIENCE + longer;
         self
     }
 
-    /// Sends a command and waits for its reply. A command that waits for work ends as unavailable when the daemon
-    /// stops.
+    /// Sends a command and waits for its reply. Commands that wait for work fail as unavailable
+    /// when the daemon stops.
     ///
     /// # Errors
     ///
-    /// The command is refused, or its outcome is unknown. Without a reply in time, a command that has certainly done
-    /// nothing is unavailable.
+    /// The command is refused, or its outcome is unknown. Without a reply in time, a command that
+    /// certainly had no effect is unavailable.
     pub async fn ask(&mut self, command: impl Into<Command>) -> Result<Reply, Refusal> {
         let command = command.into();
         let (changes, patience) = (!matches!(command, Command::Query(_)), self.patience);
@@ -186,7 +188,10 @@ impl Client {
             let visited = self.visit(&mut items);
             self.is_under_way |= matches!(visited, Some(Visited::All | Visited::Part));
             let mut mail = Vec::new();
-            let has_looked = self.shared.broker.mail_apart(&self.mailbox, &mut mail);
+            let has_looked = self
+                .shared
+                .broker
+                .mail_nonblocking(&self.mailbox, &mut mail);
             if let Some(reply) = reply_to(tag, mail) {
                 return reply;
             }
@@ -200,8 +205,9 @@ impl Client {
         }
     }
 
-    /// Watches jobs change their states, those of one queue or all. The first call begins it; each gives `room` for
-    /// more notices, and returns those that have come. `None` if the daemon stops, or closes the client.
+    /// Watches state changes of the jobs of one queue, or of all. The first call starts this; each
+    /// call allows `room` more notices and returns the ones received. Returns `None` if the daemon
+    /// stops or closes the client.
     pub async fn watch(
         &mut self,
         queue: Option<Bytes>,
@@ -218,7 +224,10 @@ impl Client {
         loop {
             let visited = self.visit(&mut items);
             let mut mail = Vec::new();
-            let has_looked = self.shared.broker.mail_apart(&self.mailbox, &mut mail);
+            let has_looked = self
+                .shared
+                .broker
+                .mail_nonblocking(&self.mailbox, &mut mail);
             let is_close = |mail: &Mail| matches!(mail, Mail::Event(Event::Notice(Notice::Close)));
             let is_over = self.mailbox.close_reason().is_some() || mail.iter().any(is_close);
             if is_over || self.shared.broker.health() == Health::Stopping {
@@ -236,11 +245,11 @@ impl Client {
         }
     }
 
-    /// Begins to look at the mailbox, and visits with what is left of the items. `None`: the store may not belong to
-    /// this daemon now.
+    /// Arms the mailbox and visits the engine with the remaining items. Returns `None` if this
+    /// daemon may not hold the store.
     fn visit(&self, items: &mut VecDeque<Item>) -> Option<Visited> {
-        // Mail that comes from here on is announced, also if it comes before the mailbox is read.
-        let _ = self.mailbox.bell().look();
+        // Mail is announced from here on, even if it arrives before the mailbox is read.
+        let _ = self.mailbox.wake_flag().look();
         let mut visited = Visited::All;
         if !items.is_empty() {
             let (client, room) = (self.id, self.shared.bounds.outbound_bytes_max);
@@ -253,24 +262,24 @@ impl Client {
             return self
                 .shared
                 .broker
-                .visit_apart(&clock::read(), batch)
+                .visit_nonblocking(&clock::read(), batch)
                 .then_some(visited);
         }
         Some(visited)
     }
 
-    /// Waits until there is more to do, or more mail.
+    /// Waits until more can be done, or mail has arrived.
     async fn wait_after(&self, visited: Option<Visited>) {
         match visited {
             Some(Visited::Part) => tokio::task::yield_now().await,
             Some(Visited::All | Visited::UntilRung) => self.rung.notified().await,
-            // Nothing rings when the store is this daemon's again.
+            // Nothing notifies a client when this daemon holds the store again.
             None => sleep(LOOK_EVERY).await,
         }
     }
 }
 
-/// The reply in the mail, or the end of a client that an operator closed.
+/// Finds the reply in the mail, or the notice that an operator closed the client.
 fn reply_to(tag: Tag, mail: Vec<Mail>) -> Option<Result<Reply, Refusal>> {
     mail.into_iter().find_map(|mail| match mail {
         Mail::Event(Event::Reply(to, Reply::Refused(why))) if to == tag => Some(Err(why)),
@@ -317,7 +326,7 @@ mod tests {
         (hub, client)
     }
 
-    /// Another client submits a job.
+    /// Another client pushes a job.
     fn push(hub: &Hub, queue: &'static str) {
         let job = NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::new());
         let open = ClientCommand::Open(ClientInfo::default()).into();
@@ -328,7 +337,7 @@ mod tests {
         assert!(hub.visit_all(ClientId(99), &clock::read(), &mut items));
     }
 
-    /// Waits for a job of `q`, under a lease that outlives the client.
+    /// Waits for a job of `q`, under a time-bound lease.
     fn take() -> TakeCommand {
         let lease = LeaseTerms {
             connection_bound: false,
@@ -400,7 +409,7 @@ mod tests {
         assert_eq!(clients.readiness(), Readiness::Stopping);
     }
 
-    /// A right to the store that a test gives and takes.
+    /// A lease of the store that a test controls.
     #[derive(Debug, Default)]
     struct Right(AtomicBool);
 
@@ -470,7 +479,7 @@ mod tests {
             "it looks again"
         );
         assert_eq!(clients.readiness(), Readiness::Ready);
-        // The engine has the job, and no commit ever has.
+        // The engine has the job, but no commit contains it.
         let lapses = async { right.0.store(false, Ordering::Release) };
         let mut client = client();
         assert!(matches!(
@@ -528,7 +537,7 @@ mod tests {
             windlass_hub::Broker::stop(&*hub)
         });
         assert!(watched.is_none());
-        // An operator closes it.
+        // An operator closes the client.
         let (hub, mut client) = self::client();
         let mailbox = hub.mailboxes().pop().unwrap();
         let close = async { _ = mailbox.push(0, Mail::Event(Event::Notice(Notice::Close)), None) };

@@ -1,16 +1,20 @@
-//! One connection: its socket, its session, and all that waits between them. Independent of the protocol.
+//! One connection: its socket, its session, and everything buffered between them. Independent of
+//! the protocol.
 //!
-//! The connection never waits. Its thread calls it in turns, together with all others that have something to do: `begin_turn`
-//! reads and lets the session make commands, the thread visits the engine with the commands of all, `answer` passes the
-//! session its mail and writes once, and `next` returns what the connection waits for.
+//! The connection never blocks. Its thread calls it in turns, together with all others that have
+//! work: `begin_turn` reads and lets the session make commands, the thread visits the engine with
+//! all commands, `answer` passes the mail to the session and writes once, and `next` returns what
+//! the connection waits for.
 //!
-//! Back-pressure: while the peer has not taken its answers, the connection reads nothing more, does no more of the
-//! requests it has read, and leaves mail in the mailbox, where its bytes are shared with others. It also reads nothing
-//! while too many of the peer's commands wait for the disk (`unacknowledged_max`). A peer that takes nothing and sends
-//! on is read on, up to a limit (`ahead`).
+//! Back-pressure: while the peer does not read its replies, the connection stops reading, stops
+//! executing pending requests, and leaves mail in the mailbox, where its bytes are shared with
+//! others. It also stops reading while too many of the peer's commands wait for the disk
+//! (`unacknowledged_max`). From a peer that only sends, it continues to read up to a limit
+//! (`ahead`).
 //!
-//! In one turn a connection visits the engine once, and reads and writes a bounded number of bytes. The rest waits for
-//! its next turn, so that other connections come first. A paged answer leaves page by page.
+//! In one turn a connection visits the engine once, and reads and writes a bounded number of bytes.
+//! The rest waits for the next turn, so that others are served first. A paged reply is sent page by
+//! page.
 //!
 //! A peer has a limited time to finish a message that it has begun: see `patience`.
 
@@ -35,7 +39,9 @@ use crate::patience::Pending;
 use crate::places::Admission;
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_HANDSHAKE, NO_PLACE};
-use windlass_hub::{ConnectionId, Home, Mail, Mailbox, Member as _, SMALL_BYTES, Visited, clock};
+use windlass_hub::{
+    ConnectionId, Evictable as _, Home, Mail, Mailbox, SMALL_BYTES, Visited, clock,
+};
 
 mod ahead;
 #[cfg(test)]
@@ -57,10 +63,10 @@ mod turns;
 mod watch;
 mod work;
 
-/// Makes the session of a connection. Others can end the connection with the [`Closer`].
+/// Creates the session of a connection. The [`Closer`] lets others close the connection.
 pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send>;
 
-/// What a connection begins with.
+/// The initial state of a connection.
 pub(crate) struct Newcomer {
     pub(crate) stream: Box<dyn Stream>,
     /// How long it may be silent in its handshake, if its stream has one.
@@ -76,12 +82,12 @@ pub(crate) struct Connection {
     id: ConnectionId,
     shared: Shared,
     counts: Arc<Counts>,
-    /// The connection's place, which another connection may take while the peer is silent.
+    /// The connection's place, which may be given to another connection while the peer is silent.
     admission: Admission,
     io: Io,
     session: Box<dyn Session>,
     phase: Phase,
-    /// The daemon stops. Then the connection parts from a peer that goes on sending.
+    /// When a connection of a stopping daemon says goodbye to a peer that continues to send.
     parts_at: Option<Timestamp>,
     now: Timestamp,
     active_at: Timestamp,
@@ -94,52 +100,52 @@ pub(crate) struct Connection {
     watch: Watch,
 }
 
-/// The socket, and what the kernel has reported of it.
+/// The socket, and its readiness as reported by the kernel.
 #[derive(Debug)]
 struct Io {
     stream: Box<dyn Stream>,
-    /// The socket may have bytes.
+    /// Whether the socket may have bytes.
     readable: bool,
-    /// The socket may take bytes.
+    /// Whether the socket may accept bytes.
     writable: bool,
-    /// The end of the peer's bytes is in the socket.
+    /// Whether the end of the stream is in the socket.
     closed: bool,
-    /// The peer sends no more.
+    /// Whether the peer has closed its side.
     eof: bool,
-    /// In this turn the peer has sent something, and something was written.
+    /// Whether anything was read in this turn.
     was_read: bool,
     was_written: bool,
 }
 
-/// What the peer has sent, on its way to the session.
+/// Received bytes on their way to the session.
 #[derive(Debug, Default)]
 struct Incoming {
     input: BytesMut,
-    /// Complete messages that the session had received when they were counted last.
+    /// Complete messages that the session had received at the last count.
     messages: u64,
-    /// The message that has begun and not ended.
+    /// The incomplete message, if any.
     pending: Pending,
-    /// Input bytes that produced the items.
+    /// Input bytes from which the items were made.
     fed_bytes: usize,
     /// Bytes that the connection may read in this turn.
     share_bytes: usize,
-    /// The last bytes read end in a wait for a job.
+    /// Whether the last request blocks until a job arrives.
     waits: bool,
-    /// Reading is paused until the peer or the disk has caught up.
+    /// Whether reading is paused until the peer or the disk has caught up.
     paused: bool,
 }
 
-/// The peer's requests that are not done yet.
+/// The peer's pending requests.
 #[derive(Debug)]
 struct Work {
     items: VecDeque<Item>,
-    /// None of the items has been tried yet.
+    /// Whether none of the items was tried yet.
     is_new: bool,
-    /// The broker's answer to the last visit.
+    /// The broker's result of the last visit.
     visited: Visited,
 }
 
-/// What the peer must still take.
+/// Output that the peer has not read.
 #[derive(Debug, Default)]
 struct Outgoing {
     output: Output,
@@ -147,31 +153,33 @@ struct Outgoing {
     written: u64,
     hand_outs: HandOuts,
     ahead: Ahead,
-    /// The lowest number of a job whose handle is in the output: see [`Connection::part_from_handle`].
+    /// The lowest number of a job whose handle is in the output: see
+    /// [`Connection::part_from_handle`].
     handles_from: Option<JobId>,
-    /// The peer seemed to take nothing of its jobs before the last write.
-    is_doubted: bool,
-    /// Posted mail was left in the mailbox, and with it other mail of this many bytes.
+    /// Whether the peer seemed to read nothing of its jobs before the last write.
+    is_suspected: bool,
+    /// Bytes of other mail queued behind a publication that did not fit.
     left_behind: Option<usize>,
 }
 
-/// The time of a turn, the state of the daemon, and what each connection may read.
+/// The time of a turn, the state of the daemon, and the read limits of each connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) reading: Reading,
     pub(crate) stopping: bool,
-    /// Bytes, except of a large message.
+    /// Bytes per connection, except of a large message.
     share_bytes: usize,
 }
 
 impl Turn {
-    /// Bytes that the connections of a turn read together, if each of them has much input.
+    /// Bytes that the connections of a turn read together, if each has much input.
     const BYTES: usize = 256 * 1024;
-    /// Bytes that one of them reads, at least and at most: less costs more turns, more makes the others wait.
+    /// Minimum and maximum that each reads: less would cost more turns, more would delay the
+    /// others.
     const SHARE_BYTES_MIN: usize = 16 * 1024;
     const SHARE_BYTES_MAX: usize = 128 * 1024;
 
-    /// A turn of this many connections.
+    /// Creates a turn of this many connections.
     pub(crate) fn of(connections: usize, reading: Reading, stopping: bool) -> Self {
         let share_bytes = Self::BYTES / connections.max(1);
         Self {
@@ -185,16 +193,16 @@ impl Turn {
 /// What a connection waits for after a turn.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Its next turn: it has more to do.
+    /// Its next turn, because it has more to do.
     Turn,
     /// Its socket or its mailbox, until this deadline.
     Wait(Option<Timestamp>),
-    /// Nothing: it is over.
+    /// Nothing, because it has ended.
     Over(End),
 }
 
 impl Connection {
-    /// A connection that begins with a handshake, if its stream has one.
+    /// Creates a connection, which starts with a handshake if its stream has one.
     pub(crate) fn new(
         newcomer: Newcomer,
         home: Home,
@@ -261,8 +269,8 @@ impl Connection {
         self.id
     }
 
-    /// Another thread serves the connection from now on, and counts what it does. Its first turn there looks at
-    /// everything.
+    /// Moves the connection to another thread, which then counts for it. Its first turn there
+    /// checks everything.
     pub(crate) fn move_to(&mut self, home: Home, counts: Arc<Counts>) {
         (self.id, self.counts) = (home.connection, counts);
         self.mailbox.move_to(home);
@@ -270,17 +278,17 @@ impl Connection {
         self.rung();
     }
 
-    /// How many items, nearly all of them commands, wait for the engine.
+    /// The number of items waiting for the engine, nearly all of them commands.
     pub(crate) fn commands(&self) -> usize {
         self.work.items.len()
     }
 
-    /// What the thread waits for on behalf of this connection.
+    /// The event source on which the thread waits.
     pub(crate) fn source(&mut self) -> &mut dyn Source {
         self.io.stream.source()
     }
 
-    /// The kernel reports that the socket has bytes, or takes bytes.
+    /// Called when the kernel reports the readiness of the socket.
     pub(crate) const fn notice(&mut self, readable: bool, writable: bool, closed: bool) {
         self.io.readable |= readable;
         self.io.writable |= writable;
@@ -288,7 +296,7 @@ impl Connection {
         self.watch.wake();
     }
 
-    /// The mailbox was rung.
+    /// Called when the mailbox has woken the connection.
     pub(crate) fn rung(&mut self) {
         self.watch.wake();
         if self.work.visited == Visited::UntilRung {
@@ -296,17 +304,17 @@ impl Connection {
         }
     }
 
-    /// Whether the kernel must report when the socket takes bytes.
+    /// Whether the kernel must report when the socket accepts bytes.
     pub(crate) const fn waits_to_write(&self) -> bool {
         !self.io.writable
     }
 
-    /// Begins a turn: learns what has happened since the last one, and lets the session make commands of it.
+    /// Begins a turn: reads what has arrived, and lets the session make commands of it.
     pub(crate) fn begin_turn(&mut self, turn: &Turn) {
         self.now = turn.reading.now;
         self.incoming.share_bytes = turn.share_bytes;
         self.outbox.set_skew_ms(turn.reading.clock.skew_ms);
-        if self.mailbox.bell().attend() {
+        if self.mailbox.wake_flag().attend() {
             self.rung();
         }
         self.end_watch();
@@ -323,7 +331,7 @@ impl Connection {
             .next_deadline()
             .is_some_and(|at| at <= self.now);
         self.read_socket(is_due);
-        // Bytes that waited in the socket count before a deadline does.
+        // Bytes that were already in the socket take precedence over a deadline.
         if !self.io.was_read
             && let Some(why) = self.times_out()
         {
@@ -335,12 +343,12 @@ impl Connection {
         self.send_outbox();
     }
 
-    /// Whether bytes, or their end, have arrived in this turn.
+    /// Whether bytes, or the end of the stream, were read in this turn.
     pub(crate) const fn has_read(&self) -> bool {
         self.io.was_read
     }
 
-    /// Goes on with the handshake. Returns whether the connection is open.
+    /// Continues the handshake. Returns whether the connection is open.
     fn shake_hands(&mut self, stopping: bool) -> bool {
         if std::mem::take(&mut self.io.readable) {
             self.admission.shakes_hands();
@@ -360,9 +368,9 @@ impl Connection {
             Ok(false) if matches!(self.phase, Phase::Handshake(it) if it.until <= self.now) => {
                 self.phase = Phase::Over(End::NoHandshake(io::ErrorKind::TimedOut.into()));
             }
-            // The kernel reports when it takes the rest of our part.
+            // The kernel reports when it accepts the rest of our bytes.
             Ok(false) => self.io.writable &= !self.io.stream.has_unwritten(),
-            // A load balancer asks whether the port is open, or a client has changed its mind.
+            // For example, a load balancer probing the port.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
                 self.end(Reason::PeerClosed)
             }
@@ -371,10 +379,10 @@ impl Connection {
         false
     }
 
-    /// Writes once, as much as one turn may.
+    /// Writes once, up to the limit of a turn.
     fn write(&mut self) {
-        if self.mailbox.is_doubted() {
-            (self.io.writable, self.outgoing.is_doubted) = (true, true);
+        if self.mailbox.is_suspected() {
+            (self.io.writable, self.outgoing.is_suspected) = (true, true);
         }
         let output = self.outgoing.output.next();
         let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
@@ -390,7 +398,8 @@ impl Connection {
                 self.outgoing.written += written as u64;
                 if !self.outgoing.hand_outs.is_empty() {
                     if self.outgoing.hand_outs.bytes() > 0 {
-                        // The turn may have begun long ago: a large job takes its time to be encoded.
+                        // The turn may have begun long ago, because encoding a large job takes
+                        // time.
                         self.mailbox.moved(clock::now());
                     }
                     let jobs = self.outgoing.hand_outs.written(self.outgoing.written);
@@ -414,13 +423,13 @@ impl Connection {
         }
     }
 
-    /// Its place.
+    /// The connection's place.
     pub(crate) const fn admission(&self) -> &Admission {
         &self.admission
     }
 
-    /// The connection has ended: the jobs go back that the peer has not got. A peer that ended amid a job may have
-    /// failed because of it.
+    /// Requeues the jobs that the peer has not received, at the end of the connection. A peer that
+    /// closed in the middle of a job may have failed because of it.
     pub(crate) fn give_back(&mut self, end: &End) {
         let is_ours = matches!(end, End::Closed(Reason::Limit(_)));
         self.mailbox.give_back(
@@ -430,17 +439,18 @@ impl Connection {
         );
     }
 
-    /// The connection has ended.
+    /// Counts the end of the connection.
     pub(crate) fn count_end(&self, end: &End) {
         self.counts.closed(match end {
-            // It was in an administrator's place, or its place was given to another one before it said anything.
+            // It was in an administrator's place, or its place was given away before it sent
+            // anything.
             End::Closed(Reason::Limit(limit)) if self.admission.is_limited_by(limit) => NO_PLACE,
             End::Closed(reason) => reason.code(),
             End::NoHandshake(_) => NO_HANDSHAKE,
         });
     }
 
-    /// What the connection waits for after its turn.
+    /// Returns what the connection waits for after its turn.
     pub(crate) fn next(&mut self) -> Next {
         self.check_limits();
         match &self.phase {
@@ -474,7 +484,8 @@ impl Connection {
         Next::Wait(self.deadline(reading))
     }
 
-    /// Whether the bytes just read get no answer, now or after a commit, although the peer may be about to send more.
+    /// Whether the bytes just read get no reply, now or after a commit, although the peer may be
+    /// about to send more.
     fn is_answered_with_nothing(&self) -> bool {
         let answered = self.io.was_written
             || !self.outgoing.output.is_empty()
@@ -483,8 +494,8 @@ impl Connection {
         !answered && !self.incoming.waits && !self.io.eof && !self.is_ending()
     }
 
-    /// Ends the connection if it holds more than it may, or if another part of the daemon requires it. Reports the
-    /// memory that it holds, if it has changed much.
+    /// Closes the connection if it exceeds its limits, or if another part of the daemon requires
+    /// it. Reports its memory if that has changed much.
     fn check_limits(&mut self) {
         let Bounds {
             outbound_bytes_max, ..
@@ -507,8 +518,8 @@ impl Connection {
             self.shared.budget.report(self.mailbox.buffers(), held);
         }
         self.shared.budget.relieve();
-        if std::mem::take(&mut self.outgoing.is_doubted) {
-            self.mailbox.answer_doubt(self.now);
+        if std::mem::take(&mut self.outgoing.is_suspected) {
+            self.mailbox.check_stall(self.now);
         }
         if let Some(why) = self.mailbox.close_reason() {
             self.end(why.clone());

@@ -1,8 +1,9 @@
-//! Permissions of a file in the notation of `chmod`: `0660`.
+//! File permissions in the notation of `chmod`: `0660`.
 
 use serde::{Deserialize, Serialize};
 
-/// Nine permission bits, written as three octal digits with an optional 0 before them. Empty leaves them to the umask.
+/// Nine permission bits, written as three octal digits with an optional leading 0. Empty: as the
+/// umask allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FileMode(pub Option<u32>);

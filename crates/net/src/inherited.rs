@@ -1,5 +1,6 @@
-//! Listening sockets that a service manager hands over (systemd's `LISTEN_FDS`). It holds them while the daemon
-//! restarts, so that connections wait instead of being refused. The daemon recognizes a socket by its address.
+//! Listening sockets passed by a service manager (systemd's `LISTEN_FDS`). The manager keeps them
+//! open while the daemon restarts, so that connections wait instead of being refused. The daemon
+//! recognizes a socket by its address.
 
 use std::io;
 
@@ -10,18 +11,20 @@ use windlass_config::Address;
 use crate::listen::{self, Bound};
 use crate::settings::Server;
 
-/// Sockets that have not been recognized yet.
+/// Sockets that are not assigned yet.
 #[derive(Debug, Default)]
 pub struct Inherited(Vec<(Address, Bound)>);
 
 impl Inherited {
-    /// All sockets that were handed over.
+    /// Takes all inherited sockets.
     pub fn from_env(server: &Server) -> Self {
         let mut sockets = ListenFd::from_env();
         let taken = (0..sockets.len()).filter_map(|index| {
             let taken = take(&mut sockets, index, server);
             taken
-                .inspect_err(|error| tracing::warn!(index, %error, "a socket that was handed over cannot be used"))
+                .inspect_err(
+                    |error| tracing::warn!(index, %error, "cannot use an inherited socket"),
+                )
                 .ok()
         });
         Self(taken.collect())
@@ -33,10 +36,10 @@ impl Inherited {
         Some(self.0.swap_remove(index).1)
     }
 
-    /// The rest is closed.
+    /// Closes the remaining sockets.
     pub fn finish(self) {
         for (address, _) in self.0 {
-            tracing::warn!(%address, "a socket was handed over for an address that is not configured");
+            tracing::warn!(%address, "inherited a socket for an address that is not configured");
         }
     }
 }

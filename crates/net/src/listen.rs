@@ -1,4 +1,4 @@
-//! Listeners: binding, accepting, and limits on connections. Uses addresses, and of a protocol only its name.
+//! Listeners: binding, accepting, and limits on connections. Of a protocol, only the name is used.
 
 use std::fs::Permissions;
 use std::io;
@@ -34,10 +34,10 @@ use windlass_hub::{Broker, Budget, Hub, ProtocolNames, warn_limited};
 #[cfg(test)]
 mod tests;
 
-/// Pause after the kernel fails to accept a connection, and before another look whether there is a place.
+/// Pause after a failed accept, and between checks for a free place.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Bytes that the kernel may hold for a peer before it sends any of them.
+/// Maximum unsent bytes that the kernel buffers for a peer.
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 
 /// A bound endpoint of a protocol with its TLS, as listeners serve it.
@@ -54,13 +54,14 @@ pub struct Served {
 /// A socket that is bound and does not accept yet.
 #[derive(Debug)]
 pub enum Bound {
-    /// Of TCP.
+    /// TCP.
     Tcp(TcpListener),
-    /// Of Unix sockets.
+    /// A Unix socket.
     Unix(UnixListener, SocketFile),
 }
 
-/// A Unix socket's file. Removed when its listener is dropped, unless another process holds the socket, too.
+/// The file of a Unix socket. Removed when its listener is dropped, unless another process has the
+/// socket too.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -75,7 +76,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Takes connections in, and passes them to the serving threads.
+/// Accepts connections, and passes them to the serving threads.
 #[derive(Debug)]
 pub struct Acceptor {
     /// The hub, if the engine room is in this daemon.
@@ -86,17 +87,17 @@ pub struct Acceptor {
     shared: Shared,
     /// The limits on connections.
     pub places: Arc<Places>,
-    /// How the system finds peers that are gone.
+    /// Keep-alive settings, which detect unreachable peers.
     pub keep_alive: KeepAlive,
     /// Open connections.
     pub tasks: TaskTracker,
-    /// Cancelled when no more connections are accepted.
+    /// Cancelled when the daemon stops accepting connections.
     pub closed: CancellationToken,
     next_client: Arc<AtomicU64>,
 }
 
 impl Acceptor {
-    /// Accepts connections for these threads.
+    /// Creates an acceptor for these threads.
     pub fn new(
         names: ProtocolNames,
         thread_slots: ThreadSlots,
@@ -116,7 +117,7 @@ impl Acceptor {
         }
     }
 
-    /// The queue, as connections see it.
+    /// The broker that connections use.
     pub fn broker(&self) -> &Arc<dyn Broker> {
         &self.shared.broker
     }
@@ -126,22 +127,22 @@ impl Acceptor {
         self.hub.load_full()
     }
 
-    /// The engine room is in this daemon from now on.
+    /// Sets the hub when the engine room is in this daemon.
     pub fn enter_room(&self, hub: &Arc<Hub>) {
         self.hub.store(Some(Arc::clone(hub)));
     }
 
-    /// The engine room is in another daemon from now on.
+    /// Clears the hub when the engine room is in another daemon.
     pub fn leave_room(&self) {
         self.hub.store(None);
     }
 
-    /// The memory of all connections.
+    /// The memory budget of all connections.
     pub const fn budget(&self) -> &Arc<Budget> {
         &self.shared.budget
     }
 
-    /// Clients within the daemon.
+    /// Creates clients inside the daemon.
     pub fn clients(&self) -> Clients {
         Clients::new(
             self.shared.clone(),
@@ -150,7 +151,7 @@ impl Acceptor {
         )
     }
 
-    /// What connections have done.
+    /// Counters of connections.
     pub const fn traffic(&self) -> &Arc<Traffic> {
         &self.shared.traffic
     }
@@ -166,12 +167,12 @@ impl Acceptor {
         self.places.limit(places);
     }
 
-    /// The threads that serve connections.
+    /// The serving threads.
     pub const fn thread_slots(&self) -> &ThreadSlots {
         &self.thread_slots
     }
 
-    /// Waits for a place for a connection. `None`: the connection must be closed.
+    /// Waits for a place for a connection. Returns `None` if the connection must be closed.
     async fn place(
         &self,
         info: &ClientInfo,
@@ -259,9 +260,9 @@ impl Acceptor {
     }
 }
 
-/// Binds every socket address that `listen` stands for and that was not handed over. Skips addresses that this machine
-/// does not have, unless that leaves none. Of `localhost`, the first address suffices: there may be no IPv6, and another
-/// process may have the port there.
+/// Binds every socket address of `listen` that was not inherited. Addresses that this machine does
+/// not have are skipped, unless that leaves none. For `localhost` one address suffices: there may
+/// be no IPv6, or another process may use the port there.
 pub fn bind(
     listen: &ListenAddress,
     server: &Server,
@@ -304,7 +305,7 @@ fn bind_all(
     missing.filter(|_| bound.is_empty()).map_or(Ok(bound), Err)
 }
 
-/// If the system chooses the port, the addresses of one name have the same.
+/// If the system chooses the port, all addresses of one name get the same.
 fn with_port_of(first: Option<&Bound>, address: Address) -> Address {
     match (first.and_then(|first| first.address().ok()), address) {
         (Some(Address::Tcp(first)), Address::Tcp(mut address))
@@ -326,7 +327,7 @@ fn is_not_ours(error: &io::Error) -> bool {
     no_family || error.kind() == io::ErrorKind::AddrNotAvailable
 }
 
-/// Replaces a Unix socket that no process accepts on any more.
+/// Binds an address, replacing a stale Unix socket.
 fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
     match address {
         Address::Tcp(address) => {
@@ -347,7 +348,7 @@ fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
     }
 }
 
-/// Binds a Unix socket for the daemon's user and its group, if they may enter the directory.
+/// Binds a Unix socket for the daemon's user and its group, if they can enter the directory.
 pub fn bind_private(path: &Path, server: &Server) -> io::Result<Bound> {
     clear_stale(path)?;
     bind_unix(path, Some(0o660), server.backlog)
@@ -369,8 +370,8 @@ fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Bound> 
     Ok(Bound::Unix(UnixListener::from_std(socket.into())?, file))
 }
 
-/// Sets keep-alive for a listener; accepted sockets inherit it. A peer that vanished without closing must be noticed in
-/// the end.
+/// Sets keep-alive on a listener, which accepted sockets inherit, so that a peer that vanished
+/// without closing is noticed eventually.
 pub fn keep_alive<'a>(socket: impl Into<SockRef<'a>>, server: &Server) -> io::Result<()> {
     watch(
         &socket.into(),
@@ -379,7 +380,8 @@ pub fn keep_alive<'a>(socket: impl Into<SockRef<'a>>, server: &Server) -> io::Re
     )
 }
 
-/// Keep-alive asks nothing while the peer has not acknowledged what was sent: then the same time holds for that.
+/// Keep-alive sends no probes while sent bytes are unacknowledged, so the same timeout is set for
+/// those.
 fn watch(socket: &SockRef<'_>, keepalive: &TcpKeepalive, is_configured: bool) -> io::Result<()> {
     socket.set_tcp_keepalive(keepalive)?;
     let probes = socket
@@ -408,13 +410,13 @@ fn with_configured(mut keepalive: TcpKeepalive, server: &Server) -> TcpKeepalive
     }
 }
 
-/// TCP's keep-alive of connections that are accepted from now on, if it has changed since the daemon listens: listeners
-/// keep what they had.
+/// Keep-alive settings for new connections, if they have changed since the sockets were bound:
+/// listeners keep the original ones.
 #[derive(Clone, Debug, Default)]
 pub struct KeepAlive(Arc<ArcSwapOption<(TcpKeepalive, bool)>>);
 
 impl KeepAlive {
-    /// Changes it.
+    /// Changes the settings.
     pub fn renew(&self, server: &Server) {
         match complete(server) {
             Ok(keepalive) => self
@@ -424,7 +426,7 @@ impl KeepAlive {
         }
     }
 
-    /// Sets it for a new connection.
+    /// Applies the settings to a new connection.
     pub fn apply(&self, stream: &impl AsFd) {
         if let Some(changed) = &*self.0.load() {
             // The connection works without it.
@@ -433,7 +435,7 @@ impl KeepAlive {
     }
 }
 
-/// With the system's values for those that are not configured.
+/// Fills in the system's values for settings that are not configured.
 fn complete(server: &Server) -> io::Result<TcpKeepalive> {
     let system = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     let keepalive = TcpKeepalive::new()
@@ -443,8 +445,8 @@ fn complete(server: &Server) -> io::Result<TcpKeepalive> {
     Ok(with_configured(keepalive, server))
 }
 
-/// Removes a socket that no process accepts on. Removes nothing else: if the path is mistyped, the file belongs to
-/// something else.
+/// Removes a Unix socket on which no process accepts. Other files are never removed, because a
+/// mistyped path may belong to something else.
 fn clear_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -455,7 +457,7 @@ fn clear_stale(path: &Path) -> io::Result<()> {
         Ok(_) => {}
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // The listening process may have a full backlog: do not wait for it.
+    // The listening process may have a full backlog, so do not block.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -467,7 +469,7 @@ fn clear_stale(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// A Unix socket that another process holds, too.
+    /// A Unix socket that another process has too.
     pub const fn handed_over(listener: UnixListener, path: PathBuf) -> Self {
         Self::Unix(
             listener,
@@ -478,7 +480,7 @@ impl Bound {
         )
     }
 
-    /// The bound address: the kernel chooses the port if the configured one is 0.
+    /// The bound address, with the port chosen by the kernel if the configured one is 0.
     pub fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
@@ -486,14 +488,15 @@ impl Bound {
         }
     }
 
-    /// The address, if other machines can reach it and clients need neither a password nor a certificate.
+    /// The address, if other machines can reach it and clients need neither a password nor a
+    /// certificate.
     pub fn open_to_all(&self, protocol: &Endpoint) -> Option<Address> {
         self.address()
             .ok()
             .filter(|address| !protocol.guarded && !address.is_local())
     }
 
-    /// Accepts until the daemon stops. The protocol has its counts before the first connection.
+    /// Accepts until the daemon stops. The protocol's counters exist before the first connection.
     pub fn accept(
         self,
         acceptor: Arc<Acceptor>,
@@ -529,7 +532,8 @@ impl Bound {
                 // Small replies must not wait for each other.
                 let _ = stream.set_nodelay(true);
                 keep_alive.apply(&stream);
-                // Bytes that a peer does not read must wait here, where they are counted, and not in the kernel.
+                // Bytes that a peer does not read must stay here, where they are counted, and not
+                // in the kernel.
                 let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
                 let info = client_info(stream.as_raw_fd(), peer.ip().to_canonical().to_string());
                 Ok((Accepted::Tcp(stream.into_std()?), info))

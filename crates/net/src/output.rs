@@ -1,4 +1,4 @@
-//! Bytes that wait to be written to one peer. Small pieces are gathered, large ones stay in their own memory.
+//! Bytes to be written to one peer. Small pieces are gathered; large ones stay in their own memory.
 
 use std::collections::VecDeque;
 
@@ -16,27 +16,27 @@ pub(crate) struct Output {
     chunks: VecDeque<Chunk>,
     len: usize,
     allocated: usize,
-    /// The next bytes begin a piece of their own.
+    /// Whether the next bytes start a new piece.
     parted: bool,
 }
 
 #[derive(Debug)]
 struct Chunk {
     data: Data,
-    /// Memory that it takes up, including bytes that are already written.
+    /// Allocated memory, including bytes already written.
     allocated: usize,
 }
 
 #[derive(Debug)]
 enum Data {
-    /// More may be appended.
+    /// A buffer that can be appended to.
     Own(BytesMut),
-    /// Others may have them, too.
+    /// Shared bytes.
     Shared(Bytes),
 }
 
 impl Output {
-    /// Bytes to write.
+    /// The number of bytes to write.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -45,12 +45,13 @@ impl Output {
         self.len == 0
     }
 
-    /// Memory that it takes up.
+    /// Allocated memory.
     pub(crate) const fn allocated(&self) -> usize {
         self.allocated
     }
 
-    /// Later bytes are no part of the same [`Output::next`] as those that are here.
+    /// Starts a new piece: later bytes are not returned by [`Output::next`] together with earlier
+    /// ones.
     pub(crate) const fn part(&mut self) {
         self.parted = self.len > 0;
     }
@@ -75,7 +76,8 @@ impl Output {
         }
     }
 
-    /// Appends bytes, without a copy if they are many or the first. Returns a buffer that is not needed.
+    /// Appends bytes, without a copy if they are large or the first. Returns a buffer that is not
+    /// needed.
     pub(crate) fn append(&mut self, data: BytesMut) -> Option<BytesMut> {
         if data.len() < LARGE_BYTES && !self.is_empty() {
             self.copy(&data);
@@ -85,7 +87,7 @@ impl Output {
         self.push(data.capacity(), Data::Own(data))
     }
 
-    /// Appends bytes that others may have, too, without a copy if they are many.
+    /// Appends shared bytes, without a copy if they are large.
     pub(crate) fn append_shared(&mut self, data: Bytes) {
         if data.len() < LARGE_BYTES {
             self.copy(&data);
@@ -95,7 +97,7 @@ impl Output {
         }
     }
 
-    /// Returns the buffer that was kept for small pieces: the new one takes its place.
+    /// Returns the previous buffer for small pieces, which the new one replaces.
     fn push(&mut self, allocated: usize, data: Data) -> Option<BytesMut> {
         self.parted = false;
         self.allocated += allocated;
@@ -117,12 +119,13 @@ impl Output {
         }
     }
 
-    /// The next bytes to write: a part of the output, empty only if the output is empty.
+    /// The next bytes to write, which may be a part of the output; empty only if the output is
+    /// empty.
     pub(crate) fn next(&self) -> &[u8] {
         self.chunks.front().map_or(&[], |chunk| chunk.data.bytes())
     }
 
-    /// Removes this many bytes of [`Output::next`], which have been written.
+    /// Removes this many bytes of [`Output::next`] after they were written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         let is_last = self.chunks.len() == 1;
         let Some(chunk) = self.chunks.front_mut() else {
@@ -201,7 +204,7 @@ mod tests {
             }
         }
         assert_eq!(write_all(&mut output, usize::MAX), expected);
-        // The kept buffer must not stand before a large chunk.
+        // The kept buffer must not precede a large chunk.
         output.copy(b"small");
         assert_eq!(write_all(&mut output, 2), b"small");
         output.append(BytesMut::from(&vec![7; LARGE_BYTES][..]));

@@ -1,39 +1,39 @@
 //! How long a peer may take to finish a message that it has begun.
 //!
-//! The time grows with the bytes that arrive: a slow message is not cut off, a stalled one is. Bytes that do not finish
-//! a message gain only this time, and so do control messages between its parts. The time in which nothing was read from
-//! the peer does not count.
+//! The time grows with the received bytes, so that slow messages succeed and stalled ones fail.
+//! Bytes that do not finish a message, and control messages between its parts, gain nothing else.
+//! Time in which nothing was read from the peer does not count.
 
 use windlass_engine::Timestamp;
 
-/// The time a message may take.
+/// The timeout of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// In milliseconds; 0 = for ever.
+    /// In milliseconds; 0 = no timeout.
     pub timeout_ms: u64,
-    /// This many bytes gain another second; 0 = none do.
+    /// This many bytes add one second; 0 = bytes add nothing.
     pub bytes_per_s: u64,
 }
 
-/// The message that a peer has begun, if there is one.
+/// The peer's incomplete message, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     since: Option<Timestamp>,
-    /// Whole messages received when it began.
+    /// Complete messages received when it began.
     messages: u64,
-    /// Bytes that have arrived since.
+    /// Bytes received since.
     bytes: u64,
-    /// Since when reading is paused.
+    /// When reading was paused.
     paused_at: Option<Timestamp>,
 }
 
 impl Pending {
-    /// More bytes have arrived.
+    /// Records more bytes.
     pub(crate) const fn came(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 
-    /// Updates the state: whether the peer is in the middle of a message, and how many it has finished.
+    /// Updates the state: whether the peer is inside a message, and how many it has finished.
     pub(crate) fn look(&mut self, amid: bool, messages: u64, now: Timestamp) {
         if !amid {
             (self.since, self.bytes) = (None, 0);
@@ -55,7 +55,7 @@ impl Pending {
         }
     }
 
-    /// When the message must be finished.
+    /// When the message must be complete.
     pub(crate) fn deadline(&self, patience: Patience) -> Option<Timestamp> {
         let since = self.since.filter(|_| patience.timeout_ms > 0)?;
         let more_ms = self

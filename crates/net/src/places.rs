@@ -27,46 +27,46 @@ use windlass_hub::{Mailbox, warn_limited};
 #[cfg(test)]
 mod tests;
 
-/// The limit of all connections.
+/// The limit on all connections.
 pub const CONNECTIONS: &str = "connections_max";
 
-/// The limit of an address that connects too often.
+/// The limit on the connection rate of an address.
 const CONNECTS: &str = "connections_per_address_per_minute";
 
-/// The limit of an address that has many connections.
+/// The limit on the connections of an address.
 const PER_ADDRESS: &str = "connections_per_address_max";
 
-/// The limit of an address that has guessed.
+/// The limit on failed logins of an address.
 pub(crate) const FAILED_LOGINS: &str = "failed_logins_per_address_per_minute";
 
-/// Administrators that are let in beyond the limit.
+/// Administrators admitted beyond the limit.
 const ADMINISTRATORS_MAX: usize = 4;
 
 /// How many clients may connect.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaceLimits {
-    /// In all.
+    /// In total.
     pub connections_max: usize,
-    /// Where that limit comes from.
+    /// The source of that limit.
     pub connections_limit: &'static str,
-    /// Reserved for each protocol; at most half of all places together.
+    /// Reserved for each protocol; together at most half of all places.
     pub reserved: usize,
-    /// From each address; 0 = unlimited.
+    /// For each address; 0 = unlimited.
     pub per_address_max: usize,
-    /// New ones from each address.
+    /// New connections of each address.
     pub rate: Option<Allowance>,
-    /// Failed logins from each address, beyond which it may not connect.
+    /// Failed logins of each address, beyond which it may not connect.
     pub failures: Option<Allowance>,
-    /// How long a connection must have been silent to give way.
+    /// How long a connection must have been silent to be evicted.
     pub silence_min: Duration,
 }
 
 /// Why there is no place for a new connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Full {
-    /// A silent connection may give way later.
+    /// A silent connection may be evicted later.
     Yet,
-    /// This limit leaves no place.
+    /// This limit is exceeded.
     Limit(&'static str),
 }
 
@@ -74,9 +74,9 @@ pub enum Full {
 #[derive(Debug)]
 enum Grant {
     Free,
-    /// In the place of this connection.
+    /// By evicting this connection.
     InPlaceOf(u64),
-    /// Beyond the limit, in the place of this connection if there is one.
+    /// Beyond the limit, by evicting this connection if there is one.
     Extra(Option<u64>),
 }
 
@@ -89,32 +89,32 @@ pub struct Places {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Connections in all, without administrators beyond the limit.
+    /// Connections in total, excluding administrators beyond the limit.
     open: usize,
     administrators: usize,
     protocols: HashMap<&'static str, usize>,
     addresses: HashMap<Box<str>, usize>,
-    /// Connections that have sent nothing yet, and since when they are silent, longest first.
+    /// Connections that have sent nothing yet, with the start of their silence, longest first.
     silent: BTreeMap<u64, (Instant, Arc<Entry>)>,
     next: u64,
     connects: Rates,
     failures: Rates,
 }
 
-/// One connection: where it comes from, and how to reach it.
+/// One connection: its origin, and how to close it.
 #[derive(Debug)]
 struct Entry {
     protocol: &'static str,
     address: Box<str>,
-    /// The limit of all connections, by its name.
+    /// The name of the limit on all connections.
     limit: &'static str,
-    /// It is beyond the limit, for administrators only.
+    /// Whether it is beyond the limit, for administrators only.
     is_extra: bool,
     evicted: AtomicBool,
     mailbox: OnceLock<Arc<Mailbox>>,
 }
 
-/// A connection's place, until it is dropped.
+/// A connection's place, until dropped.
 #[derive(Debug)]
 pub struct Admission {
     places: Arc<Places>,
@@ -124,7 +124,7 @@ pub struct Admission {
     has_spoken: bool,
 }
 
-/// A port's connection, which counts among those of its address until this is dropped.
+/// A port's connection, which counts towards the limit of its address until this is dropped.
 #[derive(Debug)]
 pub struct Admitted {
     places: Arc<Places>,
@@ -138,7 +138,7 @@ impl Drop for Admitted {
 }
 
 impl Places {
-    /// All places are free.
+    /// Creates places that are all free.
     pub fn new(limits: PlaceLimits) -> Arc<Self> {
         Arc::new(Self {
             limits: ArcSwap::from_pointee(limits),
@@ -146,17 +146,17 @@ impl Places {
         })
     }
 
-    /// Sets the limits for new connections. Open ones keep their places.
+    /// Sets the limits for new connections. Open connections keep their places.
     pub fn limit(&self, limits: PlaceLimits) {
         self.limits.store(Arc::new(limits));
     }
 
-    /// Connections of clients that are open, and the most there may be.
+    /// Open connections of clients, and the limit.
     pub fn used(&self) -> (usize, usize) {
         (self.lock().open, self.limits.load().connections_max)
     }
 
-    /// Where the limit of all connections comes from.
+    /// The source of the limit on all connections.
     pub fn limit_of_all(&self) -> &'static str {
         self.limits.load().connections_limit
     }
@@ -174,7 +174,7 @@ impl Places {
         is_admin: IsAdmin,
     ) -> Result<Admission, Full> {
         let (mut inner, now) = (self.lock(), Instant::now());
-        // An administrator never begins with NUL.
+        // An administrator never sends NUL first.
         let grant = self.grant(&inner, protocol, is_admin(b'\n') && !is_admin(0), now)?;
         inner
             .admit(address, &self.limits.load())
@@ -207,8 +207,8 @@ impl Places {
         })
     }
 
-    /// Counts a connection that needs no place here, because it is a port's, among those of its address. `None`: the
-    /// address has too many.
+    /// Counts a port's connection, which needs no place here, towards the limit of its address.
+    /// Returns `None` if the address has too many.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
         let (address, source) = (address.to_canonical().to_string(), rates::source(address));
         let (mut inner, limits) = (self.lock(), self.limits.load());
@@ -228,7 +228,7 @@ impl Places {
         None
     }
 
-    /// Whether a protocol may have one more place without using places reserved for others.
+    /// Whether a protocol may have another place without using those reserved for others.
     fn has_room(&self, inner: &Inner, protocol: &str) -> bool {
         let reserved = self.reserved(inner);
         let others = inner
@@ -245,7 +245,7 @@ impl Places {
         limits.reserved.min(limits.connections_max / 2 / protocols)
     }
 
-    /// How one more connection of a protocol can have a place.
+    /// How another connection of a protocol can get a place.
     fn grant(
         &self,
         inner: &Inner,
@@ -281,8 +281,9 @@ impl Places {
         }
     }
 
-    /// The silent connections that give way to one of this protocol, the first before the other, and since when each is
-    /// silent: one of the same protocol, and one of a protocol that has more than its reserved places.
+    /// Eviction candidates for a new connection of this protocol, best first, with the start of
+    /// their silence: one of the same protocol, and one of a protocol with more than its reserved
+    /// places.
     fn longest_silent(&self, inner: &Inner, protocol: &str) -> [Option<(u64, Instant)>; 2] {
         let reserved = self.reserved(inner);
         let open = |name: &str| inner.protocols.get(name).copied().unwrap_or_default();
@@ -298,13 +299,13 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Checks the limits of an address, and counts that it connects. Unix sockets have none.
+    /// Checks the limits of an address, and counts the connection. Unix sockets have no limits.
     fn admit(&mut self, address: &str, limits: &PlaceLimits) -> Result<(), &'static str> {
         if !self.has_room_for(address, limits) {
             return Err(PER_ADDRESS);
@@ -326,13 +327,13 @@ impl Inner {
         }
     }
 
-    /// Whether an address may have one more connection.
+    /// Whether an address may have another connection.
     fn has_room_for(&self, address: &str, limits: &PlaceLimits) -> bool {
         let held = self.addresses.get(address).copied().unwrap_or_default();
         address.is_empty() || limits.per_address_max == 0 || held < limits.per_address_max
     }
 
-    /// Checks how often an address connects, and counts that it does.
+    /// Checks the connection rate of an address, and counts the connection.
     fn admit_rate(&mut self, source: u128, now: Instant, limits: &PlaceLimits) -> bool {
         let Some(allowance) = limits.rate else {
             return true;
@@ -379,7 +380,7 @@ impl Inner {
         }
     }
 
-    /// Adds a connection that is silent from now on. Returns its number.
+    /// Adds a connection that has been silent since now. Returns its number.
     fn add_silent(&mut self, now: Instant, entry: &Arc<Entry>) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -387,7 +388,7 @@ impl Inner {
         number
     }
 
-    /// Takes the place of a silent connection. The caller must notify it.
+    /// Evicts a silent connection. The caller must notify it.
     fn let_go(&mut self, number: u64) -> Option<Arc<Entry>> {
         let (_, entry) = self.silent.remove(&number)?;
         entry.evicted.store(true, Ordering::Release);
@@ -409,7 +410,7 @@ impl Entry {
 }
 
 impl Admission {
-    /// The connection exists: sets the mailbox through which it is evicted.
+    /// Sets the mailbox through which the connection is evicted.
     pub fn can_be_reached(&self, mailbox: &Arc<Mailbox>) {
         let _ = self.entry.mailbox.set(Arc::clone(mailbox));
         if self.entry.evicted.load(Ordering::Acquire) {
@@ -417,7 +418,7 @@ impl Admission {
         }
     }
 
-    /// The peer has failed to log in.
+    /// Called when the peer has failed to log in.
     pub fn failed_to_log_in(&self) {
         if let (Some(allowance), Ok(address)) = (
             self.places.limits.load().failures,
@@ -430,7 +431,7 @@ impl Admission {
         }
     }
 
-    /// The peer goes on with its TLS handshake, and is silent from now on.
+    /// Called when the peer continues its TLS handshake, which restarts its silence.
     pub fn shakes_hands(&mut self) {
         let mut inner = self.places.lock();
         if let Some((_, entry)) = inner.silent.remove(&self.number) {
@@ -438,13 +439,14 @@ impl Admission {
         }
     }
 
-    /// Whether this is the limit of all connections.
+    /// Whether this is the limit on all connections.
     pub fn is_limited_by(&self, limit: &str) -> bool {
         self.entry.limit == limit
     }
 
-    /// Bytes have arrived: from the first one on, the connection keeps its place. Returns a reason to close it if it is
-    /// in an administrator's place and its first byte is not an administrator's.
+    /// Called when bytes have arrived: from the first byte on, the connection cannot be evicted.
+    /// Returns a reason to close it if it is in an administrator's place and its first byte is not
+    /// an administrator's.
     pub fn spoke(&mut self, first: Option<u8>) -> Option<Reason> {
         let first = first.filter(|_| !self.has_spoken)?;
         self.has_spoken = true;

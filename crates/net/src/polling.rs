@@ -1,29 +1,29 @@
-//! Whether serving threads look for work before they sleep: `"auto"`, `"off"`, or for how long: `"50us"`.
+//! Whether serving threads poll before they sleep: `"auto"`, `"off"`, or for how long: `"50us"`.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest time, in microseconds: more than any core takes to wake.
+/// Maximum time in microseconds, which is more than any core takes to wake up.
 const US_MAX: u64 = 1_000;
 
 /// How a serving thread waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Polling {
-    /// It polls for a moment while that pays.
+    /// It polls briefly while that pays.
     #[default]
     Auto,
-    /// It sleeps at once.
+    /// It sleeps immediately.
     Off,
     /// It always polls for this long first.
     For(Duration),
 }
 
-/// A text that is not a way to wait.
+/// Not a valid value of `server.poll`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a way to wait, expected \"auto\", \"off\" or a time from \"1us\" to \"{US_MAX}us\""
+    "invalid server.poll `{0}`, expected \"auto\", \"off\" or a time from \"1us\" to \"{US_MAX}us\""
 )]
 pub struct PollingError(String);
 

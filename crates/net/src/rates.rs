@@ -1,13 +1,14 @@
-//! How often an address may do something: some times at once, then evenly over time. The table of addresses is bounded.
+//! Rate limits per address, with a burst. The table of addresses is bounded.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Addresses in a table. Beyond this number the address that is free soonest is forgotten.
+/// Maximum number of addresses in a table. Beyond it, the address whose allowance is full soonest
+/// is dropped.
 const ADDRESSES_MAX: usize = 4_096;
 
-/// How often something is allowed.
+/// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     at_once: u32,
@@ -15,7 +16,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// This many at once, and as many in each minute after that; `None` if that is 0.
+    /// This many in a burst, and as many per minute after that; `None` if that is 0.
     pub fn per_minute(times: u32) -> Option<Self> {
         let every = Duration::from_secs(60).checked_div(times)?;
         Some(Self {
@@ -25,7 +26,7 @@ impl Allowance {
     }
 }
 
-/// The part of an address that counts as one source: one host of IPv4, one network of IPv6.
+/// The part of an address that is limited: one host of IPv4, one network of IPv6.
 pub fn source(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_bits().into(),
@@ -33,13 +34,12 @@ pub fn source(address: IpAddr) -> u128 {
     }
 }
 
-/// What each source has done lately. A source is in the table until all of it is forgiven, each time after the time
-/// between two.
+/// Rate limit per source (GCRA): the time at which its allowance is full again.
 #[derive(Debug, Default)]
 pub struct Rates(HashMap<u128, Instant>);
 
 impl Rates {
-    /// Whether a source may do it once more.
+    /// Whether a source is within the limit.
     #[must_use]
     pub fn admit(&self, source: u128, now: Instant, allowance: Allowance) -> bool {
         let most = allowance.every * allowance.at_once.saturating_sub(1);
@@ -48,7 +48,7 @@ impl Rates {
             .is_none_or(|forgiven_at| forgiven_at.saturating_duration_since(now) <= most)
     }
 
-    /// Counts it.
+    /// Counts one use.
     pub fn count(&mut self, source: u128, now: Instant, allowance: Allowance) {
         if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&source) {
             self.0.retain(|_, forgiven_at| *forgiven_at > now);

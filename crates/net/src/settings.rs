@@ -14,35 +14,37 @@ windlass_config::section! {
     pub struct Server {
         /// Threads that serve connections; 0 = one per two cores.
         pub threads: usize = 0,
-        /// Whether a serving thread looks for work for a moment before it sleeps.
+        /// Whether a serving thread polls before it sleeps.
         pub poll: Polling = Polling::Auto,
-        /// Connections of all listeners together.
+        /// Maximum number of connections of all listeners together.
         pub connections_max: usize = 10_000,
-        /// Of these, connections reserved for each protocol.
+        /// Number of these reserved for each protocol.
         pub connections_reserved: usize = 16,
-        /// Connections from one address; 0 = no limit.
+        /// Maximum number of connections from one address; 0 = no limit.
         pub connections_per_address_max: usize = 0,
-        /// New connections from one address; 0 = no limit.
+        /// Maximum rate of new connections from one address; 0 = no limit.
         pub connections_per_address_per_minute: u32 = 0,
-        /// Failed logins from one address; 0 = no limit.
+        /// Maximum rate of failed logins from one address; 0 = no limit.
         pub failed_logins_per_address_per_minute: u32 = 600,
-        /// Bytes of partly read messages and partly sent answers, of all connections together.
+        /// Maximum bytes of incomplete messages and pending replies of all connections together.
         pub buffer_bytes_max: ByteSize = ByteSize(128 * MIB),
-        /// Bytes that may wait for a peer that does not read.
+        /// Maximum bytes pending for a peer that does not read.
         pub outbound_bytes_max: ByteSize = ByteSize(128 * MIB),
-        /// Bytes read from a peer before a visit to the engine.
+        /// Maximum bytes read from a peer before a visit to the engine.
         pub read_bytes_max: ByteSize = ByteSize(MIB / 4),
-        /// Answers of one connection that may wait for the disk before no more is read from it.
+        /// Maximum replies of one connection that wait for the disk before reading stops.
         pub unacknowledged_max: usize = 4096,
-        /// A worker gets its next job only when the end of its last job is on the disk, even if that end has no answer.
+        /// Whether a worker's next job waits until the end of its last job is on disk, even if that
+        /// end has no reply.
         pub hand_out_after_commit: bool = false,
-        /// How long a connection may be silent; 0 = for ever.
+        /// How long a connection may be silent; 0 = forever.
         pub idle_timeout: Period = Period::from_ms(0),
-        /// How long a message may take to arrive completely; 0 = for ever.
+        /// How long a message may take to arrive; 0 = forever.
         pub message_timeout: Period = Period::from_secs(30),
-        /// A message gets one more second per this number of bytes; 0 = none.
+        /// Number of bytes that extend the timeout of a message by one second; 0 = none do.
         pub message_rate_min: ByteSize = ByteSize(4096),
-        /// How long a peer may be silent in its TLS handshake, which may take four times as long.
+        /// How long a peer may be silent in its TLS handshake, which may take four times as long in
+        /// total.
         pub handshake_timeout: Period = Period::from_secs(30),
         /// Connections that the system queues before they are accepted.
         pub backlog: u32 = 4096,
@@ -54,14 +56,14 @@ windlass_config::section! {
         pub keepalive_interval: Period = Period::from_ms(0),
         /// Unanswered probes before the peer counts as gone; 0 = the system's default.
         pub keepalive_count: u32 = 0,
-        /// How long a drain waits for the jobs of connected workers; 0 = for ever.
+        /// How long a drain waits for the jobs of connected workers; 0 = forever.
         pub drain_timeout: Period = Period::from_secs(300),
-        /// How long connections may take to end when the daemon stops.
+        /// How long connections may take to close when the daemon stops.
         pub shutdown_timeout: Period = Period::from_secs(10),
-        /// How long after an orderly stop the jobs that workers had over connections wait for their reports; 0 = not at
-        /// all.
+        /// After an orderly stop, how long jobs that workers held over connections wait for their
+        /// reports; 0 = not at all.
         pub return_grace: Period = Period::from_secs(5),
-        /// How long the start retries an address or a data directory that another process uses.
+        /// How long the daemon retries an address or a data directory in use at startup.
         pub in_use_timeout: Period = Period::from_ms(0),
     }
 }
@@ -75,8 +77,8 @@ impl Server {
         }
     }
 
-    /// The number of threads that help them when turns are deep. Not if replies wait for the disk: two threads commit
-    /// more often, and less at a time.
+    /// The number of helper threads for deep turns. None if replies wait for the disk, because two
+    /// threads would commit more often and less at a time.
     pub fn helpers(&self, waits_for_disk: bool) -> usize {
         if self.threads == 0 && !waits_for_disk {
             cores() / 2

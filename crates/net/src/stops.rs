@@ -1,4 +1,4 @@
-//! Clients of protocols may ask the daemon to stop.
+//! Clients' requests to stop the daemon.
 
 use tokio::sync::watch;
 use windlass_session::Stop;
@@ -8,7 +8,7 @@ use windlass_session::Stop;
 pub struct StopRequests(watch::Sender<Option<Stop>>);
 
 impl StopRequests {
-    /// Records that a client has asked the daemon to stop.
+    /// Records the request of a client.
     pub fn ask(&self, how: Stop) {
         self.0.send_if_modified(|asked| {
             let harder = *asked < Some(how);
@@ -17,7 +17,7 @@ impl StopRequests {
         });
     }
 
-    /// Notifies when a client asks the daemon to stop.
+    /// Notifies of requests to stop the daemon.
     pub fn subscribe(&self) -> watch::Receiver<Option<Stop>> {
         self.0.subscribe()
     }

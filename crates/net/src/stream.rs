@@ -1,11 +1,12 @@
-//! The socket of a connection, of any kind, and one property of TCP that matters to it.
+//! The socket of a connection, of any kind, and a workaround for delayed acknowledgements of TCP.
 //!
-//! A peer without `TCP_NODELAY` (most client libraries) sends its second small write only when the first has been
-//! acknowledged (Nagle, RFC 896), and the kernel delays the acknowledgement, so that it can travel with an answer (RFC
-//! 9293, 3.8.6.3). If a message gets no answer, that costs time: `WORK_COMPLETE` and `GRAB_JOB` in two writes take 40
-//! ms. So the connection asks for the acknowledgement itself after each read that led to no answer, and only then. A
-//! peer that waits for a job (`PRE_SLEEP`, `FETCH`, `READY`) sends nothing more, and the notification it gets carries
-//! the acknowledgement.
+//! A peer without `TCP_NODELAY`, like most client libraries, delays its second small write until
+//! the first is acknowledged (Nagle, RFC 896), and the kernel delays the acknowledgement so that it
+//! can accompany a reply (RFC 9293, 3.8.6.3). A message without a reply then costs time:
+//! `WORK_COMPLETE` and `GRAB_JOB` in two writes take 40 ms. So the connection requests an immediate
+//! acknowledgement after each read that leads to no reply, and only then. A peer that waits for a
+//! job (`PRE_SLEEP`, `FETCH`, `READY`) sends nothing more, and the acknowledgement accompanies its
+//! notification.
 
 use std::fmt;
 use std::io;
@@ -16,58 +17,60 @@ use rustix::buffer::spare_capacity;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 
-/// A socket of any kind that never blocks.
+/// A non-blocking socket of any kind.
 pub(crate) trait Stream: Send + fmt::Debug {
-    /// Goes on with the handshake. Returns whether it is complete.
+    /// Continues the handshake. Returns whether it is complete.
     ///
     /// # Errors
     ///
-    /// It has failed, or the peer is gone. [`io::ErrorKind::ConnectionAborted`]: without having sent a byte.
+    /// It failed, or the peer is gone. [`io::ErrorKind::ConnectionAborted`]: the peer left without
+    /// sending a byte.
     fn shake_hands(&mut self) -> io::Result<bool> {
         Ok(true)
     }
 
-    /// Reads into the buffer, and returns how many bytes; 0 at the end.
+    /// Reads into the buffer, and returns the number of bytes; 0 at the end of the stream.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`]: nothing is there. Others: the peer is gone.
+    /// [`io::ErrorKind::WouldBlock`]: there are no bytes. Others: the peer is gone.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Reads behind the bytes in a buffer, as far as its capacity goes. Otherwise like [`Stream::read`].
+    /// Appends to a buffer up to its capacity. Otherwise like [`Stream::read`].
     ///
     /// # Errors
     ///
     /// As in [`Stream::read`].
     fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 
-    /// Whether a read that does not fill its buffer has taken all that was there.
+    /// Whether a read that does not fill its buffer has emptied the socket.
     fn is_drained_by_short_reads(&self) -> bool {
         true
     }
 
-    /// Writes, and returns how many bytes the kernel has taken. After an error the same bytes must be offered again,
-    /// and there may be more behind them.
+    /// Writes, and returns how many bytes the kernel has accepted. After an error the same bytes
+    /// must be offered again, possibly followed by more.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`]: the kernel takes no more now. Others: the peer is gone.
+    /// [`io::ErrorKind::WouldBlock`]: the kernel accepts no more now. Others: the peer is gone.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Acknowledges the bytes just read at once, where acknowledgements are delayed. The kernel forgets the request, so
-    /// each read needs a call.
+    /// Acknowledges the bytes just read immediately, where acknowledgements are delayed. The kernel
+    /// forgets the request, so each read needs a call.
     fn acknowledge(&self) {}
 
-    /// Whether the kernel must report when it takes more bytes, although none are offered to `write`.
+    /// Whether the kernel must report when it accepts more bytes, although none are offered to
+    /// `write`.
     fn has_unwritten(&self) -> bool {
         false
     }
 
-    /// What a thread waits for.
+    /// The event source on which a thread waits.
     fn source(&mut self) -> &mut dyn Source;
 }
 
-/// A socket of the kernel: of TCP, or a Unix socket.
+/// A kernel socket: TCP or Unix.
 impl<T: Source + AsFd + Send + fmt::Debug + 'static> Stream for T {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(recv(self, buffer, RecvFlags::empty())?.1)
@@ -82,7 +85,7 @@ impl<T: Source + AsFd + Send + fmt::Debug + 'static> Stream for T {
     }
 
     fn acknowledge(&self) {
-        // Unix sockets delay nothing. If it fails, the peer waits a moment longer.
+        // Unix sockets have no delays. If this fails, the peer waits a little longer.
         if std::any::TypeId::of::<T>() == std::any::TypeId::of::<mio::net::TcpStream>() {
             let _ = SockRef::from(self).set_tcp_quickack(true);
         }
@@ -114,7 +117,7 @@ mod tests {
     use crate::serving::tests::ByHand;
     use windlass_hub::{Broker as _, Durability, Hub};
 
-    /// Attempts again until the kernel has passed the bytes on.
+    /// Retries until the kernel has passed the bytes on.
     fn when_there(mut read: impl FnMut() -> io::Result<usize>) -> usize {
         loop {
             match read() {
@@ -199,7 +202,8 @@ mod tests {
         }
     }
 
-    /// Answers `?` itself, has the engine answer `!` once it is on the disk, sleeps at `z`, and answers nothing else.
+    /// Replies to `?` itself, to `!` once the engine's change is on disk, sleeps at `z`, and sends
+    /// no other replies.
     #[derive(Debug)]
     struct Terse;
 

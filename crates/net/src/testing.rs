@@ -1,4 +1,4 @@
-//! What tests of this crate and of those above need.
+//! Helpers for tests of this crate and of those that depend on it.
 #![allow(clippy::unwrap_used, reason = "a test fails")]
 
 use std::fs;
@@ -33,7 +33,7 @@ pub const BOUNDS: Bounds = Bounds {
 pub fn shared(hub: &Arc<Hub>) -> Shared {
     Shared::new(Arc::<Hub>::clone(hub), Arc::clone(&hub.budget), BOUNDS)
 }
-/// Serves no connection.
+/// An acceptor without connections.
 pub fn acceptor(hub: &Arc<Hub>) -> Arc<Acceptor> {
     let shared = shared(hub);
     let (_, thread_slots) = Threads::start(0, 0, &shared, Polling::Off).unwrap();
@@ -54,11 +54,11 @@ pub fn acceptor(hub: &Arc<Hub>) -> Arc<Acceptor> {
     ))
 }
 
-/// A certificate that ends in this year, and its key, both PEM, in a directory.
+/// A certificate that expires in this year, and its key, both PEM, in a directory.
 #[derive(Debug)]
 pub struct Files {
     _dir: TempDir,
-    /// Their places.
+    /// Their paths.
     pub tls: Tls,
 }
 
@@ -89,7 +89,7 @@ impl Files {
         }
     }
 
-    /// The lines of a section of TLS.
+    /// The lines of a TLS section.
     pub fn toml(&self) -> String {
         let Tls {
             certificate, key, ..

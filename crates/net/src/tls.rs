@@ -1,5 +1,5 @@
-//! TLS for listeners: reads the files, shakes hands, and wraps a socket in a stream that connections use like a socket.
-//! Independent of the protocol.
+//! TLS for listeners: reads the files, performs handshakes, and wraps a socket in a stream that
+//! connections use like a socket. Independent of the protocol.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -27,28 +27,28 @@ use windlass_hub::clock;
 pub mod tests;
 mod validity;
 
-/// A record has no more plain bytes (RFC 8446, 5.1).
+/// Maximum plain bytes of a record (RFC 8446, 5.1).
 const RECORD_BYTES: usize = 16 << 10;
 
 /// Turns the sockets of a listener into TLS streams.
 #[derive(Debug)]
 pub struct Handshaker(ArcSwap<Terms>);
 
-/// How a handshaker shakes hands.
+/// The settings of handshakes.
 #[derive(Debug)]
 pub struct Terms {
     config: Arc<ServerConfig>,
     handshake_max: Duration,
-    /// In seconds since 1970, if the certificate shows it.
+    /// In seconds since 1970, if the certificate contains it.
     certificate_ends_at: Option<u64>,
 }
 
 impl Handshaker {
-    /// `None` if TLS is off.
+    /// Returns `None` if TLS is off.
     ///
     /// # Errors
     ///
-    /// The files cannot be used.
+    /// A file cannot be used.
     pub fn new(files: &Tls, handshake_max: Duration) -> Result<Option<Self>, TlsError> {
         if !files.is_on() {
             return Ok(None);
@@ -59,16 +59,16 @@ impl Handshaker {
         )?))))
     }
 
-    /// Sets the terms for new connections.
+    /// Replaces the settings for new connections.
     pub fn set(&self, terms: Terms) {
         self.0.store(Arc::new(terms));
     }
 
-    /// Wraps a socket that has just been accepted.
+    /// Wraps an accepted socket.
     ///
     /// # Errors
     ///
-    /// The certificates in force cannot be used.
+    /// The current certificates cannot be used.
     pub fn wrap(&self, socket: TcpStream) -> io::Result<TlsStream> {
         let session =
             ServerConnection::new(Arc::clone(&self.0.load().config)).map_err(io::Error::other)?;
@@ -80,7 +80,7 @@ impl Handshaker {
         })
     }
 
-    /// When the first certificate of the chain ends, in seconds since 1970.
+    /// Earliest expiry in the certificate chain, in seconds since 1970.
     pub fn certificate_ends_at(&self) -> Option<u64> {
         self.0.load().certificate_ends_at
     }
@@ -96,7 +96,7 @@ impl Terms {
     ///
     /// # Errors
     ///
-    /// The files cannot be used.
+    /// A file cannot be used.
     pub fn new(files: &Tls, handshake_max: Duration) -> Result<Self, TlsError> {
         let chain = certificates("certificate", &files.certificate);
         let certificate_ends_at = chain.ok().and_then(|chain| first_end(&chain));
@@ -109,8 +109,8 @@ impl Terms {
     }
 }
 
-/// Warns of certificates that peers do not accept now, or that make all peers' certificates invalid. The clock of the
-/// machine may be wrong, so they are used.
+/// Warns of certificates that peers reject now, or that make all peers' certificates invalid. They
+/// are used anyway, because the machine's clock may be wrong.
 fn warn_of_invalid(files: &Tls) {
     let now = clock::wall().0 / 1_000;
     for (key, path) in [
@@ -123,12 +123,12 @@ fn warn_of_invalid(files: &Tls) {
             .find_map(|der| validity::validity(der)?.objection(now))
         {
             let path = path.display();
-            tracing::warn!(key, %path, "a certificate {why}: TLS clients will be refused, or refuse to connect");
+            tracing::warn!(key, %path, "a certificate {why}: TLS handshakes will fail");
         }
     }
 }
 
-/// When the first of these certificates ends, in seconds since 1970.
+/// Earliest expiry of these certificates, in seconds since 1970.
 fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
     chain
         .iter()
@@ -136,13 +136,14 @@ fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
         .min()
 }
 
-// ---- files ----------------------------------------------------------------------------------------------------------
+// ---- files
+// ------------------------------------------------------------------------------------------
 
 /// Checks that the files can be used.
 ///
 /// # Errors
 ///
-/// They cannot.
+/// A file cannot be used.
 pub fn check(files: &Tls) -> Result<(), TlsError> {
     if files.is_on() {
         load(files).map(drop)
@@ -155,7 +156,7 @@ pub fn check(files: &Tls) -> Result<(), TlsError> {
 ///
 /// # Errors
 ///
-/// They cannot be used.
+/// A file cannot be used.
 pub fn load(files: &Tls) -> Result<ServerConfig, TlsError> {
     let given = |path: &Path| !path.as_os_str().is_empty();
     match (given(&files.certificate), given(&files.key)) {
@@ -196,33 +197,29 @@ pub fn load(files: &Tls) -> Result<ServerConfig, TlsError> {
 ///
 /// # Errors
 ///
-/// They cannot be read, or do not belong together.
+/// They cannot be read, or do not match.
 pub fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let chain = certificates("certificate", &files.certificate)?;
     let bad_key = |reason: &dyn std::fmt::Display| unusable("key", &files.key, reason);
-    let key = PrivateKeyDer::from_pem_slice(&read("key", &files.key)?).map_err(|error| {
-        bad_key(&malformed(
-            &error,
-            "no private key in it (PEM, not encrypted)",
-        ))
-    })?;
+    let key = PrivateKeyDer::from_pem_slice(&read("key", &files.key)?)
+        .map_err(|error| bad_key(&malformed(&error, "no unencrypted private key found (PEM)")))?;
     let key = provider
         .key_provider
         .load_private_key(key)
         .map_err(|error| bad_key(&error))?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
-        // Unknown: rustls cannot derive the public key of this kind of key.
+        // Unknown: rustls cannot derive the public key from this kind of key.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(rustls::Error::InconsistentKeys(_)) => Err(bad_key(&format_args!(
-            "not the key of the certificate in {}",
+            "does not match the certificate in {}",
             files.certificate.display()
         ))),
         Err(error) => Err(unusable("certificate", &files.certificate, error)),
     }
 }
 
-/// The authorities that may have signed a peer's certificate.
+/// The CA certificates for verifying peers.
 pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("client_ca", path)? {
@@ -242,7 +239,7 @@ fn client_verifier(
     verifier.map_err(|error| unusable("client_ca", path, error))
 }
 
-/// The certificates in a file; at least one.
+/// The certificates in a file, at least one.
 pub fn certificates(
     key: &'static str,
     path: &Path,
@@ -250,9 +247,9 @@ pub fn certificates(
     let bytes = read(key, path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(unusable(key, path, "no certificate in it (PEM)")),
+        Ok(found) if found.is_empty() => Err(unusable(key, path, "no certificate found (PEM)")),
         found => found
-            .map_err(|error| unusable(key, path, malformed(&error, "no certificate in it (PEM)"))),
+            .map_err(|error| unusable(key, path, malformed(&error, "no certificate found (PEM)"))),
     }
 }
 
@@ -260,7 +257,7 @@ fn malformed(error: &pem::Error, nothing: &'static str) -> &'static str {
     if matches!(error, pem::Error::NoItemsFound) {
         nothing
     } else {
-        "a section of it is cut off or malformed (PEM)"
+        "truncated or malformed section (PEM)"
     }
 }
 
@@ -281,25 +278,27 @@ pub fn unusable(key: &'static str, path: &Path, reason: impl ToString) -> TlsErr
     }
 }
 
-// ---- the stream -----------------------------------------------------------------------------------------------------
+// ---- the stream
+// -------------------------------------------------------------------------------------
 
 /// A TLS connection.
 ///
-/// A write is complete when its bytes are with the kernel, not when they are encrypted, so that there is no uncounted
-/// buffer. This requires something of the writer: while a write is pending, it must offer the same bytes again, and may
-/// offer more behind them.
+/// A write is complete when the kernel has its bytes, not when they are encrypted, so that no
+/// buffer is uncounted. Therefore, while a write is pending, the writer must offer the same bytes
+/// again, and may append more.
 #[derive(Debug)]
 pub struct TlsStream {
     socket: TcpStream,
     session: ServerConnection,
-    /// The peer has sent nothing.
+    /// Whether the peer has sent nothing.
     is_silent: bool,
-    /// Bytes that are encrypted but not yet all with the kernel: the first of the next bytes offered.
+    /// Bytes that are encrypted but not yet completely in the kernel: the first of the next bytes
+    /// offered.
     unconfirmed: usize,
 }
 
 impl TlsStream {
-    /// Passes everything that is encrypted to the kernel.
+    /// Writes all encrypted bytes to the kernel.
     fn flush(&mut self) -> io::Result<()> {
         while self.session.wants_write() {
             if self.session.write_tls(&mut self.socket)? == 0 {
@@ -309,14 +308,14 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Decrypts more of the peer's bytes. Returns whether there were any: `false` at their end.
+    /// Decrypts received bytes. Returns `false` at the end of the stream.
     fn receive(&mut self) -> io::Result<bool> {
         if self.session.read_tls(&mut self.socket)? == 0 {
             return Ok(false);
         }
         self.is_silent = false;
         if let Err(error) = self.session.process_new_packets() {
-            // The alert names the reason to the peer, which may be gone.
+            // The alert tells the peer the reason, but the peer may be gone.
             let _ = self.flush();
             let is_stranger = matches!(
                 error,
@@ -364,8 +363,8 @@ impl Stream for TlsStream {
         loop {
             match self.session.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The peer closed its socket without `close_notify`, as many do. The protocol notices a truncation: its
-                // messages have a length.
+                // The peer closed its socket without `close_notify`, as many do. Truncation is
+                // detected by the protocol, whose messages have a length.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
@@ -409,7 +408,8 @@ impl Stream for TlsStream {
     }
 }
 
-/// Sends `close_notify` after a complete handshake, as far as the kernel takes it without waiting.
+/// Sends `close_notify` after a complete handshake, as far as the kernel accepts it without
+/// blocking.
 impl Drop for TlsStream {
     fn drop(&mut self) {
         if !self.session.is_handshaking() {

@@ -1,7 +1,7 @@
-//! What connections have done since the daemon started, by protocol: for metrics.
+//! Counters of connections since startup, by protocol, for metrics.
 //!
-//! Each thread that has connections counts in memory of its own, so counting takes a nanosecond and threads do not slow
-//! each other. A reader adds the threads up.
+//! Each thread has its own counters, so that counting takes a nanosecond and does not slow down
+//! other threads. Readers sum them up.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,21 +49,21 @@ const ENDS: [&str; 11] = [
 
 /// The TLS handshake failed.
 pub(crate) const NO_HANDSHAKE: &str = "tls_handshake";
-/// There were too many connections.
+/// The limit on connections was reached.
 pub(crate) const NO_PLACE: &str = "no_place";
 
 /// All counts of the daemon.
 #[derive(Debug, Default)]
 pub struct Traffic(Mutex<Vec<(&'static str, Arc<Counts>)>>);
 
-/// The counts of one thread.
+/// The counters of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadTraffic {
     all: Arc<Traffic>,
     own: Vec<(&'static str, Arc<Counts>)>,
 }
 
-/// What the connections of one protocol on one thread have done. Only that thread counts.
+/// The counters of one protocol on one thread, written only by that thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counts {
@@ -77,20 +77,20 @@ pub struct Counts {
     closed: [Count; ENDS.len()],
 }
 
-/// What the connections of one protocol have done.
+/// The counters of one protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProtocolTraffic {
-    /// Connections that were opened.
+    /// Opened connections.
     pub opened: u64,
-    /// Complete messages that arrived.
+    /// Complete messages received.
     pub commands: u64,
-    /// Bytes that arrived, without those of TLS.
+    /// Bytes received, without those of TLS.
     pub received_bytes: u64,
-    /// Bytes that were sent, without those of TLS.
+    /// Bytes sent, without those of TLS.
     pub sent_bytes: u64,
     /// Wrong passwords and tokens.
     pub auth_failures: u64,
-    /// Connections that could go on and were forgotten for a while, which is a bug.
+    /// Ready connections that were not served for a while, which is a bug.
     pub forgotten: u64,
     /// Refused commands by reason.
     pub refused: BTreeMap<&'static str, u64>,
@@ -103,7 +103,7 @@ pub struct ProtocolTraffic {
 struct Count(AtomicU64);
 
 impl Count {
-    /// Cheaper than an addition that other writers could interrupt.
+    /// Cheaper than an atomic addition, because there is only one writer.
     fn add(&self, many: u64) {
         self.0.store(
             self.0.load(Ordering::Relaxed).wrapping_add(many),
@@ -117,7 +117,7 @@ impl Count {
 }
 
 impl Traffic {
-    /// New counts for the connections of a protocol, of which one thread alone makes use.
+    /// Creates counters for the connections of a protocol, to be used by one thread.
     pub fn counts(&self, protocol: &'static str) -> Arc<Counts> {
         let counts = Arc::<Counts>::default();
         self.lock().push((protocol, Arc::clone(&counts)));
@@ -139,7 +139,7 @@ impl Traffic {
 }
 
 impl ThreadTraffic {
-    /// The counts of one thread.
+    /// Creates the counters of one thread.
     pub(crate) const fn new(all: Arc<Traffic>) -> Self {
         Self {
             all,
@@ -147,7 +147,7 @@ impl ThreadTraffic {
         }
     }
 
-    /// The thread's counts of a protocol.
+    /// The thread's counters of a protocol.
     pub(crate) fn of(&mut self, protocol: &'static str) -> Arc<Counts> {
         if let Some((_, counts)) = self.own.iter().find(|(other, _)| *other == protocol) {
             return Arc::clone(counts);
@@ -159,42 +159,42 @@ impl ThreadTraffic {
 }
 
 impl Counts {
-    /// A connection was opened.
+    /// Counts an opened connection.
     pub fn opened(&self) {
         self.opened.add(1);
     }
 
-    /// This many complete messages have arrived.
+    /// Counts complete messages.
     pub fn commands(&self, many: u64) {
         self.commands.add(many);
     }
 
-    /// This many bytes have arrived.
+    /// Counts received bytes.
     pub fn received(&self, bytes: usize) {
         self.received_bytes.add(bytes as u64);
     }
 
-    /// This many bytes were sent.
+    /// Counts sent bytes.
     pub fn sent(&self, bytes: usize) {
         self.sent_bytes.add(bytes as u64);
     }
 
-    /// A password or a token was wrong.
+    /// Counts a wrong password or token.
     pub fn auth_failed(&self) {
         self.auth_failures.add(1);
     }
 
-    /// A connection could go on and was forgotten.
+    /// Counts a ready connection that was not served for a while.
     pub fn forgotten(&self) {
         self.forgotten.add(1);
     }
 
-    /// A command was refused, for the reason with this code.
+    /// Counts a refused command, by the code of its reason.
     pub fn refused(&self, code: &str) {
         count_in(&self.refused, REFUSALS, code);
     }
 
-    /// A connection has ended, for the reason with this code.
+    /// Counts a closed connection, by the code of its reason.
     pub fn closed(&self, code: &str) {
         count_in(&self.closed, ENDS, code);
         if code == Reason::WrongPassword.code() {

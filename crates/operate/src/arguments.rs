@@ -9,55 +9,55 @@ use windlass_config::Period;
 use crate::bounds::{Limit, Throttle};
 use crate::settings::Settings;
 
-/// Settings of a daemon that change no answer: a command takes them, so that it may have the options of a service, and its
-/// help does not show them.
+/// Settings that have no effect on a client. Commands accept them, so that they can be given the
+/// options of a service, but their help does not list them.
 const OF_SERVE: [&str; 4] = ["only", "durability", "log_level", "log_format"];
 
-/// The place of the options for answers: behind a command's own.
+/// The display order of output options: after a command's own.
 const SHOWN: usize = 1_000;
 
-/// Where the daemon is, and how answers are shown.
+/// How to reach the daemon, and the output format.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The daemon")]
 pub struct Ask {
     /// Where its configuration is.
     #[command(flatten)]
     pub settings: Settings,
-    /// Ask the daemon at this address (http://HOST:PORT, or https://HOST/PATH of a proxy) instead of the one on the
+    /// Connect to the daemon at this address (http://HOST:PORT, or https://HOST/PATH of a proxy) instead of the one on the
     /// data directory.
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
     /// With --url: a file with a token, or with NAME:PASSWORD.
     #[arg(long, value_name = "FILE", requires = "url")]
     pub(super) login: Option<PathBuf>,
-    /// With --url https://…: the authorities that may have signed the certificate (PEM) [default: the system's].
+    /// With --url https://…: CA certificates to trust (PEM) [default: the system's].
     #[arg(long, value_name = "FILE", requires = "url")]
     pub(super) ca: Option<PathBuf>,
-    /// With --url https://…: a certificate (PEM), if the proxy demands one.
+    /// With --url https://…: client certificate (PEM), if the proxy requires one.
     #[arg(long, value_name = "FILE", requires_all = ["url", "client_key"])]
     pub(super) client_certificate: Option<PathBuf>,
-    /// The key of that certificate (PEM, not encrypted).
+    /// Private key of the client certificate (PEM, not encrypted).
     #[arg(long, value_name = "FILE", requires = "client_certificate")]
     pub(super) client_key: Option<PathBuf>,
-    /// Print JSON: one object, or one for each row.
+    /// Print JSON: one object, or one object per row.
     #[arg(long, help_heading = None, display_order = SHOWN)]
     pub(super) json: bool,
-    /// Print whole tables, however wide the terminal is, with exact times.
+    /// Do not fit tables to the terminal; print exact times.
     #[arg(long, conflicts_with = "json", help_heading = None, display_order = SHOWN)]
     pub(super) wide: bool,
 }
 
-/// A command, and where the daemon is that it asks.
+/// A command, and the daemon to which it is sent.
 #[derive(Debug)]
 pub struct Operate {
     pub(super) command: Command,
     pub(super) ask: Ask,
 }
 
-/// The options of [`Ask`] stand behind those of each command.
+/// The options of [`Ask`] are listed after those of each command.
 impl Subcommand for Operate {
     fn augment_subcommands(grammar: clap::Command) -> clap::Command {
-        // Their places are those in the whole grammar.
+        // The display order is that of the whole grammar.
         let empty = || clap::Command::new("").next_display_order(None);
         let (commands, options) = (
             Command::augment_subcommands(empty()),
@@ -101,87 +101,86 @@ impl FromArgMatches for Operate {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show the daemon as a whole: jobs by state, queues, connections.
+    /// Show a summary of the daemon: jobs by state, queues, connections.
     Status,
-    /// Watch queues and workers on the terminal: figures, rates, and keys to pause and resume.
+    /// Watch queues and workers on the terminal, with rates; press keys to pause and resume queues.
     #[cfg(feature = "top")]
     Top {
-        /// How often to look at the daemon.
+        /// How often to refresh.
         #[arg(long, value_name = "TIME", default_value = "1s")]
         every: Period,
     },
     /// List queues with their jobs, age and workers.
     Queues(Sort),
-    /// List jobs: the newest first, what runs next of the ready jobs of a queue, the last that died of dead ones.
+    /// List jobs. Default order: newest first; for a queue's ready jobs, execution order; for dead jobs, most recent death.
     Jobs(Jobs),
-    /// Show dead jobs by error and kind; with `--state retrying` those that have failed and are tried again.
+    /// Group dead jobs by error and kind; with `--state retrying`, failed jobs that will be retried.
     ///
     /// `retry`, `kill` and `delete` with `--state`, `--error-group` and `--exact-kind` change the jobs of a group.
     Dead(Conditions),
-    /// Show what happened to the jobs of each kind: how they ended, and how long they waited and ran.
+    /// Show statistics per kind of job: outcomes, waiting and running times.
     ///
-    /// The kind of a job is what it calls: FWP's job type, Gearman's function, EventMQ's callable.
+    /// A job's kind is what it calls: FWP's job type, Gearman's function, EventMQ's callable.
     Kinds {
-        /// Over how long; `start` is since the daemon has started.
+        /// The period to cover; `start` means since the daemon started.
         #[arg(long, default_value = "minutes", value_parser = ["minutes", "hour", "day", "start"])]
         span: String,
         #[command(flatten)]
         by: Sort,
     },
-    /// Show everything about a job, and why it does not run.
+    /// Show all details of a job, and why it is not running.
     #[command(visible_alias = "why")]
     Job {
-        /// Its number; or FWP's jid, Gearman's handle or unique id, spiderq's key, EventMQ's message id.
+        /// Job number, FWP jid, Gearman handle or unique id, spiderq key, or EventMQ message id.
         id: String,
-        /// Write only its body, as it is.
+        /// Write only the body, unmodified.
         #[arg(long)]
         body: bool,
     },
-    /// Make dead, scheduled or failed jobs ready now.
+    /// Make dead, scheduled or failed jobs ready immediately.
     Retry(RetriedJobs),
-    /// Move jobs to the dead-letter queue, except those that workers have.
+    /// Move jobs to the dead-letter queue, except jobs held by workers.
     Kill(SomeJobs),
-    /// Take jobs back from their workers.
+    /// Take jobs back from their workers and requeue them.
     Requeue(SomeJobs),
-    /// Remove jobs, except those that workers have.
+    /// Remove jobs, except jobs held by workers.
     Delete(LosingJobs),
-    /// Remove jobs, whatever their state. What their workers report afterwards is refused.
+    /// Remove jobs in any state. Later reports of their workers are rejected.
     Cancel(LosingJobs),
-    /// Remove all jobs of a queue, or of one of its keys, that wait to be taken.
+    /// Remove all waiting jobs of a queue, or of one of its keys.
     Clear {
         #[command(flatten)]
         queue: LosingQueue,
-        /// Only the jobs of this key; an empty one stands for jobs without a key.
+        /// Only jobs with this key; an empty key selects jobs without one.
         #[arg(long)]
         key: Option<String>,
     },
-    /// Remove a queue that no worker serves and that has no jobs but dead ones, with its pause and its limits.
+    /// Remove a queue, with its pause and limits. It must have no workers, and no jobs except dead ones.
     Remove(LosingQueue),
-    /// Hand out no jobs of these queues, which may be new, or of one of their keys.
+    /// Stop handing out jobs of these queues, or of one key. The queues need not exist yet.
     Pause(SomeQueues),
-    /// Hand out jobs of these queues, or of one of their keys, again.
+    /// Resume handing out jobs of these queues, or of one key.
     Resume(SomeQueues),
-    /// Print how many jobs of a queue may be worked on at once. Or limit it, until its section in the file changes.
+    /// Show or set the maximum number of concurrent jobs of a queue. Applies until its section in the file changes.
     Throttle(Throttle),
-    /// Show the policy of a queue, and its keys with the longest backlog.
+    /// Show a queue's policy and the keys with the longest backlogs.
     Keys {
         /// Its name.
         queue: String,
     },
-    /// Print the policy of a queue: which of its jobs may start when. Or set another one, until its section in the file
-    /// changes.
+    /// Show or set the policy of a queue, which limits when its jobs start. Applies until its section in the file changes.
     Policy {
         /// Its name.
         queue: String,
-        /// Another policy in JSON, with the keys of [queues.NAME]: '{"rate": {"jobs": 100, "per": "1m"}}'.
+        /// The new policy in JSON, with the keys of [queues.NAME]: '{"rate": {"jobs": 100, "per": "1m"}}'.
         policy: Option<String>,
-        /// As configured.
+        /// Restore the configured value.
         #[arg(long, conflicts_with = "policy")]
         off: bool,
     },
-    /// Print how many jobs a queue may hold, or limit it.
+    /// Show or set the maximum number of jobs in a queue.
     Limit(Limit),
-    /// List schedules: jobs that are pushed again and again.
+    /// List schedules: recurring jobs.
     #[command(visible_alias = "cron")]
     Schedules(Sort),
     /// Run, pause, resume or remove schedules.
@@ -196,7 +195,7 @@ pub(crate) enum Command {
         #[arg(long)]
         yes: bool,
     },
-    /// List batches: jobs that belong together.
+    /// List batches: groups of jobs with common callbacks.
     Batches(Sort),
     /// Show one batch.
     Batch {
@@ -205,7 +204,7 @@ pub(crate) enum Command {
     },
     /// List connections of all protocols.
     Connections(Sort),
-    /// Close connections. Jobs that they have return to their queues.
+    /// Close connections. Their jobs return to their queues.
     Disconnect {
         /// Their numbers.
         #[arg(required = true)]
@@ -214,47 +213,47 @@ pub(crate) enum Command {
         #[arg(long)]
         yes: bool,
     },
-    /// List the workers that are known by name.
+    /// List named workers.
     Workers(Sort),
-    /// Ask a worker, or all, to take no more jobs.
+    /// Ask one worker, or all, to stop taking jobs.
     Quiet(Worker),
-    /// Ask a worker, or all, to finish their jobs and to end.
+    /// Ask one worker, or all, to finish their jobs and exit.
     Stop(Worker),
-    /// Hand out no more jobs, wait for those that connected workers have, and stop. A second drain stops at once.
+    /// Stop handing out jobs, wait for connected workers to finish theirs, then exit. A second drain exits immediately.
     Drain {
-        /// Do not wait until the daemon has stopped.
+        /// Return without waiting for the daemon to stop.
         #[arg(long)]
         no_wait: bool,
     },
-    /// Read the configuration again, and report for each changed key whether it applies.
+    /// Reload the configuration and report which changed keys apply.
     Reload,
-    /// Several daemons as one broker: what this one is, and having another one lead.
+    /// Show this daemon's role, or hand leadership over.
     Cluster {
-        /// `status`: the leader, since when, and which daemons are linked. `yield`: have this daemon lead no more.
+        /// `status`: the leader, since when, and the connected daemons. `yield`: give up leadership.
         #[arg(value_enum)]
         what: ClusterAction,
     },
     /// Push a job.
     Push(Push),
-    /// Take a job and print it; `done` and `fail` report on it.
+    /// Take a job and print it; `done` and `fail` report the outcome.
     Take(Take),
-    /// Report that a job which `take` has printed is done.
+    /// Report success of a job that `take` printed.
     Done {
-        /// The lease, as `take` has printed it.
+        /// The lease that `take` printed.
         lease: String,
         /// The result.
         result: Option<String>,
     },
-    /// Report that a job which `take` has printed has failed.
+    /// Report failure of a job that `take` printed.
     Fail {
-        /// The lease, as `take` has printed it.
+        /// The lease that `take` printed.
         lease: String,
-        /// The error's message.
+        /// The error message.
         message: Option<String>,
     },
 }
 
-/// Options that are parameters of the API as well.
+/// Options that are also parameters of the API.
 macro_rules! parameters {
     ($(#[$about:meta])* $Name:ident; $($(#[$option:meta])* $name:ident: $Type:ty,)+) => {
         $(#[$about])*
@@ -282,23 +281,23 @@ parameters! {
     /// Of this protocol.
     #[arg(value_parser = ["faktory", "gearman", "spiderq", "eventmq", "http"])]
     protocol: String,
-    /// With this kind: FWP's jobtype, EventMQ's path and callable, otherwise the queue. A * stands for any text.
+    /// With this kind: FWP's jobtype, EventMQ's path and callable, otherwise the queue. A * matches any text.
     kind: String,
-    /// With exactly this kind, as `dead` shows it; an empty one stands for jobs whose bodies do not show a kind.
+    /// With exactly this kind, as `dead` shows it; an empty one selects jobs whose bodies do not show a kind.
     #[arg(value_name = "KIND")]
     exact_kind: String,
     /// With this coalescing key.
     key: String,
-    /// That the policy of their queue treats by this key; an empty one stands for jobs without a key.
+    /// With this policy key (docs/policies.md); an empty one selects jobs without a key.
     #[arg(value_name = "KEY")]
     policy_key: String,
     /// With this name (FWP's jid, EventMQ's message id).
     name: String,
     /// In this batch, as a job or as one of its callbacks.
     batch: String,
-    /// That this worker has, under a lease that outlasts its connections (Faktory's and HTTP's workers).
+    /// Held by this worker under a time-bound lease (Faktory's and HTTP's workers).
     worker: String,
-    /// That this connection has, under a lease that ends with it (Gearman's and EventMQ's workers).
+    /// Held by this connection under a connection-bound lease (Gearman's and EventMQ's workers).
     #[arg(value_name = "NUMBER")]
     connection: String,
     /// Ready, or created, at least this long ago: 90s, 1h30m, 2d.
@@ -307,11 +306,11 @@ parameters! {
     /// Ready, or created, at most this long ago.
     #[arg(value_name = "TIME")]
     newer_than: String,
-    /// With this text in the body, whatever the case.
+    /// With this text in the body, ignoring case.
     text: String,
-    /// With this text in the class or the message of the last failure, whatever the case; with a *, like all of it.
+    /// With this text in the class or message of the last failure, ignoring case; a pattern with * must match all of it.
     error: String,
-    /// Whose last failure is of this group, as `dead` shows it; an empty one stands for jobs without a failure.
+    /// Whose last failure is of this group, as `dead` shows it; an empty one selects jobs without a failure.
     #[arg(value_name = "ERROR")]
     error_group: String,
 }
@@ -319,7 +318,7 @@ parameters! {
 /// The order of rows.
 #[derive(Debug, Args)]
 pub(crate) struct Sort {
-    /// Sort by this column: the largest number, or the first text of the alphabet, comes first.
+    /// Sort by this column: numbers in descending order, text in alphabetical order.
     #[arg(long, value_name = "COLUMN")]
     pub(super) sort: Option<String>,
 }
@@ -329,12 +328,12 @@ pub(crate) struct Sort {
 pub(crate) struct Jobs {
     #[command(flatten)]
     pub(super) conditions: Conditions,
-    /// The order [default: what runs next, where that is known; else the newest first].
+    /// The order [default: execution order where it is known, else newest first].
     #[arg(long, value_parser = ["newest", "oldest", "next"])]
     pub(super) order: Option<String>,
     #[command(flatten)]
     pub(super) by: Sort,
-    /// The most jobs to list; 0 = all.
+    /// Maximum number of jobs to list; 0 = all.
     #[arg(long, default_value_t = 100)]
     pub(super) limit: usize,
 }
@@ -346,31 +345,31 @@ pub(crate) struct SomeJobs {
     pub(super) ids: Vec<u64>,
     #[command(flatten)]
     pub(super) conditions: Conditions,
-    /// All jobs, if there is no condition.
+    /// All jobs; required without conditions.
     #[arg(long)]
     pub(super) all: bool,
-    /// Change nothing, and count the jobs that would change.
+    /// Only count the jobs that would change.
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// The most jobs to change.
+    /// Maximum number of jobs to change.
     #[arg(long)]
     pub(super) limit: Option<u64>,
 }
 
-/// Jobs that are tried again.
+/// Jobs to retry.
 #[derive(Debug, Args)]
 pub(crate) struct RetriedJobs {
     #[command(flatten)]
     pub(super) jobs: SomeJobs,
-    /// Only dead jobs, of which this many become ready in a second.
+    /// Only dead jobs; make this many ready per second.
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rate: Option<u32>,
-    /// Only dead jobs, which move to this queue.
+    /// Only dead jobs; move them to this queue.
     #[arg(long, value_name = "QUEUE")]
     pub(super) to: Option<String>,
 }
 
-/// Jobs that are gone afterwards.
+/// Jobs to remove.
 #[derive(Debug, Args)]
 pub(crate) struct LosingJobs {
     #[command(flatten)]
@@ -380,7 +379,7 @@ pub(crate) struct LosingJobs {
     pub(super) yes: bool,
 }
 
-/// A queue that loses something.
+/// A queue to clear or remove.
 #[derive(Debug, Args)]
 pub(crate) struct LosingQueue {
     /// Its name.
@@ -396,25 +395,25 @@ pub(crate) struct SomeQueues {
     /// Their names.
     #[arg(required = true)]
     pub(super) queues: Vec<String>,
-    /// Only the jobs of this key; an empty one stands for jobs without a key.
+    /// Only jobs with this key; an empty key selects jobs without one.
     #[arg(long)]
     pub(super) key: Option<String>,
 }
 
-/// What to do with a schedule.
+/// An action on a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScheduleAction {
-    /// Push its job now, besides its own runs.
+    /// Push its job now, in addition to its scheduled runs.
     Run,
-    /// Stop its runs.
+    /// Suspend its runs.
     Pause,
-    /// Let it run again, from its next time on.
+    /// Resume its runs at its next scheduled time.
     Resume,
-    /// Remove it; the jobs that it has pushed stay.
+    /// Remove it; jobs that it has already pushed stay.
     Remove,
 }
 
-/// A worker, or all.
+/// One worker, or all.
 #[derive(Debug, Args)]
 pub(crate) struct Worker {
     /// Its name.
@@ -428,30 +427,30 @@ pub(crate) struct Worker {
 /// What to check.
 #[derive(Debug, Args)]
 pub struct Check {
-    /// Check the running daemon: exit code 0 = well, 1 = warning, 2 = critical (it does not answer, or its store has
+    /// Check the running daemon: exit code 0 = OK, 1 = warning, 2 = critical (it does not respond, or its store has
     /// failed), 3 = unknown; with figures for Nagios.
     #[arg(long)]
     pub live: bool,
-    /// With --live: warn if a job is ready for longer than this (90s, 1h30m).
+    /// With --live: warn if a job has been ready for longer than this (90s, 1h30m).
     #[arg(long, value_name = "TIME", requires = "live")]
     pub(super) age_warning: Option<Period>,
-    /// With --live: critical if a job is ready for longer than this.
+    /// With --live: critical if a job has been ready for longer than this.
     #[arg(long, value_name = "TIME", requires = "live")]
     pub(super) age_critical: Option<Period>,
     /// With --live: warn if there are more dead jobs than this.
     #[arg(long, value_name = "JOBS", requires = "live")]
     pub(super) dead_warning: Option<u64>,
-    /// Which daemon.
+    /// The daemon to check.
     #[command(flatten)]
     pub ask: Ask,
 }
 
-/// What one of several daemons can be asked.
+/// An action on a cluster.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ClusterAction {
-    /// The leader, since when, and which daemons are linked.
+    /// The leader, since when, and the connected daemons.
     Status,
-    /// Have this daemon lead no more.
+    /// Give up leadership.
     Yield,
 }
 
@@ -460,7 +459,7 @@ pub(crate) enum ClusterAction {
 pub(crate) struct Push {
     /// The queue.
     pub(super) queue: String,
-    /// The job's body; without it, standard input.
+    /// The job's body [default: standard input].
     pub(super) body: Option<String>,
     #[command(flatten)]
     pub(super) terms: PushTerms,
@@ -471,10 +470,10 @@ parameters! {
     PushTerms;
     /// 1 to 9; 9 is taken first.
     priority: u8,
-    /// Not before this much later: 90s, 1h30m, 2d.
+    /// Delay before the job becomes ready: 90s, 1h30m, 2d.
     #[arg(value_name = "TIME")]
     delay: String,
-    /// While a job of the queue has this key, another one is refused.
+    /// Reject the job if another job of the queue has this key.
     key: String,
     /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
     #[arg(allow_negative_numbers = true)]
@@ -498,11 +497,11 @@ parameters! {
     /// How long to wait for a job.
     #[arg(value_name = "TIME")]
     wait: String,
-    /// How long this worker may have the job.
+    /// Lease time: how long the worker may hold the job.
     #[arg(value_name = "TIME")]
     lease: String,
     /// The worker's name.
     worker: String,
-    /// Take a job that workers of this protocol see.
+    /// Take a job visible to workers of this protocol.
     protocol: String,
 }

@@ -1,10 +1,10 @@
-//! Bounds of a queue, which options give, or JSON as for a policy.
+//! Limits of a queue, given as options or, as for a policy, in JSON.
 
 use clap::Args;
 use serde_json::{Map, Value};
 use windlass_config::{Failure, Period};
 
-/// How much of a queue may be worked on at once.
+/// The limits on concurrent jobs of a queue.
 #[derive(Debug, Args)]
 pub(crate) struct Throttle {
     /// Its name.
@@ -12,21 +12,21 @@ pub(crate) struct Throttle {
     /// The throttle in JSON, with the keys of [queues.NAME]: '{"concurrency": 8, "worker": 2, "timeout": "1h"}'.
     #[arg(conflicts_with_all = ["concurrency", "per_worker", "timeout"])]
     throttle: Option<String>,
-    /// Jobs of all workers together.
+    /// Maximum jobs of all workers together.
     #[arg(long, value_name = "JOBS")]
     concurrency: Option<u32>,
-    /// Jobs of one worker.
+    /// Maximum jobs of one worker.
     #[arg(long, value_name = "JOBS")]
     per_worker: Option<u32>,
-    /// A job that a worker has for longer no longer counts.
+    /// How long a job counts at most while a worker holds it.
     #[arg(long, value_name = "TIME")]
     timeout: Option<String>,
-    /// Without limit.
+    /// Remove the limit.
     #[arg(long, conflicts_with_all = ["throttle", "concurrency", "per_worker", "timeout"])]
     pub(super) off: bool,
 }
 
-/// How many jobs a queue may hold.
+/// The limit on the number of jobs in a queue.
 #[derive(Debug, Args)]
 pub(crate) struct Limit {
     /// Its name.
@@ -34,10 +34,10 @@ pub(crate) struct Limit {
     /// The limit in JSON: '{"jobs": 1000}'.
     #[arg(conflicts_with = "jobs")]
     limit: Option<String>,
-    /// While the queue has this many jobs that wait or run, a push is refused.
+    /// Reject pushes while the queue has this many waiting or running jobs.
     #[arg(long, conflicts_with = "off")]
     jobs: Option<u32>,
-    /// Without limit.
+    /// Remove the limit.
     #[arg(long, conflicts_with_all = ["jobs", "limit"])]
     pub(super) off: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Limit {
 type Parameters = Vec<(String, Option<String>)>;
 
 impl Throttle {
-    /// Whether no value is given: the throttle in force is asked for.
+    /// Whether no value is given, so that the current throttle is shown.
     pub(super) const fn is_question(&self) -> bool {
         let Self {
             throttle,
@@ -72,7 +72,7 @@ impl Throttle {
                 ("timeout".to_owned(), self.timeout.clone()),
             ]);
         };
-        // The API has one name for what the file calls `worker`.
+        // The API uses one name for what the file calls `worker`.
         let named = |key: String| {
             if key == "worker" {
                 "per_worker".to_owned()
@@ -88,7 +88,7 @@ impl Throttle {
 }
 
 impl Limit {
-    /// Whether no value is given: the limit in force is asked for.
+    /// Whether no value is given, so that the current limit is shown.
     pub(super) const fn is_question(&self) -> bool {
         self.limit.is_none() && self.jobs.is_none() && !self.off
     }
@@ -99,7 +99,7 @@ impl Limit {
     }
 }
 
-/// The throttle of a queue as it can be given back; `None`: it has none.
+/// The throttle of a queue in the form of the option; `None`: it has none.
 pub(super) fn throttle_of(queue: &Value) -> Option<Value> {
     let throttle = queue.get("throttle")?.as_object()?;
     let timeout = throttle
@@ -120,7 +120,7 @@ pub(super) fn throttle_of(queue: &Value) -> Option<Value> {
     ))
 }
 
-/// The limit of a queue as it can be given back; `None`: it has none.
+/// The limit of a queue in the form of the option; `None`: it has none.
 pub(super) fn limit_of(queue: &Value) -> Option<Value> {
     let least = queue
         .get("jobs_max")?
@@ -133,7 +133,7 @@ pub(super) fn limit_of(queue: &Value) -> Option<Value> {
     ))
 }
 
-/// The keys of an object of JSON.
+/// Parses the keys of a JSON object.
 fn parsed(text: &str) -> Result<Parameters, Failure> {
     let object: Map<String, Value> = windlass_config::json(text.as_bytes())
         .map_err(|why| Failure::Runtime(format!("an object of JSON expected: {why}")))?;

@@ -1,4 +1,5 @@
-//! A client of the daemon's HTTP API, over its Unix socket or an address. One connection for each command.
+//! A client of the daemon's HTTP API, over its Unix socket or an address. Each command uses one
+//! connection.
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -29,29 +30,29 @@ use crate::tls::{self, Identity, Tls, plain};
 /// The data directory of the installed package.
 const PACKAGED: &str = "/var/lib/windlass";
 
-/// The address of HTTP, unless it is configured.
+/// The default address of HTTP.
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
 
-/// How long to wait for that address.
+/// Timeout of connecting to that address.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// Finds the data directory of the configuration: which sections that has, the caller knows.
+/// Finds the configured data directory. The caller knows the sections of the configuration.
 pub type DataDir = fn(&Settings) -> Result<PathBuf, Failure>;
 
-/// Where the daemon is.
+/// The location of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Daemon {
     /// Its data directory.
     Directory(PathBuf),
-    /// Its address, or that of a proxy before it, with the files for `https`.
+    /// Its address, or that of a proxy in front of it, with the files for `https`.
     Url(Uri, Files),
-    /// Nothing names it, and none answers at the usual places.
+    /// None was given, and none was found at the usual places.
     Nowhere {
-        /// The directory that a daemon would have which is started here.
+        /// The data directory of a daemon started here.
         here: PathBuf,
-        /// Each place that was tried, and why there is no daemon.
+        /// The places that were tried, with the reasons.
         tried: String,
-        /// The user may not use a daemon's socket.
+        /// Whether the user may not use the socket of a running daemon.
         is_denied: bool,
     },
 }
@@ -59,9 +60,9 @@ pub(crate) enum Daemon {
 /// Files for TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// The authorities that are trusted, instead of those of the system.
+    /// CA certificates to trust instead of the system's.
     pub(crate) ca: Option<PathBuf>,
-    /// A certificate of one's own and its key.
+    /// A client certificate and its key.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -70,18 +71,18 @@ pub(crate) struct Files {
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
     host: String,
-    /// Before every path; empty, or `/` and names.
+    /// The prefix of every path; empty, or `/` and names.
     prefix: String,
     /// The value of `Authorization`.
     login: Option<HeaderValue>,
-    /// The status with which the last request was refused.
+    /// The status of the last refused request.
     refusal: Option<StatusCode>,
 }
 
-/// An answer of the daemon.
+/// A response of the daemon.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The request has made something new.
+    /// Whether the request has created something.
     pub(crate) is_new: bool,
     pub(crate) body: Bytes,
 }
@@ -120,7 +121,8 @@ impl Ask {
 }
 
 impl Daemon {
-    /// The daemon at a usual place: the data directory here, that of the package, or the address of HTTP.
+    /// Looks for a daemon at the usual places: the data directory here, that of the package, or the
+    /// address of HTTP.
     fn find(here: PathBuf) -> Self {
         let (mut tried, mut is_denied) = (Vec::new(), false);
         for directory in [&here, Path::new(PACKAGED)] {
@@ -153,7 +155,7 @@ impl Daemon {
     pub(crate) fn at(url: &str, files: Files) -> Result<Self, Failure> {
         let wrong = || {
             failure(format!(
-                "--url {url}: http://HOST:PORT or https://HOST/PATH expected"
+                "--url {url}: expected http://HOST:PORT or https://HOST/PATH"
             ))
         };
         let uri: Uri = url.parse().map_err(|_| wrong())?;
@@ -192,7 +194,7 @@ impl Daemon {
                     host.trim_matches(['[', ']']),
                     uri.path().trim_end_matches('/').to_owned(),
                 );
-                // A proxy may know the name alone.
+                // A proxy may know only the name.
                 let header = if port == usual {
                     host.to_owned()
                 } else {
@@ -270,7 +272,7 @@ impl Client {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(failure)?;
-        // Its end shows in the answers.
+        // If it fails, the requests fail too.
         tokio::spawn(connection);
         Ok(Self {
             sender,
@@ -281,7 +283,7 @@ impl Client {
         })
     }
 
-    /// Logs in with what a file contains: a token, or `NAME:PASSWORD`.
+    /// Logs in with the contents of a file: a token, or `NAME:PASSWORD`.
     ///
     /// # Errors
     ///
@@ -306,7 +308,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// There is no answer, or the daemon refuses. Its reason is the text.
+    /// There is no response, or the daemon refuses the request, with its reason.
     pub(crate) async fn send(
         &mut self,
         method: Method,
@@ -326,7 +328,7 @@ impl Client {
         })
     }
 
-    /// The same, for an answer that is too long to be kept.
+    /// Sends a request whose response is too long to be buffered.
     ///
     /// # Errors
     ///
@@ -366,7 +368,7 @@ impl Client {
         Err(refused(status, path, &body))
     }
 
-    /// The status of the last answer that refused a request.
+    /// The status of the last refused request.
     pub(crate) const fn refusal(&self) -> Option<StatusCode> {
         self.refusal
     }
@@ -379,7 +381,7 @@ impl Client {
         self.send(Method::POST, path, Bytes::new()).await
     }
 
-    /// Sends one of several changes: an error names the thing that it is about.
+    /// Sends one of several changes. An error names the thing that it concerns.
     pub(crate) async fn change(
         &mut self,
         thing: &str,
@@ -394,7 +396,7 @@ impl Client {
             })
     }
 
-    /// The number of a job that has this number, or is known by this name. A name that is given twice is refused.
+    /// The number of the job with this number or name. Ambiguous names are refused.
     pub(crate) async fn job(&mut self, name: &str) -> Result<u64, Failure> {
         if let Ok(number) = name.parse() {
             return Ok(number);
@@ -419,7 +421,7 @@ impl Client {
         }
     }
 
-    /// All rows of a listing, as far as `rows_max`. The answers have the listing's name for them.
+    /// All rows of a listing, up to `rows_max`. In the responses they are under the listing's name.
     pub(crate) async fn rows(
         &mut self,
         path: &str,
@@ -450,24 +452,22 @@ impl Answer {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_slice(&self.body).map_err(|error| {
             failure(format!(
-                "the daemon's answer cannot be read: {}",
+                "cannot parse the daemon's response: {}",
                 Words::JSON.of(&error.to_string())
             ))
         })
     }
 }
 
-/// A request without an answer.
+/// A request without a response.
 fn unheard(why: hyper::Error) -> Failure {
     match why.is_parse() {
-        true => {
-            failure("what answers does not speak HTTP: another port, or https:// if it speaks TLS")
-        }
-        false => failure(format!("the connection ended without an answer: {why}")),
+        true => failure("not an HTTP server: check the port, or use https:// if it requires TLS"),
+        false => failure(format!("the connection closed without a response: {why}")),
     }
 }
 
-/// The daemon's reason. If there is no such thing, also the command that lists those that there are.
+/// The daemon's reason. If something was not found, this adds the command that lists what there is.
 fn refused(status: StatusCode, path: &str, body: &[u8]) -> Failure {
     let problem: Value = serde_json::from_slice(body).unwrap_or_default();
     let detail = problem.get("detail").and_then(Value::as_str);
@@ -484,7 +484,7 @@ pub(crate) fn failure(reason: impl ToString) -> Failure {
     Failure::Runtime(reason.to_string())
 }
 
-/// What runs a command's requests.
+/// The runtime of a command's requests.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -492,7 +492,7 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
         .map_err(failure)
 }
 
-/// A path with the parameters that are given.
+/// A path with the given parameters.
 pub(crate) fn with_query(path: &str, parameters: &[(impl Display, Option<String>)]) -> String {
     let given = parameters
         .iter()
@@ -505,7 +505,7 @@ pub(crate) fn with_query(path: &str, parameters: &[(impl Display, Option<String>
     }
 }
 
-/// A name within a path or a query.
+/// Encodes a name for a path or a query.
 pub(crate) fn encoded(name: &str) -> String {
     const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
     utf8_percent_encode(name, &PLAIN).to_string()

@@ -1,4 +1,4 @@
-//! The names that a running daemon has for the next word of a command line.
+//! Completes the next word of a command line with names from a running daemon.
 
 use std::time::Duration;
 
@@ -11,13 +11,14 @@ use crate::show::{at, printable, text};
 /// How long a shell waits for names.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Rows of a listing that are looked at.
+/// Maximum number of rows that are read.
 const ROWS_MAX: usize = 10_000;
 
-/// Where names are: a listing, the place of the name in a row, and the places of what explains it.
+/// Where names come from: a listing, the path of the name in a row, and the paths of its
+/// description.
 type Source = (&'static str, &'static str, &'static [&'static str]);
 
-/// Where the names for an argument of a command are.
+/// Where the names for an argument come from.
 fn source(command: &str, argument: &str) -> Option<Source> {
     const JOB: &[&str] = &["/state", "/queue", "/kind"];
     Some(match (command, argument) {
@@ -33,7 +34,7 @@ fn source(command: &str, argument: &str) -> Option<Source> {
     })
 }
 
-/// The names for an argument of a command, each with an explanation; none if the daemon that `asker` asks does not answer
+/// The names for an argument of a command, with descriptions; none if the daemon does not respond
 /// soon.
 pub fn names(
     asker: &Operate,
@@ -73,7 +74,8 @@ async fn rows(ask: &Ask, path: &str, data_dir: DataDir) -> Vec<Value> {
     }
 }
 
-/// Whether a name means nothing to any shell, and is no option. Clients choose names: a shell must not run them.
+/// Whether a name has no special meaning in any shell, and is not an option. Clients choose names,
+/// so a shell might otherwise execute them.
 fn is_plain(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+,".contains(&byte);
     !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)

@@ -1,5 +1,5 @@
-//! `windlass export`: everything that a daemon keeps, as lines of JSON: over its HTTP API while it runs, else from its
-//! data directory.
+//! `windlass export`: everything that a daemon stores, as lines of JSON, over its HTTP API while it
+//! runs, or else from its data directory.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use crate::counter::Counter;
 use crate::show::{at, many};
 use crate::tls::plain;
 
-/// Bytes of output that are kept to find the last line. The line that ends an export is shorter.
+/// Bytes of output kept to find the last line. The line that ends an export is shorter.
 const LAST_BYTES: usize = 4 << 10;
 
 /// Writes the lines of a data directory that no daemon uses.
@@ -29,8 +29,8 @@ pub type AtRest = fn(&Path, &mut dyn Write) -> Result<(), Failure>;
 #[derive(Debug, Args)]
 #[command(after_help = EXPORT_HELP, mut_arg("json", |it| it.hide(true)))]
 pub struct Export {
-    /// Write to this file, which only you may read. It gets its name when it is complete. Without it, to standard
-    /// output.
+    /// Write to this file, readable only by you, which appears when it is complete [default: standard
+    /// output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -75,7 +75,8 @@ impl Export {
     }
 }
 
-/// Whether a daemon answers at the socket in this directory. Without one, the directory's lock decides.
+/// Whether a daemon responds at the socket in this directory. Without one, the directory's lock
+/// decides.
 fn is_served(directory: &Path) -> bool {
     match UnixStream::connect(directory.join(SOCKET)) {
         Ok(_) => true,
@@ -86,7 +87,7 @@ fn is_served(directory: &Path) -> bool {
     }
 }
 
-/// Writes the lines of a daemon that runs.
+/// Writes the lines received from a running daemon.
 async fn fetch(ask: &Ask, daemon: &Daemon, lines: &mut Lines) -> Result<(), Failure> {
     let mut body = ask
         .connect_to(daemon)
@@ -107,15 +108,16 @@ fn cannot_write(why: &io::Error) -> Failure {
     failure(format!("cannot write: {why}"))
 }
 
-/// Passes lines on, and looks at the first and the last one.
+/// Passes lines on, and examines the first and the last one.
 struct Lines {
     /// Standard output, a device, a pipe with a name, or the file.
     to: io::BufWriter<Box<dyn Write>>,
-    /// It gets its name when it is complete, so that no file of that name is cut short. Only its owner may read it.
+    /// It is renamed when complete, so that the final name never has a partial file. Readable only
+    /// by its owner.
     file: Option<(NamedTempFile, PathBuf)>,
-    /// As far as it has come.
+    /// The part received so far.
     first: Vec<u8>,
-    /// The last bytes: the last line is among them.
+    /// The last bytes, which contain the last line.
     last: Vec<u8>,
     counter: Counter,
 }
@@ -137,7 +139,7 @@ impl Lines {
                     path.file_name().unwrap_or_default(),
                     tempfile::Builder::new(),
                 );
-                // Its error has a path that the user has not typed.
+                // The error would contain a path that the user has not typed.
                 let file = builder
                     .prefix(prefix)
                     .suffix(".part")

@@ -1,4 +1,4 @@
-//! Commands about many jobs: list them, and change them by number or by conditions.
+//! Commands about many jobs: listing them, and changing them by number or by conditions.
 
 use std::io::{self, Write as _};
 
@@ -13,13 +13,13 @@ use crate::operator::Operator;
 use crate::show::{DEAD, JOBS, RETRYING, at, many, sort};
 use crate::terminal::confirm;
 
-/// Jobs that one request changes, so that a long change can be followed and stopped.
+/// Maximum number of jobs changed per request, so that a long change can be followed and stopped.
 const STEP: u64 = 100_000;
 
-/// Jobs that are sorted at least.
+/// Minimum number of jobs to read for sorting.
 const SORTED_MAX: usize = 10_000;
 
-/// Numbers in one request.
+/// Maximum number of job numbers per request.
 const IDS_MAX: usize = 500;
 
 impl Conditions {
@@ -57,7 +57,7 @@ impl Conditions {
         Ok(())
     }
 
-    /// Refuses a queue that does not exist: nothing was found, and its name may be a mistake.
+    /// Reports a queue that does not exist, because nothing was found and its name may be mistyped.
     async fn check_queue(&self, client: &mut Client) -> Result<(), Failure> {
         match self
             .parameters()
@@ -109,7 +109,7 @@ impl Jobs {
 }
 
 impl SomeJobs {
-    /// Changes jobs, and shows those that were named one by one, else their number.
+    /// Changes jobs, and shows the ones that were named, or else their number.
     pub(super) async fn change(
         &self,
         operator: &mut Operator<'_>,
@@ -138,12 +138,12 @@ impl SomeJobs {
         operator.rows(JOBS, &rows)
     }
 
-    /// Whether the jobs are named, and nothing else is.
+    /// Whether jobs are selected only by number.
     fn is_list(&self) -> bool {
         !self.ids.is_empty() && self.conditions.is_empty() && !self.dry_run && self.limit.is_none()
     }
 
-    /// Changes all jobs that match, or counts them, a step at a time.
+    /// Changes or counts all matching jobs, in steps.
     async fn change_many(
         &self,
         client: &mut Client,
@@ -153,7 +153,7 @@ impl SomeJobs {
     ) -> Result<u64, Failure> {
         if self.ids.is_empty() && self.conditions.is_empty() && !self.all {
             return Err(failure(
-                "which jobs? Give their numbers, conditions, or --all",
+                "no jobs selected: give numbers, conditions or --all",
             ));
         }
         let (mut changed, counter) = (
@@ -222,14 +222,14 @@ fn shown_change(answer: &Value) -> String {
 }
 
 impl RetriedJobs {
-    /// Makes jobs ready, at once or one after another.
+    /// Makes jobs ready, immediately or one after another.
     pub(super) async fn change(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         self.jobs.change(operator, "retry", Some(self)).await
     }
 }
 
 impl LosingJobs {
-    /// Removes jobs: asks first, with their number.
+    /// Removes jobs, after asking for confirmation with their number.
     pub(super) async fn change(
         &self,
         operator: &mut Operator<'_>,

@@ -1,9 +1,10 @@
-//! Commands for operators: they ask the running daemon through its HTTP API (`client`) and show the answers (`show`).
-//! Their options: `arguments`. `export` and `live` (`windlass check --live`) have conclusions of their own. `complete` has
-//! the daemon's names for a shell.
+//! Commands for operators, which send requests to the running daemon through its HTTP API
+//! (`client`) and show the responses (`show`). Their options are in `arguments`. `export` and
+//! `live` (`windlass check --live`) interpret the responses themselves. `complete` provides the
+//! daemon's names to a shell.
 //!
-//! The daemon has a Unix socket in its data directory. Its owner may use it, and its group if the directory admits the
-//! group.
+//! The daemon has a Unix socket in its data directory, which its owner may use, and its group if
+//! the directory admits the group.
 
 mod arguments;
 mod bounds;
@@ -50,7 +51,7 @@ use self::terminal::{confirm, print_bytes};
 ///
 /// # Errors
 ///
-/// The daemon does not answer, or refuses. Its reason is the text.
+/// The daemon does not respond, or refuses the request, with its reason.
 pub fn run(command: &Operate, data_dir: DataDir) -> Result<(), Failure> {
     runtime()?.block_on(async {
         let client = command.ask.connect(data_dir).await?;
@@ -177,7 +178,7 @@ impl Operator<'_> {
         }
     }
 
-    /// Prints a rule of a queue as it can be given back.
+    /// Prints a setting of a queue in the form in which it can be set.
     async fn rule(
         &mut self,
         name: &str,
@@ -191,7 +192,7 @@ impl Operator<'_> {
         self.show(&queue, |queue| show::rule(name, what, of(queue)))
     }
 
-    /// Changes a setting of a queue, or takes it back.
+    /// Changes or removes a setting of a queue.
     async fn set(
         &mut self,
         queue: &str,
@@ -253,7 +254,7 @@ impl Operator<'_> {
         Ok(())
     }
 
-    /// Shows what the daemon waits for whenever that changes, until the daemon is gone.
+    /// Shows what the daemon waits for whenever that changes, until the daemon has stopped.
     async fn drain(&mut self, no_wait: bool) -> Result<(), Failure> {
         const LOOK_EVERY: Duration = Duration::from_millis(200);
         let mut draining: Value = self.client.post("/drain").await?.json()?;
@@ -346,7 +347,8 @@ impl SomeQueues {
     }
 }
 
-/// The row of a queue with a changed setting. A note names a new queue, because its name may be a mistake.
+/// The row of a queue with a changed setting. A note marks a new queue, because its name may be
+/// mistyped.
 fn changed(queue: &str, answer: &Answer) -> Result<Value, Failure> {
     if answer.is_new {
         let _ = writeln!(
@@ -388,7 +390,7 @@ impl Push {
 }
 
 impl Take {
-    /// Without a job, prints nothing.
+    /// Prints nothing if there is no job.
     async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = with_query(
             &format!("/queues/{}/take", encoded(&self.queue)),

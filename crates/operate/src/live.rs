@@ -1,4 +1,4 @@
-//! `windlass check --live`: one line and an exit code, as Nagios and its relatives expect them of a plugin.
+//! `windlass check --live`: one line and an exit code, as a Nagios plugin.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use crate::client::{DataDir, failure, runtime};
 use crate::show::{at, list};
 use crate::terminal::print;
 
-/// The results of a check, by exit code: Nagios' words for them.
+/// The names of the results in Nagios, by exit code.
 const VERDICTS: [&str; 4] = ["OK", "WARNING", "CRITICAL", "UNKNOWN"];
 const OK: u8 = 0;
 const WARNING: u8 = 1;
 const CRITICAL: u8 = 2;
-/// The check itself cannot be made; the daemon may be well.
+/// The check failed, but the daemon may be fine.
 const UNKNOWN: u8 = 3;
 
 /// Runs the check and returns the exit code.
@@ -31,7 +31,7 @@ pub fn check(check: &Check, data_dir: DataDir) -> u8 {
     conclude(check.ask.json, code, &text)
 }
 
-/// A check that cannot be made because the command line is wrong. Returns the exit code.
+/// Reports a check with an invalid command line. Returns the exit code.
 #[must_use]
 pub fn not_checked(why: &str) -> u8 {
     conclude(false, UNKNOWN, why)
@@ -43,14 +43,14 @@ fn conclude(is_json: bool, code: u8, text: &str) -> u8 {
         true => json!({"verdict": word, "code": code, "text": text}).to_string(),
         false => format!("WINDLASS {word} - {text}"),
     };
-    // A closed standard output does not change the verdict.
+    // A closed standard output does not change the result.
     let _ = print(&format!("{line}\n"));
     code
 }
 
 impl Check {
-    /// The status, and the age of the oldest ready job of the queues that are not paused; or the exit code and the
-    /// reason without them.
+    /// Returns the status, and the age of the oldest ready job in queues that are not paused; or
+    /// else the exit code and the reason.
     async fn look(&self, data_dir: DataDir) -> Result<(Value, f64), (u8, Failure)> {
         let unseen = |why| {
             (
@@ -70,16 +70,13 @@ impl Check {
         };
         let (status, queues) = asked.await.map_err(|why: Failure| match client.refusal() {
             Some(StatusCode::UNAUTHORIZED) => {
-                let reason =
-                    format!("the daemon requires a valid login ({why}): --login names its file");
+                let reason = format!("login required ({why}): use --login FILE");
                 (UNKNOWN, failure(reason))
             }
-            Some(StatusCode::FORBIDDEN) => {
-                (UNKNOWN, failure(format!("the login may not ask: {why}")))
-            }
+            Some(StatusCode::FORBIDDEN) => (UNKNOWN, failure(format!("permission denied: {why}"))),
             Some(status) if status.is_client_error() => (
                 UNKNOWN,
-                failure(format!("the daemon refuses the check: {why}")),
+                failure(format!("the daemon rejected the check: {why}")),
             ),
             _ => (CRITICAL, why),
         })?;
@@ -127,7 +124,7 @@ impl Check {
             .map(|most| most.to_string())
             .unwrap_or_default();
         let jobs = counted(ready, "job");
-        // What is refused, and what is about to be, in the daemon's own words.
+        // Current and imminent refusals, as described by the daemon.
         let refusing = list(status, "/refusing", |it| {
             at(it, "/text").as_str().unwrap_or_default().to_owned()
         });

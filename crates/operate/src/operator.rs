@@ -1,4 +1,4 @@
-//! A command's connection to the daemon, and how it shows the answers.
+//! A command's connection to the daemon, and the output of responses.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(crate) struct Operator<'a> {
 }
 
 impl Operator<'_> {
-    /// Prints one object, for people in the form that `form` gives it.
+    /// Prints one object, for people in the format of `form`.
     pub(crate) fn show(
         &self,
         value: &Value,
@@ -42,7 +42,7 @@ impl Operator<'_> {
         })
     }
 
-    /// Asks for one object and prints it.
+    /// Requests one object and prints it.
     pub(crate) async fn object(
         &mut self,
         path: &str,
@@ -52,7 +52,7 @@ impl Operator<'_> {
         self.show(&value, form)
     }
 
-    /// Asks for all rows of a listing and prints them.
+    /// Requests all rows of a listing and prints them.
     pub(crate) async fn list(
         &mut self,
         columns: &[Column],

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Where the configuration comes from.
+/// The sources of the configuration.
 #[derive(Debug, Default, Args)]
 pub struct Settings {
     /// Read the configuration from this file (TOML).
@@ -19,7 +19,7 @@ pub struct Settings {
     /// Keep the data in this directory.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// When a change is acknowledged: once on the disk, or up to commit_interval before that.
+    /// When a change is acknowledged: once it is on disk, or up to commit_interval before that.
     #[arg(long, value_name = "WHEN", value_parser = ["sync", "interval"])]
     pub durability: Option<String>,
     /// The lowest level that is logged: off, error, warn, info, debug or trace.

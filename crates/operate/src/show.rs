@@ -1,4 +1,4 @@
-//! Answers for people: tables, and one job. Scripts ask for `--json`.
+//! Output for people: tables, and one job. Scripts use `--json`.
 
 use std::cmp::Ordering;
 
@@ -12,14 +12,15 @@ use crate::terminal::now;
 
 pub(crate) mod layout;
 
-/// A column: its title, the value in it, and the value's place in the row (RFC 6901). Numbers stand on the right.
+/// A column: its title, the format of its value, and the path of the value in the row (RFC 6901).
+/// Numbers are right-aligned.
 pub(super) struct Column(
     pub(super) &'static str,
     pub(super) fn(&Value) -> String,
     pub(super) &'static str,
 );
 
-/// Columns: the title, the form of the value, and its place in the row (RFC 6901).
+/// Columns: the title, the format of the value, and its path in the row (RFC 6901).
 macro_rules! columns {
     ($($title:literal $form:ident $place:literal),+) => { &[$(Column($title, |row| $form(at(row, $place)), $place)),+] };
 }
@@ -79,7 +80,7 @@ pub(super) const CONNECTIONS: &[Column] = columns![
     "WAITS" text "/waits", "QUEUES" names "/queues"
 ];
 
-/// What is special of a queue.
+/// Special properties of a queue.
 fn notes(row: &Value) -> String {
     let since = at(row, "/paused_at")
         .as_str()
@@ -120,7 +121,7 @@ fn notes(row: &Value) -> String {
         .join(", ")
 }
 
-/// How many earlier runs of a schedule wait; nothing if none does.
+/// The number of waiting jobs from earlier runs of a schedule; empty if there are none.
 fn earlier(row: &Value) -> String {
     let least = if *at(row, "/more_waiting") == true {
         "at least "
@@ -133,7 +134,7 @@ fn earlier(row: &Value) -> String {
         .map_or_else(String::new, |it| format!("{least}{it}"))
 }
 
-/// The queue of jobs that have failed, and how many more there are.
+/// The queue of failed jobs, and the number of other queues.
 fn queues(row: &Value) -> String {
     let more = at(row, "/queues")
         .as_u64()
@@ -142,7 +143,7 @@ fn queues(row: &Value) -> String {
     text(at(row, "/queue")) + &more.unwrap_or_default()
 }
 
-/// What the jobs of a kind call.
+/// The call made by jobs of a kind.
 fn kind(row: &Value) -> String {
     match (at(row, "/kind"), at(row, "/protocol")) {
         (Value::Null, Value::Null) => "(all others)".to_owned(),
@@ -151,7 +152,7 @@ fn kind(row: &Value) -> String {
     }
 }
 
-/// A duration, in the unit that suits it; `–` without one.
+/// A duration in a suitable unit; `–` without one.
 fn milliseconds(value: &Value) -> String {
     match value.as_u64() {
         None => "–".to_owned(),
@@ -161,7 +162,7 @@ fn milliseconds(value: &Value) -> String {
     }
 }
 
-/// The jobs that a worker has.
+/// The jobs of a worker.
 fn doing(row: &Value) -> String {
     list(row, "/doing", |it| {
         format!("{} in {}", text(at(it, "/job")), text(at(it, "/queue")))
@@ -189,7 +190,7 @@ fn bytes(value: &Value) -> String {
     value.as_u64().map_or_else(String::new, size)
 }
 
-/// ` for` and the names of the paused protocols; nothing if there are none.
+/// ` for` and the names of the paused protocols; empty if there are none.
 fn of_protocols(row: &Value) -> String {
     let names = list(row, "/paused_protocols", text);
     if names.is_empty() {
@@ -209,7 +210,7 @@ pub(crate) fn list(value: &Value, path: &str, form: impl Fn(&Value) -> String) -
         .collect()
 }
 
-/// A table with a title for each column, without lines, as wide as the terminal at most ([`Layout::fitting`]).
+/// A table with a title for each column, at most as wide as the terminal ([`Layout::fitting`]).
 pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> String {
     let titles = columns
         .iter()
@@ -243,7 +244,8 @@ pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> Str
         .collect()
 }
 
-/// Sorts rows by a column: the largest number, or the first text of the alphabet, comes first. Rows without a value are the last.
+/// Sorts rows by a column: numbers in descending order, texts alphabetically. Rows without a value
+/// come last.
 pub(super) fn sort(columns: &[Column], rows: &mut [Value], title: &str) -> Result<(), Failure> {
     let titles = || {
         columns
@@ -252,12 +254,7 @@ pub(super) fn sort(columns: &[Column], rows: &mut [Value], title: &str) -> Resul
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let unknown = || {
-        client::failure(format!(
-            "there is no column {title}; there are {}",
-            titles()
-        ))
-    };
+    let unknown = || client::failure(format!("no column {title}; the columns are {}", titles()));
     let Column(.., place) = columns
         .iter()
         .find(|it| it.0.eq_ignore_ascii_case(title))
@@ -274,7 +271,7 @@ pub(super) fn sort(columns: &[Column], rows: &mut [Value], title: &str) -> Resul
     Ok(())
 }
 
-/// The daemon as a whole.
+/// The summary of the daemon.
 pub(super) fn status(status: &Value) -> String {
     let things = |all: [(&str, &str); 2]| {
         all.map(|(path, thing)| many(at(status, path), thing))
@@ -319,7 +316,7 @@ pub(super) fn status(status: &Value) -> String {
     fields(&lines)
 }
 
-/// What jobs take in memory, and what is on the disk only; nothing where another daemon has them.
+/// The memory of jobs, and the bodies on disk only; empty if another daemon has them.
 fn memory(memory: &Value) -> String {
     let bytes = |path: &str| size(at(memory, path).as_u64().unwrap_or_default());
     if memory.is_null() {
@@ -340,7 +337,7 @@ fn memory(memory: &Value) -> String {
     }
 }
 
-/// Something that is refused, and since when.
+/// A kind of refusal, and since when.
 fn refusing(it: &Value) -> String {
     let since = at(it, "/since")
         .as_str()
@@ -348,7 +345,7 @@ fn refusing(it: &Value) -> String {
     text(at(it, "/text")) + &since
 }
 
-/// Counts that are not 0.
+/// Counts other than 0.
 pub(super) fn counts(part: &Value) -> String {
     let counts = part
         .as_object()
@@ -365,7 +362,7 @@ pub(super) fn counts(part: &Value) -> String {
     }
 }
 
-/// What a drain waits for.
+/// The jobs that a drain waits for.
 pub(super) fn drain(drain: &Value) -> String {
     let until = text(at(drain, "/until"));
     let until = if until.is_empty() {
@@ -388,7 +385,7 @@ pub(super) fn drain(drain: &Value) -> String {
     }
 }
 
-/// What one of several daemons is.
+/// The role of a daemon in a cluster.
 pub(super) fn cluster(cluster: &Value) -> String {
     let ahead = at(cluster, "/clock_ahead_ms").as_i64();
     let ahead = ahead.map_or_else(String::new, |ms| format!("{ms} ms ahead of the database's"));
@@ -437,7 +434,7 @@ pub(super) fn cluster(cluster: &Value) -> String {
     ])
 }
 
-/// The keys that a reload has changed.
+/// The keys changed by a reload.
 pub(super) fn reloaded(changes: &Value) -> String {
     let keys =
         |which: &str, what: &str| list(changes, which, |key| format!("{}: {what}\n", text(key)));
@@ -454,7 +451,7 @@ pub(super) fn reloaded(changes: &Value) -> String {
     }
 }
 
-/// A rule of a queue as it can be given back, if it has one.
+/// A setting of a queue in the form in which it can be set, if it has one.
 pub(super) fn rule(queue: &str, what: &str, rule: Option<Value>) -> String {
     rule.map_or_else(
         || format!("{queue} has no {what}\n"),
@@ -462,7 +459,8 @@ pub(super) fn rule(queue: &str, what: &str, rule: Option<Value>) -> String {
     )
 }
 
-/// The policy of a queue as it can be given back. Its origin goes to standard error, so that the output can be set again.
+/// The policy of a queue in the form in which it can be set. Its origin goes to standard error, so
+/// that the output can be reused as input.
 pub(super) fn policy(queue: &str, policy: &Value) -> String {
     let origin = text(at(policy, "/origin"));
     eprintln!("the policy of {queue}, {origin}:");
@@ -491,7 +489,7 @@ pub(super) fn keys(policy: &Value) -> String {
     fields(&lines)
 }
 
-/// Everything about one job.
+/// All details of one job.
 pub(super) fn job(job: &Value) -> String {
     let lease = at(job, "/lease");
     let mut lines = vec![
@@ -556,7 +554,7 @@ fn holder(lease: &Value) -> String {
     }
 }
 
-/// A job that this worker has now.
+/// A job that this worker has taken.
 pub(super) fn taken(job: &Value) -> String {
     let body = match (at(job, "/body"), at(job, "/body_base64")) {
         (Value::String(body), _) => body.clone(),
@@ -594,7 +592,7 @@ fn failure(failure: &Value) -> String {
         .join("\n")
 }
 
-/// A delivery that did not succeed, in one line.
+/// An unsuccessful delivery, in one line.
 fn attempt(attempt: &Value) -> String {
     let [number, began, ended, worker, end] =
         ["/number", "/began_at", "/ended_at", "/worker", "/end"].map(|it| text(at(attempt, it)));
@@ -605,7 +603,7 @@ fn attempt(attempt: &Value) -> String {
     parts.collect::<Vec<_>>().join(" ") + &error
 }
 
-/// The class and the message of an error, each behind a colon, as far as they are known.
+/// The class and the message of an error, each after a colon, if known.
 fn error(of: &Value) -> String {
     let parts = ["/kind", "/message"].map(|it| text(at(of, it)));
     parts
@@ -615,7 +613,7 @@ fn error(of: &Value) -> String {
         .collect()
 }
 
-/// How often a job is tried again; FWP's numbers for not at all are words.
+/// The number of retries; FWP's special values are words.
 fn retries(retries: &Value) -> String {
     match retries.as_i64() {
         Some(-1) => "none: its first failure makes it dead".to_owned(),
@@ -624,7 +622,7 @@ fn retries(retries: &Value) -> String {
     }
 }
 
-/// One line for each field that has a value; further lines of a value are indented.
+/// One line for each field with a value; continuation lines are indented.
 fn fields(lines: &[(&str, String)]) -> String {
     let width = lines
         .iter()
@@ -648,7 +646,7 @@ pub(super) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     value.pointer(path).unwrap_or(&Value::Null)
 }
 
-/// A value as text; nothing for null.
+/// A value as text; empty for null.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -657,12 +655,12 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// A whole number with separators; other values as they are.
+/// A whole number with separators; other values unchanged.
 pub(super) fn number(value: &Value) -> String {
     value.as_u64().map_or_else(|| text(value), grouped)
 }
 
-/// How many there are of a thing.
+/// A count with the name of the thing.
 pub(super) fn many(count: &Value, thing: &str) -> String {
     counted(count.as_u64().unwrap_or_default(), thing)
 }
@@ -685,7 +683,7 @@ pub(super) fn size(bytes: u64) -> String {
     )
 }
 
-/// A rate with one digit behind the point.
+/// A rate with one decimal place.
 fn rate(value: &Value) -> String {
     value
         .as_f64()
@@ -702,7 +700,7 @@ fn first_line(value: &Value) -> String {
     }
 }
 
-/// Seconds as the largest unit that fits.
+/// Seconds in the largest unit that fits.
 fn age(seconds: &Value) -> String {
     const UNITS: [(&str, f64); 4] = [("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0)];
     let seconds = seconds.as_f64().unwrap_or_default();
@@ -716,7 +714,7 @@ fn age(seconds: &Value) -> String {
     )
 }
 
-/// Text that is safe for a terminal: a name or a body must not command it.
+/// Text without control characters, because names and bodies must not control the terminal.
 pub fn printable(text: &str) -> String {
     text.chars()
         .map(|char| if char.is_control() { '\u{fffd}' } else { char })

@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use crate::client::failure;
 use windlass_config::Failure;
 
-/// Asks before something is lost.
+/// Asks for confirmation before data is removed.
 pub(crate) fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
     if yes {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
         return Err(failure(
-            "something would be lost: --yes is required where there is no terminal",
+            "this removes data: without a terminal it requires --yes",
         ));
     }
     let mut answer = String::new();
@@ -28,7 +28,7 @@ pub(crate) fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
     }
 }
 
-/// The characters of a line: no limit where there is no terminal.
+/// The width of the terminal; unlimited without one.
 pub(crate) fn width() -> usize {
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 => size.ws_col.into(),
@@ -36,7 +36,7 @@ pub(crate) fn width() -> usize {
     }
 }
 
-/// The time, for ages.
+/// The current time, for ages.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,5 +1,5 @@
-//! TLS to another program: an old broker, or the proxy before a daemon. Its certificate and its name are always
-//! verified.
+//! TLS to another program: an old broker, or the proxy in front of a daemon. Its certificate and
+//! its name are always verified.
 
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -14,36 +14,37 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use windlass_config::{Failure, system};
 
-/// Where systems keep the authorities that they trust.
+/// Where systems keep their CA certificates.
 const SYSTEM_FILES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
 
-/// Makes connections of TLS.
+/// Opens TLS connections.
 #[derive(Clone)]
 pub struct Tls(TlsConnector);
 
-// Its settings never change, so nothing that unwinds leaves them half changed.
+// Its settings never change, so unwinding cannot leave them inconsistent.
 impl UnwindSafe for Tls {}
 impl RefUnwindSafe for Tls {}
 
-/// A certificate of one's own and its key, both PEM, for a peer that demands one.
+/// A client certificate and its key, both PEM, for a peer that requires one.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
-    /// The certificate, and those up to its authority.
+    /// The certificate chain.
     pub certificate: &'a Path,
     /// Its key, not encrypted.
     pub key: &'a Path,
 }
 
 impl Tls {
-    /// Trusts the authorities in this file, or those of the system, and shows its identity to a peer that asks.
+    /// Trusts the CA certificates in this file, or the system's, and presents its identity to a
+    /// peer that requests it.
     ///
     /// # Errors
     ///
-    /// [`Failure::Source`] for a file without certificates, or without a key that belongs to them.
+    /// [`Failure::Source`] for a file without certificates, or without the matching key.
     pub fn new(ca: Option<&Path>, identity: Option<Identity<'_>>) -> Result<Self, Failure> {
         let of_system = || {
             SYSTEM_FILES
@@ -54,7 +55,7 @@ impl Tls {
         let no_file = || {
             Failure::unusable(
                 Path::new("authorities"),
-                "this system has no list of them: name a file",
+                "this system has no list of CA certificates: name a file",
             )
         };
         let file = ca.or_else(of_system).ok_or_else(no_file)?;
@@ -62,11 +63,11 @@ impl Tls {
         for certificate in
             CertificateDer::pem_file_iter(file).map_err(|why| Failure::unusable(file, why))?
         {
-            // A list of a system may have some that are of no use.
+            // A system's list may contain unusable certificates.
             let _ = roots.add(certificate.map_err(|why| Failure::unusable(file, why))?);
         }
         if roots.is_empty() {
-            return Err(Failure::unusable(file, "no certificate of an authority"));
+            return Err(Failure::unusable(file, "contains no CA certificate"));
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions =
@@ -90,25 +91,25 @@ impl Tls {
         Ok(Self(TlsConnector::from(Arc::new(config))))
     }
 
-    /// Shakes hands with the host of this name or address.
+    /// Performs a handshake with the host of this name or address.
     ///
     /// # Errors
     ///
-    /// The peer cannot be reached, or is refused: see [`is_refusal`].
+    /// The peer cannot be reached, or is rejected: see [`is_refusal`].
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         self.0.connect(name, stream).await
     }
 }
 
-/// Whether an error is one of TLS: another try would end the same way.
+/// Whether an error is caused by TLS, so that a retry would fail too.
 pub fn is_refusal(error: &io::Error) -> bool {
     error
         .get_ref()
         .is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<InvalidDnsNameError>())
 }
 
-/// Whether a peer has refused our certificate, or misses one.
+/// Whether the peer has rejected our certificate, or requires one.
 pub fn is_unwelcome(error: &io::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let inner = error
@@ -130,16 +131,16 @@ pub fn is_unwelcome(error: &io::Error) -> bool {
     .contains(alert)
 }
 
-/// Why there is no connection, in words for people: without the system's numbers and the names of a library.
+/// Describes why a connection failed, without error numbers and library names.
 pub(crate) fn plain(why: &io::Error) -> String {
     use rustls::CertificateError as Wrong;
     let inner = why
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let reason = match inner {
-        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS: use http://",
+        Some(rustls::Error::InvalidMessage(_)) => "the server does not use TLS: use http://",
         Some(rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature)) => {
-            "no trusted authority has signed its certificate: --ca names another one"
+            "its certificate is not signed by a trusted CA: name another one with --ca"
         }
         Some(rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. })) => {
             "its certificate has expired"
@@ -147,7 +148,7 @@ pub(crate) fn plain(why: &io::Error) -> String {
         Some(rustls::Error::InvalidCertificate(
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. },
         )) => "its certificate is for another name",
-        Some(rustls::Error::InvalidCertificate(_)) => "its certificate cannot be trusted",
+        Some(rustls::Error::InvalidCertificate(_)) => "its certificate is invalid",
         _ => return system(why),
     };
     reason.to_owned()
@@ -166,7 +167,7 @@ mod tests {
                 io::Error::other(rustls::Error::InvalidMessage(
                     rustls::InvalidMessage::InvalidContentType,
                 )),
-                "it does not speak TLS: use http://",
+                "the server does not use TLS: use http://",
             ),
             (
                 io::Error::other(wrong(rustls::CertificateError::Expired)),
@@ -174,7 +175,7 @@ mod tests {
             ),
             (
                 io::Error::other(wrong(rustls::CertificateError::Revoked)),
-                "its certificate cannot be trusted",
+                "its certificate is invalid",
             ),
         ];
         for (why, expected) in table {

@@ -128,7 +128,7 @@ impl Remote for Database {
             .transpose()?
             .flatten();
         if found.is_some() {
-            tracing::info!("the store was read before its lease was free");
+            tracing::info!("preloaded the store while waiting for the lease");
         }
         let table = Box::new(PostgresTable::new(&target, &lease, Storage::of(&link)));
         let log = PostgresLog::new(&target, tail, Arc::clone(&lease), keeper, link);

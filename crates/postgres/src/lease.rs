@@ -363,7 +363,7 @@ impl Tenure for Lease {
             hand_over::offer(&link, self.epoch, || self.is_over() || !self.holds())
         });
         if let Err(error) = offered {
-            tracing::warn!(%error, "the store was not offered to others: they read it when it is free");
+            tracing::warn!(%error, "could not announce the release of the store: the next leader reads it later");
         }
     }
 }
@@ -413,7 +413,7 @@ fn keep(lease: &Lease, link: Link, target: &Target) {
         && let Some(link) = link
         && let Err(error) = lease.give_back(&link)
     {
-        tracing::warn!(%error, "the lease was not given back: others wait until it has run out");
+        tracing::warn!(%error, "the lease was not released: other daemons wait until it expires");
     }
 }
 

@@ -152,7 +152,7 @@ impl Checkpointer {
         made
     }
 
-    /// Has this estimate what a new table would have: bytes of living jobs, about. Otherwise it is what the old one has.
+    /// Sets the estimator for the size of a rebuilt table, in bytes. Default: the size of the current one.
     #[must_use]
     pub fn estimated_by(self, living: impl Fn() -> u64 + Send + 'static) -> Self {
         Self {

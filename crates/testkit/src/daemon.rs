@@ -220,14 +220,14 @@ impl Plan {
             &leaders,
             way,
         );
-        leader.wait_for("this daemon leads");
+        leader.wait_for("became leader");
         let mut edge = Daemon::start_with(
             self.binary,
             self.dir.join("windlass.toml"),
             &one_of_two(),
             self.way,
         );
-        edge.wait_for("linked to the leader");
+        edge.wait_for("connected to the leader");
         edge.leader = Some(Box::new(leader));
         edge
     }
@@ -376,7 +376,7 @@ impl Daemon {
         let mut again = Self::start(self.binary.clone(), self.config.clone(), self.way.clone());
         again.leader = self.leader.take();
         if again.leader.is_some() {
-            again.wait_for("linked to the leader");
+            again.wait_for("connected to the leader");
         }
         drop(std::mem::replace(self, again));
     }

@@ -215,7 +215,7 @@ def settings(person):
     person.one("[name='per_key.running']").send_keys("1")
     person.one("[name=weights]").send_keys("acme = 2")
     person.click("Set policy")
-    person.wait("a refusal", lambda: "weights need fair" in person.text("#message"))
+    person.wait("a refusal", lambda: "weights require fair" in person.text("#message"))
     assert person.one("[name=place]").get_attribute("value") == "/customer", "what is typed stays"
     [complaint] = person.complaints()
     assert "400" in complaint, complaint
@@ -488,7 +488,7 @@ def reader(person):
 
     person.go("/queues/few")
     log_in("read-wrong")
-    person.wait("a refusal", lambda: person.text(".error") == "the login is wrong")
+    person.wait("a refusal", lambda: person.text(".error") == "invalid login")
     log_in("read-read")
     person.wait("the page that was asked for", lambda: person.text("h1") == "few")
     assert "eve (read)" in person.text("header"), person.text("header")

@@ -169,5 +169,5 @@ fn a_body_that_is_not_text_reaches_no_job_manager() {
         "the manager's loop never broke: {}",
         jobs.log_text()
     );
-    wait_for_log(&stage.daemon, "it is in the dead-letter queue");
+    wait_for_log(&stage.daemon, "moved to the dead-letter queue");
 }

@@ -50,6 +50,6 @@ fn workers_at_an_edge_get_bodies_that_are_not_in_memory_and_so_do_those_of_the_n
     // A later acknowledgement: what has ended before is in the database.
     push_gearman(edge, 1_000..1_001);
     daemons[0].kill();
-    wait_for_log(&daemons[1], "this daemon leads");
+    wait_for_log(&daemons[1], "became leader");
     drain_gearman(edge, 300..1_001);
 }

@@ -44,7 +44,10 @@ fn daemons_that_are_an_hour_ahead_release_nothing_early() {
     let mut daemons = Daemons::on(postgres.section());
     (0..2).for_each(|_| daemons.add(""));
     for number in 0..2 {
-        wait_for_log(&daemons[number], "this daemon's wall clock is wrong");
+        wait_for_log(
+            &daemons[number],
+            "the wall clock differs from the database's",
+        );
         let cluster = Http(daemons[number].address("http"))
             .get("/api/v1/cluster")
             .json();
@@ -77,5 +80,8 @@ fn daemons_that_are_an_hour_ahead_release_nothing_early() {
             found.is_some()
         });
     }
-    wait_for_log(&daemons[1], "this daemon's wall clock is right again");
+    wait_for_log(
+        &daemons[1],
+        "the wall clock agrees with the database's again",
+    );
 }

@@ -78,9 +78,9 @@ impl Daemons {
         wait_for_log(
             &daemon,
             if self.all.is_empty() {
-                "this daemon leads"
+                "became leader"
             } else {
-                "linked to the leader"
+                "connected to the leader"
             },
         );
         self.all.push((daemon, dir));
@@ -114,7 +114,7 @@ impl Daemons {
     pub fn leader(&self) -> Option<usize> {
         self.all
             .iter()
-            .rposition(|(daemon, _)| daemon.log_text().contains("this daemon leads"))
+            .rposition(|(daemon, _)| daemon.log_text().contains("became leader"))
     }
 }
 

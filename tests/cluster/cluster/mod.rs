@@ -31,7 +31,7 @@ use crate::common::spiderq;
 use crate::common::{Peer, kind, submission, wait_for_log, wait_until};
 
 /// The log's line of a successor that was prepared.
-const READ_EARLY: &str = "the store was read before its lease was free";
+const READ_EARLY: &str = "preloaded the store while waiting for the lease";
 
 // ---- one broker -----------------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ fn another_daemon_leads_when_the_leader_is_killed_and_nothing_acknowledged_is_lo
     wait_until("the other one has found it", || {
         daemons[other]
             .log_text()
-            .matches("linked to the leader")
+            .matches("connected to the leader")
             .count()
             == 2
     });
@@ -299,7 +299,7 @@ fn a_foreground_job_outlives_the_leader() {
     // An end on its way to a leader that is gone is lost: the job would run again.
     [1, 2]
         .iter()
-        .for_each(|number| wait_for_log(&daemons[*number], "the link to the leader has ended"));
+        .for_each(|number| wait_for_log(&daemons[*number], "disconnected from the leader"));
     for (worker, handle) in workers.iter_mut().zip(&handles) {
         worker
             .send(&Request::Work {
@@ -560,7 +560,7 @@ fn a_daemon_that_leads_has_what_was_reloaded_while_it_did_not() {
         "\"message\":\"applied\",\"key\":\"limits.jobs_max\"",
     );
     daemons[0].kill();
-    wait_for_log(&daemons[1], "this daemon leads");
+    wait_for_log(&daemons[1], "became leader");
     let mut client = Peer::connect(daemons[1].address("gearman")).unwrap();
     assert!(
         client.submit("q", "", "long").is_err(),
@@ -577,7 +577,7 @@ fn a_leader_that_stops_in_order_is_followed_at_once() {
     peer.submit("work", "", "before").unwrap();
     daemons[0].signal("TERM");
     assert!(daemons[0].wait().success(), "{}", daemons[0].log_text());
-    wait_for_log(&daemons[1], "this daemon leads");
+    wait_for_log(&daemons[1], "became leader");
     assert!(
         daemons[1].log_text().contains(READ_EARLY),
         "{}",
@@ -601,7 +601,7 @@ fn a_daemon_that_drains_waits_for_its_own_workers_and_others_go_on() {
     near.submit("work", "", "first").unwrap();
     let first = far.grab().unwrap().unwrap();
     daemons[1].signal("USR2");
-    wait_for_log(&daemons[1], "draining: no more connections are accepted");
+    wait_for_log(&daemons[1], "draining: not accepting connections");
     near.submit("work", "", "second").unwrap();
     assert!(
         far.grab().unwrap().is_none(),

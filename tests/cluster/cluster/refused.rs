@@ -65,7 +65,7 @@ fn a_store_belongs_to_its_cluster() {
     daemons[0].kill();
     postgres.ask("UPDATE windlass.lease SET cluster = ''");
     daemons[0].restart();
-    wait_for_log(&daemons[0], "this daemon leads");
+    wait_for_log(&daemons[0], "became leader");
     let beta = || sections(&postgres.section(), &on_loopback("beta"));
     let is_refused = |when: &str| {
         for command in ["serve", "check"] {
@@ -214,7 +214,7 @@ fn a_check_finds_a_certificate_that_other_daemons_refuse() {
     });
     let table = [
         (used_as(&[server.clone(), client.clone()]), ""),
-        (used_as(&[server]), "a leader would refuse it"),
+        (used_as(&[server]), "leaders would reject it"),
         (used_as(&[client]), "at this daemon's address"),
         (expired, "at this daemon's address"),
         (stranger.sign("127.0.0.1"), "at this daemon's address"),
@@ -289,7 +289,7 @@ fn a_check_finds_what_would_fail_when_the_daemon_leads() {
             "",
             "127.0.0.1",
             2,
-            "cluster.address: 0.0.0.0:7425 does not lead the other daemons",
+            "cluster.address: other daemons cannot connect to 0.0.0.0:7425",
         ),
         (
             "127.0.0.1:7425",

@@ -88,7 +88,7 @@ impl Guests {
 
 /// How often a daemon has linked itself to a leader.
 fn links(daemon: &Daemon) -> usize {
-    daemon.log_text().matches("linked to the leader").count()
+    daemon.log_text().matches("connected to the leader").count()
 }
 
 /// More rounds: `WINDLASS_TEST_YIELDS`.
@@ -255,7 +255,7 @@ fn edges_leave_a_leader_that_cannot_reach_the_database() {
     assert!(
         !daemons[0]
             .log_text()
-            .contains("has ended, and lost nothing"),
+            .contains("no acknowledged change is lost"),
         "{}",
         daemons[0].log_text()
     );

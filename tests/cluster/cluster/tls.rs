@@ -94,15 +94,15 @@ fn a_daemon_with_a_certificate_of_another_authority_is_refused() {
         let (plan, dir) = daemons.plan(free_port(), "");
         (plan.start(), dir)
     });
-    wait_for_log(&daemons[3], "the link to the leader has ended");
+    wait_for_log(&daemons[3], "disconnected from the leader");
     add(&mut daemons, &authority, &authority, true);
     crosses(&daemons, 0, 4);
     assert!((1..4).all(|number| role(&daemons[number]) == "seeking"));
     assert_eq!(
-        daemons[0].log_text().matches("an edge has linked").count(),
+        daemons[0].log_text().matches("edge connected").count(),
         1,
         "none of them has linked"
     );
-    let said = daemons[0].log_text().matches("a link was refused").count();
+    let said = daemons[0].log_text().matches("edge rejected").count();
     assert!((1..60).contains(&said), "{said} lines");
 }

@@ -612,7 +612,7 @@ fn a_slow_reader_holds_up_neither_commits_nor_checkpoints() {
     (0..80).for_each(|_| push());
     let mut slow = begun(&daemon);
     let error = home.refused("data", &["export"], 1);
-    assert!(error.contains("another export is under way"), "{error}");
+    assert!(error.contains("another export is running"), "{error}");
     let checkpoints = || daemon.log_text().matches("\"records\":").count();
     let before = checkpoints();
     (0..40).for_each(|_| push());
@@ -674,7 +674,7 @@ fn only_an_administrator_exports_and_the_audit_log_has_it() {
             (Some(1), &b""[..]),
             "{role}"
         );
-        assert!(String::from_utf8_lossy(&output.stderr).contains("needs the role admin"));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("requires the role admin"));
     }
     assert!(export("admin").status.success());
     let audit = fs::read_to_string(audit).unwrap();

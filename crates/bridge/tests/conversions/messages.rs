@@ -176,7 +176,7 @@ fn stock_workers_get_only_utf8() {
 #[test]
 fn other_protocols_are_refused() {
     for (protocol, name) in [(Protocol::SPIDERQ, "spiderq"), (Protocol(9), "unknown")] {
-        let expected = format!("conversion: {name} to eventmq: these two do not share jobs");
+        let expected = format!("conversion: {name} to eventmq: these protocols do not share jobs");
         assert_eq!(
             shown(message(&of(protocol, Codec::Text, b"[]"), false)),
             expected

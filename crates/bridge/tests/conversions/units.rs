@@ -31,8 +31,7 @@ fn made(job: &Job<'_>) -> String {
 fn of_workloads() {
     let plain = r#"{"_origin":"gearman"}"#;
     let bytes = r#"{"_origin":"gearman","_encoding":"base64"}"#;
-    let no_json =
-        "conversion: gearman to faktory, codec json: the body is no JSON of at most 128 levels";
+    let no_json = "conversion: gearman to faktory, codec json: invalid JSON, or nested deeper than 128 levels";
     let table: [(Codec, &[u8], &str, &str); 23] = [
         (Text, b"a b", r#"["a b"]"#, plain),
         (Text, b"", r#"[""]"#, plain),
@@ -202,7 +201,7 @@ fn of_messages() {
         }
         assert_eq!(
             made(&of(Protocol::EVENTMQ, Base64, body.as_bytes())),
-            "conversion: eventmq to faktory, codec base64: this codec has no rule for it"
+            "conversion: eventmq to faktory, codec base64: the queue's codec cannot convert this body"
         );
     }
     let not_text = br#"["run",{"path":"m","callable":"f","args":["%"]}]"#
@@ -289,7 +288,7 @@ fn fwp_jobs_keep_their_parts() {
 #[test]
 fn other_protocols_are_refused() {
     for (protocol, name) in [(Protocol::SPIDERQ, "spiderq"), (Protocol(0), "unknown")] {
-        let expected = format!("conversion: {name} to faktory: these two do not share jobs");
+        let expected = format!("conversion: {name} to faktory: these protocols do not share jobs");
         assert_eq!(made(&of(protocol, Text, b"[]")), expected);
     }
 }

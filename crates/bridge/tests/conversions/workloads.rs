@@ -146,7 +146,7 @@ fn bodies_of_other_protocols_are_not_parsed() {
 #[test]
 fn other_protocols_are_refused() {
     for (protocol, name) in [(Protocol::SPIDERQ, "spiderq"), (Protocol(0), "unknown")] {
-        let expected = format!("conversion: {name} to gearman: these two do not share jobs");
+        let expected = format!("conversion: {name} to gearman: these protocols do not share jobs");
         assert_eq!(shown(workload(&of(protocol, Text, b"[]"))), expected);
     }
 }

@@ -1,6 +1,6 @@
-//! The edge as a [`Broker`]: it forwards what its clients ask.
+//! The edge as a [`Broker`]: it forwards its clients' commands.
 
-use super::state::{ASKED, OURSELVES};
+use super::state::{ASKED, OWN_REQUESTS};
 use super::*;
 
 impl Broker for Edge {
@@ -30,12 +30,12 @@ impl Broker for Edge {
         CommitDuty::None
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
+    fn visit_nonblocking(&self, now: &Reading, batch: Batch<'_>) -> bool {
         self.visit(now, &mut std::iter::once(batch));
         true
     }
 
-    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+    fn mail_nonblocking(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
         self.mail(mailbox, usize::MAX, into);
         true
     }
@@ -109,7 +109,7 @@ impl Broker for Edge {
             return Err(Refusal::Unavailable);
         }
         state.asked += 1;
-        let client = ClientId(OURSELVES + state.asked);
+        let client = ClientId(OWN_REQUESTS + state.asked);
         state.questions.insert(client, None);
         state.open(client);
         let opening = Command::from(ClientCommand::Open(ClientInfo::default()));
@@ -144,7 +144,8 @@ impl Broker for Edge {
         }
     }
 
-    /// The leader knows the jobs of the clients here: this broker is at rest when the clients have gone.
+    /// Jobs are tracked by the leader, so this broker is idle as soon as its clients have
+    /// disconnected.
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         clock::go_on();

@@ -1,4 +1,4 @@
-//! How an edge goes from one leader to the next, or becomes the leader.
+//! How an edge switches from one leader to the next, or becomes the leader.
 
 use super::tests::{done, edge, mail, open, there, to_leader, visit, welcome};
 use windlass_hub::Visited;
@@ -7,7 +7,7 @@ use windlass_session::Item;
 
 use super::*;
 
-/// Opens a way to the same leader, or to one that gives the edge another number.
+/// Connects to the same leader, or to one that assigns the edge another number.
 fn open_link(edge: &Edge, number: u32) {
     edge.open_link(&Welcome {
         edge: EdgeNumber::new(number).unwrap(),
@@ -48,7 +48,7 @@ fn clients_that_have_spoken_are_closed_if_the_edge_gets_another_number() {
     }
 }
 
-/// The link was cut, and the leader has kept the clients.
+/// The link was cut, but the leader has kept the clients.
 #[test]
 fn clients_go_on_under_another_number_at_the_same_leader() {
     let (edge, mailboxes) = edge(1);
@@ -97,7 +97,7 @@ fn an_edge_whose_leader_is_not_certain_is_not_ready() {
     assert_eq!(edge.health(), Health::Serving);
 }
 
-/// Bytes of the client's that come next stand behind it.
+/// The client's next bytes must be ordered after this.
 #[test]
 fn what_a_new_leader_gets_of_a_client_is_on_its_way_until_it_is_applied() {
     let (edge, mailboxes) = edge(1);
@@ -120,7 +120,7 @@ fn what_a_new_leader_gets_of_a_client_is_on_its_way_until_it_is_applied() {
 #[test]
 fn waiting_clients_are_closed_when_an_edge_gives_up() {
     let (edge, mailboxes) = edge(2);
-    edge.give_up();
+    edge.close_waiting();
     assert_eq!(
         visit(&edge, 1, &mut [open()].into()),
         Visited::All,
@@ -129,7 +129,7 @@ fn waiting_clients_are_closed_when_an_edge_gives_up() {
     edge.close_link();
     assert_eq!(visit(&edge, 1, &mut [open()].into()), Visited::UntilRung);
     assert!(!is_closed(&mailboxes[0]));
-    edge.give_up();
+    edge.close_waiting();
     assert_eq!(
         [&mailboxes[0], &mailboxes[1]].map(|it| is_closed(it)),
         [true, false]

@@ -1,4 +1,4 @@
-//! What an edge knows of its clients and of the link, behind one lock.
+//! The state of an edge's clients and of its link, behind one lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use windlass_hub::{Mail, Mailbox, Visited};
 use windlass_link::{Bounds, Edge as EdgeNumber, Ledger, ToLeader};
 use windlass_session::{Item, Reason};
 
-/// The numbers from here on belong to the daemon's own questions, each of which is a client of its own.
-pub(super) const OURSELVES: u64 = 1 << 39;
+/// Client numbers from here on are used for the daemon's own requests, one number per request.
+pub(super) const OWN_REQUESTS: u64 = 1 << 39;
 
 pub(super) const ASKED: Tag = Tag(1);
 
-/// Bytes of all clients that may be on their way to the leader.
+/// Maximum bytes of all clients in flight to the leader.
 pub(super) const UNDER_WAY_MAX: usize = 16 << 20;
 
-/// The same for one client: this many items, and bytes.
+/// Maximum items and bytes of one client in flight.
 pub(super) const ITEMS_MAX: usize = 1 << 10;
 pub(super) const BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of answers that may be on their way to a client, or wait here for its session.
+/// Maximum bytes of replies in flight to one client or buffered here for its session.
 pub(super) const ROOM_BYTES: u64 = 256 << 10;
 
-/// Counted for each item besides its body.
+/// Overhead charged for each item in addition to its body.
 pub(super) const ITEM_BYTES: usize = 128;
 
-/// What the ledger may hold, of all clients and of one.
+/// Limits of the ledger, for all clients together and for each.
 pub(super) const LEDGER: Bounds = Bounds {
     bytes_max: 64 << 20,
     client_bytes_max: 4 << 20,
@@ -37,19 +37,19 @@ pub(super) const LEDGER: Bounds = Bounds {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) link: LinkState,
-    /// The number of this daemon at its leader, which its clients' numbers there contain.
+    /// This daemon's number at its leader, which is part of its clients' numbers there.
     pub(super) number: Option<EdgeNumber>,
-    /// The leader's right to lead.
+    /// The leader's epoch.
     pub(super) epoch: u64,
     pub(super) ledger: Ledger,
     pub(super) clients: HashMap<ClientId, Member>,
-    /// Mailboxes to ring for a commit, in order of commits.
+    /// Mailboxes to wake for a commit, ordered by commit.
     pub(super) waiting: VecDeque<(u64, Arc<Mailbox>)>,
     pub(super) to_leader: Vec<ToLeader>,
     pub(super) under_way_bytes: usize,
-    /// Clients with items that wait for the way to the leader.
+    /// Clients whose items cannot be sent until the link is up or has capacity.
     pub(super) blocked: Vec<ClientId>,
-    /// The daemon's own questions.
+    /// Pending requests of the daemon itself, with their replies.
     pub(super) questions: HashMap<ClientId, Option<Result<Reply, Refusal>>>,
     pub(super) asked: u64,
 }
@@ -72,15 +72,16 @@ impl Default for State {
     }
 }
 
-/// Whether there is a way to the leader.
+/// The state of the connection to the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LinkState {
-    /// There is none yet: clients wait.
+    /// Not connected: clients wait.
     Sought,
-    /// No leader for longer than `cluster.hold`: clients that ask for something are closed.
+    /// Without a leader for longer than `cluster.hold`: clients that send a request are
+    /// disconnected.
     Lost,
     Open,
-    /// This daemon leads.
+    /// This daemon is the leader.
     Ours,
 }
 
@@ -88,13 +89,13 @@ pub(super) enum LinkState {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) mailbox: Arc<Mailbox>,
-    /// Bytes that place-holders stand for, in order.
+    /// The bytes behind each place-holder, in order.
     pub(super) kept: VecDeque<Bytes>,
-    /// The sizes of its commands on their way.
+    /// The sizes of its commands in flight.
     pub(super) under_way: VecDeque<usize>,
     pub(super) under_way_bytes: usize,
     pub(super) is_blocked: bool,
-    /// The leader knows the client.
+    /// Whether the leader knows the client.
     pub(super) has_spoken: bool,
 }
 
@@ -118,7 +119,7 @@ impl Member {
         self.mailbox.close_reason().is_some()
     }
 
-    /// Items whose replies, or places among the replies, are still to come.
+    /// The number of items whose replies, or positions among the replies, are outstanding.
     pub(super) fn unanswered(&self) -> usize {
         self.under_way.len() + self.kept.len()
     }
@@ -127,7 +128,7 @@ impl Member {
         self.mailbox.set_under_way(self.unanswered());
     }
 
-    /// An item of this size is on its way.
+    /// Records that an item of this size was sent.
     pub(super) fn sent(&mut self, bytes: usize, of_all: &mut usize) {
         self.under_way.push_back(bytes);
         self.under_way_bytes += bytes;
@@ -136,11 +137,11 @@ impl Member {
     }
 }
 
-/// Bytes that a client publishes, and the mailboxes of their readers.
+/// Bytes published by a client, and the mailboxes of the subscribers.
 pub(super) type Published = (Bytes, Vec<Arc<Mailbox>>);
 
 impl State {
-    /// Sends a client's items, as many as may be on their way.
+    /// Sends as many of a client's items as the in-flight limits allow.
     pub(super) fn go(
         &mut self,
         client: ClientId,
@@ -200,7 +201,7 @@ impl State {
                 member.sent(size, &mut self.under_way_bytes);
                 self.ask_for(client, |client| ToLeader::Forbidden { client, tag });
             }
-            // Nothing of the leader's is to come before it.
+            // No reply of the leader can precede these bytes.
             Item::Bytes(bytes) if member.unanswered() == 0 => {
                 let mut filling = member.mailbox.fill();
                 filling.push(0, Mail::Bytes(bytes), None);
@@ -221,15 +222,15 @@ impl State {
         }
     }
 
-    /// Adds an item about a client, under the client's number at the leader. Without a way to the leader only the ledger
-    /// learns of it: the next leader gets what the ledger has, and may know this daemon under another number.
+    /// Sends an item about a client, using the client's number at the leader. Without a link only
+    /// the ledger records it, because the next leader may assign this daemon another number.
     pub(super) fn ask_for(&mut self, client: ClientId, item: impl FnOnce(ClientId) -> ToLeader) {
         let Some(number) = self.at_leader(client) else {
             return;
         };
         let item = item(number);
-        // A question of the daemon's own is not asked again.
-        if client.0 < OURSELVES {
+        // The daemon's own requests are not repeated at the next leader.
+        if client.0 < OWN_REQUESTS {
             self.ledger.sent(&item);
         }
         if self.link == LinkState::Open {
@@ -237,8 +238,8 @@ impl State {
         }
     }
 
-    /// What the next leader must know of the clients ([`Ledger::claims`]). Those that the ledger had no room for are
-    /// closed.
+    /// The clients' state that the next leader needs ([`Ledger::claims`]). Clients that did not fit
+    /// into the ledger are disconnected.
     pub(super) fn claims(&mut self, reached: Option<u64>) -> Vec<ToLeader> {
         let claims = self.ledger.claims(reached);
         let known: HashSet<ClientId> = self
@@ -254,7 +255,7 @@ impl State {
         claims
     }
 
-    /// A command that was asked before is on its way to another leader.
+    /// Records that a command is in flight again, to another leader.
     pub(super) fn note_sent_again(&mut self, item: &ToLeader) {
         let client = item
             .client()
@@ -265,7 +266,7 @@ impl State {
         }
     }
 
-    /// The numbers of commits begin anew.
+    /// Resets the commit numbers, which start over in each epoch.
     pub(super) fn begin_epoch(&mut self, reached: u64) {
         self.waiting.clear();
         self.clients
@@ -273,7 +274,7 @@ impl State {
             .for_each(|member| member.mailbox.begin_epoch(reached));
     }
 
-    /// Nothing more comes for what is on its way. Bytes that had a place among the replies are next.
+    /// Drops everything in flight. Bytes whose position followed a lost reply come next.
     pub(super) fn stop_waiting(&mut self) {
         self.under_way_bytes = 0;
         for member in self.clients.values_mut() {
@@ -294,18 +295,18 @@ impl State {
         });
     }
 
-    /// The leader's number of a client.
+    /// Translates a client's number to the leader's.
     pub(super) fn at_leader(&self, client: ClientId) -> Option<ClientId> {
         self.number
             .map(|number| ClientId(number.first_client().0 | client.0))
     }
 
-    /// This daemon's number of a client.
+    /// Translates the leader's number of a client to this daemon's.
     pub(super) fn own(&self, client: ClientId) -> ClientId {
         ClientId(client.0 ^ self.number.map_or(0, |number| number.first_client().0))
     }
 
-    /// The leader has done some of a client's commands.
+    /// Records that the leader has executed this many of a client's commands.
     pub(super) fn applied(&mut self, client: ClientId, count: u32) {
         let Some(member) = self.clients.get_mut(&client) else {
             return;
@@ -334,7 +335,7 @@ impl State {
         }
     }
 
-    /// The reply to a question of the daemon's own.
+    /// Stores the reply to one of the daemon's own requests.
     pub(super) fn note_reply(&mut self, client: ClientId, event: Event) {
         if let (Event::Reply(ASKED, reply), Some(place)) = (event, self.questions.get_mut(&client))
         {
@@ -352,7 +353,7 @@ impl State {
     }
 }
 
-/// The bytes of an item's body.
+/// The size of an item's body in bytes.
 pub(super) fn body_bytes(item: &Item) -> usize {
     match item {
         Item::Command(_, command) => command.new_job().map_or(0, |job| job.body.len()),

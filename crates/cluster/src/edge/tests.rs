@@ -1,4 +1,4 @@
-//! What an edge asks for its clients, and how much of it is on its way at once.
+//! The requests that an edge sends for its clients, and how many may be in flight.
 
 use std::pin::pin;
 use std::task::Waker;
@@ -34,7 +34,7 @@ fn open_link(edge: &Edge) {
     edge.open_link(&welcome());
 }
 
-/// An edge with a way to its leader, and this many clients, from 1 on.
+/// An edge with a leader and this many clients, numbered from 1.
 pub(super) fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
     let edge = Edge::new(Arc::new(Budget::new(1 << 30)));
     open_link(&edge);
@@ -44,7 +44,7 @@ pub(super) fn edge(clients: u64) -> (Edge, Vec<Arc<Mailbox>>) {
         mailbox
     });
     let mailboxes = mailboxes.collect();
-    // That nothing is claimed.
+    // The edge claims nothing.
     assert!(matches!(to_leader(&edge)[..], [ToLeader::Claimed]));
     (edge, mailboxes)
 }
@@ -66,7 +66,7 @@ pub(super) fn visit(edge: &Edge, client: u64, items: &mut VecDeque<Item>) -> Vis
     visited
 }
 
-/// Pushes a job that counts as this many bytes.
+/// Pushes a job with this accounted size.
 fn push(bytes: usize) -> Item {
     let body = Bytes::from(vec![7; bytes - ITEM_BYTES]);
     let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body);
@@ -110,26 +110,29 @@ fn the_items_of_a_client_on_their_way_are_bounded() {
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!((items.len(), mailboxes[0].unanswered()), (2, ITEMS_MAX));
     assert_eq!(to_leader(&edge).len(), ITEMS_MAX + 1, "and the client");
-    let _ = mailboxes[0].bell().look();
+    let _ = mailboxes[0].wake_flag().look();
     edge.receive([ToEdge::Applied {
         client: there(1),
         count: 1,
     }]);
-    assert!(mailboxes[0].bell().look(), "it may go on");
+    assert!(mailboxes[0].wake_flag().look(), "it may go on");
     assert_eq!(visit(&edge, 1, &mut items), Visited::UntilRung);
     assert_eq!(items.len(), 1);
     edge.receive([ToEdge::Applied {
         client: there(1),
         count: u32::MAX,
     }]);
-    assert!(mailboxes[0].bell().look());
+    assert!(mailboxes[0].wake_flag().look());
     assert_eq!(mailboxes[0].unanswered(), 0);
     assert_eq!(visit(&edge, 1, &mut items), Visited::All);
     edge.receive([ToEdge::Applied {
         client: there(1),
         count: 1,
     }]);
-    assert!(!mailboxes[0].bell().look(), "it has nothing that waits");
+    assert!(
+        !mailboxes[0].wake_flag().look(),
+        "it has nothing that waits"
+    );
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
     let rung = || {
         mailboxes
             .iter()
-            .map(|mailbox| u8::from(mailbox.bell().look()))
+            .map(|mailbox| u8::from(mailbox.wake_flag().look()))
             .collect::<Vec<_>>()
     };
     rung();
@@ -164,7 +167,7 @@ fn the_bytes_on_their_way_are_bounded_by_client_and_for_all() {
     assert_eq!(rung(), [1; 6], "all clients were blocked");
     assert_eq!(visit(&edge, 5, &mut all[4]), Visited::UntilRung);
     assert_eq!(all[4].len(), 4);
-    // Below the limit of all, each client has its own.
+    // Below the overall limit, each client has a limit of its own.
     edge.receive([ToEdge::Applied {
         client: there(2),
         count: 4,
@@ -246,15 +249,15 @@ fn mail_waits_for_its_commit() {
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
     edge.receive([done(1, 6), done(1, 7)]);
     assert_eq!(mail(&edge, &mailboxes[0]), 0);
-    let _ = mailboxes[0].bell().look();
+    let _ = mailboxes[0].wake_flag().look();
     edge.receive([ToEdge::Durable { commit: 6 }]);
-    assert!(mailboxes[0].bell().look());
+    assert!(mailboxes[0].wake_flag().look());
     assert_eq!(
         (mail(&edge, &mailboxes[0]), edge.lock().waiting.len()),
         (1, 1)
     );
     edge.receive([ToEdge::Failed(true)]);
-    assert!(mailboxes[0].bell().look(), "its outcome is unknown");
+    assert!(mailboxes[0].wake_flag().look(), "its outcome is unknown");
     assert_eq!(mail(&edge, &mailboxes[0]), 1);
 }
 
@@ -275,12 +278,12 @@ fn the_link_is_notified_once_when_there_is_something_to_send() {
         room: 1,
         visited: &mut visited,
     };
-    assert!(edge.visit_apart(&clock::read(), batch));
+    assert!(edge.visit_nonblocking(&clock::read(), batch));
     assert!(is_notified(&edge));
     assert_eq!((to_leader(&edge).len(), visited), (1, Visited::All));
 }
 
-/// The leader learns of the room that a session makes.
+/// The leader learns how many bytes a session can accept.
 #[test]
 fn room_is_reported_to_the_leader_in_steps() {
     let (edge, mailboxes) = edge(1);
@@ -312,7 +315,8 @@ fn room_is_reported_to_the_leader_in_steps() {
     assert!(to_leader(&edge).is_empty());
 }
 
-/// They have a bound in all, and no mailbox one of its own: its client has asked for each.
+/// Large jobs count only towards the overall limit, not towards the mailbox's: the client has
+/// requested each of them.
 #[test]
 fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     const LARGE_BYTES: usize = 100_000;
@@ -347,7 +351,7 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     for (unsent, closed) in [(0, false), (LARGE_BYTES, true)] {
         mailbox.set_unsent(unsent, 0);
         edge.receive([ToEdge::Starved]);
-        mailbox.answer_doubt(windlass_hub::clock::now());
+        mailbox.check_stall(windlass_hub::clock::now());
         assert_eq!(
             mailbox.close_reason().is_some(),
             closed,
@@ -382,7 +386,7 @@ fn the_daemons_own_questions_are_clients_of_their_own() {
                 ]
             ));
             let client = asked[0].client().unwrap();
-            assert!(client.0 & (OURSELVES * 2 - 1) > OURSELVES);
+            assert!(client.0 & (OWN_REQUESTS * 2 - 1) > OWN_REQUESTS);
             clients.insert(client);
             edge.receive([ToEdge::Event {
                 client,
@@ -433,10 +437,10 @@ fn clients_without_an_answer_stay_blocked_until_there_is_a_way_again() {
     }]);
     assert_eq!(edge.lock().blocked, [ClientId(2)]);
     edge.close_link();
-    let _ = mailboxes[1].bell().look();
+    let _ = mailboxes[1].wake_flag().look();
     open_link(&edge);
     assert!(
-        mailboxes[1].bell().look(),
+        mailboxes[1].wake_flag().look(),
         "it goes on when there is a way again"
     );
 }

@@ -1,4 +1,4 @@
-//! A leader's items for an edge, a turn at a time.
+//! The leader's items for an edge, turn by turn.
 
 use std::pin::pin;
 use std::task::Waker;
@@ -23,7 +23,7 @@ struct Led {
 }
 
 impl Led {
-    /// A leader and one of its edges, with one client that has sent nothing yet.
+    /// A leader, and an edge with one client that has not sent anything.
     fn new(room: u64) -> Self {
         let hub = Arc::new(Hub::new(
             Engine::new(Limits::default(), 7),
@@ -54,7 +54,7 @@ impl Led {
             .unwrap();
     }
 
-    /// Its items of a turn, without the time.
+    /// The items of one turn, except the time.
     fn turn(&mut self) -> Vec<ToEdge> {
         let mut to_edge = Vec::new();
         self.edge.turn(&mut to_edge);
@@ -68,7 +68,7 @@ impl Led {
             .is_ready()
     }
 
-    /// Writes the next commit. Returns how many mailboxes are rung for it.
+    /// Writes the next commit. Returns the number of mailboxes woken by it.
     fn commit(&self) -> usize {
         let due = self.hub.committed(self.hub.cut().unwrap().commit);
         due.iter().for_each(|mailbox| mailbox.ring());
@@ -114,7 +114,8 @@ fn take(wait: Wait) -> Command {
     }))
 }
 
-/// The large job before it is on its way to the disk, and the client's room is used up meanwhile.
+/// The large job is before it on the way to disk, and the client's buffer space is exhausted
+/// meanwhile.
 #[test]
 fn a_client_that_waits_for_the_disk_goes_on_when_it_has_room_too() {
     const LARGE_BYTES: usize = 3 << 20;
@@ -334,7 +335,8 @@ fn a_client_that_closes_has_its_commands_done_first() {
     assert!(led.hub.mailboxes().is_empty());
 }
 
-/// What an edge cannot send yet is not handed out to it: the leader counts it where it counts its own clients' jobs.
+/// Jobs that an edge has not sent must count at the leader like those of its own clients; otherwise
+/// an edge could hold any number of them.
 #[test]
 fn large_jobs_count_until_the_peers_of_an_edge_have_taken_them() {
     const LARGE_BYTES: usize = 100_000;
@@ -383,7 +385,7 @@ fn an_edge_learns_that_workers_wait_for_room_once_a_beat() {
     assert_eq!([told(&mut led), told(&mut led)], [1, 0]);
 }
 
-/// A link is cut and made again: the clients have new numbers, and keep what the edge knows of.
+/// After a reconnect, clients have new numbers but keep the state that the edge knows about.
 #[test]
 fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
     let mut led = Led::new(ROOM);
@@ -403,9 +405,9 @@ fn what_clients_had_by_a_link_that_was_cut_is_theirs_by_the_next_one() {
         edge: mut before,
         ..
     } = led;
-    before.rest();
+    before.suspend();
     before.turn(&mut Vec::new());
-    // No job goes to a client that may be gone.
+    // Jobs must not go to a client that may be gone.
     hub.ask(push().into()).unwrap();
     let is_ready =
         |hub: &Hub| hub.with_journal(|engine, _| engine.job(JobId(2)).unwrap().lease().is_none());
@@ -477,7 +479,8 @@ fn an_edge_may_not_act_for_clients_of_another_edge() {
     }
 }
 
-/// Otherwise the edge counts the job against the wait that began after it, and claims none of the next leader.
+/// Otherwise the edge would count the job against the later wait, and would not claim that wait at
+/// the next leader.
 #[test]
 fn a_job_for_a_wait_that_ends_goes_out_before_the_next_wait_begins() {
     let mut led = Led::new(ROOM);

@@ -16,12 +16,12 @@ use crate::edge::Edge;
 use crate::relay::{Relay, Route};
 use windlass_hub::View;
 
-/// Serves this daemon's clients over a link to the leader, until the link ends, or the task of this daemon's links
-/// changes. Returns why it has ended.
+/// Serves this daemon's clients over a link to the leader, until the link closes or this daemon's
+/// link task changes. Returns why it closed.
 ///
 /// # Errors
 ///
-/// Why there was no link at all.
+/// The link could not be established.
 pub async fn follow<T>(
     edge: &Edge,
     leader: &Holder,
@@ -35,9 +35,7 @@ pub async fn follow<T>(
         _ = ends.changed() => return Err(LinkError::Ours),
     };
     if !welcome.same_settings {
-        tracing::error!(
-            "this daemon's limits, queues or schedules differ from the leader's, which count"
-        );
+        tracing::error!("limits, queues or schedules differ from the leader's; the leader's apply");
     }
     edge.open_link(&welcome);
     view.follows(leader);
@@ -48,7 +46,7 @@ pub async fn follow<T>(
     Ok(why)
 }
 
-/// Connects to the leader, and greets it.
+/// Connects to the leader and exchanges greetings.
 async fn open(
     edge: &Edge,
     leader: &Holder,
@@ -75,9 +73,7 @@ async fn open(
                 Some(ToEdge::Welcome(welcome)) => return Ok((wire, welcome)),
                 Some(ToEdge::Refused(why)) => return Err(LinkError::Refused(why)),
                 Some(_) => {
-                    return Err(LinkError::Malformed(
-                        "it does not begin with a greeting".to_owned(),
-                    ));
+                    return Err(LinkError::Malformed("no greeting".to_owned()));
                 }
                 None => wire.step(std::future::pending()).await?,
             };
@@ -95,7 +91,7 @@ async fn open(
     Ok((wire, welcome))
 }
 
-/// Shows operators what the leader knows of all daemons.
+/// Publishes the leader's information about all daemons for operators.
 fn show(view: &View, item: ToEdge) {
     if let ToEdge::Edges(edges) = item {
         let about = windlass_hub::About::default;
@@ -140,7 +136,7 @@ async fn exchange<T>(
                 edge.publish_to(&clients, bytes);
                 continue;
             }
-            // The last item of what belongs together.
+            // The last item of a unit.
             let ends = matches!(item, ToEdge::Clock(_));
             to_edge.push(item);
             if ends {

@@ -23,43 +23,43 @@ mod numbers;
 #[cfg(test)]
 mod served;
 
-/// Bytes that may wait for an edge that does not read.
+/// Maximum bytes buffered for an edge that does not read.
 const UNSENT_MAX: usize = 256 << 20;
 
-/// Items that a leader takes of one edge before it visits the engine.
+/// Maximum items that a leader reads from one edge before it visits the engine.
 const ITEMS_MAX: usize = 4 << 10;
 
-/// Edges of one epoch.
+/// Maximum number of edges per epoch.
 const LINKS_MAX: u32 = 1 << 10;
 
-/// How often a leader that may not act looks whether it may again.
+/// How often a leader that is not certain of its lease checks it again.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What a leader needs for its edges.
+/// The parts that a leader needs to serve its edges.
 #[derive(Debug)]
 pub struct Leading {
     /// The engine room.
     pub hub: Arc<Hub>,
-    /// What both sides agree on.
+    /// The settings that both sides must agree on.
     pub terms: Arc<Terms>,
-    /// For operators.
+    /// Status for operators.
     pub view: Arc<View>,
-    /// Messages of protocols.
+    /// Routes for protocol messages between daemons.
     pub relay: Arc<Relay>,
-    /// Edges that have got a number.
+    /// The number of edge numbers assigned so far.
     pub numbered: AtomicU32,
-    /// The clients of links that were cut.
+    /// Clients of links that were cut.
     pub kept: Kept,
 }
 
-/// The clients of each link of this epoch, for as long as the leader has them: a link that is made again takes over
-/// those of the link before.
+/// The clients of each link in this epoch while the leader keeps them: after a reconnect, the new
+/// link takes over the clients of the old one.
 #[derive(Debug, Default)]
 pub struct Kept(Mutex<BTreeMap<EdgeNumber, EdgeClients>>);
 
 impl Kept {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<EdgeNumber, EdgeClients>> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,9 +67,12 @@ impl Kept {
         self.lock().contains_key(&number)
     }
 
-    /// Returns once a link has ended.
+    /// Returns once the link has closed.
     async fn has_ended(&self, number: EdgeNumber) {
-        while self.on(number, |clients| !clients.rests()).unwrap_or(false) {
+        while self
+            .on(number, |clients| !clients.is_suspended())
+            .unwrap_or(false)
+        {
             sleep(LOOK_EVERY).await;
         }
     }
@@ -78,14 +81,14 @@ impl Kept {
         self.lock().remove(&number)
     }
 
-    /// Acts on the clients of a link; `None`: another link has them.
+    /// Acts on the clients of a link, unless another link has taken them over.
     fn on<T>(&self, number: EdgeNumber, act: impl FnOnce(&mut EdgeClients) -> T) -> Option<T> {
         self.lock().get_mut(&number).map(act)
     }
 }
 
 impl Leading {
-    /// A number for an edge, which no other edge has that is linked now.
+    /// Assigns a number that no connected edge has.
     fn number(&self) -> Option<EdgeNumber> {
         let next = || {
             number(
@@ -99,19 +102,19 @@ impl Leading {
     }
 }
 
-/// The number of an edge. No two edges have one within 2^14 epochs, and 2^10 links of an epoch.
+/// The number of an edge. It is unique within 2^14 epochs and 2^10 links of an epoch.
 pub fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
     let epoch = u32::try_from(epoch % (u64::from(EdgeNumber::MAX) / u64::from(LINKS_MAX))).ok()?;
     EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
 }
 
-/// What the edge knows of an earlier leader.
+/// The edge's knowledge of an earlier leader.
 fn earlier(hello: &Hello, epoch: u64) -> Option<KnownBefore> {
     hello.known.filter(|known| known.epoch < epoch)
 }
 
-/// The number of an edge here. An edge of an earlier leader keeps its number, and with it its clients; another one gets
-/// a new one. `None`: there is no number.
+/// The number of an edge at this leader. An edge of an earlier leader keeps its number and
+/// therefore its clients; others get a new one. Returns `None` if no numbers are left.
 pub fn numbered(
     hello: &Hello,
     hub: &Hub,
@@ -122,8 +125,9 @@ pub fn numbered(
         .or_else(new)
 }
 
-/// How a leader accepts an edge with this number ([`numbered`]), which the leader's successor would wait for
-/// ([`Hub::knows_edges`]). An edge with a new number claims its clients anew if they are `kept` here.
+/// Accepts an edge with this number ([`numbered`]), which a successor of the leader must wait for
+/// ([`Hub::knows_edges`]). An edge with a new number claims its clients again if they are `kept`
+/// here.
 pub fn welcome(
     hello: &Hello,
     edge: EdgeNumber,
@@ -147,17 +151,17 @@ pub fn welcome(
     }
 }
 
-/// The link of an edge that has greeted.
+/// A link whose edge has sent its greeting.
 pub struct Opened {
     wire: Wire<ToLeader, ToEdge>,
     hello: Hello,
 }
 
-/// Shakes hands, and receives the edge's greeting.
+/// Performs the TLS handshake and receives the edge's greeting.
 ///
 /// # Errors
 ///
-/// It is no daemon of this broker: it has no certificate of the authority, another broker's name, or no greeting.
+/// The peer has no valid certificate, belongs to another cluster, or sends no greeting.
 pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, LinkError> {
     let terms = &leading.terms;
     let open = async {
@@ -170,9 +174,7 @@ pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, Link
             match wire.next()? {
                 Some(ToLeader::Hello(hello)) => break hello,
                 Some(_) => {
-                    return Err(LinkError::Malformed(
-                        "it does not begin with a greeting".to_owned(),
-                    ));
+                    return Err(LinkError::Malformed("no greeting".to_owned()));
                 }
                 None => wire.step(std::future::pending()).await?,
             };
@@ -193,8 +195,8 @@ pub async fn accept(socket: TcpStream, leading: &Leading) -> Result<Opened, Link
     })
 }
 
-/// Serves one edge until its link ends, or the task of this daemon's links changes. Its clients stay for a while after
-/// a link that was cut: the edge may come back.
+/// Serves one edge until its link closes or this daemon's link task changes. After a cut its
+/// clients are kept for a while, because the edge may reconnect.
 pub async fn serve<T>(
     opened: Opened,
     leading: &Leading,
@@ -214,7 +216,7 @@ pub async fn serve<T>(
         .filter(|known| known.epoch == hub.epoch())
         .map(|known| known.edge);
     if let Some(number) = again {
-        // Items that the edge has sent by the link before may not be read yet.
+        // Items that the edge sent over the previous link may still be unread.
         let _ = timeout(BEAT, kept.has_ended(number)).await;
     }
     let number = numbered(&hello, hub, || leading.number()).ok_or(LinkError::TooMany)?;
@@ -258,11 +260,11 @@ pub async fn serve<T>(
     ended
 }
 
-/// Keeps the clients of a link that was cut, until a link that is made again takes them over, or for as long as an edge
-/// waits before it makes one.
+/// Keeps the clients of a link that was cut until a new link takes them over, or until an edge
+/// would no longer try to reconnect.
 async fn keep<T>(kept: &Kept, number: EdgeNumber, mut ends: watch::Receiver<T>) {
     let until = Instant::now() + SILENCE_MAX;
-    let mut is_here = kept.on(number, EdgeClients::rest).is_some();
+    let mut is_here = kept.on(number, EdgeClients::suspend).is_some();
     while is_here && Instant::now() < until {
         is_here = kept
             .on(number, |clients| clients.turn(&mut Vec::new()))
@@ -310,7 +312,8 @@ async fn go_on<T>(
             && kept
                 .on(number, |it| it.turn(&mut to_edge))
                 .ok_or(LinkError::Replaced)?;
-        // Items that were decided while the lease held may leave only while it holds.
+        // Items decided while the lease was valid may be sent only while it still is, because the
+        // next leader may have decided otherwise.
         let may_act = hub.may_act();
         if may_act {
             for item in to_edge.drain(..) {
@@ -365,7 +368,7 @@ async fn go_on<T>(
     }
 }
 
-/// An edge that a successor of this daemon waits for, for as long as this lives.
+/// Registers an edge that a successor of this daemon must wait for, until dropped.
 struct Added<'a> {
     hub: &'a Hub,
     number: EdgeNumber,
@@ -392,7 +395,7 @@ impl Drop for Added<'_> {
     }
 }
 
-/// An edge that operators see for as long as this lives.
+/// Shows an edge to operators, until dropped.
 struct Known<'a> {
     view: &'a View,
     number: EdgeNumber,

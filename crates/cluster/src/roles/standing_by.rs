@@ -1,4 +1,5 @@
-//! A daemon that stands by: it tries to take the lease of the store, and gives way to the daemon that had it.
+//! A daemon in standby: it tries to acquire the lease of the store, but lets the previous leader go
+//! first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +11,11 @@ use windlass_store::{Error as StoreError, OpenError, Remote};
 use super::{LOOK_EVERY, RETRY};
 use crate::edge::Edge;
 
-/// Whether this daemon gives way to the one that led before: the database was away. When it is back, that daemon has
-/// the length of a lease to renew its own, and if it is known to live, the time for a connection to the database.
+/// Whether this daemon defers to the previous leader after an outage of the database. That daemon
+/// gets the length of a lease to renew its own and, if it is known to be alive, the time to
+/// reconnect to the database.
 pub(super) struct GiveWay {
-    /// How long the lease of the store lasts, and a connection to the database may take.
+    /// The length of the store's lease, and the connection timeout of the database.
     pub(super) terms: (Duration, Duration),
     pub(super) remote: Option<Arc<dyn Remote>>,
     pub(super) was_away: bool,
@@ -43,7 +45,7 @@ impl GiveWay {
     }
 }
 
-/// Tries to open the store until it is free.
+/// Tries to open the store until it is available.
 pub(super) fn stand_by<T>(
     mut open: impl FnMut() -> Result<T, OpenError>,
     mut give_way: GiveWay,
@@ -53,8 +55,8 @@ pub(super) fn stand_by<T>(
 ) -> Result<Option<T>, OpenError> {
     let (remote, mut knows_the_time) = (give_way.remote.clone(), false);
     loop {
-        // Before a daemon has led, or followed a leader, its clients' deadlines would come from its own wall clock, and
-        // mean another moment at the leader.
+        // A daemon that has neither led nor followed would compute its clients' deadlines from its
+        // own wall clock, which may differ from the leader's.
         if let Some(remote) = remote.as_ref().filter(|_| !knows_the_time)
             && let Ok(ahead_ms) = remote.wall_ahead_ms()
         {
@@ -66,7 +68,7 @@ pub(super) fn stand_by<T>(
             Ok(None) => (LOOK_EVERY, None),
             Err(OpenError::Store(StoreError::InUse { .. })) => (LOOK_EVERY, Some(String::new())),
             Err(OpenError::Store(why @ (StoreError::Io { .. } | StoreError::Deposed { .. }))) => {
-                warn_limited!("stand_by", %why, "this daemon cannot take the lease of the store");
+                warn_limited!("stand_by", %why, "cannot acquire the lease of the store");
                 (give_way.was_away, give_way.back_at) =
                     (matches!(why, StoreError::Io { .. }), None);
                 (RETRY, Some(why.to_string()))

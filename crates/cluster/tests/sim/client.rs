@@ -1,5 +1,5 @@
-//! Clients: what they ask in the engine's commands, and what they get. A client's connection has a delay of its own:
-//! what its daemon has sent arrives later.
+//! Clients: their requests, as engine commands, and the replies. Each connection has its own delay:
+//! what the daemon sends arrives later.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) const QUEUES: [&str; 3] = ["a", "b", "c"];
 /// Coalescing keys, or none.
 const KEYS: [Option<&str>; 5] = [Some("k"), Some("l"), None, None, None];
 
-/// A body that needs more room than usual.
+/// A body that needs more buffer space than usual.
 const LARGE: usize = 40_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ struct Held {
     is_bound: bool,
 }
 
-/// What arrives.
+/// An event at the client.
 #[derive(Debug)]
 enum Arrival {
     Mail(Mail),
@@ -53,20 +53,20 @@ enum Arrival {
 pub(super) struct Client {
     who: Who,
     pub(super) mailbox: Arc<Mailbox>,
-    /// For the daemon, which has not taken them.
+    /// Sent to the daemon, but not yet received.
     pub(super) items: VecDeque<Item>,
-    /// Its items wait until the mailbox is rung.
+    /// Whether its items wait until the mailbox wakes it.
     pub(super) waits: bool,
-    /// The daemon has the connection.
+    /// Whether the daemon has the connection.
     pub(super) is_served: bool,
-    /// The client has closed the connection.
+    /// Whether the client has closed the connection.
     pub(super) has_left: bool,
     inbox: VecDeque<(u64, Arrival)>,
     asked: BTreeMap<u64, Question>,
     tags: u64,
     words: VecDeque<Bytes>,
     held: Vec<Held>,
-    /// It has a place at the engine.
+    /// Whether the engine knows the client.
     has_opened: bool,
 }
 
@@ -74,18 +74,18 @@ fn job_of(queue: &'static str, body: String) -> NewJob {
     NewJob::new(Protocol::GEARMAN, queue.into(), body.into())
 }
 
-/// The number that a body begins with.
+/// The number at the start of a body.
 pub(super) fn serial(body: &[u8]) -> u64 {
     let text = body.split(|byte| *byte == b' ').next().unwrap_or_default();
     std::str::from_utf8(text).unwrap().parse().unwrap()
 }
 
-/// The name by which a lease by time finds its worker again.
+/// The name by which a time-bound lease finds its worker again.
 fn name(((daemon, starts), number): Who) -> Bytes {
     format!("{daemon}.{starts}.{}", number.0).into()
 }
 
-/// The worker of a lease by time.
+/// The worker of a time-bound lease.
 pub(super) fn named(name: &[u8]) -> Option<Who> {
     let mut parts = std::str::from_utf8(name).ok()?.split('.');
     let mut next = || parts.next()?.parse::<u64>().ok();
@@ -118,7 +118,7 @@ impl Client {
         self.who
     }
 
-    /// A question without an answer, except for waits without an end.
+    /// An unanswered request, except for unlimited waits.
     pub(super) fn unanswered(&self) -> Option<String> {
         let waits = |question: &&Question| !question.is_withdrawn && !question.waits_forever();
         let asked = self
@@ -129,34 +129,36 @@ impl Client {
         asked.or_else(|| (!self.words.is_empty()).then(|| format!("words {:?}", self.words)))
     }
 
-    /// Whether it waits for a job, however long that takes.
+    /// Whether it waits for a job without a time limit.
     pub(super) fn waits_forever(&self) -> bool {
         self.asked
             .values()
             .any(|question| !question.is_withdrawn && question.waits_forever())
     }
 
-    // ---- what arrives ----------------------------------------------------------------------------------------------
+    // ---- replies
+    // ----------------------------------------------------------------------------------------
 
-    /// The daemon has sent this. It arrives at this time, or behind what was sent before.
+    /// Called when the daemon has sent this. It arrives at this time, or after what was sent
+    /// before.
     pub(super) fn sent(&mut self, at: u64, mail: Mail) {
         let at = self.inbox.back().map_or(at, |(last, _)| at.max(*last));
         self.inbox.push_back((at, Arrival::Mail(mail)));
     }
 
-    /// The daemon has closed the connection.
+    /// Called when the daemon has closed the connection.
     pub(super) fn closed(&mut self, at: u64) {
         let at = self.inbox.back().map_or(at, |(last, _)| at.max(*last));
         self.inbox.push_back((at, Arrival::Closed));
     }
 
-    /// The daemon is gone. What has not left it never arrives.
+    /// Called when the daemon is gone. Bytes that have not left it never arrive.
     pub(super) fn cut(&mut self, now: u64) {
         self.inbox.retain(|(at, _)| *at <= now);
         self.inbox.push_back((now, Arrival::Closed));
     }
 
-    /// What leaves the daemon for this client, as far as it promises something.
+    /// Records the promises in mail that leaves the daemon for this client.
     pub(super) fn promise(&self, mail: &Mail, laws: &mut Laws) {
         let Mail::Event(Event::Reply(tag, reply)) = mail else {
             return;
@@ -195,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Reads what has arrived. Returns whether the connection is still there.
+    /// Receives what has arrived. Returns whether the connection is still open.
     pub(super) fn receive(&mut self, now: u64, laws: &mut Laws, tally: &mut Tally) -> bool {
         while let Some((_, arrival)) = self.inbox.pop_front_if(|(at, _)| *at <= now) {
             if self.has_left {
@@ -225,7 +227,7 @@ impl Client {
 
     fn answered(&mut self, tag: Tag, reply: Reply, laws: &mut Laws, tally: &mut Tally) {
         let Some(question) = self.asked.remove(&tag.0) else {
-            // A silent command is refused.
+            // A command without a reply was refused.
             if tag.wants_answer() {
                 laws.is_broken(|| {
                     format!(
@@ -277,7 +279,7 @@ impl Client {
             }
             Reply::Refused(why) => {
                 tally.note(why.code());
-                // It may try again.
+                // It may retry.
                 self.held
                     .extend(held.filter(|_| why == Refusal::Unavailable));
                 of.into_iter().for_each(|serial| laws.refused(serial));
@@ -324,9 +326,10 @@ impl Client {
         });
     }
 
-    // ---- what it asks ----------------------------------------------------------------------------------------------
+    // ---- requests
+    // ---------------------------------------------------------------------------------------
 
-    /// Whether it can ask something.
+    /// Whether it can send a request.
     pub(super) const fn is_open(&self) -> bool {
         !self.has_left
     }
@@ -362,7 +365,7 @@ impl Client {
             .push_back(Item::Command(Tag::NONE, command.into()));
     }
 
-    /// The first command.
+    /// Sends the first command.
     pub(super) fn open(&mut self, rng: &mut Rng) {
         self.has_opened = true;
         self.ask_silently(ClientCommand::Open(ClientInfo::default()));
@@ -388,7 +391,7 @@ impl Client {
         })
     }
 
-    /// Takes any job that is ready.
+    /// Takes any ready job.
     pub(super) fn take_any(&mut self) {
         let queues = QUEUES
             .iter()
@@ -406,7 +409,7 @@ impl Client {
         );
     }
 
-    /// Withdraws what waits for work.
+    /// Withdraws pending waits.
     pub(super) fn unwait(&mut self) {
         self.ask_silently(TakeCommand::Unwait);
         let is_take = |question: &Question| matches!(question.command, Command::Take(_));
@@ -416,7 +419,7 @@ impl Client {
             .for_each(|question| question.is_withdrawn = true);
     }
 
-    /// Finishes all jobs that it has. Returns their serials.
+    /// Finishes all jobs that it holds. Returns their serials.
     pub(super) fn finish_all(&mut self, laws: &mut Laws) -> Vec<u64> {
         let finished: Vec<_> = std::mem::take(&mut self.held);
         for held in &finished {
@@ -436,13 +439,13 @@ impl Client {
         finished.into_iter().map(|held| held.serial).collect()
     }
 
-    /// The client closes its connection.
+    /// Closes the connection.
     pub(super) fn leave(&mut self, laws: &mut Laws) {
         self.has_left = true;
         laws.leaves_for_good(self.who);
     }
 
-    /// Asks something, or reports something. `now`: the engine's time, as its daemon knows it.
+    /// Sends a request or a report. `now`: the engine's time as its daemon knows it.
     pub(super) fn act(&mut self, now: Timestamp, rng: &mut Rng, pushes: &mut u64, laws: &mut Laws) {
         if !self.has_opened {
             return self.open(rng);
@@ -451,7 +454,7 @@ impl Client {
             0..7 => drop(self.push(None, rng, pushes, laws)),
             7..11 => self.take_one(now, rng),
             11..17 => self.report(now, rng, laws),
-            // No session asks for both.
+            // No session sends both.
             17 if self.asked.values().any(Question::may_wait) => {}
             17 => self.ask_silently(TakeCommand::WaitForWork),
             18 => self.ask_silently(TakeCommand::Credit {
@@ -471,7 +474,7 @@ impl Client {
         }
     }
 
-    /// Pushes a job, into a batch if it is given. Returns its serial.
+    /// Pushes a job, optionally into a batch. Returns its serial.
     fn push(
         &mut self,
         batch: Option<&Bytes>,
@@ -516,7 +519,7 @@ impl Client {
         serial
     }
 
-    /// Creates a batch of a few jobs. When they have ended, it pushes one.
+    /// Creates a batch of a few jobs, which pushes another job when they have ended.
     fn push_batch(&mut self, rng: &mut Rng, pushes: &mut u64, laws: &mut Laws) {
         *pushes += 1;
         let callback = *pushes;
@@ -590,7 +593,7 @@ impl Client {
         self.ask(self.take(wait, from), None);
     }
 
-    /// Reports on a job that it has.
+    /// Reports on a job that it holds.
     fn report(&mut self, now: Timestamp, rng: &mut Rng, laws: &mut Laws) {
         if self.held.is_empty() {
             return self.take_one(now, rng);
@@ -654,7 +657,7 @@ impl Client {
         }
     }
 
-    /// Looks for a job, or cancels one.
+    /// Looks up a job, or cancels one.
     fn look(&mut self, rng: &mut Rng, laws: &mut Laws) {
         let Some(job) = laws.any(rng) else { return };
         if rng.chance(20) {

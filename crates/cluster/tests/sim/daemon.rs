@@ -1,5 +1,5 @@
-//! A daemon: its threads follow a leader or stand by for the lease, and lead when they have it. A turn does here,
-//! a step at a time, what `role` and `roles` do with threads and sockets.
+//! A daemon, whose threads follow a leader, stand by for the lease, or lead. A turn performs, one
+//! step at a time, what `role` and `roles` do with threads and sockets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,17 +44,17 @@ mod following;
 
 #[derive(Debug)]
 enum Office {
-    /// Looks for the lease at this time.
+    /// Tries to acquire the lease at this time.
     Out(u64),
-    /// Has asked for the lease at this time since boot.
+    /// Requested the lease at this time since boot.
     Asks { number: u64, sent_ms: u64 },
-    /// Has the lease, and reads the store.
+    /// Has the lease and is reading the store.
     Reads { renewals: Renewals, number: u64 },
-    /// Has an engine room, and has done this many steps to lead.
+    /// Has an engine room, and has completed this many steps towards leading.
     In { room: Box<Room>, steps: u32 },
 }
 
-/// The thread of the link, while the daemon does not lead.
+/// The link thread while the daemon is not the leader.
 #[derive(Debug)]
 enum Follow {
     Looks(u64),
@@ -72,7 +72,7 @@ struct Following {
     to_edge: Vec<ToEdge>,
     since: u64,
     received_at: u64,
-    /// When the leader was certain last that it leads.
+    /// When the leader was last certain of its lease.
     certain_at: u64,
     is_welcome: bool,
 }
@@ -82,12 +82,12 @@ pub(super) struct Daemon {
     index: usize,
     starts: u32,
     is_up: bool,
-    /// When it starts again.
+    /// When it restarts.
     up_at: u64,
-    /// It stands still until then, with all its threads.
+    /// All its threads are stalled until then.
     pub(super) stalled_until: u64,
     boot: u64,
-    /// Its clocks, ahead of the world's.
+    /// Offsets of its clocks from the world's.
     boot_ahead_ms: u64,
     wall_ahead_ms: u64,
     clocks: Clocks,
@@ -95,7 +95,7 @@ pub(super) struct Daemon {
     with_mail: Arc<WithMail>,
     /// Clients with new items.
     to_visit: BTreeSet<ClientId>,
-    /// The threads that serve stand still until then.
+    /// The serving threads are stalled until then.
     serves_at: u64,
     office: Office,
     follow: Follow,
@@ -106,12 +106,12 @@ pub(super) struct Daemon {
     stopping: Stopping,
 }
 
-/// An orderly stop.
+/// The steps of an orderly stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stopping {
     No,
     Asked,
-    /// Its clients are closed. Its links end at this time, or the stop goes on.
+    /// Its clients are closed. Links close, or the stop continues, at this time.
     Closed(u64),
 }
 
@@ -161,7 +161,7 @@ impl Daemon {
         !self.is_up || now < self.stalled_until
     }
 
-    /// The room, if it leads.
+    /// The engine room, if it leads.
     pub(super) fn leads(&self) -> Option<&Room> {
         match &self.office {
             Office::In { room, .. } if matches!(self.follow, Follow::Leads) => Some(room),
@@ -169,7 +169,7 @@ impl Daemon {
         }
     }
 
-    /// Whether it has a link to this leader, and the leader to it.
+    /// Whether it has an open link to this leader.
     pub(super) fn follows(&self, leader: Run, links: &Links) -> bool {
         let is_whole =
             |following: &Following| following.is_welcome && links.is_whole(following.link, leader);
@@ -209,13 +209,13 @@ impl Daemon {
         }
     }
 
-    /// `kill -9`, or the machine is gone.
+    /// `kill -9`, or loss of the machine.
     pub(super) fn kill(&mut self, around: &mut Around) {
         let silently = around.rng.chance(30);
         self.end(silently, around);
     }
 
-    /// The process is gone. `silently`: its machine, too.
+    /// The process is gone; with `silently`, its machine too.
     fn end(&mut self, silently: bool, around: &mut Around) {
         around.links.forget(self.run(), around.now, silently);
         around.alive[self.index] = None;
@@ -223,15 +223,15 @@ impl Daemon {
         self.is_up = false;
         self.up_at = around.now + around.rng.between(10, 8_000);
         if silently {
-            // Another boot.
+            // A new boot.
             self.boot += 100;
             self.boot_ahead_ms = 0;
         }
-        // Of these, only the clients of links act when they are dropped, at a hub that is gone as well.
+        // Only the clients of links act when they are dropped, and their hub is gone as well.
         (self.office, self.follow) = (Office::Out(0), Follow::Looks(0));
     }
 
-    /// It runs, and nothing holds it up.
+    /// Ends all stalls.
     pub(super) const fn recover(&mut self, now: u64) {
         self.up_at = now;
         (self.stalled_until, self.follows_at, self.serves_at) = (0, 0, 0);
@@ -253,7 +253,7 @@ impl Daemon {
         self.wants_to_yield = true;
     }
 
-    /// Sets a clock, or lets the machine sleep.
+    /// Sets a clock, or suspends the machine.
     pub(super) fn upset_clock(&mut self, around: &mut Around) {
         const HOUR_MS: u64 = 3_600_000;
         match around.rng.below(3) {
@@ -298,14 +298,14 @@ impl Daemon {
         who
     }
 
-    /// A client has sent something.
+    /// Called when a client has sent something.
     pub(super) fn note_items(&mut self, number: ClientId) {
         self.to_visit.insert(number);
     }
 
     // ---- a turn ----------------------------------------------------------------------------------------------------
 
-    /// All threads of the daemon that do not stand still do something.
+    /// Runs a step of every thread that is not stalled.
     pub(super) fn turn(&mut self, around: &mut Around) {
         if !self.is_up {
             if self.up_at > around.now {
@@ -389,7 +389,7 @@ impl Daemon {
                 else {
                     return;
                 };
-                // Without the log, the lease is left to run out.
+                // Without the log, the lease is left to expire.
                 if let Answer::Log(log) = answer
                     && let Some(room) = Room::open((self.index, self.starts), renewals, log, around)
                 {
@@ -405,8 +405,8 @@ impl Daemon {
         }
     }
 
-    /// Takes the lease, and leads when the store has the first commit. The thread may stand still between any two
-    /// steps.
+    /// Acquires the lease, and leads once the store has the first commit. The thread may stall
+    /// between any two steps.
     fn stand_by(&mut self, around: &mut Around) {
         let run = self.run();
         match &mut self.office {
@@ -425,7 +425,7 @@ impl Daemon {
                     return;
                 }
                 match *steps {
-                    // It waits for the lease if that is uncertain: a visit does.
+                    // Like a visit, it waits while the lease is uncertain.
                     0 if !room.is_free() => return,
                     0 => self.broker.lead(&room.hub),
                     1 => {
@@ -450,7 +450,7 @@ impl Daemon {
         }
     }
 
-    /// A daemon that has lost the lease, or is asked to, leads no more.
+    /// Steps down after losing the lease, or on request.
     fn step_down(&mut self, around: &mut Around) {
         if matches!(self.stopping, Stopping::Closed(_)) {
             return;
@@ -483,7 +483,7 @@ impl Daemon {
         }
     }
 
-    /// Stops in order: clients are closed; then links end, everything is committed, and the lease is given back.
+    /// Stops in order: closes clients, closes links, commits everything, and releases the lease.
     fn stop(&mut self, around: &mut Around) {
         match (self.stopping, &mut self.office) {
             (Stopping::Asked, Office::In { room, steps }) if *steps < 3 || room.is_yielding() => {}

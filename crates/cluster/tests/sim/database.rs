@@ -1,9 +1,10 @@
-//! The database: the lease and the log of commits, with a clock of its own. Statements take time to arrive, and so do
-//! its answers. It fails over: then statements on their way are done or not, and no answer shows which.
+//! The database: the lease and the log of commits, with its own clock. Statements and replies take
+//! time. After a fail-over, statements in flight may or may not have been executed, and no reply
+//! shows which.
 
 use windlass_testkit::rng::Rng;
 
-/// How long a lease lasts unless it is renewed, in milliseconds.
+/// How long a lease lasts unless renewed, in milliseconds.
 pub(super) const LEASE_MS: u64 = 2_000;
 
 /// The wall clocks begin after 1970, in milliseconds.
@@ -23,7 +24,7 @@ pub(super) enum Statement {
         epoch: u64,
         edges: Option<Vec<u32>>,
     },
-    /// Give the lease back.
+    /// Release the lease.
     GiveBack {
         epoch: u64,
     },
@@ -36,13 +37,13 @@ pub(super) enum Statement {
     Holder,
 }
 
-/// What the database answers.
+/// A reply of the database.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Taken {
         epoch: u64,
         clock_ms: u64,
-        /// What the holder before has recorded.
+        /// The edges that the previous holder recorded.
         edges: Option<Vec<u32>>,
     },
     InUse,
@@ -87,18 +88,18 @@ pub(super) struct Trouble {
 
 #[derive(Debug)]
 pub(super) struct Database {
-    /// Refuses the commits of an epoch that is over.
+    /// Whether it rejects commits of an earlier epoch.
     is_fenced: bool,
     pub(super) trouble: Trouble,
     epoch: u64,
     holder: Option<usize>,
     /// The edges of the holder, with its epoch.
     edges: (u64, Option<Vec<u32>>),
-    /// When the lease is over, by the clock here.
+    /// When the lease expires, by this clock.
     until_ms: u64,
-    /// The clock here, ahead of the world's.
+    /// The offset of this clock from the world's.
     ahead_ms: u64,
-    /// When it was set forward last.
+    /// When it was last set forward.
     forward_at: u64,
     log: Vec<(u64, Vec<u8>)>,
     sent: Vec<Sent>,
@@ -132,17 +133,17 @@ impl Database {
         }
     }
 
-    /// The newest right to lead.
+    /// The newest epoch.
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The clock here, in milliseconds since 1970.
+    /// This clock, in milliseconds since 1970.
     pub(super) const fn clock_ms(&self, now: u64) -> u64 {
         now + self.ahead_ms
     }
 
-    /// A daemon sends a statement. Returns its number, which the answer has.
+    /// Called when a daemon sends a statement. Returns its number, which the reply carries.
     pub(super) fn send(&mut self, now: u64, rng: &mut Rng, from: Run, statement: Statement) -> u64 {
         self.next += 1;
         let number = self.next;
@@ -174,7 +175,7 @@ impl Database {
         }
     }
 
-    /// Does what has arrived.
+    /// Executes what has arrived.
     pub(super) fn step(&mut self, now: u64, rng: &mut Rng) {
         let mut arrived: Vec<_> = self.sent.extract_if(.., |sent| sent.at <= now).collect();
         arrived.sort_by_key(|sent| (sent.at, sent.number));
@@ -205,7 +206,7 @@ impl Database {
         }
     }
 
-    /// The answers that a daemon gets now, in order.
+    /// The replies that a daemon receives now, in order.
     pub(super) fn answers(&mut self, now: u64, to: Run) -> Vec<(u64, Answer)> {
         let mut all: Vec<_> = self
             .answered
@@ -217,8 +218,8 @@ impl Database {
             .collect()
     }
 
-    /// The primary is gone, and its standby takes over. Acknowledged commits are there; of the rest, some are. The
-    /// clock of the standby may be behind, or a little ahead.
+    /// The primary is lost and its standby takes over. Acknowledged commits survive, and some of
+    /// the others. The clock of the standby may be behind or slightly ahead.
     pub(super) fn fail_over(&mut self, now: u64, rng: &mut Rng) {
         self.down_until = now + rng.between(100, 3_000);
         self.ahead_ms -= rng.between(0, 3_000);
@@ -251,12 +252,12 @@ impl Database {
         }
     }
 
-    /// A daemon cannot reach it until then.
+    /// Partitions a daemon from the database until then.
     pub(super) const fn part(&mut self, daemon: usize, until: u64) {
         self.apart[daemon] = until;
     }
 
-    /// It serves again.
+    /// Ends all trouble.
     pub(super) fn heal(&mut self) {
         (self.down_until, self.trouble, self.apart) = (0, Trouble::default(), [0; super::DAEMONS]);
     }

@@ -1,4 +1,4 @@
-//! What the simulator has found, each as a small scene. More are in the tests of the link's ledger (reports on earlier
+//! Faults that the simulator has found, each as a small scene. More are in the tests of the link's ledger (reports on earlier
 //! leases, jobs that a client got again) and of the engine's claims (leases that two leaders have granted).
 
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
         edge.open(client, Arc::clone(&mailbox));
         let mut items = [Item::Command(Tag(1), Command::Barrier)].into();
         let (room, visited) = (usize::MAX, &mut Visited::All);
-        assert!(edge.visit_apart(
+        assert!(edge.visit_nonblocking(
             &clock::read(),
             Batch {
                 client,
@@ -192,7 +192,7 @@ fn a_worker_that_beats_is_not_dead_because_its_leader_could_not_act() {
             room: usize::MAX,
             visited: &mut visited,
         };
-        hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
+        hub.visit_for_edge(&clock::read(), &mut std::iter::once(batch));
         let mut mail = Vec::new();
         mailbox.take(u64::MAX, false, usize::MAX, &mut mail);
         format!("{mail:?}")

@@ -28,13 +28,13 @@ use super::database::Run;
 
 mod work;
 
-/// What has happened to a job.
+/// The history of a job.
 #[derive(Debug)]
 struct Job {
     number: Option<JobId>,
     is_durable: bool,
-    /// It was pushed while a client listened, and a push that found it has put it into the store. After its end a client
-    /// that still listens, and comes back late, may bring it back.
+    /// The job was pushed while a client listened, and a push that coalesced with it has made it
+    /// durable. After its end, a client that still listens and reconnects late may bring it back.
     lives_on: bool,
     /// The push was acknowledged.
     is_pushed: bool,
@@ -48,19 +48,20 @@ struct Job {
     holders: Vec<Holder>,
     /// Leases whose end their clients have asked for. They may be claimed meanwhile.
     given_up: Vec<(Who, Token)>,
-    /// Clients that have asked again for the end of a lease that they had given up, because the outcome was unknown. They
-    /// name the job alone: if they get it before that arrives, it ends the lease that they have then.
+    /// Clients that have repeated the end of a lease that they had given up, because its outcome
+    /// was unknown. The request names only the job, so if they are handed the job first, it ends
+    /// that newer lease.
     asked_again: Vec<Who>,
-    /// Clients that report on whichever lease the job has: it may be that of another client.
+    /// Clients that report on the job's current lease, which may be another client's.
     on_any: Vec<Who>,
     /// The last lease that a leader has granted.
     latest: Token,
-    /// The last lease that a client knows of and that outlives its connection, and its end. `None` also if a client has
-    /// reported on the job since.
+    /// The last lease that a client knows of and that outlives its connection, with its deadline.
+    /// `None` also if a client has reported on the job since.
     lasting: Option<(Token, Timestamp)>,
     /// Its queue and its coalescing key.
     key: Option<(Bytes, &'static str)>,
-    /// A job that was certain to hold the key when the push was asked.
+    /// A job that certainly held the key when the push was sent.
     rival: Option<u64>,
     /// When it was asked for.
     asked_at: u64,
@@ -99,8 +100,8 @@ impl Job {
         self.is_durable || self.lives_on
     }
 
-    /// Those beside a client that have the job by what the leader of this epoch knows, and whose leases no other client
-    /// can have ended.
+    /// Other clients that hold the job according to the leader of this epoch, and whose leases no
+    /// one else can have ended.
     fn others(&mut self, who: Who, epoch: u64) -> impl Iterator<Item = &mut Holder> {
         let Self {
             holders,
@@ -118,7 +119,7 @@ impl Job {
     }
 }
 
-/// What pushes jobs by itself: a schedule, or a batch. Its number is in their bodies.
+/// A source of jobs: a schedule, or a batch. Its number is in their bodies.
 #[derive(Debug)]
 struct Template {
     /// How many jobs it pushes.
@@ -143,7 +144,7 @@ fn shown(token: Token) -> String {
 struct Holder {
     who: Who,
     token: Token,
-    /// The leader of this epoch knows that the client has the job.
+    /// The epoch whose leader knows that the client holds the job.
     known_to: Option<u64>,
 }
 
@@ -165,7 +166,8 @@ pub(super) struct Laws {
     listens: BTreeMap<(Who, JobId), (u32, u32)>,
     /// How many pushes of a client may have found a job that it listens to since.
     may_listen: BTreeMap<Who, u32>,
-    /// Claims that came too late, that a later lease has beaten, or that the leader before had ended.
+    /// Claims that were late, lost to a later lease, or were for jobs that the previous leader had
+    /// ended.
     late: BTreeSet<(Who, JobId)>,
     /// Clients that have left.
     gone: BTreeSet<Who>,
@@ -186,14 +188,14 @@ impl Laws {
         self.broken.get_or_insert_with(how);
     }
 
-    /// Notes something for a failure.
+    /// Records something to print on a failure.
     fn note(&mut self, serial: u64, what: impl FnOnce() -> String) {
         if let Some(job) = self.jobs.get_mut(&serial) {
             job.story.push(format!("{:>6} {}", self.now, what()));
         }
     }
 
-    /// What has happened to a job.
+    /// The history of a job.
     pub(super) fn story(&self, serial: u64) -> String {
         self.jobs
             .get(&serial)
@@ -246,8 +248,8 @@ impl Laws {
         self.time = self.time.max(time);
     }
 
-    /// A leader's wall clock shows this, and the database's that. A primary and its standby differ, and answers of the
-    /// database are late, but by no hour.
+    /// Checks a leader's wall clock against the database's. A primary and its standby differ, and
+    /// replies are late, but never by an hour.
     pub(super) fn has_wall(&mut self, epoch: u64, wall: Timestamp, database_ms: u64) {
         const FAR_MS: u64 = 60_000;
         if wall.0.abs_diff(database_ms) > FAR_MS {
@@ -260,8 +262,8 @@ impl Laws {
         }
     }
 
-    /// A leader has read the store: it knows the leases that outlive connections, as far as clients know of them and no
-    /// leader's time has come to their ends.
+    /// Called when a leader has read the store: it must know the leases that outlive connections,
+    /// unless a leader's time has passed their deadlines.
     pub(super) fn has_read(&mut self, epoch: u64) {
         let time = self.time;
         let lasts = |job: &Job| {
@@ -289,7 +291,7 @@ impl Laws {
         }
     }
 
-    /// A client has a job in the engine of a leader. `present`: no later leader has begun.
+    /// A client holds a job in the engine of a leader. `present`: no later leader has begun.
     pub(super) fn leased(
         &mut self,
         (epoch, present): (u64, bool),
@@ -309,7 +311,7 @@ impl Laws {
             return;
         };
         if !is_bound {
-            // What it had before never reached it.
+            // An earlier lease never reached it.
             job.holders.retain(|holder| holder.who != who);
         }
         let own = job
@@ -325,7 +327,7 @@ impl Laws {
             self.now,
             shown(token)
         ));
-        // Of two claims the one of the later lease counts.
+        // Of two claims, the later lease wins.
         let is_beaten = |other: &Holder| is_claimed && other.token < token;
         let other = job
             .others(who, epoch)
@@ -356,7 +358,8 @@ impl Laws {
         }
     }
 
-    /// A leader gives back what the clients of an edge have, because the link has ended. They keep these jobs.
+    /// A leader requeues the jobs of an edge's clients because the link has closed. The clients
+    /// keep these jobs.
     pub(super) fn edge_lost(&mut self, epoch: u64, run: Run, keeps: &BTreeSet<(JobId, ClientId)>) {
         for job in self.jobs.values_mut() {
             let keeps = |who: Who| {
@@ -381,7 +384,7 @@ impl Laws {
         (number, token): (JobId, Token),
         in_grace: bool,
     ) {
-        // The claim of a client that has left is beaten when the holder's comes, and hurts no one.
+        // The claim of a client that has left loses to the holder's claim, which harms no one.
         let granted = self
             .granted
             .get(&(epoch, number))
@@ -395,7 +398,7 @@ impl Laws {
             .iter()
             .any(|it| it.who == who && it.token == token && it.known_to.is_some());
         let own = own && job.latest <= token;
-        // The job of a producer who comes back later is not there yet, or not in time.
+        // The job of a producer that reconnects later is missing, or arrives too late.
         let is_there = job.is_durable;
         self.note(serial, || {
             format!(
@@ -416,7 +419,7 @@ impl Laws {
         }
     }
 
-    /// Whether a client may believe that it has a job that it has not.
+    /// Whether a client may wrongly believe that it holds a job.
     pub(super) fn may_err(&self, who: Who, number: JobId) -> bool {
         let job = self
             .serials
@@ -494,7 +497,8 @@ impl Laws {
         let Some(job) = self.jobs.get_mut(&serial) else {
             return;
         };
-        // A client that listens may claim a job that only listeners keep, with its own bytes: it found that job.
+        // A listening client may claim a job that only listeners keep, with its own bytes, because
+        // it found that job.
         job.is_refused = job.is_durable;
         let asked_at = job.asked_at;
         let Some((found, job)) = self.of(number).filter(|(found, _)| *found != serial) else {
@@ -511,7 +515,7 @@ impl Laws {
 
     // ---- schedules and batches -------------------------------------------------------------------------------------
 
-    /// A client asks for something that pushes jobs by itself, behind the end of others.
+    /// A client requests a source of jobs, which starts after others have ended.
     pub(super) fn asks_runs(&mut self, template: u64, most: u64, members: Vec<u64>) {
         let (runs, by_epoch) = Default::default();
         self.templates.insert(
@@ -539,16 +543,17 @@ impl Laws {
         self.templates.contains_key(&body)
     }
 
-    /// The serial of the other job that has this number, if the two were pushed with one key and while clients listened.
-    /// A leader learns of such a job from the daemons of all that listen, each of which has its own body.
+    /// The serial of the other job with this number, if both were pushed with one key while clients
+    /// listened. A leader learns of such a job from the daemons of all listeners, each of which has
+    /// its own body.
     fn same(&self, body: u64, number: JobId) -> Option<u64> {
         let other = *self.serials.get(&number)?;
         let (one, two) = (self.jobs.get(&body)?, self.jobs.get(&other)?);
         (!one.is_durable && one.key.is_some() && one.key == two.key).then_some(other)
     }
 
-    /// The serial of a job with this serial in its body. A job that a leader has pushed by itself gets one when the
-    /// leader hands it out.
+    /// The serial of a job with this serial in its body. Jobs pushed by the leader itself get one
+    /// when they are handed out.
     pub(super) fn serial(&mut self, body: u64, number: JobId, epoch: Option<u64>) -> u64 {
         const RUNS: u64 = 1 << 20;
         let Some(template) = self.templates.get_mut(&body) else {
@@ -606,7 +611,7 @@ impl Laws {
         }
     }
 
-    /// Whether look-ups that are asked from now on find the job: `None` if both may be.
+    /// Whether later look-ups find the job; `None` if both are possible.
     pub(super) fn is_there(&self, number: JobId) -> Option<bool> {
         let job = self.jobs.get(self.serials.get(&number)?)?;
         match (job.ended_at, job.may_have_ended) {

@@ -1,4 +1,4 @@
-//! The lease as the daemon that holds it knows it: until when it may act, by its own clock. And its renewals.
+//! The lease as its holder knows it: until when it may act, by its own clock; and the renewals.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,8 @@ use super::database::{Answer, LEASE_MS, Run, Statement};
 use super::world::Around;
 use windlass_hub::clock;
 
-/// The part of a lease that its holder uses, in milliseconds: a quarter remains for the difference of clocks.
+/// The part of a lease that its holder uses, in milliseconds. A quarter is a margin for clock
+/// differences.
 const OWN_MS: u64 = LEASE_MS - LEASE_MS / 4;
 
 /// How often a lease is renewed, and how soon after a failure, in milliseconds.
@@ -22,13 +23,13 @@ const RETRY_MS: u64 = 100;
 #[derive(Debug)]
 pub(super) struct Lease {
     epoch: u64,
-    /// The length that the leader's grace has.
+    /// The length of the leader's grace.
     length_ms: u64,
-    /// Looks at the clock.
+    /// Whether the holder checks its clock.
     looks: bool,
     /// In milliseconds since boot.
     until_ms: AtomicU64,
-    /// The database's clock less the time since boot; `None`: daemons go by their own wall clocks.
+    /// The database's clock minus the time since boot; `None`: daemons use their own wall clocks.
     wall_ahead_ms: Option<AtomicI64>,
     is_lost: AtomicBool,
     edges_before: Option<Vec<u32>>,
@@ -38,8 +39,8 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// A lease that was asked for at a time since boot, and taken at a time of the database's clock. Without a grace,
-    /// new leaders hand out jobs at once.
+    /// A lease requested at a time since boot, and granted at a time of the database's clock.
+    /// Without a grace, new leaders hand out jobs immediately.
     pub(super) fn new(
         epoch: u64,
         (sent_ms, clock_ms): (u64, u64),
@@ -73,7 +74,7 @@ impl Lease {
             .for_each(|it| it.store(ahead_ms(sent_ms, clock_ms), Ordering::Release));
     }
 
-    /// Another daemon has it, or it was given back.
+    /// Another daemon has the lease, or it was released.
     pub(super) fn lose(&self) {
         self.until_ms.store(0, Ordering::Release);
         self.is_lost.store(true, Ordering::Release);
@@ -135,7 +136,7 @@ impl Tenure for Lease {
     }
 }
 
-/// The database's clock less the time since boot, as an answer shows that is received now.
+/// The database's clock minus the time since boot, from a reply received now.
 pub(super) fn ahead_ms(sent_ms: u64, clock_ms: u64) -> i64 {
     clock_ms.cast_signed() - sent_ms.midpoint(clock::since_boot_ms()).cast_signed()
 }
@@ -144,7 +145,7 @@ pub(super) fn ahead_ms(sent_ms: u64, clock_ms: u64) -> i64 {
 #[derive(Debug)]
 pub(super) struct Renewals {
     pub(super) lease: Arc<Lease>,
-    /// The statement on its way, the time since boot at which it was sent, and its record.
+    /// The statement in flight, the time since boot when it was sent, and its record.
     asked: Option<(u64, u64, u64)>,
     at: u64,
     has_failed: bool,
@@ -178,7 +179,7 @@ impl Renewals {
         }
     }
 
-    /// An answer of the database. Returns it, if it is no renewal's.
+    /// Handles a reply of the database. Returns it if it belongs to no renewal.
     pub(super) fn receive(&mut self, number: u64, answer: Answer, now: u64) -> Option<Answer> {
         let Some((_, sent_ms, record)) = self.asked.take_if(|(asked, ..)| *asked == number) else {
             return Some(answer);

@@ -1,5 +1,5 @@
-//! What the clients of an edge have: by the edge's ledger, and by the leader's engine. When everything is quiet, both
-//! are the same.
+//! The clients' state according to the edge's ledger and to the leader's engine. When the cluster
+//! is idle, both are equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use windlass_link::{Edge as EdgeNumber, ToLeader};
 
 use windlass_hub::{Broker as _, Hub};
 
-/// What clients have, in lines.
+/// The state of clients, in lines.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Has {
+pub(super) struct ClientStates {
     clients: BTreeMap<ClientId, BTreeSet<String>>,
-    /// Leases that end with connections. A ledger may have more: jobs that another client has ended.
+    /// Connection-bound leases. A ledger may contain more: jobs that another client has ended.
     held: BTreeSet<(ClientId, JobId)>,
     /// The jobs of the engine.
     jobs: BTreeSet<JobId>,
 }
 
-impl Has {
+impl ClientStates {
     fn add(&mut self, client: ClientId, line: String) {
         self.clients.entry(client).or_default().insert(line);
     }
@@ -34,7 +34,7 @@ impl Has {
             .map(|(client, _)| *client)
     }
 
-    /// The part of an edge's clients.
+    /// The part that concerns an edge's clients.
     pub(super) fn of(&self, edge: EdgeNumber) -> Self {
         let clients = self
             .clients
@@ -50,7 +50,8 @@ impl Has {
         }
     }
 
-    /// The difference between a ledger and this, which an engine has, both ways. A client `may_err` about a job.
+    /// The differences between a ledger and this state of an engine. A client `may_err` about a
+    /// job.
     pub(super) fn difference(
         &self,
         ledger: &Self,
@@ -87,9 +88,9 @@ impl Has {
     }
 }
 
-/// What the engine has.
-pub(super) fn engine_has(hub: &Hub) -> Has {
-    let (mut has, mut after) = (Has::default(), Some(Cursor::default()));
+/// The state of clients in the engine.
+pub(super) fn engine_has(hub: &Hub) -> ClientStates {
+    let (mut has, mut after) = (ClientStates::default(), Some(Cursor::default()));
     while let Some(from) = after.take() {
         let asked = hub.ask(
             Query::Clients {
@@ -125,9 +126,9 @@ pub(super) fn engine_has(hub: &Hub) -> Has {
     has
 }
 
-/// What a ledger claims.
-pub(super) fn ledger_has(to_leader: &[ToLeader]) -> Has {
-    let mut has = Has::default();
+/// The state of clients that a ledger claims.
+pub(super) fn ledger_has(to_leader: &[ToLeader]) -> ClientStates {
+    let mut has = ClientStates::default();
     let mut served: BTreeMap<ClientId, usize> = BTreeMap::new();
     let mut waits: BTreeMap<ClientId, bool> = BTreeMap::new();
     for item in to_leader {

@@ -1,5 +1,5 @@
-//! The network between daemons: connections with bytes on their way in both directions. A connection may be cut, and
-//! each end learns of that later, or never.
+//! The network between daemons: connections with bytes in flight in both directions. A connection
+//! may be cut; each end notices later, or never.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,7 +26,7 @@ pub(super) enum End {
 struct Pipe {
     /// Each with its arrival.
     pieces: VecDeque<(u64, Vec<u8>)>,
-    /// The reader learns then that the connection has ended, behind the bytes.
+    /// When the reader notices that the connection has closed, after the bytes.
     ends_at: Option<u64>,
     last_at: u64,
 }
@@ -71,15 +71,15 @@ impl Links {
         self.next
     }
 
-    /// Whether both ends are there, and this daemon has the leader's.
+    /// Whether both ends are open, and the leader's is at this daemon.
     pub(super) fn is_whole(&self, number: u64, leader: Run) -> bool {
         let pipes = |link: &Link| link.to_edge.ends_at.or(link.to_leader.ends_at);
         let mut link = self.links.get(&number).into_iter();
         link.any(|link| link.leader == leader && !link.is_cut && pipes(link).is_none())
     }
 
-    /// Whether something is on its way between two daemons that are connected. A piece of the time when links were slow
-    /// may be for seconds.
+    /// Whether something is in flight between two connected daemons. A piece sent while links were
+    /// slow may be delayed by seconds.
     pub(super) fn carry_any(&self) -> bool {
         let is_whole =
             |link: &&Link| !link.is_cut && link.pipes().iter().all(|pipe| pipe.ends_at.is_none());
@@ -123,7 +123,8 @@ impl Links {
         pipe.pieces.push_back((pipe.last_at, other.to_vec()));
     }
 
-    /// Reads what has arrived. Returns whether the connection has ended behind that; `None` if nothing has arrived.
+    /// Receives what has arrived. Returns whether the connection has closed after that; `None` if
+    /// nothing has arrived.
     pub(super) fn read(
         &mut self,
         number: u64,
@@ -144,7 +145,7 @@ impl Links {
         (ends || any && into.len() > had).then_some(ends)
     }
 
-    /// An end is closed. The other one learns of it behind the bytes on their way.
+    /// Closes one end. The other notices after the bytes in flight.
     pub(super) fn close(&mut self, number: u64, from: End, now: u64) {
         if let Some(link) = self.links.get_mut(&number) {
             let pipe = link.pipe_from(from);
@@ -153,7 +154,7 @@ impl Links {
         }
     }
 
-    /// A daemon is gone. Its machine notifies the others, unless it is gone, too.
+    /// A daemon is gone. Its machine notifies the others, unless it is gone too.
     pub(super) fn forget(&mut self, run: Run, now: u64, silently: bool) {
         for link in self.links.values_mut() {
             for (whose, from) in [(link.edge, End::Edge), (link.leader, End::Leader)] {
@@ -174,7 +175,7 @@ impl Links {
         }
     }
 
-    /// A connection is cut somewhere between the two. Some bytes on their way are lost.
+    /// Cuts a connection somewhere in between. Some bytes in flight are lost.
     pub(super) fn cut_one(&mut self, now: u64, rng: &mut Rng) -> bool {
         let mut whole = self
             .links

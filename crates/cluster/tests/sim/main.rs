@@ -34,29 +34,29 @@ use world::World;
 
 const DAEMONS: usize = 3;
 
-/// Lives in the suite.
+/// Runs in the suite.
 const SEEDS: u64 = 100;
 
-/// Lives within which the absence of a part must show.
+/// Runs within which the absence of a mechanism must be noticed.
 const MUTANT_SEEDS: u64 = 1_000;
 
-/// A life.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
-    /// Determines everything.
+    /// Determines everything else.
     seed: u64,
     steps: u32,
     /// Clients of each daemon.
     clients: usize,
-    /// Things go wrong.
+    /// Whether faults are injected.
     trouble: bool,
-    /// The database refuses the commits of an epoch that is over.
+    /// Whether the database rejects commits of an earlier epoch.
     has_fence: bool,
-    /// A new leader waits for the clients of the one before.
+    /// Whether a new leader waits for the clients of the previous one.
     has_grace: bool,
-    /// A leader looks at its clock.
+    /// Whether a leader checks its clock.
     looks: bool,
-    /// A leader's wall clock is the database's.
+    /// Whether a leader uses the database's wall clock.
     asks_the_time: bool,
 }
 
@@ -81,7 +81,7 @@ const fn as_ms(time: Duration) -> u64 {
     time.as_secs() * 1_000 + time.subsec_millis() as u64
 }
 
-/// Lives a life that must keep the laws.
+/// Runs a life, which must satisfy the laws.
 fn live(plan: Plan) -> Tally {
     World::live(plan).unwrap_or_else(|law| panic!("{law}"))
 }
@@ -147,8 +147,8 @@ fn everything_happens(tally: &Tally) {
     }
 }
 
-/// Ledgers were compared while a lease was still to be sent to an edge (6450), and while the leave of a client was on its way to
-/// the leader (8040).
+/// Ledgers were compared while a lease was still unsent to an edge (6450), and while a client's
+/// departure was in flight to the leader (8040).
 #[test]
 fn ledgers_are_compared_when_nothing_is_on_its_way() {
     for seed in [6_450, 8_040] {
@@ -164,7 +164,7 @@ fn the_same_seed_lives_the_same_life() {
     }
 }
 
-/// The first seed of a world that lacks a part in which a law is broken.
+/// The first seed that breaks a law in a world without some mechanism.
 fn first_broken(without: impl Fn(Plan) -> Plan) -> Option<(u64, String)> {
     (0..MUTANT_SEEDS).find_map(|seed| Some((seed, World::live(without(Plan::new(seed))).err()?)))
 }

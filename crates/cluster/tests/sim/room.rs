@@ -1,5 +1,5 @@
-//! The engine room of a daemon that leads: its hub, the commits, the renewals of its lease, and the links of its edges.
-//! Each of these has a thread in the daemon, which may stand still for itself.
+//! The engine room of a leader: its hub, the commits, the lease renewals, and the links of its
+//! edges. In the daemon each has its own thread, which may stall by itself.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use windlass_hub::{Budget, Cut, Durability, Hub, clock};
 
 mod greeting;
 
-/// How soon a commit that failed is tried again, in milliseconds.
+/// How soon a failed commit is retried, in milliseconds.
 const RETRY_MS: u64 = 100;
 
 /// How long a connection and its greeting may take, in milliseconds.
 pub(super) const OPEN_MS: u64 = as_ms(OPEN_MAX);
 
-/// How long the clients of a link that was cut stay, in milliseconds.
+/// How long the clients of a link that was cut are kept, in milliseconds.
 const KEEP_MS: u64 = as_ms(SILENCE_MAX);
 
 /// Bytes that may wait for a client.
@@ -37,7 +37,7 @@ pub(super) const OUTBOUND_MAX: usize = 1 << 26;
 /// The digest of the settings that all daemons have in common.
 pub(super) const SETTINGS: [u8; 32] = [7; 32];
 
-/// Limits without consequences for jobs whose workers are lost: the laws expect these jobs back.
+/// Limits that never drop jobs whose workers are lost, because the laws expect these jobs back.
 pub(super) fn limits() -> Limits {
     Limits {
         losses_max: 0,
@@ -50,9 +50,9 @@ pub(super) fn limits() -> Limits {
 #[derive(Debug)]
 enum Commits {
     Idle,
-    /// A commit is on its way.
+    /// A commit in flight.
     Writing(Cut, u64),
-    /// The store did not take a commit, which is tried again at this time.
+    /// A failed commit, retried at this time.
     Failed(Cut, u64),
 }
 
@@ -63,20 +63,21 @@ struct Served {
     edge: Run,
     decoder: Decoder<ToLeader>,
     encoder: Encoder<ToEdge>,
-    /// The edge has greeted, and is welcomed when the database has recorded it.
+    /// The edge has sent its greeting, and is accepted when the database has recorded it.
     greeted: Option<Greeting>,
-    /// `None` until the edge is welcomed.
+    /// `None` until the edge is accepted.
     clients: Option<EdgeClients>,
     /// The edge's number, once it has greeted.
     number: Option<EdgeNumber>,
-    /// The edge has another link, which has the clients.
+    /// Whether another link of the edge has taken over the clients.
     is_replaced: bool,
     since: u64,
-    /// Collected, and not sent yet.
+    /// Collected but not yet sent.
     to_edge: Vec<ToEdge>,
-    /// The lease was certain when the thread looked: the collected items leave.
+    /// Whether the lease was valid when the thread checked, so that the collected items may be
+    /// sent.
     has_looked: bool,
-    /// The thread stands still until then.
+    /// The thread is stalled until then.
     free_at: u64,
 }
 
@@ -100,20 +101,20 @@ pub(super) struct Room {
     served: Vec<Served>,
     kept: Vec<Kept>,
     accepts: bool,
-    /// It may act, the grace is over, and it has done what was due.
+    /// Whether it may act, the grace is over, and due work was done.
     acts: bool,
-    /// The end of the grace, by the engine's time, if edges do not claim what they had.
+    /// When the grace ends, by the engine's time, if edges do not claim what they had.
     grace_until: u64,
-    /// They did.
+    /// Whether they have.
     pub(super) ends_early: bool,
-    /// An operator has asked it to lead no more.
+    /// Whether an operator has asked it to step down.
     yields: bool,
-    /// Everything is committed, and the lease is being given back.
+    /// Everything is committed, and the lease is being released.
     gives_back: Option<u64>,
 }
 
 impl Room {
-    /// Opens the store, if it can be read: otherwise a law is broken.
+    /// Opens the store. If it cannot be read, a law is broken.
     pub(super) fn open(
         run: Run,
         renewals: Renewals,
@@ -172,7 +173,7 @@ impl Room {
         Some(room)
     }
 
-    /// Whether threads that serve may act now. If not, they wait.
+    /// Whether serving threads may act now, or must wait.
     pub(super) fn is_free(&self) -> bool {
         self.hub.may_act() || self.hub.deposed().is_some()
     }
@@ -184,7 +185,7 @@ impl Room {
         self.ends_early |= self.is_in_grace() && !self.hub.is_in_grace();
     }
 
-    /// From now on it accepts edges.
+    /// Starts accepting edges.
     pub(super) const fn accept(&mut self) {
         self.accepts = true;
     }
@@ -203,10 +204,10 @@ impl Room {
         self.yields
     }
 
-    /// Gives the store back in order, when everything is committed. Its sockets are closed.
+    /// Releases the store when everything is committed. Its sockets are closed.
     pub(super) fn stop(&mut self, around: &mut Around) {
-        self.hub.give_up();
-        // The thread of the links may have one more turn.
+        self.hub.step_down();
+        // The link thread may run once more.
         if around.rng.chance(50) {
             self.serve(around);
         }
@@ -222,12 +223,12 @@ impl Room {
         });
     }
 
-    /// Whether the lease was given back, or is lost.
+    /// Whether the lease was released or lost.
     pub(super) fn is_over(&self) -> bool {
         self.hub.deposed().is_some()
     }
 
-    /// Whether something is still to be committed, or the grace lasts.
+    /// Whether commits are pending, or the grace lasts.
     pub(super) fn is_busy(&self) -> bool {
         let keeps = !self.kept.is_empty()
             || self
@@ -240,7 +241,7 @@ impl Room {
             || !self.hub.with_journal(|_, journal| journal.is_empty())
     }
 
-    /// Whether a link's thread sends something in its next round.
+    /// Whether a link thread sends something in its next round.
     pub(super) fn has_to_send(&self) -> bool {
         self.served.iter().any(|served| !served.to_edge.is_empty())
     }
@@ -274,7 +275,7 @@ impl Room {
             return;
         };
         match answer {
-            // The commit is there, and may be acknowledged only as long as the lease is certain.
+            // The commit is stored, but may be acknowledged only while the lease is certain.
             Answer::Done if self.renewals.lease.is_certain() => {
                 let rung = self.hub.committed(cut.commit);
                 rung.iter().for_each(|mailbox| mailbox.ring());
@@ -369,7 +370,7 @@ impl Room {
                 around.links.close(link, End::Leader, around.now);
                 match clients {
                     Some(mut clients) => {
-                        clients.rest();
+                        clients.suspend();
                         self.kept.push(Kept {
                             clients,
                             edge,
@@ -388,7 +389,7 @@ impl Room {
         self.keep(around);
     }
 
-    /// The clients of links that were cut, until the edge has another link.
+    /// Keeps the clients of links that were cut, until the edge has another link.
     fn keep(&mut self, around: &mut Around) {
         let gone: Vec<_> = self
             .kept
@@ -410,7 +411,7 @@ impl Room {
         self.observe(around);
     }
 
-    /// The clients of an earlier link of an edge in this epoch. That link ends.
+    /// Takes the clients of an earlier link of an edge in this epoch. That link closes.
     fn take_kept(&mut self, number: EdgeNumber) -> Option<EdgeClients> {
         if let Some(at) = self
             .kept
@@ -431,7 +432,7 @@ impl Room {
         served.clients.take()
     }
 
-    /// A round of the thread of a link. `None`: the link has ended.
+    /// One round of a link's thread. Returns `None` if the link has closed.
     fn serve_one(&mut self, at: usize, around: &mut Around) -> Option<()> {
         let served = &mut self.served[at];
         if served.is_replaced {
@@ -473,7 +474,7 @@ impl Room {
                     break;
                 }
             }
-            // Leases that the edge has not claimed anew are given back.
+            // Leases that the edge has not claimed again are revoked.
             if kept && !clients.keeps() && around.is_leader(self.hub.epoch()) {
                 let has = self.hub.with_journal(|engine, _| held_by(engine, number));
                 around.laws.edge_lost(self.hub.epoch(), edge, &has);
@@ -526,7 +527,7 @@ impl Room {
         Some(())
     }
 
-    /// Looks at the engine: which client has which job now.
+    /// Observes which client holds which job in the engine.
     pub(super) fn observe(&self, around: &mut Around) {
         self.look(around, false);
     }
@@ -553,7 +554,7 @@ impl Room {
     }
 }
 
-/// The jobs that clients of an edge have, under the edge's numbers for them.
+/// The jobs held by clients of an edge, under the edge's numbers for them.
 fn held_by(engine: &Engine, number: EdgeNumber) -> BTreeSet<(JobId, ClientId)> {
     let held = engine.jobs().filter_map(|job| match job.lease()?.holder {
         Holder::Connection(client) if number.owns(client) => {
@@ -565,7 +566,7 @@ fn held_by(engine: &Engine, number: EdgeNumber) -> BTreeSet<(JobId, ClientId)> {
 }
 
 impl Served {
-    /// The leader lives, and is not certain that it leads.
+    /// Sends a heartbeat of a leader that is not certain of its lease.
     fn beat(&mut self, around: &mut Around) {
         if self.clients.is_some() {
             self.encoder.push(&ToEdge::Beat).unwrap();

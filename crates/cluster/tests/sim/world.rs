@@ -17,13 +17,13 @@ use super::room::Room;
 use super::{DAEMONS, Plan};
 use windlass_hub::Mail;
 
-/// How many of the last things that happened a failure prints.
+/// How many of the last events a failure prints.
 const TRACE_MAX: usize = 60;
 
-/// How long a cluster without trouble may take to answer everything, in milliseconds.
+/// How long a cluster without faults may take to answer everything, in milliseconds.
 const RECOVERY_MS: u64 = 60_000;
 
-/// What is around the daemons.
+/// The environment of the daemons.
 #[derive(Debug)]
 pub(super) struct Around {
     pub(super) plan: Plan,
@@ -35,11 +35,11 @@ pub(super) struct Around {
     pub(super) clients: BTreeMap<Who, Client>,
     /// The runs of the daemons that are up.
     pub(super) alive: [Option<Run>; DAEMONS],
-    /// Whose an edge's number is.
+    /// The owner of each edge number.
     pub(super) numbers: BTreeMap<u32, Run>,
     pub(super) laws: Laws,
     pub(super) tally: Tally,
-    /// How often a thread stands still, in a thousand steps.
+    /// How often a thread stalls, in a thousand steps.
     stalls: u64,
     trace: VecDeque<String>,
 }
@@ -74,7 +74,7 @@ impl Around {
         self.database.send(self.now, &mut self.rng, from, statement)
     }
 
-    /// Whether a thread stands still now, and for how long.
+    /// Whether a thread stalls now, and for how long.
     pub(super) fn stands_still(&mut self) -> bool {
         self.stalls > 0 && self.rng.below(1_000) < self.stalls
     }
@@ -84,7 +84,7 @@ impl Around {
         self.rng.between(1, most)
     }
 
-    /// Whether no other daemon has begun to lead since.
+    /// Whether no later daemon has become leader.
     pub(super) const fn is_leader(&self, epoch: u64) -> bool {
         self.database.epoch() == epoch
     }
@@ -107,7 +107,7 @@ impl Around {
         self.laws.leaves(epoch, present);
     }
 
-    /// A job is leased in the engine of a leader. `recovers`: the store has the lease.
+    /// A job is leased in the engine of a leader. `recovers`: the lease was in the store.
     pub(super) fn leased(
         &mut self,
         epoch: u64,
@@ -118,7 +118,7 @@ impl Around {
         let (who, bound) = match &lease.holder {
             Holder::Connection(client) => (self.whose(own, *client), true),
             Holder::Named(name) => (named(name), false),
-            // A leader leaves no such lease.
+            // A leader has no such leases.
             Holder::Away(_) => (None, false),
         };
         if recovers {
@@ -180,7 +180,7 @@ impl Around {
             .for_each(|client| client.closed(now));
     }
 
-    /// The clients of a daemon that is gone.
+    /// Closes the clients of a daemon that is gone.
     pub(super) fn close_all_of(&mut self, run: Run) {
         let now = self.now;
         for client in self
@@ -195,14 +195,14 @@ impl Around {
     }
 }
 
-/// What must be the same at a leader, its edges and their clients.
+/// Checks that a leader, its edges and their clients agree.
 mod agreement;
 
 pub(super) struct World {
     around: Around,
     daemons: Vec<Daemon>,
     pushes: u64,
-    /// How often each kind of trouble happens, in a thousand steps.
+    /// How often each kind of fault happens, in a thousand steps.
     odds: Odds,
 }
 
@@ -219,11 +219,11 @@ struct Odds {
 }
 
 impl World {
-    /// Lives a life.
+    /// Runs a life.
     ///
     /// # Errors
     ///
-    /// The law that was broken, and what happened before.
+    /// The law that was broken, and the events before.
     pub(super) fn live(plan: Plan) -> Result<Tally, String> {
         let mut world = Self::new(plan);
         let lived = world.live_on();
@@ -299,7 +299,7 @@ impl World {
         self.around.laws.broken().cloned()
     }
 
-    /// Time passes. Each daemon has a turn, and some clients ask something.
+    /// Time passes. Each daemon has a turn, and some clients send requests.
     fn step(&mut self, acts: bool) {
         let Self {
             around, daemons, ..
@@ -325,7 +325,7 @@ impl World {
         for _ in 0..around.rng.below(4) * u64::from(acts) {
             self.act();
         }
-        // Commands that clients have sent unbidden.
+        // Commands that clients sent on their own.
         for (who, client) in &self.around.clients {
             if !client.items.is_empty() && !client.waits {
                 self.daemons[who.0.0].note_items(who.1);
@@ -375,7 +375,7 @@ impl World {
         daemon.note_items(who.1);
     }
 
-    /// Something goes wrong.
+    /// Injects a fault.
     fn upset(&mut self) {
         let Self {
             around,
@@ -439,7 +439,7 @@ impl World {
 
     // ---- the end ---------------------------------------------------------------------------------------------------
 
-    /// No more trouble: everything is answered, and all jobs are taken.
+    /// Without further faults, everything must be answered and all jobs must be taken.
     fn end(&mut self) {
         self.around.note(|| "no more trouble".to_owned());
         (self.odds, self.around.stalls) = (Odds::default(), 0);
@@ -468,8 +468,9 @@ impl World {
             .for_each(|client| act(client, laws));
     }
 
-    /// Goes on until nothing is left to wait for, and for a while. At the end nothing is on its way: an edge that has not
-    /// heard of a job, or whose client's leave has not arrived, does not have what the leader has.
+    /// Continues until nothing is pending, and for a while longer. At the end nothing is in flight:
+    /// an edge that has not received a job, or whose client's departure has not arrived, would
+    /// differ from the leader.
     fn settle(&mut self, left: impl Fn(&Self) -> Option<String>) -> bool {
         const QUIET: u32 = 12;
         let (until, mut quiet) = (self.around.now + RECOVERY_MS, 0);
@@ -490,7 +491,7 @@ impl World {
         true
     }
 
-    /// Whether something is to be sent to an edge, or is on its way between two daemons.
+    /// Whether something is to be sent to an edge, or is in flight between two daemons.
     fn is_under_way(&self) -> bool {
         self.around.links.carry_any()
             || self
@@ -500,7 +501,7 @@ impl World {
                 .any(Room::has_to_send)
     }
 
-    /// What the cluster has not done yet.
+    /// Work that the cluster has not completed yet.
     fn trouble_left(&self) -> Option<String> {
         let mut leaders = self
             .daemons
@@ -550,7 +551,8 @@ impl World {
         who
     }
 
-    /// A client takes everything. When its daemon closes it, because another one leads, it connects again.
+    /// A client takes everything. When its daemon disconnects it after a change of leader, it
+    /// reconnects.
     fn drain(&mut self) {
         let mut who = self.connect();
         let until = self.around.now + RECOVERY_MS;
@@ -559,7 +561,7 @@ impl World {
                 who = self.connect();
             }
             let Around { clients, laws, .. } = &mut self.around;
-            // Ends that were refused are asked for again.
+            // Refused ends are requested again.
             let others = clients
                 .values_mut()
                 .filter(|client| client.who() != who && client.is_open());

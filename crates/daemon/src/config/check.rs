@@ -1,4 +1,4 @@
-//! Rules that types cannot express: well-formed values that make no sense, alone or together.
+//! Rules that types cannot express: well-formed values that are invalid alone or in combination.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,8 @@ use windlass_net::tls;
 
 use crate::{cluster, logging, protocols};
 
-/// How much a packet may grow between its producer and its worker: a longer header, the job's handle, a function's
-/// name.
+/// How much larger a packet may be at the worker than at the producer, because of a longer header,
+/// the job's handle, or a function's name.
 const OUTBOUND_SLACK_BYTES: u64 = 64 * 1024;
 
 impl Config {
@@ -42,8 +42,8 @@ impl Config {
         self.check_cluster()
     }
 
-    /// Other daemons may do everything: only those with a certificate of the cluster's authority, or of this machine,
-    /// link.
+    /// Other daemons have all rights, so they must present a certificate of the cluster's CA, or be
+    /// on this machine.
     fn check_cluster(&self) -> Result<(), Error> {
         let Cluster {
             listen,
@@ -60,7 +60,7 @@ impl Config {
         if files.is_on() && !files.asks_for_certificates() {
             return senseless(
                 "cluster.tls.client_ca",
-                "must name the authority that has signed the certificates of all daemons",
+                "must name the CA that signed the certificates of all daemons",
             );
         }
         let is_local = |it: &ListenAddress| {
@@ -70,7 +70,7 @@ impl Config {
         if !files.is_on() && !listen.iter().all(is_local) {
             return senseless(
                 "cluster.listen",
-                "an address of other machines needs cluster.tls",
+                "addresses other than loopback require cluster.tls",
             );
         }
         let address = self.cluster.address();
@@ -78,9 +78,7 @@ impl Config {
             .rsplit_once(':')
             .is_some_and(|(host, port)| port == "0" || matches!(host, "0.0.0.0" | "[::]" | "*"))
         {
-            let what = format!(
-                "{address} does not lead the other daemons to this one: name its host and port"
-            );
+            let what = format!("other daemons cannot connect to {address}: set a host and port");
             return senseless("cluster.address", what);
         }
         cluster::check_certificates(files, &address)
@@ -140,7 +138,7 @@ impl Config {
         Ok(())
     }
 
-    /// The system accepts only whole seconds, up to a maximum.
+    /// The system accepts only whole seconds up to a maximum.
     fn check_keepalive(&self) -> Result<(), Error> {
         const SECONDS_MAX: u64 = 32_767;
         const COUNT_MAX: u32 = 127;
@@ -170,7 +168,7 @@ impl Config {
         Ok(())
     }
 
-    /// Otherwise the daemon could accept a job that it cannot send to any worker.
+    /// Without this check the daemon could accept a job that it cannot send to any worker.
     fn check_sizes(&self) -> Result<(), Error> {
         let server = &self.server;
         let largest = self

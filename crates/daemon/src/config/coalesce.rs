@@ -1,23 +1,23 @@
-//! `coalesce` of `[queues.NAME]`: submits that become one job.
+//! `coalesce` of `[queues.NAME]`: merges several submits into one job.
 
 use serde::{Deserialize, Serialize};
 use windlass_config::Period;
 
 use super::Queue;
 
-/// Submits that become one job.
+/// Merges submits into one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Coalesce {
-    /// What makes submits one.
+    /// The identity by which submits are merged.
     pub by: By,
-    /// Whether the job that waits gets the body of each submit.
+    /// Whether each submit replaces the body of the waiting job.
     pub latest: bool,
     /// How long the job waits after its last submit.
     pub quiet: Period,
-    /// How long it waits after its first submit, at most.
+    /// The maximum wait after its first submit.
     pub at_most: Option<Period>,
-    /// What a submit does while the job runs.
+    /// The effect of a submit while the job runs.
     pub while_running: WhileRunning,
 }
 
@@ -34,7 +34,7 @@ impl Default for Coalesce {
     }
 }
 
-/// What makes submits one.
+/// The identity by which submits are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
@@ -44,13 +44,13 @@ pub enum By {
     Key,
 }
 
-/// What a submit does while the job runs.
+/// The effect of a submit while the job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhileRunning {
     /// The job runs once more, for all submits until then.
     OnceMore,
-    /// The submit is the running job.
+    /// The submit joins the running job.
     Join,
 }
 
@@ -58,7 +58,7 @@ pub enum WhileRunning {
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The reason why it is invalid.
 pub(super) fn check(queue: &Queue) -> Result<(), &'static str> {
     let Some(rule) = queue.coalesce else {
         return Ok(());
@@ -70,9 +70,9 @@ pub(super) fn check(queue: &Queue) -> Result<(), &'static str> {
         return Err("coalesce.at_most must not be less than quiet");
     }
     match (rule.by, &queue.key) {
-        (By::Key, None) => Err("coalesce.by = \"key\" needs key"),
+        (By::Key, None) => Err("coalesce.by = \"key\" requires key"),
         (By::Key, Some(key)) if key.unique => {
-            Err("coalesce.by = \"key\" needs a key in the body of a job")
+            Err("coalesce.by = \"key\" requires a key in the body of a job")
         }
         (By::Key, Some(_)) | (By::Unique, _) => Ok(()),
     }

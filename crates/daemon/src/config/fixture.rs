@@ -53,7 +53,7 @@ impl Default for File {
     }
 }
 
-/// The configuration with this text, and defaults otherwise.
+/// Parses this text, with defaults for everything else.
 pub(crate) fn config(text: &str) -> Config {
     let File {
         durability,

@@ -1,8 +1,10 @@
-//! The daemon's own sections of the configuration, and the protocols with theirs. The binary reads both from one file.
+//! The daemon's own sections of the configuration, and the protocols with theirs. The binary reads
+//! both from one file.
 //!
-//! Reading order: `sections` (all keys with their defaults) · `queues`, `policy` (rules for single queues) · `check` (rules that types cannot express). Formats of values and errors:
-//! `windlass_config`. This code does not bind sockets or write to the log. To check them, it opens the files of TLS
-//! and, through the protocols, those of passwords.
+//! Reading order: `sections` (all keys with their defaults) · `queues`, `policy` (rules for single
+//! queues) · `check` (rules that types cannot express). Formats of values and errors are in
+//! `windlass_config`. This code does not bind sockets or write to the log, but it opens the files
+//! of TLS and, through the protocols, those of passwords to check them.
 
 mod check;
 mod coalesce;

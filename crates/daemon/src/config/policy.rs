@@ -1,4 +1,4 @@
-//! Policies of `[queues.NAME]`: which job may start when.
+//! Policies of `[queues.NAME]`, which limit when jobs may start.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use windlass_engine::{KeySource, Policy};
 use super::Queue;
 use super::coalesce::By;
 
-/// Starts per time.
+/// A rate of starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
@@ -17,11 +17,11 @@ pub struct Rate {
     pub jobs: u32,
     /// The period.
     pub per: Period,
-    /// Starts that may be saved up; `jobs` if left out.
+    /// Maximum unused starts that accumulate; default: `jobs`.
     pub burst: Option<u32>,
 }
 
-/// Where a job's key is: one of these.
+/// The source of a job's key: exactly one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Key {
@@ -32,36 +32,36 @@ pub struct Key {
     /// The coalescing key.
     #[serde(skip_serializing_if = "is_default")]
     pub unique: bool,
-    /// With `unique`: what stands before this character.
+    /// With `unique`: only the part before this character.
     pub split: Option<char>,
-    /// What stands before this character in the body.
+    /// The part of the body before this character.
     pub prefix: Option<char>,
-    /// The value of this line in the head of the body.
+    /// The value of this header line of the body.
     pub header: Option<String>,
 }
 
-/// Limits of each key. `None` means no limit.
+/// Limits for each key. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PerKey {
-    /// Jobs that are worked on at once.
+    /// Maximum running jobs.
     pub running: Option<u32>,
-    /// Starts per time.
+    /// Maximum rate of starts.
     pub rate: Option<Rate>,
-    /// Jobs that wait when another is submitted.
+    /// Maximum waiting jobs when another is submitted.
     pub waiting_max: Option<u32>,
 }
 
-/// A default is left out, as it is in a file: otherwise a reload would list it as a new key.
+/// Defaults are omitted, as in a file; otherwise a reload would list them as new keys.
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The policy of a queue; the default if it has none.
+/// The policy of a queue, or the default.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The reason why it is invalid.
 pub fn policy(queue: &Queue) -> Result<Policy, String> {
     let PerKey {
         running,
@@ -79,22 +79,22 @@ pub fn policy(queue: &Queue) -> Result<Policy, String> {
         ordered: queue.ordered,
     };
     if policy.has_keys() && policy.key.is_none() {
-        return Err("key must be given with per_key, fair and ordered".to_owned());
+        return Err("per_key, fair and ordered require key".to_owned());
     }
     let coalesces = queue.coalesce.is_some_and(|rule| rule.by == By::Key);
     if policy.key.is_some() && !policy.has_keys() && !coalesces {
         return Err("key has no effect without per_key, fair, ordered or coalesce".to_owned());
     }
     if !policy.weights.is_empty() && !policy.fair {
-        return Err("weights need fair = true".to_owned());
+        return Err("weights require fair = true".to_owned());
     }
     if policy.ordered && policy.key_running_max.is_some_and(|max| max > 1) {
-        return Err("ordered means per_key.running = 1".to_owned());
+        return Err("ordered requires per_key.running = 1".to_owned());
     }
     Ok(policy)
 }
 
-/// The keys of `[queues.NAME]` that make a policy.
+/// The keys of `[queues.NAME]` that form a policy.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Rules {
@@ -106,11 +106,11 @@ struct Rules {
     ordered: bool,
 }
 
-/// A policy in JSON, with the keys that a policy has in `[queues.NAME]`.
+/// Parses a policy in JSON with the keys of `[queues.NAME]`.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The reason why it is invalid.
 pub fn policy_of_json(text: &[u8]) -> Result<Policy, String> {
     let Rules {
         rate,
@@ -131,7 +131,7 @@ pub fn policy_of_json(text: &[u8]) -> Result<Policy, String> {
     })
 }
 
-/// A policy in JSON, as [`policy_of_json`] reads it.
+/// Writes a policy as JSON that [`policy_of_json`] can read.
 pub fn policy_as_json(policy: &Policy) -> serde_json::Value {
     let rate = |windlass_engine::Rate {
                     jobs,
@@ -188,7 +188,7 @@ pub fn policy_as_json(policy: &Policy) -> serde_json::Value {
     object.unwrap_or_else(|| serde_json::Value::Object(serde_json::Map::new()))
 }
 
-/// The value without keys that have none, as in a file.
+/// Removes keys without a value, as in a file.
 fn given(value: serde_json::Value) -> Option<serde_json::Value> {
     let serde_json::Value::Object(object) = value else {
         return Some(value).filter(|value| !value.is_null());
@@ -250,7 +250,7 @@ fn source(key: &Key) -> Result<KeySource, String> {
     let pointer = |at: &String| match at.starts_with('/') {
         true => Ok(at.as_str().into()),
         false => Err(format!(
-            "key: {} is no JSON pointer: it must begin with /",
+            "key: {} is not a JSON pointer: it must begin with /",
             at.escape_debug()
         )),
     };
@@ -260,7 +260,7 @@ fn source(key: &Key) -> Result<KeySource, String> {
     };
     let split = split.map(byte).transpose()?;
     if split.is_some() && !unique {
-        return Err("key.split needs unique = true".to_owned());
+        return Err("key.split requires unique = true".to_owned());
     }
     let mut sources = Vec::new();
     sources.extend(args.as_ref().map(pointer).transpose()?.map(KeySource::Args));
@@ -277,10 +277,7 @@ fn source(key: &Key) -> Result<KeySource, String> {
         .as_ref()
         .is_some_and(|name| name.is_empty() || name.contains([':', '\r', '\n']))
     {
-        return Err(
-            "key.header must be the name of a line, without the colon: no other one can ever match"
-                .to_owned(),
-        );
+        return Err("key.header must be the name of a header line, without the colon".to_owned());
     }
     sources.extend(
         header
@@ -387,11 +384,11 @@ mod tests {
                 "rate: jobs, per and burst",
             ),
             ("rate = { jobs = 1, per = '2000h' }", "rate.per is too long"),
-            ("ordered = true", "key must be given"),
+            ("ordered = true", "ordered require key"),
             ("key = { args = '/0' }", "key has no effect"),
             (
                 "key = { args = '0' }\nfair = true",
-                "key: 0 is no JSON pointer",
+                "key: 0 is not a JSON pointer",
             ),
             (
                 "key = { args = '/0', unique = true }\nfair = true",
@@ -400,12 +397,12 @@ mod tests {
             ("key = {}\nfair = true", "key must have exactly one"),
             (
                 "key = { args = '/0', split = ':' }\nfair = true",
-                "key.split needs",
+                "key.split requires",
             ),
             ("key = { prefix = 'é' }\nfair = true", "one ASCII character"),
             (
                 "key = { unique = true }\nordered = true\nweights = { a = 2 }",
-                "weights need fair",
+                "weights require fair",
             ),
             (
                 "key = { unique = true }\nfair = true\nweights = { a = 0 }",
@@ -413,7 +410,7 @@ mod tests {
             ),
             (
                 "key = { unique = true }\nordered = true\nper_key = { running = 2 }",
-                "ordered means",
+                "ordered requires per_key",
             ),
             (
                 "key = { header = 'Tenant:' }\nfair = true",

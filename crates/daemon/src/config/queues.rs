@@ -1,4 +1,4 @@
-//! `[queues.NAME]`: rules for the jobs of one queue, or of all queues whose names match a pattern, independent of their
+//! `[queues.NAME]`: rules for the jobs of one queue, or of all queues that match a pattern, in any
 //! protocol.
 
 use std::collections::BTreeMap;
@@ -15,101 +15,102 @@ use windlass_session::protocol::Protocol;
 use super::coalesce::{self, Coalesce};
 use super::policy::{Key, PerKey, Rate, is_default, policy};
 
-/// One queue's rules.
+/// The rules of one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queue {
     /// How a job's body is converted for a worker of another protocol.
     #[serde(skip_serializing_if = "is_default")]
     pub codec: Codec,
-    /// Whether workers of all protocols share the queue's jobs (`true`) or each protocol has its own jobs under this
-    /// name (`false`). `None`: the patterns of `[bridge]` decide.
+    /// Whether workers of all protocols share the queue's jobs (`true`) or each protocol has
+    /// separate jobs under this name (`false`). `None`: the patterns of `[bridge]` decide.
     pub bridge: Option<bool>,
     /// Retries for jobs whose producer sets none, or cannot.
     pub retry: Option<Retry>,
-    /// The longest body of a job.
+    /// Maximum length of a job's body.
     pub body_bytes_max: Option<ByteSize>,
-    /// How many of its jobs may be worked on at once.
+    /// Maximum number of running jobs.
     pub throttle: Option<Throttle>,
-    /// Starts per time, over all workers.
+    /// Maximum rate of starts, over all workers.
     pub rate: Option<Rate>,
-    /// Where a job's key is.
+    /// The source of a job's key.
     pub key: Option<Key>,
-    /// Limits of each key.
+    /// Limits for each key.
     pub per_key: PerKey,
-    /// Whether keys take turns.
+    /// Whether keys are served in turn.
     #[serde(skip_serializing_if = "is_default")]
     pub fair: bool,
-    /// Turns of a key that are more than one.
+    /// The weights of keys that differ from 1.
     pub weights: BTreeMap<String, u32>,
-    /// Whether jobs of one key run one after the other in order of pushing.
+    /// Whether jobs of one key run one at a time, in the order in which they were pushed.
     #[serde(skip_serializing_if = "is_default")]
     pub ordered: bool,
-    /// The job that is pushed when one of its jobs dies.
+    /// The job that is pushed when a job of this queue dies.
     pub on_dead: Option<OnDead>,
-    /// How long a job may wait.
+    /// Maximum waiting time of a job.
     pub ttl: Option<Period>,
-    /// How long and how many of its dead jobs are kept.
+    /// The retention of dead jobs.
     pub dead: Option<Dead>,
-    /// How long a repeated submit of a job is the same job.
+    /// How long a repeated submit is treated as the same job.
     pub dedup: Option<Dedup>,
-    /// How submits of one identity become one job.
+    /// How submits with one identity are merged into one job.
     pub coalesce: Option<Coalesce>,
-    /// Patterns of the answers by which workers report a failed job, in protocols without a message for it.
+    /// Patterns of replies by which workers report a failed job, in protocols without a message for
+    /// it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failure_values: Vec<String>,
-    /// By protocol: the queue's name there, if the protocol cannot express the queue's own name, or uses another.
+    /// The queue's name in each protocol that uses another name, or cannot express this one.
     pub aliases: BTreeMap<String, String>,
 }
 
-/// What is kept of dead jobs.
+/// The retention of dead jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dead {
-    /// In place of `limits.dead_ttl`.
+    /// Overrides `limits.dead_ttl`.
     pub ttl: Option<Period>,
-    /// The most dead jobs.
+    /// Maximum number of dead jobs.
     pub max: Option<u32>,
 }
 
-/// Repeated submits.
+/// Deduplication of repeated submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dedup {
-    /// How long a job is remembered after it succeeded.
+    /// How long a job is remembered after success.
     pub window: Period,
-    /// What makes two submits the same.
+    /// The identity by which submits are compared.
     #[serde(default)]
     pub by: Identity,
 }
 
-/// What makes two submits the same.
+/// The identity by which submits are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Identity {
-    /// The unique id; in protocols without it, the producer's name for the job.
+    /// The unique id; in protocols without one, the producer's name for the job.
     #[default]
     Unique,
 }
 
-/// A job that reports a dead one.
+/// The job that reports a dead job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnDead {
     /// Its queue.
     pub queue: String,
-    /// Its type, as FWP's workers know it.
+    /// Its type for FWP's workers.
     pub jobtype: String,
 }
 
-/// What a failure does.
+/// The effect of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// Retries before the job goes to the dead-letter queue. 0: the first failure removes the job; -1: the first
-    /// failure moves it to the dead-letter queue.
+    /// Number of retries before the job goes to the dead-letter queue. With 0 the first failure
+    /// removes the job; with -1 it moves the job to the dead-letter queue.
     pub count: i32,
-    /// The wait after the first failure; it doubles with each further one, up to an hour.
+    /// The delay after the first failure. It doubles with each further failure, up to an hour.
     #[serde(default = "at_once")]
     pub backoff: Period,
 }
@@ -122,7 +123,7 @@ const fn at_once() -> Period {
 ///
 /// # Errors
 ///
-/// [`Error::Senseless`]: one alias names two queues.
+/// [`Error::Senseless`] if one alias names two queues.
 pub fn aliases(queues: &BTreeMap<String, Queue>, protocol: &str) -> Result<Aliases, Error> {
     let mut names = Aliases::default();
     for (queue, rules) in queues {
@@ -138,11 +139,11 @@ pub fn aliases(queues: &BTreeMap<String, Queue>, protocol: &str) -> Result<Alias
     Ok(names)
 }
 
-/// Refuses aliases of protocols that have none, while their places in the text are known.
+/// Rejects aliases of protocols that have none, while positions in the text are known.
 ///
 /// # Errors
 ///
-/// The place of the first one.
+/// The position of the first such alias.
 pub fn check_text(
     queues: &BTreeMap<String, Queue>,
     protocols: &[Arc<dyn Protocol>],
@@ -169,7 +170,7 @@ pub fn check_text(
     })
 }
 
-/// The range of the protocol's name in an alias.
+/// The position of the protocol's name in an alias.
 fn place_of_alias(text: &str, queue: &str, protocol: &str) -> Range<usize> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -203,7 +204,7 @@ pub(super) fn check(
         if is_pattern(queue.as_bytes()) && (rules.throttle.is_some() || !rules.aliases.is_empty()) {
             return Err(senseless(
                 queue,
-                "a throttle and aliases need a name without * and ?",
+                "a throttle and aliases require a name without * and ?",
             ));
         }
         if rules
@@ -244,7 +245,7 @@ pub(super) fn check(
         .try_for_each(|protocol| aliases(queues, protocol.name()).map(drop))
 }
 
-/// Checks a queue's rules against a protocol.
+/// Checks a queue's rules against one protocol's.
 fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(), Error> {
     let throttles = protocol
         .throttles()
@@ -252,7 +253,7 @@ fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(
     if let Some((key, _)) = throttles.filter(|_| rules.throttle.is_some()) {
         return Err(senseless(
             queue,
-            &format!("{key} has a throttle for it as well"),
+            &format!("{key} also sets a throttle for it"),
         ));
     }
     let served = protocol
@@ -262,7 +263,8 @@ fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(
     if let Some(cycle) =
         served.filter(|served| served.kind == QueueKind::Cycle && rules.key.is_some())
     {
-        let what = "makes it a cycle queue, whose entries return again and again: no key, per_key, fair and ordered";
+        let what =
+            "makes it a cycle queue, which supports neither key nor per_key, fair and ordered";
         return Err(senseless(queue, &format!("{} {what}", cycle.key)));
     }
     let (Some(is_alias), Some(name)) = (protocol.alias_rule(), rules.aliases.get(protocol.name()))
@@ -279,11 +281,11 @@ fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(
     ))
 }
 
-/// A job that reports a dead one, with an object in JSON.
+/// Makes the job that reports a dead job, with a JSON object.
 ///
 /// # Errors
 ///
-/// Why no client could push it.
+/// The reason why no client could push it.
 pub(crate) fn reporter(
     protocols: &[Arc<dyn Protocol>],
     OnDead { queue, jobtype }: &OnDead,
@@ -337,11 +339,11 @@ mod tests {
             ("[t]\nthrottle = { worker = 2 }", "t: faktory.throttles"),
             (
                 "['m-*']\nthrottle = { worker = 1 }",
-                "m-*: a throttle and aliases need a name",
+                "m-*: a throttle and aliases require a name",
             ),
             (
                 "['m?']\naliases = { faktory = 'm' }",
-                "m?: a throttle and aliases need a name",
+                "m?: a throttle and aliases require a name",
             ),
             (
                 "[q]\ndedup.window = '0s'",
@@ -357,11 +359,11 @@ mod tests {
             ),
             (
                 "[q]\ncoalesce.by = 'key'",
-                "q: coalesce.by = \"key\" needs key",
+                "q: coalesce.by = \"key\" requires key",
             ),
             (
                 "[q]\nkey.unique = true\ncoalesce.by = 'key'",
-                "q: coalesce.by = \"key\" needs a key in the body",
+                "q: coalesce.by = \"key\" requires a key in the body",
             ),
             ("[q]\nttl = '0s'", "q: ttl must be more than 0"),
             (

@@ -1,5 +1,5 @@
-//! The daemon's sections of the configuration, with their defaults: types only. `config/windlass.toml` explains each
-//! key to the operator.
+//! The daemon's sections of the configuration, with their defaults. This file contains only types;
+//! `config/windlass.toml` explains each key to the operator.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,16 +18,16 @@ use crate::operator_port::OperatorPort;
 const MIB: u64 = 1 << 20;
 
 windlass_config::defaults! {
-    /// What the daemon runs with: its own sections, and the protocols with theirs.
+    /// The complete configuration: the daemon's sections, and the protocols with theirs.
     #[derive(Clone, Debug)]
     pub struct Config {
         /// The directory of the journal; relative to the working directory.
         pub data_dir: PathBuf = DATA_DIR.into(),
         /// What an acknowledgement promises.
         pub durability: Durability = Durability::Sync,
-        /// The longest time between two commits with [`Durability::Interval`].
+        /// Maximum time between two commits with [`Durability::Interval`].
         pub commit_interval: Period = Period::from_ms(100),
-        /// The log's level, format and file.
+        /// Level, format and file of the log.
         pub log: Log,
         /// Threads, connections and timeouts.
         pub server: Server,
@@ -35,45 +35,46 @@ windlass_config::defaults! {
         pub limits: Limits,
         /// The journal.
         pub store: Store,
-        /// The database that has the store instead of the data directory.
+        /// The database that stores everything instead of the data directory.
         pub postgres: Postgres,
-        /// The other daemons that form one broker with this one.
+        /// The other daemons of the cluster.
         pub cluster: Cluster,
         /// Queues that all protocols share.
         pub bridge: Bridge,
         /// Rules for the jobs of single queues.
         pub queues: BTreeMap<String, Queue>,
-        /// The store, if it is not in the data directory.
+        /// The store, unless it is in the data directory.
         pub remote: Option<Arc<dyn Remote>>,
         /// The protocols, in the order in which their listeners are bound.
         pub protocols: Vec<Arc<dyn Protocol>>,
-        /// Listeners beside those of the protocols.
+        /// Listeners in addition to those of the protocols.
         pub ports: Vec<Arc<dyn OperatorPort>>,
-        /// Where the sections of `queues` stand: the path of the file, and the line.
+        /// The positions of the sections of `queues`: file and line.
         pub places: BTreeMap<String, String>,
-        /// Every key with its value: what a reload compares.
+        /// Every key with its value, which a reload compares.
         pub values: BTreeMap<String, String>,
         /// Every key with its default.
         pub defaults: BTreeMap<String, String>,
-        /// For tests of other programs: everything is in memory, and all addresses go to standard output.
+        /// For integration tests: everything is in memory, and all addresses are printed to
+        /// standard output.
         pub ephemeral: bool,
     }
 }
 
-/// What an acknowledgement promises.
+/// The guarantee of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// The change is on the disk.
+    /// The change is on disk.
     Sync,
-    /// The change will be on the disk within [`Config::commit_interval`].
+    /// The change will be on disk within [`Config::commit_interval`].
     Interval,
 }
 
 windlass_config::section! {
     /// `[log]`
     pub struct Log {
-        /// A level, or directives as `tracing-subscriber`'s `EnvFilter` takes them.
+        /// A level, or directives for `tracing-subscriber`'s `EnvFilter`.
         pub level: String = "info".to_owned(),
         /// The format of lines.
         pub format: LogFormat = LogFormat::Text,
@@ -95,46 +96,49 @@ pub enum LogFormat {
 windlass_config::section! {
     /// `[limits]`: the engine's limits, in the operator's units.
     pub struct Limits {
-        /// Jobs in all states together.
+        /// Maximum number of jobs in all states together.
         pub jobs_max: u64 = 50_000_000,
-        /// Bytes of memory of the whole daemon; 0 = half of the machine's.
+        /// Maximum memory of the whole daemon; 0 = half of the machine's.
         pub memory: ByteSize = ByteSize(0),
-        /// Bytes that all jobs together may count as, in memory and on the disk; 0 = no limit.
+        /// Maximum accounted bytes of all jobs, in memory and on disk; 0 = no limit.
         pub jobs_bytes_max: ByteSize = ByteSize(0),
-        /// Schedules.
+        /// Maximum number of schedules.
         pub schedules_max: u32 = 10_000,
-        /// Batches.
+        /// Maximum number of batches.
         pub batches_max: u32 = 100_000,
-        /// How deep batches may be nested.
+        /// Maximum nesting of batches.
         pub batch_depth_max: u32 = 100,
         /// How long a batch is kept after its last waiting or leased job has ended.
         pub batch_ttl: Period = Period::from_days(7),
-        /// Queues.
+        /// Maximum number of queues.
         pub queues_max: u32 = 100_000,
-        /// Queues one client may serve.
+        /// Maximum number of queues that one client serves.
         pub abilities_max: u32 = 10_000,
-        /// Bytes of a queue's name, a job's public name or a coalescing key.
+        /// Maximum length of a queue's name, a job's public name or a coalescing key.
         pub name_bytes_max: ByteSize = ByteSize(8192),
-        /// Clients that follow one job.
+        /// Maximum number of clients that follow one job.
         pub listeners_max: u32 = 10_000,
-        /// The longest lease.
+        /// Maximum length of a lease.
         pub lease_max: Period = Period::from_days(365),
-        /// How long the dead-letter queue keeps a job.
+        /// How long dead jobs are kept.
         pub dead_ttl: Period = Period::from_days(180),
-        /// Jobs in the dead-letter queue.
+        /// Maximum number of dead jobs.
         pub dead_max: u64 = 1_000_000,
-        /// Bytes that those jobs may count as; 0 = a quarter of the disk of `data_dir`, and of
-        /// `jobs_bytes_max`. Without their bodies, which may be on the disk alone, they may count as a quarter of `memory`.
+        /// Maximum accounted bytes of dead jobs; 0 = a quarter of the disk of `data_dir`, and of
+        /// `jobs_bytes_max`. Without their bodies, which may be on disk only, they are limited to a
+        /// quarter of `memory`.
         pub dead_bytes_max: ByteSize = ByteSize(0),
-        /// How long a woken worker may take to request work.
+        /// How long a notified worker may take to request a job.
         pub wake_patience: Period = Period::from_secs(1),
-        /// How long a named worker may go without a heartbeat.
+        /// Maximum time between heartbeats of a named worker.
         pub beat_timeout: Period = Period::from_secs(60),
-        /// Workers that may be lost with a job before it goes to the dead-letter queue; 0 = any number.
+        /// Number of workers that may be lost with a job before it goes to the dead-letter queue; 0
+        /// = any number.
         pub losses_max: u32 = 5,
-        /// How long a job waits after the second loss; doubles with each further one.
+        /// How long a job is delayed after the second loss. The delay doubles with each further
+        /// loss.
         pub loss_pause: Period = Period::from_secs(1),
-        /// Rows that one listing or bulk command visits.
+        /// Maximum number of rows that one listing or bulk command visits.
         pub page_max: u32 = 200,
     }
 }
@@ -142,17 +146,17 @@ windlass_config::section! {
 windlass_config::section! {
     /// `[store]`
     pub struct Store {
-        /// Memory for the parts of the table that checkpoints change.
+        /// Memory for the parts of the table that checkpoints modify.
         pub cache: ByteSize = ByteSize(16 * MIB),
-        /// Log bytes that trigger a checkpoint.
+        /// Size of the log that triggers a checkpoint.
         pub checkpoint: ByteSize = ByteSize(64 * MIB),
         /// Time without commits that triggers a checkpoint.
         pub checkpoint_quiet: Period = Period::from_secs(30),
-        /// A table smaller than this is never rebuilt to save space.
+        /// Tables smaller than this are never rebuilt to save space.
         pub compact_floor: ByteSize = ByteSize(32 * MIB),
-        /// A commit that takes longer makes the daemon answer "unavailable".
+        /// A commit that takes longer makes the daemon report "unavailable".
         pub commit_timeout: Period = Period::from_secs(30),
-        /// A commit that takes longer ends the daemon.
+        /// A commit that takes longer makes the daemon exit.
         pub commit_abort: Period = Period::from_secs(300),
     }
 }
@@ -160,19 +164,19 @@ windlass_config::section! {
 windlass_config::section! {
     /// `[postgres]`
     pub struct Postgres {
-        /// Where the database is; empty: the store is in the data directory.
+        /// The URL of the database. Empty: the store is in the data directory.
         pub url: String,
-        /// The file with the password.
+        /// A file with the password.
         pub password_file: PathBuf,
-        /// Whether connections are encrypted.
+        /// The encryption of connections.
         pub sslmode: SslMode = SslMode::Auto,
-        /// The certificates of the authorities that may have signed the server's.
+        /// CA certificates to trust for the server.
         pub ca_file: PathBuf,
-        /// The schema that holds the tables.
+        /// The schema of the tables.
         pub schema: String = "windlass".to_owned(),
-        /// How long the store belongs to a daemon that does not renew its lease.
+        /// The length of the store's lease, unless renewed.
         pub lease: Period = Period::from_secs(2),
-        /// How long a connection may take to open.
+        /// Timeout of opening a connection.
         pub connect_timeout: Period = Period::from_secs(5),
     }
 }
@@ -180,13 +184,13 @@ windlass_config::section! {
 windlass_config::section! {
     /// `[cluster]`
     pub struct Cluster {
-        /// Where this daemon takes links of other daemons while it leads; empty: it is alone.
+        /// The addresses for links of other daemons while this one leads. Empty: no cluster.
         pub listen: Vec<ListenAddress>,
-        /// Where other daemons reach it; empty: at the first address of `listen`.
+        /// The address at which other daemons reach this one. Empty: the first address of `listen`.
         pub address: String,
-        /// The name of the broker that all its daemons form.
+        /// The name of the cluster.
         pub name: String = "windlass".to_owned(),
-        /// How long clients wait for a leader before their connections are closed.
+        /// How long clients wait for a leader before they are disconnected.
         pub hold: Period = Period::from_secs(30),
         /// The certificates of the links.
         pub tls: Tls,
@@ -194,12 +198,12 @@ windlass_config::section! {
 }
 
 impl Cluster {
-    /// Whether this daemon is one of several.
+    /// Whether this daemon is a member of a cluster.
     pub fn is_on(&self) -> bool {
         !self.listen.is_empty()
     }
 
-    /// Where other daemons reach this one; empty if it is alone.
+    /// The address at which other daemons reach this one; empty without a cluster.
     pub fn address(&self) -> String {
         match self.listen.first() {
             Some(listen) if self.address.is_empty() => listen.to_string(),
@@ -209,15 +213,15 @@ impl Cluster {
     }
 }
 
-/// Whether connections to the database are encrypted.
+/// The encryption of connections to the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SslMode {
-    /// They are, unless the database is on this machine.
+    /// Encrypted, unless the database is on this machine.
     Auto,
-    /// They are not.
+    /// Not encrypted.
     Disable,
-    /// They are, and the server's certificate and name are verified.
+    /// Encrypted; the server's certificate and name are verified.
     VerifyFull,
 }
 
@@ -225,13 +229,13 @@ pub enum SslMode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bridge {
-    /// Names of queues whose jobs workers of all protocols share; `*` stands for any bytes, `?` for one byte. In all
-    /// other queues each protocol has its own jobs.
+    /// Patterns of queues whose jobs are shared by workers of all protocols; `*` matches any bytes,
+    /// `?` one byte. In other queues each protocol has separate jobs.
     pub queues: Vec<String>,
 }
 
 impl Config {
-    /// The limits in the engine's own units.
+    /// Converts the limits to the engine's units.
     pub fn engine_limits(&self) -> windlass_engine::Limits {
         let limits = &self.limits;
         let jobs_bytes_max = if limits.jobs_bytes_max.0 == 0 {
@@ -273,7 +277,7 @@ impl Config {
         limits
     }
 
-    /// Bytes of memory that the daemon may use.
+    /// Memory that the daemon may use, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         const LEAST: u64 = 256 * MIB;
         match self.limits.memory.0 {
@@ -282,7 +286,7 @@ impl Config {
         }
     }
 
-    /// Bytes of the disk that bodies can go to, or of memory where there is none.
+    /// Size of the disk for bodies, or of the memory without one, in bytes.
     fn bodies_room(&self) -> u64 {
         let disk = if self.ephemeral {
             None
@@ -292,7 +296,8 @@ impl Config {
         disk.unwrap_or_else(|| self.memory())
     }
 
-    /// The part of it that jobs may use, beside buffers, checkpoints, and as many connections as there may be.
+    /// The part of the memory for jobs, after buffers, checkpoints, and the maximum number of
+    /// connections.
     fn jobs_memory(&self) -> u64 {
         const CHECKPOINTS: u64 = 192 * MIB;
         /// A connection of any protocol without its buffers: measured 1 to 3 KiB.
@@ -305,14 +310,14 @@ impl Config {
 
     /// Where bodies go that do not fit into memory while the store is opened.
     pub(crate) fn overflow(&self) -> Overflow {
-        // The rest is for what comes before bodies begin to leave.
+        // The remainder covers what is allocated before bodies start to move.
         Overflow {
             folder: self.data_dir.clone(),
             memory: self.jobs_memory() / 2,
         }
     }
 
-    /// Whether a key has its default.
+    /// Whether a key has its default value.
     pub(crate) fn is_default(&self, key: &str) -> bool {
         self.values
             .get(key)

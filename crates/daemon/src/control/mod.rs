@@ -1,10 +1,11 @@
-//! What the main thread does about signals and requests while the daemon runs.
+//! How the main thread handles signals and requests while the daemon runs.
 //!
-//! Two stops take their time. Both close the listeners. A graceful stop goes on handing out jobs, and waits until no
-//! connection works on a job or waits for the result of one ([`WorkLeft::is_at_rest`]). A drain hands out no more jobs,
-//! and waits for those that connected clients hold ([`WorkLeft::jobs`]), up to `server.drain_timeout`. Neither waits
-//! for queued jobs: they are on the disk, and are there when the daemon starts again. Only this daemon's clients count,
-//! not those of other daemons of a cluster.
+//! Two kinds of stop take time. Both close the listeners. A graceful stop continues to hand out
+//! jobs, and waits until no connection works on a job or waits for a result
+//! ([`WorkLeft::is_at_rest`]). A drain stops handing out jobs, and waits up to
+//! `server.drain_timeout` for the jobs that connected clients hold ([`WorkLeft::jobs`]). Neither
+//! waits for queued jobs, which are on disk and survive the restart. Only this daemon's clients
+//! count, not those of other daemons in a cluster.
 //!
 //! Every stop ends with a short drain (`await_last_reports`).
 
@@ -35,10 +36,10 @@ use windlass_net::Acceptor;
 /// How often the daemon checks whether a stop is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long a stop waits for the reports of workers that have jobs in hand.
+/// How long a stop waits for reports of workers that hold jobs.
 const LAST_REPORTS: Duration = Duration::from_millis(200);
 
-/// How often it looks.
+/// How often it checks for them.
 const LAST_REPORTS_EVERY: Duration = Duration::from_millis(10);
 
 /// The origin of a request to stop, if it is not a signal.
@@ -47,7 +48,7 @@ const A_CLIENT: &str = "a client";
 /// The origin of a request of a port.
 const AN_OPERATOR: &str = "an operator";
 
-/// How the daemon goes on.
+/// The current activity of the daemon.
 #[derive(Debug)]
 enum Course {
     Serving,
@@ -55,7 +56,7 @@ enum Course {
     Draining(Draining),
 }
 
-/// What reaches the main thread.
+/// Events for the main thread.
 pub(crate) struct MainEvents<'a> {
     pub(crate) signals: Signals,
     pub(crate) control: Control,
@@ -68,7 +69,7 @@ impl MainEvents<'_> {
     /// Handles signals and requests until the daemon must stop. Returns the reason.
     pub(crate) async fn next_stop(&mut self) -> &'static str {
         let mut asked = self.acceptor.stops().subscribe();
-        // A client may have asked already.
+        // A client may have sent a request already.
         asked.mark_changed();
         let (mut course, mut describing) = (Course::Serving, None::<JoinHandle<()>>);
         loop {
@@ -86,7 +87,7 @@ impl MainEvents<'_> {
                 why = course.ends(self.acceptor, &self.control) => return why,
             };
             match (told, &course) {
-                // A second request means that the operator does not want to wait.
+                // With a second request the operator asks not to wait.
                 (Told::Stop(by), _)
                 | (
                     Told::StopGracefully(by) | Told::Drain(by, _),
@@ -95,18 +96,18 @@ impl MainEvents<'_> {
                     return by;
                 }
                 (Told::StopGracefully(by), Course::Serving) => {
-                    tracing::info!(by, "stopping gracefully: no more connections are accepted");
+                    tracing::info!(by, "graceful stop: not accepting connections");
                     self.acceptor.closed.cancel();
                     course = Course::StoppingGracefully;
                 }
                 (Told::Drain(by, answer), Course::Serving) => {
                     course = self.drain(by).await;
-                    // The operator may be gone.
+                    // The operator may have disconnected.
                     answer.map(|answer| answer.send(()));
                 }
                 (Told::Reload(answer), _) => {
                     let by = if answer.is_some() {
-                        "an operator reloads"
+                        "an operator's request"
                     } else {
                         "SIGHUP"
                     };
@@ -120,8 +121,8 @@ impl MainEvents<'_> {
                     notify::reloaded();
                     answer.map(|answer| answer.send(outcome));
                 }
-                // The report may take long: it runs on its own thread, so that no connection waits for it, and one at a
-                // time.
+                // The report may take long, so it runs on a separate thread to keep the main thread
+                // responsive. Only one runs at a time.
                 (Told::Describe, _) if describing.as_ref().is_none_or(JoinHandle::is_finished) => {
                     let acceptor = Arc::clone(self.acceptor);
                     describing = Some(tokio::task::spawn_blocking(move || {
@@ -133,7 +134,7 @@ impl MainEvents<'_> {
         }
     }
 
-    /// No connection is accepted any more, and no job handed out to the clients of this daemon.
+    /// Closes the listeners and stops handing out jobs to this daemon's clients.
     async fn drain(&self, by: &'static str) -> Course {
         self.acceptor.closed.cancel();
         let since = clock::now();
@@ -143,7 +144,7 @@ impl MainEvents<'_> {
         let held = drain_clients(self.acceptor).await.unwrap_or_default();
         tracing::info!(
             by,
-            "draining: no more connections are accepted, and no more jobs are handed out"
+            "draining: not accepting connections or handing out jobs"
         );
         let draining = Draining { since, until, held };
         self.control.publish(draining.clone());
@@ -153,7 +154,7 @@ impl MainEvents<'_> {
 }
 
 impl Course {
-    /// Waits until the daemon may stop. Returns the reason.
+    /// Returns the reason once the daemon may stop.
     async fn ends(&mut self, acceptor: &Acceptor, control: &Control) -> &'static str {
         loop {
             match self {
@@ -163,11 +164,11 @@ impl Course {
                         .await
                         .is_some_and(|left| left.is_at_rest)
                     {
-                        return "nothing is left to wait for";
+                        return "no connection has a job or waits for a result";
                     }
                 }
                 Self::Draining(draining) => {
-                    // A new leader does not know that this daemon drains.
+                    // A new leader does not know that this daemon is draining.
                     let left = drain_clients(acceptor).await;
                     let is_over = left.as_ref().is_some_and(BTreeMap::is_empty);
                     draining.held = left.unwrap_or_else(|| draining.held.clone());
@@ -185,7 +186,8 @@ impl Course {
     }
 }
 
-/// The daemon stops in a moment: its clients get no more jobs, and connected workers may report on those that they have.
+/// Called shortly before the stop: clients get no more jobs, and workers may report on those that
+/// they hold.
 pub(crate) async fn await_last_reports(acceptor: &Acceptor) {
     let reports = async {
         while drain_clients(acceptor)
@@ -198,7 +200,8 @@ pub(crate) async fn await_last_reports(acceptor: &Acceptor) {
     let _ = tokio::time::timeout(LAST_REPORTS, reports).await;
 }
 
-/// The clients of this daemon get no more jobs. Returns what they hold; `None`: no engine has answered.
+/// Stops handing out jobs to this daemon's clients. Returns the number that they hold; `None`: no
+/// engine responded.
 async fn drain_clients(acceptor: &Acceptor) -> Option<BTreeMap<Option<Protocol>, u64>> {
     let mut found = work_left(acceptor).await?;
     if !found.is_draining {
@@ -208,7 +211,7 @@ async fn drain_clients(acceptor: &Acceptor) -> Option<BTreeMap<Option<Protocol>,
     Some(found.jobs.into_iter().collect())
 }
 
-/// What the clients of this daemon have; `None`: no engine has answered.
+/// The work of this daemon's clients; `None`: no engine responded.
 async fn work_left(acceptor: &Acceptor) -> Option<WorkLeft> {
     match ask(acceptor, Query::WorkLeft.into()).await {
         Some(Reply::WorkLeft(left)) => Some(*left),
@@ -216,7 +219,7 @@ async fn work_left(acceptor: &Acceptor) -> Option<WorkLeft> {
     }
 }
 
-/// Asks the engine, which may be in another daemon.
+/// Sends a request to the engine, which may be in another daemon.
 async fn ask(acceptor: &Acceptor, command: Command) -> Option<Reply> {
     let broker = Arc::clone(acceptor.broker());
     tokio::task::spawn_blocking(move || broker.ask(command))

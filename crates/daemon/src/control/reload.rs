@@ -1,7 +1,8 @@
-//! Reading the configuration again: every changed key is applied while the daemon runs, or needs a restart.
+//! Reloads the configuration: each changed key is either applied immediately or needs a restart.
 //!
-//! All new values are checked, and everything that can fail is made of them, before the first one is applied: an
-//! invalid configuration changes nothing. A limit of a connection applies to connections that are opened from then on.
+//! All new values are validated, and everything that can fail is created from them, before the
+//! first one is applied, so that an invalid configuration changes nothing. Limits of connections
+//! apply to new connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,21 +22,22 @@ use crate::operator_port::Renewable;
 use crate::protocols;
 use windlass_net::{Acceptor, Served, Terms};
 
-/// Keys of `[server]` that apply while the daemon runs.
+/// Keys of `[server]` that can be reloaded.
 const SERVER: &str = "connections_max connections_reserved connections_per_address_max connections_per_address_per_minute \
                       failed_logins_per_address_per_minute buffer_bytes_max outbound_bytes_max read_bytes_max \
                       unacknowledged_max idle_timeout message_timeout message_rate_min handshake_timeout drain_timeout \
                       shutdown_timeout return_grace in_use_timeout keepalive_idle keepalive_interval keepalive_count";
 
-/// Every key with its value. The value of a key that names a file includes what is in the file.
+/// Every key with its value. The value of a key that names a file includes the contents of the
+/// file.
 pub(crate) struct Values(BTreeMap<String, String>);
 
-/// The configuration in force, and the way to the next one.
+/// The current configuration, and the means to load the next one.
 pub(crate) struct Reloader<'a> {
     current: Config,
-    /// The configuration as it was read last, for the engine room.
+    /// The configuration as last read, for the engine room.
     in_force: &'a ArcSwap<Config>,
-    /// The values in force.
+    /// The current values.
     values: Values,
     served: &'a [Served],
     ports: &'a [Renewable],
@@ -43,7 +45,7 @@ pub(crate) struct Reloader<'a> {
     reread: &'a dyn Fn() -> Result<Config, Failure>,
 }
 
-/// A new configuration, ready to be applied.
+/// A validated configuration, ready to be applied.
 struct Prepared {
     config: Config,
     wanted: Desired,
@@ -52,7 +54,7 @@ struct Prepared {
 }
 
 impl<'a> Reloader<'a> {
-    /// `config` is the configuration that the daemon started with, and `values` were in force then.
+    /// `config` is the configuration at startup, with its `values`.
     pub(crate) fn new(
         config: &Config,
         in_force: &'a ArcSwap<Config>,
@@ -73,13 +75,13 @@ impl<'a> Reloader<'a> {
         }
     }
 
-    /// The configuration in force, as far as it applies while the daemon runs.
+    /// The current configuration, as far as it can be reloaded.
     pub(crate) const fn config(&self) -> &Config {
         &self.current
     }
 
-    /// Opens the log file again, and reads certificates and the configuration again. An operator who rotates logs or
-    /// renews certificates must not have to stop the daemon, and an error must not stop it either.
+    /// Reopens the log file and reloads certificates and the configuration, so that log rotation
+    /// and renewed certificates need no restart. Errors do not stop the daemon.
     ///
     /// # Errors
     ///
@@ -87,20 +89,19 @@ impl<'a> Reloader<'a> {
     pub(crate) async fn reload(&mut self, by: &str) -> Result<Changes, Failure> {
         match logging::reopen() {
             Ok(()) => tracing::info!("{by}"),
-            Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
+            Err(error) => tracing::error!("log.file: {error}; still writing to the old file"),
         }
         let prepared = (self.reread)().and_then(|new| self.prepare(new));
-        let prepared = prepared.inspect_err(|error| {
-            tracing::error!("{error}: the configuration in force stays in force")
-        })?;
+        let prepared = prepared
+            .inspect_err(|error| tracing::error!("{error}; keeping the current configuration"))?;
         Ok(self.apply(prepared).await)
     }
 
-    /// Makes everything of a configuration that can fail.
+    /// Creates everything of a configuration that can fail.
     fn prepare(&self, config: Config) -> Result<Prepared, Failure> {
         logging::filter(&config.log.level).map_err(|error| Error::senseless("log.level", error))?;
         let wanted = Desired::of(&config)?;
-        // New rules of queues' names and failures apply from the next start.
+        // New aliases and failure patterns of queues need a restart.
         let named = Config {
             queues: self.current.queues.clone(),
             ..config.clone()
@@ -144,7 +145,7 @@ impl<'a> Reloader<'a> {
     ) -> Changes {
         let mut new = Values::of(&config);
         let mut changes = self.changes(&new, &config, &sessions);
-        // Checked before.
+        // Already validated.
         let _ = logging::set_level(&config.log.level);
         allow_open_files(config.server.connections_max);
         self.acceptor.limit(bounds(&config), places(&config));
@@ -155,7 +156,7 @@ impl<'a> Reloader<'a> {
             self.acceptor.keep_alive.renew(&config.server);
         }
         let before = self.in_force.swap(Arc::new(config.clone()));
-        // Limits and rules are those of the daemon that has the engine.
+        // Limits and rules are those of the daemon with the engine.
         if let Some(hub) = self.acceptor.hub() {
             let wanted = match Desired::of(&before) {
                 Ok(before) => wanted.after(before),
@@ -166,7 +167,7 @@ impl<'a> Reloader<'a> {
         for ((served, terms), sessions) in self.served.iter().zip(terms).zip(sessions) {
             if let Some((tls, terms)) = served.tls.as_ref().zip(terms) {
                 tls.set(terms);
-                tracing::info!(protocol = served.endpoint.name, "certificates read again");
+                tracing::info!(protocol = served.endpoint.name, "certificates reloaded");
             }
             if let Some(sessions) = sessions {
                 served.sessions.store(Arc::new(sessions));
@@ -178,9 +179,7 @@ impl<'a> Reloader<'a> {
         let late = changed_late(&self.current.queues, &config.queues);
         if !late.is_empty() {
             let queues = late.join(", ");
-            tracing::warn!(
-                "queues {queues}: changed aliases and failure_values apply from the next start"
-            );
+            tracing::warn!("queues {queues}: changed aliases and failure_values need a restart");
         }
         changes
             .applied
@@ -190,7 +189,7 @@ impl<'a> Reloader<'a> {
             .restart
             .iter()
             .for_each(|key| tracing::warn!(key, "needs a restart"));
-        // Every reload names the keys that need a restart until then.
+        // Every reload lists the keys that still need a restart.
         changes
             .restart
             .iter()
@@ -203,14 +202,14 @@ impl<'a> Reloader<'a> {
         changes
     }
 
-    /// What a configuration with these values changes.
+    /// The changes that a configuration with these values makes.
     fn changes(
         &self,
         new: &Values,
         config: &Config,
         sessions: &[Option<SessionFactory>],
     ) -> Changes {
-        // A further section whose addresses have changed is another one.
+        // An additional section with changed addresses is a different one.
         let is_served = |key: &str| {
             let listen = further(key).map(|(section, _)| format!("{section}.listen"));
             listen.is_none_or(|key| {
@@ -229,7 +228,7 @@ impl<'a> Reloader<'a> {
         }
     }
 
-    /// Whether a changed key applies while the daemon runs.
+    /// Whether a changed key can be applied without a restart.
     fn applies(&self, key: &str, config: &Config, sessions: &[Option<SessionFactory>]) -> bool {
         let Some((section, name)) = key.split_once('.') else {
             return false;
@@ -248,7 +247,7 @@ impl<'a> Reloader<'a> {
             ("store", name) => matches!(name, "commit_timeout" | "commit_abort"),
             ("server", name) => SERVER.split(' ').any(|key| key == name),
             ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
-            // `zmtp`: of the new sessions of the protocols over it.
+            // `zmtp` applies to new sessions of its protocols.
             ("limits" | "bridge" | "zmtp", _) | (_, "cron" | "requeue_on_worker_death") => true,
             (
                 _,
@@ -266,7 +265,7 @@ impl<'a> Reloader<'a> {
     }
 }
 
-/// The further section that a key is in, and its name there: `spiderq.more.1` and `queue`.
+/// The additional section of a key, and the key's name there: `spiderq.more.1` and `queue`.
 fn further(key: &str) -> Option<(&str, &str)> {
     let (section, rest) = key.split_once('.')?;
     let (_, name) = rest
@@ -282,7 +281,7 @@ impl Values {
         for (key, value) in &mut values {
             if key.ends_with("_file") || key.contains(".tls.") {
                 let path = value.trim_matches('"');
-                // A file that cannot be read has been refused before.
+                // Unreadable files were already rejected.
                 let content = if path.is_empty() {
                     Vec::new()
                 } else {
@@ -304,7 +303,7 @@ impl Values {
             .collect()
     }
 
-    /// Sets a key to the value that it has in `other`, if any.
+    /// Sets a key to its value in `other`, if any.
     fn keep(&mut self, key: &str, other: &mut Self) {
         match other.0.remove(key) {
             Some(value) => drop(self.0.insert(key.to_owned(), value)),
@@ -321,7 +320,7 @@ fn keepalive(server: &Server) -> (Period, Period, u32) {
     )
 }
 
-/// The queues with changed rules that only a start of the daemon applies.
+/// The queues with changed rules that need a restart.
 fn changed_late(old: &BTreeMap<String, Queue>, new: &BTreeMap<String, Queue>) -> Vec<String> {
     let late = |queues: &BTreeMap<String, Queue>, queue| {
         queues

@@ -1,4 +1,4 @@
-//! Requests of operators to the main thread.
+//! Requests from operators to the main thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,53 +8,54 @@ use windlass_engine::{Protocol, Timestamp};
 
 use windlass_hub::{Reasons, Role, View};
 
-/// What operators ask of the daemon as a whole. Operator ports have one.
+/// Operators' requests concerning the whole daemon, for use by operator ports.
 #[derive(Clone, Debug)]
 pub struct Control {
     asked: mpsc::UnboundedSender<Asked>,
     draining: Arc<Mutex<Option<Draining>>>,
     view: Arc<View>,
-    /// Where the sections of queues stand in the configuration.
+    /// The positions of queues' sections in the configuration.
     places: Arc<Mutex<BTreeMap<String, String>>>,
     yields: mpsc::UnboundedSender<()>,
 }
 
-/// What arrives of an operator's requests: for the main thread, and for the part that leads.
+/// The receivers of operators' requests: of the main thread, and of the part that leads.
 pub(crate) type Requests = (mpsc::UnboundedReceiver<Asked>, mpsc::UnboundedReceiver<()>);
 
-/// A drain under way.
+/// A drain in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draining {
     /// When it began (engine's time).
     pub since: Timestamp,
-    /// When the daemon stops whatever there is (engine's time); never: [`Timestamp::NEVER`].
+    /// When the daemon stops in any case (engine's time), or [`Timestamp::NEVER`].
     pub until: Timestamp,
-    /// Jobs that connected clients hold, by the clients' protocol. The daemon waits for these.
+    /// Jobs held by connected clients, by the clients' protocol, which the daemon waits for.
     pub held: BTreeMap<Option<Protocol>, u64>,
 }
 
-/// What a reload has changed.
+/// The changes made by a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Keys whose new values apply.
+    /// Keys whose new values were applied.
     pub applied: BTreeSet<String>,
-    /// Keys whose new values apply from the next start.
+    /// Keys whose new values need a restart.
     pub restart: BTreeSet<String>,
-    /// Policies and throttles of operators that the configuration has taken back, in words.
+    /// Descriptions of operators' policies and throttles that the configuration has overridden.
     pub taken_back: BTreeSet<String>,
 }
 
 /// A request of a port.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// Drain. The answer comes when the drain has begun; without an answer the daemon stops now.
+    /// Start a drain. The reply is sent when it has begun; without a reply the daemon stops
+    /// immediately.
     Drain(oneshot::Sender<()>),
-    /// Read the configuration again.
+    /// Reload the configuration.
     Reload(oneshot::Sender<Result<Changes, String>>),
 }
 
 impl Control {
-    /// Its requests arrive at the receivers.
+    /// Creates it, with the receivers of its requests.
     pub(crate) fn new() -> (Self, Requests) {
         let ((asked, requests), (yields, yielded)) =
             (mpsc::unbounded_channel(), mpsc::unbounded_channel());
@@ -70,17 +71,17 @@ impl Control {
         )
     }
 
-    /// What this daemon is among the others.
+    /// This daemon's role in the cluster.
     pub fn role(&self) -> Role {
         self.view.read()
     }
 
-    /// The versions of daemons, and why they do not lead or are not linked.
+    /// The versions of daemons, and the reasons why they cannot lead or connect.
     pub fn reasons(&self) -> Reasons {
         self.view.reasons()
     }
 
-    /// Has this daemon lead no more, if it is one of several and leads. Another one leads then.
+    /// Makes this daemon hand leadership over to another one, if it leads.
     pub fn yield_lead(&self) {
         // The daemon may be stopping.
         let _ = self.yields.send(());
@@ -90,8 +91,7 @@ impl Control {
         Arc::clone(&self.view)
     }
 
-    /// Hands out no more jobs, waits for those that connected workers have, and stops. A second call stops the daemon
-    /// now. Returns the drain that has begun.
+    /// Starts a drain. A second call stops the daemon immediately. Returns the drain.
     pub async fn drain(&self) -> Option<Draining> {
         let (answer, begun) = oneshot::channel();
         self.asked.send(Asked::Drain(answer)).ok()?;
@@ -99,21 +99,21 @@ impl Control {
         self.draining()
     }
 
-    /// Reads the configuration again, and applies what can be applied while the daemon runs.
+    /// Reloads the configuration, and applies what can be applied without a restart.
     ///
     /// # Errors
     ///
     /// The configuration is invalid, and nothing has changed.
     pub async fn reload(&self) -> Result<Changes, String> {
         let (answer, done) = oneshot::channel();
-        let gone = |_| "the daemon stops".to_owned();
+        let gone = |_| "the daemon is stopping".to_owned();
         self.asked
             .send(Asked::Reload(answer))
-            .map_err(|_| "the daemon stops".to_owned())?;
+            .map_err(|_| "the daemon is stopping".to_owned())?;
         done.await.map_err(gone)?
     }
 
-    /// The drain under way.
+    /// The drain in progress.
     pub fn draining(&self) -> Option<Draining> {
         self.draining
             .lock()
@@ -121,8 +121,8 @@ impl Control {
             .clone()
     }
 
-    /// Where the section of the configuration for a queue, or a pattern of queues, stands: the file and the line. `None` if
-    /// the file of this daemon has none.
+    /// The file and line of the configuration section for a queue or a pattern. `None` if this
+    /// daemon's file has none.
     pub fn place_of(&self, section: &str) -> Option<String> {
         self.places
             .lock()

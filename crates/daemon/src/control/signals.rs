@@ -13,9 +13,10 @@ pub(super) enum Told {
     Stop(&'static str),
     /// Stop when nothing would be interrupted.
     StopGracefully(&'static str),
-    /// Hand out no more jobs, and stop when no connected worker has one. The answer is sent once that has begun.
+    /// Stop handing out jobs, and stop when no connected worker has one. The reply is sent once the
+    /// drain has begun.
     Drain(&'static str, Option<oneshot::Sender<()>>),
-    /// Read the files and the configuration again. The answer has what changed.
+    /// Reload files and configuration. The reply lists the changes.
     Reload(Option<oneshot::Sender<Result<Changes, String>>>),
     /// Log a report.
     Describe,
@@ -27,19 +28,20 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     user: Signal,
-    /// SIGUSR2: the drain.
+    /// SIGUSR2, which starts a drain.
     drain: Signal,
     early: EarlySignals,
 }
 
-/// Signals that must not end or suspend the daemon from the first moment on. They are kept until it handles them.
+/// Signals that must not terminate or suspend the daemon even before it handles them. They are
+/// queued until then.
 #[derive(Debug)]
 pub(crate) struct EarlySignals {
     hangup: Signal,
-    /// SIGTTIN: the report.
+    /// SIGTTIN, which requests the report.
     describe: Signal,
-    /// SIGXFSZ: a file would exceed the limit of the process (`ulimit -f`). With a handler the write is an error, which is
-    /// treated as that of a full disk.
+    /// SIGXFSZ: a file would exceed the process's limit (`ulimit -f`). With a handler the write
+    /// returns an error instead, which is treated like a full disk.
     _file_too_large: Signal,
 }
 
@@ -56,7 +58,7 @@ impl EarlySignals {
 }
 
 impl Signals {
-    /// From here on the daemon handles the signals.
+    /// Starts handling the signals.
     pub(crate) fn new(early: EarlySignals) -> Result<Self, Failure> {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -67,7 +69,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. Cancel-safe.
+    /// Waits for the next signal. Cancel-safe.
     pub(super) async fn next(&mut self) -> Told {
         tokio::select! {
             _ = self.terminate.recv() => Told::Stop("SIGTERM"),

@@ -144,7 +144,7 @@ fn files_of_other_programs_are_no_damage() {
             .to_string()
             .ends_with(": there is no Windlass data in it")
     );
-    // The remains of a store are damage.
+    // The remains of a store count as damage.
     std::fs::create_dir(config.data_dir.join("store/log")).unwrap();
     assert!(
         verify(&config)

@@ -1,5 +1,6 @@
-//! The log's writer: a thread of its own takes lines from a bounded queue. No other thread waits for the reader of the
-//! log, or for its disk. A line that does not fit, or that cannot be written, is dropped and counted.
+//! The writer of the log: a separate thread takes lines from a bounded queue, so that no other
+//! thread waits for the log's reader or disk. Lines that do not fit, or cannot be written, are
+//! dropped and counted.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,16 +9,16 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of lines that wait for the writer.
+/// Maximum bytes of queued lines.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 
 /// How long [`Sink::flush`] waits for the reader of the log.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
-/// Pause before another attempt at a pipe or terminal that is full, if another process has made it non-blocking.
+/// Pause before retrying a full pipe or terminal that another process has made non-blocking.
 const FULL_PAUSE: Duration = Duration::from_millis(10);
 
-/// Lines on their way to the log.
+/// Lines to be written to the log.
 #[derive(Debug)]
 pub(super) struct Sink {
     state: Mutex<State>,
@@ -30,7 +31,7 @@ pub(super) struct Sink {
 struct State {
     lines: VecDeque<Box<[u8]>>,
     bytes: usize,
-    /// Since when the writer has been at a line.
+    /// When the writer began to write its current line.
     writing_since: Option<Instant>,
 }
 
@@ -48,7 +49,7 @@ impl Sink {
         }
     }
 
-    /// Adds a line, if there is room.
+    /// Queues a line if there is space.
     pub(super) fn push(&self, line: &[u8]) {
         let mut state = self.lock();
         if state.bytes + line.len() > QUEUE_BYTES_MAX {
@@ -61,12 +62,12 @@ impl Sink {
         self.filled.notify_one();
     }
 
-    /// Lines that were dropped so far.
+    /// The number of lines dropped so far.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything is written, but not for a reader that does not read.
+    /// Waits until everything is written, with a timeout in case the reader does not read.
     pub(super) fn flush(&self) {
         let mut state = self.lock();
         let begun = Instant::now();
@@ -83,12 +84,12 @@ impl Sink {
         }
     }
 
-    /// Writes lines for ever. `write` is that of a file.
+    /// Writes lines forever. `write` writes to the log file.
     pub(super) fn run(&self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> ! {
         let (mut is_torn, mut reported) = (false, 0);
         loop {
             let line = self.next();
-            // The rest of a line that was written in part is lost: the next one does not begin within it.
+            // The rest of a partially written line is lost. Start the next one on a new line.
             let written = if is_torn {
                 write_all(&mut write, b"\n")
             } else {
@@ -107,20 +108,17 @@ impl Sink {
         }
     }
 
-    /// Logs that lines are missing, once there is room for that line.
+    /// Logs that lines are missing, once there is space for that.
     fn report(&self, reported: &mut u64) {
         let dropped = self.dropped();
         if dropped > *reported && self.lock().bytes < QUEUE_BYTES_MAX / 2 {
             let lines = dropped - *reported;
             *reported = dropped;
-            tracing::warn!(
-                lines,
-                "the log took no lines for a while: some were dropped"
-            );
+            tracing::warn!(lines, "log output was blocked: some lines were dropped");
         }
     }
 
-    /// The last line has been written. Waits for the next one.
+    /// Records that the last line is written, and waits for the next one.
     fn next(&self) -> Box<[u8]> {
         let mut state = self.lock();
         state.writing_since = None;
@@ -141,12 +139,12 @@ impl Sink {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Writes all bytes. The error is the number of those that were written.
+/// Writes all bytes. On error, returns the number of bytes written.
 fn write_all(
     write: &mut impl FnMut(&[u8]) -> io::Result<usize>,
     bytes: &[u8],
@@ -170,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// A sink whose writer takes the outcome of each write from the test, and sends what it was given.
+    /// A sink whose writer receives the result of each write from the test, and reports the bytes.
     fn sink() -> (
         &'static Sink,
         SyncSender<io::Result<usize>>,
@@ -192,12 +190,12 @@ mod tests {
         static LINE: [u8; 1 << 16] = [b'x'; 1 << 16];
         let (sink, outcome, given) = sink();
         sink.push(b"first\n");
-        // The writer has it, and is stuck.
+        // The writer is blocked on it.
         assert_eq!(given.recv().unwrap(), "first\n");
         let room = QUEUE_BYTES_MAX / LINE.len();
         (0..room + 3).for_each(|_| sink.push(&LINE));
         assert_eq!(sink.dropped(), 3);
-        // Somebody reads again.
+        // The reader continues.
         drop(outcome);
         sink.flush();
         assert_eq!(
@@ -215,7 +213,7 @@ mod tests {
         sink.push(b"first\n");
         given.recv().unwrap();
         sink.flush();
-        // The writer has been at its line for longer than a flush waits: nothing waits for it any more.
+        // The writer has been blocked for longer than a flush waits, so no flush waits now.
         let begun = Instant::now();
         (0..1_000).for_each(|_| sink.flush());
         assert!(begun.elapsed() < 500 * FLUSH_MAX);

@@ -22,15 +22,15 @@ use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use crate::config::{self, Config, Polling, fixture};
 use crate::protocols;
-use windlass_hub::{Committer, Durability, Hub, Letter, Pace};
+use windlass_hub::{Committer, Durability, Hub, Pace, QueuedMail};
 use windlass_net::{Acceptor, Clients, listen};
 use windlass_net::{Bounds, Inherited, Patience, PlaceLimits, Shared, Threads};
 
-/// Nothing waits this long unless it fails.
+/// Timeout of everything that should happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often the probe asks. The first answer means that connections with mail are about to run, the second that they
-/// have run; the next two are for the connections that got mail from these.
+/// The number of probes. The first reply shows that connections with mail are about to run, the
+/// second that they have run; the next two cover connections that received mail from these.
 const PROBES: u8 = 4;
 
 const PLACES: PlaceLimits = PlaceLimits {
@@ -54,10 +54,10 @@ const BOUNDS: Bounds = Bounds {
     },
 };
 
-/// A daemon, and the probe's connection to it.
+/// A daemon, and the connection of the probe.
 pub(super) struct Daemon {
     pub(super) hub: Arc<Hub>,
-    /// Its clients that are no connections.
+    /// Its clients other than connections.
     pub(super) clients: Clients,
     pub(super) store: MemoryLog,
     dir: TempDir,
@@ -67,7 +67,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it with these settings besides its addresses, each a key and its value in TOML.
+    /// Starts it with these settings, as keys and TOML values, in addition to its addresses.
     pub(super) fn start<'a>(settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let (dir, store, stop) = (
             tempfile::tempdir().unwrap(),
@@ -108,9 +108,9 @@ impl Daemon {
         stream
     }
 
-    /// Returns when everything that was sent has had all its effects: if the store works, all changes are on the disk,
-    /// and the clients that waited for them have their replies. If it is stalled, the first change is in the commit that
-    /// is stuck, so what is sent next is in another one.
+    /// Returns once everything sent has taken effect. If the store works, all changes are on disk
+    /// and the clients that waited for them have their replies. If it is stalled, the first change
+    /// is in the blocked commit, so later ones go into another commit.
     pub(super) fn settle(&mut self, stalled: bool) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -132,19 +132,19 @@ impl Daemon {
         }
     }
 
-    /// Whether all changes are on the disk.
+    /// Whether all changes are on disk.
     pub(super) fn is_durable(&self) -> bool {
         self.hub.with_journal(|_, journal| {
             journal.is_empty() && journal.pending_seq() == self.hub.durable() + 1
         })
     }
 
-    /// Whether no connection has mail that it may read.
+    /// Whether no connection has readable mail.
     fn is_read(&self) -> bool {
         let (durable, failed) = (self.hub.durable(), self.hub.failed());
-        let first_may_be_read = |mail: &mut dyn Iterator<Item = &Letter>| {
+        let first_may_be_read = |mail: &mut dyn Iterator<Item = &QueuedMail>| {
             mail.next()
-                .is_some_and(|letter| letter.gate <= durable || failed)
+                .is_some_and(|queued| queued.gate <= durable || failed)
         };
         !self
             .hub
@@ -157,7 +157,7 @@ impl Daemon {
         self.hub.with_journal(|_, journal| journal.pending_seq())
     }
 
-    /// Asks for an ECHO and waits for it.
+    /// Sends an ECHO and waits for the reply.
     fn probe(&mut self) {
         const REQUEST: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\x05probe";
         const ANSWER: &[u8] = b"\0RES\0\0\0\x11\0\0\0\x05probe";
@@ -186,7 +186,7 @@ fn socket(dir: &Path, protocol: &str) -> PathBuf {
     dir.join(protocol)
 }
 
-/// Heartbeats and their timeouts are off: transcripts have no clock.
+/// Heartbeats and their timeouts are off, because transcripts have no clock.
 fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Config {
     let mut text = "eventmq.admin_listen = []\neventmq.publish_listen = []\neventmq.subscribe_listen = []\n\
                     eventmq.heartbeat = \"1h\"\neventmq.heartbeat_timeout = \"0s\"\neventmq.nudge = \"0s\"\n\
@@ -202,7 +202,7 @@ fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>
     fixture::config(&text)
 }
 
-/// Does the work of `run`, without signals, a ticker and a disk.
+/// Does the work of `run`, without signals, ticker and disk.
 async fn serve(
     config: &Config,
     log: MemoryLog,

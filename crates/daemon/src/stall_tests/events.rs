@@ -13,8 +13,8 @@ use windlass_hub::testing::taken;
 const TAG: Tag = Tag(1);
 const JOB: JobId = JobId(1);
 
-/// A table with a line for each event: its name, its pattern, whether it acknowledges something, and an example. An
-/// event without a line does not compile.
+/// A table with one line per event: its name, its pattern, whether it is an acknowledgement, and an
+/// example. An event without a line does not compile.
 macro_rules! events {
     ($($name:ident: $pattern:pat, $acknowledges:literal, $sample:expr;)*) => {
         /// An event's name.
@@ -24,7 +24,7 @@ macro_rules! events {
             }
         }
 
-        /// Every event's name, whether it acknowledges something, and an example.
+        /// The name of every event, whether it is an acknowledgement, and an example.
         pub(super) fn all() -> Vec<(&'static str, bool, Event)> {
             vec![$((stringify!($name), $acknowledges, $sample)),*]
         }

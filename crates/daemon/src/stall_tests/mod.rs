@@ -1,14 +1,16 @@
-//! A store that stalls. For every reply that acknowledges something, a scene shows that it does not leave before its
-//! commit is durable; for every other reply, that it is not held up.
+//! Scenes with a stalled store. For every reply that acknowledges something, a scene shows that it
+//! is not sent before its commit is durable; for every other reply, that it is not delayed.
 //!
-//! HTTP's answers are replies to clients within the daemon: one test here shows that these wait, too.
+//! HTTP's responses are replies to clients within the daemon: one test here shows that these wait
+//! too.
 //!
-//! A file for each protocol, a scene for each request. `set waits` names the events that wait for the store when it
-//! resumes. The lines of a scene between `stall` and `resume` happen while the store is stuck. `resume` fails if a
-//! client has received anything that is not written above it, if nothing waits for the store, or if other events do.
+//! There is a file per protocol and a scene per request. `set waits` names the events that wait for
+//! the store when it resumes. The lines between `stall` and `resume` happen while the store is
+//! blocked. `resume` fails if a client has received anything not listed above it, if nothing waits
+//! for the store, or if other events do.
 //!
-//! Reading order: this file (which scenes, and that every event has one) · `wire` (what `stall` and `resume` do) ·
-//! `daemon` · `events`.
+//! Reading order: this file (which scenes exist, and that every event has one) · `wire` (what
+//! `stall` and `resume` do) · `daemon` · `events`.
 
 #[path = "../../../spiderq/tests/spiderq/client.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -50,7 +52,7 @@ const FAKTORY: (&str, &str) = ("faktory.txt", include_str!("faktory.txt"));
 const SPIDERQ: (&str, &str) = ("spiderq.txt", include_str!("spiderq.txt"));
 const EVENTMQ: (&str, &str) = ("eventmq.txt", include_str!("eventmq.txt"));
 
-/// Settings of scenes that are not for the daemon.
+/// Settings of scenes that are not passed to the daemon.
 const WAITS: &str = "waits";
 const ZMTP_ONLY: &str = "zmtp_only";
 
@@ -97,7 +99,7 @@ fn every_event_that_acknowledges_has_a_scene() {
     let acknowledging = events::all()
         .into_iter()
         .filter(|(_, acknowledges, _)| *acknowledges);
-    // And a job, with `hand_out_after_commit`: it shows that the last one is over.
+    // Also a job, with `hand_out_after_commit`: it shows that the previous one has ended.
     let expected = acknowledging
         .map(|(name, ..)| name)
         .chain(["Taken", "Delivered"]);
@@ -114,7 +116,8 @@ fn events_acknowledge_as_listed() {
     }
 }
 
-/// The store is not only slow: it fails. Each client that waits learns at once that the outcome is unknown.
+/// The store fails instead of being slow. Each waiting client learns immediately that the outcome
+/// is unknown.
 #[test]
 fn clients_do_not_wait_for_a_failed_store() {
     let mut wire = StallWire::new(Daemon::start([]), "gearman", BTreeSet::new());
@@ -140,7 +143,8 @@ fn clients_do_not_wait_for_a_failed_store() {
     }
 }
 
-/// The HTTP port is such a client for each request: it answers a change with the reply that `ask` has returned.
+/// The HTTP port is such a client for each request: it responds to a change with the reply that
+/// `ask` returned.
 #[test]
 fn a_client_within_the_daemon_gets_its_reply_after_the_commit() {
     let body = || {
@@ -215,7 +219,7 @@ fn scenes((file, text): (&str, &str)) -> Vec<Scene> {
     transcript.scenes
 }
 
-/// The events a scene is about.
+/// The events of a scene.
 fn waits(scene: &Scene) -> BTreeSet<String> {
     let names = scene.settings.iter().filter(|(key, _)| key == WAITS);
     names
@@ -233,7 +237,7 @@ fn wire(scene: &Scene, protocol: &'static str) -> StallWire {
     StallWire::new(daemon, protocol, waits(scene))
 }
 
-/// Plays every scene with a daemon of its own.
+/// Runs every scene with a new daemon.
 fn play_all<W: Wire>(scenes: &[Scene], speech: &dyn Speech, wire: impl Fn(&Scene) -> W) {
     let fails = |scene: &Scene| {
         assert!(!waits(scene).is_empty(), "{}: nothing waits", scene.name);

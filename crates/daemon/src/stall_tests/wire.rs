@@ -10,14 +10,14 @@ use windlass_testkit::transcript::{Heard, Wire};
 
 use super::daemon::Daemon;
 use super::events;
-use windlass_hub::{Letter, Mail};
+use windlass_hub::{Mail, QueuedMail};
 
 /// A daemon with one protocol's connections.
 pub(super) struct StallWire {
     pub(super) daemon: Daemon,
     protocol: &'static str,
     streams: BTreeMap<String, UnixStream>,
-    /// The events that wait for the store whenever it resumes.
+    /// The events that must wait for the store at each resume.
     waits: BTreeSet<String>,
     stalled: bool,
 }
@@ -44,12 +44,12 @@ impl StallWire {
     /// The events that wait for a commit.
     fn waiting(&self) -> BTreeSet<String> {
         let durable = self.daemon.hub.durable();
-        let name = |letter: &Letter| match &letter.mail {
-            Mail::Event(event) if letter.gate > durable => Some(events::name(event).to_owned()),
+        let name = |queued: &QueuedMail| match &queued.mail {
+            Mail::Event(event) if queued.gate > durable => Some(events::name(event).to_owned()),
             Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
         };
         let names =
-            |mail: &mut dyn Iterator<Item = &Letter>| mail.filter_map(name).collect::<Vec<_>>();
+            |mail: &mut dyn Iterator<Item = &QueuedMail>| mail.filter_map(name).collect::<Vec<_>>();
         self.daemon
             .hub
             .mailboxes()
@@ -112,7 +112,7 @@ impl Wire for StallWire {
 
     fn stall(&mut self) -> Result<(), String> {
         self.settle();
-        // The next commit has the changes from now on.
+        // Later changes go into the next commit.
         self.daemon.store.block();
         self.stalled = true;
         Ok(())
@@ -122,7 +122,7 @@ impl Wire for StallWire {
         if self.daemon.is_durable() {
             return Err("there is nothing to commit".to_owned());
         }
-        // The committing thread is stuck, or about to be.
+        // The committing thread is blocked, or about to be.
         self.daemon.store.wait_until_stuck();
         let waiting = self.waiting();
         if waiting != self.waits {

@@ -1,16 +1,16 @@
-//! An engine succeeds another one of the same journal, whose clients go on here: they claim what the journal does not
-//! have.
+//! After a fail-over clients restore what the journal does not contain: connection-bound leases, listeners, foreground
+//! jobs.
 //!
-//! During the grace no job is handed out. Requests for work wait and are done in their order afterwards
-//! ([`crate::deferred`]). Everything else goes on. A claim gets no answer. A claim that cannot be true any more has no
-//! effect: a worker's report is refused, a listener receives `Ended`.
+//! During the grace no job is handed out. Requests for work wait and are executed in order afterwards
+//! ([`crate::deferred`]); everything else continues. A claim gets no reply. A claim that is obsolete has no effect: a
+//! worker's later report is refused, a listener receives `Ended`.
 //!
-//! - No job is leased under two claims: the higher token counts, which is that of the later leader. After the grace a
-//!   claim counts only for a job that waits, and of which this engine, and the journal, know earlier deliveries only;
-//!   or under the very lease that the job has: a daemon whose link was cut claims what its clients had here.
-//! - Claims of different clients come in any order. A worker whose job another client brings back waits for it, and so
+//! - No job is leased under two claims: the higher token wins, which is that of the later leader. After the grace a
+//!   claim succeeds only for a job that waits, and of which this engine and the journal know only earlier deliveries;
+//!   or under the lease that the job already has, when a daemon whose link was cut claims its clients' state again.
+//! - Claims of different clients arrive in any order. A worker waits until another client has restored its job, and so
 //!   do its reports.
-//! - A job that clients brought back and that has ended since does not come back again.
+//! - A job that clients restored and that has ended since is not restored again.
 
 use super::call::Call;
 use super::deliver::{lease_end, terms_of};

@@ -66,7 +66,6 @@ pub mod rank {
     /// See `Meta`.
     const MIDDLE: i64 = 1 << 62;
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
     /// For `#[serde(with = "rank")]`.
     pub fn serialize<S: Serializer>(rank: &u64, to: S) -> Result<S::Ok, S::Error> {
         rank.cast_signed().wrapping_sub(MIDDLE).serialize(to)

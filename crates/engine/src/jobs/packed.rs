@@ -10,8 +10,8 @@ use super::payload::{Payload, View};
 use super::row::{Before, NO_JOB, SHAPES_MAX};
 use super::shape::{Shape, extra_bytes};
 
-/// What a packed job takes less of the bytes that [`Job::weight_bytes`] counts, if its body is elsewhere. Another one
-/// takes [`SAVED_BYTES`] less. Its key, name and body are counted there, and are in its row.
+/// Bytes saved by packing a job whose body is not in memory, compared to [`Job::weight_bytes`]; for other jobs it is
+/// [`SAVED_BYTES`]. Key, name and body are counted there, and are in the row.
 const JOB_BYTES: u64 = size_of::<Option<Job>>() as u64 + 40;
 
 /// What the index of keys or of names takes for a job, which stays. The fixed bytes of `weight_bytes` include it.

@@ -1,27 +1,28 @@
-//! What of a queue is loaded ahead: the next jobs, whose bodies are in memory or on their way there (`residency` decides).
+//! The part of a queue that is loaded ahead: the next jobs, whose bodies are in memory or being
+//! loaded (`residency` decides).
 
 use super::ready::SortKey;
 
-/// The window of a queue that is handed out.
+/// The window of a queue whose jobs are handed out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ahead {
-    /// Its end. It moves on only, so that no body is loaded ahead twice, whatever happens to the window.
+    /// The end of the window. It only advances, so that no body is loaded ahead twice.
     pub(crate) upto: Option<SortKey>,
-    /// Jobs in it, about.
+    /// The approximate number of jobs in it.
     pub(crate) jobs: u32,
-    /// Bytes of their bodies, about.
+    /// The approximate bytes of their bodies.
     pub(crate) bytes: u64,
-    /// The round in which the queue was handed out last.
+    /// The last round in which jobs of the queue were handed out.
     pub(crate) round: u64,
 }
 
 impl Ahead {
-    /// Whether a job at this place is in it.
+    /// Whether a job at this position is in it.
     pub(crate) fn has(&self, at: SortKey) -> bool {
         self.jobs > 0 && self.upto.is_some_and(|upto| at <= upto)
     }
 
-    /// A job leaves it that is handed out. Returns how many bytes less are in it.
+    /// Removes a job that is handed out. Returns by how many bytes the window has shrunk.
     pub(crate) fn take(&mut self, at: SortKey, bytes: u64) -> u64 {
         let before = self.bytes;
         if self.upto.is_none_or(|upto| at > upto) {

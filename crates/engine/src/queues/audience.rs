@@ -1,40 +1,40 @@
-//! Which clients may take which jobs of a queue: by default only clients of the job's own protocol, in a bridged queue
-//! all clients whose protocol can express the job.
+//! Which clients may take which jobs of a queue: by default only clients of the job's own protocol;
+//! in a bridged queue all clients whose protocol can express the job.
 //!
-//! A queue that several protocols use under one name is isolated unless the configuration bridges it (`bridge`): the
-//! clients of one protocol do not notice those of another. In a bridged queue all protocols share the jobs. If the
-//! conversion of a job to a protocol fails, the job is marked ([`Unfit`]), and no worker of that protocol sees it
-//! again.
+//! A queue that several protocols use under one name is isolated unless the configuration bridges
+//! it (`bridge`): the clients of one protocol do not see those of another. In a bridged queue all
+//! protocols share the jobs. If a job cannot be converted to a protocol, it is marked ([`Unfit`]),
+//! and workers of that protocol no longer see it.
 //!
-//! The ready jobs of each [`Class`] form a queue of their own, so an isolated queue is a queue per protocol. A client
-//! takes the first job of the classes in its [`View`]. Bridging a queue changes the views of its clients and moves no
-//! job.
+//! The ready jobs of each [`Class`] are sorted separately, so an isolated queue is effectively one
+//! queue per protocol. A client takes the first job of the classes in its [`View`]. Bridging a
+//! queue changes the views of its clients and moves no jobs.
 
 use crate::ids::{Protocol, Protocols};
 use crate::jobs::{Job, Unfit};
 
-/// Jobs that the same clients see, whether their queue is bridged or not.
+/// Jobs that are visible to the same clients, whether the queue is bridged or not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Class {
     pub(super) protocol: Protocol,
     pub(super) unfit: Unfit,
 }
 
-/// The jobs of a queue that a client sees, without those of some protocols.
+/// The jobs of a queue that a client sees, optionally excluding those of some protocols.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct View {
     sees: Sees,
     without: Protocols,
 }
 
-/// Which clients see which jobs.
+/// Which jobs a client sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sees {
-    /// All: the client has no protocol.
+    /// All jobs, because the client has no protocol.
     All,
-    /// The jobs of the client's own protocol: the queue is isolated.
+    /// Jobs of the client's own protocol, because the queue is isolated.
     Own(Protocol),
-    /// The jobs that the client's protocol can express: the queue is bridged.
+    /// Jobs that the client's protocol can express, because the queue is bridged.
     Fit(Protocol),
 }
 
@@ -46,7 +46,7 @@ impl Class {
         }
     }
 
-    /// Whether the same clients see both in an isolated, or in a bridged queue.
+    /// Whether the same clients see both classes in an isolated, or in a bridged queue.
     pub(super) fn has_audience_of(self, other: Self, bridged: bool) -> bool {
         if bridged {
             self.unfit == other.unfit
@@ -63,7 +63,7 @@ impl View {
         without: Protocols::NONE,
     };
 
-    /// What a client of this protocol sees of a queue.
+    /// The view of a client of this protocol.
     pub(super) const fn of(own: Option<Protocol>, bridged: bool) -> Self {
         let sees = match own {
             None => Sees::All,

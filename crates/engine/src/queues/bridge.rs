@@ -1,4 +1,4 @@
-//! Which queues all protocols share, by their names.
+//! Which queues are shared by all protocols.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::patterns::{by_exactness, matches};
 
-/// The queues that all protocols share. Not journalled: the caller must set it anew in each engine, before the first
-/// take.
+/// The queues shared by all protocols. Not journalled: the caller must set it in each new engine,
+/// before the first take.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Bridge {
-    /// Names in which `*` stands for any bytes (or none) and `?` for one byte.
+    /// Patterns, in which `*` matches any bytes (or none) and `?` one byte.
     pub patterns: Vec<Bytes>,
-    /// Queues configured by name or pattern, and whether they are shared: the most exact one holds ([`Patterns`]), and
-    /// overrides `patterns`.
+    /// Queues configured by name or pattern, and whether they are shared. The most specific one
+    /// applies ([`Patterns`]), and overrides `patterns`.
     ///
     /// [`Patterns`]: super::Patterns
     pub named: BTreeMap<Bytes, bool>,
@@ -29,7 +29,7 @@ impl Bridge {
         }
     }
 
-    /// Whether all protocols share the queue of this name.
+    /// Whether the queue of this name is shared by all protocols.
     pub fn includes(&self, queue: &[u8]) -> bool {
         let named = self
             .named

@@ -1,4 +1,4 @@
-//! The consumers of a queue by protocol: how many clients serve it, and which of them wait there.
+//! The consumers of a queue by protocol: how many clients serve it, and which of them wait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,19 +11,19 @@ use crate::ids::{ClientId, Protocol};
 pub(crate) struct Consumers {
     /// The protocol. Clients without a protocol see all jobs.
     protocol: Option<Protocol>,
-    /// Subscriptions registered.
+    /// The number of subscriptions.
     workers: u32,
-    /// Sleepers that were woken for the queue and have not asked for work since.
+    /// Sleepers that were woken for the queue and have not requested work since.
     woken: u32,
-    /// Clients whose last take by name was from the queue, too.
+    /// Clients whose last take by name included the queue.
     taking: BTreeSet<ClientId>,
-    /// Clients that are handed jobs: blocked takes and clients with credits.
+    /// Waiting clients that are handed jobs: blocked takes and clients with credits.
     takers: BTreeMap<WaitKey, ClientId>,
     /// Clients that sleep until woken.
     sleepers: BTreeMap<WaitKey, ClientId>,
 }
 
-/// The order among waiting clients of one protocol: higher weight first, then first come, first served.
+/// The order of waiting clients of one protocol: by weight, then first come, first served.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct WaitKey {
     weight: Reverse<u32>,
@@ -42,7 +42,7 @@ impl WaitKey {
         self.weight.0
     }
 
-    /// Its place in the order of arrival.
+    /// The position in the order of arrival.
     pub(crate) const fn turn(self) -> u64 {
         self.turn
     }
@@ -51,7 +51,7 @@ impl WaitKey {
 /// How a client waits at a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitsAs {
-    /// It is handed jobs: a blocked take, or credits.
+    /// It is handed jobs, because of a blocked take or credits.
     Taker,
     /// It sleeps until woken.
     Sleeper,
@@ -74,7 +74,7 @@ impl Consumers {
         &self.taking
     }
 
-    /// What the clients in it take.
+    /// Memory of the trees with their clients.
     fn trees_bytes(&self) -> u64 {
         let waiting = [&self.takers, &self.sleepers]
             .map(|tree_of| tree(tree_of.len(), size_of::<(WaitKey, ClientId)>()));
@@ -111,7 +111,7 @@ impl Consumers {
         self.woken = self.woken.saturating_add_signed(by);
     }
 
-    /// Whether there are any.
+    /// Whether there are any consumers.
     pub(crate) fn are_there(&self) -> bool {
         self.workers > 0 || self.woken > 0 || !self.takers.is_empty() || !self.sleepers.is_empty()
     }
@@ -143,7 +143,7 @@ impl AllConsumers {
         );
     }
 
-    /// A client waits.
+    /// Adds a waiting client.
     pub(super) fn add_waiter(
         &mut self,
         own: Option<Protocol>,
@@ -156,14 +156,14 @@ impl AllConsumers {
         });
     }
 
-    /// A client waits no longer.
+    /// Removes a waiting client.
     pub(super) fn remove_waiter(&mut self, own: Option<Protocol>, role: WaitsAs, key: WaitKey) {
         self.change(own, |consumers| {
             consumers.waiting_mut(role).remove(&key);
         });
     }
 
-    /// A client begins or ends to take by name.
+    /// Records whether a client takes from the queue by name.
     pub(super) fn set_taker(&mut self, own: Option<Protocol>, client: ClientId, takes: bool) {
         self.change(own, |consumers| consumers.set_taker(client, takes));
     }
@@ -181,7 +181,7 @@ impl AllConsumers {
         }
     }
 
-    /// Whether clients of one protocol have asked for jobs, and those that there were are of another one.
+    /// Whether clients of one protocol have requested jobs, while all existing jobs are of another.
     #[inline]
     pub(super) fn are_mixed<T>(&self, jobs: &[(Protocol, T)]) -> bool {
         match (&*self.all, jobs) {
@@ -191,7 +191,7 @@ impl AllConsumers {
         }
     }
 
-    /// Whether a client waits.
+    /// Whether any client waits.
     pub(super) fn wait(&self) -> bool {
         self.all
             .iter()
@@ -210,7 +210,7 @@ impl AllConsumers {
             .find(|consumers| consumers.protocol == protocol)
     }
 
-    /// The consumers of one protocol, which are created if absent.
+    /// The consumers of one protocol, created if absent.
     #[inline]
     pub(super) fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
         let index = self
@@ -236,17 +236,17 @@ impl AllConsumers {
             .set(self.held.bytes() - before + heap(size_of_val(&*self.all)));
     }
 
-    /// Subscriptions registered.
+    /// The number of subscriptions.
     pub(super) fn workers(&self) -> u32 {
         self.all.iter().map(|consumers| consumers.workers).sum()
     }
 
-    /// Sleepers that were woken for the queue and have not asked for work since.
+    /// Sleepers that were woken for the queue and have not requested work since.
     pub(super) fn woken(&self) -> u32 {
         self.all.iter().map(|consumers| consumers.woken).sum()
     }
 
-    /// Whether any client of this protocol, or without a protocol, ever asked for jobs.
+    /// Whether any client of this protocol, or without a protocol, ever requested jobs.
     pub(super) fn have(&self, protocol: Protocol) -> bool {
         self.all
             .iter()

@@ -1,5 +1,5 @@
-//! What happened in a queue since the daemon started: counters by protocol, and how long jobs waited and ran. Not
-//! journalled; the figures go with their queue.
+//! Statistics of a queue since startup: counters by protocol, and the times that jobs waited and
+//! ran. Not journalled; they are deleted with their queue.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +12,9 @@ use crate::query::Totals;
 pub struct QueueFigures {
     /// The counters of each protocol, in the order of their first event.
     pub totals: Vec<(Protocol, Totals)>,
-    /// From ready to taken.
+    /// Times from ready to taken.
     pub waited: Histogram,
-    /// From taken to the worker's report.
+    /// Times from taken to the worker's report.
     pub ran: Histogram,
 }
 
@@ -28,26 +28,26 @@ pub struct Histogram {
     pub counts: [u64; Histogram::BOUNDS_MS.len() + 1],
     /// All durations together, in milliseconds.
     pub sum_ms: u64,
-    /// The longest one, in milliseconds.
+    /// The maximum, in milliseconds.
     pub max_ms: u64,
 }
 
 impl Histogram {
-    /// The bounds of the counts, in milliseconds. None is more than twice the one before.
+    /// The upper bounds of the buckets, in milliseconds. None is more than twice the previous one.
     pub const BOUNDS_MS: [u64; 28] = [
         1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 30_000, 60_000,
         120_000, 240_000, 480_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000,
         28_800_000, 57_600_000, 86_400_000,
     ];
 
-    /// All durations.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     #[inline]
     pub(crate) fn observe(&mut self, ms: u64) {
-        // From the front: most durations are short.
+        // Searched from the front, because most durations are short.
         let index = Self::BOUNDS_MS
             .iter()
             .position(|bound| ms <= *bound)
@@ -59,7 +59,7 @@ impl Histogram {
         self.max_ms = self.max_ms.max(ms);
     }
 
-    /// Two merged, count by count.
+    /// Merges two histograms bucket by bucket.
     #[must_use]
     pub fn merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
         let mut counts = self.counts;
@@ -73,8 +73,8 @@ impl Histogram {
         }
     }
 
-    /// The duration, in milliseconds, that this part of all durations (per thousand) does not exceed: interpolated
-    /// between two bounds, and never above the longest one. 0 if there are none.
+    /// The duration, in milliseconds, that this fraction of all durations (per thousand) does not
+    /// exceed: interpolated between two bounds, and at most the maximum. 0 without durations.
     pub fn quantile_ms(&self, per_mille: u64) -> u64 {
         let wanted = self
             .count()
@@ -164,7 +164,7 @@ impl From<Coarse> for Histogram {
 }
 
 impl QueueFigures {
-    /// What they take in memory, with the totals of this many protocols.
+    /// Their memory, with the totals of this many protocols.
     pub(crate) const fn bytes_for(protocols: usize) -> u64 {
         heap(size_of::<Self>()) + heap(protocols * size_of::<(Protocol, Totals)>())
     }
@@ -188,7 +188,7 @@ impl QueueFigures {
         self.ran = self.ran.merged(&other.ran, u64::saturating_add);
     }
 
-    /// By how much each count is above an earlier one.
+    /// The increase of each counter since an earlier time.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before =

@@ -1,5 +1,5 @@
-//! A job enters a state of its queue, or leaves it. Every job does this several times, and most queues have neither a
-//! policy nor a throttle, so what these need is apart.
+//! State changes of jobs in their queue. Every job does this several times, and most queues have
+//! neither a policy nor a throttle, so the code for those is separate.
 
 use super::audience::Class;
 use super::policy::NO_KEY;
@@ -10,7 +10,7 @@ use crate::jobs::{Job, JobState, Slot};
 use crate::timers::Timers;
 
 impl Queues {
-    /// Counts a job in its state, and gives it its place among the ready jobs or its slot.
+    /// Counts a job in its state, and adds it to the ready jobs or takes a slot.
     #[inline]
     pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let used = self.uses.next();
@@ -37,7 +37,7 @@ impl Queues {
         }
     }
 
-    /// The same for what depends on a queue's policy, its throttle and its limit of dead jobs.
+    /// The part that depends on a queue's policy, its throttle and its limit of dead jobs.
     #[inline(never)]
     fn enter_ruled(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let Self {
@@ -57,7 +57,7 @@ impl Queues {
         }
     }
 
-    /// A job is about to leave its state.
+    /// Called before a job leaves its state.
     #[inline]
     pub(crate) fn leave(&mut self, job: &Job) {
         let Some(queue) = self

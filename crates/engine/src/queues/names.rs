@@ -1,11 +1,12 @@
-//! Room for the names of queues: a queue that only its name keeps gives way to a new one, the one unused for longest first.
+//! Limits the number of queue names: an unused queue is removed for a new one, least recently used
+//! first.
 //!
-//! A name belongs to the protocol whose client made the queue; operators' names belong to none. Each protocol has a
-//! share of the names that no other can take. Once the rest is gone, protocols above their share lose queues, or are
-//! refused new ones.
+//! A name belongs to the protocol whose client created the queue; operators' names belong to none.
+//! Each protocol has a share of the names that no other can take. When the rest is used up,
+//! protocols above their share lose queues, or cannot create new ones.
 //!
-//! A queue is used when a job enters a state there, and when a client names it to take jobs. Whether a queue is in use is
-//! looked at only when there is no room, for many queues at once.
+//! A queue is used when a job enters a state in it, and when a client names it to take jobs. Queues
+//! are examined only when the limit is reached, many at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,39 +16,40 @@ use crate::ids::{Priority, Protocol, QueueId};
 use crate::refusal::{Capacity, Outcome};
 use crate::request::QueueKind;
 
-/// Each protocol has this share of the names for itself. Small limits leave it none.
+/// Each protocol has this fraction of the names reserved. Small limits leave none.
 const OWN_SHARE: usize = 64;
 
-/// How many queues are found at once: this share of all.
+/// The fraction of all queues that is selected per search.
 const FOUND_SHARE: usize = 16;
 
-/// The operator is warned when this many of ten names are in use.
+/// The operator is warned when this many tenths of the names are in use.
 const WARN_TENTHS: usize = 9;
 
-/// The uses of queues so far, and the queues that may give way.
+/// The use counter, and the queues that may be removed.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     count: u64,
-    /// Names by the protocols that have made them.
+    /// Number of names by the protocol that created them.
     made: BTreeMap<Protocol, usize>,
-    /// `count` at the beginning of the command: a queue used since then has a caller that knows its number.
+    /// `count` at the start of the command. Queues used since then must not be removed, because a
+    /// caller knows their numbers.
     begun: u64,
-    /// Unused queues, with their last use at the time when they were found, the longest unused first.
+    /// Unused queues, with their last use when they were found, least recently used first.
     found: VecDeque<(u64, QueueId)>,
-    /// At this count all queues may be looked at again.
+    /// The value of `count` from which all queues may be examined again.
     look_at: u64,
     forgotten: u64,
     is_nearly_full: bool,
 }
 
-/// The room for a new name.
+/// The limits for a new name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// The protocol whose client makes it.
+    /// The protocol whose client creates it.
     pub(super) maker: Option<Protocol>,
-    /// The most names.
+    /// Maximum number of names.
     pub(super) names: usize,
-    /// The most bytes of names and clients before it comes.
+    /// Maximum bytes of names and clients before it is added.
     pub(super) bytes: u64,
 }
 
@@ -63,7 +65,7 @@ impl Uses {
 }
 
 impl Queue {
-    /// Whether only its name keeps it: nothing but its counters would be lost.
+    /// Whether nothing but its counters would be lost.
     fn is_unused(&self) -> bool {
         let image = self.image();
         let is_plain = image.paused.is_empty() && image.jobs_max == [None; Priority::COUNT];
@@ -72,17 +74,17 @@ impl Queue {
 }
 
 impl Queues {
-    /// A command begins, or something is due.
+    /// Called at the start of a command or of due work.
     pub(crate) const fn begin(&mut self) {
         self.uses.begun = self.uses.count;
     }
 
-    /// Queues forgotten so far to make room for others.
+    /// The number of queues removed so far to make space for others.
     pub(crate) const fn forgotten(&self) -> u64 {
         self.uses.forgotten
     }
 
-    /// All queues have been unused until now.
+    /// Marks all queues as unused.
     pub(crate) fn forget_uses(&mut self) {
         self.uses = Uses {
             made: std::mem::take(&mut self.uses.made),
@@ -93,12 +95,12 @@ impl Queues {
         }
     }
 
-    /// Whether most names have come into use since the last call.
+    /// Whether most names have been used up since the last call.
     pub(crate) const fn take_nearly_full(&mut self) -> bool {
         std::mem::replace(&mut self.uses.is_nearly_full, false)
     }
 
-    /// A queue is there, or gone.
+    /// Counts a name that was added or removed.
     pub(super) fn count_name(&mut self, maker: Option<Protocol>, is_there: bool) {
         let Some(maker) = maker else { return };
         let made = self.uses.made.entry(maker).or_default();
@@ -121,12 +123,12 @@ impl Queues {
         }
     }
 
-    /// A queue has been made.
+    /// Records that a queue was created.
     pub(super) const fn note_made(&mut self, len: usize, limit: usize) {
         self.uses.is_nearly_full |= len == limit.saturating_mul(WARN_TENTHS) / 10 + 1;
     }
 
-    /// Whether a protocol may have one more name without those that are kept for others.
+    /// Whether a protocol may have another name without those reserved for others.
     fn has_name_for(
         &self,
         Room {
@@ -135,7 +137,7 @@ impl Queues {
             ..
         }: Room,
     ) -> bool {
-        // Operators' names, and those of imports, come before all.
+        // Names of operators and imports are counted first.
         let others = Protocol::ALL
             .into_iter()
             .map(|row| row.id)
@@ -146,7 +148,7 @@ impl Queues {
         self.len() + kept < limit
     }
 
-    /// Whether there is memory for a new name. Operators' names, which are few, need no room.
+    /// Whether there is memory for a new name. Operators' names, which are few, are always allowed.
     fn has_bytes_for(&self, room: Room) -> bool {
         room.maker.is_none() || self.held.bytes() <= room.bytes
     }
@@ -155,25 +157,25 @@ impl Queues {
         self.uses.made.get(&maker).copied().unwrap_or_default()
     }
 
-    /// Whether the maker of a queue has more than its share, so that the queue may give way.
+    /// Whether the creator of a queue exceeds its share, so that the queue may be removed.
     fn is_above_share(&self, queue: &Queue, limit: usize) -> bool {
         queue
             .maker
             .is_none_or(|maker| self.made_by(maker) > limit / OWN_SHARE)
     }
 
-    /// Forgets unused queues while there is no room for a new one.
+    /// Removes unused queues until there is space for a new one.
     ///
     /// # Errors
     ///
-    /// The protocol has no name left, or memory has no room for it.
+    /// The protocol has no names left, or there is no memory for it.
     pub(super) fn make_room(&mut self, room: Room) -> Outcome {
         loop {
             let has_name = self.has_name_for(room);
             if has_name && self.has_bytes_for(room) {
                 return Ok(());
             }
-            // Shares are of names. Memory is the same for all protocols.
+            // Shares apply to names. Memory is common to all protocols.
             let limit = if has_name { 0 } else { room.names };
             if self.forget_found(limit) {
                 continue;
@@ -190,7 +192,7 @@ impl Queues {
         }
     }
 
-    /// Forgets the first of the queues found that is unused still. Returns whether there was one.
+    /// Removes the first selected queue that is still unused. Returns whether there was one.
     fn forget_found(&mut self, limit: usize) -> bool {
         while let Some((used, id)) = self.uses.found.pop_front() {
             let is_free = |queue: &Queue| {
@@ -205,7 +207,7 @@ impl Queues {
         false
     }
 
-    /// Looks at all queues. One look serves many uses, so its cost does not count.
+    /// Examines all queues. One search serves many later calls, so its cost is not counted.
     fn find_unused(&mut self, limit: usize) {
         let is_free = |queue: &&Queue| {
             queue.used <= self.uses.begun && queue.is_unused() && self.is_above_share(queue, limit)

@@ -1,4 +1,4 @@
-//! Settings by names and patterns of queues: of those that match a name, the most exact one holds.
+//! Settings by names and patterns of queues. The most specific match applies.
 
 use std::cmp::Reverse;
 
@@ -35,12 +35,12 @@ impl<T> IntoIterator for Patterns<T> {
 }
 
 impl<T> Patterns<T> {
-    /// The setting that holds for a queue.
+    /// The setting that applies to a queue.
     pub fn find(&self, queue: &[u8]) -> Option<&T> {
         self.holding(queue).map(|(_, setting)| setting)
     }
 
-    /// The name or the pattern of the setting that holds for a queue.
+    /// The name or pattern of the setting that applies to a queue.
     pub fn find_name(&self, queue: &[u8]) -> Option<&Bytes> {
         self.holding(queue).map(|(pattern, _)| pattern)
     }
@@ -49,7 +49,7 @@ impl<T> Patterns<T> {
         self.0.iter().find(|(pattern, _)| matches(pattern, queue))
     }
 
-    /// All settings, the most exact first.
+    /// All settings, the most specific first.
     pub fn iter(&self) -> impl Iterator<Item = (&Bytes, &T)> {
         self.0.iter().map(|(pattern, setting)| (pattern, setting))
     }
@@ -60,7 +60,7 @@ impl<T> Patterns<T> {
     }
 }
 
-/// Names before patterns, then patterns with much text of their own before those with little, then by the alphabet.
+/// Names before patterns, then patterns by length of their literal text, then alphabetically.
 pub(super) fn by_exactness(pattern: &[u8]) -> (bool, Reverse<usize>, &[u8]) {
     let text = pattern
         .iter()
@@ -69,7 +69,7 @@ pub(super) fn by_exactness(pattern: &[u8]) -> (bool, Reverse<usize>, &[u8]) {
     (is_pattern(pattern), Reverse(text), pattern)
 }
 
-/// Whether a text stands for more than one name.
+/// Whether a text can match more than one name.
 pub fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?'))
 }

@@ -1,4 +1,4 @@
-//! Policies of all queues: set, and kept up with jobs and time.
+//! The policies of all queues: setting them, and updating them as jobs and time change.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ impl Queue {
         self.gate.as_deref().is_some_and(Gate::has_keys)
     }
 
-    /// Jobs of a key that wait.
+    /// The number of waiting jobs of a key.
     pub(crate) fn waiting_of(&self, key: &[u8]) -> u32 {
         self.gate.as_deref().map_or(0, |gate| gate.waiting(key))
     }
 
-    /// The order in which its ready jobs start by its policy: all of them, or those of one protocol.
+    /// The order in which its ready jobs, or those of one protocol, will start by its policy.
     pub(crate) fn starts(&self, own: Option<Protocol>, now: Timestamp) -> Option<Starts<'_>> {
         let view = self.ready_in(self.scope(own));
         self.gate
@@ -50,7 +50,7 @@ impl Queue {
             .map(|gate| gate.starts(&self.ready, view, now))
     }
 
-    /// Its policy, and what may start by it.
+    /// Its policy, and what it currently permits.
     pub(crate) fn policy_row(&self) -> Option<PolicyRow> {
         let own = self.image.policy.as_deref();
         let gate = self.gate.as_deref()?;
@@ -60,7 +60,7 @@ impl Queue {
         })
     }
 
-    /// Keys with jobs that wait or run, from a number on.
+    /// Keys with waiting or running jobs, starting at a number.
     pub(crate) fn keys_from(&self, number: u32) -> impl Iterator<Item = (u32, KeyRow)> {
         self.gate
             .as_deref()
@@ -100,8 +100,8 @@ impl Queue {
 }
 
 impl Queues {
-    /// Finds the policies that hold for these queues again. Returns the queues whose policy has changed. Looks at all jobs
-    /// if there are any of those.
+    /// Determines the policies of these queues again. Returns the queues whose policy has changed.
+    /// If there are any, this examines all jobs.
     pub(crate) fn renew_policies(
         &mut self,
         ids: &[QueueId],
@@ -164,7 +164,7 @@ impl Queues {
         self.at_mut(id)?.gate.as_deref_mut()
     }
 
-    /// The key of a job in a queue; empty if it has none there.
+    /// The key of a job in a queue; empty if it has none.
     pub(crate) fn key_of(
         &self,
         queue: QueueId,
@@ -177,15 +177,15 @@ impl Queues {
             .unwrap_or_default()
     }
 
-    /// Whether the policy of a queue looks for keys in bodies.
+    /// Whether the policy of a queue reads keys from bodies.
     pub(crate) fn keys_are_in_bodies(&self, queue: QueueId) -> bool {
         let policy = self.policy(queue);
         let key = policy.and_then(|policy| policy.key.as_ref());
         key.is_some_and(|key| !matches!(key, KeySource::Unique(_)))
     }
 
-    /// The key of a job, whose body is lent if it is not in memory. `None`: it is in the body, which is neither in memory nor
-    /// lent.
+    /// The key of a job, whose body is passed in if it is not in memory. `None`: the key is in a
+    /// body that is not available.
     fn read(
         &self,
         job: &Job,
@@ -209,7 +209,7 @@ impl Queues {
             .then(|| self.key_of(job.queue, facts, reader))
     }
 
-    /// A job gets its key, before it enters its first state.
+    /// Assigns a key to a job, before the job enters its first state.
     pub(crate) fn add_key(&mut self, job: &Job, reader: Option<&dyn JobReader>, now: Timestamp) {
         if self.at(job.queue).is_none_or(|queue| queue.gate.is_none()) {
             return;
@@ -228,7 +228,7 @@ impl Queues {
         }
     }
 
-    /// A job is removed, after it has left its last state.
+    /// Called when a job is removed, after it has left its last state.
     #[inline]
     pub(crate) fn job_removed(&mut self, job: &Job, timers: &mut Timers) {
         if self.watches_unclaimed() {
@@ -251,12 +251,12 @@ impl Queues {
         }
     }
 
-    /// Whether a job lacks a key that its queue's policy would treat it by.
+    /// Whether a job has no key although its queue's policy uses keys.
     pub(crate) fn lacks_key(&self, job: &Job) -> bool {
         self.at(job.queue).is_some_and(Queue::has_keys) && self.job_keys.get(job.id).is_none()
     }
 
-    /// In a new job of a queue no key could be read.
+    /// Records that no key could be read in a new job.
     pub(crate) fn note_keyless(&mut self, id: QueueId) {
         if let Some(gate) = self.gate_mut(id) {
             gate.note_keyless();
@@ -272,7 +272,7 @@ impl Queues {
         gate.is_some_and(|gate| gate.is_called(self.job_keys.get(job.id).unwrap_or(NO_KEY), key))
     }
 
-    /// Reads the key of a job again, which is in a state. Returns whether it has changed.
+    /// Reads the key of a job again, which must be in a state. Returns whether it has changed.
     pub(crate) fn read_key(
         &mut self,
         job: &Job,
@@ -303,7 +303,7 @@ impl Queues {
         true
     }
 
-    /// A job is about to be handed out. Returns whether it excludes other jobs of its key.
+    /// Called before a job is handed out. Returns whether it excludes other jobs of its key.
     pub(crate) fn start(&mut self, job: &Job, now: Timestamp, timers: &mut Timers) -> bool {
         let Self {
             by_id,
@@ -320,14 +320,14 @@ impl Queues {
         if gate.start(job_keys.get(job.id).unwrap_or(NO_KEY), now, timers) {
             unsaved.push(job.queue);
         }
-        // Tokens may have come meanwhile.
+        // Tokens may have been added meanwhile.
         if gate.free() >= before && before < u32::MAX {
             freed.push_back(job.queue);
         }
         gate.has_keys() && gate.policy().is_exclusive()
     }
 
-    /// Brings the tokens of a queue up to a moment.
+    /// Adds the tokens of a queue up to a moment.
     pub(crate) fn refill(&mut self, id: QueueId, now: Timestamp) {
         if let Some(gate) = self.gate_mut(id) {
             gate.refill(now);
@@ -356,7 +356,7 @@ impl Queues {
         }
     }
 
-    /// What holds a ready job back.
+    /// What prevents a ready job from starting.
     pub(crate) fn hold(&self, job: &Job) -> Option<Hold> {
         self.at(job.queue)?
             .gate
@@ -364,7 +364,7 @@ impl Queues {
             .hold(self.job_keys.get(job.id).unwrap_or(NO_KEY), job.rank)
     }
 
-    /// Ready jobs of the key of a ready job that come before it, up to a number.
+    /// The number of ready jobs that precede a ready job of the same key, up to a limit.
     pub(crate) fn before_in_key(&self, job: &Job, max: u32) -> u32 {
         let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref());
         gate.map_or(0, |gate| {
@@ -372,19 +372,19 @@ impl Queues {
         })
     }
 
-    /// Whether two jobs of a queue have one key.
+    /// Whether two jobs of a queue have the same key.
     pub(crate) fn share_key(&self, one: JobId, other: JobId) -> bool {
         let key = |job| self.job_keys.get(job).unwrap_or(NO_KEY);
         key(one) == key(other)
     }
 
-    /// Whether a job that is leased keeps ready jobs of its key from their start.
+    /// Whether a leased job prevents ready jobs of its key from starting.
     pub(crate) fn keeps_back(&self, job: &Job) -> bool {
         let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref());
         gate.is_some_and(|gate| gate.keeps_back(self.job_keys.get(job.id).unwrap_or(NO_KEY)))
     }
 
-    /// Whether jobs of a key start in order in this queue; for `None`, in any.
+    /// Whether jobs of a key start in order in this queue; for `None`, in any queue.
     pub(crate) fn are_ordered(&self, name: Option<&[u8]>) -> bool {
         let is_ordered = |queue: &Queue| queue.policy().is_some_and(|policy| policy.ordered);
         match name {
@@ -396,16 +396,17 @@ impl Queues {
         }
     }
 
-    // ---- over restarts ---------------------------------------------------------------------------------------------
+    // ---- across restarts
+    // --------------------------------------------------------------------------------
 
-    /// All jobs are recovered: from now on policies have their times.
+    /// Called when all jobs are recovered, to start the timers of policies.
     pub(crate) fn set_gate_timers(&mut self, timers: &mut Timers) {
         for gate in self.gates() {
             gate.set_timer(timers);
         }
     }
 
-    /// A daemon that was killed may have handed out jobs whose leases nothing kept.
+    /// A daemon that was killed may have handed out jobs under leases that were not stored.
     pub(crate) fn doubt_keys(&mut self, until: Timestamp, timers: &mut Timers) {
         for gate in self.gates() {
             gate.doubt(until, timers);
@@ -428,7 +429,7 @@ impl Queues {
             .filter_map(|queue| queue.gate.as_deref_mut())
     }
 
-    /// Records the buckets that have changed enough; at an orderly stop, all of them exactly.
+    /// Saves the buckets that have changed enough; at an orderly stop, all of them exactly.
     pub(crate) fn save_buckets(
         &mut self,
         all: bool,
@@ -457,7 +458,7 @@ impl Queues {
         }
     }
 
-    /// Whether buckets are to be saved.
+    /// Whether buckets must be saved.
     pub(crate) const fn has_unsaved(&self) -> bool {
         !self.unsaved.is_empty()
     }

@@ -1,6 +1,6 @@
 //! A queue: its settings, its ready jobs, and the clients waiting at it.
 //!
-//! Not here: the changes of a queue (`table`), and which client is served next.
+//! Not here: changing a queue (`table`), and which client is served next.
 
 use std::collections::BTreeSet;
 
@@ -30,34 +30,35 @@ pub struct QueueImage {
     pub name: Bytes,
     /// Its kind.
     pub kind: QueueKind,
-    /// The protocols in whose listings it is, as long as it is isolated. No listing has a queue at which clients only
-    /// wait.
+    /// The protocols that list it, as long as it is isolated. Queues at which clients only wait are
+    /// not listed.
     pub known: Protocols,
-    /// The protocols whose jobs it does not hand out.
+    /// The protocols whose jobs are paused.
     pub paused: Protocols,
-    /// Since when it is paused (wall clock). Earlier versions did not record it.
+    /// Since when it has been paused (wall clock). Not recorded by earlier versions.
     pub paused_at: Option<Timestamp>,
-    /// How many jobs it may hold when a job of each priority is submitted, by [`Priority::lane`].
+    /// Limits on its jobs when a job of each priority is submitted, by [`Priority::lane`].
     pub jobs_max: [Option<u32>; Priority::COUNT],
-    /// The protocol whose jobs have that limit; `None` = the limit is for all jobs together.
+    /// The protocol whose jobs have that limit; `None`: the limit is for all jobs together.
     pub jobs_max_of: Option<Protocol>,
-    /// How much of it may be worked on at once. A queue with a throttle is never forgotten, known or not.
+    /// Limit on running jobs. A queue with a throttle is never removed.
     pub throttle: Option<Throttle>,
-    /// Its own rules; `None`: those of the first pattern that matches its name. Rules of its own keep the queue, as a
-    /// throttle does.
+    /// Its own rules; `None`: those of the first pattern that matches its name. A queue with its
+    /// own rules is never removed.
     pub rules: Option<Box<QueueRules>>,
-    /// Its own policy; `None`: that of the first pattern that matches its name. It keeps the queue, as paused keys do.
+    /// Its own policy; `None`: that of the first pattern that matches its name. A queue with its
+    /// own policy or paused keys is never removed.
     pub policy: Option<Box<OwnPolicy>>,
-    /// The keys whose jobs it does not hand out, while its policy treats jobs by key.
+    /// Keys whose jobs are paused, while its policy uses keys.
     pub paused_keys: BTreeSet<Bytes>,
     /// The buckets of its policy, if they lack tokens.
     pub saved: Option<Box<SavedRates>>,
-    /// `cycle` queues: the serial number, which the priorities and lend keys derive from. Starts at 1.
+    /// `cycle` queues: the serial number from which priorities and lend keys derive. Starts at 1.
     pub serial: u64,
 }
 
 impl QueueImage {
-    /// A queue with nothing set, in no listing.
+    /// A queue with default settings, which no protocol lists.
     pub fn new(id: QueueId, name: Bytes, kind: QueueKind) -> Self {
         Self {
             id,
@@ -68,12 +69,12 @@ impl QueueImage {
         }
     }
 
-    /// Whether any listing has it.
+    /// Whether any protocol lists it.
     pub const fn is_known(&self) -> bool {
         !self.known.is_empty()
     }
 
-    /// Pauses it for these protocols at a moment, or resumes it for them.
+    /// Pauses it for these protocols at a moment, or resumes it.
     pub(crate) fn pause(&mut self, protocols: Protocols, at: Option<Timestamp>) {
         if at.is_some() {
             self.paused = self.paused.and(protocols);
@@ -84,7 +85,7 @@ impl QueueImage {
         }
     }
 
-    /// How many jobs it may hold when a job of this protocol and priority is submitted.
+    /// Limit on its jobs when a job of this protocol and priority is submitted.
     pub(crate) fn limit(&self, protocol: Protocol, priority: Priority) -> Option<u32> {
         let limit = self.jobs_max.get(priority.lane()).copied().flatten();
         limit.filter(|_| self.jobs_max_of.is_none_or(|of| of == protocol))
@@ -112,7 +113,7 @@ impl QueueImage {
         self.jobs_max_of = of;
     }
 
-    /// Nothing of these protocols is left of it: their listings omit it, and what they set no longer holds.
+    /// Removes it from the listings of these protocols, with the settings that they have made.
     pub(crate) fn forget(&mut self, protocols: Protocols) {
         self.known = self.known.but(protocols);
         self.pause(protocols, None);
@@ -126,7 +127,7 @@ impl QueueImage {
         self.rules.as_deref().copied().unwrap_or_default()
     }
 
-    /// Whether it has settings that keep it.
+    /// Whether it has settings that prevent its removal.
     pub(crate) fn is_special(&self) -> bool {
         self.throttle.is_some()
             || self.rules.is_some()
@@ -142,18 +143,20 @@ type States = [u32; JobStateKind::ALL.len()];
 #[derive(Debug)]
 pub struct Queue {
     pub(super) image: QueueImage,
-    /// Its number in the order of creation. Unlike `QueueImage::id`, it is never used again.
+    /// Its number in the order of creation. Unlike `QueueImage::id`, it is never reused.
     birth: u64,
-    /// The protocol whose client made it.
+    /// The protocol whose client created it.
     pub(super) maker: Option<Protocol>,
-    /// Its last use, by the count of all uses.
+    /// Its last use, as a value of the use counter.
     pub(super) used: u64,
-    /// Whether the journal has the queue.
+    /// Whether the queue is in the journal.
     pub(super) journalled: bool,
     pub(super) ready: ReadyQueue,
-    /// Jobs by protocol and state, ready ones included, in the order in which their protocols first appeared.
+    /// Jobs by protocol and state, including ready ones, in the order in which their protocols
+    /// first appeared.
     states: Vec<(Protocol, States)>,
-    /// The rules that hold for its jobs, its own or those of a pattern, unless they are the defaults.
+    /// The rules that apply to its jobs, its own or those of a pattern, unless they are the
+    /// defaults.
     pub(super) rules: Option<Box<QueueRules>>,
     /// Present if the queue is throttled.
     pub(super) slots: Option<Box<Slots>>,
@@ -161,19 +164,20 @@ pub struct Queue {
     pub(super) gate: Option<Box<Gate>>,
     /// The consumers of its jobs.
     pub(super) consumers: AllConsumers,
-    /// Its dead jobs, in the order in which their times end: present if their number is limited.
+    /// Its dead jobs in the order in which they expire, if their number is limited.
     pub(super) dead: Option<BTreeSet<(Timestamp, JobId)>>,
     /// Its sort keys among the unclaimed jobs of watched protocols, in order.
     pub(super) unclaimed: Vec<(Protocol, SortKey)>,
     /// Whether all protocols share its jobs.
     pub(super) bridged: bool,
-    /// When the last notice that its jobs wait beside workers of other protocols was given.
+    /// When operators were last notified that its jobs wait while workers of other protocols serve
+    /// it.
     pub(super) unserved_noticed_at: Option<Timestamp>,
     /// Present since its first event.
     pub(super) figures: Option<Box<QueueFigures>>,
-    /// What of it is loaded ahead.
+    /// The part that is loaded ahead.
     pub(super) ahead: Ahead,
-    /// Its bytes, without those of its consumers and its keys.
+    /// Its bytes, without its consumers and its keys.
     pub(super) held: Share,
 }
 
@@ -211,7 +215,7 @@ impl Queue {
         }
     }
 
-    /// The same queue, whose bytes count.
+    /// The same queue, with its bytes counted.
     pub(super) fn counted(mut self, held: &Held) -> Self {
         self.held = held.share();
         self.consumers = AllConsumers::new(held);
@@ -219,7 +223,7 @@ impl Queue {
         self
     }
 
-    /// A part of it has come that is seldom there.
+    /// Recounts its bytes after a rare part was added.
     #[cold]
     #[inline(never)]
     pub(super) fn recount(&mut self) {
@@ -232,7 +236,7 @@ impl Queue {
         self.recount();
     }
 
-    /// What it takes, without its consumers, its keys and its jobs.
+    /// Its memory, without its consumers, its keys and its jobs.
     pub(super) fn own_bytes(&self) -> u64 {
         let states = heap(self.states.capacity() * size_of::<(Protocol, States)>());
         let figures = self
@@ -243,7 +247,7 @@ impl Queue {
         Self::bytes_for(self.image.name.len()) + states + self.ready.parts_bytes() + figures + saved
     }
 
-    /// What a queue takes at least, with a name of this size.
+    /// The minimum memory of a queue with a name of this size.
     pub(crate) const fn bytes_for(name_bytes: usize) -> u64 {
         size_of::<Option<Self>>() as u64
             + hashed(size_of::<(Bytes, QueueId)>())
@@ -252,17 +256,17 @@ impl Queue {
 
     // ---- settings and counts ---------------------------------------------------------------------------------------
 
-    /// The part that the journal keeps.
+    /// The part that is journalled.
     pub const fn image(&self) -> &QueueImage {
         &self.image
     }
 
-    /// The rules that hold for its jobs; `None` means the defaults.
+    /// The rules that apply to its jobs; `None`: the defaults.
     pub(crate) fn rules(&self) -> Option<&QueueRules> {
         self.rules.as_deref()
     }
 
-    /// Whether it has more dead jobs than its rules allow.
+    /// Whether it has more dead jobs than its rules permit.
     pub(super) fn has_too_many_dead(&self) -> bool {
         let max = self
             .rules()
@@ -281,18 +285,20 @@ impl Queue {
         self.bridged
     }
 
-    /// Whether a client of this protocol can have a part in it. A `cycle` queue is spiderq's, whatever its name is.
+    /// Whether a client of this protocol can use it. A `cycle` queue is spiderq's, whatever its
+    /// name is.
     pub(crate) fn is_open_to(&self, own: Option<Protocol>) -> bool {
         self.image.kind == QueueKind::Work || own.is_none_or(|own| own == Protocol::SPIDERQ)
     }
 
-    /// The protocol to which the queue is limited for a client of this protocol; `None` if the client has a part in all
-    /// of it: the queue is bridged or a `cycle` queue, or the client has no protocol.
+    /// The protocol to which the queue is limited for a client of this protocol; `None` if the
+    /// client can use all of it, because the queue is bridged or a `cycle` queue, or the client has
+    /// no protocol.
     pub(crate) fn scope(&self, own: Option<Protocol>) -> Option<Protocol> {
         own.filter(|_| !self.bridged && self.image.kind == QueueKind::Work)
     }
 
-    /// Whether it is in the listings of a client of this protocol.
+    /// Whether it is listed for a client of this protocol.
     pub(crate) fn is_known_to(&self, own: Option<Protocol>) -> bool {
         self.is_open_to(own)
             && self
@@ -300,7 +306,7 @@ impl Queue {
                 .map_or_else(|| self.image.is_known(), |own| self.image.known.has(own))
     }
 
-    /// Jobs in a state of this kind.
+    /// The number of jobs in a state of this kind.
     pub fn jobs(&self, state: JobStateKind) -> u32 {
         self.states
             .iter()
@@ -308,7 +314,8 @@ impl Queue {
             .sum()
     }
 
-    /// Jobs by state, in the order of [`JobStateKind::ALL`]: those of one protocol, or all.
+    /// Numbers of jobs by state, in the order of [`JobStateKind::ALL`]: those of one protocol, or
+    /// all.
     pub(crate) fn states(&self, of: Option<Protocol>) -> States {
         let mut sum = States::default();
         for (_, states) in self
@@ -323,7 +330,8 @@ impl Queue {
         sum
     }
 
-    /// Jobs that wait, are leased, or will become ready: those of one protocol, or all.
+    /// The number of jobs that wait, are leased, or will become ready: those of one protocol, or
+    /// all.
     pub fn live(&self, of: Option<Protocol>) -> u32 {
         let live = |(state, jobs): (JobStateKind, u32)| if state.is_live() { jobs } else { 0 };
         JobStateKind::ALL
@@ -333,17 +341,17 @@ impl Queue {
             .sum()
     }
 
-    /// What of it is loaded ahead.
+    /// The part that is loaded ahead.
     pub(crate) const fn ahead(&self) -> Ahead {
         self.ahead
     }
 
-    /// Whether a job that changes its state concerns more than its counts and its ready jobs.
+    /// Whether state changes of its jobs affect more than counts and ready jobs.
     pub(super) const fn is_ruled(&self) -> bool {
         self.gate.is_some() || self.slots.is_some() || self.dead.is_some()
     }
 
-    /// What happened in it, if anything has.
+    /// Its statistics, if there are any.
     pub(crate) fn figures(&self) -> Option<&QueueFigures> {
         self.figures.as_deref()
     }
@@ -375,7 +383,7 @@ impl Queue {
         self.count(protocol, state, by);
     }
 
-    /// Whether only its name keeps it alive.
+    /// Whether it has nothing but its name.
     pub(super) fn is_idle(&self) -> bool {
         self.total() == 0
             && !self.image.is_special()
@@ -392,12 +400,12 @@ impl Queue {
         &self.ready
     }
 
-    /// What a client of this protocol sees of the queue.
+    /// The jobs of the queue that a client of this protocol sees.
     pub(super) const fn view(&self, own: Option<Protocol>) -> View {
         View::of(own, self.bridged)
     }
 
-    /// What a client of this protocol may be handed.
+    /// The jobs that a client of this protocol may be handed.
     const fn open_view(&self, own: Option<Protocol>) -> View {
         self.view(own).without(self.image.paused)
     }
@@ -423,7 +431,7 @@ impl Queue {
             .filter(move |(class, ..)| open.includes(*class))
     }
 
-    /// Whether a client that sees these jobs has registered for the queue.
+    /// Whether a client that sees these jobs has subscribed to the queue.
     pub(super) fn serves(&self, class: Class) -> bool {
         self.consumers.iter().any(|consumers| {
             consumers.workers() > 0 && self.view(consumers.protocol()).includes(class)
@@ -445,7 +453,7 @@ impl Queue {
 
     // ---- slots -----------------------------------------------------------------------------------------------------
 
-    /// Throttle slots that leases hold.
+    /// The number of throttle slots held by leases.
     pub(crate) fn slots_held(&self) -> u32 {
         self.slots.as_deref().map_or(0, Slots::len)
     }
@@ -465,19 +473,19 @@ impl Queue {
         slots.min(tokens)
     }
 
-    /// The jobs whose leases hold slots, those leased first before others.
+    /// The jobs whose leases hold slots, in the order of their leases.
     pub(crate) fn slot_holders(&self) -> impl Iterator<Item = JobId> {
         self.slots.as_deref().into_iter().flat_map(Slots::holders)
     }
 
-    /// Whether this worker's own limit allows another slot.
+    /// Whether this worker's own limit permits another slot.
     pub(crate) fn admits(&self, whose: Whose<'_>) -> bool {
         self.slots
             .as_deref()
             .is_none_or(|slots| slots.admits(whose))
     }
 
-    /// Whether clients wait here, or tokens may have come.
+    /// Whether clients wait here, or tokens may have been added.
     pub(crate) fn needs_serving(&self) -> bool {
         self.gate.is_some() || self.consumers.wait()
     }
@@ -540,15 +548,15 @@ impl Queue {
         self.total() > self.states(Some(own)).iter().sum() || others.any(Consumers::are_there)
     }
 
-    /// Whose traces go with the queue if a client of this protocol removes it: those of its own protocol, unless no
-    /// protocol has made the queue its own, and no other uses it.
+    /// Protocols whose settings are deleted when a client of `own` removes the queue: its own, or
+    /// all if the queue belongs to no protocol and no other uses it.
     pub(crate) fn removed_with(&self, own: Option<Protocol>) -> Protocols {
         let is_shared =
             |own: &Protocol| self.image.known != Protocols::ALL || self.is_used_beside(*own);
         Protocols::of(self.scope(own).filter(is_shared))
     }
 
-    /// Subscriptions registered by clients that see the jobs of one protocol, or all.
+    /// The number of subscriptions of clients that see the jobs of one protocol, or of all.
     pub(crate) fn workers_of(&self, scope: Option<Protocol>) -> u32 {
         let Some(own) = scope else {
             return self.consumers.workers();
@@ -561,7 +569,7 @@ impl Queue {
             .sum()
     }
 
-    /// Whether jobs may wait beside workers of other protocols.
+    /// Whether jobs may wait although workers of other protocols serve it.
     #[inline]
     pub(crate) fn may_be_unserved(&self) -> bool {
         !self.bridged
@@ -569,8 +577,8 @@ impl Queue {
             && self.consumers.are_mixed(&self.states)
     }
 
-    /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the
-    /// queue's consumers.
+    /// A protocol whose jobs wait although no client that sees them ever requested any, and the
+    /// protocols of the queue's consumers.
     pub(super) fn unserved_beside_others(&self) -> Option<(Protocol, Vec<Protocol>)> {
         let mut waiting = self.ready.firsts().map(|(class, ..)| class.protocol);
         let waiting = waiting.find(|protocol| !self.consumers.have(*protocol))?;

@@ -1,6 +1,6 @@
 //! The ready queue: the order in which the ready jobs of a queue are taken.
 //!
-//! Not here: where ranks come from. A ready queue only sorts slots and finds the first.
+//! Ranks are assigned elsewhere. A ready queue only sorts slots and finds the first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -11,10 +11,10 @@ use crate::ids::Priority;
 use crate::jobs::{Job, Slot, Unfit};
 use crate::request::QueueKind;
 
-/// A sort key: first the urgency, then the rank. Smaller is taken first.
+/// A sort key: first the urgency, then the rank. Smaller keys are taken first.
 ///
-/// For a `work` queue `(lane, rank, 0)`, for a `cycle` queue `(0, priority, rank)`. Ranks are unique in the engine, so
-/// sort keys are too.
+/// For a `work` queue `(lane, rank, 0)`, for a `cycle` queue `(0, priority, rank)`. Ranks are
+/// unique in the engine, so sort keys are too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SortKey {
     pub(crate) lane: u8,
@@ -42,8 +42,8 @@ impl SortKey {
 /// The ready jobs of a queue, in order.
 #[derive(Debug)]
 pub(crate) enum ReadyQueue {
-    /// A `work` queue: a lane for each class and priority in use, in this order. Nearly always there is one. An empty
-    /// one is kept.
+    /// A `work` queue: a lane for each class and priority in use, in this order. There is nearly
+    /// always one. Empty lanes are kept.
     Work(Vec<Part>),
     /// A `cycle` queue: one tree by (priority, insertion).
     Cycle(BTreeMap<(u64, u64), Slot>),
@@ -58,13 +58,13 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Whether a job of this class and lane is in it.
+    /// Whether it contains jobs of this class and lane.
     #[inline]
     fn is_of(&self, at: SortKey, class: Class) -> bool {
         self.number == at.lane && self.class == class
     }
 
-    /// Its first job behind a place in the queue.
+    /// Its first job after a position in the queue.
     fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         let (major, slot) = match at {
             Some(at) if self.number < at.lane => return None,
@@ -90,7 +90,7 @@ impl ReadyQueue {
         }
     }
 
-    /// What its lanes take, without the jobs in them.
+    /// The memory of its lanes, without their jobs.
     pub(crate) fn parts_bytes(&self) -> u64 {
         self.parts().len() as u64 * PART_BYTES
     }
@@ -155,7 +155,7 @@ impl ReadyQueue {
         self.after_of(view, None)
     }
 
-    /// The classes of its jobs, and of those it had; a class may come twice.
+    /// The classes of its present and former jobs, possibly with duplicates.
     pub(crate) fn classes(&self) -> impl Iterator<Item = Class> {
         self.parts().iter().map(|part| part.class)
     }
@@ -187,7 +187,7 @@ impl ReadyQueue {
         self.firsts_of(View::ALL, None)
     }
 
-    /// The first job of a class of a `work` queue, of those behind `at`.
+    /// The first job of a class of a `work` queue after `at`.
     pub(crate) fn after_in(&self, class: Class, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         self.parts()
             .iter()
@@ -195,7 +195,7 @@ impl ReadyQueue {
             .find_map(|part| part.after(at))
     }
 
-    /// The first job of each class in a view of a `work` queue, of those behind `at`.
+    /// The first job of each class in a view of a `work` queue after `at`.
     fn firsts_of(
         &self,
         view: View,
@@ -212,7 +212,8 @@ impl ReadyQueue {
             })
     }
 
-    /// Sorts all jobs of a `work` queue as if none had ever failed to convert. Returns those that did.
+    /// Sorts all jobs of a `work` queue as if every conversion had succeeded. Returns those whose
+    /// conversion had failed.
     pub(crate) fn clear_unfit(&mut self) -> Vec<Slot> {
         let Self::Work(parts) = self else {
             return Vec::new();
@@ -239,12 +240,12 @@ impl ReadyQueue {
         cleared
     }
 
-    /// The first job behind `at`.
+    /// The first job after `at`.
     pub(crate) fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         self.after_of(View::ALL, at)
     }
 
-    /// The first job in this view behind `at`. All clients see all jobs of a `cycle` queue.
+    /// The first job in this view after `at`. All clients see all jobs of a `cycle` queue.
     #[inline]
     pub(crate) fn after_of(&self, view: View, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         match self {
@@ -274,7 +275,7 @@ impl ReadyQueue {
         self.first().is_none()
     }
 
-    /// The jobs in this view by lane. A `cycle` queue counts all jobs as normal.
+    /// The number of jobs in this view by lane. In a `cycle` queue all jobs count as normal.
     pub(crate) fn counts(&self, view: View) -> [u32; Priority::COUNT] {
         let mut counts = [0; Priority::COUNT];
         match self {
@@ -317,8 +318,9 @@ fn add(counts: &mut [u32; Priority::COUNT], lane: usize, n: usize) {
 
 /// The ready jobs of one priority, by rank.
 ///
-/// Nearly every job joins at the back and leaves at the front. These jobs are in a ring, at eight bytes each. A job
-/// that leaves from the middle leaves a hole. A job that returns where the ring has no hole for it is in the tree.
+/// Nearly every job is added at the back and taken from the front, so these jobs are in a ring, at
+/// eight bytes each. Removing a job from the middle leaves a hole. A job that returns where the
+/// ring has no hole goes to the tree.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     /// Sorted by rank, stored as the distance from `base`. The front is never a hole.
@@ -328,17 +330,18 @@ pub(crate) struct Lane {
     tree: BTreeMap<u64, Slot>,
 }
 
-/// Up to this many holes are not worth closing.
+/// Fewer holes than this are not closed.
 const HOLES_FEW: usize = 64;
 
-/// What a lane takes, whose ring has room for few jobs.
+/// The memory of a lane with a small ring.
 pub(in crate::queues) const PART_BYTES: u64 =
     heap(size_of::<Part>()) + heap(4 * size_of::<(u32, Slot)>());
 
-/// A ring with so many places is not worth shrinking: a queue without jobs keeps up to a kilobyte.
+/// Rings with at most this many entries are not shrunk, so a queue without jobs keeps up to a
+/// kilobyte.
 const RING_SMALL: usize = 128;
 
-/// Ranks that fit behind the base after `make_room`.
+/// The range of ranks that fit after the base once `make_room` was called.
 const ROOM: u64 = 1 << 31;
 
 impl Lane {
@@ -360,7 +363,7 @@ impl Lane {
         }
         match self.find(rank) {
             Ok(index) => {
-                // It returns to the hole that it left.
+                // It returns to its own hole.
                 if let Some(state) = self.ring.get_mut(index) {
                     state.1 = slot;
                     self.holes = self.holes.saturating_sub(1);
@@ -410,8 +413,8 @@ impl Lane {
         }
     }
 
-    /// Moves the base up, so that a rank far behind it fits into the ring. Jobs too old for the new base move to the
-    /// tree.
+    /// Advances the base so that a rank far from it fits into the ring. Jobs too old for the new
+    /// base move to the tree.
     fn make_room(&mut self, rank: u64) {
         let old = self.base;
         let base = rank - ROOM;
@@ -434,7 +437,7 @@ impl Lane {
         self.tidy();
     }
 
-    /// Closes holes at the front, and all holes once they are most of the ring; then releases memory.
+    /// Closes holes at the front, and all holes once they are the majority; then releases memory.
     fn tidy(&mut self) {
         while self
             .ring

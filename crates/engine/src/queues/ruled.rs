@@ -1,4 +1,5 @@
-//! Which rules and which policy hold for each queue, and the lists of dead jobs that they limit: part of [`Queues`].
+//! Which rules and which policy apply to each queue, and the lists of dead jobs that they limit:
+//! part of [`Queues`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::ids::{JobId, QueueId};
 use crate::jobs::{JobStateKind, Jobs};
 
 impl Queues {
-    /// The rules that hold for the jobs of a queue with this image, unless they are the defaults.
+    /// The rules that apply to the jobs of a queue with this image, unless they are the defaults.
     pub(super) fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
         let of_pattern = || self.patterns.find(&image.name).map(|(rules, _)| rules);
         let rules = image.rules.as_deref().or_else(of_pattern);
@@ -31,13 +32,13 @@ impl Queues {
             .filter(|policy| ***policy != Policy::default())
     }
 
-    /// The name or the pattern in the configuration that holds for a queue.
+    /// The name or pattern in the configuration that applies to a queue.
     pub(crate) fn section_of(&self, queue: &[u8]) -> Option<&Bytes> {
         self.patterns.find_name(queue)
     }
 
-    /// Replaces what holds for queues without rules of their own. It holds for each of the queues that it returns, which
-    /// are all, once its rules and its policy are renewed.
+    /// Replaces the settings of queues without their own rules. They take effect in each returned
+    /// queue, which are all of them, once its rules and policy are renewed.
     pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueSettings>) -> Vec<QueueId> {
         let shared =
             |(name, QueueSettings { rules, policy }): (Bytes, _)| (name, (rules, Arc::new(policy)));
@@ -45,7 +46,7 @@ impl Queues {
         self.iter().map(|queue| queue.image.id).collect()
     }
 
-    /// Finds the rules that hold for a queue again. Returns the rules before, if they have changed.
+    /// Determines the rules of a queue again. Returns the previous rules if they have changed.
     pub(crate) fn renew_rules(&mut self, id: QueueId) -> Option<QueueRules> {
         let rules = self.at(id).and_then(|queue| self.rules_of(&queue.image));
         let queue = self
@@ -58,8 +59,8 @@ impl Queues {
         )
     }
 
-    /// Lists the dead jobs of queues anew whose rules have changed. Looks at all dead jobs, once, if their number becomes
-    /// limited anywhere.
+    /// Rebuilds the lists of dead jobs of queues whose rules have changed. Examines all dead jobs
+    /// once, if their number becomes limited anywhere.
     pub(crate) fn list_dead(&mut self, changed: &[QueueId], jobs: &Jobs) {
         let mut begun = BTreeSet::new();
         for id in changed {
@@ -91,7 +92,7 @@ impl Queues {
         }
     }
 
-    /// The number of dead jobs of a queue, or its limit, has changed.
+    /// Called when the number of dead jobs of a queue, or its limit, has changed.
     pub(super) fn note_dead(&mut self, id: QueueId) {
         if self.at(id).is_some_and(Queue::has_too_many_dead) {
             self.overfull.insert(id);
@@ -100,13 +101,13 @@ impl Queues {
         }
     }
 
-    /// Of a queue with more dead jobs than its rules allow, the one whose time ends first.
+    /// The dead job that expires first, of a queue with more dead jobs than its rules permit.
     pub(crate) fn oldest_of_too_many_dead(&self) -> Option<JobId> {
         let dead = self.at(*self.overfull.first()?)?.dead.as_ref()?;
         dead.first().map(|(_, job)| *job)
     }
 
-    /// Asserts that a queue has the rules that hold for it, and knows its dead jobs if they limit them.
+    /// Asserts that a queue has the right rules, and lists its dead jobs if they are limited.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_rules(&self, queue: &Queue, jobs: &Jobs) {
         let name = &queue.image.name;

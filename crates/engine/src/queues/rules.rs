@@ -1,31 +1,31 @@
 //! The rules of a queue, which apply to its jobs in any protocol.
 //!
-//! Not here: limits on their number (`push`) and on parallel work (`throttle`), which clients may take them
-//! (`isolation`), and the codec's conversions: the engine only stores the codec for the sessions.
+//! Not here: limits on their number (`push`) and on concurrency (`throttle`), which clients may
+//! take them (`isolation`), and the conversions: the engine only stores the codec for the sessions.
 
 use serde::{Deserialize, Serialize};
 
 use super::policy::Policy;
 use crate::jobs::Retry;
 
-/// What holds for the jobs of queues of one name or pattern.
+/// The settings for the jobs of queues of one name or pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct QueueSettings {
     /// Their rules.
     pub rules: QueueRules,
-    /// Which of them may start when.
+    /// Their policy.
     pub policy: Policy,
 }
 
 /// The rules for a queue's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct QueueRules {
-    /// How a job's bytes are converted for a worker of another protocol.
+    /// How a body is converted for a worker of another protocol.
     pub codec: Codec,
-    /// The retry policy for new jobs whose producer set none ([`crate::NewJob::retry_default`]), in place of the policy
-    /// that comes with the job. Existing jobs keep theirs.
+    /// The retry policy for new jobs whose producer set none ([`crate::NewJob::retry_default`]),
+    /// which replaces the one that comes with the job. Existing jobs keep theirs.
     pub retry: Option<Retry>,
-    /// The longest body of a new job, in bytes. Existing jobs stay.
+    /// Maximum length of a new job's body, in bytes. Existing jobs stay.
     pub body_bytes_max: Option<u32>,
     /// A new job of a `work` queue expires after waiting this many milliseconds, or earlier if its producer set that.
     /// Existing jobs keep their times.
@@ -45,22 +45,25 @@ pub struct QueueRules {
 /// How submits of one identity become one job ([`QueueRules::coalesce`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Coalesce {
-    /// Where the identity is: in the key of the queue's policy, or in the key that the producer gives.
+    /// Whether the identity is the key of the queue's policy, or else the key given by the
+    /// producer.
     pub by_key: bool,
-    /// The job that waits gets the body of each submit; otherwise it keeps the first one.
+    /// Whether each submit replaces the body of the waiting job, which otherwise keeps the first
+    /// one.
     pub latest: bool,
     /// The job is ready this many milliseconds after its last submit,
     pub quiet_ms: u64,
     /// but no later than this many after its first one.
     pub at_most_ms: Option<u64>,
-    /// Submits while the job runs make one more, which starts when the running one is over; otherwise they join that one.
+    /// Whether submits during a run make another job, which starts when the running one has ended;
+    /// otherwise they join the running one.
     pub once_more: bool,
 }
 
-/// Unique keys that the engine reads in jobs begin with this ([`Coalesce::by_key`]).
+/// The prefix of unique keys that the engine reads from jobs ([`Coalesce::by_key`]).
 pub const READ_KEY: &[u8] = b"\0\0";
 
-/// How a job's bytes are converted for a worker of another protocol.
+/// How a body is converted for a worker of another protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Codec {

@@ -1,6 +1,7 @@
 //! All queues: the owner of their settings, their counts, their ready jobs and their consumers.
 //!
-//! Not here: what a job's change of state means to others, and which client is served when work arrives.
+//! Not here: the effects of a job's state change on others, and which client is served when work
+//! arrives.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::refusal::{Capacity, Outcome, Refusal};
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
 
-/// The shortest interval between two notices about a queue.
+/// Minimum interval between two notices about a queue.
 const NOTICE_PAUSE_MS: u64 = 60_000;
 
 /// All queues, by number and by name.
@@ -43,23 +44,23 @@ pub(crate) struct Queues {
     pub(super) special: BTreeSet<QueueId>,
     births: u64,
     bridge: Bridge,
-    /// Rules for queues without rules of their own, and policies.
+    /// Rules for queues without their own, and policies.
     pub(super) patterns: Patterns<(QueueRules, Arc<Policy>)>,
     pub(super) unclaimed: Unclaimed,
-    /// Queues with more dead jobs than their rules allow.
+    /// Queues with more dead jobs than their rules permit.
     pub(super) overfull: BTreeSet<QueueId>,
-    /// The keys of jobs in queues with a policy that treats jobs by key. A job that is not here has none.
+    /// The keys of jobs in queues whose policy uses keys. A job without an entry has no key.
     pub(super) job_keys: Numbered<KeyNumber>,
     /// Queues with newly free slots, or jobs that may start now, to serve at the end of the visit.
     pub(super) freed: VecDeque<QueueId>,
     /// Removed queues whose removal is not yet in the context's changes.
     dropped: Vec<QueueId>,
-    /// Queues whose buckets are to be saved at the end of the visit.
+    /// Queues whose buckets must be saved at the end of the visit.
     pub(super) unsaved: Vec<QueueId>,
     pub(super) uses: Uses,
     /// Bytes of names, and of clients that wait at queues.
     pub(super) held: Held,
-    /// Bytes of keys, which come and go with jobs.
+    /// Bytes of keys, which are added and removed with jobs.
     pub(super) keys_held: Held,
 }
 
@@ -117,12 +118,13 @@ impl Queues {
         self.by_name.len()
     }
 
-    /// An upper bound of the numbers in use: the most queues that ever existed at once.
+    /// An upper bound of the numbers in use: the maximum number of queues that have existed at
+    /// once.
     pub(crate) fn numbers(&self) -> u32 {
         u32::try_from(self.by_id.len()).unwrap_or(u32::MAX)
     }
 
-    /// The number of queues ever created.
+    /// The number of queues created so far.
     pub(crate) const fn births(&self) -> u64 {
         self.births
     }
@@ -149,7 +151,7 @@ impl Queues {
 
     // ---- created, changed, removed ---------------------------------------------------------------------------------
 
-    /// The queue of this name, if there is one. It is used from now on.
+    /// Finds the queue of this name, and marks it as used.
     pub(crate) fn find(&mut self, name: &[u8], kind: QueueKind) -> Outcome<Option<QueueId>> {
         let used = self.uses.next();
         let Some(id) = self.named(name) else {
@@ -163,8 +165,8 @@ impl Queues {
         Ok(Some(id))
     }
 
-    /// Makes a queue (not yet known) for a protocol. There is none of this name. All names and clients may take
-    /// `bytes_max` with it.
+    /// Creates a queue, which is not listed yet, for a protocol. The name must be unused. All names
+    /// and clients may use at most `bytes_max` with it.
     pub(crate) fn make(
         &mut self,
         name: &Bytes,
@@ -185,7 +187,7 @@ impl Queues {
             None => u32::try_from(self.by_id.len())
                 .map_err(|_| Capacity::Queues.exceeded(limit, limit))?,
         };
-        // Copy the name: it outlives the read buffer in which it arrived.
+        // Copy the name, because it outlives the read buffer in which it arrived.
         let name = Bytes::copy_from_slice(name);
         self.put(QueueImage::new(QueueId(id), name, kind), maker);
         if let Some(queue) = self.at_mut(QueueId(id)) {
@@ -195,7 +197,7 @@ impl Queues {
         Ok(QueueId(id))
     }
 
-    /// Puts a queue at its number.
+    /// Inserts a queue at its number.
     fn put(&mut self, image: QueueImage, maker: Option<Protocol>) {
         let index = image.id.0 as usize;
         if index >= self.by_id.len() {
@@ -227,7 +229,7 @@ impl Queues {
     pub(crate) fn recall(&mut self, image: QueueImage) {
         let id = image.id;
         self.free.retain(|free| *free != id.0);
-        // The first that lists it. A queue of all protocols is no protocol's own.
+        // The first protocol that lists it. A queue listed by all protocols belongs to none.
         let maker = Protocol::ALL
             .into_iter()
             .map(|row| row.id)
@@ -238,7 +240,8 @@ impl Queues {
         }
     }
 
-    /// Changes the part of a queue that the journal keeps. A new throttle takes effect with [`Queues::count_slots`].
+    /// Changes the journalled part of a queue. A new throttle takes effect with
+    /// [`Queues::count_slots`].
     #[inline(never)]
     pub(crate) fn set(
         &mut self,
@@ -276,7 +279,7 @@ impl Queues {
         }
     }
 
-    /// From now on the queue is journalled, and in the listings of a protocol, or of all.
+    /// Makes the queue journalled, and listed by one protocol or by all.
     pub(crate) fn make_known(
         &mut self,
         id: QueueId,
@@ -298,7 +301,7 @@ impl Queues {
         self.at(id).map_or(0, |queue| queue.image.serial)
     }
 
-    /// Removes a queue that is not known, once nothing needs its name.
+    /// Removes an unlisted queue once nothing needs its name.
     pub(crate) fn drop_if_unknown(&mut self, id: QueueId) {
         if self
             .at(id)
@@ -329,15 +332,15 @@ impl Queues {
         changes.extend(self.dropped.drain(..).map(Change::QueueGone));
     }
 
-    /// Whether there are any.
+    /// Whether there are any dropped queues.
     pub(crate) const fn has_dropped(&self) -> bool {
         !self.dropped.is_empty()
     }
 
     // ---- jobs ------------------------------------------------------------------------------------------------------
 
-    /// Replaces the set of queues that all protocols share. Returns the queues that changed. Looks at all queues, and
-    /// at no jobs.
+    /// Replaces the set of queues shared by all protocols. Returns the queues that changed.
+    /// Examines all queues, but no jobs.
     pub(crate) fn set_bridge(&mut self, bridge: Bridge) -> Vec<QueueId> {
         self.bridge = bridge;
         let changes = |queue: &&Queue| queue.bridged != self.bridges(&queue.image);
@@ -356,8 +359,8 @@ impl Queues {
         changed
     }
 
-    /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors
-    /// of its ready jobs. Looks at those that have any.
+    /// Called when the codec of a queue has changed, which decides which protocols can express a
+    /// job: clears the conversion errors of its ready jobs. Examines only jobs with errors.
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
         let Some(queue) = self.at_mut(id) else { return };
         for slot in queue.ready.clear_unfit() {
@@ -395,7 +398,7 @@ impl Queues {
         self.note_unclaimed(id);
     }
 
-    /// The timer of a queue has fired: releases the slots of leases that have timed out.
+    /// Called when the timer of a queue fires: releases the slots of leases that have timed out.
     pub(crate) fn slots_due(
         &mut self,
         id: QueueId,
@@ -412,7 +415,7 @@ impl Queues {
         self.freed.push_back(id);
     }
 
-    /// Whether a timer of this queue that was set for this time is still live.
+    /// Whether a timer of this queue that was set for this time is still valid.
     pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
         match timer {
             Timer::Slots(id) => {
@@ -447,7 +450,7 @@ impl Queues {
         self.at_mut(id)?.consumers.of_mut(own)
     }
 
-    /// A client waits at a queue.
+    /// Adds a client that waits at a queue.
     pub(crate) fn add_waiter(
         &mut self,
         id: QueueId,
@@ -461,7 +464,7 @@ impl Queues {
         }
     }
 
-    /// A client no longer waits at a queue.
+    /// Removes a client that waits at a queue.
     pub(crate) fn remove_waiter(
         &mut self,
         id: QueueId,
@@ -474,21 +477,22 @@ impl Queues {
         }
     }
 
-    /// A client of this protocol registers for a queue (1), or takes a registration back (-1).
+    /// Counts a subscription of this protocol to a queue (1), or its removal (-1).
     pub(crate) fn count_workers(&mut self, id: QueueId, own: Option<Protocol>, by: i32) {
         if let Some(consumers) = self.consumers_mut(id, own) {
             consumers.count_workers(by);
         }
     }
 
-    /// A sleeper of this protocol is woken for a queue (1), or has come or given up (-1).
+    /// Counts a sleeper of this protocol that is woken for a queue (1), or has requested work or
+    /// left (-1).
     pub(crate) fn count_woken(&mut self, id: QueueId, own: Option<Protocol>, by: i32) {
         if let Some(consumers) = self.consumers_mut(id, own) {
             consumers.count_woken(by);
         }
     }
 
-    /// A client begins or ends to take from a queue by name.
+    /// Records whether a client takes from a queue by name.
     pub(crate) fn set_taker(
         &mut self,
         id: QueueId,
@@ -501,12 +505,12 @@ impl Queues {
         }
     }
 
-    /// What of a queue is loaded ahead, to change it.
+    /// The part of a queue that is loaded ahead.
     pub(crate) fn ahead_mut(&mut self, id: QueueId) -> Option<&mut Ahead> {
         self.at_mut(id).map(|queue| &mut queue.ahead)
     }
 
-    /// The figures of a queue, to change them.
+    /// The statistics of a queue.
     pub(crate) fn figures_mut(&mut self, id: QueueId) -> Option<&mut QueueFigures> {
         let queue = self.at_mut(id)?;
         if queue.figures.is_none() {
@@ -522,9 +526,9 @@ impl Queues {
         Some(queue.birth())
     }
 
-    /// Jobs of one protocol that wait where only workers of others serve: an operator may have meant to bridge the
-    /// queue. Returns the queue's name, the protocol of the jobs and those of the workers, at most once a minute for
-    /// each queue.
+    /// Finds jobs of one protocol that wait where only workers of others serve, because an operator
+    /// may have meant to bridge the queue. Returns the queue's name, the protocol of the jobs and
+    /// those of the workers, at most once a minute per queue.
     pub(crate) fn take_unserved(
         &mut self,
         id: QueueId,

@@ -1,7 +1,8 @@
-//! How much of a queue may be worked on at once, in total and by one worker.
+//! Limits the concurrent jobs of a queue, in total and per worker.
 //!
-//! Each lease of a throttled queue holds a slot until the lease ends or the throttle's timeout has passed. Other queues
-//! have no slots. Not here: which client is served when a slot becomes free (`wait`).
+//! Each lease of a throttled queue holds a slot until the lease ends or the throttle's timeout has
+//! passed. Other queues have no slots. Not here: which client is served when a slot becomes free
+//! (`wait`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +13,17 @@ use crate::jobs::{Holder, Lease};
 use crate::request::LeaseTerms;
 use crate::timers::{Timer, Timers};
 
-/// How much of a queue may be worked on at once.
+/// Limits the concurrent jobs of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Throttle {
-    /// Jobs in all.
+    /// Maximum number of jobs in total.
     pub leased_max: Option<u32>,
-    /// Jobs of one worker. A connection-bound lease counts for its connection, a time-bound one for the worker named in
-    /// the take. All takes without a name count as one worker, which has what their connections hold, too.
+    /// Maximum number of jobs per worker. A connection-bound lease counts for its connection, a
+    /// time-bound one for the worker named in the take. All takes without a name count as one
+    /// worker, together with the jobs held by their connections.
     pub per_worker_max: Option<u32>,
-    /// After this many milliseconds a leased job no longer counts, so that jobs forgotten by their workers do not stop
-    /// a queue. The lease continues.
+    /// Number of milliseconds after which a leased job no longer counts, so that jobs forgotten by
+    /// their workers do not block a queue. The lease continues.
     pub timeout_ms: Option<u64>,
     /// The configuration has set it, and takes it back when it names it no more. One that an operator has set stays.
     pub configured: bool,
@@ -66,7 +68,8 @@ pub(super) struct Slots {
     held: BTreeSet<(Timestamp, JobId)>,
     by_connection: BTreeMap<ClientId, u32>,
     by_name: BTreeMap<Box<[u8]>, u32>,
-    /// When the engine next looks for slots that have timed out; not after the first one does.
+    /// When the engine next checks for slots that have timed out, which is not after the first of
+    /// them does.
     timer_at: Timestamp,
 }
 
@@ -99,14 +102,14 @@ impl Slots {
         self.held.iter().map(|(_, job)| *job)
     }
 
-    /// How many more leases there are slots for.
+    /// The number of free slots.
     pub(super) fn free(&self) -> u32 {
         self.throttle
             .leased_max
             .map_or(u32::MAX, |max| max.saturating_sub(self.len()))
     }
 
-    /// Whether this worker's own limit allows another slot.
+    /// Whether this worker's own limit permits another slot.
     pub(super) fn admits(&self, whose: Whose<'_>) -> bool {
         self.throttle
             .per_worker_max
@@ -123,7 +126,7 @@ impl Slots {
         }
     }
 
-    /// Takes a slot for a lease, unless the lease has timed out already.
+    /// Takes a slot for a lease, unless the lease has already timed out.
     pub(super) fn hold(&mut self, id: JobId, lease: &Lease, now: Timestamp, timers: &mut Timers) {
         let over_at = self.throttle.over_at(lease.taken_at);
         if over_at <= now {
@@ -160,7 +163,7 @@ impl Slots {
         true
     }
 
-    /// The timer has fired: releases the slots of leases that have timed out.
+    /// Called when the timer fires: releases the slots of leases that have timed out.
     pub(super) fn release_due<'a>(
         &mut self,
         at: Timestamp,

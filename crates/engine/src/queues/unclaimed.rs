@@ -1,12 +1,13 @@
-//! Unclaimed jobs: ready jobs of queues that no client serves, for clients whose credits include such jobs.
+//! Unclaimed jobs: ready jobs of queues that no client serves, for clients whose credits include
+//! such jobs.
 //!
-//! A `work` queue that has work but no workers is an unclaimed queue of one protocol: that of the first job in its
-//! ready queue. The jobs behind the first are looked at when it is their turn. If its jobs have several audiences
-//! (`audience`), this holds for each audience separately. The unclaimed queues of a protocol are kept in order from the
-//! first subscription on that takes unclaimed jobs of this protocol, and then for the rest of the engine's life, so
-//! that subscriptions that come and go do not cause a scan of all queues. Before that, unclaimed jobs cost one
-//! comparison. They are handed out at the end of a visit, after the clients that wait at a queue itself have had their
-//! turn.
+//! A `work` queue that has work but no workers is an unclaimed queue of one protocol: that of the
+//! first job in its ready queue. Later jobs are examined when it is their turn. If its jobs have
+//! several audiences (`audience`), this applies to each audience separately. The unclaimed queues
+//! of a protocol are kept in order from the first subscription that takes unclaimed jobs of this
+//! protocol until the engine stops, so that later subscriptions do not cause a scan of all queues.
+//! Before that, unclaimed jobs cost one comparison. They are handed out at the end of a visit,
+//! after the clients that wait at a queue itself.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,20 +24,20 @@ use crate::request::QueueKind;
 /// Unclaimed queues, and the clients that wait for unclaimed jobs.
 #[derive(Debug, Default)]
 pub(super) struct Unclaimed {
-    /// By protocol; only protocols of which a subscription has taken unclaimed jobs.
+    /// By protocol, for protocols whose unclaimed jobs any subscription has taken.
     pub(super) watched: BTreeMap<Protocol, Watch>,
-    /// An unclaimed queue and a client that waits for its jobs may now match.
+    /// Whether an unclaimed queue and a client that waits for its jobs may match.
     is_dirty: bool,
 }
 
 /// The unclaimed jobs of one protocol.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Subscriptions that take them.
+    /// The number of subscriptions that take them.
     subscriptions: usize,
     /// By the sort key of the first job.
     queues: BTreeSet<(SortKey, QueueId)>,
-    /// Clients with credits, each with the weight of its subscription that takes unclaimed jobs.
+    /// Clients with credits, with the weights of their subscriptions that take unclaimed jobs.
     takers: BTreeMap<WaitKey, ClientId>,
 }
 
@@ -64,7 +65,7 @@ impl Unclaimed {
         }
     }
 
-    /// The protocols, among those watched, of which a queue has an unclaimed job, with the sort keys.
+    /// The watched protocols of which a queue has an unclaimed job, with the sort keys.
     fn of(&self, queue: &Queue) -> Vec<(Protocol, SortKey)> {
         let unclaimed = queue
             .unclaimed_jobs()
@@ -76,7 +77,8 @@ impl Unclaimed {
 }
 
 impl Queue {
-    /// The unclaimed job of protocol `wanted` that a client of protocol `own` gets from this queue, if it sees any.
+    /// The unclaimed job of protocol `wanted` that a client of protocol `own` gets from this queue,
+    /// if it sees any.
     pub(crate) fn first_unclaimed(
         &self,
         wanted: Protocol,
@@ -89,7 +91,7 @@ impl Queue {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// Whether clients serve all classes of jobs that there are.
+    /// Whether every existing class of jobs is served by clients.
     fn is_claimed(&self) -> bool {
         self.ready.classes().all(|class| self.serves(class))
     }
@@ -108,7 +110,8 @@ impl Queue {
 }
 
 impl Queues {
-    /// One more subscription takes unclaimed jobs of this protocol. Looks at all queues the first time.
+    /// Adds a subscription that takes unclaimed jobs of this protocol. Examines all queues the
+    /// first time.
     pub(crate) fn watch_unclaimed(&mut self, protocol: Protocol) {
         match self.unclaimed.watched.entry(protocol) {
             Entry::Occupied(entry) => entry.into_mut().subscriptions += 1,
@@ -124,14 +127,14 @@ impl Queues {
         }
     }
 
-    /// One subscription less takes unclaimed jobs of this protocol.
+    /// Removes a subscription that takes unclaimed jobs of this protocol.
     pub(crate) fn watch_unclaimed_no_more(&mut self, protocol: Protocol) {
         if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
             watch.subscriptions -= 1;
         }
     }
 
-    /// How many subscriptions take unclaimed jobs of this protocol.
+    /// The number of subscriptions that take unclaimed jobs of this protocol.
     pub(crate) fn unclaimed_subscriptions(&self, protocol: Protocol) -> usize {
         self.unclaimed
             .watched
@@ -168,7 +171,7 @@ impl Queues {
         }
     }
 
-    /// A client with credits begins to wait for unclaimed jobs of this protocol.
+    /// Adds a client with credits that waits for unclaimed jobs of this protocol.
     pub(crate) fn add_unclaimed_waiter(
         &mut self,
         protocol: Protocol,
@@ -181,13 +184,14 @@ impl Queues {
         }
     }
 
-    /// A client that may wait for unclaimed jobs takes them on other terms now, which a throttle may admit.
+    /// Called when a client that may wait for unclaimed jobs takes them on other terms, which a
+    /// throttle may admit.
     pub(crate) fn retry_unclaimed(&mut self) {
         let may_match = |watch: &Watch| !watch.takers.is_empty() && !watch.queues.is_empty();
         self.unclaimed.is_dirty |= self.unclaimed.watched.values().any(may_match);
     }
 
-    /// A client stops waiting for unclaimed jobs of this protocol.
+    /// Removes a client that waits for unclaimed jobs of this protocol.
     pub(crate) fn remove_unclaimed_waiter(&mut self, protocol: Protocol, key: WaitKey) {
         if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
             watch.takers.remove(&key);
@@ -221,12 +225,12 @@ impl Queues {
         self.unclaimed.is_dirty
     }
 
-    /// Unclaimed jobs have waited for room.
+    /// Called when unclaimed jobs had to wait for buffer space.
     pub(crate) const fn serve_unclaimed_again(&mut self) {
         self.unclaimed.is_dirty = true;
     }
 
-    /// No unclaimed job matches a waiting client any more, or there is no room for it.
+    /// Called when no unclaimed job matches a waiting client, or there is no buffer space for it.
     pub(crate) const fn unclaimed_are_served(&mut self) {
         self.unclaimed.is_dirty = false;
     }

@@ -519,17 +519,17 @@ fn invalid_batches_and_jobs_that_cannot_join_are_refused() {
     broker.says(
         1,
         with(|job| job.durable = false),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
     broker.says(
         1,
         with(|job| job.listen = Listen::Yes),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
     broker.says(
         1,
         with(|job| job.batch = Some(Bytes::new())),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
     broker.says(
         1,
@@ -563,12 +563,12 @@ fn invalid_batches_and_jobs_that_cannot_join_are_refused() {
     broker.says(
         1,
         push("work").batch("b").foreground(),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
     broker.says(
         1,
         push("ring").batch("b").cycle(),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
 }
 

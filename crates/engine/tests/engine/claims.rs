@@ -490,7 +490,10 @@ fn numbers_that_no_earlier_engine_gave_are_not_claimed() {
     alone
         .engine
         .apply(ClientId(1), Tag(1), hears(7), &mut context);
-    assert_eq!(words(&context.events), ["1 refused: out of place"]);
+    assert_eq!(
+        words(&context.events),
+        ["1 refused: not allowed in this state"]
+    );
 }
 
 // ---- terms and bounds ----------------------------------------------------------------------------------------------
@@ -530,7 +533,7 @@ fn a_client_has_a_bounded_number_of_requests_in_the_grace() {
     assert_eq!((0..MAX).map(|_| ask(&mut broker)).sum::<usize>(), 0);
     assert_eq!(
         words(&broker.hear(1, take(["q"]))),
-        ["1 refused: out of place"]
+        ["1 refused: not allowed in this state"]
     );
     assert_eq!(
         broker.hear(2, take(["q"])).len(),
@@ -543,6 +546,6 @@ fn a_client_has_a_bounded_number_of_requests_in_the_grace() {
     assert_eq!(ask(&mut broker), 0);
     assert_eq!(
         words(&broker.hear(1, take(["q"]))),
-        ["1 refused: out of place"]
+        ["1 refused: not allowed in this state"]
     );
 }

@@ -82,8 +82,8 @@ fn a_name_is_of_one_protocol_and_of_durable_jobs() {
     broker.says(21, collect("me"), ["21 counted 0"]);
     broker.says(12, collect("you"), ["12 counted 0"]);
     broker.says(12, collect(""), ["12 counted 0"]);
-    broker.says(1, collect("me"), ["1 refused: out of place"]);
-    broker.says(9, collect("me"), ["9 refused: out of place"]);
+    broker.says(1, collect("me"), ["1 refused: not allowed in this state"]);
+    broker.says(9, collect("me"), ["9 refused: not allowed in this state"]);
     broker.says(
         11,
         named("b").with(|job| job.durable = false),

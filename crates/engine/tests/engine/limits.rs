@@ -194,7 +194,7 @@ fn a_job_neither_durable_nor_listened_to_is_refused() {
     broker.says(
         1,
         push("q").with(|job| job.durable = false),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
     assert_eq!(
         (broker.engine.job_count(), broker.engine.queues().count()),

@@ -142,7 +142,11 @@ fn an_impossible_past_is_refused() {
         JobState::Parked,
         JobState::Done(Timestamp(9)),
     ] {
-        broker.says(1, been(Some(state), 0), ["1 refused: out of place"]);
+        broker.says(
+            1,
+            been(Some(state), 0),
+            ["1 refused: not allowed in this state"],
+        );
     }
     let holder = Holder::Connection(ClientId(1));
     let bound = Lease::new(
@@ -155,13 +159,21 @@ fn an_impossible_past_is_refused() {
     broker.says(
         1,
         been(Some(JobState::Leased(Box::new(bound))), 0),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
-    broker.says(1, been(None, 0).cycle(), ["1 refused: out of place"]);
-    broker.says(1, been(None, 0).foreground(), ["1 refused: out of place"]);
+    broker.says(
+        1,
+        been(None, 0).cycle(),
+        ["1 refused: not allowed in this state"],
+    );
+    broker.says(
+        1,
+        been(None, 0).foreground(),
+        ["1 refused: not allowed in this state"],
+    );
     broker.says(
         1,
         common::every(1_000, been(None, 0)),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
 }

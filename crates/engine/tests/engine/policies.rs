@@ -635,7 +635,11 @@ fn a_paused_key_starts_nothing_holds_up_no_other_and_stays_paused_after_a_restar
         ["1 mutated 3"],
     );
     broker.restart(Limits::default());
-    broker.says(1, pause_key("b", true), ["1 refused: out of place"]);
+    broker.says(
+        1,
+        pause_key("b", true),
+        ["1 refused: not allowed in this state"],
+    );
     broker.says(
         1,
         set(Policy {

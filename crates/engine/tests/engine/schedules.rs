@@ -262,11 +262,15 @@ fn impossible_schedules_are_refused() {
         every(5, push("q")).runs(0),
         ["1 refused: schedule never comes due"],
     );
-    broker.says(1, every(5, push("q").listen()), ["1 refused: out of place"]);
+    broker.says(
+        1,
+        every(5, push("q").listen()),
+        ["1 refused: not allowed in this state"],
+    );
     broker.says(
         1,
         every(5, push("q").with(|job| job.durable = false)),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
     broker.says(
         1,

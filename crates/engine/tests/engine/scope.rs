@@ -286,7 +286,7 @@ fn changes() -> Vec<Row> {
             Shared::No,
             || flush(Protocol::FAKTORY),
             "mutated 1 and more",
-            "refused: out of place",
+            "refused: not allowed in this state",
         ),
         (
             Shared::No,
@@ -419,7 +419,10 @@ fn a_cycle_queue_is_of_spiderq_alone() {
         (list_jobs(all()), "jobs"),
         (mutate(all(), Mutation::Cancel), "mutated 0"),
         (JobCommand::Cancel(id(1)).into(), UNKNOWN_JOB),
-        (flush(Protocol::SPIDERQ), "refused: out of place"),
+        (
+            flush(Protocol::SPIDERQ),
+            "refused: not allowed in this state",
+        ),
     ];
     for (command, expected) in table {
         for (client, protocol) in CLIENTS

@@ -43,12 +43,16 @@ fn due_events_come_before_the_command() {
 fn a_client_with_a_deadline_may_not_block_again() {
     let mut broker = Broker::new();
     broker.says(1, take(["q"]).until(9_000), []);
-    broker.says(1, take(["r"]), ["1 refused: out of place"]);
-    broker.says(1, take(["r"]).forever(), ["1 refused: out of place"]);
+    broker.says(1, take(["r"]), ["1 refused: not allowed in this state"]);
+    broker.says(
+        1,
+        take(["r"]).forever(),
+        ["1 refused: not allowed in this state"],
+    );
     broker.says(
         1,
         Command::Take(TakeCommand::WaitForWork),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
     broker.says(1, Command::Take(TakeCommand::Unwait), []);
     broker.says(1, take(["r"]), ["1 empty"]);
@@ -62,11 +66,15 @@ fn a_client_without_a_deadline_may_block_again_and_each_take_has_its_turn() {
     broker.says(1, take(["q", "r"]).forever(), []);
     broker.says(2, take(["q"]).forever(), []);
     broker.says(1, take(["q"]).forever(), []);
-    broker.says(1, take(["r"]).until(9_000), ["1 refused: out of place"]);
+    broker.says(
+        1,
+        take(["r"]).until(9_000),
+        ["1 refused: not allowed in this state"],
+    );
     broker.says(
         1,
         Command::Take(TakeCommand::WaitForWork),
-        ["1 refused: out of place"],
+        ["1 refused: not allowed in this state"],
     );
     broker.says(1, take(["q"]), ["1 empty"]);
     broker.says(3, push("r"), ["1 took j1.1", "3 new j1"]);

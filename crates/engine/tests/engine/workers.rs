@@ -42,9 +42,9 @@ fn a_worker_goes_with_its_last_connection() {
 fn a_connection_belongs_to_one_worker_and_a_worker_has_a_name() {
     let mut broker = Broker::new();
     broker.says(1, enlist("w"), ["1 done"]);
-    broker.says(1, enlist("v"), ["1 refused: out of place"]);
+    broker.says(1, enlist("v"), ["1 refused: not allowed in this state"]);
     broker.says(2, enlist(""), ["2 refused: worker unknown"]);
-    broker.says(9, enlist("w"), ["9 refused: out of place"]);
+    broker.says(9, enlist("w"), ["9 refused: not allowed in this state"]);
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub struct Failed {
     pub jid: String,
     /// The class of the error.
     pub errtype: String,
-    /// The error's message.
+    /// The error message.
     pub message: String,
     /// Lines of a stack trace.
     pub backtrace: Vec<String>,

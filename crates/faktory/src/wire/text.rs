@@ -60,7 +60,7 @@ pub struct FailureText<'a> {
     pub failed_at_ms: u64,
     /// Time of the next retry, in milliseconds since the epoch.
     pub next_at_ms: Option<u64>,
-    /// The error's message.
+    /// The error message.
     pub message: Cow<'a, str>,
     /// The class of the error.
     pub errtype: Cow<'a, str>,

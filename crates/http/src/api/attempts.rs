@@ -38,7 +38,7 @@ view! {
         },
         /// The class of the error.
         kind: Option<String> = error.map(|error| text(&error.kind)),
-        /// The error's message.
+        /// The error message.
         message: Option<String> = error.map(|error| text(&error.message)),
         /// The first lines of a stack trace; only of the last attempts.
         backtrace: Vec<String> = lines.iter().flat_map(|lines| lines.lines()).map(str::to_owned).collect(),

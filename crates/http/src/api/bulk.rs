@@ -31,7 +31,7 @@ const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct How {
-    /// Change nothing, and count the jobs that would change.
+    /// Only count the jobs that would change.
     #[serde(default)]
     #[param(value_type = Option<bool>)]
     dry_run: bool,
@@ -92,7 +92,7 @@ macro_rules! changes {
             TwoParams(conditions, how): TwoParams<Conditions, How>,
         ) -> Outcome<ManyChanged> {
             if how.rate.is_some() || how.to.is_some() {
-                return Err(Problem::bad_request("only a retry has a rate or another queue"));
+                return Err(Problem::bad_request("rate and to are only for retry"));
             }
             change(&app, |_| Mutation::$action, conditions, &how).await
         }
@@ -116,7 +116,7 @@ pub(super) async fn retry(
     }
     if !conditions.may_be_dead() {
         return Err(Problem::bad_request(
-            "rate and to are for dead jobs: no other state is possible with them",
+            "rate and to are for dead jobs: state must be dead or left out",
         ));
     }
     let rate = how.rate.map_or(u32::MAX, NonZeroU32::get);
@@ -225,7 +225,7 @@ async fn change(
 ) -> Outcome<ManyChanged> {
     if conditions.is_empty() && !how.all {
         return Err(Problem::bad_request(
-            "there is no condition: all=true stands for all jobs",
+            "no condition: use all=true for all jobs",
         ));
     }
     let filter = conditions.filter(app).await?;

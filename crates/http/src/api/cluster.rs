@@ -27,7 +27,7 @@ view! {
         role: &'static str = name,
         /// Since when; null if it is alone.
         since: Option<String> = began.and_then(moment_text),
-        /// The number of the leader's right to lead. Each later one is larger.
+        /// Epoch of the leader's lease. Each later one is larger.
         epoch: Option<u64> = number,
         /// The leader's name, if another daemon leads.
         leader: Option<String> = leader,
@@ -100,7 +100,7 @@ pub(super) async fn yield_lead(app: Shared) -> Outcome<StatusCode> {
             Ok(StatusCode::ACCEPTED)
         }
         Role::Alone | Role::Following { .. } | Role::Seeking { .. } => {
-            Err(Problem::conflict("this daemon does not lead others"))
+            Err(Problem::conflict("this daemon is not a leader"))
         }
     }
 }

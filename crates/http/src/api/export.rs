@@ -16,7 +16,7 @@ use crate::problem::{Outcome, Problem};
 /// line is not `export_end` was cut short. `windlass import jsonl` restores it. One export runs at a time.
 #[utoipa::path(get, path = "/api/v1/export", tag = "status", operation_id = "export", responses(
     (status = 200, description = "The lines", body = String, content_type = "text/plain"),
-    (status = 409, description = "Another export is under way", body = Problem),
+    (status = 409, description = "Another export is running", body = Problem),
     (status = 503, description = "The store cannot be read, or the daemon stops", body = Problem)
 ))]
 pub(super) async fn export(app: Shared) -> Outcome<Response> {

@@ -29,11 +29,11 @@ pub(crate) struct Conditions {
     /// With this kind: FWP's jobtype, EventMQ's path and callable. The kind of any other job is its queue. A `*` stands
     /// for any text; then the case of letters does not matter.
     kind: Option<String>,
-    /// With exactly this kind, as `GET /dead` has it; an empty one stands for jobs whose bodies do not show a kind.
+    /// With exactly this kind, as `GET /dead` has it; an empty one selects jobs whose bodies do not show a kind.
     exact_kind: Option<Name>,
     /// With this coalescing key.
     key: Option<Name>,
-    /// That the policy of their queue treats by this key; an empty one stands for jobs without a key.
+    /// With this policy key (docs/policies.md); an empty one selects jobs without a key.
     policy_key: Option<Name>,
     /// With this name (FWP's jid, EventMQ's message id).
     name: Option<Name>,
@@ -42,7 +42,7 @@ pub(crate) struct Conditions {
     /// With this text in the class or the message of the last failure, whatever the case of letters. With a `*`, which
     /// stands for any text, it is all of it: `CLASS: MESSAGE`.
     error: Option<String>,
-    /// Whose last failure is of this group: `error` of `GET /dead`; an empty one stands for jobs without a failure.
+    /// Whose last failure is of this group: `error` of `GET /dead`; an empty one selects jobs without a failure.
     error_group: Option<String>,
     /// In this batch, as a job or as one of its callbacks.
     batch: Option<Name>,

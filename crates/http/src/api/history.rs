@@ -52,7 +52,7 @@ pub(crate) async fn history(app: Shared, Params(which): Params<Which>) -> Outcom
     let days = which.days.unwrap_or(DAYS);
     if !(1..=DAYS_MAX).contains(&days) {
         return Err(Problem::bad_request(format!(
-            "days is 1 to {DAYS_MAX}, not {days}"
+            "days must be 1 to {DAYS_MAX}, not {days}"
         )));
     }
     let Reply::Days(counts) = app.ask(Query::Days).await? else {

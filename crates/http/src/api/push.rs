@@ -95,7 +95,7 @@ pub(super) async fn push(
         }
         Some(_) => {
             return Err(Problem::bad_request(
-                "with protocol, the body has all terms of the job",
+                "protocol excludes all other fields but the queue: the body contains them",
             ));
         }
     };
@@ -155,9 +155,8 @@ fn unit(app: &App, protocol: Protocol, queue: &Name, body: &[u8]) -> Outcome<New
         .iter()
         .find(|it| it.id() == protocol)
         .and_then(|it| it.unit(queue, &name, text, wall, skew_ms));
-    let job = of.ok_or_else(|| {
-        Problem::bad_request("jobs of this protocol are pushed by its own clients alone")
-    })?;
+    let job =
+        of.ok_or_else(|| Problem::bad_request("only clients of this protocol can push its jobs"))?;
     job.map_err(Problem::bad_request)
 }
 
@@ -182,11 +181,13 @@ impl Terms {
         }
         if let Some(retries) = retries.filter(|retries| *retries < -1) {
             return Err(Problem::bad_request(format!(
-                "retries is -1 or more, not {retries}"
+                "retries must be -1 or more, not {retries}"
             )));
         }
         let not_before = match (delay, at) {
-            (Some(_), Some(_)) => return Err(Problem::bad_request("either delay or at")),
+            (Some(_), Some(_)) => {
+                return Err(Problem::bad_request("delay and at exclude each other"));
+            }
             (delay, None) => delay.map(|delay| now.wall.after_ms(delay.as_ms())),
             (None, Some(at)) => Some(
                 parse_moment(&at)

@@ -91,7 +91,7 @@ of_one! {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct OfKey {
-    /// Only those that its policy treats by this key; an empty one stands for jobs without a key.
+    /// Only jobs with this policy key; an empty one selects jobs without a key.
     key: Option<Name>,
 }
 
@@ -254,7 +254,7 @@ pub(super) async fn throttle(
 ) -> Outcome<Set> {
     if concurrency.is_none() && per_worker.is_none() {
         return Err(Problem::bad_request(
-            "either concurrency or per_worker, or both",
+            "concurrency or per_worker is required",
         ));
     }
     let throttle = Throttle {

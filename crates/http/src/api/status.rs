@@ -196,12 +196,14 @@ mod tests {
     #[test]
     fn a_daemon_whose_threads_turn_lives() {
         assert_eq!(life(None), (StatusCode::OK, "ok\n".to_owned()));
-        let stuck = life(Some("serving thread 0 has not turned for 30 s".to_owned()));
+        let stuck = life(Some(
+            "serving thread 0 has been unresponsive for 30 s".to_owned(),
+        ));
         assert_eq!(
             stuck,
             (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "serving thread 0 has not turned for 30 s\n".to_owned()
+                "serving thread 0 has been unresponsive for 30 s\n".to_owned()
             )
         );
     }

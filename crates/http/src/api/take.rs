@@ -115,7 +115,7 @@ pub(super) async fn take(
         .is_some_and(|row| row.kind == QueueKind::Cycle)
     {
         return Err(Problem::conflict(
-            "the entries of a cycle queue are lent, not taken",
+            "a cycle queue lends entries: take is for work queues",
         ));
     }
     let _place = (!wait.is_zero()).then(|| app.place_to_wait()).transpose()?;
@@ -168,7 +168,7 @@ impl TryFrom<String> for LeaseName {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        const WRONG: &str = "not a lease that take has answered";
+        const WRONG: &str = "not a lease returned by take";
         let (job, token) = text.split_once('.').ok_or(WRONG)?;
         let number = |digits: &str| digits.parse().map_err(|_| WRONG);
         Ok(Self {

@@ -127,7 +127,7 @@ view! {
         first_at: Option<String> = moment_text(failure.first_at),
         /// The class of the error.
         kind: String = text(&failure.kind),
-        /// The error's message.
+        /// The error message.
         message: String = text(&failure.message),
         /// Lines of a stack trace; only of a single job.
         #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -84,7 +84,7 @@ impl Entries {
             let wrong = |reason| WrongLine { number, reason };
             let (kind, name, entry) = entry(line).map_err(wrong)?;
             if entries.insert((kind, name), entry).is_some() {
-                return Err(wrong("a line before has the same name"));
+                return Err(wrong("an earlier line has the same name"));
             }
         }
         Ok(Self {
@@ -126,9 +126,9 @@ fn entry(line: &str) -> Result<(Kind, String, Entry), &'static str> {
     let kind = [Kind::User, Kind::Token]
         .into_iter()
         .find(|known| known.to_string() == kind);
-    let kind = kind.ok_or("a login begins with user or token")?;
+    let kind = kind.ok_or("a login must begin with user or token")?;
     if !is_name(name) {
-        return Err("a name has 1 to 64 letters, digits, - and _");
+        return Err("a name must have 1 to 64 letters, digits, - and _");
     }
     let role = role
         .parse()
@@ -166,7 +166,7 @@ impl NewLogin {
     pub fn user(name: &str, role: Role, password: &str) -> io::Result<Self> {
         if password.chars().count() < PASSWORD_CHARS_MIN {
             return Err(io::Error::other(format!(
-                "a password has at least {PASSWORD_CHARS_MIN} characters"
+                "a password must have at least {PASSWORD_CHARS_MIN} characters"
             )));
         }
         Ok(Self {
@@ -194,7 +194,7 @@ impl NewLogin {
 fn line(kind: Kind, name: &str, role: Role, secret: &str) -> io::Result<String> {
     if !is_name(name) {
         return Err(io::Error::other(
-            "a name has 1 to 64 letters, digits, - and _",
+            "a name must have 1 to 64 letters, digits, - and _",
         ));
     }
     Ok(format!("{kind} {name} {role} {}", hash(secret)?))
@@ -249,11 +249,11 @@ mod tests {
             ),
             (
                 line.replace("user", "person"),
-                "line 2: a login begins with user or token",
+                "line 2: a login must begin with user or token",
             ),
             (
                 line.replace("ada", "a:da"),
-                "line 2: a name has 1 to 64 letters, digits, - and _",
+                "line 2: a name must have 1 to 64 letters, digits, - and _",
             ),
             (
                 line.replace("admin", "root"),
@@ -265,7 +265,7 @@ mod tests {
             ),
             (
                 format!("{line}\n{line}"),
-                "line 3: a line before has the same name",
+                "line 3: an earlier line has the same name",
             ),
         ];
         for (text, expected) in table {

@@ -33,7 +33,7 @@ pub enum Role {
 
 /// A text that is not a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a role is read, operate or admin")]
+#[error("a role must be read, operate or admin")]
 pub struct UnknownRole;
 
 /// The one who asks.

@@ -138,7 +138,7 @@ impl Logins {
             Ok(entries) => {
                 (state.entries, state.password) = (Arc::new(entries), http.password.clone())
             }
-            Err(error) => tracing::error!(%error, "http: the password stays as it was"),
+            Err(error) => tracing::error!(%error, "http: keeping the current password"),
         }
     }
 
@@ -164,7 +164,7 @@ impl Logins {
                 .admit(guesser, Instant::now(), allowance)
         };
         if !Allowance::per_minute(FAILURES_PER_MINUTE).is_none_or(is_admitted) {
-            let detail = "too many wrong logins with this name from this address: wait a minute";
+            let detail = "too many failed logins with this name from this address: wait a minute";
             return Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_failures",
@@ -192,7 +192,7 @@ impl Logins {
             }
             None => {
                 self.refuse(&name, address, guesser);
-                Err(Problem::unauthorized(LOGIN_WRONG, "the login is wrong"))
+                Err(Problem::unauthorized(LOGIN_WRONG, "invalid login"))
             }
         }
     }
@@ -210,7 +210,7 @@ impl Logins {
         let (kind, name) = (credentials.kind, credentials.name.clone());
         let identity = self.identify(credentials, address).await?;
         let mut state = self.fresh_state();
-        let wrong = || Problem::unauthorized(LOGIN_WRONG, "the login is wrong");
+        let wrong = || Problem::unauthorized(LOGIN_WRONG, "invalid login");
         let hash = state
             .entries
             .get(kind, &name)
@@ -322,7 +322,7 @@ impl Logins {
             state.logged_at = Some(now);
             let name: String = name.chars().take(64).collect();
             let address = address.map(tracing::field::display);
-            tracing::warn!(?name, address, "http: a login is wrong");
+            tracing::warn!(?name, address, "http: invalid login");
         }
     }
 
@@ -343,10 +343,10 @@ impl State {
         match Entries::read(path) {
             Ok(entries) => {
                 self.entries = Arc::new(entries);
-                tracing::info!(path = %path.display(), "http: logins read again");
+                tracing::info!(path = %path.display(), "http: logins reloaded");
             }
             Err(error) => {
-                tracing::error!(path = %path.display(), %error, "http: logins cannot be read; those read before stay in force");
+                tracing::error!(path = %path.display(), %error, "http: cannot read logins; keeping the current ones");
             }
         }
     }

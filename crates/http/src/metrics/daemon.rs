@@ -14,7 +14,7 @@ type Count = fn(&ProtocolTraffic) -> u64;
 const COUNTERS: [(&str, &str, Count); 6] = [
     (
         "commands",
-        "Complete messages of peers; of HTTP: requests",
+        "Complete messages received; for HTTP: requests",
         |it| it.commands,
     ),
     ("connections_opened", "Connections that were opened", |it| {
@@ -25,19 +25,17 @@ const COUNTERS: [(&str, &str, Count); 6] = [
     }),
     (
         "connections_forgotten",
-        "Connections that could go on and were forgotten for 5 s: a bug",
+        "Ready connections that were not served for 5 s: a bug",
         |it| it.forgotten,
     ),
     (
         "received_bytes",
-        "Bytes of peers, without those of TLS",
+        "Bytes received, without those of TLS",
         |it| it.received_bytes,
     ),
-    (
-        "sent_bytes",
-        "Bytes for peers, without those of TLS",
-        |it| it.sent_bytes,
-    ),
+    ("sent_bytes", "Bytes sent, without those of TLS", |it| {
+        it.sent_bytes
+    }),
 ];
 
 pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -51,12 +49,12 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
         ),
         (
             "buffers_limit_bytes",
-            "The most that windlass_buffers_bytes may be",
+            "Limit on windlass_buffers_bytes",
             count(most as u64),
         ),
     ];
     put_gauges(encoder, gauges)?;
-    let help = "When the first certificate of the protocol's chain ends, since 1970";
+    let help = "Earliest expiry in the protocol's certificate chain, since 1970";
     let mut family = encoder.encode_descriptor(
         "certificate_expiry_timestamp_seconds",
         help,
@@ -73,7 +71,7 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
 
 /// The figures of the engine room.
 pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "From the cut of a commit until it is on the disk";
+    let help = "Time to write a commit to the disk";
     encode_commits(
         figures,
         encoder.encode_descriptor("commit_seconds", help, None, MetricType::Histogram)?,
@@ -89,17 +87,13 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
         ("checkpoints", "Completed checkpoints", figures.checkpoints),
         (
             "queues_forgotten",
-            "Unused queues that were forgotten to make room for new ones",
+            "Unused queues removed at the limit on queues",
             figures.queues_forgotten,
         ),
-        (
-            "body_loads",
-            "Bodies that were read back into memory",
-            loads,
-        ),
+        ("body_loads", "Bodies read back into memory", loads),
         (
             "body_loads_waited",
-            "Those of them that a client waited for",
+            "Bodies that were read back while a client waited",
             waited,
         ),
         (
@@ -109,12 +103,12 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
         ),
         (
             "publications_missed",
-            "Publications that a connection missed: it does not read",
+            "Publications dropped for a connection that does not read",
             figures.publications_missed,
         ),
         (
             "log_lines_dropped",
-            "Log lines that were dropped because the log took none",
+            "Log lines dropped while log output was blocked",
             figures.log_lines_dropped,
         ),
     ];
@@ -124,7 +118,7 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
             value,
         )?;
     }
-    let help = "The time that reading bodies back has taken";
+    let help = "Time spent reading bodies back into memory";
     let seconds = Duration::from_micros(figures.memory.load_us).as_secs_f64();
     let mut time =
         encoder.encode_descriptor("body_load_seconds", help, None, MetricType::Counter)?;
@@ -142,27 +136,27 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
         ),
         (
             "journal_behind_bytes",
-            "Bytes of the log that no checkpoint has taken",
+            "Bytes of the log that are in no checkpoint",
             Some(figures.behind_bytes),
         ),
         (
             "disk_free_bytes",
-            "Bytes that the disk of the journal has left",
+            "Free bytes on the disk of the journal",
             figures.free_bytes,
         ),
         (
             "jobs_limit",
-            "The most jobs, all states together",
+            "Limit on jobs in all states together",
             Some(figures.jobs_max),
         ),
         (
             "queues_limit",
-            "The most queues; beyond it unused ones are forgotten",
+            "Limit on queues; above it unused ones are forgotten",
             Some(figures.queues_max),
         ),
         (
             "jobs_limit_bytes",
-            "The most that windlass_jobs_bytes may be",
+            "Limit on windlass_jobs_bytes",
             figures.jobs_bytes_max,
         ),
         (
@@ -172,7 +166,7 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
         ),
         (
             "jobs_memory_limit_bytes",
-            "The most that windlass_jobs_memory_bytes may be",
+            "Limit on windlass_jobs_memory_bytes",
             Some(memory_max),
         ),
         (

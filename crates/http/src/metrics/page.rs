@@ -113,7 +113,7 @@ const COUNTERS: [(&str, &str, Count); 9] = [
     ),
     (
         "jobs_expired",
-        "Jobs discarded because their time was over",
+        "Jobs discarded after they expired",
         |totals| totals.expired,
     ),
     ("jobs_lost", "Deliveries lost with their worker", |totals| {
@@ -409,12 +409,12 @@ impl Scraped {
         let gauges = [
             (
                 "connections_placed",
-                "Connections of clients that count for the limit",
+                "Connections of clients that count towards the limit",
                 count(places as u64),
             ),
             (
                 "connections_limit",
-                "The most connections of clients",
+                "Limit on connections of clients",
                 count(most as u64),
             ),
         ];
@@ -432,22 +432,18 @@ impl Scraped {
         let gauges = [
             (
                 "cluster_leading",
-                "Whether this daemon leads others",
+                "Whether this daemon is the leader",
                 count(leading),
             ),
             (
                 "cluster_following",
-                "Whether this daemon is linked to the leader",
+                "Whether this edge is connected to the leader",
                 count(following),
             ),
-            (
-                "cluster_epoch",
-                "The number of the leader's right to lead",
-                count(epoch),
-            ),
+            ("cluster_epoch", "Epoch of the leader's lease", count(epoch)),
             (
                 "cluster_edges",
-                "Daemons that are linked to this one",
+                "Edges connected to this daemon",
                 count(edges),
             ),
         ];
@@ -461,7 +457,7 @@ impl Scraped {
             encoder,
             [(
                 "cluster_clock_ahead_seconds",
-                "The wall clock here less the database's",
+                "Wall clock of this daemon minus the database's",
                 ahead,
             )],
         )

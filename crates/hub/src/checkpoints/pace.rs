@@ -2,36 +2,36 @@
 
 use std::time::{Duration, Instant};
 
-/// With less free disk space than this, the log must shrink soon, so that new jobs can be taken. How long the daemon
-/// must be idle then, and the longest pause after a failure.
+/// With less free disk space than this, the log must shrink soon, so that new jobs can be accepted.
+/// It shortens the required idle time, and the longest pause after a failure.
 const PRESSED_BYTES: u64 = 64 << 20;
 const PRESSED_QUIET: Duration = Duration::from_secs(1);
 const PRESSED_RETRY: Duration = Duration::from_secs(5);
-/// Pause after a failure: the first time, and at most.
+/// The first and the longest pause after failures.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// What the thread sees of the store.
+/// The state of the store as the thread sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// The newest commit.
     pub(super) newest: u64,
     pub(super) free_bytes: u64,
-    /// Whether the log keeps commits that one more checkpoint lets it forget.
+    /// Whether the log keeps commits that another checkpoint would release.
     pub(super) holds_back: bool,
     /// Whether a checkpoint is due although the daemon is busy.
     pub(super) is_due: bool,
 }
 
-/// What a checkpoint takes.
+/// What a checkpoint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     Everything,
-    /// What the log should forget.
+    /// The oldest part of the log.
     Oldest,
 }
 
-/// How long the thread waits for a quiet daemon, and after failures.
+/// The pauses of the thread: until the daemon is idle, and after failures.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// How long nothing must have been committed before a checkpoint of everything.
@@ -52,8 +52,8 @@ impl Pace {
         }
     }
 
-    /// The checkpoint that is due, if any. Asks only of an idle daemon whether one is worthwhile: it may read the size of
-    /// the table.
+    /// The due checkpoint, if any. `is_worthwhile` is called only while the daemon is idle, because
+    /// it may read the size of the table.
     pub(super) fn due(
         &mut self,
         now: Instant,
@@ -69,7 +69,8 @@ impl Pace {
         } else {
             self.quiet
         };
-        // The log keeps some segments only for safety. When the disk is almost full, room for new jobs comes first.
+        // The log keeps some segments only for safety. When the disk is almost full, space for new
+        // jobs has priority.
         let frees = pressed && seen.holds_back;
         if now.duration_since(self.since) >= quiet && (frees || is_worth_while()) {
             Some(Scope::Everything)
@@ -82,7 +83,7 @@ impl Pace {
         self.retry = RETRY;
     }
 
-    /// The pause after a checkpoint that has failed: twice as long each time.
+    /// The pause after a failed checkpoint, which doubles each time.
     pub(super) fn failed(&mut self, seen: &Seen) -> Duration {
         let most = if is_pressed(seen) {
             PRESSED_RETRY
@@ -126,7 +127,7 @@ mod tests {
             holds_back: true,
             ..seen
         };
-        // Milliseconds without a commit, what is seen, and whether a checkpoint is worthwhile.
+        // Milliseconds without a commit, the state, and whether a checkpoint is worthwhile.
         let table = [
             (9_000, SEEN, false, none),
             (2_999, SEEN, true, none),

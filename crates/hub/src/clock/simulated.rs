@@ -1,12 +1,12 @@
-//! Machines of a simulation, each with clocks of its own. A thread acts on one of them at a time, and reads that
-//! machine's clocks. All tests run in one process: outside of a simulation, a test's thread has clocks of its own from the
-//! moment when it sets them.
+//! Simulated machines, each with its own clocks. A thread acts on one of them at a time, and reads
+//! that machine's clocks. All tests run in one process: outside of a simulation, a test's thread
+//! has its own clocks from the moment when it sets them.
 
 use std::cell::{Cell, RefCell};
 
 use super::{Clocks, LATEST};
 
-/// What the clocks of a machine show.
+/// The clocks of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     /// The boot of the machine.
@@ -27,7 +27,7 @@ pub(super) fn machine() -> Option<Machine> {
     MACHINE.get()
 }
 
-/// Acts on the clocks of this thread's machine. Without one, returns `act`.
+/// Uses the clocks of this thread's machine. Without one, returns `act`.
 pub(super) fn with_clocks<T, A: FnOnce(&mut Clocks) -> T>(act: A) -> Result<T, A> {
     CLOCKS.with_borrow_mut(|clocks| match clocks {
         Some(clocks) => Ok(act(clocks)),
@@ -35,8 +35,9 @@ pub(super) fn with_clocks<T, A: FnOnce(&mut Clocks) -> T>(act: A) -> Result<T, A
     })
 }
 
-/// From now on this thread has clocks of its own, if it is a test's. Cargo builds the whole workspace with the features
-/// that any test needs, so this code is also in a daemon that tests start. Only threads of tests are named by a path.
+/// Gives this thread its own clocks, if it is a test's. Cargo builds the whole workspace with the
+/// features that any test needs, so this code is also in daemons started by tests. Only test
+/// threads have a path as their name.
 pub(super) fn own() {
     if !std::thread::current()
         .name()

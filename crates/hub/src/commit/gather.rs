@@ -1,41 +1,41 @@
 //! Whether a serving thread waits for more clients before it commits.
 //!
-//! A client that has its acknowledgement often sends its next request at once, too late for a commit that begins in the
-//! same turn. Without a wait such clients fall into two groups, each of which waits for the other's commit: half as
-//! many jobs in a commit, and twice the latency. So the thread gives them a moment to come back, if that has lately
-//! paid.
+//! A client that receives its acknowledgement often sends its next request immediately, but too
+//! late for a commit that begins in the same turn. Without a wait, such clients would split into
+//! two groups, each waiting for the other's commit: half as many jobs per commit, and twice the
+//! latency. So the thread waits briefly for them, if that has recently paid off.
 
 use std::time::{Duration, Instant};
 
 use crate::attempts::Attempts;
 
-/// The longest wait. It is never longer than the last commit took.
+/// The longest wait, which is also limited by the duration of the last commit.
 const WAIT_MAX: Duration = Duration::from_micros(150);
 
-/// Decides from how the last waits ended.
+/// Decides by the results of recent waits.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     /// Acknowledgements that wait for the pending commit.
     waiting: usize,
-    /// How many there are when the clients of the last commit have come back.
+    /// Their number once the clients of the last commit have sent again.
     expected: usize,
-    /// How long the last commit took.
+    /// The duration of the last commit.
     took: Duration,
-    /// The acknowledgements of the last commit have left, and the next commit may wait.
+    /// Whether the acknowledgements of the last commit were sent, so that the next commit may wait.
     is_open: bool,
-    /// The wait in progress: how many acknowledgements there were when it began, and when it ends.
+    /// The wait in progress: the number of acknowledgements when it began, and when it ends.
     wait: Option<(usize, Instant)>,
     attempts: Attempts<5>,
 }
 
 impl Gather {
-    /// A visit has ended: this many acknowledgements wait for the pending commit.
+    /// Called after a visit with the number of acknowledgements that wait for the pending commit.
     pub(super) fn add(&mut self, waiting: usize, now: impl FnOnce() -> Instant) {
         self.waiting = waiting;
         self.begin(now);
     }
 
-    /// The pending commit is on the disk.
+    /// Called when the pending commit is on disk.
     pub(super) fn committed(&mut self, took: Duration) {
         if let Some((begun_with, _)) = self.wait.take() {
             let (came, missing) = (
@@ -47,7 +47,7 @@ impl Gather {
         (self.expected, self.waiting, self.took, self.is_open) = (self.waiting, 0, took, false);
     }
 
-    /// The acknowledgements of the last commit have left.
+    /// Called when the acknowledgements of the last commit were sent.
     pub(super) fn replied(&mut self, now: Instant) {
         self.expected = self.expected.saturating_add(self.waiting);
         if self.attempts.begin() {
@@ -56,7 +56,7 @@ impl Gather {
         }
     }
 
-    /// The wait begins with the first request that would have been committed without it.
+    /// Begins the wait with the first request that would otherwise be committed.
     fn begin(&mut self, now: impl FnOnce() -> Instant) {
         if self.is_open && self.wait.is_none() && (1..self.expected).contains(&self.waiting) {
             self.wait = Some((self.waiting, now() + self.took.min(WAIT_MAX)));
@@ -77,7 +77,7 @@ mod tests {
 
     const TOOK: Duration = Duration::from_micros(60);
 
-    /// A commit with the acknowledgements that wait, after which this many others wait.
+    /// A commit with the waiting acknowledgements, after which this many others wait.
     fn commit(gather: &mut Gather, waiting: usize, now: Instant) {
         gather.committed(TOOK);
         gather.add(waiting, || now);

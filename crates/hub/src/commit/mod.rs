@@ -1,12 +1,14 @@
-//! Commits: the pending changes are cut, written to the log, and acknowledged. Meanwhile the next commit gathers.
+//! Commits: the pending changes are cut, written to the log, and acknowledged, while the next
+//! commit gathers.
 //!
-//! Two kinds of threads commit, one at a time. A **serving thread** commits at the end of its turn (`turn`), as long as
-//! the disk is quick and commits are small: no work is handed from thread to thread then, which costs more than a quick
-//! disk takes. The **committing thread** (here) does the rest: `durability = "interval"`, large commits, a slow disk,
-//! and the commits that the store did not take. `policy` decides between the two.
+//! Two kinds of threads commit, one at a time. A **serving thread** commits at the end of its turn
+//! (`turn`), as long as the disk is fast and commits are small, because passing the work to another
+//! thread costs more than a fast disk takes. The **committing thread** (here) does the rest:
+//! `durability = "interval"`, large commits, a slow disk, and commits that the store did not
+//! accept. `policy` decides between the two.
 //!
-//! When the store fails, the daemon acknowledges nothing more and attempts the same commit again until the store takes it.
-//! The engine keeps all that was acknowledged meanwhile.
+//! When the store fails, the daemon stops acknowledging and retries the same commit until the store
+//! accepts it. The engine keeps all that was acknowledged before.
 
 mod gather;
 mod policy;
@@ -35,25 +37,26 @@ use crate::mailbox::Mailbox;
 use crate::waker::Waker;
 use crate::waking::HandOver;
 
-/// Times of the committing thread.
+/// Timing of the committing thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Gather for this long before each commit; `None` = commit as soon as there is anything.
+    /// How long changes gather before each commit; `None`: commit as soon as there is anything.
     pub interval: Option<Duration>,
-    /// How long after a failure the committing thread attempts the store again.
+    /// How soon the committing thread retries after a failure.
     pub retry: Duration,
 }
 
-/// How long a commit may take.
+/// Timeouts of a commit.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitTimeouts {
-    /// If a commit takes longer, the store counts as failed.
+    /// After this the store counts as failed.
     pub timeout: Duration,
-    /// If the store does not respond for this long, the daemon ends: a supervisor's restart beats a silent hang.
+    /// After this the daemon exits, because a restart by the supervisor is better than hanging
+    /// silently.
     pub abort: Duration,
 }
 
-/// The handle on the committing thread.
+/// The handle of the committing thread.
 #[derive(Debug)]
 pub struct Committer {
     thread: JoinHandle<bool>,
@@ -61,13 +64,14 @@ pub struct Committer {
     room: Room,
 }
 
-/// Where commits are written, by one thread at a time.
+/// Writes commits, by one thread at a time.
 #[derive(Debug)]
 pub struct Commits {
     hub: Arc<Hub>,
-    /// The writer, and threads whose turn ended while another thread wrote.
+    /// The writer, and threads whose turn ended while another thread was writing.
     hand_over: HandOver<Writer, Arc<dyn Waker>>,
-    /// Has a lock of its own: a thread that finds the writer locked relies on its holder to pass the next commit on.
+    /// Has its own lock: a thread that finds the writer locked relies on the holder to pass the
+    /// next commit on.
     policy: Mutex<Policy>,
     times: Arc<CommitTimes>,
     pace: Pace,
@@ -76,15 +80,15 @@ pub struct Commits {
     writing_since: AtomicU64,
 }
 
-/// State of the thread that writes.
+/// State of the writing thread.
 struct Writer {
     log: Box<dyn Log>,
     room: Room,
-    /// Commits and bytes since the last measurement of the room.
+    /// Commits and bytes since free space was last measured.
     unseen: (u32, u64),
-    /// The commit that the store did not take.
+    /// The commit that the store did not accept.
     failed: Option<Cut>,
-    // Last: keeps other processes out until everything else is closed.
+    // Last, because it locks out other processes until everything else is closed.
     _guard: Option<Guard>,
 }
 
@@ -94,19 +98,19 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-/// How long the committing thread may run before others do, on a busy machine: it sleeps again long before.
+/// Time slice of the committing thread on a busy machine. It sleeps again long before.
 const SLICE: Duration = Duration::from_micros(100);
 
-/// The committing thread measures the room after this many commits, and after this many bytes.
+/// The committing thread measures free space after this many commits or bytes.
 const LOOK_COMMITS: u32 = 64;
 const LOOK_BYTES: u64 = 256 << 10;
 
 impl Committer {
-    /// Starts the thread that commits.
+    /// Starts the committing thread.
     ///
     /// # Errors
     ///
-    /// The thread cannot start.
+    /// The thread cannot be started.
     pub fn start(
         hub: Arc<Hub>,
         log: Box<dyn Log>,
@@ -133,24 +137,26 @@ impl Committer {
         })
     }
 
-    /// Where serving threads commit at the end of a turn.
+    /// For serving threads, which commit at the end of a turn.
     pub const fn commits(&self) -> &Arc<Commits> {
         &self.commits
     }
 
-    /// How long commits take.
+    /// The durations of commits.
     pub fn times(&self) -> Arc<CommitTimes> {
         Arc::clone(&self.commits.times)
     }
 
-    /// Checks on commits. The main thread calls this every second or so. Returns the reason to die, if there is one.
+    /// Supervises commits; called by the main thread about once a second. Returns the reason if the
+    /// daemon must exit.
     pub fn watch(&self, timeouts: CommitTimeouts) -> Option<&'static str> {
         let hub = &self.commits.hub;
         let has_died = self.thread.is_finished() || self.commits.hand_over.writer().is_poisoned();
         if has_died && !self.commits.stopping() && hub.deposed().is_none() {
             return Some("a thread that commits has died");
         }
-        // While new jobs are refused there may be no commits, after which the room is usually measured.
+        // Free space is usually measured after commits, but there may be none while new jobs are
+        // refused.
         if hub.store.is_full() {
             self.room.look();
         }
@@ -172,7 +178,8 @@ impl Committer {
         None
     }
 
-    /// Settles the engine's numbers, commits the rest, and ends. Returns whether everything is on the disk.
+    /// Stores the engine's final counters, commits the rest, and stops. Returns whether everything
+    /// is on disk.
     pub fn finish(self) -> bool {
         self.commits.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -183,7 +190,8 @@ impl Committer {
 /// The committing thread.
 impl Commits {
     fn run(&self) -> bool {
-        // Without it, on a busy machine, a commit waits ten times as long for a processor as for the disk.
+        // Without this, a commit on a busy machine waits ten times as long for a processor as for
+        // the disk.
         if let Err(error) = windlass_sched::shorten_slices(SLICE) {
             tracing::debug!(%error, "cannot shorten the time slices of the committing thread");
         }
@@ -204,7 +212,7 @@ impl Commits {
             engine.finish_meta();
             journal.stop_in_order();
         });
-        // At least the commit that records the clean stop.
+        // This includes at least the commit that records the clean stop.
         while self.commit() {}
         if self.writer().failed.is_some() {
             return false;
@@ -216,7 +224,7 @@ impl Commits {
         closed.is_ok()
     }
 
-    /// Waits until there is something to do.
+    /// Waits for work.
     fn rest(&self) {
         if self
             .hub
@@ -226,16 +234,16 @@ impl Commits {
         }
     }
 
-    /// Waits for the next interval. A complete commit does not wait that long, so its memory is soon free for another; nor
-    /// does one that clients wait for.
+    /// Waits for the next interval, but less if a commit is full, so that its memory is freed soon,
+    /// or if clients wait for a commit.
     fn rest_for(&self, interval: Duration) {
         self.sleep(interval, || {
             !self.hub.committer_may_park(|| self.hub.has_urgent())
         });
     }
 
-    /// Commits the pending changes, with as many attempts as it takes. Returns `false` if there are none, or if the daemon
-    /// stops and the store does not respond.
+    /// Commits the pending changes, retrying as often as necessary. Returns `false` if there are
+    /// none, or if the daemon is stopping and the store does not respond.
     fn commit(&self) -> bool {
         let mut writer = self.writer();
         let mut attempts = 0_u64;
@@ -248,7 +256,7 @@ impl Commits {
             }
             attempts += 1;
             if self.hub.deposed().is_some() {
-                // No try will ever succeed. The main thread ends the daemon.
+                // Retrying can never succeed. The main thread stops the daemon.
                 return false;
             }
             if self.stopping() && attempts > 3 {
@@ -260,8 +268,8 @@ impl Commits {
         false
     }
 
-    /// Sleeps for this time, or until the daemon stops or something is due: it looks before it sleeps and when it is
-    /// unparked.
+    /// Sleeps for this time, or until the daemon stops or something is due, which it checks before
+    /// it sleeps and whenever it is unparked.
     fn sleep(&self, time: Duration, is_due: impl Fn() -> bool) {
         let end = Instant::now() + time;
         while !self.stopping() && !is_due() {
@@ -277,7 +285,7 @@ impl Commits {
 /// For both kinds of threads.
 impl Commits {
     fn new(hub: Arc<Hub>, log: Box<dyn Log>, room: Room, guard: Option<Guard>, pace: Pace) -> Self {
-        // The first commit is followed by a measurement of the room.
+        // Free space is measured after the first commit.
         let writer = Writer {
             log,
             room,
@@ -304,16 +312,17 @@ impl Commits {
         self.hand_over.lock()
     }
 
-    /// Records a measurement, and who commits from now on.
+    /// Records a measurement, and decides which threads commit next.
     fn decide(&self, record: impl FnOnce(&mut Policy)) {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         record(&mut policy);
         self.hub.set_commit_in_turns(policy.in_turns());
     }
 
-    /// Writes a commit, once. Returns the mailboxes with acknowledgements that waited for it, for the caller to ring.
-    /// `None`: the store did not take it, it is kept in the writer, and nothing is acknowledged until the store does.
+    /// Writes a commit, once. Returns the mailboxes whose acknowledgements waited for it, which the
+    /// caller must wake. `None`: the store did not accept it; the writer keeps it, and nothing is
+    /// acknowledged until the store does.
     fn append(&self, writer: &mut Writer, cut: Cut, again: bool) -> Option<Vec<Arc<Mailbox>>> {
         let begun = Instant::now();
         self.writing_since.store(clock::now().0, Ordering::Release);

@@ -1,41 +1,42 @@
 //! Which threads commit: serving threads at the end of their turns, or the committing thread.
 //!
-//! While a serving thread writes, it serves no client. That costs nothing as long as all its clients wait for this very
-//! commit. So serving threads commit as long as the disk is quick, few clients wait for a commit, and hardly any others
-//! sent something while it was written. Otherwise the committing thread does it while the serving threads go on.
+//! While a serving thread writes, it serves no clients. That is harmless while all its clients wait
+//! for this very commit. So serving threads commit while the disk is fast, few acknowledgements
+//! wait for a commit, and hardly any other clients send something during the write. Otherwise the
+//! committing thread writes while the serving threads continue.
 
 use std::time::Duration;
 
-/// A commit that takes longer means a slow disk.
+/// A disk is slow if a commit takes longer.
 const QUICK_MAX: Duration = Duration::from_millis(1);
-/// More acknowledgements in a commit come from many clients that have several requests in flight. Serving their next
-/// requests takes longer than the disk: then the committing thread writes in parallel. Below it, parallel writes give
-/// clients with many requests in flight up to a quarter more jobs a second, at a third more CPU for each
-/// (docs/decisions/where-commits-are-made.md).
+/// More acknowledgements per commit mean many clients with several requests in flight. Serving
+/// their next requests takes longer than the disk, so the committing thread writes in parallel.
+/// Below this, parallel writes give such clients up to a quarter more jobs per second, but need a
+/// third more CPU for each (docs/decisions/where-commits-are-made.md).
 const ACKNOWLEDGEMENTS_MAX: usize = 384;
-/// Serving threads begin to commit after this many quick and small commits in a row. The number grows when they have
-/// held up clients again.
+/// Serving threads start to commit after this many consecutive fast and small commits. The number
+/// grows each time they have delayed clients again.
 const RUN_MIN: u32 = 16;
 const RUN_MAX: u32 = 4096;
-/// The most it grows to after a commit with too many acknowledgements.
+/// The maximum of that number after a commit with too many acknowledgements.
 const RUN_AFTER_LARGE_MAX: u32 = 256;
-/// After this many commits of serving threads in a row it is [`RUN_MIN`] again.
+/// After this many consecutive commits by serving threads the number is reset to [`RUN_MIN`].
 const RUN_GOOD: u32 = 256;
-/// The credit of serving threads when they begin to commit, and the most they may save up.
+/// The credit of serving threads when they start to commit, and the most that they can accumulate.
 const CREDIT_FIRST: usize = 8;
 const CREDIT_MAX: usize = 64;
 
-/// Decides from measurements.
+/// Decides by measurements.
 #[derive(Debug)]
 pub(super) struct Policy {
     in_turns: bool,
-    /// Quick and small commits in a row.
+    /// Consecutive fast and small commits.
     run: u32,
-    /// How long that row must be.
+    /// The required number of those.
     run_min: u32,
-    /// Twice the clients that commits in turns acknowledged, less the clients that such a commit held up without need.
-    /// Twice, because a hand-over to the committing thread and back costs more than the disk's time
-    /// (docs/decisions/where-commits-are-made.md).
+    /// Twice the number of clients that commits in turns acknowledged, minus the number that they
+    /// delayed unnecessarily. Twice, because passing work to the committing thread and back costs
+    /// more than the disk's time (docs/decisions/where-commits-are-made.md).
     credit: usize,
 }
 
@@ -56,7 +57,7 @@ impl Policy {
         self.in_turns
     }
 
-    /// Records a commit: how long it took, and how many acknowledgements waited for it.
+    /// Records a commit, its duration, and the number of acknowledgements that waited for it.
     pub(super) fn committed(&mut self, took: Duration, acknowledgements: usize) {
         if took > QUICK_MAX {
             return self.leave_turns();
@@ -74,13 +75,13 @@ impl Policy {
         }
     }
 
-    /// Records that the store did not take a commit.
+    /// Records that the store did not accept a commit.
     pub(super) fn failed(&mut self) {
         self.leave_turns();
     }
 
-    /// Records a commit of a serving thread: how many of its clients it acknowledged, and how many others had sent
-    /// something meanwhile.
+    /// Records a commit by a serving thread: how many of its clients it acknowledged, and how many
+    /// others had sent something meanwhile.
     pub(super) fn committed_in_turn(&mut self, acknowledged: usize, held_up: usize) {
         match (self.credit + 2 * acknowledged).checked_sub(held_up) {
             Some(credit) if credit < CREDIT_MAX => self.credit = credit,
@@ -90,8 +91,8 @@ impl Policy {
         }
     }
 
-    /// Serving threads have held up clients, if they committed. Their next attempt is later then, up to a row of `most`
-    /// commits.
+    /// Stops commits in turns, because they have delayed clients. The next attempt requires more
+    /// fast commits, up to `most`.
     fn leave_turns_until(&mut self, most: u32) {
         if self.in_turns {
             self.run_min = (self.run_min * 4).min(most).max(self.run_min);
@@ -214,7 +215,7 @@ mod tests {
         assert!((10..50).contains(&turns), "{turns}");
     }
 
-    /// The committing thread had taken over while a serving thread wrote.
+    /// The committing thread had taken over while a serving thread was writing.
     #[test]
     fn a_late_commit_of_a_serving_thread_does_not_end_the_row() {
         let mut policy = Policy::default();

@@ -1,4 +1,4 @@
-//! The room left for the log. Without enough of it the daemon takes no new jobs.
+//! Free space for the log. Without enough of it the daemon accepts no new jobs.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use windlass_store::LogTail;
 
 use crate::hub::Hub;
 
-/// Room reserved in the log so that existing jobs can end on a full disk: this much in all, …
+/// Space reserved in the log so that existing jobs can end on a full disk: this much in total, …
 const RESERVE_BYTES: u64 = 8 << 20;
-/// … and this much for each job. A job may need two commits, one for its lease and one for its end, of some 100 to 130
+/// … and this much per job. A job may need two commits, for its lease and its end, of 100 to 130
 /// bytes each.
 const RESERVE_PER_JOB: u64 = 384;
-/// New jobs are refused when less than this is left besides the reserve; the table needs some of it, too. Jobs that are
-/// taken but not on the disk yet are already subtracted from the room.
+/// New jobs are refused when less than this is free in addition to the reserve, because the table
+/// needs space too. Accepted jobs that are not on disk yet are already subtracted.
 const SLACK_BYTES: u64 = 16 << 20;
 
-/// Measures the room left for the log, and acts on it.
+/// Measures the free space for the log, and acts on it.
 #[derive(Clone)]
 pub(super) struct Room {
     hub: Arc<Hub>,
@@ -33,8 +33,8 @@ impl Room {
         Self { hub, tail }
     }
 
-    /// Refuses new jobs while the existing ones still have room to end, and then reserves that room on the disk. Takes
-    /// new jobs again once there is more room.
+    /// Refuses new jobs while existing ones still have space to end, and then reserves that space
+    /// on the disk. Accepts new jobs when there is more space.
     pub(super) fn look(&self) {
         let (jobs, on_its_way) = self
             .hub
@@ -43,7 +43,8 @@ impl Room {
         let free = self.tail.free_bytes();
         let left = self.tail.room_bytes().saturating_add(free);
         let spare = left.saturating_sub(needed.saturating_add(SLACK_BYTES));
-        // A large job gets a file of its own. The measurement may or may not include data on its way to the disk.
+        // A large job gets its own file. The measurement may or may not include data in flight to
+        // the disk.
         let room = spare.min(free).saturating_sub(on_its_way);
         self.hub.with_journal(|_, journal| {
             self.hub
@@ -59,9 +60,10 @@ impl Room {
                     .is_ok()
             {
                 self.hub.store.set_full(false);
-                tracing::warn!("the disk has room again: new jobs are accepted");
+                tracing::warn!("disk space available: accepting new jobs again");
             } else {
-                // Reserves space that has become free, before other programs take it. If that fails, nothing changes.
+                // Reserves space that has become free, before other programs use it. A failure
+                // changes nothing.
                 let _ = self.tail.reserve(needed);
             }
         } else if spare == 0 {
@@ -71,7 +73,7 @@ impl Room {
                 left,
                 jobs,
                 reserved,
-                "the disk is full: new jobs are refused, existing jobs go on"
+                "disk full: rejecting new jobs; existing jobs continue"
             );
         }
     }
@@ -94,7 +96,7 @@ pub(super) mod tests {
     use crate::clock;
     use crate::hub::{Cut, Durability};
 
-    /// A log on a disk of this many bytes.
+    /// A log on a disk of this size.
     pub(in crate::commit) struct SmallDisk {
         log: MemoryLog,
         bytes: AtomicU64,
@@ -179,8 +181,8 @@ pub(super) mod tests {
             hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect());
             jobs() > before
         };
-        // However often the room is measured, taken room stays taken: in the pending commit, and on its way to the
-        // disk.
+        // However often the space is measured, allocated space stays allocated: in the pending
+        // commit, and in flight to the disk.
         let mut look_and_push = || {
             room.look();
             push(BODY_BYTES)

@@ -1,4 +1,4 @@
-//! Writes to the log, their times, and the handling of a log that fails.
+//! Writes to the log, their durations, and the handling of a failing log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,7 +15,7 @@ use crate::hub::Durability;
 use crate::testing::captured;
 use crate::testing::nowhere;
 
-/// A hub that has one client.
+/// A hub with one client.
 pub(super) fn hub(durability: Durability) -> Arc<Hub> {
     let hub = Arc::new(Hub::new(
         Engine::new(Limits::default(), 7),
@@ -33,7 +33,7 @@ pub(super) fn hub(durability: Durability) -> Arc<Hub> {
     hub
 }
 
-/// Where commits are written, without a thread that does it. All that is pending has been committed.
+/// The commits of a hub without a committing thread. Everything pending is already committed.
 pub(super) fn commits(hub: &Arc<Hub>, log: Box<dyn Log>, room: Option<Room>) -> Arc<Commits> {
     let room = room.unwrap_or_else(|| Room::new(Arc::clone(hub), log.tail()));
     let pace = Pace {
@@ -60,7 +60,7 @@ pub(super) fn push_bytes(hub: &Hub, bytes: usize) {
     while !hub.visit_all(ClientId(1), &clock::read(), &mut items) {}
 }
 
-/// A log that does not take its next commits, and that records the calls.
+/// A log that rejects its next commits, and records the calls.
 struct Recorded {
     log: MemoryLog,
     failures: u32,
@@ -217,7 +217,7 @@ fn changes_that_gather_are_left_to_serving_threads() {
         hub.visit(&clock::read(), &mut std::iter::once(batch)),
         CommitDuty::Later
     );
-    // Time for a commit that must not come.
+    // Time for a commit that must not happen.
     (0..1000).for_each(|_| thread::yield_now());
     assert_eq!(log.commits(), before);
     hub.unpark_committer();
@@ -251,7 +251,7 @@ fn all_that_was_gathered_in_an_interval_is_committed_after_it() {
     };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log.clone()), None, pace).unwrap();
     let last = hub.with_journal(|_, journal| journal.pending_seq());
-    // One commit more: the daemon begins it while it writes the first ones.
+    // One more, because the daemon begins it while it writes the first ones.
     while log.seqs().last().is_none_or(|seq| seq + 1 < last) {
         thread::yield_now();
     }
@@ -411,7 +411,7 @@ fn changes_that_come_during_a_commit_wait_for_the_next_interval() {
     while hub.durable() == 0 {
         thread::yield_now();
     }
-    // Time for a commit that must not come.
+    // Time for a commit that must not happen.
     (0..1000).for_each(|_| thread::yield_now());
     assert_eq!(log.commits(), 1);
     assert!(committer.finish());

@@ -1,27 +1,27 @@
-//! How long commits take: for metrics. One thread at a time records, others read.
+//! Durations of commits, for metrics. One thread at a time records, others read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The bounds of the counts, in microseconds.
+/// The upper bounds of the histogram, in microseconds.
 pub const BOUNDS_US: [u64; 15] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 10_000_000,
 ];
 
-/// Durations of commits, from their cut until they are on the disk.
+/// Durations of commits, from the cut until the data is on disk.
 #[derive(Debug, Default)]
 pub struct CommitTimes {
     counts: [AtomicU64; BOUNDS_US.len() + 1],
     sum_us: AtomicU64,
 }
 
-/// How many commits took at most each of [`BOUNDS_US`], but not at most the one before; the last count has no bound.
+/// A histogram with the bounds [`BOUNDS_US`]; the last bucket has no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitDurations {
-    /// By bound.
+    /// Counts by bucket.
     pub counts: [u64; BOUNDS_US.len() + 1],
-    /// All of them together, in microseconds.
+    /// The sum of all durations, in microseconds.
     pub sum_us: u64,
 }
 
@@ -35,7 +35,7 @@ impl CommitTimes {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// The durations until now.
+    /// The durations so far.
     pub fn read(&self) -> CommitDurations {
         let mut counts = [0; BOUNDS_US.len() + 1];
         counts

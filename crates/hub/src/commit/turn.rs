@@ -1,7 +1,9 @@
-//! Commits at the end of a serving thread's turn: after all that was ready on the thread has visited the engine.
+//! Commits at the end of a serving thread's turn, after everything ready on the thread has visited
+//! the engine.
 //!
-//! A change that no client waits for, such as the lease of a `FETCH`, is not worth a commit of its own. It joins the
-//! next commit that a client waits for, or gets its own after [`GATHER`].
+//! A change that no client waits for, such as the lease of a `FETCH`, does not justify its own
+//! commit. It joins the next commit that a client waits for, or is committed alone after
+//! [`GATHER`].
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -12,34 +14,35 @@ use crate::broker::CommitDuty;
 use crate::waker::Waker;
 use crate::waking::{Asked, NoThread};
 
-/// How long a change that no client waits for stays in memory before it gets a commit of its own.
+/// How long a change that no client waits for stays in memory before it is committed alone.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// The committing thread writes commits of more bytes.
+/// Larger commits are left to the committing thread.
 const BYTES_MAX: u64 = 128 << 10;
 
 /// A serving thread's part in commits.
 #[derive(Debug)]
 pub struct TurnCommits {
-    /// Where commits are written. Without it the thread does not commit.
+    /// Writes commits. Until it is set, the thread does not commit.
     commits: Arc<OnceLock<Arc<Commits>>>,
     ringer: Arc<dyn Waker>,
-    /// The thread commits soon: at the end of the next turn, so that everything that is ready joins the same commit, or
-    /// of the one after a wait.
+    /// Whether the thread commits soon: at the end of the next turn, so that everything ready joins
+    /// the same commit, or after a wait.
     is_due: bool,
-    /// The thread commits at the end of this turn.
+    /// Whether the thread commits at the end of this turn.
     ends_turn: bool,
     /// Changes gather until then.
     gathers_until: Option<Instant>,
-    /// The last turn has committed, and acknowledged this many clients of this thread.
+    /// The number of this thread's clients acknowledged by the commit of the last turn, if there
+    /// was one.
     acknowledged: Option<usize>,
-    /// The acknowledgements of the last commit leave in this turn.
+    /// Whether the acknowledgements of the last commit are sent in this turn.
     replies: bool,
     gather: Gather,
 }
 
 impl TurnCommits {
-    /// The commits of a serving thread, which `waker` wakes.
+    /// The commits of a serving thread, which `ringer` wakes.
     pub fn new(commits: Arc<OnceLock<Arc<Commits>>>, ringer: Arc<dyn Waker>) -> Self {
         Self {
             commits,
@@ -53,12 +56,12 @@ impl TurnCommits {
         }
     }
 
-    /// The thread commits soon.
+    /// Makes the thread commit soon.
     pub const fn make_due(&mut self) {
         self.is_due = true;
     }
 
-    /// Whether the thread must look after a commit.
+    /// Whether the thread has a pending commit.
     pub const fn is_due(&self) -> bool {
         self.is_due
     }
@@ -75,7 +78,8 @@ impl TurnCommits {
         }
     }
 
-    /// A turn begins, in which this many connections have read something. After a commit, that commit has held them up.
+    /// Called when a turn begins in which this many connections have read something. If the last
+    /// turn committed, the commit has delayed them.
     pub fn begin_turn(&mut self, reads: usize) {
         self.replies = self.acknowledged.is_some();
         self.ends_turn = self.is_due && self.waits_for().is_none();
@@ -87,7 +91,7 @@ impl TurnCommits {
         }
     }
 
-    /// How long a commit that is due waits for clients to come back, at most.
+    /// The maximum time that a due commit waits for clients to send again.
     pub fn waits_for(&self) -> Option<Duration> {
         self.gather
             .waits_until()
@@ -120,14 +124,14 @@ impl TurnCommits {
         }
     }
 
-    /// When the thread must have another turn for its commits.
+    /// When the thread needs another turn for its commits.
     pub fn due_in(&self) -> Option<Duration> {
         self.gathers_until
             .map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Commits on the calling thread. If another thread is writing, it will notify this one when it is done. Returns
-    /// `false` if the committing thread must write the pending commit.
+    /// Commits on the calling thread. If another thread is writing, it will notify this one when it
+    /// is done. Returns `false` if the committing thread must write the pending commit.
     fn commit(&mut self, commits: &Commits) -> bool {
         let hub = &commits.hub;
         let acknowledged = {
@@ -150,11 +154,11 @@ impl TurnCommits {
                 return false;
             };
             self.gather.committed(begun.elapsed());
-            // The commit contains what this turn's visit has changed, too.
+            // The commit also contains the changes of this turn's visit.
             self.is_due = false;
             acknowledged
         };
-        // Its own clients have their next turn together with all that have sent something meanwhile.
+        // Its own clients get their next turn together with all that have sent something meanwhile.
         acknowledged.iter().for_each(|mailbox| mailbox.ring());
         self.acknowledged = Some(
             acknowledged
@@ -167,13 +171,13 @@ impl TurnCommits {
 }
 
 impl Commits {
-    /// Serving threads look after commits from now on.
+    /// Leaves commits to serving threads.
     pub fn leave_to_turns(&self) {
         self.hub.leave_commits_to_turns();
     }
 
-    /// Passes the changes that gathered during a commit to a thread whose turn ended meanwhile. Returns `false` if
-    /// there is no such thread although there is something to commit.
+    /// Passes the changes that gathered during a commit to a thread whose turn ended meanwhile.
+    /// Returns `false` if there are changes but no such thread.
     pub(super) fn pass_on(&self) -> bool {
         match self.hand_over.pass_on(|| self.hub.is_urgent()) {
             Ok(None) => true,
@@ -226,7 +230,7 @@ mod tests {
         }
     }
 
-    /// The parts of a serving thread, and where it commits. No other thread commits.
+    /// The parts of a serving thread, and its commits. No other thread commits.
     fn alone(log: &MemoryLog) -> (Arc<Hub>, Arc<Commits>, TurnCommits) {
         let hub = commit_tests::hub(Durability::Durable);
         let commits = commit_tests::commits(&hub, Box::new(log.clone()), None);
@@ -236,7 +240,7 @@ mod tests {
         (hub, commits, turn)
     }
 
-    /// What happens before a commit, by its name, and how many commits the serving thread writes then.
+    /// The events before a commit, by name, and how many commits the serving thread writes then.
     type Case<'a> = (&'a str, &'a dyn Fn(&Commits), u64);
 
     #[test]
@@ -292,7 +296,7 @@ mod tests {
         }
     }
 
-    /// A thread's turn ends while another one writes.
+    /// A thread's turn ends while another one is writing.
     fn wait_for_the_writer(commits: &Commits) {
         let _writer = commits.writer();
         assert!(matches!(

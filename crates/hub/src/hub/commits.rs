@@ -1,4 +1,5 @@
-//! The hub as threads that commit see it: the changes to commit and their clients, the cut, and the end of a commit.
+//! The hub as committing threads use it: pending changes and their clients, the cut, and the end of
+//! a commit.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -13,8 +14,8 @@ use crate::broker::CommitDuty;
 use crate::mailbox::Mailbox;
 
 impl Hub {
-    /// Whether acknowledgements wait although the durability does not ask for it: the disk is behind by more than that
-    /// allows. `pending`: there are changes in the pending commit.
+    /// Whether acknowledgements wait although the durability does not require it, because the disk
+    /// is behind by more than it allows. `pending`: the pending commit contains changes.
     pub(super) fn is_behind(&self, core: &mut Core, pending: bool) -> bool {
         let Some(interval) = self.interval else {
             return false;
@@ -39,11 +40,12 @@ impl Hub {
             .unwrap_or_else(PoisonError::into_inner) = Some(thread);
     }
 
-    /// What a serving thread must do about the pending changes. The committing thread does the rest.
+    /// What a serving thread must do about the pending changes. The committing thread does the
+    /// rest.
     pub(super) fn duty(&self, core: &mut Core, in_turn: bool) -> CommitDuty {
         if self.durability == Durability::Soon {
-            // The committing thread does everything, but a complete commit does not wait for its interval, nor does one
-            // that clients wait for.
+            // The committing thread does everything, but it does not wait for its interval if a
+            // commit is full or clients wait for one.
             if core.is_urgent() {
                 self.wake_committer();
             }
@@ -68,19 +70,19 @@ impl Hub {
         }
     }
 
-    /// Whether there is something to commit now, without waiting for more.
+    /// Whether there is something to commit immediately.
     pub fn is_urgent(&self) -> bool {
         let core = self.lock();
         let pending = !core.journal.is_empty() || core.journal.is_behind();
         pending && (core.is_urgent() || !core.gathers)
     }
 
-    /// Whether a client waits for the pending commit, or a complete commit waits to be written.
+    /// Whether a client waits for the pending commit, or a full commit is ready to be written.
     pub fn has_urgent(&self) -> bool {
         self.lock().is_urgent()
     }
 
-    /// Whether there is something to commit that no client waits for.
+    /// Whether there are changes that no client waits for.
     pub fn is_gathering(&self) -> bool {
         let core = self.lock();
         core.gathers && !core.is_urgent()
@@ -93,7 +95,7 @@ impl Hub {
         }
     }
 
-    /// Wakes the committing thread, whether or not it rests.
+    /// Unparks the committing thread unconditionally.
     pub fn unpark_committer(&self) {
         if let Some(thread) = &*self
             .committer
@@ -104,12 +106,12 @@ impl Hub {
         }
     }
 
-    /// Whether the committing thread, which has nothing to do as far as it knows, may park.
+    /// Whether the committing thread, which sees no work, may park.
     pub fn committer_may_park(&self, has_work: impl FnOnce() -> bool) -> bool {
         self.idle.may_park(has_work)
     }
 
-    /// Cuts the pending commit, if there is anything in it. Reads the bodies in it that are not in memory.
+    /// Cuts the pending commit, unless it is empty. Reads the bodies in it that are not in memory.
     pub fn cut(&self) -> Option<Cut> {
         let mut core = self.lock();
         let Core {
@@ -139,8 +141,8 @@ impl Hub {
         run(engine, journal)
     }
 
-    /// Records that a commit is on the disk. Returns the mailboxes with acknowledgements that waited for it, and those
-    /// for whose jobs memory has room now; the caller rings them.
+    /// Records that a commit is on disk. Returns the mailboxes whose acknowledgements waited for
+    /// it, and those whose jobs now fit into memory; the caller must wake them.
     pub fn committed(&self, commit: Commit) -> Vec<Arc<Mailbox>> {
         let (mut core, seq) = (self.lock(), commit.seq());
         core.journal.committed(seq);
@@ -151,7 +153,7 @@ impl Hub {
         rung
     }
 
-    /// Rings a mailbox when a commit is durable.
+    /// Wakes a mailbox when a commit is durable.
     pub fn ring_when_durable(&self, commit: u64, mailbox: &Arc<Mailbox>) {
         let mut core = self.lock();
         if self.failed() || !core.waiting.add_unless(&self.durable, commit, mailbox) {
@@ -159,27 +161,28 @@ impl Hub {
         }
     }
 
-    /// The newest commit that was on the disk when this run began.
+    /// The newest commit that was on disk when this run began.
     pub const fn recovered(&self) -> u64 {
         self.first.saturating_sub(1)
     }
 
-    /// The newest commit that is on the disk.
+    /// The newest commit on disk.
     pub fn durable(&self) -> u64 {
         self.durable.get()
     }
 
-    /// From now on serving threads look after the commits of their visits.
+    /// Leaves the commits of their visits to serving threads.
     pub fn leave_commits_to_turns(&self) {
         self.has_turns.store(true, Ordering::Release);
     }
 
-    /// Sets whether serving threads commit at the end of their turns, or leave that to the committing thread.
+    /// Sets whether serving threads commit at the end of their turns, or leave that to the
+    /// committing thread.
     pub fn set_commit_in_turns(&self, yes: bool) {
         self.commit_in_turns.store(yes, Ordering::Release);
     }
 
-    /// Whether serving threads commit in their turns now.
+    /// Whether serving threads commit in their turns.
     pub fn commits_in_turns(&self) -> bool {
         self.commit_in_turns.load(Ordering::Acquire)
     }
@@ -192,14 +195,14 @@ impl Hub {
         }
     }
 
-    /// Whether the first commit of this run is on the disk. A daemon alone also begins with a store that has failed.
-    /// One that succeeds another does not: the next leader must know of its numbers.
+    /// Whether the first commit of this run is on disk. A single daemon may begin with a failed
+    /// store. A successor may not, because the next leader must know which numbers it has issued.
     pub fn has_begun(&self) -> bool {
-        let gives_up = if self.has_tenure() {
+        let steps_down = if self.has_tenure() {
             self.deposed().is_some()
         } else {
             self.failed()
         };
-        gives_up || self.durable() >= self.first
+        steps_down || self.durable() >= self.first
     }
 }

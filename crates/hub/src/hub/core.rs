@@ -1,4 +1,4 @@
-//! The engine with its journal and its clients' mailboxes, which one lock guards.
+//! The engine with its journal and its clients' mailboxes, guarded by one lock.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,42 +24,44 @@ pub(super) struct Core {
     pub(super) mailboxes: HashMap<ClientId, Arc<Mailbox>>,
     /// The commits that clients' next jobs wait for.
     pub(super) ends: Ends,
-    /// Clients with a poll that waits for room.
+    /// Clients with a poll that waits for buffer space.
     pub(super) polling: HashSet<ClientId>,
     pub(super) context: Context,
     /// Bytes for peers, each with its index among the context's events.
     pub(super) own_bytes: VecDeque<(usize, ClientId, Bytes)>,
-    /// Publications of this visit, with the mailboxes that they go to.
+    /// Publications of this visit, with the mailboxes of their recipients.
     pub(super) publications: Vec<(Bytes, Vec<Arc<Mailbox>>)>,
-    /// Mailboxes to ring for a commit, in order of commits.
+    /// Mailboxes to wake for a commit, ordered by commit.
     pub(super) waiting: Waiting<Arc<Mailbox>>,
-    /// The age of changes that are not on the disk, if acknowledgements do not wait for each commit.
+    /// The age of changes not on disk, if acknowledgements do not wait for each commit.
     pub(super) unwritten: Unwritten,
-    /// Clients with a job for which memory has no room.
+    /// Clients with a job that does not fit into memory.
     pub(super) for_room: ForRoom<Arc<Mailbox>>,
-    /// How many acknowledgements wait for the pending commit.
+    /// The number of acknowledgements that wait for the pending commit.
     pub(super) acknowledgements: usize,
     /// The newest commit that an acknowledgement waits for.
     pub(super) awaited: u64,
-    /// The pending commit began without acknowledgements, and a serving thread has been notified of it.
+    /// Whether the pending commit began without acknowledgements, and a serving thread was notified
+    /// of it.
     pub(super) gathers: bool,
     /// When the ticker visits next; `NEVER` if it has no deadline.
     pub(super) ticks_at: Timestamp,
     /// Bodies that this visit's mail and commands wait for.
     pub(super) loads: Vec<Load>,
-    /// The last command waits for some of them.
+    /// Whether the last command waits for some of them.
     pub(super) waits_for_bodies: bool,
-    /// Jobs whose bodies cannot be read, and the clients with a command that waits for them.
+    /// Jobs with unreadable bodies, and the clients whose commands wait for them.
     pub(super) unreadable: HashMap<ClientId, BTreeSet<JobId>>,
-    /// Another daemon is about to lead: no more jobs are handed out.
-    pub(super) gives_up: bool,
-    /// This visit contains a large job.
+    /// Whether another daemon is about to lead, so that no jobs are handed out.
+    pub(super) steps_down: bool,
+    /// Whether this visit contains a large job.
     pub(super) large: bool,
-    /// The commit that has the newest large job: durable means that no large job is on its way.
+    /// The commit with the newest large job. Once it is durable, no large job is in flight.
     pub(super) large_until: u64,
 }
 
-/// Which commits clients' next jobs wait for: the commits with the ends of their last jobs.
+/// Per client: the commit that contains the end of its last job. Its next job is held until that
+/// commit is durable.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     /// The clients that have ended a job in this visit.
@@ -68,7 +70,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// The ends of this visit are in this commit.
+    /// Assigns the ends of this visit to this commit.
     pub(super) fn pin(&mut self, commit: u64) {
         self.gates
             .extend(self.ended_by.drain(..).map(|client| (client, commit)));
@@ -84,10 +86,10 @@ impl Ends {
 }
 
 impl Core {
-    /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not
-    /// go back.
+    /// A thread that waited for the lock may have an earlier time than the previous holder, but the
+    /// engine's time never goes back.
     pub(super) fn begin(&mut self, reading: &Reading, budget: &Budget) {
-        self.context.room = if self.gives_up { 0 } else { budget.room() };
+        self.context.room = if self.steps_down { 0 } else { budget.room() };
         if !reading.is_older_than(self.context.now, &self.context.clock) {
             (self.context.now, self.context.clock) = (reading.now, reading.clock);
         }
@@ -96,7 +98,7 @@ impl Core {
         self.context.exclusive.clear();
     }
 
-    /// Whether a client waits for the pending commit, or a complete commit waits to be written.
+    /// Whether a client waits for the pending commit, or a full commit is ready to be written.
     pub(super) fn is_urgent(&self) -> bool {
         self.awaited >= self.journal.pending_seq() || self.journal.is_behind()
     }
@@ -105,7 +107,7 @@ impl Core {
         self.engine.apply(client, tag, command, &mut self.context);
     }
 
-    /// Returns jobs that the client has not got.
+    /// Requeues jobs that the client has not received.
     pub(super) fn release(&mut self, client: ClientId, unsent: Vec<(JobId, Token)>) {
         for (job, token) in unsent {
             let (job, proof) = (JobRef::Id(job), Proof::Token(token));

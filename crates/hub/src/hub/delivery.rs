@@ -1,6 +1,7 @@
-//! The end of a visit: its events and bytes go into their clients' mailboxes, in their order.
+//! The end of a visit: its events and bytes are put into their clients' mailboxes, in order.
 //!
-//! Consecutive mail for one client opens the client's mailbox once. At most one mailbox is open at a time.
+//! Consecutive mail for one client opens the client's mailbox once. At most one mailbox is open at
+//! a time.
 
 use std::sync::Arc;
 
@@ -13,18 +14,19 @@ use crate::loads::Load;
 use crate::mailbox::{Filling, Mail, Mailbox};
 use crate::waking::Waiting;
 
-/// The commits that the mail of a visit may wait for.
+/// The commits on which the mail of a visit may depend.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gates {
-    /// The commit that acknowledgements wait for; 0 = none.
+    /// The commit that acknowledgements must wait for; 0 = none.
     pub(super) acknowledgement: u64,
-    /// The commit that leases wait for which outlive their connections; 0 = none.
+    /// The commit that time-bound leases must wait for; 0 = none.
     pub(super) lease: u64,
-    /// The commit that jobs wait for which exclude others of their keys: with it the ends of those are on the disk; 0 = none.
+    /// The commit that jobs with exclusive keys must wait for, which makes the ends of their
+    /// predecessors durable; 0 = none.
     pub(super) ends: u64,
-    /// The commit after which all changes up to now are on the disk.
+    /// The commit after which all changes up to now are on disk.
     pub(super) barrier: u64,
-    /// The newest commit that is on the disk.
+    /// The newest commit on disk.
     pub(super) durable: u64,
 }
 
@@ -97,7 +99,7 @@ struct Delivery<'a> {
     loads: &'a mut Vec<Load>,
     /// The commit that is not cut yet.
     pending: u64,
-    /// The mailbox of the client that the last mail was for.
+    /// The mailbox of the client of the last mail.
     open: Option<(ClientId, &'a Arc<Mailbox>, Filling<'a>)>,
 }
 

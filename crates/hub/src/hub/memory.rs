@@ -1,4 +1,5 @@
-//! Bodies that are not in memory: a visit reports them, and the loading thread changes them under the lock.
+//! Bodies that are not in memory: visits report them, and the loading thread updates them under the
+//! lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,30 +14,30 @@ use crate::clock;
 use crate::loads::Load;
 use crate::mailbox::{GivenUp, Mailbox};
 
-/// Bodies begin to leave memory when less than this part of it is left.
+/// Bodies start to move to disk when less than this fraction is free.
 const LEFT_PART: u64 = Engine::LEFT_PART;
 
-/// Bodies of less than this part of it are left alone while there is room.
+/// Bodies that together use less than this fraction stay in memory while there is space.
 const BODIES_PART: u64 = Engine::BODIES_PART;
 
-/// A job waits for this part of memory beside its body.
+/// A waiting job needs this fraction in addition to its body.
 const BESIDE_PART: u64 = 64;
 
-/// Jobs that one look of the engine for bodies passes.
+/// Jobs that the engine examines per search for bodies.
 const JOBS_PER_LOOK: usize = 4_096;
 
-/// Bodies that can leave memory.
+/// Bodies that can be moved to disk.
 pub(crate) struct Cool {
     pub(crate) bodies: Vec<(JobId, Bytes)>,
-    /// Jobs take less of it already.
+    /// Whether packing has already reduced the size of jobs.
     pub(crate) has_packed: bool,
-    /// How many such looks end a round and pass all jobs twice more.
+    /// How many such searches complete a round and cover all jobs twice more.
     pub(crate) looks: usize,
 }
 
 impl Core {
-    /// Bytes that count against `limits.memory` beside the buffers of connections: the engine, and changes
-    /// that wait for the disk.
+    /// Bytes that count towards `limits.memory` in addition to the buffers of connections: the
+    /// engine, and changes that wait for the disk.
     fn memory_used(&self) -> u64 {
         self.engine
             .resident_bytes()
@@ -50,8 +51,8 @@ impl Core {
             .saturating_sub(self.memory_used())
     }
 
-    /// Whether bodies must leave memory, for the jobs that wait and for those that come next, and enough of them are
-    /// there.
+    /// Whether bodies must be moved to disk, for jobs that wait and those that come next, and
+    /// enough of them can be.
     fn is_short_of_memory(&self) -> bool {
         let (max, used) = (self.engine.limits().memory_max, self.memory_used());
         let is_short = |bytes| used.saturating_add(bytes) > max;
@@ -59,7 +60,8 @@ impl Core {
             || is_short(max / LEFT_PART) && self.engine.bodies_here() > max / BODIES_PART
     }
 
-    /// Whether a job must wait until memory has room. If so, the client's mailbox is rung then, or when there will be none.
+    /// Whether a job must wait for memory. If so, the client's mailbox is woken when there is
+    /// space, or when there will be none.
     pub(super) fn must_wait_for_memory(
         &mut self,
         client: ClientId,
@@ -73,7 +75,8 @@ impl Core {
             return false;
         };
         let (bytes, max) = (job.body.len() as u64, self.engine.limits().memory_max);
-        // Its key and its name come on top, and neighbours of the jobs that the engine looks at for it.
+        // The job also needs its key and name, and the neighbours of the jobs that the engine
+        // examines for it.
         let bytes = bytes.max((bytes + max / BESIDE_PART).min(max));
         if bytes <= self.memory_left() || bytes > hub.room_to_come(self) {
             return false;
@@ -91,7 +94,8 @@ impl Core {
         true
     }
 
-    /// Applies a command. Returns it if it must be given again when the bodies are loaded that it asks for.
+    /// Executes a command. Returns it if it must be repeated once the bodies that it needs are
+    /// loaded.
     pub(super) fn apply_or_load(
         &mut self,
         client: ClientId,
@@ -125,25 +129,25 @@ impl Core {
 }
 
 impl Hub {
-    /// Reads the bodies that a commit needs. The lock is not held.
+    /// Reads the bodies that a commit needs, without holding the lock.
     pub(super) fn load_bodies_of(&self, commit: &mut Commit) {
         let read = |stored| {
             self.loading.reader()?.read(stored).inspect_err(|error| {
                 let reason = "body of a commit";
-                crate::warn_limited!(reason, %error, "a job's body cannot be read, which a commit needs");
+                crate::warn_limited!(reason, %error, "cannot read the body of a job for a commit");
             })
         };
         if let Err(error) = commit.load(read) {
-            // The log lacks nothing that was acknowledged.
+            // The log contains everything that was acknowledged.
             tracing::error!(
                 %error,
-                "a body that a commit needs cannot be read: exiting, so that the daemon restarts from its journal"
+                "cannot read a body that a commit needs: exiting to restart from the journal"
             );
             crate::last_words::exit();
         }
     }
 
-    /// Notifies the loading thread of what a visit has left to it.
+    /// Passes the work that a visit has left to the loading thread.
     pub(super) fn leave_to_loading(&self, core: &mut Core, commit: u64) {
         let ahead = core.engine.take_wanted().into_iter();
         core.loads.extend(ahead.map(|(job, from)| Load {
@@ -163,7 +167,7 @@ impl Hub {
         self.lock().is_short_of_memory()
     }
 
-    /// The room that memory will have although no job ends: bodies leave it, and commits reach the disk.
+    /// Memory that will become free although no job ends, by moving bodies and by commits.
     fn room_to_come(&self, core: &Core) -> u64 {
         let max = core.engine.limits().memory_max;
         if self.failed() {
@@ -175,7 +179,7 @@ impl Hub {
         }
     }
 
-    /// Takes out the mailboxes for whose jobs there is room now, or will never be. The caller rings them.
+    /// Takes the mailboxes whose jobs fit now, or never will. The caller must wake them.
     pub(super) fn take_with_room(&self, core: &mut Core) -> Vec<Arc<Mailbox>> {
         if core.for_room.most() == 0 {
             return Vec::new();
@@ -184,24 +188,24 @@ impl Hub {
         core.for_room.take(left, reach)
     }
 
-    /// Rings the clients for whose jobs there is room now, or will never be.
+    /// Wakes the clients whose jobs fit now, or never will.
     pub(crate) fn ring_with_room(&self) {
         let with_room = self.take_with_room(&mut self.lock());
         with_room.iter().for_each(|mailbox| mailbox.ring());
     }
 
-    /// Bytes that count against the limit of memory, and that limit.
+    /// Bytes that count towards the limit of memory, and that limit.
     pub fn memory(&self) -> (u64, u64) {
         let core = self.lock();
         (core.memory_used(), core.engine.limits().memory_max)
     }
 
-    /// The room that memory will have for new jobs although none ends: bodies that can leave memory count as room.
+    /// Memory for new jobs if none ends: bodies that can be moved to disk count as free.
     pub fn memory_room(&self) -> u64 {
         self.room_to_come(&self.lock())
     }
 
-    /// Bytes of bodies that fit into memory before some must leave it.
+    /// Bytes of bodies that fit into memory before others must move to disk.
     pub(crate) fn memory_left(&self) -> u64 {
         let core = self.lock();
         core.engine
@@ -209,13 +213,13 @@ impl Hub {
             .saturating_sub(core.journal.uncommitted_bytes())
     }
 
-    /// Whether memory holds more than it may.
+    /// Whether memory exceeds its limit.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         let core = self.lock();
         core.memory_used() > core.engine.limits().memory_max
     }
 
-    /// Whether jobs alone, without changes that wait for the disk, hold more than they may.
+    /// Whether jobs alone, without changes that wait for the disk, exceed the limit.
     pub(crate) fn has_too_many_jobs(&self) -> bool {
         let core = self.lock();
         core.engine
@@ -224,7 +228,7 @@ impl Hub {
             > core.engine.limits().memory_max
     }
 
-    /// Bodies that can leave memory.
+    /// Selects bodies that can be moved to disk.
     pub(crate) fn cool(&self, bytes: u64) -> Cool {
         let mut core = self.lock();
         let looks = 3 * (core.engine.job_count() / JOBS_PER_LOOK + 2);
@@ -237,7 +241,7 @@ impl Hub {
         }
     }
 
-    /// These bodies are stored at these places. Returns the places that no job needs.
+    /// Records that bodies are stored at these places. Returns the places that no job needs.
     pub(crate) fn set_stored(&self, bodies: &[(JobId, Bytes)], places: &[u64]) -> Vec<Stored> {
         let mut core = self.lock();
         let pairs = bodies.iter().zip(places);
@@ -249,7 +253,7 @@ impl Hub {
         refused
     }
 
-    /// These bodies were read.
+    /// Records that these bodies were read.
     pub(crate) fn set_loaded<'a>(
         &self,
         bodies: impl Iterator<Item = (&'a (JobId, Stored), &'a Bytes)>,
@@ -262,7 +266,7 @@ impl Hub {
         self.end(core);
     }
 
-    /// Reads bodies on this thread. Returns the jobs whose bodies cannot be read, too.
+    /// Reads bodies on this thread. Also returns the jobs with unreadable bodies.
     pub(super) fn read_now(
         &self,
         missing: Vec<(JobId, Stored)>,
@@ -273,7 +277,7 @@ impl Hub {
                 Ok(body) => drop(lent.insert(job, (from, body))),
                 Err(error) => {
                     let (reason, job_number) = ("body cannot be read", job.0);
-                    crate::warn_limited!(reason, %error, job = job_number, "a job's body cannot be read");
+                    crate::warn_limited!(reason, %error, job = job_number, "cannot read the body of a job");
                     unreadable.push(job);
                 }
             }
@@ -281,9 +285,9 @@ impl Hub {
         (lent, unreadable)
     }
 
-    /// A body cannot be read. Mail that waits for it gets another answer. A job that was to be handed out dies, so that
-    /// others do not wait behind it; while the daemon stops it goes back to its place. A command that waits for
-    /// the body passes over its job when it is given again.
+    /// Handles a body that cannot be read. Mail that waits for it gets another reply. A job to be
+    /// handed out dies, so that it does not block others; while the daemon is stopping it is
+    /// requeued instead. A command that waits for the body skips its job when it is repeated.
     pub(crate) fn cannot_load(&self, mailbox: &Arc<Mailbox>, job: JobId, from: Stored) {
         let GivenUp {
             waited,

@@ -1,13 +1,13 @@
-//! Whether the store takes what it gets.
+//! Whether the store accepts changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether the store responds, and has room for jobs.
+/// Whether the store responds, and has space for jobs.
 #[derive(Debug)]
 pub struct StoreHealth {
-    /// It does not respond: nothing is acknowledged until it does again.
+    /// Whether it does not respond, so that nothing is acknowledged.
     failed: AtomicBool,
-    /// The disk has no room for new jobs.
+    /// Whether the disk has no space for new jobs.
     full: AtomicBool,
     /// Bytes that large jobs may still add before the disk is full.
     room: AtomicU64,
@@ -32,23 +32,23 @@ impl StoreHealth {
         self.failed.store(failed, Ordering::Release);
     }
 
-    /// Whether the disk has no room for new jobs.
+    /// Whether the disk has no space for new jobs.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
     }
 
-    /// Sets whether the disk has no room for new jobs. Returns the previous value.
+    /// Sets whether the disk has no space for new jobs. Returns the previous value.
     pub fn set_full(&self, full: bool) -> bool {
         self.full.swap(full, Ordering::AcqRel)
     }
 
-    /// Sets how many bytes large jobs may add before the disk is full. The caller must hold the hub's lock: `bytes`
-    /// already excludes the uncommitted part of the journal.
+    /// Sets how many bytes large jobs may add before the disk is full. The caller must hold the
+    /// hub's lock: `bytes` already excludes the uncommitted part of the journal.
     pub fn set_room(&self, bytes: u64) {
         self.room.store(bytes, Ordering::Release);
     }
 
-    /// Takes room for a large job. Returns whether there was enough.
+    /// Takes space for a large job. Returns whether there was enough.
     pub(super) fn take_room(&self, bytes: u64) -> bool {
         let take = |room: u64| room.checked_sub(bytes);
         self.room

@@ -1,4 +1,4 @@
-//! A hub whose store belongs to the daemon only for a time.
+//! A hub whose daemon holds the store under a lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -11,13 +11,13 @@ use windlass_store::{Error as StoreError, Tenure};
 use super::Hub;
 use crate::clock;
 
-/// The edges that may have something at the engine, by their numbers. Those of the daemon that led before are awaited: the
-/// grace ends when all have claimed what they had.
+/// The edges whose clients may hold something at the engine, by number. The grace ends early when
+/// all edges of the previous leader have claimed their state.
 #[derive(Debug, Default)]
 pub(super) struct Edges {
-    /// The links of each edge.
+    /// The number of links of each edge.
     linked: BTreeMap<u32, u32>,
-    /// Edges of the leader before that have not claimed. `None`: it is unknown which there were.
+    /// Edges of the previous leader that have not claimed. `None`: unknown.
     awaited: Option<BTreeSet<u32>>,
     /// The end of the grace; `None`: it has not begun.
     grace_until: Option<Timestamp>,
@@ -38,7 +38,7 @@ impl Edges {
 }
 
 impl Hub {
-    /// Serves only as long as the store belongs to this daemon.
+    /// Makes the hub serve only while this daemon holds the store.
     pub fn under(self, tenure: Option<Arc<dyn Tenure>>) -> Self {
         let awaited = tenure
             .as_ref()
@@ -54,18 +54,18 @@ impl Hub {
         }
     }
 
-    /// Whether the store belongs to this daemon only for a time.
+    /// Whether this daemon holds the store under a lease.
     pub const fn has_tenure(&self) -> bool {
         self.tenure.is_some()
     }
 
-    /// The number of this daemon's right to the store; 0 where it does not end.
+    /// The epoch of this daemon's lease; 0 without a lease.
     pub fn epoch(&self) -> u64 {
         self.tenure.as_ref().map_or(0, |tenure| tenure.epoch())
     }
 
-    /// Clients of another daemon's hub, which this one succeeds, have the length of the lease to come back, from now
-    /// on. Then jobs are handed out; and before, as soon as all edges of that daemon have claimed.
+    /// Starts the grace: clients of the previous leader have the length of the lease to reconnect.
+    /// Jobs are handed out after that, or as soon as all edges of that leader have claimed.
     pub fn begin_grace(&self) {
         let Some(tenure) = self.tenure.as_ref() else {
             return;
@@ -79,7 +79,7 @@ impl Hub {
         self.end_grace_at(&mut edges, clock::after(clock::now(), length));
     }
 
-    /// Whether jobs wait for claims of the edges of the daemon before.
+    /// Whether jobs wait for claims of the previous leader's edges.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_in_grace(&self) -> bool {
         self.edges()
@@ -94,11 +94,12 @@ impl Hub {
     }
 
     fn edges(&self) -> MutexGuard<'_, Edges> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         self.edges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An edge of the daemon that led before has claimed what it had there, or this daemon was that edge.
+    /// Called when an edge of the previous leader has claimed its state, or this daemon was that
+    /// edge.
     pub fn has_claimed(&self, edge: u32) {
         let mut edges = self.edges();
         let was_awaited = edges
@@ -113,8 +114,9 @@ impl Hub {
         }
     }
 
-    /// An edge gets a link. It may be welcomed once [`Hub::knows_edges`] of the returned number: a successor of this
-    /// daemon must know which edges it waits for before they have anything.
+    /// Registers a link of an edge. The edge may be accepted once [`Hub::knows_edges`] is true for
+    /// the returned number, because a successor of this daemon must know which edges to wait for
+    /// before they hold anything.
     #[must_use]
     pub fn add_edge(&self, edge: u32) -> u64 {
         let mut edges = self.edges();
@@ -122,11 +124,12 @@ impl Hub {
         self.record(&edges)
     }
 
-    /// A link of an edge, and what its clients had by it, has ended.
+    /// Called when a link of an edge, and its clients' state, is gone.
     pub fn remove_edge(&self, edge: u32) {
         let mut edges = self.edges();
-        // A daemon that leads no more ends the links itself, and its successor waits for their edges.
-        if self.lock().gives_up {
+        // A daemon that steps down closes the links itself, and its successor waits for their
+        // edges.
+        if self.lock().steps_down {
             return;
         }
         if let Some(links) = edges.linked.get_mut(&edge) {
@@ -142,23 +145,23 @@ impl Hub {
             .map_or(0, |tenure| tenure.record(edges.all()))
     }
 
-    /// Whether a successor of this daemon would know of the edges up to this addition.
+    /// Whether a successor of this daemon would know the edges up to this addition.
     pub fn knows_edges(&self, added: u64) -> bool {
         self.tenure
             .as_ref()
             .is_none_or(|tenure| tenure.recorded() >= added)
     }
 
-    /// Lets another daemon prepare to succeed this one. Waits for it.
+    /// Lets another daemon prepare to succeed this one, and waits for that.
     pub fn hand_over(&self) {
         if let Some(tenure) = &self.tenure {
             tenure.hand_over();
         }
     }
 
-    /// Whether the store belongs to this daemon now. A thread that acts then goes by the wall clock of the store's place as the
-    /// last renewal found it: the machine may have slept before, and what is not due must not be released until the next
-    /// tick corrects the clock.
+    /// Whether this daemon holds the store now. If so, the thread's wall clock is set to that of
+    /// the store's host as of the last renewal: the machine may have been suspended before, and
+    /// jobs that are not due must not be released until the next tick corrects the clock.
     pub fn may_act(&self) -> bool {
         let Some(tenure) = &self.tenure else {
             return true;
@@ -174,7 +177,8 @@ impl Hub {
         holds
     }
 
-    /// The time of a visit whose thread has read the clocks before it asked whether it [may act](Self::may_act).
+    /// The time of a visit whose thread read the clocks before it checked whether it [may
+    /// act](Self::may_act).
     pub(super) fn time_of_visit(&self, read_before: &Reading) -> Reading {
         if self.tenure.is_some() {
             clock::read()
@@ -183,13 +187,14 @@ impl Hub {
         }
     }
 
-    /// Why the store belongs to this daemon no more.
+    /// Why this daemon no longer holds the store.
     pub fn deposed(&self) -> Option<StoreError> {
         self.tenure.as_ref()?.lost()
     }
 
-    /// Returns once the store belongs to this daemon: a thread that is about to visit, or to read mail, waits here
-    /// while that is uncertain. `false`: another daemon has the store, and this hub decides and sends nothing more.
+    /// Blocks a thread that is about to visit, or to read mail, while the lease is uncertain.
+    /// Returns `false` if another daemon has the store, in which case this hub decides and sends
+    /// nothing.
     #[must_use]
     pub fn assure(&self) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! The hub as tests visit it.
+//! The hub as tests use it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::broker::{Batch, Broker as _, CommitDuty, Visited};
 use crate::mailbox::Mailbox;
 
 impl Hub {
-    /// Does one visit with unlimited room for answers. Returns whether that did everything.
+    /// Runs one visit with unlimited space for replies. Returns whether it executed everything.
     pub fn visit_all(
         &self,
         client: ClientId,
@@ -41,7 +41,7 @@ impl Hub {
         visited
     }
 
-    /// The number of the newest connection that has joined; 0 before the first.
+    /// The number of the newest connection; 0 before the first.
     pub fn newest_client(&self) -> u64 {
         self.lock()
             .mailboxes

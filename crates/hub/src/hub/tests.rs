@@ -64,7 +64,7 @@ fn hub(durability: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
     (hub, mailboxes)
 }
 
-/// Visits until nothing more can be done. Returns whether a large job has to wait.
+/// Visits until nothing more can be done. Returns whether a large job must wait.
 fn visit(hub: &Hub, client: u64, items: &mut VecDeque<Item>) -> bool {
     loop {
         match hub.visit_one(ClientId(client), &clock::read(), items, usize::MAX) {
@@ -107,7 +107,7 @@ fn small_jobs_wait_for_one_large_commit_at_most() {
         commit(&hub) < LARGE as u64,
         "earlier changes are in a commit of their own"
     );
-    // All that one connection sends in one go is acknowledged in one go.
+    // Everything that one connection sends at once is acknowledged at once.
     assert_eq!(
         [0, 2, 3].map(|at| acknowledged(&hub, &mailboxes[at])),
         [0, 1, 0]
@@ -125,7 +125,7 @@ fn small_jobs_wait_for_one_large_commit_at_most() {
     assert_eq!(acknowledged(&hub, &mailboxes[1]), 1);
     assert!(!visit(&hub, 1, &mut one) && one.is_empty());
     assert!(visit(&hub, 2, &mut other));
-    // A failed store refuses large jobs: they do not wait.
+    // A failed store refuses large jobs instead of making them wait.
     hub.set_failed(true);
     assert!(!visit(&hub, 2, &mut other) && other.is_empty());
 }
@@ -169,7 +169,8 @@ fn a_visit_ends_when_its_answers_fill_the_room() {
     assert_eq!((looks.len(), acknowledged(&hub, &mailboxes[0])), (6, 3));
 }
 
-/// The small job got a commit of its own because of the large job behind it, which was refused then.
+/// The small job was committed separately because of the large job after it, which was then
+/// refused.
 #[test]
 fn jobs_before_a_refused_large_job_need_one_commit() {
     let (hub, mailboxes) = hub(Durability::Durable, 1);
@@ -186,7 +187,7 @@ fn jobs_before_a_refused_large_job_need_one_commit() {
     assert!(hub.cut().is_none());
 }
 
-/// A visit of another thread comes while the first of two commits is written.
+/// Another thread visits while the first of two commits is written.
 #[test]
 fn acknowledgements_behind_a_full_commit_are_not_left_to_gather() {
     let (hub, mailboxes) = hub(Durability::Durable, 1);
@@ -207,7 +208,8 @@ fn acknowledgements_behind_a_full_commit_are_not_left_to_gather() {
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 2);
 }
 
-/// With `hand_out_after_commit`, each client of a visit that ends its job gets its next one after the commit.
+/// With `hand_out_after_commit`, each client of a visit that ends its job gets its next one after
+/// the commit.
 #[test]
 fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
     let (hub, mailboxes) = hub(Durability::Durable, 3);
@@ -283,7 +285,7 @@ fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
     );
 }
 
-/// The job that follows in its key reaches another worker after the end of the one before it is on the disk.
+/// The next job of a key reaches another worker only after the end of the previous one is on disk.
 #[test]
 fn a_job_of_a_held_key_leaves_when_the_end_before_it_is_durable() {
     let (hub, mailboxes) = hub(Durability::Durable, 2);
@@ -346,7 +348,7 @@ fn a_job_of_a_held_key_leaves_when_the_end_before_it_is_durable() {
     assert!(has_job(1));
 }
 
-/// Jobs that the worker has wait for it after the stop. Jobs that have never left for it are ready at once.
+/// Jobs held by workers wait for them after the stop. Jobs never sent are ready immediately.
 #[test]
 fn the_next_run_has_the_jobs_that_workers_have_in_hand_when_the_daemon_stops() {
     let (hub, _) = hub(Durability::Soon, 0);
@@ -396,8 +398,8 @@ fn the_next_run_has_the_jobs_that_workers_have_in_hand_when_the_daemon_stops() {
     assert_eq!(lease(2), None);
 }
 
-/// Its own clients have gone to another daemon, or are about to: a job for them would count a lost worker there. The
-/// simulator of clusters found this (seed 142).
+/// Its clients have moved, or are about to move, to another daemon, where a job for them would
+/// count as lost with its worker. Found by the cluster simulator (seed 142).
 #[test]
 fn a_hub_that_gives_up_returns_the_jobs_that_its_own_clients_have_not_got_and_hands_out_none() {
     let (hub, mailboxes) = hub(Durability::Durable, 2);
@@ -415,7 +417,7 @@ fn a_hub_that_gives_up_returns_the_jobs_that_its_own_clients_have_not_got_and_ha
     };
     visit(&hub, 1, &mut items([push(10), take(Wait::No).into()]));
     visit(&hub, 2, &mut items([take(Wait::Forever).into()]));
-    hub.give_up();
+    hub.step_down();
     let is_ready = |number| {
         hub.with_journal(|engine, _| {
             engine
@@ -427,7 +429,8 @@ fn a_hub_that_gives_up_returns_the_jobs_that_its_own_clients_have_not_got_and_ha
     assert!(mailboxes.iter().all(|it| it.close_reason().is_some()));
 }
 
-/// The simulator of clusters found this (seed 433): the client's thread looks only when the store responds again.
+/// Found by the cluster simulator (seed 433): the client's thread checks only after the store
+/// responds again.
 #[test]
 fn a_reply_that_waits_for_a_commit_behind_a_failed_one_is_rung_for_its_own() {
     let (hub, mailboxes) = hub(Durability::Durable, 1);
@@ -513,7 +516,7 @@ fn only_pending_changes_are_urgent_and_those_that_no_client_waits_for_may_gather
     assert_eq!([state(false), state(true)], [(true, false), (true, false)]);
 }
 
-/// Writes all that is pending to the disk.
+/// Writes everything pending to disk.
 fn settle(hub: &Hub) {
     while hub
         .cut()
@@ -651,7 +654,7 @@ fn a_mailbox_is_rung_for_its_commit_or_at_once_if_there_is_nothing_to_wait_for()
     let rung = || {
         mailboxes
             .iter()
-            .map(|mailbox| u8::from(mailbox.bell().look()))
+            .map(|mailbox| u8::from(mailbox.wake_flag().look()))
             .collect::<Vec<_>>()
     };
     rung();
@@ -751,5 +754,5 @@ fn a_job_that_the_store_cannot_take_is_a_warning() {
             &mut items([push(10), Command::Query(Query::Stats)]),
         )
     });
-    assert_eq!(logged.matches("a job was refused").count(), 1, "{logged}");
+    assert_eq!(logged.matches("job rejected").count(), 1, "{logged}");
 }

@@ -1,9 +1,10 @@
-//! The age of changes that the disk does not have yet, under `durability = "interval"`, and whether acknowledgements wait
+//! The age of unwritten changes under `durability = "interval"`, and whether acknowledgements wait
 //! for them.
 //!
-//! As long as the disk keeps up, acknowledgements leave at once. When it does not, they wait for their commits, as with
-//! "sync". So all acknowledged changes that a crash can lose began within [`INTERVALS_MAX`] intervals of the oldest one, and
-//! have [`BYTES_MAX`] bytes, however slow the disk is.
+//! While the disk keeps up, acknowledgements are sent immediately. Otherwise they wait for their
+//! commits, as with "sync". So all acknowledged changes that a crash can lose began within
+//! [`INTERVALS_MAX`] intervals of the oldest one, and have at most [`BYTES_MAX`] bytes, however
+//! slow the disk is.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,25 +20,25 @@ pub(super) const BYTES_MAX: u64 = 32 << 20;
 /// The commits that are not durable.
 #[derive(Debug, Default)]
 pub(super) struct Unwritten {
-    /// Their numbers, each with the time of its first change, oldest first.
+    /// Their numbers, with the times of their first changes, oldest first.
     since: VecDeque<(u64, Timestamp)>,
 }
 
 impl Unwritten {
-    /// There are changes in this commit, which is the newest.
+    /// Records that this commit, the newest, contains changes.
     pub(super) fn note(&mut self, commit: u64, now: Timestamp) {
         if self.since.back().is_none_or(|(newest, _)| *newest < commit) {
             self.since.push_back((commit, now));
         }
     }
 
-    /// All commits up to this one are durable.
+    /// Records that all commits up to this one are durable.
     pub(super) fn committed(&mut self, commit: u64) {
         let done = self.since.partition_point(|(number, _)| *number <= commit);
         self.since.drain(..done);
     }
 
-    /// Whether the disk is behind: a crash would lose more than `interval` promises.
+    /// Whether the disk is behind, so that a crash would lose more than `interval` permits.
     pub(super) fn is_behind(&self, now: Timestamp, bytes: u64, interval: Duration) -> bool {
         let longest_ms = u64::try_from((interval * INTERVALS_MAX).as_millis()).unwrap_or(u64::MAX);
         bytes > BYTES_MAX

@@ -1,7 +1,7 @@
-//! The hub as a [`Broker`]. A visit does as much of a peer's requests as may be done now, in order.
+//! The hub as a [`Broker`]. A visit executes as many of a peer's requests as possible, in order.
 //!
-//! A visit ends when it has cost enough for one turn, when its answers fill the peer's room, and before a large job
-//! that has to wait. The rest stays for a later visit.
+//! A visit ends when it has used its share of work, when its replies fill the peer's space, or
+//! before a large job that must wait. The rest remains for a later visit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use windlass_engine::{
 };
 use windlass_session::Item;
 
-use super::{ASKED, Core, Durability, Hub, OURSELVES};
+use super::{ASKED, Core, DAEMON, Durability, Hub};
 use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::waking::Durable;
 
-/// The work of one visit: half a millisecond, as the engine estimates it ([`Engine::work`]). The visit finishes the
-/// command that exceeds it.
+/// The work of one visit, about half a millisecond by the engine's estimate ([`Engine::work`]). The
+/// visit completes the command that exceeds it.
 ///
 /// [`Engine::work`]: windlass_engine::Engine::work
 const VISIT_WORK_MAX: u64 = 20_000;
 
-/// Above this size, a job's commit takes long enough to delay others noticeably.
+/// The commit of a larger job takes long enough to delay others noticeably.
 pub(super) const LARGE_BYTES: usize = 1 << 20;
 
-/// Jobs that one visit returns for a client that ends.
+/// Jobs that one visit requeues for a client that closes.
 const RETURNED_MAX: usize = 1_000;
 
 /// How often bodies are read for a command of the daemon itself.
@@ -45,7 +45,7 @@ fn is_large(item: &Item) -> bool {
         .is_some_and(|job| job.durable && job.body.len() > LARGE_BYTES)
 }
 
-/// Whether an item asks for a job, and would be answered at once.
+/// Whether an item requests a job without waiting.
 const fn is_poll(item: &Item) -> bool {
     matches!(
         item,
@@ -69,7 +69,7 @@ impl Broker for Hub {
         CommitDuty::None
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
+    fn visit_nonblocking(&self, now: &Reading, batch: Batch<'_>) -> bool {
         let may_act = self.may_act();
         if may_act {
             self.visit_all_of(now, &mut std::iter::once(batch), false);
@@ -84,7 +84,7 @@ impl Broker for Hub {
         mailbox.take(self.durable(), self.failed(), room, into)
     }
 
-    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+    fn mail_nonblocking(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
         let may_act = self.may_act();
         if may_act {
             mailbox.take(self.durable(), self.failed(), usize::MAX, into);
@@ -92,10 +92,11 @@ impl Broker for Hub {
         may_act
     }
 
-    /// The jobs that the peer has never got go back before.
+    /// Jobs that the peer has never received are requeued first.
     ///
-    /// While the daemon stops, the engine is not notified of the rest: the jobs that the peer has must not count a lost
-    /// worker ([`Hub::leave_jobs`]), and whatever else ended with the connection ends with the daemon.
+    /// While the daemon is stopping, the engine is not notified of the rest: jobs that the peer
+    /// holds must not count as lost ([`Hub::leave_jobs`]), and everything else ends with the
+    /// daemon.
     fn close(&self, client: ClientId) -> bool {
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);
@@ -127,23 +128,23 @@ impl Broker for Hub {
 
     fn ask(&self, command: Command) -> Result<Reply, Refusal> {
         let (mut lent, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
-        // A body may have another place by the time it is read.
+        // A body may have moved by the time it is read.
         for _ in 0..READS_MAX {
             let mut core = self.lock();
             core.begin(&clock::read(), &self.budget);
             core.context.lent = std::mem::take(&mut lent);
             core.apply(
-                OURSELVES,
+                DAEMON,
                 Tag::NONE,
                 ClientCommand::Open(ClientInfo::default()),
             );
             core.context.unreadable.clone_from(&unreadable);
-            core.apply(OURSELVES, ASKED, command.clone());
-            core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
+            core.apply(DAEMON, ASKED, command.clone());
+            core.apply(DAEMON, Tag::NONE, ClientCommand::Close);
             let events = std::mem::take(&mut core.context.events);
             let (ours, others): (Vec<_>, Vec<_>) = events
                 .into_iter()
-                .partition(|(client, _)| *client == OURSELVES);
+                .partition(|(client, _)| *client == DAEMON);
             core.context.events = others;
             let missing = std::mem::take(&mut core.context.missing);
             self.end(core);
@@ -183,14 +184,14 @@ impl Broker for Hub {
 }
 
 impl Hub {
-    /// Visits with clients of another daemon, on a thread that does not commit and must not wait: its caller has looked
-    /// whether the store belongs to this daemon now ([`Hub::may_act`]).
-    pub fn visit_from_afar(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
+    /// Visits with clients of another daemon, on a thread that does not commit and must not block:
+    /// its caller has checked that this daemon holds the store ([`Hub::may_act`]).
+    pub fn visit_for_edge(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
         self.visit_all_of(now, batches, false);
     }
 
-    /// Every client has a go in each visit. A visit that has lasted long enough ends, and another thread may have the
-    /// lock before the next client's go. `in_turn`: see [`Hub::finish`].
+    /// Executes items of every client. A visit that has lasted long enough ends, and another thread
+    /// may take the lock before the next client. `in_turn`: see [`Hub::finish`].
     fn visit_all_of(
         &self,
         now: &Reading,
@@ -222,7 +223,7 @@ impl Hub {
                 };
                 continue;
             }
-            // The commit of a large job is known only when the visit has ended.
+            // The commit of a large job is known only at the end of the visit.
             let was_large = core.large;
             let ended = visit.take().map(|(core, _)| self.finish(core, in_turn));
             duty = duty.max(ended.unwrap_or(CommitDuty::None));
@@ -240,11 +241,12 @@ impl Hub {
         duty.max(ended.unwrap_or(CommitDuty::None))
     }
 
-    /// Does a client's items, for as long as one client may. Returns whether the next one must wait: for a large job, or
-    /// because the last one waits for room.
+    /// Executes a client's items, up to its share. Returns whether the next one must wait, for a
+    /// large job or for buffer space.
     ///
-    /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one
-    /// large job at most. The next large job stays in `items`, with everything behind it.
+    /// A large job is alone in its commit, and there is one such commit at a time, so that small
+    /// jobs wait for at most one large job. The next large job remains in `items`, with everything
+    /// after it.
     fn go(
         &self,
         core: &mut Core,
@@ -288,7 +290,7 @@ impl Hub {
         false
     }
 
-    /// Does one item, or a part of it. Returns the item if there is more of it to do.
+    /// Executes one item, or a part of it. Returns the item if there is more of it.
     fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Option<Item> {
         match item {
             Item::Command(tag, command) if let Some(why) = self.refusal(tag, &command) => {
@@ -321,7 +323,7 @@ impl Hub {
         None
     }
 
-    /// Why the store cannot take the command's data, if it cannot.
+    /// Why the store cannot accept the command's data, if it cannot.
     fn refusal(&self, tag: Tag, command: &Command) -> Option<Refusal> {
         if self.failed() && command.needs_store(tag) {
             return Some(Refusal::Unavailable);
@@ -330,8 +332,9 @@ impl Hub {
         (is_full || self.is_too_large(command)).then_some(Refusal::DiskFull)
     }
 
-    /// Whether a large job exceeds the room that is left. If it fits, the room shrinks by its size. Small jobs are not
-    /// counted: those on their way to the disk fit into the reserve (`commit::room`).
+    /// Whether a large job exceeds the free space. If it fits, the space is reduced by its size.
+    /// Small jobs are not counted, because those in flight to the disk fit into the reserve
+    /// (`commit::room`).
     fn is_too_large(&self, command: &Command) -> bool {
         let Some(job) = command.new_job() else {
             return false;
@@ -343,7 +346,8 @@ impl Hub {
 }
 
 impl Core {
-    /// Whether a large job is on its way to the disk. If so, the hub rings the client's mailbox when it has arrived.
+    /// Whether a large job is in flight to the disk. If so, the hub wakes the client's mailbox when
+    /// it is durable.
     fn must_wait_for_large(&mut self, client: ClientId, durable: &Durable) -> bool {
         let Some(mailbox) = self.mailboxes.get(&client) else {
             return self.large_until > durable.get();
@@ -351,8 +355,8 @@ impl Core {
         self.waiting.add_unless(durable, self.large_until, mailbox)
     }
 
-    /// Whether a poll of this client waits for room. Otherwise its next poll would wait, too, and it would be handed all
-    /// of them at once. The answer rings the mailbox.
+    /// Whether a poll of this client waits for buffer space. Its next poll must then wait too, or
+    /// the client would get all jobs at once later. The reply wakes the mailbox.
     fn waits_for_room(&mut self, client: ClientId) -> bool {
         let waits = !self.polling.is_empty()
             && self.polling.contains(&client)
@@ -369,7 +373,7 @@ impl Core {
             .push((client, Event::Reply(tag, Reply::Refused(why))));
     }
 
-    /// Begins a new commit: all that this visit has done so far belongs to the previous one.
+    /// Starts a new commit: everything done so far in this visit belongs to the previous one.
     fn begin_commit(&mut self) {
         self.journal.append(&self.engine, &self.context.changes);
         self.context.changes.clear();
@@ -386,8 +390,8 @@ impl Core {
             .sum()
     }
 
-    /// Applies the end of a job, which gets no answer. The client's next job waits for this commit if the disk has a
-    /// record of the job: after a restart the job would run again.
+    /// Executes the end of a job, which gets no reply. If the job is recorded on disk, the client's
+    /// next job waits for this commit, because after a restart the job would run again.
     fn apply_end(&mut self, client: ClientId, tag: Tag, command: Command) {
         let before = self.context.changes.len();
         self.apply(client, tag, command);
@@ -401,7 +405,7 @@ impl Core {
         }
     }
 
-    /// Does a part of a long command. Returns whether there is more of it.
+    /// Executes a part of a long command. Returns whether there is more of it.
     pub(super) fn apply_in_part(&mut self, client: ClientId, command: &Command) -> bool {
         if !command.runs_in_parts() {
             return false;
@@ -411,7 +415,7 @@ impl Core {
             .apply_in_part(client, command, &mut self.context)
     }
 
-    /// Notes that a job is refused because the store has failed or is full.
+    /// Records that a job is refused because the store has failed or is full.
     fn notice_refused(&mut self, command: &Command, why: Refusal) {
         if let Some(job) = command.new_job() {
             let example = || {

@@ -1,4 +1,4 @@
-//! Bodies out of memory and back, a step of the thread at a time.
+//! Moving bodies out of memory and back, one step of the thread at a time.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use crate::broker::{Broker as _, Visited};
 use crate::budget::Budget;
 use crate::clock;
 use crate::hub::{Cut, Durability};
-use crate::mailbox::{Letter, Mail, Mailbox};
+use crate::mailbox::{Mail, Mailbox, QueuedMail};
 use crate::testing::nowhere;
 
 mod room;
@@ -25,10 +25,10 @@ mod slow_store;
 mod unreadable;
 
 const QUEUE: Bytes = Bytes::from_static(b"q");
-/// Bytes of each body.
+/// Size of each body.
 const BODY: usize = 1_000;
 
-/// A hub, its clients, and the thread that the test is.
+/// A hub with its clients. The test acts as the loading thread.
 struct Bench {
     hub: Arc<Hub>,
     work: Work,
@@ -65,7 +65,7 @@ fn take() -> Command {
     .into()
 }
 
-/// The next job is delivered.
+/// Requests delivery of the next job.
 fn one_credit() -> [Command; 2] {
     let terms = LeaseTerms::CONNECTION;
     let serve = ClientCommand::Serve(Subscription {
@@ -130,11 +130,11 @@ fn items<const N: usize>(commands: [Command; N]) -> VecDeque<Item> {
         .collect()
 }
 
-/// What the four clients and the queue take.
+/// The memory of the four clients and the queue.
 const BESIDE: u64 = 3_320;
 
 impl Bench {
-    /// Four clients, and room for this many bytes of jobs in memory.
+    /// Four clients, and this much memory for jobs.
     fn new(memory_max: u64) -> Self {
         Self::of(memory_max, Durability::Soon)
     }
@@ -198,7 +198,7 @@ impl Bench {
         }
     }
 
-    /// Runs a command that waits for nothing, and returns its answers.
+    /// Runs a command that does not wait, and returns its replies.
     fn run(&self, client: u64, command: Command) -> Vec<Event> {
         assert!(self.visit(client, &mut items([command])) == Visited::All);
         self.mail(client)
@@ -222,12 +222,12 @@ impl Bench {
         &self.mailboxes[usize::try_from(client).unwrap() - 1]
     }
 
-    /// Whether the client was rung since it was asked last.
+    /// Whether the client was woken since the last call.
     fn is_rung(&self, client: u64) -> bool {
-        self.mailbox(client).bell().look()
+        self.mailbox(client).wake_flag().look()
     }
 
-    /// Moves the bodies of all jobs out of memory that can leave it.
+    /// Moves the bodies of all jobs to disk that can be moved.
     fn cool_all(&mut self) {
         for _ in 0..2 {
             let bodies = self.hub.cool(u64::MAX).bodies;
@@ -240,7 +240,7 @@ impl Bench {
         }
     }
 
-    /// This many jobs, whose bodies are not in memory.
+    /// Creates this many jobs whose bodies are on disk only.
     fn with_cold_jobs(jobs: u8) -> Self {
         let mut bench = Self::new(u64::MAX);
         (1..=jobs).for_each(|number| drop(bench.run(1, push(number))));
@@ -250,17 +250,17 @@ impl Bench {
         bench
     }
 
-    /// Steps until the thread would rest.
+    /// Runs steps until the thread would sleep.
     fn steps(&mut self) {
         while self.work.step() {}
     }
 
-    /// All changes reach the disk.
+    /// Writes all changes to disk.
     fn commit(&self) {
         commit(&self.hub);
     }
 
-    /// All changes reach the disk, and the thread does what there is to do.
+    /// Writes all changes to disk, and runs the thread's steps.
     fn settle(&mut self) {
         self.commit();
         self.steps();
@@ -274,12 +274,12 @@ impl Bench {
         self.hub.with_journal(|engine, _| engine.resident_bytes())
     }
 
-    /// Exchanges the file for another one, in which no body is.
+    /// Replaces the file by one without any bodies.
     fn lose_file(&mut self) -> BodyFile {
         std::mem::replace(&mut self.work.file, body_file())
     }
 
-    /// Bodies that could not be read are given up next time.
+    /// Makes the thread give up unreadable bodies at the next try.
     fn lose_patience(&mut self) {
         self.work
             .again
@@ -288,7 +288,7 @@ impl Bench {
     }
 }
 
-/// All changes reach the disk.
+/// Writes all changes to disk.
 fn commit(hub: &Hub) {
     while let Some(Cut { commit, .. }) = hub.cut() {
         hub.committed(commit)
@@ -355,9 +355,9 @@ fn mail_for_another_daemon_waits_for_its_body_too() {
         &mut items([Query::Stats.into(), take(), Query::Stats.into()]),
     );
     let early = |bench: &Bench| {
-        let mut letters: Vec<Letter> = Vec::new();
-        bench.mailbox(2).take_early(&mut letters);
-        letters.len()
+        let mut queued: Vec<QueuedMail> = Vec::new();
+        bench.mailbox(2).take_early(&mut queued);
+        queued.len()
     };
     assert_eq!((early(&bench), early(&bench)), (1, 0));
     bench.steps();
@@ -441,7 +441,7 @@ fn a_commit_reads_the_bodies_that_it_needs() {
     bench.cool_all();
     assert_eq!(bench.stored().0, 1);
     bench.visit(2, &mut items([shared(true, Listen::No)]));
-    // Loaded meanwhile: its place is free, but not before the commit.
+    // Loaded meanwhile, so its place is free, but only after the commit.
     let place = bench
         .hub
         .with_journal(|engine, _| engine.job(JobId(1)).unwrap().payload.stored().unwrap());
@@ -488,7 +488,7 @@ fn a_command_that_reads_bodies_waits_for_them_with_its_client_alone() {
     assert_eq!(rows.iter().map(|row| row.job.id.0).collect::<Vec<_>>(), [2]);
 }
 
-/// The daemon's own commands have no mailbox to wait with. No body comes back into memory for its key.
+/// The daemon's own commands have no mailbox to wait with. No body is loaded for its key.
 #[test]
 fn keys_of_jobs_are_read_in_bodies_that_are_not_in_memory() {
     let mut bench = Bench::new(u64::MAX);
@@ -565,7 +565,7 @@ fn what_is_not_needed_yet_is_not_loaded_while_memory_is_short() {
     assert_eq!(bench.hub.loading.figures().loads.load(Ordering::Relaxed), 1);
 }
 
-/// The thread itself: it brings the body that a client waits for, and ends with its handle.
+/// The real thread loads the body that a client waits for, and stops with its handle.
 #[test]
 fn the_thread_is_woken_and_ends() {
     let hub = Hub::new(

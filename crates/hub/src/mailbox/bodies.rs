@@ -4,18 +4,18 @@ use bytes::Bytes;
 use windlass_engine::{JobId, Stored};
 
 use super::Mailbox;
-use super::letter::{GivenUp, Mail};
+use super::queued::{GivenUp, Mail};
 
 impl Mailbox {
-    /// Puts bodies into the mail that waits for them, and rings.
+    /// Puts bodies into the mail that waits for them, and wakes the owner.
     pub(crate) fn supply(&self, find: impl Fn(JobId, Stored) -> Option<Bytes>) {
         let mut inner = self.lock();
-        for letter in inner
+        for queued in inner
             .mail
             .iter_mut()
-            .filter(|letter| letter.waits_for_body())
+            .filter(|queued| queued.waits_for_body())
         {
-            if let Mail::Event(event) = &mut letter.mail {
+            if let Mail::Event(event) = &mut queued.mail {
                 event.supply(&find);
             }
         }
@@ -25,12 +25,13 @@ impl Mailbox {
         self.ring();
     }
 
-    /// The body of this job cannot be read: its mail gets another answer, and a delivery of it is dropped.
+    /// Replaces mail that waits for the unreadable body of this job, and drops a delivery of the
+    /// job.
     pub(crate) fn give_up_on(&self, job: JobId) -> GivenUp {
         let mut given_up = GivenUp::default();
         let mut inner = self.lock();
-        inner.mail.retain_mut(|letter| {
-            let Mail::Event(event) = &mut letter.mail else {
+        inner.mail.retain_mut(|queued| {
+            let Mail::Event(event) = &mut queued.mail else {
                 return true;
             };
             if !event.bodies().any(|(other, _)| other == job) {
@@ -43,7 +44,7 @@ impl Mailbox {
             let answer = event.without_body(job);
             given_up.deliveries += u32::from(answer.is_none());
             answer
-                .map(|answer| (*event, letter.hold) = (answer, None))
+                .map(|answer| (*event, queued.hold) = (answer, None))
                 .is_some()
         });
         inner.urgent &= !inner.mail.is_empty();

@@ -1,4 +1,4 @@
-//! What a mailbox counts, and whom it rings.
+//! The counters of a mailbox, and when it wakes its owner.
 
 use super::*;
 use crate::testing::nowhere;
@@ -55,23 +55,23 @@ fn answer_bytes_leave_out_publications() {
 }
 
 #[test]
-fn bytes_that_the_peer_does_not_take_count_fourfold_as_blame() {
+fn bytes_that_the_peer_does_not_take_count_fourfold_as_badness() {
     let mailbox = mailbox();
     mailbox.push(0, words(1000), None);
     mailbox.set_unsent(0, 500);
     mailbox.budget.report(mailbox.buffers(), 2 * SMALL_BYTES);
     assert_eq!(mailbox.holds(), 1000 + 2 * SMALL_BYTES);
     mailbox.moved(Timestamp(1_000));
-    let blame = || mailbox.blame(Timestamp(2_999));
-    assert_eq!(blame(), 1000 + 2 * SMALL_BYTES + 3 * 1500);
+    let badness = || mailbox.badness(Timestamp(2_999));
+    assert_eq!(badness(), 1000 + 2 * SMALL_BYTES + 3 * 1500);
     mailbox.set_unsent(700, 500);
     assert_eq!(
-        blame(),
+        badness(),
         1000 + 2 * SMALL_BYTES + 3 * 1500,
         "it is on its way"
     );
     assert_eq!(
-        mailbox.blame(Timestamp(3_000)),
+        mailbox.badness(Timestamp(3_000)),
         1000 + 2 * SMALL_BYTES + 3 * 1500 + 4 * 700,
         "its peer takes nothing"
     );
@@ -127,28 +127,25 @@ fn an_owner_is_rung_once_until_it_looks() {
     mailbox.ring();
     mailbox.ring();
     assert_eq!(rings(), 1);
-    let _ = mailbox.bell().attend();
+    let _ = mailbox.wake_flag().attend();
     mailbox.ring();
     assert_eq!(rings(), 0, "its owner has a turn");
-    assert!(mailbox.bell().look());
-    assert!(!mailbox.bell().look());
+    assert!(mailbox.wake_flag().look());
+    assert!(!mailbox.wake_flag().look());
     mailbox.ring();
     assert_eq!(rings(), 1);
-    let _ = mailbox.bell().attend();
-    assert!(!mailbox.bell().look(), "rung before the turn");
+    let _ = mailbox.wake_flag().attend();
+    assert!(!mailbox.wake_flag().look(), "rung before the turn");
 }
 
 #[test]
 fn a_large_empty_buffer_for_letters_is_freed() {
-    let capacity = |letters: usize| {
+    let capacity = |queued: usize| {
         let mailbox = mailbox();
-        mailbox.lock().mail = VecDeque::with_capacity(letters);
+        mailbox.lock().mail = VecDeque::with_capacity(queued);
         mailbox.push(0, words(100), None);
         mailbox.take(0, false, 1, &mut Vec::new());
         mailbox.lock().mail.capacity()
     };
-    assert_eq!(
-        [KEPT_LETTERS_MAX, KEPT_LETTERS_MAX + 1].map(capacity),
-        [KEPT_LETTERS_MAX, 0]
-    );
+    assert_eq!([KEPT_MAX, KEPT_MAX + 1].map(capacity), [KEPT_MAX, 0]);
 }

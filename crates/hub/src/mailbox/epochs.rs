@@ -1,20 +1,21 @@
-//! Mail that has waited for commits of a leader that is gone.
+//! Mail that waits for commits of a previous leader.
 
 use super::Mailbox;
-use super::letter::disclaim;
+use super::queued::disclaim;
 
 impl Mailbox {
-    /// The numbers of commits begin anew: acknowledgements that wait for a commit behind `reached` can no longer be
-    /// given, the others can. A take whose lease is lost is not answered: the caller asks for it again.
+    /// Handles the restart of commit numbers: acknowledgements of commits after `reached` can no
+    /// longer be given, the others can. A take whose lease is lost gets no reply, because the
+    /// caller repeats it.
     pub fn begin_epoch(&self, reached: u64) {
         let mut inner = self.lock();
         inner.registered = 0;
-        inner.mail.retain_mut(|letter| {
-            let is_lost = std::mem::take(&mut letter.gate) > reached;
+        inner.mail.retain_mut(|queued| {
+            let is_lost = std::mem::take(&mut queued.gate) > reached;
             if is_lost {
-                disclaim(&mut letter.mail);
+                disclaim(&mut queued.mail);
             }
-            !(is_lost && letter.answers_take())
+            !(is_lost && queued.answers_take())
         });
         inner.weigh();
         self.count(&inner);

@@ -1,16 +1,17 @@
-//! The clients that wait for room in memory.
+//! The clients that wait for memory.
 
 use std::collections::VecDeque;
 
-/// Mailboxes of clients with a job for which memory had no room, in the order in which they came. The list stands behind
-/// the hub's lock, as all do that take room or leave some: a thread that leaves room finds all clients that wait for it.
+/// Mailboxes of clients with a job that did not fit into memory, in order of arrival. The list is
+/// guarded by the hub's lock, as is everything that takes or frees memory, so a thread that frees
+/// memory finds all clients waiting for it.
 #[derive(Debug)]
 pub(crate) struct ForRoom<M> {
     waiting: VecDeque<(u64, M)>,
     sizes: Sizes,
 }
 
-/// No job that waits has fewer bytes than `least`, or more than `most`.
+/// No waiting job has fewer bytes than `least`, or more than `most`.
 #[derive(Debug)]
 struct Sizes {
     least: u64,
@@ -42,8 +43,8 @@ impl<M: Clone> ForRoom<M> {
         self.sizes.most
     }
 
-    /// Rings the mailbox when there is room for this many bytes. `is_same` recognises the mailbox of a client that waits
-    /// already: it waits with one job.
+    /// Wakes the mailbox when this many bytes are free. `is_same` recognizes the mailbox of a
+    /// client that already waits, because each waits with one job.
     pub(crate) fn add(&mut self, bytes: u64, mailbox: &M, is_same: impl Fn(&M) -> bool) {
         self.sizes.widen(bytes);
         match self.waiting.iter_mut().find(|(_, who)| is_same(who)) {
@@ -52,9 +53,9 @@ impl<M: Clone> ForRoom<M> {
         }
     }
 
-    /// There is room for this many bytes, and never for more than `reach`. Takes out the mailboxes whose jobs fit together,
-    /// and those whose jobs will never fit: the caller rings them. A job that must wait does not hold up the ones behind
-    /// it.
+    /// Called with the free bytes, and `reach`, the most that can ever be free. Takes the mailboxes
+    /// whose jobs fit together, and those whose jobs never will; the caller must wake them. A job
+    /// that must wait does not block the ones after it.
     pub(crate) fn take(&mut self, mut room: u64, reach: u64) -> Vec<M> {
         let mut rung = Vec::new();
         if room < self.sizes.least && self.sizes.most <= reach {

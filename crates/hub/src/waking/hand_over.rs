@@ -1,27 +1,29 @@
-//! How threads that commit hand over: one writes at a time, and the changes that gather meanwhile find a thread.
+//! Passes the writing of commits between threads: one writes at a time, and changes that gather
+//! meanwhile are never left without a thread.
 //!
-//! A thread whose turn ends while another one writes leaves its name and goes on. The thread that has written looks at
-//! the names **and then** at the changes. So it passes the changes to a thread that left its name, or it finds changes
-//! whose thread comes too late with its name, and the committing thread gets them.
+//! A thread whose turn ends while another one writes queues its name and continues. The writing
+//! thread checks the queue **and then** the changes when it is done. So either it passes the
+//! changes to a queued thread, or it finds changes whose thread is too late to queue, and the
+//! committing thread gets them.
 
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};
 
-/// What writes commits, and the threads that wait for it.
+/// The writer of commits, and the threads that wait for it.
 #[derive(Debug)]
 pub(crate) struct HandOver<W, T> {
     writer: Mutex<W>,
-    /// Threads whose turn ended while another thread wrote.
+    /// Threads whose turn ended while another thread was writing.
     queue: Mutex<Vec<T>>,
 }
 
-/// A thread asks to write.
+/// The result of asking to write.
 #[derive(Debug)]
 pub(crate) enum Asked<'a, W> {
-    /// No other thread writes.
+    /// No other thread is writing.
     Granted(MutexGuard<'a, W>),
-    /// The thread that writes passes the changes on.
+    /// The writing thread will pass the changes on.
     Queued,
-    /// A thread has panicked while it wrote.
+    /// A thread panicked while it was writing.
     Broken,
 }
 
@@ -35,11 +37,11 @@ impl<W, T> HandOver<W, T> {
 
     /// Waits for the writer.
     pub(crate) fn lock(&self) -> MutexGuard<'_, W> {
-        // A panic of another thread that held this lock ends the daemon: `Committer::watch`.
+        // If another thread panicked while it held this lock, the daemon exits: `Committer::watch`.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The writer, for a thread that does not wait: if another thread writes, it leaves its name.
+    /// Gets the writer without blocking: if another thread is writing, queues this thread's name.
     pub(crate) fn ask(&self, name: impl FnOnce() -> T) -> Asked<'_, W> {
         match self.writer.try_lock() {
             Ok(writer) => Asked::Granted(writer),
@@ -51,8 +53,8 @@ impl<W, T> HandOver<W, T> {
         }
     }
 
-    /// The thread has written, and has let go of the writer. Returns the thread that commits next, or `Err` if there are
-    /// changes and no such thread: then the committing thread must.
+    /// Called after writing, with the writer released. Returns the thread that commits next, or
+    /// `Err` if there are changes but no such thread, so that the committing thread must commit.
     pub(crate) fn pass_on(&self, is_urgent: impl FnOnce() -> bool) -> Result<Option<T>, NoThread> {
         let waiting = std::mem::take(&mut *self.queue());
         if !is_urgent() {
@@ -61,22 +63,22 @@ impl<W, T> HandOver<W, T> {
         waiting.into_iter().next().map(Some).ok_or(NoThread)
     }
 
-    /// The writer's lock, which a thread that panicked while it wrote has poisoned.
+    /// The writer's lock, which is poisoned if a thread panicked while writing.
     pub(crate) const fn writer(&self) -> &Mutex<W> {
         &self.writer
     }
 
     fn queue(&self) -> MutexGuard<'_, Vec<T>> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// There is something to commit, and no thread waits for that.
+/// There is something to commit, but no thread waits to do it.
 #[derive(Debug)]
 pub(crate) struct NoThread;
 
-/// Whether the committing thread rests.
+/// Whether the committing thread is parked.
 #[derive(Debug)]
 pub(crate) struct Idle(AtomicBool);
 
@@ -85,15 +87,15 @@ impl Idle {
         Self(AtomicBool::new(false))
     }
 
-    /// The committing thread has nothing to do, as far as it knows. Returns whether it may park: it looks once more after
-    /// it has announced that.
+    /// Called when the committing thread sees no work. Returns whether it may park, by checking
+    /// once more after it has announced that.
     #[must_use]
     pub(crate) fn may_park(&self, has_work: impl FnOnce() -> bool) -> bool {
         self.0.swap(true, Ordering::AcqRel);
         !has_work()
     }
 
-    /// There is work. Returns whether the committing thread must be unparked.
+    /// Called when there is work. Returns whether the committing thread must be unparked.
     #[must_use]
     pub(crate) fn must_wake(&self) -> bool {
         self.0.swap(false, Ordering::AcqRel)

@@ -1,16 +1,17 @@
-//! What other threads leave for one thread, and whether it sleeps.
+//! What other threads have queued for one thread, and whether it sleeps.
 
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
-/// Things due for a thread. The thread looks at the end of each turn, so only one that sleeps costs a system call, and
-/// only the first thing after it fell asleep does.
+/// Work queued for a thread. The thread checks it at the end of each turn, so a system call is
+/// needed only for the first addition after it fell asleep.
 ///
-/// The thread sets `asleep` and reads `is_due`, the others set `is_due` and read `asleep`. All four steps replace what
-/// they read, so of two that meet one sees the other: a plain load could miss both.
+/// The thread sets `asleep` and then reads `is_due`; the others set `is_due` and then read
+/// `asleep`. All four steps are atomic swaps, so that at least one side sees the other, which plain
+/// loads would not guarantee.
 #[derive(Debug)]
 pub struct Inbox<T> {
     due: Mutex<Due<T>>,
-    /// `due` holds something.
+    /// Whether `due` contains anything.
     is_due: AtomicBool,
     asleep: AtomicBool,
 }
@@ -18,12 +19,12 @@ pub struct Inbox<T> {
 #[derive(Debug, Default)]
 struct Due<T> {
     due: T,
-    /// The thread ends, and takes over nothing more.
+    /// Whether the thread is stopping and takes nothing over.
     closed: bool,
 }
 
 impl<T: Default> Inbox<T> {
-    /// An empty inbox of a thread that runs.
+    /// The empty inbox of a running thread.
     pub fn new() -> Self {
         Self {
             due: Mutex::default(),
@@ -32,14 +33,15 @@ impl<T: Default> Inbox<T> {
         }
     }
 
-    /// Adds something. Returns whether the thread sleeps, and the caller must wake it.
+    /// Adds something. Returns whether the thread is asleep, and the caller must wake it.
     #[must_use]
     pub fn add(&self, add: impl FnOnce(&mut T)) -> bool {
         add(&mut self.lock().due);
         self.note()
     }
 
-    /// Adds that the thread ends. It finds that together with, or after, all that it takes over.
+    /// Adds the request to stop. The thread finds it together with, or after, everything it takes
+    /// over.
     #[must_use]
     pub fn close(&self, add: impl FnOnce(&mut T)) -> bool {
         let mut held = self.lock();
@@ -49,7 +51,7 @@ impl<T: Default> Inbox<T> {
         self.note()
     }
 
-    /// Adds something that the thread takes over, unless the thread ends: then it comes back.
+    /// Adds something that the thread takes over. Returns it if the thread is stopping.
     pub fn offer<M>(&self, item: M, add: impl FnOnce(&mut T, M)) -> Result<bool, M> {
         let mut held = self.lock();
         if held.closed {
@@ -60,13 +62,13 @@ impl<T: Default> Inbox<T> {
         Ok(self.note())
     }
 
-    /// Something is due. Returns whether the thread sleeps.
+    /// Sets the flag. Returns whether the thread is asleep.
     fn note(&self) -> bool {
         self.is_due.swap(true, Ordering::AcqRel);
         self.asleep.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether there is something to look at.
+    /// Whether there is anything to handle.
     pub fn is_due(&self) -> bool {
         self.is_due.load(Ordering::Acquire)
     }
@@ -78,20 +80,21 @@ impl<T: Default> Inbox<T> {
         }
     }
 
-    /// The thread is about to sleep: from now on it is woken. Returns `false` if it must not sleep.
+    /// Called when the thread is about to sleep and must be woken from now on. Returns `false` if
+    /// it must not sleep.
     #[must_use]
     pub fn fall_asleep(&self) -> bool {
         self.asleep.swap(true, Ordering::AcqRel);
         !self.is_due.fetch_or(false, Ordering::AcqRel)
     }
 
-    /// The thread runs again.
+    /// Called when the thread runs again.
     pub fn wake_up(&self) {
         self.asleep.store(false, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Due<T>> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No holder of this lock can panic halfway through a change.
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,41 +1,42 @@
-//! The bell of a mailbox, and the place of the mailbox's owner, which moves from thread to thread.
+//! The wake flag of a mailbox, and the location of its owner, which moves between threads.
 
-use super::bell::Bell;
 use super::sync::{Arc, ArcSwap};
+use super::wake_flag::WakeFlag;
 
-/// A ring reaches the place where the owner was last. Mail whose ring goes to the old place of an owner that moves came
-/// before the move, and the owner looks for mail **after** each move.
+/// A wake-up goes to the last known location of the owner. Mail whose wake-up goes to the old
+/// location of a moving owner was added before the move, and the owner checks for mail **after**
+/// each move.
 #[derive(Debug)]
 pub(crate) struct Owner<P> {
-    bell: Bell,
+    flag: WakeFlag,
     place: ArcSwap<P>,
 }
 
 impl<P> Owner<P> {
     pub(crate) fn new(place: P) -> Self {
         Self {
-            bell: Bell::new(),
+            flag: WakeFlag::new(),
             place: ArcSwap::new(Arc::new(place)),
         }
     }
 
-    /// Rings. `notify` gets the owner's place, if the owner's thread must be notified.
+    /// Sets the flag. `notify` is called with the owner's location if its thread must be notified.
     pub(crate) fn ring(&self, notify: impl FnOnce(&P)) {
-        if self.bell.ring() {
+        if self.flag.ring() {
             notify(&self.place.load());
         }
     }
 
-    /// The owner is at another place from now on, and looks at its mail next.
+    /// Moves the owner, which must check its mail next.
     pub(crate) fn move_to(&self, place: P) {
         self.place.store(Arc::new(place));
     }
 
-    pub(crate) const fn bell(&self) -> &Bell {
-        &self.bell
+    pub(crate) const fn wake_flag(&self) -> &WakeFlag {
+        &self.flag
     }
 
-    /// Whether this is so of the owner's place.
+    /// Whether this holds for the owner's location.
     pub(crate) fn is_at(&self, is_so: impl FnOnce(&P) -> bool) -> bool {
         is_so(&self.place.load())
     }

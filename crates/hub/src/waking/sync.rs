@@ -1,4 +1,4 @@
-//! What the files beside are made of. The model checker has its own.
+//! The primitives used by the neighbouring files. The model checker replaces them.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 pub(super) use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};

@@ -1,4 +1,4 @@
-//! The parts by themselves. `tests/waking` has the threads.
+//! Tests of the single parts. `tests/waking` tests them with threads.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Who is rung for which commit, and how a commit becomes durable.
+//! Which mailboxes are woken for which commit, and how a commit becomes durable.
 
 use std::collections::VecDeque;
 
 use super::sync::{AtomicU64, Ordering};
 
-/// The newest commit that is on the disk. All threads read it, and [`Waiting::publish`] moves it on.
+/// The newest commit on disk, readable by all threads and advanced by [`Waiting::publish`].
 #[derive(Debug)]
 pub(crate) struct Durable(AtomicU64);
 
@@ -18,8 +18,8 @@ impl Durable {
     }
 }
 
-/// Mailboxes with the commits for which they are rung, in order of commits. It stands behind the hub's lock, so a
-/// mailbox that comes too late for [`publish`](Self::publish) finds its commit durable.
+/// Mailboxes with the commits for which they are woken, ordered by commit. Guarded by the hub's
+/// lock, so that a mailbox too late for [`publish`](Self::publish) finds its commit durable.
 #[derive(Debug)]
 pub(crate) struct Waiting<M>(VecDeque<(u64, M)>);
 
@@ -28,7 +28,8 @@ impl<M: Clone> Waiting<M> {
         Self(VecDeque::new())
     }
 
-    /// Rings the mailbox once this commit is durable. Most come in order: a large job may wait for an older one.
+    /// Wakes the mailbox once this commit is durable. Most are added in order, but a large job may
+    /// wait for an older one.
     pub(crate) fn add(&mut self, commit: u64, mailbox: &M) {
         let at = match self.0.back() {
             Some((last, _)) if *last > commit => {
@@ -39,7 +40,8 @@ impl<M: Clone> Waiting<M> {
         self.0.insert(at, (commit, mailbox.clone()));
     }
 
-    /// Rings the mailbox once this commit is durable, unless it is. Returns whether it is not.
+    /// Wakes the mailbox once this commit is durable, unless it already is. Returns whether it is
+    /// not.
     pub(crate) fn add_unless(&mut self, durable: &Durable, commit: u64, mailbox: &M) -> bool {
         let waits = commit > durable.get();
         if waits {
@@ -48,7 +50,8 @@ impl<M: Clone> Waiting<M> {
         waits
     }
 
-    /// The commit is on the disk. Takes out the mailboxes that wait for it, or for one before: the caller rings them.
+    /// Records that the commit is on disk. Takes the mailboxes that wait for it or for an earlier
+    /// one; the caller must wake them.
     pub(crate) fn publish(&mut self, durable: &Durable, commit: u64) -> Vec<M> {
         durable.0.store(commit, Ordering::Release);
         let due = self.0.partition_point(|(gate, _)| *gate <= commit);

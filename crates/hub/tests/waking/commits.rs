@@ -1,4 +1,4 @@
-//! Serving threads and the committing thread hand commits over.
+//! Serving threads and the committing thread pass commits on.
 
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex, Notify};
@@ -7,24 +7,24 @@ use loom::thread;
 use super::bounded;
 use super::hand_over::{Asked, HandOver, Idle};
 
-/// What is done in the wrong order.
+/// A step in the wrong order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// A thread that has written looks for changes before others can write.
+    /// A thread that has written checks for changes before others can write.
     LooksBeforeItLetsGo,
-    /// The committing thread looks for changes before it announces that it rests.
+    /// The committing thread checks for changes before it announces that it parks.
     RestsUnannounced,
 }
 
-/// The clients' changes: one of each serving thread.
+/// The clients' changes, one per serving thread.
 const CHANGES: usize = 2;
 
 struct Commits {
     fault: Fault,
-    /// Changes that are in no commit yet, behind the hub's lock.
+    /// Changes that are not in a commit, guarded by the hub's lock.
     pending: Mutex<usize>,
-    /// Changes on the disk.
+    /// Changes on disk.
     durable: AtomicUsize,
     hand_over: HandOver<(), usize>,
     idle: Idle,
@@ -32,7 +32,7 @@ struct Commits {
     serving: [Serving; 2],
 }
 
-/// A serving thread that sleeps. The other models have its inbox.
+/// A sleeping serving thread. Other models cover its inbox.
 struct Serving {
     may_commit: AtomicBool,
     waker: Notify,
@@ -63,7 +63,7 @@ impl Commits {
         cut > 0
     }
 
-    /// Rings all clients whose changes are durable.
+    /// Wakes all clients whose changes are durable.
     fn ring(&self) {
         if self.is_done() {
             self.serving.iter().for_each(|thread| thread.waker.notify());
@@ -93,7 +93,7 @@ impl Commits {
             Asked::Granted(writer) => {
                 let any = self.write();
                 let early = (self.fault == Fault::LooksBeforeItLetsGo).then(|| self.is_urgent());
-                // Loom lets no other thread run where a lock is let go, but it does here.
+                // Loom runs no other thread at the release of a lock, but it does here.
                 self.durable.load(Ordering::Acquire);
                 drop(writer);
                 if any {
@@ -114,7 +114,8 @@ impl Commits {
         }
     }
 
-    /// A serving thread whose client changes something, and waits for the disk. The thread lives as long as the daemon.
+    /// A serving thread whose client changes something, and waits for the disk. The thread lives as
+    /// long as the daemon.
     fn serve(&self, name: usize) {
         *self.pending.lock().unwrap() += 1;
         self.end_turn(name);
@@ -127,7 +128,7 @@ impl Commits {
         }
     }
 
-    /// The committing thread rests: `rest` in `commit/mod.rs`.
+    /// The committing thread parks, as `rest` in `commit/mod.rs`.
     fn rest(&self) {
         let early = (self.fault == Fault::RestsUnannounced).then(|| self.is_urgent());
         let has_work = || early.unwrap_or_else(|| self.is_urgent());
@@ -181,13 +182,14 @@ pub(crate) fn a_commit_is_handed_over(fault: Fault) {
         .for_each(|thread| thread.join().unwrap());
 }
 
-/// Whichever thread writes, and whenever another one comes.
+/// Holds for any writing thread and any time of arrival.
 #[test]
 fn every_change_is_committed() {
     bounded(|| a_commit_is_handed_over(Fault::None));
 }
 
-/// A serving thread leaves its commits to the committing thread: they are large, or the disk is slow.
+/// A serving thread leaves its commits to the committing thread, because they are large or the disk
+/// is slow.
 pub(crate) fn commits_are_left(fault: Fault) {
     let commits = commits(fault);
     let committing = {

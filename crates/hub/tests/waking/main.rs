@@ -1,16 +1,16 @@
-//! Loom tries all orders of the threads that meet at a mailbox's owner, a serving thread's inbox, the list of mailboxes that
-//! wait for a commit or for room in memory, and the writer of commits. A lost wake-up is a deadlock here, and loom reports it.
+//! Explores with loom the interleavings of the threads that meet at a mailbox's owner, a serving
+//! thread's inbox, the lists of mailboxes that wait for a commit or for memory, and the writer of
+//! commits. A lost wake-up is a deadlock here, which loom reports.
 //!
-//! The files are the daemon's own, with loom's atomics. Around them stand the smallest parts that can show the protocol:
-//! a serving thread with one connection in turns as `serving/turn.rs` takes them, and others that ring it or commit. Each
-//! model can also do one step in the wrong order: [`the_models_find_steps_in_the_wrong_order`].
+//! The files are the daemon's own, with loom's atomics. Around them are the smallest parts that
+//! exercise the protocol: a serving thread with one connection in turns as in `serving/turn.rs`,
+//! and others that wake it or commit. Each model can also perform one step in the wrong order:
+//! [`the_models_find_steps_in_the_wrong_order`].
 //!
-//! `serving/alarm.rs` is not here: one thread sets its alarm and waits for it, and the kernel does the rest.
+//! `serving/alarm.rs` is not covered, because one thread sets its alarm and waits for it, and the
+//! kernel does the rest.
 #![cfg(test)]
 
-#[path = "../../src/waking/bell.rs"]
-#[allow(unreachable_pub, dead_code, reason = "a file of the library")]
-mod bell;
 mod commits;
 #[path = "../../src/waking/for_room.rs"]
 #[allow(dead_code, reason = "a file of the library")]
@@ -29,13 +29,17 @@ mod room;
 #[path = "../../src/waking/waiting.rs"]
 #[allow(dead_code, reason = "a file of the library")]
 mod waiting;
+#[path = "../../src/waking/wake_flag.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a file of the library")]
+mod wake_flag;
 mod sync {
     pub(crate) use std::sync::{PoisonError, TryLockError};
 
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
 
-    /// Of `arc_swap`, with a lock: it replaces the whole value, and no look waits for more than that.
+    /// Stands in for `arc_swap`, with a lock. It replaces the whole value, and readers wait for
+    /// nothing else.
     #[derive(Debug)]
     pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
 
@@ -60,27 +64,27 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;
 
-use self::bell::Bell;
 use self::inbox::Inbox;
 use self::waiting::{Durable, Waiting};
+use self::wake_flag::WakeFlag;
 
-/// Attempts the orders of three threads: all of them are too many.
+/// Limits the interleavings of three threads, because all of them are too many.
 fn bounded(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(model);
 }
 
-/// What is due for a thread.
+/// The work queued for a thread.
 #[derive(Debug, Default)]
 struct Due {
-    /// Seats of mailboxes that were rung.
+    /// Slots of mailboxes that were woken.
     mail: usize,
     /// Connections that move here.
     moved: usize,
-    /// It may commit.
+    /// Whether it may commit.
     commit: bool,
-    /// It ends.
+    /// Whether it must stop.
     stop: bool,
 }
 
@@ -122,20 +126,20 @@ impl Thread {
     }
 }
 
-/// What is done in the wrong order, or not at all.
+/// A step in the wrong order, or left out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// The bell of the daemon's past, which forgot a ring at the beginning of a turn.
+    /// The former flag of the daemon, which lost a wake-up at the beginning of a turn.
     BellForgets,
-    /// A connection that must wait looks for the commit before it takes the hub's lock.
+    /// A connection that must wait checks the commit before it takes the hub's lock.
     LooksBeforeTheLock,
 }
 
-/// The hub: mailboxes that wait for the commit with the large job, behind its lock.
+/// The hub: mailboxes that wait for the commit with the large job, guarded by its lock.
 struct Hub {
     durable: Durable,
-    waiting: Mutex<Waiting<Arc<Bell>>>,
+    waiting: Mutex<Waiting<Arc<WakeFlag>>>,
 }
 
 impl Hub {
@@ -146,35 +150,35 @@ impl Hub {
         })
     }
 
-    /// Whether the owner of the bell must wait for the commit.
-    fn must_wait(&self, commit: u64, bell: &Arc<Bell>, fault: Fault) -> bool {
+    /// Whether the owner must wait for the commit.
+    fn must_wait(&self, commit: u64, flag: &Arc<WakeFlag>, fault: Fault) -> bool {
         if fault == Fault::LooksBeforeTheLock {
             let waits = commit > self.durable.get();
             if waits {
-                self.waiting.lock().unwrap().add(commit, bell);
+                self.waiting.lock().unwrap().add(commit, flag);
             }
             return waits;
         }
         self.waiting
             .lock()
             .unwrap()
-            .add_unless(&self.durable, commit, bell)
+            .add_unless(&self.durable, commit, flag)
     }
 
-    /// The commit is on the disk.
+    /// Called when the commit is on disk.
     fn committed(&self, commit: u64, thread: &Thread) {
         let due = self.waiting.lock().unwrap().publish(&self.durable, commit);
-        for bell in due {
-            if bell.ring() {
+        for flag in due {
+            if flag.ring() {
                 thread.add(|due| due.mail += 1);
             }
         }
     }
 }
 
-/// A connection's large job waits for the commit of another one, and its socket is ready meanwhile.
+/// A connection's large job waits for another's commit, and its socket becomes ready meanwhile.
 fn a_large_job_waits(fault: Fault) {
-    let (thread, bell, hub) = (Thread::new(), Arc::new(Bell::new()), Hub::new());
+    let (thread, flag, hub) = (Thread::new(), Arc::new(WakeFlag::new()), Hub::new());
     let committer = {
         let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));
         thread::spawn(move || hub.committed(1, &thread))
@@ -183,7 +187,7 @@ fn a_large_job_waits(fault: Fault) {
     // The socket is ready once more after the first turn.
     let mut ready = 2;
     loop {
-        // A connection that may visit has another turn.
+        // A connection that may visit gets another turn.
         let mut in_turn = ready > 0 || !until_rung;
         thread.wait(in_turn);
         ready = usize::from(ready > 1);
@@ -193,17 +197,17 @@ fn a_large_job_waits(fault: Fault) {
         if !in_turn {
             continue;
         }
-        let was_rung = bell.attend();
+        let was_rung = flag.attend();
         until_rung &= fault == Fault::BellForgets || !was_rung;
         if !until_rung {
-            if !hub.must_wait(1, &bell, fault) {
+            if !hub.must_wait(1, &flag, fault) {
                 break;
             }
             until_rung = true;
         }
-        // Seats of connections that are in the turn are dropped.
+        // Slots of connections in the turn are dropped.
         let _dropped = thread.take();
-        until_rung &= !bell.look();
+        until_rung &= !flag.look();
     }
     committer.join().unwrap();
 }
@@ -213,26 +217,27 @@ fn a_large_job_is_never_forgotten() {
     loom::model(|| a_large_job_waits(Fault::None));
 }
 
-/// Mailboxes wait for commit 2 already, and that one is not written before the large job of commit 1 has gone on.
+/// Mailboxes already wait for commit 2, which is not written before the large job of commit 1 has
+/// continued.
 #[test]
 fn a_large_job_behind_a_later_commit_is_not_forgotten() {
     loom::model(|| {
-        let (thread, [bell, later, latest], hub) = (
+        let (thread, [flag, later, latest], hub) = (
             Thread::new(),
-            [(); 3].map(|()| Arc::new(Bell::new())),
+            [(); 3].map(|()| Arc::new(WakeFlag::new())),
             Hub::new(),
         );
         assert!(
             [&later, &latest]
                 .iter()
-                .all(|bell| hub.must_wait(2, bell, Fault::None))
+                .all(|flag| hub.must_wait(2, flag, Fault::None))
         );
         let committer = {
             let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));
             thread::spawn(move || hub.committed(1, &thread))
         };
-        while hub.must_wait(1, &bell, Fault::None) {
-            while !bell.look() {
+        while hub.must_wait(1, &flag, Fault::None) {
+            while !flag.look() {
                 thread.wait(false);
                 let _ = thread.take();
             }
@@ -291,15 +296,15 @@ fn the_models_find_steps_in_the_wrong_order() {
 #[test]
 fn no_mail_is_left_unread() {
     bounded(|| {
-        let (thread, bell) = (Thread::new(), Arc::new(Bell::new()));
-        let letters = Arc::new(AtomicUsize::new(0));
+        let (thread, flag) = (Thread::new(), Arc::new(WakeFlag::new()));
+        let queued = Arc::new(AtomicUsize::new(0));
         let senders: Vec<_> = (0..2)
             .map(|_| {
-                let (thread, bell, letters) =
-                    (Arc::clone(&thread), Arc::clone(&bell), Arc::clone(&letters));
+                let (thread, flag, queued) =
+                    (Arc::clone(&thread), Arc::clone(&flag), Arc::clone(&queued));
                 thread::spawn(move || {
-                    letters.fetch_add(1, Ordering::AcqRel);
-                    if bell.ring() {
+                    queued.fetch_add(1, Ordering::AcqRel);
+                    if flag.ring() {
                         thread.add(|due| due.mail += 1);
                     }
                 })
@@ -311,10 +316,10 @@ fn no_mail_is_left_unread() {
             if thread.take().mail == 0 {
                 continue;
             }
-            let _ = bell.attend();
+            let _ = flag.attend();
             let _dropped = thread.take();
-            let _ = bell.look();
-            read += letters.swap(0, Ordering::AcqRel);
+            let _ = flag.look();
+            read += queued.swap(0, Ordering::AcqRel);
         }
         senders
             .into_iter()
@@ -322,7 +327,7 @@ fn no_mail_is_left_unread() {
     });
 }
 
-/// A thread learns that it may commit, and that it must end, however it falls asleep.
+/// A thread learns that it may commit, and that it must stop, however it falls asleep.
 #[test]
 fn a_commit_that_is_handed_over_wakes_its_thread() {
     loom::model(|| {

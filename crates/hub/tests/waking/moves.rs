@@ -7,19 +7,19 @@ use loom::thread;
 use super::owner::Owner;
 use super::{Thread, bounded};
 
-/// A connection moves to a helper while it is rung: its first turn there looks at everything. `is_faulty`: it looks before it
-/// has moved.
+/// A connection moves to a helper while it is woken: its first turn there checks everything.
+/// `is_faulty`: it checks before it has moved.
 pub(crate) fn a_connection_moves(is_faulty: bool) {
     let threads = [Thread::new(), Thread::new()];
-    let (owner, letters) = (Arc::new(Owner::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (owner, queued) = (Arc::new(Owner::new(0)), Arc::new(AtomicUsize::new(0)));
     let sender = {
-        let (threads, owner, letters) = (threads.clone(), Arc::clone(&owner), Arc::clone(&letters));
+        let (threads, owner, queued) = (threads.clone(), Arc::clone(&owner), Arc::clone(&queued));
         thread::spawn(move || {
-            letters.fetch_add(1, Ordering::AcqRel);
+            queued.fetch_add(1, Ordering::AcqRel);
             owner.ring(|owner| threads[*owner].add(|due| due.mail += 1));
         })
     };
-    // The old thread gives the connection away between two turns.
+    // The old thread passes the connection on between two turns.
     threads[1].add(|due| due.moved += 1);
     let [_, helper] = &threads;
     let mut has_it = false;
@@ -31,13 +31,13 @@ pub(crate) fn a_connection_moves(is_faulty: bool) {
         if moves && !is_faulty {
             owner.move_to(1);
         }
-        // A seat of a connection that is not here yet finds no member.
+        // The slot of a connection that is not here yet has no member.
         if !has_it {
             continue;
         }
-        let _ = owner.bell().attend();
-        let _ = owner.bell().look();
-        if letters.swap(0, Ordering::AcqRel) > 0 {
+        let _ = owner.wake_flag().attend();
+        let _ = owner.wake_flag().look();
+        if queued.swap(0, Ordering::AcqRel) > 0 {
             break;
         }
         if moves && is_faulty {
@@ -52,7 +52,8 @@ fn a_connection_that_moves_is_rung_at_its_old_or_new_place() {
     loom::model(|| a_connection_moves(false));
 }
 
-/// A thread gives a connection to a helper that is about to end: the helper has it then, or the thread gets it back.
+/// A thread passes a connection to a helper that is about to stop: either the helper has it then,
+/// or the thread gets it back.
 #[test]
 fn a_connection_moves_to_a_helper_that_ends_or_comes_back() {
     bounded(|| {

@@ -1,34 +1,34 @@
-//! A connection's job waits for room in memory, which two threads leave: one whose commit is on the disk, and one that
-//! moves bodies out. Neither leaves enough alone.
+//! A connection's job waits for memory that two threads free: one whose commit is on disk, and one
+//! that moves bodies out. Neither frees enough alone.
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::Thread;
-use super::bell::Bell;
 use super::for_room::ForRoom;
+use super::wake_flag::WakeFlag;
 
-/// What is done in the wrong order.
+/// A step in the wrong order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// The connection joins the list after it has let go of the hub's lock.
+    /// The connection joins the list after it has released the hub's lock.
     WaitsTooLate,
 }
 
 const LIMIT: u64 = 4;
 const JOB: u64 = 2;
 
-/// What the hub's lock guards: the memory in use, and who waits for room.
+/// The state guarded by the hub's lock: memory in use, and who waits for it.
 struct Memory {
     used: u64,
-    for_room: ForRoom<Arc<Bell>>,
+    for_room: ForRoom<Arc<WakeFlag>>,
 }
 
 type Hub = Mutex<Memory>;
 
-/// Whether the owner of the bell must wait for room.
-fn must_wait(hub: &Hub, bell: &Arc<Bell>, fault: Fault) -> bool {
+/// Whether the owner must wait for memory.
+fn must_wait(hub: &Hub, flag: &Arc<WakeFlag>, fault: Fault) -> bool {
     let mut memory = hub.lock().unwrap();
     if memory.used + JOB <= LIMIT {
         memory.used += JOB;
@@ -40,7 +40,7 @@ fn must_wait(hub: &Hub, bell: &Arc<Bell>, fault: Fault) -> bool {
     }
     memory
         .for_room
-        .add(JOB, bell, |other| Arc::ptr_eq(other, bell));
+        .add(JOB, flag, |other| Arc::ptr_eq(other, flag));
     true
 }
 
@@ -50,15 +50,15 @@ fn leave_room(hub: &Hub, thread: &Thread) {
     let room = LIMIT - memory.used;
     let rung = memory.for_room.take(room, LIMIT);
     drop(memory);
-    for bell in rung {
-        if bell.ring() {
+    for flag in rung {
+        if flag.ring() {
             thread.add(|due| due.mail += 1);
         }
     }
 }
 
 pub(crate) fn a_job_waits_for_room(fault: Fault) {
-    let (thread, bell) = (Thread::new(), Arc::new(Bell::new()));
+    let (thread, flag) = (Thread::new(), Arc::new(WakeFlag::new()));
     let hub = Arc::new(Mutex::new(Memory {
         used: LIMIT,
         for_room: ForRoom::new(),
@@ -69,8 +69,8 @@ pub(crate) fn a_job_waits_for_room(fault: Fault) {
             thread::spawn(move || leave_room(&hub, &thread))
         })
         .collect();
-    while must_wait(&hub, &bell, fault) {
-        while !bell.look() {
+    while must_wait(&hub, &flag, fault) {
+        while !flag.look() {
             thread.wait(false);
             let _ = thread.take();
         }

@@ -37,17 +37,17 @@ pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Fa
                 "Error while initializing the queue: {folder}: no such folder"
             )));
         }
-        tracing::info!(target: TARGET, file = %shown, "there is no such queue of gearmand's: nothing is taken over");
+        tracing::info!(target: TARGET, file = %shown, "gearmand queue not found; nothing imported");
         return Ok(());
     }
     wait_for(file, config.server.server.in_use_timeout.into())?;
     let Some(queue) = Queue::find(file, table)? else {
-        tracing::warn!(target: TARGET, file = %shown, table, "there is no such table of gearmand's: nothing is taken over");
+        tracing::warn!(target: TARGET, file = %shown, table, "gearmand table not found; nothing imported");
         return Ok(());
     };
     let (source, rows) = queue.source()?;
     if rows == 0 {
-        tracing::info!(target: TARGET, file = %shown, "gearmand's queue is empty: nothing is taken over");
+        tracing::info!(target: TARGET, file = %shown, "gearmand's queue is empty; nothing imported");
         return Ok(());
     }
     if intake::was_taken(&config.server, &source, rows) {
@@ -74,7 +74,7 @@ pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Fa
         left,
         ..
     } = report;
-    tracing::info!(target: TARGET, file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");
+    tracing::info!(target: TARGET, file = %shown, rows, taken, later, known, before, left, "imported gearmand's queue");
     if left > 0 {
         tracing::warn!(target: TARGET, file = %shown, left, "rows are left in gearmand's queue: the next start tries them again");
     }

@@ -45,7 +45,7 @@ use self::tally::Tally;
 
 const HELP: &str = include_str!("../help/bridge.txt").trim_ascii_end();
 
-/// Work another broker empty into the running daemon, in its own protocol, while producers still feed it.
+/// Move all jobs from another broker to this daemon while producers are still connected.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Bridge {
@@ -56,49 +56,49 @@ pub struct Bridge {
     /// The daemon, in the same form [default: the protocol's usual port on 127.0.0.1].
     #[arg(long, value_name = "URL")]
     to: Option<Place>,
-    /// Take jobs of this queue only; may be given many times.
+    /// Only take jobs of this queue; may be repeated.
     #[arg(long, value_name = "NAME")]
     queue: Vec<String>,
-    /// End when the old broker has had no job for this long [default: 10s].
+    /// Exit when the old broker has had no jobs for this long [default: 10s].
     #[arg(long, value_name = "FOR", num_args = 0..=1, require_equals = true, default_missing_value = "10s")]
     until_empty: Option<Period>,
-    /// Jobs in hand at once, each over a connection to either side.
+    /// Number of jobs moved concurrently, each over one connection per side.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
-    /// Clients of the old broker wait for results: wait for the end of each job here, and report it there.
+    /// Wait for the result of each job and report it to the old broker, for clients that wait there.
     #[arg(long)]
     results: bool,
     /// A file with the password of the old broker (Faktory, or the user of an EventMQ router's address).
     #[arg(long, value_name = "FILE")]
     from_password: Option<PathBuf>,
-    /// A file with the daemon's password, in the same way.
+    /// A file with the daemon's password, in the same form.
     #[arg(long, value_name = "FILE")]
     to_password: Option<PathBuf>,
-    /// The authorities that may have signed the old broker's certificate (PEM) [default: the system's].
+    /// CA certificates to trust for the old broker (PEM) [default: the system's].
     #[arg(long, value_name = "FILE")]
     from_ca: Option<PathBuf>,
-    /// The same for the daemon's certificate.
+    /// CA certificates to trust for the daemon.
     #[arg(long, value_name = "FILE")]
     to_ca: Option<PathBuf>,
-    /// The bridge's certificate (PEM), if the old broker demands one.
+    /// Client certificate (PEM), if the old broker requires one.
     #[arg(long, value_name = "FILE", requires = "from_key")]
     from_certificate: Option<PathBuf>,
-    /// The key of that certificate (PEM, not encrypted).
+    /// Private key of the client certificate (PEM, not encrypted).
     #[arg(long, value_name = "FILE", requires = "from_certificate")]
     from_key: Option<PathBuf>,
-    /// The bridge's certificate, if the daemon demands one.
+    /// Client certificate, if the daemon requires one.
     #[arg(long, value_name = "FILE", requires = "to_key")]
     to_certificate: Option<PathBuf>,
-    /// The key of that certificate.
+    /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "to_certificate")]
     to_key: Option<PathBuf>,
-    /// The public key of the old router, if it demands ZeroMQ's CURVE.
+    /// Public key of the old router, if it requires ZeroMQ's CURVE.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from_curve: Option<CurvePublicKey>,
-    /// A file with the bridge's secret key, if the old router knows its clients by their keys [default: a new key].
+    /// A file with the bridge's secret key, if the old router accepts only known keys [default: a new key].
     #[arg(long, value_name = "FILE", requires = "from_curve")]
     from_curve_secret: Option<PathBuf>,
-    /// The public key of the daemon, if its section eventmq has curve_secret_key_file.
+    /// Public key of the daemon, if its section eventmq has curve_secret_key_file.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     to_curve: Option<CurvePublicKey>,
     /// A file with the bridge's secret key, if that section has curve_clients [default: a new key].

@@ -1,9 +1,9 @@
-//! How far a connection reads on while its peer takes no answers.
+//! How far a connection reads ahead while its peer does not read replies.
 //!
-//! Reading stops while many bytes of answers wait, so that a peer which pipelines pays for its answers with its own
-//! memory. A peer that reads nothing before it has written everything would then wait for the daemon for ever, and the
-//! daemon for the peer. So the bound doubles for as long as the peer sends and takes nothing, until the connection holds
-//! more than `outbound_bytes_max` and ends.
+//! Reading stops while many reply bytes are pending, so that a peer which pipelines must hold its
+//! own backlog. But a peer that writes everything before it reads would then deadlock with the
+//! daemon. Therefore the bound doubles as long as the peer sends and reads nothing, until the
+//! connection exceeds `outbound_bytes_max` and is closed.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use windlass_engine::Timestamp;
 
 use windlass_hub::clock;
 
-/// Reading stops while more than this waits to be written: the peer must take its answers first.
+/// Reading stops while more bytes than this are pending, until the peer reads its replies.
 pub(super) const WRITE_HIGH_BYTES: usize = 256 * 1024;
 
-/// A peer that has taken nothing for so long, and has sent more, may be unable to read.
+/// A peer that has read nothing for this long, and has sent more, may be unable to read.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The bound, and since when the peer has been at it.
+/// The bound, and when the peer reached it.
 #[derive(Debug)]
 pub(super) struct Ahead {
     bytes: usize,
@@ -34,12 +34,12 @@ impl Default for Ahead {
 }
 
 impl Ahead {
-    /// Reading stops while more than this waits to be written.
+    /// Reading stops while more bytes than this are pending.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The peer has taken some of its answers, and this much is left.
+    /// Called when the peer has read some replies and this much is pending.
     pub(super) const fn progress(&mut self, left: usize) {
         self.stuck_since = None;
         if left < WRITE_HIGH_BYTES {
@@ -47,7 +47,8 @@ impl Ahead {
         }
     }
 
-    /// The turn ends. `is_stuck`: the peer has sent more, which the connection does not read because of this bound.
+    /// Called at the end of a turn. `is_stuck`: the peer has sent more, which is not read because
+    /// of this bound.
     pub(super) fn end_turn(&mut self, is_stuck: bool, now: Timestamp) {
         self.stuck_since = is_stuck.then(|| self.stuck_since.unwrap_or(now));
     }
@@ -57,7 +58,7 @@ impl Ahead {
         self.stuck_since.map(|since| clock::after(since, PATIENCE))
     }
 
-    /// Doubles the bound, if that is due.
+    /// Doubles the bound if it is time.
     pub(super) fn begin_turn(&mut self, now: Timestamp) {
         if self.deadline().is_some_and(|at| at <= now) {
             self.bytes = self.bytes.saturating_mul(2);

@@ -1,4 +1,4 @@
-//! How much a connection reads, holds and has done in a turn.
+//! How much a connection reads, holds and executes in a turn.
 
 use bytes::Bytes;
 
@@ -111,7 +111,7 @@ fn reads_go_on_after_an_interruption_and_end_with_an_error() {
     );
     it.connection.notice(true, false, false);
     assert_eq!(it.turn(3000), "peer closed");
-    // Behind bytes of a large message.
+    // After bytes of a large message.
     let mut it = InHand::open(Script {
         needs_bytes: 1 << 20,
         ..keeps()
@@ -152,7 +152,7 @@ fn bytes_count_as_received_although_a_later_read_finds_nothing() {
     assert_eq!(it.traffic().received_bytes, 5);
 }
 
-/// The kernel does not report again bytes that are in the socket already.
+/// The kernel does not report bytes again that are already in the socket.
 #[test]
 fn a_message_that_fills_its_memory_may_have_others_behind_it() {
     const HELD: usize = 10;
@@ -294,7 +294,7 @@ fn what_a_connection_holds_is_counted_when_it_has_changed_much() {
     assert_eq!(it.budget.held(), 0);
 }
 
-/// Requests that are not done yet count with the bytes that they were made of.
+/// Pending requests count with the bytes from which they were made.
 #[test]
 fn commands_that_have_not_been_done_count_as_held_bytes() {
     const ITEMS: usize = 2000;
@@ -331,7 +331,7 @@ fn answers_have_the_room_that_the_peer_and_the_disk_leave() {
             it.waits_for_commit(7, waiting);
         }
         it.arrives("x");
-        // The second visit is one of items that were tried before.
+        // The second visit retries the same items.
         it.turn(2000);
         it.turn(2000);
         std::mem::take(&mut *it.desk.rooms.lock().unwrap())
@@ -422,7 +422,7 @@ fn bytes_of_the_session_stand_behind_its_commands() {
     *it.desk.goes.lock().unwrap() = Visited::All;
     it.turn(3000);
     assert_eq!(it.wire().written, b"now!tick");
-    // Behind mail that waits for the disk, too.
+    // The same after mail that waits for the disk.
     it.waits_for_commit(7, 2);
     it.script().ticks_at = Some(Timestamp(4000));
     it.turn(4000);
@@ -530,7 +530,7 @@ fn items_that_wait_to_be_rung_are_done_after_that() {
     );
 }
 
-/// It would wait for the daemon for ever, and the daemon for it.
+/// Otherwise the peer and the daemon would wait for each other forever.
 #[test]
 fn a_peer_that_sends_on_and_takes_nothing_is_read_on_up_to_the_limit() {
     let bounds = Bounds {
@@ -571,7 +571,7 @@ fn a_peer_that_sends_on_and_takes_nothing_is_read_on_up_to_the_limit() {
         "the limit itself"
     );
     assert_eq!(sends(&mut it, 4000), "limit exceeded: outbound_bytes_max");
-    // One that takes its answers has the bound of before.
+    // A peer that reads its replies gets the original bound again.
     let mut it = InHand::new(
         bounds,
         Script {
@@ -591,7 +591,7 @@ fn a_peer_that_sends_on_and_takes_nothing_is_read_on_up_to_the_limit() {
     assert_eq!(sends(&mut it, 3000), "3100");
 }
 
-/// The thread drops the id that the ring has left, because the connection is in its turn by then.
+/// The thread drops the id of the wake-up, because the connection is already in its turn.
 #[test]
 fn a_ring_before_a_turn_counts_although_its_seat_is_dropped() {
     let mut it = InHand::open(Script {
@@ -612,7 +612,7 @@ fn a_ring_before_a_turn_counts_although_its_seat_is_dropped() {
     );
 }
 
-/// An idle connection holds no more than it must, and a busy one keeps its buffers.
+/// An idle connection holds as little as possible, and a busy one keeps its buffers.
 #[test]
 fn large_empty_buffers_are_freed() {
     let capacity_of_items = |items: usize| {

@@ -1,5 +1,5 @@
-//! Jobs whose bytes are on their way to the peer. When the connection ends, the jobs that the peer has certainly not
-//! got go back, without a loss.
+//! Jobs in flight to the peer. When the connection closes, jobs that the peer has certainly not
+//! received are requeued without counting as lost.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use windlass_engine::{Event, JobId, Token};
 
 use windlass_hub::{Budget, Hold};
 
-/// The jobs, in the order in which they leave. Positions count all bytes of the connection's output since it opened.
+/// The jobs in sending order. Positions count all output bytes since the connection opened.
 #[derive(Debug, Default)]
 pub(super) struct HandOuts {
     jobs: VecDeque<HandOut>,
-    /// Bytes of their bodies, as far as they are counted.
+    /// Bytes of their bodies, as far as the budget counts them.
     bytes: usize,
 }
 
@@ -21,13 +21,13 @@ struct HandOut {
     job: JobId,
     token: Token,
     begins_at: u64,
-    /// `None`: not all of it is in the output.
+    /// `None` until the output contains all of it.
     ends_at: Option<u64>,
     hold: Option<Arc<Hold>>,
 }
 
 impl HandOuts {
-    /// An event is about to be encoded at this position, where the one before ends.
+    /// Called before an event is encoded at this position, where the previous one ends.
     pub(super) fn begin(&mut self, event: &Event, begins_at: u64, budget: &Arc<Budget>) {
         let Some(job) = event.handed_out() else {
             return;
@@ -44,7 +44,7 @@ impl HandOuts {
         });
     }
 
-    /// All that has begun is in the output, which ends at this position.
+    /// Called when the output contains everything begun and ends at this position.
     pub(super) fn end(&mut self, position: u64) {
         if let Some(HandOut {
             ends_at: end @ None,
@@ -55,7 +55,8 @@ impl HandOuts {
         }
     }
 
-    /// The output is written up to this position. Returns how many of the jobs that the budget counts have left.
+    /// Called when the output is written up to this position. Returns the number of fully written
+    /// jobs that the budget counts.
     pub(super) fn written(&mut self, position: u64) -> u32 {
         let mut left = 0;
         while self
@@ -79,8 +80,8 @@ impl HandOuts {
         self.bytes
     }
 
-    /// The output was written up to this position, and no more will be. Returns the jobs of which the peer has nothing;
-    /// `and_parts`: also those of which it has a part.
+    /// Called when the output was written up to this position and no further. Returns the jobs of
+    /// which the peer has received nothing; with `and_parts`, also partially received ones.
     pub(super) fn unsent(
         &mut self,
         position: u64,
@@ -167,7 +168,7 @@ pub(super) mod tests {
         assert!(jobs.is_empty());
     }
 
-    /// A large job is on its way to the peer.
+    /// A large job is in flight to the peer.
     fn gets_a_job(it: &mut InHand, at: u64) -> String {
         let event = job(1, SMALL_BYTES);
         let hold = Hold::on(&event, &mut None, &it.budget);
@@ -175,7 +176,8 @@ pub(super) mod tests {
         it.turn(at)
     }
 
-    /// The kernel reports room only when a large part of its buffer is free, and takes bytes earlier. A turn may be long.
+    /// The kernel reports a writable socket only when much of its buffer is free, but accepts bytes
+    /// earlier. A turn may also be long.
     #[test]
     fn a_peer_that_takes_its_jobs_slowly_is_not_disconnected() {
         let mut it = InHand::open(Script::default());
@@ -188,7 +190,7 @@ pub(super) mod tests {
             ("no time".to_owned(), &b"!"[..]),
             "the kernel has reported nothing"
         );
-        // The thread stands still for ten seconds between the beginning of the turn and the write.
+        // The thread stalls for ten seconds between the start of the turn and the write.
         let now = clock::now();
         it.takes(0);
         gets_a_job(&mut it, now.0 - 10_000);
@@ -198,7 +200,7 @@ pub(super) mod tests {
         assert_eq!(it.turn(now.0), "no time", "it was offered bytes just now");
     }
 
-    /// The thread may have stood still, in a commit for example, and not the peer.
+    /// The thread may have been blocked, for example in a commit, and not the peer.
     #[test]
     fn a_peer_with_jobs_is_disconnected_if_it_takes_nothing_of_them_when_the_connection_tries_again()
      {

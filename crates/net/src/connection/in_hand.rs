@@ -1,4 +1,5 @@
-//! A connection whose socket, broker, session and time a test has in hand: it takes the steps of a turn itself.
+//! A connection whose socket, broker, session and clock are controlled by a test, which performs
+//! the steps of a turn.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,19 +15,19 @@ use crate::traffic::Traffic;
 use windlass_hub::testing::nowhere;
 use windlass_hub::{Batch, Broker, Budget, CommitDuty, Health};
 
-/// What a socket gives and takes, and what it was asked for.
+/// The behaviour of a socket, and the calls that it received.
 #[derive(Debug)]
 pub(super) struct Wire {
-    /// What comes next; no bytes are the end. Without more, a read finds nothing.
+    /// The next reads; no bytes mean the end of the stream. After that, reads find nothing.
     pub(super) arrives: VecDeque<io::Result<Vec<u8>>>,
-    /// This many bytes are still taken.
+    /// The number of bytes that it still accepts.
     pub(super) takes: usize,
-    /// How the next writes fail.
+    /// The errors of the next writes.
     pub(super) fails: VecDeque<io::ErrorKind>,
     pub(super) written: Vec<u8>,
-    /// Where each read put its bytes: in the thread's buffer, or behind those of the message.
+    /// The destination of each read: the thread's buffer, or the message's.
     pub(super) reads: Vec<&'static str>,
-    /// How the next steps of the handshake end. Without more, it is complete.
+    /// The results of the next handshake steps. After that, the handshake is complete.
     pub(super) shakes: VecDeque<io::Result<bool>>,
     pub(super) has_unwritten: bool,
     pub(super) is_drained_by_short_reads: bool,
@@ -105,25 +106,25 @@ impl Stream for Socket {
     }
 }
 
-/// What a session does.
+/// The behaviour of a session.
 #[derive(Debug, Default)]
 pub(super) struct Script {
-    /// Its answer to bytes, at once.
+    /// Its immediate reply to bytes.
     pub(super) answer: Vec<u8>,
-    /// This many commands are its answer to bytes.
+    /// The number of commands that bytes cause.
     pub(super) commands: usize,
-    /// It ends the connection when bytes arrive.
+    /// Whether it closes the connection when bytes arrive.
     pub(super) ends: bool,
-    /// It leaves its input unread.
+    /// Whether it leaves its input unread.
     pub(super) keeps: bool,
-    /// It consumes one byte at a time, and answers nothing.
+    /// Whether it consumes one byte at a time, without replies.
     pub(super) sips: bool,
-    /// Its answer to this many events is a command.
+    /// The number of events to which it responds with a command.
     pub(super) asks: usize,
     pub(super) needs_bytes: usize,
     pub(super) held_bytes: usize,
     pub(super) ticks_at: Option<Timestamp>,
-    /// Its bytes in a tick.
+    /// The bytes that it sends in a tick.
     pub(super) says: Vec<u8>,
     /// Its calls, in order.
     pub(super) told: Vec<&'static str>,
@@ -192,13 +193,13 @@ impl Session for Scripted {
     }
 }
 
-/// A broker that does as much as it is set to.
+/// A broker that executes as much as it is set to.
 #[derive(Debug)]
 pub(super) struct Desk {
     mailbox: Mutex<Option<Arc<Mailbox>>>,
-    /// How far a visit goes: `All` does all items, others do none.
+    /// The result of visits: `All` executes all items, others none.
     pub(super) goes: Mutex<Visited>,
-    /// The room of each visit.
+    /// The buffer space in each visit.
     pub(super) rooms: Mutex<Vec<usize>>,
     pub(super) durable: AtomicU64,
 }
@@ -229,12 +230,12 @@ impl Broker for Desk {
         CommitDuty::None
     }
 
-    fn visit_apart(&self, now: &Reading, batch: Batch<'_>) -> bool {
+    fn visit_nonblocking(&self, now: &Reading, batch: Batch<'_>) -> bool {
         self.visit(now, &mut std::iter::once(batch));
         true
     }
 
-    fn mail_apart(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
+    fn mail_nonblocking(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) -> bool {
         self.mail(mailbox, usize::MAX, into);
         true
     }
@@ -264,7 +265,7 @@ impl Desk {
     }
 }
 
-/// A connection, and all around it. It is made at 1000 ms.
+/// A connection and its environment. It is created at 1000 ms.
 pub(super) struct InHand {
     pub(super) connection: Connection,
     pub(super) wire: Arc<Mutex<Wire>>,
@@ -272,7 +273,7 @@ pub(super) struct InHand {
     pub(super) desk: Arc<Desk>,
     pub(super) budget: Arc<Budget>,
     traffic: Arc<Traffic>,
-    /// The daemon stops.
+    /// Whether the daemon is stopping.
     pub(super) stopping: bool,
 }
 
@@ -348,7 +349,7 @@ impl InHand {
         self.arrives("x");
     }
 
-    /// The socket takes this many bytes.
+    /// The socket accepts this many bytes.
     pub(super) fn takes(&mut self, bytes: usize) {
         self.wire.lock().unwrap().takes = bytes;
         self.connection.notice(false, true, false);
@@ -362,7 +363,7 @@ impl InHand {
         self.wire.lock().unwrap()
     }
 
-    /// Has a turn at this time, in milliseconds. Returns what the connection waits for then.
+    /// Runs a turn at this time, in milliseconds. Returns what the connection waits for then.
     pub(super) fn turn(&mut self, at_ms: u64) -> String {
         let reading = Reading {
             now: Timestamp(at_ms),
@@ -384,22 +385,22 @@ impl InHand {
         }
     }
 
-    /// A reply of the engine is in the mailbox.
+    /// Puts a reply of the engine into the mailbox.
     pub(super) fn has_a_reply(&self) {
         self.has(Event::Reply(Tag(1), Reply::Done));
     }
 
-    /// This event is in the mailbox.
+    /// Puts this event into the mailbox.
     pub(super) fn has(&self, event: Event) {
         self.desk.mailbox().push(0, Mail::Event(event), None);
     }
 
-    /// What the connection has counted.
+    /// The counters of the connection.
     pub(super) fn traffic(&self) -> crate::traffic::ProtocolTraffic {
         self.traffic.read().remove("any").unwrap_or_default()
     }
 
-    /// Bytes of the engine's answers wait for this commit.
+    /// Reply bytes of the engine wait for this commit.
     pub(super) fn waits_for_commit(&self, commit: u64, bytes: usize) {
         self.desk
             .mailbox()

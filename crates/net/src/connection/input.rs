@@ -1,5 +1,5 @@
-//! How a connection reads: small messages through a buffer that the thread's connections share, large ones directly
-//! into their own memory.
+//! How a connection reads: small messages through a buffer shared by the thread's connections,
+//! large ones directly into their own memory.
 
 use std::io;
 
@@ -8,12 +8,13 @@ use bytes::{Bytes, BytesMut};
 use super::Connection;
 use crate::stream::Stream;
 
-/// The most that a declared length reserves at once. Beyond it, memory grows with the bytes that have really arrived.
+/// Maximum memory reserved for a declared length. Beyond that, memory grows only with the bytes
+/// received.
 pub(super) const RESERVE_MAX: usize = 1024 * 1024;
 
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// The most that a connection reads of a large message in a turn.
+/// Maximum bytes of a large message that a connection reads per turn.
 pub(super) const LARGE_TURN_BYTES: usize = 1024 * 1024;
 
 std::thread_local! {
@@ -21,8 +22,8 @@ std::thread_local! {
 }
 
 impl Connection {
-    /// Reads, if the connection may, and passes the bytes to the session. `is_due`: a deadline of the session has come.
-    /// With many sockets, the kernel may not have reported yet that this one has bytes.
+    /// Reads if the connection may, and passes the bytes to the session. With `is_due`, a deadline
+    /// of the session has passed, and bytes may have arrived that the kernel has not reported yet.
     pub(super) fn read_socket(&mut self, is_due: bool) {
         if !self.begin_reading() || !(self.io.readable || is_due) {
             return;
@@ -38,7 +39,7 @@ impl Connection {
         }
     }
 
-    /// Handles bytes, or their end, that have arrived.
+    /// Handles received bytes, or the end of the stream.
     fn received(&mut self, read: usize) {
         if self.shared.bounds.idle_max.is_some() {
             self.active_at = self.now;
@@ -61,7 +62,7 @@ impl Connection {
         room && !self.io.eof && !self.is_ending() && self.work.items.is_empty() && self.has_room()
     }
 
-    /// Returns whether to read now. The peer must not be blamed for a time in which nothing was read from it.
+    /// Returns whether to read now. Time in which nothing is read must not count against the peer.
     pub(super) fn begin_reading(&mut self) -> bool {
         let reading = self.wants_to_read();
         if reading && self.incoming.paused {
@@ -75,9 +76,9 @@ impl Connection {
         reading
     }
 
-    /// Reads what is there, up to the bounds of a turn, into the input. Small messages go through a buffer that the
-    /// thread shares, so that an idle connection holds none. The rest of a large message goes directly into its own
-    /// memory.
+    /// Reads up to the limits of a turn into the input. Small messages go through a buffer shared
+    /// by the thread, so that an idle connection needs none. The rest of a large message goes
+    /// directly into its own memory.
     pub(super) fn read(&mut self) -> io::Result<usize> {
         let needs = self.session.needs_bytes();
         if needs > SCRATCH_BYTES || (needs > 1 && self.incoming.input.len() > SCRATCH_BYTES) {
@@ -111,7 +112,7 @@ impl Connection {
         })
     }
 
-    /// Reads more of a message that needs this many bytes.
+    /// Continues to read a message that needs this many bytes.
     fn read_large(&mut self, needs: usize) -> io::Result<usize> {
         let mut input = Vec::from(std::mem::take(&mut self.incoming.input));
         grow(&mut input, needs);
@@ -130,7 +131,7 @@ impl Connection {
         if total > 0 { Ok(total) } else { read }
     }
 
-    /// Reads once into a buffer with this much room. Records whether there can be more in the socket.
+    /// Reads once into a buffer of this size. Records whether the socket may contain more.
     fn read_once(
         &mut self,
         room: usize,
@@ -141,7 +142,7 @@ impl Connection {
             match &read {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.io.readable = false,
-                // Reading again would only cost a system call, except to learn of the end.
+                // Another read would find nothing, except for the end of the stream.
                 Ok(read) if *read < room && self.io.stream.is_drained_by_short_reads() => {
                     self.io.readable = self.io.closed
                 }
@@ -152,12 +153,13 @@ impl Connection {
     }
 }
 
-/// Makes room for more of a message that needs this many bytes. The final size is exact, because the message may keep
-/// this memory. Before that, the room at most doubles, because the peer has shown no more than that.
+/// Grows the buffer of a message that needs this many bytes. The final size is exact, because the
+/// message may keep this memory. Until then the buffer at most doubles, because the declared length
+/// may be false.
 pub(super) fn grow(input: &mut Vec<u8>, needs: usize) {
     let held = input.len();
     if input.capacity() == held {
-        // Not less than a fraction, or many small steps would copy the message many times.
+        // A minimum step, because many small ones would copy the message many times.
         input.reserve_exact(needs.clamp(held / 16, RESERVE_MAX.max(held)));
     }
 }

@@ -1,4 +1,4 @@
-//! How far a connection is, and how it ends.
+//! The phases of a connection, and how it ends.
 
 use std::io;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use windlass_session::Reason;
 use super::Connection;
 use windlass_hub::clock;
 
-/// How far a connection is. It only goes on.
+/// The phase of a connection. Phases only advance.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The TLS handshake is not complete.
     Handshake(Shaking),
     Open,
-    /// It ends once everything due is sent.
+    /// It is closed once pending output is sent.
     Ending(Reason),
-    /// It ends at once.
+    /// It is closed immediately.
     Over(End),
 }
 
-/// The time of a handshake. It begins anew with the peer's bytes, a few times.
+/// The timeout of a handshake. The peer's bytes restart it a few times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shaking {
     silence_max: Duration,
@@ -30,7 +30,7 @@ pub(super) struct Shaking {
 }
 
 impl Shaking {
-    /// A peer that sends its handshake byte by byte has this many times the time of a silent one.
+    /// The total time of a handshake, as a multiple of the permitted silence.
     const TIMES: u32 = 4;
 
     pub(super) fn new(silence_max: Duration, now: Timestamp) -> Self {
@@ -42,7 +42,7 @@ impl Shaking {
         }
     }
 
-    /// Bytes have come.
+    /// Called when bytes were received.
     pub(super) fn goes_on(&mut self, now: Timestamp) {
         self.until = clock::after(now, self.silence_max).min(self.longest_until);
     }
@@ -53,13 +53,13 @@ impl Shaking {
 pub(crate) enum End {
     #[error(transparent)]
     Closed(#[from] Reason),
-    /// Its TLS handshake failed.
+    /// The TLS handshake failed.
     #[error(transparent)]
     NoHandshake(#[from] io::Error),
 }
 
 impl Phase {
-    /// The end of a connection, whose peer has closed it if there is no other reason.
+    /// The result of the connection: closed by the peer, unless there is another reason.
     pub(super) fn end(&mut self) -> End {
         match std::mem::replace(self, Self::Open) {
             Self::Handshake(_) | Self::Open => End::Closed(Reason::PeerClosed),
@@ -70,7 +70,7 @@ impl Phase {
 }
 
 impl End {
-    /// Whether the peer has failed to show who it is.
+    /// Whether the peer has failed to authenticate.
     pub(crate) fn is_failed_login(&self) -> bool {
         match self {
             Self::Closed(reason) => *reason == Reason::WrongPassword,
@@ -84,7 +84,7 @@ impl Connection {
         matches!(self.phase, Phase::Handshake(_))
     }
 
-    /// Whether it reads no more.
+    /// Whether nothing more is read.
     pub(super) const fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Ending(_) | Phase::Over(_))
     }
@@ -93,14 +93,14 @@ impl Connection {
         matches!(self.phase, Phase::Over(_))
     }
 
-    /// Ends the connection at once. The first reason counts.
+    /// Closes the connection immediately. The first reason is kept.
     pub(crate) fn end(&mut self, why: Reason) {
         if !self.is_over() {
             self.phase = Phase::Over(End::Closed(why));
         }
     }
 
-    /// The socket is of no use any more.
+    /// Called when the socket can no longer be used.
     pub(super) fn lose_peer(&mut self) {
         self.phase = Phase::Over(self.phase.end());
     }

@@ -1,4 +1,4 @@
-//! What all connections share.
+//! State shared by all connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,37 +13,37 @@ use crate::traffic::Traffic;
 /// Limits for one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes read before the engine is visited.
+    /// Maximum bytes read before a visit to the engine.
     pub read_bytes_max: usize,
-    /// Bytes that may wait for a peer that does not read.
+    /// Maximum bytes pending for a peer that does not read.
     pub outbound_bytes_max: usize,
-    /// Replies that may wait for the disk or the peer before reading stops.
+    /// Maximum replies that wait for the disk or the peer before reading stops.
     pub unacknowledged_max: usize,
-    /// Silence after which a connection is closed; `None` = never.
+    /// How long a connection may be silent; `None`: forever.
     pub idle_max: Option<Duration>,
-    /// How long a whole message may take to arrive.
+    /// How long a complete message may take to arrive.
     pub patience: Patience,
 }
 
 /// State that all connections share.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// Where connections find the queue.
+    /// The broker that executes commands.
     pub broker: Arc<dyn Broker>,
-    /// Memory for buffers.
+    /// The memory budget of buffers.
     pub budget: Arc<Budget>,
-    /// Where clients ask the daemon to stop.
+    /// Clients' requests to stop the daemon.
     pub stops: Arc<StopRequests>,
-    /// Counts of connections.
+    /// Counters of connections.
     pub traffic: Arc<Traffic>,
-    /// Of this connection.
+    /// The limits of this connection.
     pub(crate) bounds: Bounds,
-    /// For new connections.
+    /// The limits of new connections.
     new_bounds: Arc<ArcSwap<Bounds>>,
 }
 
 impl Shared {
-    /// State of a daemon without connections.
+    /// The state of a daemon without connections.
     pub fn new(broker: Arc<dyn Broker>, budget: Arc<Budget>, bounds: Bounds) -> Self {
         let new_bounds = Arc::new(ArcSwap::from_pointee(bounds));
         Self {
@@ -61,7 +61,7 @@ impl Shared {
         self.new_bounds.store(Arc::new(bounds));
     }
 
-    /// For a new connection.
+    /// A copy for a new connection.
     pub(crate) fn renewed(&self) -> Self {
         Self {
             bounds: **self.new_bounds.load(),

@@ -1,4 +1,4 @@
-//! A connection, and what its peer sees of it.
+//! A connection as its peer sees it.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -14,16 +14,17 @@ use crate::serving::tests::ByHand;
 pub(crate) use crate::testing::{BOUNDS, shared};
 use windlass_hub::{Budget, Durability, Hub, Publication};
 
-/// What the kernel may hold of a connection's bytes.
+/// The most that the kernel buffers for a connection.
 const SOCKET_BYTES: usize = 32 * 1024;
 
-/// More than may wait when the kernel takes no more.
+/// More than can be pending when the kernel accepts no more.
 const ANSWER_BYTES: usize = WRITE_HIGH_BYTES + SOCKET_BYTES;
 
 /// The session's calls, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;
 
-/// Answers the first byte with this many bytes, and requires a tick at once until it got one.
+/// Replies to the first byte with this many bytes, and requires an immediate tick until it gets
+/// one.
 #[derive(Debug)]
 struct Talkative {
     answer_bytes: usize,
@@ -78,10 +79,11 @@ pub(crate) fn admission() -> Admission {
     Places::new(limits).take("any", "", |_| false).unwrap()
 }
 
-/// How many published bytes all mailboxes may hold.
+/// Maximum published bytes in all mailboxes.
 const PUBLISHED_BYTES: usize = 1 << 20;
 
-/// A connection with such a session on a thread of its own, the peer's end, the session's calls, and the mailbox.
+/// A connection with such a session on a separate thread, the peer's end, the session's calls, and
+/// the mailbox.
 fn connection(answer_bytes: usize) -> (ByHand, UnixStream, Told, Arc<Mailbox>) {
     let hub = Hub::new(
         Engine::new(Limits::default(), 7),
@@ -142,7 +144,7 @@ fn a_peer_that_does_not_read_misses_posts_but_stays_connected() {
         posted += 1;
         thread.turns(1);
     }
-    // A mailbox's part of the free bytes, the bytes copied to be written, and the bytes that are written.
+    // A mailbox's share of the free bytes, the copy to be written, and the bytes being written.
     let held_max = PUBLISHED_BYTES / 8
         + (WRITE_HIGH_BYTES - windlass_hub::POSTED_ROOM_BYTES)
         + WORDS
@@ -151,7 +153,8 @@ fn a_peer_that_does_not_read_misses_posts_but_stays_connected() {
         (BOUNDS.unacknowledged_max + 1..=held_max / WORDS).contains(&posted),
         "{posted}"
     );
-    // More posts wait than commands may wait for the disk: posts must not count as commands.
+    // More posts than the limit on commands that wait for the disk: posts must not count as
+    // commands.
     peer.write_all(b"1").unwrap();
     thread.until(|| told.lock().unwrap().len() == 3);
     assert_eq!(*told.lock().unwrap(), ["bytes", "excused", "tick"]);
@@ -204,7 +207,7 @@ fn a_connection_that_panics_ends_and_others_go_on() {
     assert_eq!(hub.mailboxes().len(), 1, "the engine has been told");
 }
 
-/// The end of the peer's bytes arrives together with its last ones.
+/// The end of the stream arrives together with the last bytes.
 #[test]
 fn bytes_and_their_end_in_one_go() {
     for bytes in [1, 64 * 1024, 64 * 1024 + 1] {

@@ -1,4 +1,4 @@
-//! The times by which a connection must have done something.
+//! The deadlines of a connection.
 
 use super::in_hand::{InHand, Script};
 use super::tests::BOUNDS;
@@ -13,7 +13,7 @@ const PATIENT: Bounds = Bounds {
     ..BOUNDS
 };
 
-/// A connection after its first turn at 1000 ms, with a peer that takes nothing.
+/// A connection after its first turn at 1000 ms, with a peer that reads nothing.
 fn open(bounds: Bounds, script: Script) -> InHand {
     let mut it = InHand::new(bounds, script);
     it.takes(0);
@@ -21,7 +21,7 @@ fn open(bounds: Bounds, script: Script) -> InHand {
     it
 }
 
-/// The same, with a peer that takes everything.
+/// The same, with a peer that reads everything.
 fn open_reading(script: Script) -> InHand {
     let mut it = open(PATIENT, script);
     it.takes(usize::MAX);
@@ -134,7 +134,7 @@ fn a_message_has_time_while_nothing_is_read() {
     assert_eq!(it.turn(40_000), "70000");
     assert_eq!(it.script().told, ["open", "bytes", "excused"]);
     assert_eq!(it.turn(70_000), "timed out: message incomplete");
-    // The end of the peer's bytes is no message.
+    // The end of the stream is not a message.
     let mut it = open(
         PATIENT,
         Script {
@@ -175,7 +175,7 @@ fn a_peer_has_ten_seconds_to_take_the_rest() {
     it.turn(2000);
     it.takes(9);
     assert_eq!(it.turn(3000), "session ended", "it has taken all");
-    // It waits for the disk, not for the peer.
+    // The connection waits for the disk, not for the peer.
     let mut it = open(
         PATIENT,
         Script {
@@ -209,10 +209,10 @@ fn a_peer_has_a_second_to_take_something_while_the_daemon_stops() {
     assert_eq!(it.turn(4000), "4999", "since it took something last");
     assert_eq!(
         it.turn(4999),
-        "timed out: takes no answers while the daemon stops"
+        "timed out: not reading while the daemon stops"
     );
     assert_eq!(it.script().told, ["open", "bytes", "shutdown"]);
-    // An answer that waits for the disk has more time.
+    // A reply that waits for the disk gets more time.
     let mut it = open(PATIENT, Script::default());
     it.waits_for_commit(7, 9);
     it.stopping = true;
@@ -242,7 +242,7 @@ fn what_a_peer_has_sent_when_the_daemon_stops_is_read_before_the_goodbye() {
     assert_eq!(it.turn(3000), "a turn");
     assert_eq!(it.turn(3000), "shutting down");
     assert_eq!(it.script().told, ["open", "bytes", "shutdown"]);
-    // One that goes on sending has its time.
+    // A peer that continues to send gets a limited time.
     let mut it = open_reading(Script::default());
     it.stopping = true;
     for at in [3000, 3100, 3199] {
@@ -254,7 +254,7 @@ fn what_a_peer_has_sent_when_the_daemon_stops_is_read_before_the_goodbye() {
     }
     it.arrives("x");
     assert_eq!(it.turn(3200), "shutting down");
-    // A command that waits for its place holds the goodbye up for as long.
+    // A command that waits for its turn delays the goodbye by as much.
     let mut it = open_reading(Script {
         commands: 1,
         ..Script::default()
@@ -286,7 +286,7 @@ fn a_handshake_must_be_complete_in_time() {
         "the kernel takes no more of our part"
     );
     assert_eq!(it.turn(6000), "no handshake: TimedOut");
-    // Bytes that come begin the time anew, four times at most.
+    // Received bytes restart the timeout, at most four times.
     let mut it = shaking(vec![Ok(false), Ok(false), Ok(false), Ok(false), Ok(false)]);
     it.turn(1000);
     for (at, until) in [
@@ -350,11 +350,11 @@ fn new_limits_are_for_new_connections() {
     assert_eq!(shared.renewed().renewed().bounds.unacknowledged_max, 77);
 }
 
-/// In release builds it is counted, and has its turn.
+/// In release builds it is counted, and gets its turn.
 #[test]
 #[cfg_attr(
     debug_assertions,
-    should_panic(expected = "a connection was forgotten")
+    should_panic(expected = "a connection was neglected")
 )]
 fn a_connection_that_nobody_rings_is_noticed() {
     let mut it = open(

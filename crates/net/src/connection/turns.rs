@@ -1,4 +1,4 @@
-//! Other connections have a turn while one has much to do.
+//! Other connections get their turn while one has much to do.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use windlass_hub::{Broker as _, Durability, Hub};
 /// The sessions' calls, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;
 
-/// Asks for all queues page by page, or for the statistics once, and records it.
+/// Requests all queues page by page, or the statistics once, and records it.
 #[derive(Debug)]
 struct Asks {
     everything: bool,
@@ -84,7 +84,7 @@ fn hub_of_queues() -> Arc<Hub> {
     hub
 }
 
-/// A connection that asks for one of these when it gets a byte, which is there from the start.
+/// A connection that requests one of these when it receives a byte, which is already there.
 fn asking(thread: &mut ByHand, everything: bool, told: &Told) -> UnixStream {
     let told = Arc::clone(told);
     let mut peer = thread.connect(move |_| Box::new(Asks { everything, told }));
@@ -122,7 +122,7 @@ fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
     assert_eq!(pages(), PAGES as usize);
 }
 
-/// Pipelined commands are done in parts, too.
+/// Pipelined commands are executed in parts too.
 #[test]
 fn a_visit_ends_when_it_has_lasted_long_enough() {
     let hub = hub_of_queues();
@@ -139,7 +139,7 @@ fn a_visit_ends_when_it_has_lasted_long_enough() {
     assert!((10..1_000).contains(&visits), "{visits}");
 }
 
-/// Records how many bytes it gets at once.
+/// Records how many bytes it receives at a time.
 #[derive(Debug)]
 struct Counting(Arc<Mutex<Vec<usize>>>);
 

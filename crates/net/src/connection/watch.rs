@@ -1,5 +1,6 @@
-//! A connection that could go on and never has a turn is a bug: something has changed and not rung. Its client would wait
-//! for ever. So a connection with work has a turn after a while in any case, and shows whether it was forgotten.
+//! Detects connections that have work but never get a turn. That is a bug, a state change without a
+//! wake-up, and the client would wait forever. So a connection with work gets a turn after a while
+//! in any case, and counts whether it was neglected.
 
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use windlass_hub::{Visited, clock, warn_limited};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The watch over one connection.
+/// The watchdog of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// When the connection has a turn although nothing has happened.
+    /// When the connection gets a turn although nothing has happened.
     until: Option<Timestamp>,
-    /// Something has happened: its socket or its mailbox has woken it.
+    /// Whether its socket or its mailbox has woken it.
     was_woken: bool,
-    /// The visit of this turn was not announced.
+    /// Whether the visit of this turn had no wake-up.
     is_unannounced: bool,
 }
 
@@ -26,7 +27,7 @@ impl Watch {
         self.was_woken = true;
     }
 
-    /// Whether items may be done that no one has announced.
+    /// Whether items may be executable without a wake-up.
     pub(super) const fn is_unannounced(&self) -> bool {
         self.is_unannounced
     }
@@ -37,7 +38,7 @@ impl Watch {
 }
 
 impl Connection {
-    /// The turn ends, and the connection waits.
+    /// Called when the turn ends and the connection waits.
     pub(super) fn begin_watch(&mut self) {
         let has_input = self.io.readable && !self.io.eof && !self.is_ending();
         let has_work = !self.work.items.is_empty() || has_input;
@@ -48,7 +49,8 @@ impl Connection {
         };
     }
 
-    /// A turn begins. Whether it may go on is known; a visit that must be announced is tried.
+    /// Called when a turn begins. Whether items can be executed is known, except for those that
+    /// need a wake-up, which are tried.
     pub(super) fn end_watch(&mut self) {
         let Watch {
             until, was_woken, ..
@@ -61,20 +63,20 @@ impl Connection {
             self.work.visited == Visited::UntilRung && !self.work.items.is_empty();
     }
 
-    /// The visit is over.
+    /// Called after the visit.
     pub(super) fn look_after_visit(&mut self) {
         let tried = std::mem::take(&mut self.watch.is_unannounced);
         self.report_if(tried && self.work.visited != Visited::UntilRung);
     }
 
     fn report_if(&self, was_forgotten: bool) {
-        debug_assert!(!was_forgotten, "a connection was forgotten: {self:?}");
+        debug_assert!(!was_forgotten, "a connection was neglected: {self:?}");
         if was_forgotten {
             self.counts.forgotten();
             warn_limited!(
                 "forgotten",
                 client = self.id.client.0,
-                "a connection was forgotten for a while: a bug"
+                "a ready connection was not served for a while: a bug"
             );
         }
     }

@@ -1,8 +1,8 @@
-//! The work of a connection in a turn: its session's commands become items for the engine, the engine's events go to
-//! the session, and bytes to the output.
+//! The work of a connection in a turn: the session's commands become items for the engine, events
+//! go to the session, and bytes to the output.
 //!
-//! All outstanding items stand in one queue. While it is not empty, the connection reads nothing more, and new commands
-//! of the session go to its end.
+//! All pending items are in one queue. While it is not empty, the connection reads nothing, and new
+//! commands of the session are appended.
 
 use std::collections::VecDeque;
 
@@ -14,11 +14,11 @@ use super::phase::Phase;
 use crate::output::Output;
 use windlass_hub::{Batch, Mail, SMALL_BYTES, Visited};
 
-/// Larger buffers for mail or items are freed when they are empty.
+/// Empty buffers for mail or items that are larger than this are freed.
 const KEPT_MAX: usize = 1 << 10;
 
 impl Connection {
-    /// The items for the engine, if there are any that may be done now.
+    /// The executable items for the engine, if any.
     pub(crate) fn batch(&mut self) -> Option<Batch<'_>> {
         if !self.may_visit() {
             return None;
@@ -33,8 +33,8 @@ impl Connection {
         })
     }
 
-    /// Whether there are items that may be done now. New items get one visit even if the peer does not take its
-    /// answers: most of them have small answers.
+    /// Whether there are executable items. New items get one visit even if the peer does not read
+    /// its replies, because most replies are small.
     pub(super) fn may_visit(&self) -> bool {
         let is_due = self.work.visited != Visited::UntilRung || self.watch.is_unannounced();
         let may = !self.work.items.is_empty() && is_due && !self.is_over();
@@ -44,7 +44,7 @@ impl Connection {
     /// Passes the mail to the session, and writes once.
     pub(crate) fn answer(&mut self) {
         self.look_after_visit();
-        if self.mailbox.bell().look() {
+        if self.mailbox.wake_flag().look() {
             self.rung();
         }
         if self.work.items.is_empty() && self.work.items.capacity() > KEPT_MAX {
@@ -58,7 +58,7 @@ impl Connection {
                 break;
             }
         }
-        // An idle connection holds no more than it must.
+        // An idle connection holds as little as possible.
         if self.incoming.input.is_empty() && self.incoming.input.capacity() >= SMALL_BYTES {
             self.incoming.input = BytesMut::new();
         }
@@ -69,7 +69,7 @@ impl Connection {
         self.write();
     }
 
-    /// Whether the peer has taken some of its answers, and something waited for that.
+    /// Whether the peer has read some replies, and something waited for that.
     pub(super) fn has_got_room(&self) -> bool {
         self.io.was_written
             && (self.outgoing.left_behind.is_some()
@@ -77,7 +77,7 @@ impl Connection {
                 || !self.incoming.input.is_empty())
     }
 
-    /// Passes the input to the session. Returns whether the session has consumed any of it.
+    /// Passes the input to the session. Returns whether the session consumed any of it.
     pub(super) fn feed(&mut self) -> bool {
         let before = self.incoming.input.len();
         self.session
@@ -90,7 +90,7 @@ impl Connection {
         self.incoming.fed_bytes > 0
     }
 
-    /// Moves the session's commands and bytes to the end of the queue.
+    /// Appends the session's commands and bytes to the queue.
     pub(super) fn send_outbox(&mut self) {
         if let Some(reason) = self.outbox.take_reason()
             && !self.is_ending()
@@ -102,7 +102,7 @@ impl Connection {
         if !self.work.items.is_empty() {
             return self.outbox.move_behind(&mut self.work.items);
         }
-        // Bytes alone, with nothing waiting before them, need no visit.
+        // Bytes alone, with nothing pending before them, need no visit.
         if self.mailbox.is_settled()
             && let Some(data) = self.outbox.take_bytes()
         {
@@ -117,7 +117,7 @@ impl Connection {
             tracing::info!(
                 client = self.id.client.0,
                 ?how,
-                "a client has asked the daemon to stop"
+                "shutdown requested by a client"
             );
             self.shared.stops.ask(how);
         }
@@ -166,13 +166,13 @@ impl Connection {
         any
     }
 
-    /// Where the output ends with the bytes that the session has encoded, in bytes since the connection opened.
+    /// The position after the encoded bytes, counted since the connection opened.
     fn position(&mut self) -> u64 {
         self.outgoing.written + (self.outgoing.output.len() + self.outbox.bytes().len()) as u64
     }
 
-    /// The session is about to encode an event. News of a job does not leave in the same write as the job's handle: a
-    /// peer may handle all that it reads at once before it notes the handle.
+    /// Called before an event is encoded. News of a job must not be in the same write as the job's
+    /// handle, because a peer may process everything that it reads before it records the handle.
     fn part_from_handle(&mut self, event: &Event) {
         let from = &mut self.outgoing.handles_from;
         if let Some(job) = event.created() {
@@ -184,12 +184,13 @@ impl Connection {
         }
     }
 
-    /// The session is about to encode an event, which may be a job for the peer.
+    /// Called before an event is encoded that may be a job for the peer.
     fn begin_hand_out(&mut self, event: &Event) {
         if event.handed_out().is_none() {
             return;
         }
-        // How long encrypted bytes are is known only when they are in the output. Others may wait for the rest of the mail.
+        // The length of encrypted bytes is known only once they are in the output. Others may wait
+        // for the rest of the mail.
         if self.session.seals() {
             self.send_leading();
         }
@@ -202,8 +203,8 @@ impl Connection {
             .begin(event, position, &self.shared.budget);
     }
 
-    /// Moves the bytes that the session answers with at once to the output. They go ahead of the rest of the mail; only
-    /// commands are new items.
+    /// Moves the session's immediate replies to the output. They precede the rest of the mail; only
+    /// commands become new items.
     fn send_leading(&mut self) {
         if let Some(data) = self.outbox.take_bytes() {
             return self.send_own(data);
@@ -213,7 +214,8 @@ impl Connection {
         }
     }
 
-    /// Moves the outbox's bytes to the output. The outbox gets a buffer back that the output does not need.
+    /// Moves the outbox's bytes to the output. The outbox gets back a buffer that the output does
+    /// not need.
     fn send_own(&mut self, mut data: BytesMut) {
         self.send(&mut data, |output, data| {
             *data = output.append(std::mem::take(data)).unwrap_or_default()
@@ -221,7 +223,7 @@ impl Connection {
         self.outbox.reuse(data);
     }
 
-    /// Moves bytes to the output. What the session encrypts leaves in another form.
+    /// Moves bytes to the output, in their encrypted form if the session encrypts.
     fn send<W: AsRef<[u8]>>(&mut self, data: W, put: impl FnOnce(&mut Output, W)) {
         if self.is_stopping() && self.outgoing.output.is_empty() {
             self.active_at = self.now;
@@ -232,8 +234,8 @@ impl Connection {
         }
     }
 
-    /// A session that left input unread, because it required its answers first, may continue. Returns whether it did
-    /// anything.
+    /// Lets a session continue that left input unread until it had its replies. Returns whether it
+    /// did anything.
     fn reread(&mut self) -> bool {
         if self.incoming.input.is_empty()
             || self.is_ending()
@@ -245,7 +247,8 @@ impl Connection {
         self.feed() || !self.outbox.is_empty()
     }
 
-    /// Bytes of answers that may be produced before the peer must take some. Answers that wait for the disk count too.
+    /// Bytes of replies that may be produced before the peer must read some. Replies that wait for
+    /// the disk count too.
     pub(super) fn room(&self) -> usize {
         let waiting = self
             .mailbox
@@ -258,14 +261,15 @@ impl Connection {
             .saturating_sub(waiting)
     }
 
-    /// Bytes that the peer must still take, without posts of other connections.
+    /// Bytes that the peer has not read, excluding posts of other connections.
     fn unread(&self) -> usize {
         self.outgoing.output.len() + self.outgoing.left_behind.unwrap_or_default()
     }
 
-    /// Whether the peer has taken enough of its answers, and the disk enough of its commands, to read more.
+    /// Whether the peer has read enough replies, and the disk written enough commands, to read
+    /// more.
     pub(super) fn has_room(&self) -> bool {
-        // Mail left behind waits for the peer and is limited by its bytes, not its count.
+        // Mail left behind waits for the peer, and is limited by its bytes instead of its count.
         let acknowledged = self.outgoing.left_behind.is_some()
             || self.mailbox.unanswered() < self.shared.bounds.unacknowledged_max;
         self.unread() < self.outgoing.ahead.bytes() && acknowledged
@@ -297,7 +301,7 @@ mod tests {
         })
     }
 
-    /// Clients note the handle only when they have handled all that one read brought.
+    /// Clients record the handle only when they have processed everything from one read.
     #[test]
     fn news_of_a_job_leaves_in_a_later_write_than_its_handle() {
         type Make = fn(u64) -> Event;
@@ -328,7 +332,7 @@ mod tests {
                 );
                 assert_eq!(it.wire().written.len(), *bytes, "{writes:?}");
             }
-            // A handle that has left parts nothing.
+            // A handle that was already sent separates nothing.
             [handle(8), end(1), end(2)]
                 .into_iter()
                 .for_each(|event| it.has(event));

@@ -3,7 +3,7 @@ use windlass_hub::testing::captured;
 use windlass_hub::testing::nowhere;
 
 const TEXT: IsAdmin = |byte| byte != 0;
-const NOBODY: IsAdmin = |_| false;
+const NO_ADMIN: IsAdmin = |_| false;
 
 fn places(connections_max: usize, reserved: usize, per_address_max: usize) -> Arc<Places> {
     let limits = PlaceLimits {
@@ -37,7 +37,7 @@ fn spoken(
 fn one_protocol_cannot_take_the_places_of_another() {
     let places = places(10, 3, 0);
     let mut gearman: Vec<Admission> = (0..20)
-        .map_while(|_| spoken(&places, "gearman", NOBODY).ok())
+        .map_while(|_| spoken(&places, "gearman", NO_ADMIN).ok())
         .collect();
     assert_eq!(
         gearman.len(),
@@ -45,12 +45,12 @@ fn one_protocol_cannot_take_the_places_of_another() {
         "half of all are reserved, for two protocols"
     );
     let faktory: Vec<Admission> = (0..20)
-        .map_while(|_| spoken(&places, "faktory", NOBODY).ok())
+        .map_while(|_| spoken(&places, "faktory", NO_ADMIN).ok())
         .collect();
     assert_eq!(faktory.len(), 2);
     gearman.truncate(4);
     let more: Vec<Admission> = (0..20)
-        .map_while(|_| spoken(&places, "faktory", NOBODY).ok())
+        .map_while(|_| spoken(&places, "faktory", NO_ADMIN).ok())
         .collect();
     assert_eq!(more.len(), 4);
     drop((gearman, faktory, more));
@@ -61,10 +61,10 @@ fn one_protocol_cannot_take_the_places_of_another() {
 fn the_longest_silent_connection_makes_room() {
     let places = places(10, 1, 0);
     let mut silent: Vec<Admission> = (0..9)
-        .map(|_| places.take("gearman", "", NOBODY).unwrap())
+        .map(|_| places.take("gearman", "", NO_ADMIN).unwrap())
         .collect();
     silent[0].spoke(Some(0));
-    let newest = spoken(&places, "gearman", NOBODY).unwrap();
+    let newest = spoken(&places, "gearman", NO_ADMIN).unwrap();
     let evicted = |admissions: &[Admission]| {
         admissions
             .iter()
@@ -72,14 +72,14 @@ fn the_longest_silent_connection_makes_room() {
             .collect::<Vec<_>>()
     };
     assert_eq!(evicted(&silent), [0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    // Another protocol gets its reserved place, and then more in place of silent connections.
-    let others = [(); 2].map(|()| spoken(&places, "faktory", NOBODY).unwrap());
+    // Another protocol gets its reserved place, then more at the expense of silent connections.
+    let others = [(); 2].map(|()| spoken(&places, "faktory", NO_ADMIN).unwrap());
     assert_eq!(evicted(&silent), [0, 1, 1, 0, 0, 0, 0, 0, 0]);
     for admission in &mut silent[3..] {
         admission.spoke(Some(0));
     }
     assert_eq!(
-        spoken(&places, "gearman", NOBODY).unwrap_err(),
+        spoken(&places, "gearman", NO_ADMIN).unwrap_err(),
         Full::Limit("connections_max")
     );
     drop((silent, newest, others));
@@ -90,9 +90,9 @@ fn the_longest_silent_connection_makes_room() {
 #[test]
 fn a_protocols_own_silent_connections_give_way_first_and_reserved_places_stay() {
     let places = places(4, 1, 0);
-    let silent =
-        ["faktory", "faktory", "gearman", "gearman"].map(|it| places.take(it, "", NOBODY).unwrap());
-    let _newest = spoken(&places, "gearman", NOBODY).unwrap();
+    let silent = ["faktory", "faktory", "gearman", "gearman"]
+        .map(|it| places.take(it, "", NO_ADMIN).unwrap());
+    let _newest = spoken(&places, "gearman", NO_ADMIN).unwrap();
     assert_eq!(
         silent
             .each_ref()
@@ -100,10 +100,10 @@ fn a_protocols_own_silent_connections_give_way_first_and_reserved_places_stay() 
         [false, false, true, false]
     );
     let places = self::places(4, 1, 0);
-    let silent = places.take("faktory", "", NOBODY).unwrap();
-    let _spoken = [(); 3].map(|()| spoken(&places, "gearman", NOBODY).unwrap());
+    let silent = places.take("faktory", "", NO_ADMIN).unwrap();
+    let _spoken = [(); 3].map(|()| spoken(&places, "gearman", NO_ADMIN).unwrap());
     assert_eq!(
-        spoken(&places, "gearman", NOBODY).unwrap_err(),
+        spoken(&places, "gearman", NO_ADMIN).unwrap_err(),
         Full::Limit("connections_max")
     );
     assert!(
@@ -122,15 +122,15 @@ fn a_connection_that_may_be_on_its_way_stays_and_the_new_one_waits() {
             ..limits
         })
     };
-    let mut first = places.take("gearman", "", NOBODY).unwrap();
-    let second = places.take("gearman", "", NOBODY).unwrap();
+    let mut first = places.take("gearman", "", NO_ADMIN).unwrap();
+    let second = places.take("gearman", "", NO_ADMIN).unwrap();
     set(Duration::MAX);
     for protocol in ["gearman", "faktory"] {
         assert_eq!(places.take(protocol, "", TEXT).unwrap_err(), Full::Yet);
     }
     first.shakes_hands();
     set(Duration::ZERO);
-    let third = places.take("faktory", "", NOBODY).unwrap();
+    let third = places.take("faktory", "", NO_ADMIN).unwrap();
     let evicted =
         [&first, &second].map(|admission| admission.entry.evicted.load(Ordering::Acquire));
     assert_eq!(
@@ -179,16 +179,16 @@ fn an_administrator_is_let_in_when_no_connection_is_silent() {
 fn an_address_has_a_limit() {
     let places = places(10, 0, 2);
     let mut admissions: Vec<Admission> = (0..2)
-        .map(|_| places.take("gearman", "192.0.2.1", NOBODY).unwrap())
+        .map(|_| places.take("gearman", "192.0.2.1", NO_ADMIN).unwrap())
         .collect();
     assert_eq!(
-        places.take("faktory", "192.0.2.1", NOBODY).unwrap_err(),
+        places.take("faktory", "192.0.2.1", NO_ADMIN).unwrap_err(),
         Full::Limit("connections_per_address_max")
     );
-    admissions.push(places.take("gearman", "192.0.2.2", NOBODY).unwrap());
-    admissions.extend((0..5).map(|_| places.take("gearman", "", NOBODY).unwrap()));
+    admissions.push(places.take("gearman", "192.0.2.2", NO_ADMIN).unwrap());
+    admissions.extend((0..5).map(|_| places.take("gearman", "", NO_ADMIN).unwrap()));
     admissions.remove(0);
-    admissions.push(places.take("gearman", "192.0.2.1", NOBODY).unwrap());
+    admissions.push(places.take("gearman", "192.0.2.1", NO_ADMIN).unwrap());
     drop(admissions);
     assert!(places.lock().addresses.is_empty());
 }
@@ -196,7 +196,7 @@ fn an_address_has_a_limit() {
 #[test]
 fn an_address_connects_so_often_and_fails_so_often() {
     let places = places(100, 0, 0);
-    let take = |address: &str| places.take("faktory", address, NOBODY).map(drop);
+    let take = |address: &str| places.take("faktory", address, NO_ADMIN).map(drop);
     let limits = **places.limits.load();
     places.limit(PlaceLimits {
         rate: Allowance::per_minute(1),
@@ -209,7 +209,7 @@ fn an_address_connects_so_often_and_fails_so_often() {
         failures: Allowance::per_minute(1),
         ..limits
     });
-    let admission = places.take("faktory", "2001:db8::1", NOBODY).unwrap();
+    let admission = places.take("faktory", "2001:db8::1", NO_ADMIN).unwrap();
     assert_eq!(take("2001:db8::1"), Ok(()));
     admission.failed_to_log_in();
     assert_eq!(
@@ -230,7 +230,7 @@ fn an_address_connects_so_often_and_fails_so_often() {
 fn a_connection_that_gives_way_is_closed() {
     let places = places(1, 0, 0);
     let mailbox = || Arc::new(Mailbox::new(1000, Arc::default(), nowhere()));
-    let take = || places.take("gearman", "", NOBODY).unwrap();
+    let take = || places.take("gearman", "", NO_ADMIN).unwrap();
     let (with_mailbox, without) = (mailbox(), mailbox());
     let first = take();
     first.can_be_reached(&with_mailbox);
@@ -280,7 +280,7 @@ fn a_doors_connections_have_the_limits_of_their_address() {
         "{logged}"
     );
     let places = self::places(9, 0, 2);
-    let admission = places.take("gearman", "192.0.2.1", NOBODY).unwrap();
+    let admission = places.take("gearman", "192.0.2.1", NO_ADMIN).unwrap();
     let admit = || places.admit("::ffff:192.0.2.1".parse().unwrap());
     let admitted = admit();
     let logged = captured(|| assert!(admitted.is_some() && admit().is_none()));
@@ -288,7 +288,7 @@ fn a_doors_connections_have_the_limits_of_their_address() {
         logged.contains("peer=192.0.2.1 limit=\"connections_per_address_max\""),
         "{logged}"
     );
-    assert!(places.take("gearman", "192.0.2.1", NOBODY).is_err());
+    assert!(places.take("gearman", "192.0.2.1", NO_ADMIN).is_err());
     drop((admission, admitted));
     assert!(places.lock().addresses.is_empty());
 }

@@ -1,4 +1,5 @@
-//! Wakes a sleeping thread after some microseconds. The timeouts of `mio` are whole milliseconds.
+//! Wakes a sleeping thread after some microseconds, because the timeouts of `mio` are whole
+//! milliseconds.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -28,7 +29,7 @@ impl Alarm {
         Ok(Self(timer))
     }
 
-    /// Wakes the thread after this time, at most a second, instead of the time that was set before.
+    /// Wakes the thread after this time, at most a second, replacing the previous timer.
     pub(super) fn set(&self, time: Duration) -> io::Result<()> {
         let ns = time
             .clamp(Duration::from_nanos(1), Duration::from_millis(999))

@@ -1,4 +1,4 @@
-//! A connection on its way from a listener to the thread that will serve it.
+//! A connection on its way from a listener to its serving thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct Arrival {
     pub(crate) newcomer: Newcomer,
     pub(crate) client: ClientId,
     pub(crate) label: Label,
-    /// Keeps the daemon from ending.
+    /// Keeps the daemon from exiting.
     pub(crate) token: TaskTrackerToken,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// Reports the end of the connection.
+    /// Logs the end of the connection.
     pub(super) fn log_end(&self, end: &End) {
         let (protocol, peer) = (self.protocol, &*self.peer);
         let _inside = self.span.enter();
@@ -50,7 +50,7 @@ impl Label {
             }
             End::NoHandshake(why) => {
                 let reason = format!("TLS handshake failed: {why}");
-                warn_limited!(reason, protocol, peer, %why, "the TLS handshake failed: closed the connection");
+                warn_limited!(reason, protocol, peer, %why, "TLS handshake failed: closed the connection");
             }
         }
     }

@@ -41,7 +41,7 @@ impl Log for Witness {
     }
 }
 
-/// Pushes a job for each byte, and answers `w` once its job is on the disk.
+/// Pushes a job for each byte, and replies `w` once its job is on disk.
 #[derive(Debug)]
 struct Pushes;
 
@@ -71,7 +71,8 @@ impl Session for Pushes {
     }
 }
 
-/// Runs a closure with a serving thread that commits, and a client of it. Returns which threads committed.
+/// Runs a closure with a committing serving thread and a client of it. Returns the threads that
+/// committed.
 fn on_a_serving_thread(run: impl FnOnce(&Hub, &mut ByHand, &mut UnixStream)) -> Vec<String> {
     let (names, hour) = (
         Arc::<Mutex<Vec<String>>>::default(),
@@ -103,7 +104,7 @@ fn on_a_serving_thread(run: impl FnOnce(&Hub, &mut ByHand, &mut UnixStream)) -> 
 fn a_serving_thread_commits_what_its_clients_wait_for() {
     let here = thread::current().name().unwrap().to_owned();
     let names = on_a_serving_thread(|hub, thread, peer| {
-        // A log in memory is quick, unless the system let this thread wait for a processor.
+        // An in-memory log is fast, unless this thread had to wait for a processor.
         let mut in_turns = 0;
         while in_turns < 8 {
             in_turns += u32::from(hub.commits_in_turns());
@@ -121,12 +122,13 @@ fn a_serving_thread_commits_what_its_clients_wait_for() {
 fn requests_of_two_turns_share_a_commit() {
     on_a_serving_thread(|hub, thread, peer| {
         let mut other = thread.connect(|_| Box::new(Pushes));
-        // The system may let this thread wait for a processor: then the committing thread takes over.
+        // This thread may have to wait for a processor, in which case the committing thread takes
+        // over.
         loop {
             peer.write_all(b"w").unwrap();
             assert_eq!(thread.read(peer, 1), *b"+");
             let (begun_in_turns, before) = (hub.commits_in_turns(), hub.durable());
-            // In each turn one of them sends something; the second and the fourth end with a commit.
+            // In each turn one of them sends something; the second and fourth end with a commit.
             for _ in 0..2 {
                 peer.write_all(b"w").unwrap();
                 thread.turns(1);

@@ -1,32 +1,33 @@
-//! How busy a thread is, and how deep its turns are.
+//! How busy a thread is, and how many commands its turns have.
 
 use std::time::{Duration, Instant};
 
-/// How long the thread is watched before each decision.
+/// The period of observation before each decision.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Commands of one connection in a turn, on average: from the first number on a turn is deep, below the second shallow.
+/// Average number of commands of one connection per turn: from the first value on a turn is deep,
+/// below the second it is shallow.
 const DEEP: u64 = 8;
 const SHALLOW: u64 = 3;
 
-/// A thread is busy while it waits for less than one of this many parts of the time.
+/// A thread is busy if it waits for less than this fraction of the time.
 const BUSY_PART: u32 = 8;
 
-/// Windows in a row that must agree before connections move.
+/// Consecutive windows that must agree before connections move.
 const AGREE: u32 = 3;
 
-/// What the last windows have shown, all of them.
+/// The common result of the last windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// No time is left, and turns are deep.
+    /// The thread has no spare time, and turns are deep.
     Full,
-    /// Turns are shallow, or most of the time is left.
+    /// Turns are shallow, or the thread is mostly idle.
     Light,
     /// Neither, or not for long enough.
     Other,
 }
 
-/// What a thread has done in this window.
+/// The activity of a thread in this window.
 #[derive(Debug)]
 pub(super) struct Load {
     since: Instant,
@@ -34,7 +35,7 @@ pub(super) struct Load {
     batches: u64,
     commands: u64,
     last: Kind,
-    /// Windows in a row of that kind.
+    /// Consecutive windows with that result.
     times: u32,
 }
 
@@ -50,10 +51,10 @@ impl Load {
         }
     }
 
-    /// The next look shows this kind.
+    /// Makes the next decision return this.
     #[cfg(test)]
     pub(super) fn after(now: Instant, kind: Kind) -> Self {
-        // A test may wait for a moment in between.
+        // A test may be delayed in between.
         let windows = 1_000;
         let (waited, commands) = match kind {
             Kind::Light => (WINDOW * windows, 0),
@@ -75,13 +76,13 @@ impl Load {
         self.waited += waited;
     }
 
-    /// A connection has this many commands in this turn.
+    /// Records that a connection has this many commands in this turn.
     pub(super) const fn add_batch(&mut self, commands: usize) {
         self.batches += 1;
         self.commands += commands as u64;
     }
 
-    /// At the end of a window, what this one and those before have shown.
+    /// Returns the result at the end of a window.
     pub(super) fn look(&mut self, now: Instant) -> Option<Kind> {
         let passed = now - self.since;
         if passed < WINDOW {
@@ -108,7 +109,8 @@ impl Load {
 mod tests {
     use super::*;
 
-    /// Windows in which the thread waits for `waited` parts of forty, and has `commands` of each connection in a turn.
+    /// Windows in which the thread waits for `waited` fortieths of the time, and has `commands` per
+    /// connection and turn.
     fn looks(
         load: &mut Load,
         now: &mut Instant,

@@ -1,4 +1,4 @@
-//! A connection on a serving thread, with what the thread keeps beside it.
+//! A connection on a serving thread, with the thread's data about it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,11 +15,11 @@ pub(super) struct Member {
     pub(super) connection: Connection,
     pub(super) timer: Timer,
     pub(super) is_ready: bool,
-    /// The kernel is asked to report when the socket takes bytes.
+    /// Whether the kernel reports when the socket accepts bytes.
     pub(super) waits_to_write: bool,
-    /// The last window of the thread's load in which it has sent commands.
+    /// The last load window in which it has sent commands.
     pub(super) worked_in: u64,
-    /// It moves to another thread after its turn.
+    /// Whether it moves to another thread after its turn.
     pub(super) leaves: bool,
     pub(super) label: Label,
     pub(super) place: Place,
@@ -33,7 +33,8 @@ impl Member {
         }
     }
 
-    /// Calls the connection. A bug in one connection ends that connection, not the daemon.
+    /// Calls the connection, and closes it if it panics, so that a bug affects one connection
+    /// instead of the daemon.
     pub(super) fn guard(&mut self, act: impl FnOnce(&mut Connection)) {
         let Self {
             connection, label, ..

@@ -1,7 +1,9 @@
-//! The threads that serve connections. Each keeps its connections: no thread wakes another to share its work, which
-//! with small messages would cost more than the work. Only deep turns are shared (`sharing`).
+//! The threads that serve connections. Each keeps its connections, because waking another thread to
+//! share work would cost more than the work itself if messages are small. Only deep turns are
+//! shared (`sharing`).
 //!
-//! A thread serves in turns (`turn`). Other threads reach it through its `waker`. Why: `docs/decisions/turns.md`.
+//! A thread works in turns (`turn`). Other threads reach it through its `waker`. The reasons are in
+//! `docs/decisions/turns.md`.
 
 mod alarm;
 mod arrival;
@@ -36,28 +38,28 @@ use crate::connection::Shared;
 use crate::polling::Polling;
 use windlass_hub::Commits;
 
-/// How long a serving thread may run before others do, on a busy machine: it mostly waits for its peers, and they for
-/// it.
+/// Time slice of a serving thread on a busy machine. Short, because the thread and its peers mostly
+/// wait for each other.
 const SLICE: Duration = Duration::from_micros(100);
 
-/// The serving threads. Dropping this ends them, and all connections that are still open.
+/// The serving threads. Dropping this stops them and closes their connections.
 ///
-/// The thread that starts them is not one of them: it accepts connections, keeps time and watches over commits, so it
+/// The thread that starts them only accepts connections, keeps time and supervises commits, so it
 /// must never wait for the disk.
 #[derive(Debug)]
 pub struct Threads(Vec<(Arc<ThreadWaker>, JoinHandle<()>)>);
 
-/// The serving threads, for new connections.
+/// The serving threads, as destinations of new connections.
 #[derive(Debug)]
 pub struct ThreadSlots {
-    /// Helpers come last. New connections do not go to them.
+    /// Helpers come last and get no new connections.
     threads: Vec<ServingThread>,
     mains: usize,
     commits: Arc<OnceLock<Arc<Commits>>>,
     pulse: Arc<Pulse>,
 }
 
-/// One thread, and how many connections it has.
+/// One thread, and the number of its connections.
 #[derive(Debug)]
 struct ServingThread {
     waker: Arc<ThreadWaker>,
@@ -77,7 +79,7 @@ impl ServingThread {
 }
 
 impl Threads {
-    /// Starts this many threads, and this many helpers, at most one for each thread.
+    /// Starts this many threads and helpers, at most one helper per thread.
     pub fn start(
         wanted: usize,
         helpers: usize,
@@ -133,7 +135,7 @@ impl Threads {
     }
 }
 
-/// Lets the calling thread run soon after it wakes.
+/// Lets the calling thread run soon after it wakes up.
 pub fn shorten_slices() {
     if let Err(error) = windlass_sched::shorten_slices(SLICE) {
         tracing::debug!(%error, "cannot shorten the time slices of a serving thread");
@@ -141,7 +143,7 @@ pub fn shorten_slices() {
 }
 
 impl ThreadSlots {
-    /// How many connections each thread has.
+    /// The number of connections of each thread.
     pub fn connections(&self) -> Vec<usize> {
         self.threads
             .iter()
@@ -149,19 +151,19 @@ impl ThreadSlots {
             .collect()
     }
 
-    /// Whether the threads turn.
+    /// Whether the threads are responsive.
     pub const fn pulse(&self) -> &Arc<Pulse> {
         &self.pulse
     }
 
-    /// From now on these threads commit at the end of their turns.
+    /// Makes these threads commit at the end of their turns.
     pub fn commit_in_turns(&self, commits: &Arc<Commits>) {
         if self.commits.set(Arc::clone(commits)).is_ok() {
             commits.leave_to_turns();
         }
     }
 
-    /// Serves a connection on the thread that has the fewest.
+    /// Passes a connection to the thread with the fewest.
     pub(crate) fn serve(&self, arrival: Arrival) {
         let fewest = self
             .threads
@@ -178,7 +180,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.0.iter().for_each(|(waker, _)| waker.stop());
         for (_, thread) in self.0.drain(..) {
-            // A thread that panicked has nothing left to end.
+            // A thread that panicked has nothing left to stop.
             let _ = thread.join();
         }
     }

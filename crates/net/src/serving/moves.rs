@@ -1,4 +1,4 @@
-//! Connections move to a helper and back, and their peers see nothing of it.
+//! Connections move to a helper and back without their peers noticing.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ use crate::polling::Polling;
 use windlass_hub::testing::captured;
 use windlass_hub::{Durability, Hub, Mail};
 
-/// Asks the engine for each byte, and answers with the byte.
+/// Sends a request to the engine for each byte, and replies with the byte.
 #[derive(Debug, Default)]
 struct Echo(BytesMut);
 
@@ -41,7 +41,7 @@ impl Session for Echo {
     }
 }
 
-/// A thread with a helper, and connections of the thread that have had an answer.
+/// A thread with a helper, and connections that have received a reply.
 struct Daemon {
     hub: Arc<Hub>,
     main: ByHand,
@@ -71,7 +71,7 @@ impl Daemon {
         daemon
     }
 
-    /// Each peer sends bytes and gets them back.
+    /// Each peer sends bytes and receives them back.
     fn echo(&mut self) {
         for (number, peer) in self.peers.iter_mut().enumerate() {
             let sent = [b'a' + u8::try_from(number).unwrap(), b'0'];
@@ -85,7 +85,7 @@ impl Daemon {
     }
 }
 
-/// Both threads have turns until the peer has got two bytes.
+/// Both threads run turns until the peer has received two bytes.
 fn read(main: &mut ByHand, helper: &mut ByHand, peer: &mut UnixStream) -> Vec<u8> {
     let mut got = Vec::new();
     main.until(|| {
@@ -189,7 +189,8 @@ fn a_connection_alone_and_connections_without_commands_stay() {
     }
 }
 
-/// Bytes of the peer, and mail of another thread, that arrive while neither thread has the connection.
+/// Bytes of the peer and mail of another thread that arrive while neither thread has the
+/// connection.
 #[test]
 fn nothing_is_lost_while_a_connection_moves() {
     let mut daemon = Daemon::new(2);
@@ -224,7 +225,7 @@ fn a_helper_that_ends_takes_no_connection() {
     assert_eq!(daemon.hub.mailboxes().len(), 1);
 }
 
-/// The thread ends while connections are on their way to it.
+/// The thread stops while connections are on their way to it.
 #[test]
 fn connections_that_a_thread_never_served_are_closed_with_it() {
     let mut daemon = Daemon::new(2);

@@ -1,9 +1,10 @@
-//! Whether a thread looks for work for a while before it sleeps.
+//! Whether a thread polls for work before it sleeps.
 //!
-//! Waking a sleeping core can cost more than a job. So a thread that has nothing to do polls for a moment, if polls
-//! have lately found work. It does not yield the core in between: the kernel charges each yield like a whole time
-//! slice. Instead it stops polling for a while if it has itself waited for its core, which means that others want it:
-//! then a thread that sleeps is sooner back on its core than one that has used it up.
+//! Waking a sleeping core can cost more than a job, so an idle thread polls briefly if polling has
+//! recently found work. It does not yield the core, because the kernel charges each yield like a
+//! full time slice. Instead it stops polling for a while if it had to wait for its core itself,
+//! which means that others need it: a sleeping thread gets a core sooner than one that has used up
+//! its slice.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,32 +13,33 @@ use std::time::{Duration, Instant};
 use crate::polling::Polling;
 use windlass_hub::Attempts;
 
-/// How long a thread polls with [`Polling::Auto`]: waking a core takes about as long.
+/// How long a thread polls with [`Polling::Auto`], about as long as waking a core takes.
 const AUTO: Duration = Duration::from_micros(50);
 
-/// After this many polls, and this much time, the thread looks how long it has waited for its core.
+/// After this many polls, and this much time, the thread checks how long it has waited for its
+/// core.
 const LOOK_POLLS: u32 = 64;
 const LOOK_MIN: Duration = Duration::from_millis(5);
 
-/// Others want the core if the thread has waited for it for more than one `DELAY_PART`th of the time.
+/// Others need the core if the thread has waited for it for more than this fraction of the time.
 const DELAY_PART: u32 = 10;
 
-/// How long a thread does not poll when others want the core. The time doubles as long as they do.
+/// How long a thread stops polling when others need the core. This doubles while they do.
 const BARRED_MIN: Duration = Duration::from_millis(100);
 const BARRED_MAX: Duration = Duration::from_secs(3);
 
-/// Decides from how the last waits ended.
+/// Decides by the results of recent waits.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     mode: Polling,
     attempts: Attempts<8>,
-    /// Polls since the last look.
+    /// Polls since the last check.
     polls: u32,
-    /// The thread's line in `/proc`, once it has looked; `None` inside if the kernel has none.
+    /// The thread's file in `/proc`, once opened; `None` inside if the kernel has none.
     schedstat: Option<Option<File>>,
-    /// When the thread looked last, and how long it had waited for its core by then.
+    /// The time of the last check, and how long the thread had waited for its core by then.
     looked: Option<(Instant, Duration)>,
-    /// Others want the core until then.
+    /// Polling is off until then, because others need the core.
     barred_until: Option<Instant>,
     barred_for: Duration,
 }
@@ -51,7 +53,7 @@ impl Idle {
         }
     }
 
-    /// How long to poll in this wait; `None` = not at all.
+    /// How long to poll in this wait; `None`: not at all.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Duration> {
         match self.mode {
             Polling::Off => return None,
@@ -115,14 +117,14 @@ impl Idle {
     }
 }
 
-/// The time a thread has waited for its core, from its line in `/proc` (sched-stats.rst): the second number, in
-/// nanoseconds.
+/// Parses the time a thread has waited for its core, the second number of its line in `/proc`
+/// (sched-stats.rst), in nanoseconds.
 fn run_delay(line: &[u8]) -> Option<Duration> {
     let ns = std::str::from_utf8(line).ok()?.split(' ').nth(1)?;
     ns.trim_end().parse().ok().map(Duration::from_nanos)
 }
 
-/// Looks for work until there is some, or until `limit` has passed. Returns whether there is.
+/// Polls until there is work, or `limit` has passed. Returns whether there is work.
 pub(super) fn poll(limit: Duration, mut has_work: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     loop {
@@ -163,7 +165,7 @@ mod tests {
             }
         }
         assert!((2..500).contains(&polled), "{polled}");
-        // One success, and each wait has a poll again.
+        // After one success, each wait polls again.
         while idle.begin(now).is_none() {}
         idle.end(true);
         assert_eq!(polls(&mut idle, now, 10), 10);
@@ -201,7 +203,7 @@ mod tests {
         let mut delay = Duration::ZERO;
         let mut times = Vec::new();
         for _ in 0..7 {
-            // The time in which it did not poll does not count.
+            // The time without polling does not count.
             idle.look(now, delay);
             now += LOOK_MIN;
             delay += LOOK_MIN / 2;
@@ -213,7 +215,7 @@ mod tests {
             times.push((now - begun).as_millis());
         }
         assert_eq!(times, [100, 200, 400, 800, 1600, 3000, 3000]);
-        // A while without delays, and it begins anew.
+        // It starts over after a while without delays.
         for _ in 0..3 {
             now += Duration::from_secs(4);
             idle.look(now, delay);
@@ -231,7 +233,7 @@ mod tests {
         let delayed = begun + LOOK_MIN;
         idle.look(delayed, LOOK_MIN);
         let over = delayed + BARRED_MIN + LOOK_MIN;
-        // The first look comes after the time in which it did not poll, and the second finds no delay.
+        // The first check follows the time without polling, and the second finds no delay.
         idle.look(over, LOOK_MIN);
         idle.look(over + LOOK_MIN, LOOK_MIN);
         idle.look(over + 2 * LOOK_MIN, 2 * LOOK_MIN);

@@ -1,7 +1,9 @@
-//! Whether the threads turn. The main thread asks each serving thread once a second; a thread answers at the beginning
-//! of its next turn, and one that sleeps is woken for that. So a thread that is stuck is found although others answer.
+//! Detects unresponsive threads. The main thread sends each serving thread a probe once a second,
+//! and wakes it if it sleeps. The thread responds at the start of its next turn, so one stuck
+//! thread is found although others respond.
 //!
-//! A thread that waits for the disk is not stuck: others watch over commits, and end the daemon if need be.
+//! A thread that waits for the disk is not stuck: commits are supervised separately, and their
+//! timeout stops the daemon.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -9,29 +11,30 @@ use std::time::{Duration, Instant};
 
 use super::waker::ThreadWaker;
 
-/// Questions without an answer, one a second, after which a thread counts as stuck. A busy machine lets a thread wait
-/// for seconds.
+/// Unanswered probes, one per second, after which a thread counts as stuck. On a busy machine a
+/// thread may wait for seconds.
 const UNANSWERED_MAX: u32 = 30;
 
-/// The same for the main thread, which asks.
+/// The same for the main thread, which sends the probes.
 const SILENCE_MAX: Duration = Duration::from_secs(UNANSWERED_MAX as u64);
 
-/// A serving thread's answers.
+/// A serving thread's responses.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Questions since the first one that has no answer.
+    /// Probes since the first unanswered one.
     unanswered: AtomicU32,
     is_at_disk: AtomicBool,
 }
 
 impl Answers {
-    /// Counts a question. Returns whether the thread must be asked: it has answered the one before.
+    /// Counts a probe. Returns whether to send it, which is not needed while an earlier one is
+    /// unanswered.
     pub(super) fn ask(&self, waits_for_store: bool) -> bool {
         let asked = self.unanswered.load(Ordering::Acquire);
         if asked > 0 && (waits_for_store || self.is_at_disk.load(Ordering::Acquire)) {
             return false;
         }
-        // An answer that comes in between counts.
+        // A response that arrives in between counts.
         let is_counted = self.unanswered.compare_exchange(
             asked,
             asked.saturating_add(1),
@@ -41,12 +44,12 @@ impl Answers {
         asked == 0 && is_counted.is_ok()
     }
 
-    /// The thread turns.
+    /// Called by the thread at the start of a turn.
     pub(super) fn answer(&self) {
         self.unanswered.store(0, Ordering::Release);
     }
 
-    /// Whether the thread may wait for the disk from now on.
+    /// Records whether the thread may be waiting for the disk.
     pub(super) fn at_disk(&self, is_at_disk: bool) {
         self.is_at_disk.store(is_at_disk, Ordering::Release);
     }
@@ -56,14 +59,14 @@ impl Answers {
     }
 }
 
-/// Asks the serving threads, and knows which do not answer.
+/// Probes the serving threads, and knows which do not respond.
 #[derive(Debug)]
 pub struct Pulse {
     threads: Vec<Arc<ThreadWaker>>,
     begun: Instant,
-    /// When the main thread has asked last, in milliseconds since `begun`.
+    /// When the main thread has last sent probes, in milliseconds since `begun`.
     asked_ms: AtomicU64,
-    /// The daemon stops, and nothing asks any more.
+    /// Whether the daemon is stopping and no more probes are sent.
     has_ended: AtomicBool,
 }
 
@@ -78,7 +81,8 @@ impl Pulse {
         }
     }
 
-    /// Asks all threads. The main thread does so once a second. If the store fails, threads may wait for it.
+    /// Probes all threads. The main thread calls this once a second. If the store fails, threads
+    /// may wait for it.
     pub fn ask(&self, waits_for_store: bool) {
         let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.asked_ms.store(ms, Ordering::Release);
@@ -87,12 +91,12 @@ impl Pulse {
             .for_each(|thread| thread.ask(waits_for_store));
     }
 
-    /// From now on nothing is asked, and nothing counts as stuck: a stop has a limit of its own.
+    /// Stops probing. Nothing counts as stuck then, because a stop has its own timeout.
     pub fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// A thread that does not turn, for people.
+    /// Describes an unresponsive thread.
     pub fn stuck(&self) -> Option<String> {
         if self.has_ended.load(Ordering::Acquire) {
             return None;
@@ -100,7 +104,7 @@ impl Pulse {
         let asked = Duration::from_millis(self.asked_ms.load(Ordering::Acquire));
         if self.begun.elapsed().saturating_sub(asked) > SILENCE_MAX {
             return Some(format!(
-                "the main thread has not turned for {UNANSWERED_MAX} s"
+                "the main thread has been unresponsive for {UNANSWERED_MAX} s"
             ));
         }
         let number = self
@@ -108,7 +112,7 @@ impl Pulse {
             .iter()
             .position(|thread| thread.answers().is_stuck())?;
         Some(format!(
-            "serving thread {number} has not turned for {UNANSWERED_MAX} s"
+            "serving thread {number} has been unresponsive for {UNANSWERED_MAX} s"
         ))
     }
 }
@@ -138,7 +142,7 @@ mod tests {
         pulse.ask(false);
         assert_eq!(
             pulse.stuck().unwrap(),
-            "serving thread 0 has not turned for 30 s"
+            "serving thread 0 has been unresponsive for 30 s"
         );
         thread.turns(1);
         assert_eq!(pulse.stuck(), None);

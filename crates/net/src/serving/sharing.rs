@@ -1,8 +1,9 @@
-//! Connections that move between two threads: one serves all of them, the other helps while they are too much for it.
+//! Moves connections between a thread and its helper while they are too much for one thread.
 //!
-//! Two threads share work well only if each turn has many commands of each connection. With one command at a time the
-//! kernel does most of the work, and a second thread costs more than it brings: two turns with half as many sockets, and
-//! a wake-up for each job that crosses from one thread to the other. Measured: `docs/decisions/helper-threads.md`.
+//! Two threads share work well only if each turn has many commands per connection. With one command
+//! at a time the kernel does most of the work, and a second thread costs more than it brings: two
+//! turns with half as many sockets each, and a wake-up for each job that crosses threads. Measured
+//! in `docs/decisions/helper-threads.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,14 +18,14 @@ use super::waker::ThreadWaker;
 #[derive(Debug)]
 pub(super) struct Partner {
     pub(super) waker: Arc<ThreadWaker>,
-    /// How many connections it has.
+    /// The number of its connections.
     pub(super) taken: Arc<AtomicUsize>,
     pub(super) role: Role,
-    /// The helper of the two has no time left.
+    /// Whether the helper has no spare time.
     pub(super) is_helper_full: Arc<AtomicBool>,
 }
 
-/// What the partner is.
+/// The role of the partner.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     /// It helps this thread.
@@ -33,11 +34,11 @@ pub(super) enum Role {
     Helped,
 }
 
-/// A thread's part in sharing.
+/// A thread's side of the sharing.
 #[derive(Debug)]
 pub(super) struct Sharing {
     load: Load,
-    /// Counts the windows of the load, from 1.
+    /// The number of the current load window, from 1.
     window: u64,
     partner: Partner,
 }
@@ -51,12 +52,12 @@ impl Sharing {
         }
     }
 
-    /// The thread has waited for work.
+    /// Records time spent waiting for work.
     pub(super) fn add_wait(&mut self, waited: Duration) {
         self.load.add_wait(waited);
     }
 
-    /// A turn visits the engine with the commands of these connections.
+    /// Records a turn that visits the engine with the commands of these connections.
     pub(super) fn add_turn(&mut self, turn: &mut [Box<Member>]) {
         for member in turn {
             let commands = member.connection.commands();
@@ -67,8 +68,9 @@ impl Sharing {
         }
     }
 
-    /// Chooses the connections that move to the partner, and returns whether there are any: a thread that is full leaves
-    /// every second of those that work to its helper, and a helper whose load is light gives all of them back.
+    /// Chooses the connections to move to the partner, and returns whether there are any: a full
+    /// thread moves every second active connection to its helper, and a lightly loaded helper
+    /// returns all of them.
     pub(super) fn choose<'a>(
         &mut self,
         now: Instant,
@@ -93,7 +95,7 @@ impl Sharing {
         any
     }
 
-    /// The load up to now was of this kind. `None`: the window does not end.
+    /// Sets the result of the load windows for a test. `None`: no window ends.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, kind: Option<Kind>) {
         const NEVER: Duration = Duration::from_secs(3_600);
@@ -101,7 +103,8 @@ impl Sharing {
         self.load = kind.map_or_else(|| Load::new(now + NEVER), |kind| Load::after(now, kind));
     }
 
-    /// Gives the partner a connection, which is at rest and registered nowhere. It comes back if the partner has ended.
+    /// Passes a connection, which must be deregistered, to the partner. Returns it if the partner
+    /// has stopped.
     pub(super) fn give(&self, mut member: Box<Member>) -> Result<(), Box<Member>> {
         member.place = Place::take(&self.partner.taken);
         self.partner.waker.take_over(member)

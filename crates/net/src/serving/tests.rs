@@ -1,4 +1,4 @@
-//! A serving thread whose turns a test takes itself, one after another.
+//! A serving thread whose turns are run by a test.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::polling::Polling;
 use crate::stream::Stream;
 use windlass_hub::Commits;
 
-/// Nothing waits this long unless it fails.
+/// Timeout of everything that should happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The least that the kernel allows.
+/// The minimum that the kernel allows.
 const SOCKET_BUFFER_BYTES: usize = 1;
 
 /// A thread.
@@ -80,7 +80,7 @@ impl ByHand {
         [main, helper]
     }
 
-    /// Has a turn at whose end it finds that its load was of this kind.
+    /// Runs a turn whose load window has this result.
     pub(crate) fn turn_as(&mut self, kind: Kind) {
         self.serving.pretend(Some(kind));
         self.turns(1);
@@ -97,17 +97,18 @@ impl ByHand {
         self.serving.is_idle()
     }
 
-    /// What asks whether the thread turns.
+    /// The probe of the thread.
     pub(crate) fn pulse(&self) -> super::Pulse {
         super::Pulse::new(vec![Arc::clone(self.serving.waker())])
     }
 
-    /// The thread takes no more connections.
+    /// Stops the thread.
     pub(crate) fn stop(&self) {
         self.serving.waker().stop();
     }
 
-    /// A connection and the peer's end of its socket, of which the kernel holds few bytes. Clients count from 1.
+    /// A connection, and the peer's end of its socket, with a small kernel buffer. Clients count
+    /// from 1.
     pub(crate) fn connect(
         &mut self,
         greet: impl FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send + 'static,
@@ -115,7 +116,7 @@ impl ByHand {
         self.connect_as(|socket| Box::new(socket), greet)
     }
 
-    /// The same over a stream of the test's.
+    /// The same over a given stream.
     pub(crate) fn connect_as(
         &mut self,
         stream: impl FnOnce(mio::net::UnixStream) -> Box<dyn Stream>,
@@ -150,7 +151,7 @@ impl ByHand {
         theirs
     }
 
-    /// Has turns until this is so.
+    /// Runs turns until the condition holds.
     pub(crate) fn until(&mut self, mut is_so: impl FnMut() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so() {
@@ -159,12 +160,12 @@ impl ByHand {
         }
     }
 
-    /// Has this many turns.
+    /// Runs this many turns.
     pub(crate) fn turns(&mut self, turns: usize) {
         (0..turns).for_each(|_| self.serving.step(Duration::from_millis(1)));
     }
 
-    /// Has turns until the peer has read this many bytes, and returns them.
+    /// Runs turns until the peer has read this many bytes, and returns them.
     pub(crate) fn read(&mut self, peer: &mut UnixStream, bytes: usize) -> Vec<u8> {
         use std::io::Read as _;
         let mut all = Vec::new();
@@ -179,13 +180,13 @@ impl ByHand {
         all
     }
 
-    /// Has turns until this many connections are open.
+    /// Runs turns until this many connections are open.
     pub(crate) fn until_open(&mut self, connections: usize) {
         let tasks = self.tasks.clone();
         self.until(|| tasks.len() == connections);
     }
 
-    /// Has turns until no connection is open.
+    /// Runs turns until no connection is open.
     pub(crate) fn until_closed(&mut self) {
         self.until_open(0);
     }

@@ -1,7 +1,8 @@
 //! The deadlines of a thread's connections.
 //!
-//! Setting a timer costs more than reading a message, and most deadlines move on before they pass. So a timer that is
-//! too early stays as it is: when it is due, the connection checks its deadlines and sets it again.
+//! Setting a timer costs more than reading a message, and most deadlines are extended before they
+//! pass. So a timer that is too early is left alone: when it fires, the connection checks its
+//! deadlines and sets it again.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +10,16 @@ use windlass_engine::Timestamp;
 
 use windlass_hub::ConnectionId;
 
-/// One timer for each connection that has a deadline.
+/// One timer for each connection with a deadline.
 #[derive(Debug, Default)]
 pub(super) struct Timers(BTreeSet<(Timestamp, ConnectionId)>);
 
-/// A connection's timer: when it is due, if it is set.
+/// When a connection's timer fires, if it is set.
 #[derive(Debug, Default)]
 pub(super) struct Timer(Option<Timestamp>);
 
 impl Timers {
-    /// Sets a timer so that it is due at this deadline, or earlier.
+    /// Sets a timer to fire at this deadline or earlier.
     pub(super) fn set(&mut self, id: ConnectionId, timer: &mut Timer, deadline: Option<Timestamp>) {
         let Some(deadline) = deadline else { return };
         if timer.0.is_some_and(|at| at <= deadline) {
@@ -36,12 +37,12 @@ impl Timers {
         }
     }
 
-    /// When the next timer is due.
+    /// When the next timer fires.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// Removes a timer that is due. Its owner must clear it.
+    /// Removes a timer that has fired. Its owner must clear it.
     pub(super) fn take_due(&mut self, now: Timestamp) -> Option<ConnectionId> {
         let (_, id) = *self.0.first().filter(|(at, _)| *at <= now)?;
         self.0.pop_first();

@@ -1,18 +1,22 @@
 //! A serving thread and its turns.
 //!
-//! In a turn the thread looks which of its sockets are ready, reads them all, visits the engine once with the commands
-//! of all, passes the mail to the sessions, and writes to each socket once. So the lock, the journal and the peers'
-//! wake-ups are paid once for everything that is ready, and a peer that floods has no more of a turn than others.
+//! In a turn the thread checks which sockets are ready, reads them all, visits the engine once with
+//! all commands, passes the mail to the sessions, and writes to each socket once. So the cost of
+//! the lock, the journal and the wake-ups is shared by everything that is ready, and a flooding
+//! peer gets no larger share of a turn than others.
 //!
-//! A connection that has mail from another one's commands joins the turn after the visit. At the end of the turn the
-//! thread commits, if its clients wait for that and the disk is quick (`commit`).
+//! A connection that receives mail from another one's commands joins the turn after the visit. At
+//! the end of the turn the thread commits, if its clients wait for that and the disk is fast
+//! (`commit`).
 //!
-//! With many commands a turn the thread may leave some of its connections to a helper for a while (`sharing`).
+//! If turns have many commands, the thread may move some of its connections to a helper for a while
+//! (`sharing`).
 //!
-//! Here and not in tokio: a task for each connection costs 1 to 2 µs of CPU a job more, and cannot share a visit.
+//! This does not use tokio, because a task per connection costs 1 to 2 µs of CPU more per job and
+//! cannot share a visit.
 //!
-//! Invariants: a connection is in `members`, or in `turn` with its place in `members` empty. It is in `ready` at most
-//! once.
+//! Invariants: a connection is either in `members`, or in `turn` with its slot in `members` empty.
+//! It is in `ready` at most once.
 
 use std::io;
 use std::mem;
@@ -37,7 +41,7 @@ use crate::polling::Polling;
 use crate::traffic::ThreadTraffic;
 use windlass_hub::{Commits, ConnectionId, Health, Home, TurnCommits, Waker, clock, warn_limited};
 
-/// The most sockets that one look at the kernel reports.
+/// Maximum number of events per poll.
 const EVENTS_MAX: usize = 1024;
 
 /// The state of one thread.
@@ -54,7 +58,7 @@ pub(super) struct Serving {
     timers: Timers,
     /// All connections; `None` while one is in `turn`.
     members: Slab<Option<Box<Member>>>,
-    /// The places of connections in the next turn.
+    /// The slots of connections in the next turn.
     ready: Vec<usize>,
     /// The connections in this turn.
     #[expect(
@@ -63,7 +67,7 @@ pub(super) struct Serving {
     )]
     turn: Vec<Box<Member>>,
     due: Due,
-    /// Clients whose end takes the engine several visits.
+    /// Clients whose removal takes the engine several visits.
     leaving: Vec<ClientId>,
     sharing: Option<Sharing>,
 }
@@ -100,12 +104,12 @@ impl Serving {
         &self.waker
     }
 
-    /// From now on connections may move to and from this thread.
+    /// Enables moving connections to and from this thread.
     pub(super) fn share_with(&mut self, partner: Partner) {
         self.sharing = Some(Sharing::new(partner));
     }
 
-    /// The load of the thread, as [`Sharing::pretend`] has it.
+    /// Sets the result of the load windows: see [`Sharing::pretend`].
     #[cfg(test)]
     pub(super) fn pretend(&mut self, kind: Option<super::load::Kind>) {
         self.sharing
@@ -113,14 +117,14 @@ impl Serving {
             .for_each(|sharing| sharing.pretend(kind));
     }
 
-    /// Serves until the thread must end.
+    /// Serves until the thread must stop.
     pub(super) fn run(mut self) {
         while !self.due.stop {
             self.step(Duration::MAX);
         }
     }
 
-    /// Waits until there is something to do, but no longer than `most`, and has a turn.
+    /// Waits for work, but at most this long, and runs a turn.
     pub(super) fn step(&mut self, most: Duration) {
         if let Err(error) = self.wait(most)
             && error.kind() != io::ErrorKind::Interrupted
@@ -132,7 +136,8 @@ impl Serving {
         self.turn(&clock::read());
     }
 
-    // ---- what is ready ---------------------------------------------------------------------------------------------
+    // ---- readiness
+    // --------------------------------------------------------------------------------------
 
     fn wait(&mut self, most: Duration) -> io::Result<()> {
         let begun = Instant::now();
@@ -190,7 +195,8 @@ impl Serving {
         waited
     }
 
-    /// Whether there is something to do without an event of a socket. `commits_in`: how long a commit that is due waits.
+    /// Whether there is work without a socket event. `commits_in`: time until a pending commit is
+    /// due.
     fn has_work(&self, commits_in: Option<Duration>) -> bool {
         let has_more = !self.ready.is_empty() || !self.leaving.is_empty() || self.waker.is_due();
         has_more || (self.commits.is_due() && commits_in.is_none())
@@ -201,7 +207,7 @@ impl Serving {
         !self.has_work(self.commits.waits_for())
     }
 
-    /// Notes which sockets are ready, and which timers are due.
+    /// Records which sockets are ready, and which timers have fired.
     fn take_events(&mut self) {
         let Self {
             events,
@@ -237,7 +243,7 @@ impl Serving {
         }
     }
 
-    /// Takes what other threads, and connections of this one, have for it.
+    /// Takes the work that other threads, and this one's connections, have queued for it.
     fn take_due(&mut self) {
         if !self.waker.is_due() {
             return;
@@ -267,7 +273,7 @@ impl Serving {
         self.due = due;
     }
 
-    /// A new connection: its first turn is the next one.
+    /// Adds a new connection, whose first turn is the next one.
     fn enter(&mut self, arrival: Arrival, place: Place) {
         let Arrival {
             newcomer,
@@ -315,7 +321,8 @@ impl Serving {
         self.ready.push(id.index);
     }
 
-    // ---- the turn --------------------------------------------------------------------------------------------------
+    // ---- the turn
+    // ---------------------------------------------------------------------------------------
 
     fn turn(&mut self, reading: &Reading) {
         self.begin_turns(reading);
@@ -353,7 +360,7 @@ impl Serving {
         leaving.into_iter().for_each(|client| self.leave(client));
     }
 
-    /// All connections that are ready join the turn.
+    /// Moves all ready connections into the turn.
     fn begin_turns(&mut self, reading: &Reading) {
         if self.ready.is_empty() {
             return;
@@ -372,7 +379,7 @@ impl Serving {
         }
     }
 
-    /// A connection's turn ends: it waits, has another turn, or is over.
+    /// Ends a connection's turn: it waits, gets another turn, or is removed.
     fn end_turn(&mut self, mut member: Box<Member>) {
         let id = member.connection.id();
         match member.connection.next() {
@@ -420,9 +427,10 @@ impl Serving {
         }
     }
 
-    // ---- connections that move -------------------------------------------------------------------------------------
+    // ---- moving connections
+    // -----------------------------------------------------------------------------
 
-    /// Leaves connections to the partner. Those that are in the next turn move after it.
+    /// Moves connections to the partner. Those in the next turn move after it.
     fn share(&mut self) {
         let members = self
             .members
@@ -449,7 +457,7 @@ impl Serving {
         self.timers.clear(id, &mut member.timer);
         self.members.try_remove(id.index);
         if let Err(error) = self.poll.registry().deregister(member.connection.source()) {
-            tracing::error!(%error, "cannot leave a socket to another thread");
+            tracing::error!(%error, "cannot hand a socket to another thread");
         }
         let given = match &self.sharing {
             Some(sharing) => sharing.give(member),
@@ -460,7 +468,7 @@ impl Serving {
         }
     }
 
-    /// A connection of the partner: its first turn here is the next one.
+    /// Adds a connection of the partner, whose first turn here is the next one.
     fn enter_from_partner(&mut self, mut member: Box<Member>) {
         let entry = self.members.vacant_entry();
         let id = ConnectionId {
@@ -497,7 +505,7 @@ impl Serving {
     }
 }
 
-/// The thread ends, and with it its connections.
+/// Closes the thread's connections.
 impl Drop for Serving {
     fn drop(&mut self) {
         let members = mem::take(&mut self.members);
@@ -528,7 +536,7 @@ mod tests {
     use crate::connection::tests::shared;
     use windlass_hub::{Durability, Hub};
 
-    /// What happens, by its name, and whether that is work, without a commit that waits and with one.
+    /// An event by name, and whether it counts as work without and with a pending commit.
     type Case = (&'static str, fn(&mut Serving), [bool; 2]);
 
     #[test]

@@ -1,7 +1,7 @@
-//! Wakes a serving thread: for mail, for a new connection, for a commit, at the end.
+//! Wakes a serving thread: for mail, for a new connection, for a commit, or to stop it.
 //!
-//! A thread that runs looks here at the end of each of its turns, so only a sleeping thread costs a system call, and
-//! only the first ring after it fell asleep does.
+//! A running thread checks this at the end of each turn, so a system call is needed only for the
+//! first wake-up after it fell asleep.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use super::pulse::Answers;
 /// The token of the waker among a thread's sockets.
 pub(super) const WAKER: Token = Token(usize::MAX);
 
-/// One serving thread, as others reach it.
+/// The interface of a serving thread to other threads.
 #[derive(Debug)]
 pub(crate) struct ThreadWaker {
     inbox: Inbox<Due>,
@@ -23,24 +23,24 @@ pub(crate) struct ThreadWaker {
     answers: Answers,
 }
 
-/// Everything that a thread must look at.
+/// Everything that a thread must handle.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     /// Connections that have mail.
     pub(crate) mail: Vec<ConnectionId>,
     /// New connections.
     pub(super) arrivals: Vec<(Arrival, Place)>,
-    /// Connections of another thread that this one serves from now on.
+    /// Connections that move from another thread to this one.
     #[expect(
         clippy::vec_box,
         reason = "they move from thread to thread, and are large"
     )]
     pub(super) moved: Vec<Box<Member>>,
-    /// The thread may commit now: another thread has finished its commit.
+    /// Whether the thread may commit, because another thread has finished its commit.
     pub(super) commit: bool,
-    /// The main thread asks whether this one turns.
+    /// Whether the main thread has sent a probe.
     pub(super) asked: bool,
-    /// The thread ends.
+    /// Whether the thread must stop.
     pub(super) stop: bool,
 }
 
@@ -63,12 +63,12 @@ impl ThreadWaker {
         })
     }
 
-    /// Passes a connection to the thread, which serves it.
+    /// Passes a new connection to the thread.
     pub(super) fn arrive(&self, arrival: Arrival, place: Place) {
         self.add(|due| due.arrivals.push((arrival, place)));
     }
 
-    /// Passes another thread's connection to this thread, unless this thread ends.
+    /// Passes another thread's connection to this thread, unless this thread is stopping.
     pub(super) fn take_over(&self, member: Box<Member>) -> Result<(), Box<Member>> {
         self.wake_if(
             self.inbox
@@ -77,7 +77,7 @@ impl ThreadWaker {
         Ok(())
     }
 
-    /// Asks the thread whether it turns.
+    /// Sends a probe to the thread.
     pub(super) fn ask(&self, waits_for_store: bool) {
         if self.answers.ask(waits_for_store) {
             self.add(|due| due.asked = true);
@@ -105,7 +105,7 @@ impl ThreadWaker {
         }
     }
 
-    /// Whether there is something to look at.
+    /// Whether there is anything to handle.
     pub(super) fn is_due(&self) -> bool {
         self.inbox.is_due()
     }
@@ -115,7 +115,8 @@ impl ThreadWaker {
         self.inbox.take(into);
     }
 
-    /// The thread is about to sleep: from now on it is woken. Returns `false` if it must not sleep.
+    /// Called when the thread is about to sleep and must be woken from now on. Returns `false` if
+    /// it must not sleep.
     pub(super) fn fall_asleep(&self) -> bool {
         self.inbox.fall_asleep()
     }
@@ -181,7 +182,7 @@ mod tests {
         let (mut events, mut seen) = (Events::with_capacity(8), 0);
         while seen < RINGS {
             if waker.fall_asleep() {
-                // The ring that wakes it may have been taken before.
+                // The event that wakes it may have been consumed before.
                 poll.poll(&mut events, Some(Duration::from_secs(20)))
                     .unwrap();
                 assert!(!events.is_empty(), "never woken");

@@ -1,4 +1,4 @@
-//! The stream of TLS between two sockets of this machine, a step at a time.
+//! A TLS stream between two local sockets, one step at a time.
 
 use std::net::{TcpListener, TcpStream as StdStream};
 
@@ -22,7 +22,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Passes its bytes on, and takes those that are there.
+    /// Sends its pending bytes, and receives those that are there.
     fn step(&mut self) {
         while self.session.wants_write() && self.session.write_tls(&mut self.socket).is_ok() {}
         while self
@@ -30,7 +30,7 @@ impl Peer {
             .read_tls(&mut self.socket)
             .is_ok_and(|read| read > 0)
         {
-            // An alert is in the session's answers to reads.
+            // An alert is among the session's results of reads.
             let _ = self.session.process_new_packets();
         }
     }
@@ -71,7 +71,7 @@ fn pair(files: &Files) -> (TlsStream, Peer) {
     )
 }
 
-/// Repeats this until it has an outcome.
+/// Repeats a step until it has a result.
 fn until<T>(mut step: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
     let end = std::time::Instant::now() + Duration::from_secs(20);
     loop {
@@ -208,12 +208,12 @@ fn a_file_without_a_certificate_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("client_ca") && error.ends_with("no certificate in it (PEM)"),
+        error.contains("client_ca") && error.ends_with("no certificate found (PEM)"),
         "{error}"
     );
 }
 
-/// The writer offers the same bytes until they are with the kernel.
+/// The writer offers the same bytes until the kernel has them.
 #[test]
 fn bytes_are_written_once_and_in_order() {
     let (_files, mut ours, mut peer) = shaken();
@@ -287,7 +287,7 @@ fn a_failed_handshake_has_the_kind_of_its_cause() {
             None
         }
     };
-    // The second kind of end is a reset.
+    // The second way to end is a reset.
     for resets in [false, true] {
         assert_eq!(
             kind(&files, &goes(b"", resets)),

@@ -1,4 +1,5 @@
-//! When a certificate is valid. Nothing else of it is read here: rustls reads certificates to verify them.
+//! The validity period of a certificate. Nothing else is read here, because rustls itself reads
+//! certificates to verify them.
 //!
 //! Spec: RFC 5280, 4.1 (`Certificate`, `Validity`); X.690, 8 and 10 (DER).
 
@@ -9,10 +10,11 @@ const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
-/// `[0]`, in which the version stands, if it is not 1.
+/// The tag of the version, which is omitted if it is 1.
 const VERSION: u8 = 0xa0;
 
-/// When a certificate is valid, in seconds since 1970. `None`: a moment that is not after 1970, or too far for a date.
+/// The validity period in seconds since 1970. `None`: the moment is before 1970, or not a valid
+/// date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     not_before: Option<u64>,
@@ -20,7 +22,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Why the certificate is not valid at a moment.
+    /// Why the certificate is not valid at this time.
     pub(super) fn objection(self, now: u64) -> Option<&'static str> {
         if self.not_after.is_some_and(|end| end < now) {
             return Some("has expired");
@@ -31,7 +33,7 @@ impl Validity {
     }
 }
 
-/// `validity` of a certificate in DER. `None` if the bytes are not a certificate.
+/// Parses `validity` of a certificate in DER. Returns `None` if the bytes are not a certificate.
 pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     let (certificate, _) = expect(SEQUENCE, certificate)?;
     let (tbs, _) = expect(SEQUENCE, certificate)?;
@@ -54,12 +56,12 @@ fn expect(kind: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         .map(|(_, content, rest)| (content, rest))
 }
 
-/// The first element: its tag, its content, and the bytes behind it.
+/// The first element: its tag, its content, and the remaining bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[kind, length], rest) = bytes.split_first_chunk()?;
     let (length, rest) = match length {
         0..=0x7f => (usize::from(length), rest),
-        // The length has as many bytes; no certificate needs more than 4.
+        // This many length bytes follow; no certificate needs more than 4.
         0x81..=0x84 => {
             let (digits, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
             (

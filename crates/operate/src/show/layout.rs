@@ -1,23 +1,23 @@
-//! Tables that fit into a line of the terminal: what an operator looks for stays, and what takes room and says little gives
-//! way.
+//! Tables that fit into the terminal: important columns stay, and wide ones with little information
+//! are shortened or omitted.
 
 use jiff::Timestamp;
 
 /// Characters between two columns.
 pub(crate) const GAP: usize = 2;
 
-/// A text that is cut keeps at least so many characters.
+/// Minimum number of characters of a shortened text.
 const TEXT_MIN: usize = 12;
 
-/// Columns that are left out last, behind all others.
+/// Columns that are omitted last.
 const LAST_TO_GO: [&str; 2] = ["ERROR", "LAST FAILURE"];
 
-/// The titles of a table and its rows, each with a cell for each title.
+/// The titles of a table, and its rows with a cell per title.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) titles: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
-    /// The titles of columns whose times have become ages.
+    /// The titles of columns whose times are shown as ages.
     ages: Vec<String>,
 }
 
@@ -30,8 +30,8 @@ impl Layout {
         }
     }
 
-    /// While a line is longer than this, columns in which no row has anything are left out. A screen that shows the same
-    /// table again and again does without: its columns would come and go.
+    /// Omits empty columns while a line is longer than this. Not used for a screen that is
+    /// refreshed, where columns would appear and disappear.
     pub(crate) fn without_void(mut self, width: usize, now: Timestamp) -> Self {
         if !self.is_within(width) {
             self.tell_ages(now);
@@ -40,9 +40,9 @@ impl Layout {
         self
     }
 
-    /// The table in this many characters a line. While it is too wide, times become ages, texts are cut in their middles, the
-    /// longest most, and where that is not enough columns are left out, times first and then from the right. The first
-    /// column is always there.
+    /// Fits the table into this many characters per line. While it is too wide, times become ages,
+    /// then the longest texts are shortened in the middle, and then columns are omitted: times
+    /// first, then from the right. The first column always remains.
     pub(crate) fn fitting(mut self, width: usize, now: Timestamp) -> Self {
         if !self.is_within(width) {
             self.tell_ages(now);
@@ -65,7 +65,7 @@ impl Layout {
         self
     }
 
-    /// How wide a column is.
+    /// The width of a column.
     pub(crate) fn width(&self, column: usize) -> usize {
         let all = std::iter::once(&self.titles)
             .chain(&self.rows)
@@ -75,7 +75,7 @@ impl Layout {
             .unwrap_or_default()
     }
 
-    /// Whether each of its cells is a number.
+    /// Whether all cells of a column are numbers.
     pub(crate) fn is_of_numbers(&self, column: usize) -> bool {
         let is_number = |text: &String| {
             !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit() || it == b',')
@@ -91,12 +91,12 @@ impl Layout {
         self.line((0..self.titles.len()).map(|column| self.width(column))) <= width
     }
 
-    /// The characters of a line of columns this wide.
+    /// The length of a line with columns of these widths.
     fn line(&self, widths: impl Iterator<Item = usize>) -> usize {
         widths.sum::<usize>() + GAP * self.titles.len().saturating_sub(1)
     }
 
-    /// The characters of a line whose texts are as short as they may be.
+    /// The length of a line with maximally shortened texts.
     fn least_width(&self) -> usize {
         self.line((0..self.titles.len()).map(|column| self.least(column)))
     }
@@ -114,18 +114,18 @@ impl Layout {
         }
     }
 
-    /// Whether a cell of it is long enough to be cut.
+    /// Whether the column has a cell that is long enough to be shortened.
     fn is_text(&self, column: usize) -> bool {
         !self.is_of_numbers(column) && self.width(column) > TEXT_MIN
     }
 
-    /// Whether no row has anything in it.
+    /// Whether the column is empty in all rows.
     fn is_void(&self, column: usize) -> bool {
         self.cells(column)
             .all(|cell| cell.is_empty() || cell == "0")
     }
 
-    /// Leaves out the last column for which this holds, except the first. Returns whether there was one.
+    /// Omits the last column for which this holds, except the first. Returns whether there was one.
     fn leave_out(&mut self, may_go: impl Fn(&Self, usize) -> bool) -> bool {
         let Some(column) = (1..self.titles.len())
             .rev()
@@ -141,7 +141,7 @@ impl Layout {
         true
     }
 
-    /// Times become ages.
+    /// Replaces times by ages.
     fn tell_ages(&mut self, now: Timestamp) {
         for row in &mut self.rows {
             for (cell, title) in row.iter_mut().zip(&self.titles) {
@@ -153,7 +153,7 @@ impl Layout {
         }
     }
 
-    /// Cuts the longest texts until a line fits.
+    /// Shortens the longest texts until a line fits.
     fn cut_texts(&mut self, width: usize) {
         let widths: Vec<usize> = (0..self.titles.len())
             .map(|column| self.width(column))
@@ -184,7 +184,7 @@ impl Layout {
     }
 }
 
-/// A text with its middle cut out, if it is longer: the begin and the end tell names apart.
+/// Shortens a text in the middle, because names often differ at the begin or the end.
 fn cut(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {
@@ -196,7 +196,7 @@ fn cut(text: &str, most: usize) -> String {
     text.chars().take(begin).chain(['…']).chain(end).collect()
 }
 
-/// How long ago a moment was, or in how long it comes.
+/// The time since or until a moment.
 fn age(now: Timestamp, at: Timestamp) -> String {
     const UNITS: [(i64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     let seconds = now.as_second() - at.as_second();

@@ -189,7 +189,7 @@ fn rows_are_sorted_by_a_column_of_any_case() {
         .unwrap_err()
         .to_string();
     assert!(
-        refused.starts_with("there is no column size; there are batch, jobs, pending, "),
+        refused.starts_with("no column size; the columns are batch, jobs, pending, "),
         "{refused}"
     );
 }

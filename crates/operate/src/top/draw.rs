@@ -80,7 +80,7 @@ fn draw_list(view: &View, frame: &mut Frame<'_>, area: Rect) {
         .map(|Column(title, ..)| (*title).to_owned())
         .collect();
     if view.tab == Tab::Queues {
-        // Behind the ready jobs.
+        // After the ready jobs.
         titles.insert(2, "CHANGE".to_owned());
         for (row, cells) in view.rows().iter().zip(&mut cells) {
             cells.insert(2, change(view.growth(&text(at(row, "/name")))));
@@ -115,7 +115,7 @@ fn cells(columns: &[Column], row: &Value) -> Vec<String> {
         .collect()
 }
 
-/// A queue's growth in a second; nothing if it stands still.
+/// A queue's growth per second; empty if there is none.
 fn change(by: f64) -> String {
     if by.abs() < 0.5 {
         String::new()

@@ -1,5 +1,5 @@
-//! `windlass top`: a terminal that shows the daemon as it is, and pauses queues. `view` is what is shown, `draw` puts
-//! it on the screen; here are the terminal and the daemon.
+//! `windlass top`: shows the daemon on a terminal, and pauses queues. `view` is the state, `draw`
+//! renders it; the terminal and the connection are here.
 
 mod draw;
 mod view;
@@ -22,7 +22,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(failure(
-            "top needs a terminal: windlass status and windlass queues print the same for scripts",
+            "top requires a terminal: in scripts, use windlass status and windlass queues",
         ));
     }
     let mut view = View::default();
@@ -33,7 +33,7 @@ pub(super) async fn run(
     outcome
 }
 
-/// Until the operator has seen enough. A daemon that does not answer is asked again.
+/// Runs until the operator quits. If the daemon does not respond, requests are retried.
 async fn show(
     operator: &mut Operator<'_>,
     terminal: &mut DefaultTerminal,
@@ -47,7 +47,7 @@ async fn show(
         terminal
             .draw(|frame| draw::draw(view, frame))
             .map_err(failure)?;
-        // Nothing else runs meanwhile: this thread may wait.
+        // Nothing else runs meanwhile, so this thread may block.
         let action =
             match event::poll(due.saturating_duration_since(Instant::now())).map_err(failure)? {
                 true => pressed(view, &event::read().map_err(failure)?),

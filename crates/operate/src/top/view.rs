@@ -1,5 +1,5 @@
-//! What `top` shows: the daemon's last answers, what has changed since those before, and what the keys have chosen. No
-//! terminal, no daemon.
+//! The state of `top`: the daemon's last responses, the changes since the previous ones, and the
+//! operator's selections. Independent of the terminal and the connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -11,10 +11,10 @@ use crate::client::encoded;
 use crate::show::{at, text};
 use windlass_config::Failure;
 
-/// Figures that are kept for the curve.
+/// Number of values kept for the chart.
 const KEPT: usize = 240;
 
-/// What the daemon has answered.
+/// The daemon's responses.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) status: Value,
@@ -23,19 +23,19 @@ pub(super) struct Seen {
     pub(super) at: Instant,
 }
 
-/// What a key asks for.
+/// The effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Quit,
-    /// Another look at the daemon.
+    /// Refresh from the daemon.
     Look,
-    /// A change, by its path.
+    /// Send a change to this path.
     Post(String),
-    /// Nothing but another picture.
+    /// Only redraw.
     None,
 }
 
-/// The list that is shown.
+/// The current list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tab {
     #[default]
@@ -43,7 +43,7 @@ pub(super) enum Tab {
     Workers,
 }
 
-/// The orders of the queues: a name, and what comes before the queue's name.
+/// A sort order of the queues: its name, and the value that precedes the queue's name.
 type Order = (&'static str, fn(&Value) -> i64);
 const ORDERS: [Order; 3] = [
     ("ready", |row| -thousandths(row, "/states/ready")),
@@ -51,17 +51,17 @@ const ORDERS: [Order; 3] = [
     ("name", |_| 0),
 ];
 
-/// A figure as a whole number, which has an order.
+/// A figure as a whole number, which can be ordered.
 #[expect(clippy::cast_possible_truncation, reason = "an order, not a figure")]
 fn thousandths(row: &Value, path: &str) -> i64 {
     (at(row, path).as_f64().unwrap_or_default() * 1_000.0) as i64
 }
 
-/// What a key is for.
+/// The meaning of a key.
 enum Wish {
     Quit,
     Look,
-    /// Choose the row this many rows below.
+    /// Move the selection by this many rows.
     Move(isize),
     Order,
     Tab,
@@ -96,11 +96,11 @@ pub(super) struct View {
     /// Jobs done in each second, newest last.
     pub(super) done: VecDeque<u64>,
     pub(super) tab: Tab,
-    /// Which of the orders.
+    /// The index of the sort order.
     order: usize,
-    /// The name of the row that is chosen.
+    /// The name of the selected row.
     chosen: Option<String>,
-    /// What went wrong last.
+    /// The last error.
     pub(super) message: String,
 }
 
@@ -155,7 +155,7 @@ impl View {
         }
     }
 
-    /// Shows what went wrong, if anything did.
+    /// Shows an error, if there is one.
     pub(super) fn note(&mut self, error: Option<Failure>) {
         self.message = error.map(|error| error.to_string()).unwrap_or_default();
     }
@@ -190,7 +190,7 @@ impl View {
         Action::None
     }
 
-    /// Pauses the chosen queue or resumes it, or quiets the chosen worker.
+    /// Pauses or resumes the selected queue, or quiets the selected worker.
     fn change(&self) -> Action {
         let Some((row, name)) = self
             .chosen_at()
@@ -226,13 +226,14 @@ impl View {
         seen.workers.sort_by_cached_key(name);
     }
 
-    // ---- what is drawn ---------------------------------------------------------------------------------------------
+    // ---- drawing
+    // ----------------------------------------------------------------------------------------
 
     pub(super) fn status(&self) -> &Value {
         self.seen.as_ref().map_or(&Value::Null, |seen| &seen.status)
     }
 
-    /// The rows of the list that is shown.
+    /// The rows of the current list.
     pub(super) fn rows(&self) -> &[Value] {
         match (&self.seen, self.tab) {
             (None, _) => &[],
@@ -248,7 +249,7 @@ impl View {
             .collect()
     }
 
-    /// The place of the chosen row.
+    /// The index of the selected row.
     pub(super) fn chosen_at(&self) -> Option<usize> {
         let chosen = self.chosen.as_ref()?;
         self.rows()
@@ -256,12 +257,12 @@ impl View {
             .position(|row| text(at(row, "/name")) == *chosen)
     }
 
-    /// A counter's growth in a second.
+    /// A counter's growth per second.
     pub(super) fn rate(&self, counter: &str) -> f64 {
         self.rates.get(counter).copied().unwrap_or_default()
     }
 
-    /// By how many ready jobs a queue grows in a second.
+    /// The growth of a queue's ready jobs per second.
     pub(super) fn growth(&self, queue: &str) -> f64 {
         self.growth.get(queue).copied().unwrap_or_default()
     }
@@ -279,7 +280,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// What a daemon answers `seconds` after the first look.
+    /// The daemon's responses `seconds` after the first request.
     pub(in super::super) fn seen(begun: Instant, seconds: u64, done: u64, ready: [u64; 3]) -> Seen {
         let queue = |(name, ready): (&str, u64)| {
             json!({"name": name, "kind": "work", "paused": name == "b", "bridged": false, "throttle": null, "workers": 1,

@@ -1,4 +1,4 @@
-//! Which numbers edges get.
+//! Assignment of numbers to edges.
 
 use super::served::Lease;
 use super::*;

@@ -1,4 +1,4 @@
-//! What an edge and its leader do over one link.
+//! An edge and its leader over one link.
 
 use std::sync::atomic::AtomicBool;
 
@@ -69,7 +69,7 @@ async fn operators_see_an_edge_while_it_is_linked() {
         };
         assert!(leading.view.is_linked(welcome.edge.number()));
         assert_eq!(edges(&leading), ["edge:1"]);
-        // What operators of the edge see, and see again when another daemon links.
+        // Operators of the edge see this, and see an update when another daemon connects.
         let mut sent = Vec::new();
         leading.view.has_edge(9, "edge:2");
         while sent.len() < 2 {
@@ -95,7 +95,7 @@ async fn operators_see_an_edge_while_it_is_linked() {
     assert!(!leading.view.is_linked(1));
 }
 
-/// A successor that does not know of the edge would give the edge's jobs to others.
+/// A successor that does not know the edge would hand the edge's jobs to others.
 #[tokio::test]
 async fn an_edge_is_welcomed_when_the_database_has_recorded_it() {
     let lease = Arc::new(Lease {
@@ -131,11 +131,11 @@ async fn an_edge_is_welcomed_when_the_database_has_recorded_it() {
     served.unwrap();
 }
 
-/// A lease that holds while it is set.
+/// A lease that is valid while this is set.
 #[derive(Debug, Default)]
 pub(super) struct Lease {
     pub(super) holds: AtomicBool,
-    /// The database has not recorded the edges yet.
+    /// Whether the database has not recorded the edges yet.
     pub(super) is_unrecorded: AtomicBool,
 }
 

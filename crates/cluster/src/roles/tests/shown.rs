@@ -1,4 +1,4 @@
-//! What operators see of a daemon that stands by.
+//! The status of a daemon in standby, as operators see it.
 
 use windlass_store::Error as StoreError;
 

@@ -1,24 +1,24 @@
-//! What a client has asked and got no answer to.
+//! Unanswered requests of a client.
 
 use windlass_engine::{Command, Take, TakeCommand, Wait};
 
 use super::Held;
 
-/// A question that has no answer yet.
+/// A request without a reply yet.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) command: Command,
     pub(super) serial: Option<u64>,
-    /// The job that the client has given up with it.
+    /// The job that the client gives up with it.
     pub(super) held: Option<Held>,
-    /// Look-ups: what must be found.
+    /// For look-ups: the required result.
     pub(super) expects: Option<bool>,
-    /// There may be no answer any more.
+    /// Whether the reply may be missing.
     pub(super) is_withdrawn: bool,
 }
 
 impl Question {
-    /// Whether it is a take that may wait for a job.
+    /// Whether this is a take that may wait for a job.
     pub(super) const fn may_wait(&self) -> bool {
         let Command::Take(TakeCommand::Take(Take { wait, .. })) = &self.command else {
             return false;

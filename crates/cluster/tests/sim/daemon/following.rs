@@ -40,7 +40,7 @@ impl Daemon {
         if !matches!(self.follow, Follow::Links(_) | Follow::Leads)
             && around.now > self.without_since + HOLD_MS
         {
-            self.broker.edge().give_up();
+            self.broker.edge().close_waiting();
         }
     }
 
@@ -76,7 +76,7 @@ impl Daemon {
         };
     }
 
-    /// A round of the link's thread. `None`: the link has ended.
+    /// One round of the link thread. Returns `None` if the link has closed.
     pub(super) fn go_on(&self, following: &mut Following, around: &mut Around) -> Option<()> {
         let (edge, now) = (self.broker.edge(), around.now);
         let read = around
@@ -110,7 +110,7 @@ impl Daemon {
                 }
                 ToEdge::Beat => edge.note_doubt(),
                 item => {
-                    // The last item of what belongs together.
+                    // The last item of a unit.
                     let ends = matches!(item, ToEdge::Clock(_));
                     following.to_edge.push(item);
                     if ends {
@@ -134,7 +134,7 @@ impl Daemon {
             now,
             &mut around.rng,
         );
-        // It looks in the database then.
+        // It then checks the database.
         let doubts = now > following.certain_at + SILENCE_MS;
         if doubts
             && edge
@@ -153,7 +153,7 @@ impl Daemon {
 
     // ---- clients ---------------------------------------------------------------------------------------------------
 
-    /// A turn of the threads that serve connections.
+    /// One turn of the serving threads.
     pub(super) fn serve(&mut self, around: &mut Around) {
         if let Office::In { room, steps } = &self.office
             && *steps > 0
@@ -172,7 +172,7 @@ impl Daemon {
         for id in self.with_mail.take() {
             looked.insert(id.client);
             if let Some(client) = around.clients.get_mut(&(self.run(), id.client)) {
-                client.waits &= !client.mailbox.bell().look();
+                client.waits &= !client.mailbox.wake_flag().look();
             }
         }
         for number in looked {

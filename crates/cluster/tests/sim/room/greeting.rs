@@ -1,4 +1,5 @@
-//! How an edge gets its place at a leader: the leader's successor must know of it before it has anything.
+//! How an edge joins a leader: the leader's successor must know of it before its clients can hold
+//! anything.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use crate::world::Around;
 use windlass_cluster::leader::EdgeClients;
 use windlass_cluster::link::{number, numbered, welcome};
 
-/// An edge that waits for its welcome.
+/// An edge that waits to be accepted.
 #[derive(Debug)]
 pub(super) struct Greeting {
     hello: Hello,
     number: EdgeNumber,
-    /// The record that names it.
+    /// The record that contains it.
     added: u64,
 }
 

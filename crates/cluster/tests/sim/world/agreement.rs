@@ -1,4 +1,4 @@
-//! When everything is quiet, a leader and its edges have the same of clients.
+//! When the cluster is idle, a leader and its edges agree on the clients' state.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::super::ledger;
 use super::World;
 
 impl World {
-    /// Clients that wait for a job without an end wait at the leader.
+    /// Clients with unlimited waits must be waiting at the leader.
     pub(super) fn find_waits(&mut self) {
         let Self {
             around, daemons, ..
@@ -21,7 +21,7 @@ impl World {
         let has = daemons[at].on(now, |leader| {
             leader.leads().map(|room| ledger::engine_has(&room.hub))
         });
-        let waiting = has.iter().flat_map(ledger::Has::waiting);
+        let waiting = has.iter().flat_map(ledger::ClientStates::waiting);
         let waiting: BTreeSet<_> = waiting.filter_map(|it| around.whose(own, it)).collect();
         let must_wait = around
             .clients
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// The ledger of each edge is the leader's list of that edge's clients.
+    /// The ledger of each edge must equal the leader's list of that edge's clients.
     pub(super) fn compare_ledgers(&mut self) {
         let Self {
             around, daemons, ..

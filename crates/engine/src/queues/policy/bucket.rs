@@ -1,23 +1,23 @@
-//! A token bucket: starts per time. It is one moment, at which it is full if no more jobs start (GCRA's theoretical arrival
-//! time), so that a daemon that begins again goes on where it was.
+//! A token bucket that limits starts per time. It is stored as the moment at which it would be full
+//! (GCRA's theoretical arrival time), so that it continues correctly after a restart.
 
 use super::Rate;
 use crate::ids::Timestamp;
 
-/// The tokens of a rate, exact to a part of a millisecond. A token is `per_ms` parts, and each millisecond brings `jobs` of
-/// them.
+/// The tokens of a rate, exact to a fraction of a millisecond. A token is `per_ms` parts, and each
+/// millisecond adds `jobs` parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bucket {
     rate: Rate,
-    /// When it is full: the millisecond before, and the parts after it.
+    /// When it is full: the whole millisecond, and the parts after it.
     full_at: Timestamp,
     parts: u32,
-    /// The last moment that it knows of.
+    /// The last moment that it was updated for.
     at: Timestamp,
 }
 
 impl Bucket {
-    /// A bucket that is full from a moment on: the beginning of time for a new one.
+    /// A bucket that is full from this moment on; for a new one, the beginning of time.
     pub(super) const fn new(rate: Rate, full_at: Timestamp) -> Self {
         Self {
             rate,
@@ -27,7 +27,7 @@ impl Bucket {
         }
     }
 
-    /// The bucket of a rate that takes the place of another one, or of none. A new one is full.
+    /// The bucket of a rate that replaces another one, or none. Without a previous one it is full.
     pub(super) fn renewed(
         before: Option<Self>,
         rate: Option<Rate>,
@@ -44,12 +44,13 @@ impl Bucket {
         })
     }
 
-    /// How long a token takes, in milliseconds.
+    /// The time for one token, in milliseconds.
     pub(super) fn token_ms(&self) -> u64 {
         self.token() / self.per_millisecond()
     }
 
-    /// The same bucket at another rate. The tokens that it lacks come as late as before, or as soon as an empty one is full.
+    /// Changes the rate. Missing tokens are added as late as before, but not later than an empty
+    /// bucket would be full.
     fn at_rate(self, rate: Rate, now: Timestamp) -> Self {
         let empty = now
             .after_ms(u64::from(rate.burst) * u64::from(rate.per_ms) / u64::from(rate.jobs.max(1)));
@@ -59,12 +60,12 @@ impl Bucket {
         }
     }
 
-    /// Brings the tokens up to a moment.
+    /// Adds the tokens up to a moment.
     pub(super) fn refill(&mut self, now: Timestamp) {
         self.at = self.at.max(now);
     }
 
-    /// Takes a token, if there is one.
+    /// Takes a token if there is one.
     pub(super) fn spend(&mut self, now: Timestamp) {
         self.refill(now);
         if self.tokens() == 0 {
@@ -80,7 +81,7 @@ impl Bucket {
         self.parts = u32::try_from(parts % jobs).unwrap_or(0);
     }
 
-    /// Tokens at the last moment that it knows of.
+    /// The number of tokens at the last update.
     pub(super) fn tokens(&self) -> u32 {
         let lacks = if self.full_at < self.at {
             0
@@ -97,17 +98,17 @@ impl Bucket {
         self.before_full(self.all() - self.token())
     }
 
-    /// When there are as many tokens as it can hold.
+    /// When the bucket is full.
     pub(super) fn full_at(&self) -> Timestamp {
         self.before_full(0)
     }
 
-    /// Whether all tokens are there.
+    /// Whether the bucket is full.
     pub(super) fn is_full(&self) -> bool {
         self.full_at() <= self.at
     }
 
-    /// When it lacks no more than these parts.
+    /// When at most these parts are missing.
     fn before_full(&self, lacks: u64) -> Timestamp {
         let jobs = self.per_millisecond();
         let parts = u64::from(self.parts);
@@ -136,7 +137,7 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    /// Spends a token as soon as there is one, and returns when each was spent.
+    /// Spends tokens as soon as possible, and returns when each was spent.
     fn spent(rate: Rate, from: u64, until: u64) -> Vec<u64> {
         let mut bucket = Bucket::new(rate, Timestamp(0));
         let (mut now, mut spent) = (Timestamp(from), Vec::new());

@@ -1,4 +1,4 @@
-//! The policy at work in one queue.
+//! The state of the policy of one queue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,22 +19,24 @@ use crate::queues::ready::{ReadyQueue, SortKey};
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
 
-/// How much later than it is a bucket may be saved whose tokens come faster than that, in milliseconds. The record of such a
-/// queue is then written once in that time, and a daemon that is killed starts jobs that much later.
+/// How much later than its true value a fast bucket may be saved, in milliseconds. Then such a
+/// queue is saved at most once in that time, and a daemon that was killed starts jobs up to that
+/// much later.
 const AHEAD_MS: u64 = 1_000;
 
-/// What may start of a queue with a policy.
+/// Decides which jobs of a queue with a policy may start.
 #[derive(Debug)]
 pub(in crate::queues) struct Gate {
     queue: QueueId,
     policy: Arc<Policy>,
     /// Present if starts are limited.
     bucket: Option<Bucket>,
-    /// When the bucket is full by what is saved: not before it is.
+    /// When the saved bucket is full, which is not before the real one is.
     saved: Timestamp,
-    /// Until when keys wait for jobs that a daemon which was killed may have handed out; `NEVER` if none waits.
+    /// Until when keys wait for jobs that a killed daemon may have handed out; `NEVER` if none
+    /// does.
     doubt_until: Timestamp,
-    /// Present if the policy treats jobs by key.
+    /// Present if the policy uses keys.
     keys: Option<Keys>,
     bridged: bool,
     timer_at: Timestamp,
@@ -43,7 +45,7 @@ pub(in crate::queues) struct Gate {
 }
 
 impl Gate {
-    /// Entries of `cycle` queues have no keys. Buckets go on from what is saved; those that are new are full.
+    /// Entries of `cycle` queues have no keys. Saved buckets continue; new ones are full.
     pub(in crate::queues) fn new(
         image: &QueueImage,
         policy: Arc<Policy>,
@@ -125,19 +127,19 @@ impl Gate {
 
     // ---- jobs ------------------------------------------------------------------------------------------------------
 
-    /// A job with this key is there. Returns the key's number.
+    /// Adds a job with this key. Returns the key's number.
     pub(in crate::queues) fn add(&mut self, key: &[u8], now: Timestamp) -> KeyNumber {
         self.keys
             .as_mut()
             .map_or(NO_KEY, |keys| keys.add(key, &self.policy, now))
     }
 
-    /// In a new job no key could be read.
+    /// Records that no key could be read in a new job.
     pub(in crate::queues) const fn note_keyless(&mut self) {
         self.keyless += 1;
     }
 
-    /// A job of a key is gone.
+    /// Removes a job of a key.
     pub(in crate::queues) fn remove(&mut self, number: Option<KeyNumber>, timers: &mut Timers) {
         if let Some(keys) = &mut self.keys
             && let Some(number) = number
@@ -162,7 +164,7 @@ impl Gate {
         self.set_timer(timers);
     }
 
-    /// A job leaves its state. Returns whether another may start for that.
+    /// Called when a job leaves its state. Returns whether another may start because of that.
     #[inline(never)]
     pub(in crate::queues) fn leave(&mut self, job: &Job, number: KeyNumber) -> bool {
         self.keys
@@ -170,7 +172,7 @@ impl Gate {
             .is_some_and(|keys| keys.leave(job, number, &self.policy))
     }
 
-    /// A job is about to be handed out. Returns whether the buckets must be saved.
+    /// Called before a job is handed out. Returns whether the buckets must be saved.
     #[inline(never)]
     pub(in crate::queues) fn start(
         &mut self,
@@ -188,7 +190,8 @@ impl Gate {
         self.must_save(now)
     }
 
-    /// Whether what is saved of the buckets allows starts that they do not, or soon will: keys are saved at times.
+    /// Whether the saved buckets permit, or soon will permit, starts that the real ones do not.
+    /// Keys are saved periodically.
     fn must_save(&self, now: Timestamp) -> bool {
         let is_later = self
             .bucket
@@ -197,7 +200,7 @@ impl Gate {
         is_later || self.keys.as_ref().is_some_and(|keys| keys.save_at() <= now)
     }
 
-    /// The buckets as they are saved: exactly, or so that no start of the next time exceeds it.
+    /// The buckets as they are saved: exact, or so that no start until the next time exceeds it.
     pub(in crate::queues) fn save(
         &mut self,
         exactly: bool,
@@ -224,8 +227,8 @@ impl Gate {
         })
     }
 
-    /// A daemon that was killed may have handed out jobs of the keys that are here: if a key may not have any number of
-    /// jobs running, it waits until this time.
+    /// Called at startup because a killed daemon may have handed out jobs of these keys: keys with
+    /// a limit on running jobs wait until this time.
     pub(in crate::queues) fn doubt(&mut self, until: Timestamp, timers: &mut Timers) {
         if let Some(keys) = self.keys.as_mut().filter(|_| self.policy.is_exclusive()) {
             keys.doubt(&self.policy);
@@ -238,7 +241,7 @@ impl Gate {
         self.doubt_until < Timestamp::NEVER
     }
 
-    /// Which clients see which jobs has changed.
+    /// Called when the visibility of jobs has changed.
     pub(in crate::queues) fn relist(&mut self, bridged: bool, clear_unfit: bool) {
         self.bridged = bridged;
         if let Some(keys) = &mut self.keys {
@@ -248,14 +251,15 @@ impl Gate {
 
     // ---- time ------------------------------------------------------------------------------------------------------
 
-    /// Brings the tokens up to a moment.
+    /// Adds the tokens up to a moment.
     pub(in crate::queues) fn refill(&mut self, now: Timestamp) {
         if let Some(bucket) = &mut self.bucket {
             bucket.refill(now);
         }
     }
 
-    /// When a token comes for which a job may wait, all are there, or there is something to save.
+    /// When a token is added that a job may wait for, the bucket is full, or something must be
+    /// saved.
     fn next_at(&self) -> Timestamp {
         let keys = self
             .keys
@@ -284,7 +288,8 @@ impl Gate {
         }
     }
 
-    /// The timer has fired, while jobs were ready, or none. Returns whether the buckets must be saved.
+    /// Called when the timer fires, with whether jobs were ready. Returns whether the buckets must
+    /// be saved.
     pub(in crate::queues) fn come_due(
         &mut self,
         has_ready: bool,
@@ -309,7 +314,8 @@ impl Gate {
         must_save
     }
 
-    // ---- what may start --------------------------------------------------------------------------------------------
+    // ---- which jobs may start
+    // ---------------------------------------------------------------------------
 
     /// How many jobs may start now by the rate of the queue.
     pub(in crate::queues) fn free(&self) -> u32 {
@@ -330,7 +336,7 @@ impl Gate {
         }
     }
 
-    /// The job of each class that starts next. `None`: the order of the queue decides.
+    /// The next job to start of each class. `None`: the order of the queue decides.
     pub(in crate::queues) fn firsts(&self) -> Option<impl Iterator<Item = (Class, SortKey, Slot)>> {
         self.keys.as_ref().map(Keys::firsts)
     }
@@ -343,7 +349,7 @@ impl Gate {
         }
     }
 
-    /// The starts that follow, of the jobs in a view.
+    /// The next starts, of the jobs in a view.
     pub(in crate::queues) fn starts<'a>(
         &'a self,
         ready: &'a ReadyQueue,
@@ -365,7 +371,7 @@ impl Gate {
         Starts { now, bucket, order }
     }
 
-    /// Ready jobs of this key that come before one, up to a number.
+    /// The number of ready jobs of this key that precede a job, up to a limit.
     pub(in crate::queues) fn before_in_key(&self, number: KeyNumber, job: &Job, max: u32) -> u32 {
         let own = place_of(job, &self.policy);
         let Some(key) = self.key(number) else {
@@ -379,7 +385,7 @@ impl Gate {
         u32::try_from(before).unwrap_or(max)
     }
 
-    /// What holds a ready job of this key back.
+    /// What prevents a ready job of this key from starting.
     pub(in crate::queues) fn hold(&self, number: KeyNumber, rank: u64) -> Option<Hold> {
         let is_out = |bucket: &&Bucket| bucket.tokens() == 0;
         if let Some(key) = self.key(number) {
@@ -409,7 +415,7 @@ impl Gate {
         self.keys.as_ref()?.at(number)
     }
 
-    /// Whether a job that is leased has a key for which other jobs that are ready wait.
+    /// Whether other ready jobs wait for a leased job of this key.
     pub(in crate::queues) fn keeps_back(&self, number: KeyNumber) -> bool {
         self.policy.is_exclusive()
             && self
@@ -417,12 +423,12 @@ impl Gate {
                 .is_some_and(|key| key.is_waited_for(&self.policy))
     }
 
-    /// Whether the key of this number has this text, or there are no keys.
+    /// Whether the key with this number has this text, or there are no keys.
     pub(in crate::queues) fn is_called(&self, number: KeyNumber, text: &[u8]) -> bool {
         self.keys.is_none() || self.key(number).is_some_and(|key| *key.text == *text)
     }
 
-    /// Jobs of a key that wait.
+    /// The number of waiting jobs of a key.
     pub(in crate::queues) fn waiting(&self, key: &[u8]) -> u32 {
         self.keys
             .as_ref()
@@ -430,7 +436,7 @@ impl Gate {
             .map_or(0, |key| key.waiting)
     }
 
-    /// The policy, and what may start by it.
+    /// The policy, and what it currently permits.
     pub(in crate::queues) fn row(&self) -> PolicyRow {
         let next = self
             .bucket
@@ -456,7 +462,7 @@ impl Gate {
         }
     }
 
-    /// Keys with jobs that wait or run, from a number on.
+    /// Keys with waiting or running jobs, starting at a number.
     pub(in crate::queues) fn keys_from(
         &self,
         number: KeyNumber,

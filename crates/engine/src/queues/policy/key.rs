@@ -1,4 +1,4 @@
-//! One key: its jobs, and which of them may start.
+//! One key with its jobs, and which of them may start.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::queues::audience::Class;
 use crate::queues::ready::{ReadyQueue, SortKey};
 use crate::request::QueueKind;
 
-/// A place in the order of keys.
+/// A position in the order of keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Place {
     pub(super) lane: u8,
@@ -35,7 +35,7 @@ impl Place {
 /// The first job of a key in a class.
 pub(super) type Head = (Class, Place, Slot);
 
-/// The first job of each class: nearly always there is one.
+/// The first job of each class, of which there is nearly always one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Heads {
     pub(super) first: Option<Head>,
@@ -62,36 +62,36 @@ impl FromIterator<Head> for Heads {
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) text: Box<[u8]>,
-    /// All its jobs, in any state.
+    /// The number of its jobs in any state.
     pub(super) jobs: u32,
-    /// Those that wait: ready, scheduled or retrying.
+    /// The number of waiting jobs: ready, scheduled or retrying.
     pub(super) waiting: u32,
-    /// Those that are leased, and hold the key.
+    /// The number of leased jobs, which hold the key.
     pub(super) held: u32,
-    /// In order, the ranks of those that wait for a retry: the jobs behind them do not start.
+    /// In order: the ranks of jobs that wait for a retry, which block the jobs after them.
     pub(super) retrying: BTreeSet<u64>,
-    /// A daemon that was killed may have handed some of them out.
+    /// Whether a killed daemon may have handed some of them out.
     pub(super) is_in_doubt: bool,
     pub(super) is_paused: bool,
     pub(super) ready: ReadyQueue,
     pub(super) turn: u64,
     pub(super) bucket: Option<Bucket>,
-    /// One of its jobs is being handed out.
+    /// Whether one of its jobs is being handed out.
     pub(super) is_starting: bool,
-    /// What the trees have of it.
+    /// Its entries in the trees.
     pub(super) heads: Heads,
-    /// When its bucket is looked at: a token comes, or all of them are there.
+    /// When its bucket must be checked, because a token is added or the bucket is full.
     pub(super) due_at: Timestamp,
 }
 
-/// What decides whether a key may start a job, and which.
+/// The state that decides whether a key may start a job, and which.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     pub(super) held: u32,
     pub(super) turn: u64,
     pub(super) bucket: Option<Bucket>,
     pub(super) is_in_doubt: bool,
-    /// The last job of each class that has started, and is still among those that are ready.
+    /// The last started job of each class that is still among the ready ones.
     pub(super) started: Vec<(Class, SortKey)>,
 }
 
@@ -114,7 +114,7 @@ impl Key {
         }
     }
 
-    /// What it takes, with its places in the indexes, without its jobs.
+    /// Its memory, with its entries in the indexes, without its jobs.
     pub(super) fn bytes(&self) -> u64 {
         const HEAD: u64 = heap(size_of::<(Place, (KeyNumber, Slot))>()) * 3 / 2;
         const DUE: u64 = heap(size_of::<(Timestamp, KeyNumber)>()) * 3 / 2;
@@ -136,7 +136,7 @@ impl Key {
         !self.is_starting && self.allows(self.held, self.is_in_doubt, self.bucket.as_ref(), policy)
     }
 
-    /// Whether its policy allows a start with so many jobs held.
+    /// Whether its policy permits a start with this many leased jobs.
     fn allows(
         &self,
         held: u32,
@@ -160,7 +160,7 @@ impl Key {
         }
     }
 
-    /// How it stands now.
+    /// Its current state.
     pub(super) const fn standing(&self) -> Standing {
         let Self {
             held,
@@ -178,7 +178,7 @@ impl Key {
         }
     }
 
-    /// Its first jobs if it stood like this.
+    /// Its first jobs in this state.
     pub(super) fn heads_of(
         &self,
         standing: &Standing,
@@ -210,8 +210,8 @@ impl Key {
         self.heads_among(firsts, *turn, policy, bridged).collect()
     }
 
-    /// Of the first job of each class, those that may start. In order means in order for each worker, so only the very
-    /// first counts.
+    /// The first job of each class that may start. With `ordered`, jobs that one worker sees start
+    /// in order, so only the first of those counts.
     fn heads_among<I: Iterator<Item = (Class, SortKey, Slot)>>(
         &self,
         firsts: impl Fn() -> I,
@@ -241,28 +241,28 @@ impl Key {
         })
     }
 
-    /// Jobs that hold it, or hold back the jobs behind them.
+    /// The number of jobs that hold it, or block the jobs after them.
     pub(super) fn running(&self) -> u32 {
         self.held + u32::try_from(self.retrying.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many jobs keep one of this rank from its start, if any does.
+    /// How many jobs prevent a job of this rank from starting, if any do.
     pub(super) fn holders(&self, rank: u64, policy: &Policy) -> Option<u32> {
         let before = u32::try_from(self.retrying.range(..rank).count()).unwrap_or(u32::MAX);
         let is_held = self.held >= policy.held_max() || before > 0 || self.is_in_doubt;
         is_held.then(|| (self.held + before).max(1))
     }
 
-    /// Whether ready jobs wait for those that are leased.
+    /// Whether ready jobs wait for leased ones.
     pub(super) fn is_waited_for(&self, policy: &Policy) -> bool {
         self.held >= policy.held_max() && !self.ready.is_empty()
     }
 
-    /// When its bucket must be looked at.
+    /// When its bucket must be checked.
     pub(super) fn next_due(&self) -> Timestamp {
         match &self.bucket {
             Some(bucket) if bucket.tokens() == 0 && !self.ready.is_empty() => bucket.next_at(),
-            // The empty key stays.
+            // The empty key is never removed.
             Some(bucket) if self.jobs == 0 && !self.text.is_empty() && !bucket.is_full() => {
                 bucket.full_at()
             }
@@ -280,7 +280,7 @@ pub(super) const fn counts(state: &JobState) -> (bool, bool) {
     }
 }
 
-/// Whether a job that waits for a retry holds back those behind it.
+/// Whether a job that waits for a retry blocks those after it.
 pub(super) const fn is_ahead(job: &Job, policy: &Policy) -> bool {
     policy.ordered && matches!(job.state, JobState::Retrying(_))
 }

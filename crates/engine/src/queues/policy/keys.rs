@@ -1,9 +1,9 @@
-//! The jobs of each key of a queue, and whose turn it is.
+//! The jobs of each key of a queue, and which key is next.
 //!
-//! A key whose first job may start now is in the tree of its class, in order of priority, turn and rank. With fairness a
-//! turn is virtual time: each start moves a key on, the less the more weight it has, and a key that comes waits for
-//! no more than what has begun. Otherwise all turns are equal, and ranks decide. A key without jobs is forgotten as soon as its
-//! tokens are all there again.
+//! A key whose first job may start now is in the tree of its class, ordered by priority, turn and
+//! rank. With `fair` a turn is virtual time: each start advances a key, by less the higher its
+//! weight is, and a new key waits only for what has already begun. Otherwise all turns are equal,
+//! and ranks decide. A key without jobs is removed as soon as its bucket is full.
 
 mod turns;
 
@@ -24,11 +24,11 @@ use crate::jobs::{Job, JobState, Slot};
 use crate::queues::audience::{Class, View};
 use crate::queues::ready::{PART_BYTES, SortKey};
 
-/// The buckets of keys are saved at most this often, in milliseconds, and a millisecond later for each of them: a daemon that
-/// is killed forgets the starts since then.
+/// The buckets of keys are saved at most this often, in milliseconds, plus a millisecond for each
+/// of them. A daemon that was killed has forgotten the starts since then.
 const SAVE_MS: u64 = 1_000;
 
-/// More buckets are not saved.
+/// Additional buckets are not saved.
 const SAVED_MAX: usize = 1 << 16;
 
 pub(super) use self::turns::Turns;
@@ -36,7 +36,7 @@ pub(super) use self::turns::Turns;
 /// The number of a key in its queue.
 pub(in crate::queues) type KeyNumber = u32;
 
-/// The key of all jobs that have none: the empty one.
+/// The empty key, of all jobs that have none.
 pub(in crate::queues) const NO_KEY: KeyNumber = 0;
 
 /// First jobs of keys, with the numbers of the keys.
@@ -50,7 +50,7 @@ pub(super) struct Keys {
     hasher: RandomState,
     keys: Vec<Option<Box<Key>>>,
     free: Vec<KeyNumber>,
-    /// The first jobs of keys that may start, by class. An empty tree is kept.
+    /// The first jobs of keys that may start, by class. Empty trees are kept.
     heads: Vec<(Class, Tree)>,
     /// The turn of the last start.
     turn: u64,
@@ -58,15 +58,15 @@ pub(super) struct Keys {
     /// Keys that start nothing, known or not.
     pub(super) paused: BTreeSet<Bytes>,
     bridged: bool,
-    /// When the buckets are saved; `NEVER` if none has changed since they were.
+    /// When the buckets are saved; `NEVER` if none has changed since.
     save_at: Timestamp,
-    /// The earliest time at which they are saved again.
+    /// The earliest time of the next save.
     save_after: Timestamp,
     held: Share,
 }
 
 impl Keys {
-    /// No jobs, and the buckets of these keys as they were saved.
+    /// Creates keys without jobs, with these saved buckets.
     pub(super) fn new(
         policy: &Policy,
         bridged: bool,
@@ -100,7 +100,8 @@ impl Keys {
         keys
     }
 
-    /// Begins the counts of all keys anew under a policy: no job is ready, waits or holds its key. Known jobs keep their keys.
+    /// Resets the counts of all keys under a policy: no job is ready, waits or holds its key. Known
+    /// jobs keep their keys.
     pub(super) fn reset(&mut self, policy: &Policy, bridged: bool, now: Timestamp) {
         for key in self.keys.iter_mut().flatten() {
             **key = Key {
@@ -121,14 +122,15 @@ impl Keys {
         }
     }
 
-    // ---- over restarts ---------------------------------------------------------------------------------------------
+    // ---- across restarts
+    // --------------------------------------------------------------------------------
 
     /// When the buckets are saved.
     pub(super) const fn save_at(&self) -> Timestamp {
         self.save_at
     }
 
-    /// The buckets that lack tokens. If they are very many, those that lack them longest.
+    /// The buckets that lack tokens. If there are too many, those that will lack them longest.
     pub(super) fn save(&mut self, now: Timestamp) -> Vec<(Bytes, Timestamp)> {
         let mut saved = Vec::new();
         for key in self.keys.iter().flatten() {
@@ -147,12 +149,12 @@ impl Keys {
         saved
     }
 
-    /// Keys with jobs that wait start none for a while.
+    /// Prevents keys with waiting jobs from starting any for a while.
     pub(super) fn doubt(&mut self, policy: &Policy) {
         self.change_all(policy, |key| key.is_in_doubt = key.waiting > 0);
     }
 
-    /// All keys may start jobs again.
+    /// Lets all keys start jobs again.
     pub(super) fn doubt_no_more(&mut self, policy: &Policy) {
         self.change_all(policy, |key| key.is_in_doubt = false);
     }
@@ -175,7 +177,7 @@ impl Keys {
         self.keys.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// The key of this text, if it has jobs.
+    /// The key with this text, if it has jobs.
     pub(super) fn named(&self, text: &[u8]) -> Option<&Key> {
         self.at(self.number_of(text)?)
     }
@@ -190,7 +192,7 @@ impl Keys {
             .copied()
     }
 
-    /// Keys that are known, besides the empty one.
+    /// The number of known keys, excluding the empty one.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
     }
@@ -205,7 +207,7 @@ impl Keys {
         }
     }
 
-    /// Keys with jobs, from a number on.
+    /// Keys with jobs, starting at a number.
     pub(super) fn from(&self, number: KeyNumber) -> impl Iterator<Item = (KeyNumber, &Key)> {
         let numbered = (0..)
             .zip(&self.keys)
@@ -216,7 +218,7 @@ impl Keys {
 
     // ---- jobs and their keys ---------------------------------------------------------------------------------------
 
-    /// One more job has this key. Returns the key's number.
+    /// Adds a job to a key. Returns the key's number.
     pub(super) fn add(&mut self, text: &[u8], policy: &Policy, now: Timestamp) -> KeyNumber {
         let number = self.number_or_new(text, policy, now);
         if let Some(key) = self.at_mut(number) {
@@ -229,7 +231,8 @@ impl Keys {
     fn number_or_new(&mut self, text: &[u8], policy: &Policy, now: Timestamp) -> KeyNumber {
         self.number_of(text).unwrap_or_else(|| {
             let bucket = Bucket::renewed(None, policy.key_rate, now);
-            // It may have just been here: as if it had started a job in this turn, but before those that did.
+            // A returning key starts at the current virtual time, just before a key that has
+            // started a job in this turn, so that leaving and returning gains nothing.
             let turn = self.turn + policy.step_of(text).saturating_sub(1);
             let key = Key {
                 turn,
@@ -255,7 +258,7 @@ impl Keys {
         })
     }
 
-    /// One job less has this key.
+    /// Removes a job from a key.
     pub(super) fn remove(&mut self, number: KeyNumber) {
         if let Some(key) = self.at_mut(number) {
             key.jobs = key.jobs.saturating_sub(1);
@@ -264,7 +267,7 @@ impl Keys {
         self.note_due(number);
     }
 
-    /// Forgets a key without jobs, unless it lacks tokens.
+    /// Removes a key without jobs, unless it lacks tokens.
     fn forget_if_idle(&mut self, number: KeyNumber) {
         let is_idle = |key: &&Key| key.jobs == 0 && key.bucket.as_ref().is_none_or(Bucket::is_full);
         let Some(key) = self.at(number).filter(is_idle).filter(|_| number != NO_KEY) else {
@@ -305,7 +308,8 @@ impl Keys {
         }
     }
 
-    /// A job of a key leaves its state. Returns whether its key may start one that it might not start before.
+    /// Called when a job of a key leaves its state. Returns whether the key may now start one that
+    /// it could not start before.
     pub(super) fn leave(&mut self, job: &Job, number: KeyNumber, policy: &Policy) -> bool {
         let (waits, holds) = counts(&job.state);
         self.change(number, policy, |key| {
@@ -320,7 +324,8 @@ impl Keys {
         })
     }
 
-    /// A job of a key is about to be handed out: its turn is over. Until the job is leased, the key starts no other.
+    /// Called before a job of a key is handed out, which ends the key's turn. The key starts no
+    /// other job until this one is leased.
     pub(super) fn start(&mut self, number: KeyNumber, policy: &Policy, now: Timestamp) {
         let turn = self.at(number).map_or(0, |key| key.turn);
         self.turn = self.turn.max(turn);
@@ -336,7 +341,7 @@ impl Keys {
         }
     }
 
-    /// The keys whose time has come: they may have tokens again, or are forgotten.
+    /// Handles keys whose time has come: they may have tokens again, or are removed.
     pub(super) fn come_due(&mut self, now: Timestamp, policy: &Policy) {
         while let Some((_, number)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.pop_first();
@@ -355,7 +360,7 @@ impl Keys {
         self.due.first().map_or(Timestamp::NEVER, |(at, _)| *at)
     }
 
-    /// Changes a key, and what the trees have of it. Returns whether it has come into the trees.
+    /// Changes a key, and its entries in the trees. Returns whether it was added to the trees.
     fn change(
         &mut self,
         number: KeyNumber,
@@ -420,7 +425,7 @@ impl Keys {
         }
     }
 
-    /// Which queues are bridged has changed, or jobs fit again that did not.
+    /// Called when queues were bridged or isolated, or jobs can be converted again.
     pub(super) fn relist(&mut self, policy: &Policy, bridged: bool, clear_unfit: bool) {
         self.heads = Vec::new();
         self.bridged = bridged;
@@ -437,14 +442,15 @@ impl Keys {
         self.held.set(self.bytes());
     }
 
-    /// What its keys take, without their jobs.
+    /// The memory of its keys, without their jobs.
     fn bytes(&self) -> u64 {
         self.keys.iter().flatten().map(|key| key.bytes()).sum()
     }
 
-    // ---- whose turn it is ------------------------------------------------------------------------------------------
+    // ---- which key is next
+    // ------------------------------------------------------------------------------
 
-    /// The job that starts next of those in this view.
+    /// The next job to start among those in this view.
     pub(super) fn first_of(&self, view: View) -> Option<(SortKey, Slot)> {
         let trees = self.heads.iter().filter(|(class, _)| view.includes(*class));
         let first = trees
@@ -453,7 +459,7 @@ impl Keys {
         first.map(|(place, (_, slot))| (place.sort_key(), *slot))
     }
 
-    /// The job of each class that starts next.
+    /// The next job to start of each class.
     pub(super) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let first = |(class, tree): &(Class, Tree)| {
             let (place, (_, slot)) = tree.first_key_value()?;
@@ -462,7 +468,8 @@ impl Keys {
         self.heads.iter().filter_map(first)
     }
 
-    /// Keys that may start a job in this view; one with jobs of several classes counts for each.
+    /// The number of keys that may start a job in this view; one with jobs of several classes
+    /// counts for each.
     pub(super) fn len_of(&self, view: View) -> u32 {
         let trees = self.heads.iter().filter(|(class, _)| view.includes(*class));
         u32::try_from(trees.map(|(_, tree)| tree.len()).sum::<usize>()).unwrap_or(u32::MAX)
@@ -552,7 +559,7 @@ impl Keys {
     }
 }
 
-/// What the jobs of a key say about it.
+/// The state of a key as derived from its jobs.
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 #[derive(Debug, Default)]
 struct Expected {

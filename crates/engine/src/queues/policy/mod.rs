@@ -30,28 +30,28 @@ pub(super) use keys::{KeyNumber, NO_KEY};
 pub(crate) use source::{Facts, KEY_BYTES_MAX};
 pub(crate) use starts::Starts;
 
-/// How far a start moves a key of weight 1 on.
+/// How far a start advances a key of weight 1.
 const STEP: u64 = 1 << 20;
 
-/// What may start when, in queues of one name or pattern.
+/// Limits when jobs may start, for queues of one name or pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Policy {
-    /// Starts per time, over all workers.
+    /// Limit on starts per time, over all workers.
     pub rate: Option<Rate>,
-    /// Where a job's key is; `None` = jobs have none.
+    /// The source of a job's key; `None`: jobs have no keys.
     pub key: Option<KeySource>,
-    /// Jobs of one key that are worked on at once.
+    /// Limit on running jobs of one key.
     pub key_running_max: Option<u32>,
-    /// Starts per time of one key.
+    /// Limit on starts per time of one key.
     pub key_rate: Option<Rate>,
-    /// Jobs of one key that wait when another is submitted.
+    /// Limit on waiting jobs of one key when another is submitted.
     pub key_waiting_max: Option<u32>,
-    /// Keys take turns.
+    /// Whether keys are served in turn.
     pub fair: bool,
-    /// Turns of a key that are more than one.
+    /// The weights of keys that differ from 1.
     pub weights: BTreeMap<Bytes, u32>,
-    /// Jobs of a key start one after the other in the order of their ranks, whatever their priorities. A job that waits
-    /// for a retry holds its key back.
+    /// Whether jobs of a key start one at a time in the order of their ranks, whatever their
+    /// priorities. A job that waits for a retry blocks its key.
     pub ordered: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct Policy {
 pub struct OwnPolicy {
     /// The policy.
     pub policy: Arc<Policy>,
-    /// The operator's name; empty if it is unknown.
+    /// The operator's name; empty if unknown.
     pub by: Bytes,
     /// When (wall clock).
     pub at: Timestamp,
@@ -69,47 +69,47 @@ pub struct OwnPolicy {
 /// What is kept of the buckets of a queue over restarts: when they are full if no more jobs start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SavedRates {
-    /// That of the queue's rate; for one that fills fast, up to a second later.
+    /// That of the queue's rate; for a fast one, up to a second later.
     pub full_at: Timestamp,
-    /// Those of keys that lack tokens, by keys.
+    /// Those of keys that lack tokens, by key.
     pub keys: Vec<(Bytes, Timestamp)>,
 }
 
 impl SavedRates {
-    /// What they take in memory.
+    /// Their memory.
     pub(crate) fn bytes(&self) -> u64 {
         let texts: u64 = self.keys.iter().map(|(text, _)| heap(text.len())).sum();
         heap(size_of::<Self>()) + heap(size_of_val(&*self.keys)) + texts
     }
 }
 
-/// Starts per time: a token bucket, which is full when its rule is new.
+/// A rate limit: a token bucket, which is full when its rule is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Rate {
     /// Starts in each period; at least 1.
     pub jobs: u32,
     /// The period, in milliseconds; at least 1.
     pub per_ms: u32,
-    /// Starts that may be saved up; at least 1.
+    /// Maximum number of starts that accumulate; at least 1.
     pub burst: u32,
 }
 
-/// Where the key of a job is.
+/// The source of a job's key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum KeySource {
     /// At this JSON pointer in the arguments of a job, or in a body that is JSON.
     Args(Box<str>),
     /// At this JSON pointer in the job's own data (FWP's `custom`), or in a body that is JSON.
     Custom(Box<str>),
-    /// The coalescing key: all of it, or what stands before the first of these bytes.
+    /// The coalescing key: all of it, or the part before the first of these bytes.
     Unique(Option<u8>),
-    /// What stands before the first of these bytes in the body.
+    /// The part of the body before the first of these bytes.
     Prefix(u8),
     /// The value of the line `NAME: value` in the head of the body.
     Header(Box<str>),
 }
 
-/// What holds a ready job back. Times are the engine's.
+/// What prevents a ready job from starting. Times are the engine's.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Hold {
     /// The rate of its queue.
@@ -119,21 +119,21 @@ pub enum Hold {
     },
     /// The rate of its key.
     KeyRate {
-        /// The key; empty for jobs that have none.
+        /// The key; empty for jobs without one.
         key: Bytes,
         /// When the next job of the key may start.
         until: Timestamp,
     },
-    /// Other jobs of its key: leased ones, or in order, those that wait for a retry.
+    /// Other jobs of its key: leased ones or, with `ordered`, those that wait for a retry.
     Key {
-        /// The key; empty for jobs that have none.
+        /// The key; empty for jobs without one.
         key: Bytes,
         /// How many there are.
         jobs: u32,
     },
     /// Its key is paused.
     Paused {
-        /// The key; empty for jobs that have none.
+        /// The key; empty for jobs without one.
         key: Bytes,
     },
 }
@@ -147,9 +147,9 @@ pub struct PolicyRow {
     pub tokens: Option<u32>,
     /// When the next job may start, if the rate allows none now (engine's time).
     pub next_start_at: Option<Timestamp>,
-    /// Times at which a token of the queue's rate came while jobs waited for it.
+    /// How often a token of the queue's rate was added while jobs waited for it.
     pub rate_waits: u64,
-    /// Known keys: those of its jobs, in any state, and those that lack tokens.
+    /// The number of known keys: those of its jobs in any state, and those that lack tokens.
     pub keys: u32,
     /// Keys that are paused.
     pub keys_paused: u32,
@@ -157,26 +157,27 @@ pub struct PolicyRow {
     pub keyless: u64,
     /// The operator who has set it, and when (wall clock); `None`: it is configured.
     pub set: Option<(Bytes, Timestamp)>,
-    /// The name or the pattern under which the configuration has settings for the queue; `None`: it has none, or was not
-    /// asked.
+    /// The name or pattern of the configuration section for the queue; `None`: there is none, or it
+    /// was not requested.
     pub section: Option<Bytes>,
 }
 
 /// A key of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct KeyRow {
-    /// The key; empty for all jobs that have none.
+    /// The key; empty for all jobs without one.
     pub key: Bytes,
-    /// Its jobs that are ready, scheduled or retrying.
+    /// The number of its ready, scheduled or retrying jobs.
     pub waiting: u32,
-    /// Its jobs that are leased; in order, those that retry hold back the jobs behind them, and count.
+    /// The number of its leased jobs and, with `ordered`, of retrying jobs that block those after
+    /// them.
     pub running: u32,
-    /// Whether it starts nothing.
+    /// Whether it is paused.
     pub paused: bool,
 }
 
 impl Policy {
-    /// Whether it treats jobs by key.
+    /// Whether it uses keys.
     pub fn has_keys(&self) -> bool {
         self.ordered
             || self.fair
@@ -185,7 +186,7 @@ impl Policy {
             || self.key_rate.is_some()
     }
 
-    /// The key of a new job; empty if it has none that can be read.
+    /// The key of a new job; empty if none can be read.
     pub fn key_of(&self, new: &NewJob, reader: Option<&dyn JobReader>) -> Vec<u8> {
         let unique = new.unique.as_ref().map(|unique| &*unique.key);
         let facts = Facts {
@@ -199,7 +200,7 @@ impl Policy {
             .unwrap_or_default()
     }
 
-    /// Jobs of one key that may hold the key at once.
+    /// The maximum number of jobs that may hold one key.
     fn held_max(&self) -> u32 {
         if self.ordered {
             1
@@ -213,7 +214,7 @@ impl Policy {
         self.held_max() < u32::MAX
     }
 
-    /// How far a start moves a key on in the order of turns.
+    /// How far a start advances a key in the order of turns.
     fn step_of(&self, key: &[u8]) -> u64 {
         let weight = self.weights.get(key).copied().unwrap_or(1).max(1);
         if self.fair {
@@ -223,7 +224,7 @@ impl Policy {
         }
     }
 
-    /// Whether one key may have fewer jobs started than wait.
+    /// Whether a key can have jobs that wait although they are ready.
     fn limits_keys(&self) -> bool {
         self.is_exclusive() || self.key_rate.is_some()
     }

@@ -6,10 +6,10 @@ use super::KeySource;
 use crate::condition::{BODY_READ_MAX, JobReader};
 use crate::ids::Protocol;
 
-/// A longer key counts as none.
+/// Longer keys are ignored.
 pub(crate) const KEY_BYTES_MAX: usize = 256;
 
-/// Where a key may stand in a job.
+/// The parts of a job that may contain its key.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) protocol: Protocol,
@@ -20,7 +20,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl KeySource {
-    /// The key of a job; empty if it has none that can be read.
+    /// The key of a job; empty if none can be read.
     pub(crate) fn read(&self, facts: Facts<'_>, reader: Option<&dyn JobReader>) -> Vec<u8> {
         let body = facts.body.unwrap_or_default();
         let sent = || {
@@ -49,7 +49,7 @@ impl KeySource {
     }
 }
 
-/// What stands before a byte, if the byte is there; all for no byte.
+/// The part before a byte, if the byte occurs; everything if no byte is given.
 fn before(text: &[u8], end: Option<u8>) -> Option<&[u8]> {
     let Some(end) = end else { return Some(text) };
     let at = text
@@ -59,7 +59,8 @@ fn before(text: &[u8], end: Option<u8>) -> Option<&[u8]> {
     text.get(..at)
 }
 
-/// The value of a line `NAME: value` before the first empty line. The case of ASCII letters in names does not matter.
+/// The value of a line `NAME: value` before the first empty line. Names are compared ignoring ASCII
+/// case.
 fn header<'a>(body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let lines = body
         .split(|byte| *byte == b'\n')

@@ -1,5 +1,5 @@
-//! The order in which the ready jobs of a queue start, and when: what its gate would hand out if nothing happened but that
-//! workers take jobs and time passes. It changes nothing, and each step costs as much as a start.
+//! Predicts the order and times in which the ready jobs of a queue start, assuming that workers
+//! only take jobs and time passes. Nothing is modified, and each step costs as much as a start.
 
 use super::bucket::Bucket;
 use super::keys::Turns;
@@ -8,7 +8,7 @@ use crate::jobs::Slot;
 use crate::queues::audience::View;
 use crate::queues::ready::{ReadyQueue, SortKey};
 
-/// The starts that follow. Jobs that wait for the end of another one of their key are not among them.
+/// The next starts. Jobs that wait for the end of another job of their key are not included.
 #[derive(Debug)]
 pub(crate) struct Starts<'a> {
     pub(super) now: Timestamp,
@@ -17,25 +17,26 @@ pub(crate) struct Starts<'a> {
     pub(super) order: Order<'a>,
 }
 
-/// What decides who is next.
+/// How the next job is determined.
 #[derive(Debug)]
 pub(super) enum Order<'a> {
-    /// The place in the queue.
+    /// By the order of the queue.
     Ranks {
         ready: &'a ReadyQueue,
         view: View,
         after: Option<SortKey>,
     },
-    /// The turns of keys.
+    /// By the turns of keys.
     Turns(Turns<'a>),
 }
 
-/// A start that is foreseen.
+/// A predicted start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     /// The job.
     pub(crate) slot: Slot,
-    /// The earliest time, by the engine's clock: when there are tokens for it and for all jobs before it.
+    /// The earliest time, by the engine's clock, at which there are tokens for it and for all jobs
+    /// before it.
     pub(crate) at: Timestamp,
 }
 
@@ -49,7 +50,7 @@ impl Order<'_> {
         }
     }
 
-    /// The next job starts.
+    /// Predicts the start of the next job.
     fn start(&mut self, now: Timestamp) {
         match self {
             Self::Ranks { ready, view, after } => {

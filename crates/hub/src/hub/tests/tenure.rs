@@ -1,8 +1,8 @@
-//! Hubs whose store belongs to the daemon for a time.
+//! Hubs whose daemon holds the store under a lease.
 
 use super::*;
 
-/// A right to the store that a test gives and takes.
+/// A lease of the store that a test controls.
 #[derive(Debug)]
 struct Given {
     holds: AtomicBool,
@@ -12,7 +12,7 @@ struct Given {
 }
 
 impl Given {
-    /// It holds, and the process that had it before had these edges.
+    /// A valid lease, whose previous holder had these edges.
     fn after(before: Option<Vec<u32>>) -> Arc<Self> {
         let (holds, waiting, recorded) =
             (AtomicBool::new(true), Mutex::default(), Mutex::default());
@@ -120,7 +120,7 @@ fn a_run_has_begun_when_its_first_commit_is_on_the_disk() {
     );
 }
 
-/// Of the leases that end with their connection no other daemon needs to know.
+/// Another daemon need not know of connection-bound leases.
 #[test]
 fn a_lease_that_outlives_its_connection_waits_for_the_disk_if_another_daemon_may_succeed() {
     let (hub, mailboxes) = settled_hub(1);
@@ -185,7 +185,7 @@ fn the_grace_ends_when_all_edges_of_the_leader_before_have_claimed() {
     assert!(given.recorded.lock().unwrap().is_empty());
 }
 
-/// This daemon may end before they have claimed.
+/// This daemon may stop before they have claimed.
 #[test]
 fn a_successor_waits_for_linked_edges_and_for_those_that_are_still_awaited() {
     let given = Given::after(Some(vec![3, 4]));
@@ -208,7 +208,7 @@ fn a_successor_waits_for_linked_edges_and_for_those_that_are_still_awaited() {
     hub.remove_edge(9);
     assert_eq!(recorded(), [4]);
     let _ = hub.add_edge(5);
-    hub.give_up();
+    hub.step_down();
     hub.remove_edge(5);
     assert_eq!(
         recorded(),

@@ -1,8 +1,8 @@
-//! Jobs wait for room in memory, or are refused.
+//! Jobs wait for memory, or are refused.
 
 use super::*;
 
-/// Pushes jobs of these sizes as one client, whose bodies are all needed at the end.
+/// Pushes jobs of these sizes as one client; all bodies are needed at the end.
 fn pushed(bench: &mut Bench, sizes: &[usize]) -> Vec<Option<Refusal>> {
     let pushes = sizes
         .iter()
@@ -86,7 +86,7 @@ fn room_is_made_by_packing_alone() {
 
 #[test]
 fn jobs_are_refused_when_nothing_can_leave_memory() {
-    // Bodies that take no memory: none can leave.
+    // Bodies that take no memory, so none can be moved.
     let mut bench = Bench::new(20_000);
     let log = crate::testing::captured(|| {
         let refused = pushed(&mut bench, &[10; 100]);
@@ -114,7 +114,7 @@ fn after_a_pause_the_thread_looks_again_whether_bodies_can_leave() {
     bench.work.stuck_until = Some(Instant::now());
     bench.steps();
     assert!(bench.hub.loading.makes_room());
-    // Large bodies take the place of others: these can leave.
+    // Large bodies replace others: these can be moved.
     for job in 1..=40 {
         bench.visit(
             1,
@@ -172,7 +172,7 @@ fn loads_come_before_room_unless_memory_is_full() {
     }
 }
 
-/// Loads what is to be loaded. No room is made yet.
+/// Loads what is requested. No memory is freed yet.
 fn load_all(bench: &mut Bench) {
     let loads = std::mem::take(&mut bench.hub.loading.lock().loads);
     bench.work.load(loads);
@@ -181,7 +181,7 @@ fn load_all(bench: &mut Bench) {
 #[test]
 fn what_is_needed_soon_is_loaded_as_far_as_there_is_room() {
     let mut bench = Bench::with_cold_jobs(50);
-    // A look opens the page that the jobs are packed in, as the take will.
+    // The engine's search opens the page of packed jobs, as the take will.
     bench
         .hub
         .with_journal(|engine, _| assert!(engine.job(JobId(1)).is_some()));
@@ -259,7 +259,8 @@ fn a_few_bodies_stay_however_full_memory_is() {
     assert_eq!(bench.stored().0, 250);
 }
 
-/// A hub with its thread, and what a client is told whose jobs of this many bytes are pushed until `is_enough`.
+/// A hub with its thread, and the replies to a client that pushes jobs of this size until
+/// `is_enough`.
 fn with_thread(
     memory_max: u64,
     bytes: usize,
@@ -305,7 +306,7 @@ fn with_thread(
 
 #[test]
 fn a_thread_that_could_make_no_room_looks_again_by_itself() {
-    // It is stuck when a job is refused.
+    // Memory cannot be freed when a job is refused.
     let (hub, _loader) = with_thread(20_000, 10, |_, events| {
         refusals(events).iter().any(Option::is_some)
     });

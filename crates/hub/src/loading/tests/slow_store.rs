@@ -13,7 +13,7 @@ use windlass_testkit::rng::Rng;
 use super::*;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// The acknowledged bytes that a crash may lose, and the last visit on top.
+/// The acknowledged bytes that a crash may lose, plus the last visit.
 const LOSS_MAX: u64 = (32 << 20) + VISIT_MAX;
 const VISIT_MAX: u64 = 3 * BODY_MAX;
 const BODY_MAX: u64 = 2 << 20;
@@ -22,9 +22,9 @@ const STEPS: u32 = 400;
 /// A job that a client has pushed, by its tag.
 struct Pushed {
     bytes: u64,
-    /// The commit that it is in.
+    /// The commit that contains it.
     commit: u64,
-    /// When it was pushed, and when it was answered.
+    /// When it was pushed, and when its reply came.
     at: u64,
     acknowledged: Option<u64>,
 }
@@ -32,18 +32,18 @@ struct Pushed {
 struct Life {
     bench: Bench,
     rng: Rng,
-    /// Bodies are parts of it.
+    /// Bodies are slices of it.
     bytes: Bytes,
     now: u64,
     durability: Durability,
     memory_max: u64,
-    /// What each client has still to push, and whether it waits to be rung.
+    /// The items that each client has still to push, and whether it waits to be woken.
     items: [(VecDeque<Item>, bool); 4],
     pushed: HashMap<u64, Pushed>,
     next_tag: u64,
-    /// The commit that the store has, and when it will have written it.
+    /// The commit being written, and when the write completes.
     writing: Option<(Cut, u64)>,
-    /// How long the store needs for a commit now.
+    /// The current duration of a commit.
     slow_ms: u64,
 }
 
@@ -111,7 +111,7 @@ impl Life {
         }
     }
 
-    /// All clients that may have a turn, as a serving thread gives them one.
+    /// Gives a turn to all clients that may have one, like a serving thread.
     fn turns(&mut self) {
         for client in 1..=4 {
             self.answers(client);
@@ -120,7 +120,7 @@ impl Life {
         }
     }
 
-    /// Returns whether there is more to do at once.
+    /// Returns whether there is more to do immediately.
     fn turn(&mut self, client: u64) -> bool {
         let (items, waits) = &mut self.items[usize::try_from(client).unwrap() - 1];
         *waits &= !self.bench.is_rung(client);
@@ -224,7 +224,7 @@ impl Life {
         assert!(used <= limit, "memory holds {used} of {limit} bytes");
     }
 
-    /// The store answers, and takes all that there is.
+    /// The store responds, and accepts everything.
     fn settle(&mut self) {
         self.slow_ms = 0;
         self.bench.hub.set_failed(false);

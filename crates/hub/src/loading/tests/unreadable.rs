@@ -34,10 +34,10 @@ fn a_job_whose_body_cannot_be_read_dies_and_those_behind_it_are_handed_out() {
     bench.lose_patience();
     let log = crate::testing::captured(|| bench.steps());
     assert!(
-        log.contains("a job's body cannot be read back into memory"),
+        log.contains("cannot read the body of a job back into memory"),
         "{log}"
     );
-    assert!(log.contains("it is in the dead-letter queue"), "{log}");
+    assert!(log.contains("moved to the dead-letter queue"), "{log}");
     assert!(
         log.contains(std::env::temp_dir().join("bodies").to_str().unwrap()),
         "the file is named: {log}"
@@ -61,7 +61,7 @@ fn a_job_whose_body_cannot_be_read_dies_and_those_behind_it_are_handed_out() {
         (bodies(&bench.run(2, take())), bench.stored().0),
         (vec![Some(filled(2, BODY))], 1)
     );
-    // The job is not gone: once its body can be read, a retry runs it.
+    // The job is not lost: once its body can be read, a retry runs it.
     bench.work.file = file;
     bench.run(1, mutate(Mutation::Requeue));
     bench.visit(3, &mut items([take()]));
@@ -161,7 +161,7 @@ fn lists_and_changes_do_without_bodies_that_cannot_be_read() {
     );
 }
 
-/// A job that an earlier commit has is written without its body, and the daemon goes on.
+/// A job that an earlier commit contains is written without its body, and the daemon continues.
 #[test]
 fn a_commit_does_without_a_body_that_it_cannot_read() {
     let bench = Bench::of(u64::MAX, Durability::Durable);
@@ -188,13 +188,13 @@ fn a_commit_does_without_a_body_that_it_cannot_read() {
     commit(&bench);
     bench.visit(1, &mut items([mutate(Mutation::Kill)]));
     commit(&bench);
-    // A place where no body is.
+    // A place without a body.
     assert!(bench.hub.with_journal(|engine, _| engine.set_stored(
         JobId(1),
         &filled(1, BODY),
         1 << 30
     )));
-    // Its key is its own again, which only a whole record says.
+    // Its key is free again, which only a whole record can express.
     bench.visit(1, &mut items([mutate(Mutation::Requeue)]));
     commit(&bench);
     let (table, limits) = (Box::new(MemoryTable::new()), StoreLimits::default());

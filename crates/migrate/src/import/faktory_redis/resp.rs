@@ -151,7 +151,7 @@ pub(super) enum Error {
     /// The server's own text.
     #[error("{0}")]
     Refused(String),
-    #[error("the reply is not RESP2, or of another type than the command's")]
+    #[error("unexpected reply from Redis")]
     Reply,
 }
 

@@ -1,5 +1,5 @@
-//! Whose turns follow, for people who ask before they come: the keys as they are, and what the starts that are foreseen
-//! would change of them. Nothing here changes a key.
+//! Predicts the next turns for operators: the keys as they are, and how the predicted starts would
+//! change them. No key is modified here.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map, btree_set};
 use std::iter::Peekable;
@@ -12,32 +12,32 @@ use crate::ids::Timestamp;
 use crate::jobs::Slot;
 use crate::queues::audience::{Class, View};
 
-/// First jobs of keys that are left, with the numbers of the keys.
+/// First jobs of the remaining keys, with the numbers of the keys.
 type Heads<'a> = Peekable<btree_map::Iter<'a, Place, (KeyNumber, Slot)>>;
 
-/// The turns that follow if no job of a key ends.
+/// The next turns, assuming that no job of a key ends.
 #[derive(Debug)]
 pub(in crate::queues::policy) struct Turns<'a> {
     keys: &'a Keys,
     policy: &'a Policy,
     view: View,
-    /// The first jobs in the view of keys that have not moved, and of some that have.
+    /// The first jobs in the view of keys without predicted starts, and of some others.
     unmoved: Vec<(Class, Heads<'a>)>,
-    /// When tokens come for such keys.
+    /// When tokens are added for such keys.
     unmoved_due: Peekable<btree_set::Iter<'a, (Timestamp, KeyNumber)>>,
-    /// Keys that have started a job here, or whose time has come.
+    /// Keys that have a predicted start, or whose time has come.
     moved: BTreeMap<KeyNumber, Moved>,
-    /// The first jobs of these, in the view.
+    /// The first jobs of these in the view.
     heads: BTreeMap<Place, (Class, KeyNumber, Slot)>,
-    /// When tokens come for those of these keys that lack them.
+    /// When tokens are added for those of these keys that lack them.
     due: BTreeSet<(Timestamp, KeyNumber)>,
     /// The turn of the last start.
     turn: u64,
-    /// Until when keys wait for what a daemon that was killed may have handed out.
+    /// Until when keys wait for jobs that a killed daemon may have handed out.
     doubt_until: Timestamp,
 }
 
-/// A key after the starts that are foreseen.
+/// A key after its predicted starts.
 #[derive(Debug)]
 struct Moved {
     standing: Standing,
@@ -68,7 +68,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// The key and the job that start next.
+    /// The next key and job to start.
     pub(in crate::queues::policy) fn first(&mut self) -> Option<(Place, Class, KeyNumber, Slot)> {
         let moved = &self.moved;
         let unmoved = self.unmoved.iter_mut().filter_map(|(class, heads)| {
@@ -87,7 +87,7 @@ impl<'a> Turns<'a> {
         unmoved.chain(moved).min_by_key(|(place, ..)| *place)
     }
 
-    /// This job of a key starts.
+    /// Predicts the start of this job of a key.
     pub(in crate::queues::policy) fn start(
         &mut self,
         place: Place,
@@ -127,7 +127,7 @@ impl<'a> Turns<'a> {
         unmoved.min(moved).min(self.doubt_until)
     }
 
-    /// Keys whose time has come may start jobs again.
+    /// Lets keys start jobs again whose time has come.
     pub(in crate::queues::policy) fn come_due(&mut self, now: Timestamp) {
         let turn = self.turn;
         let mut come: BTreeSet<_> = self
@@ -188,7 +188,7 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// When a token comes for which jobs of a key wait.
+/// When a token is added that jobs of a key wait for.
 fn next_due(key: &Key, standing: &Standing) -> Timestamp {
     let out = standing
         .bucket

@@ -1,4 +1,4 @@
-//! What is in a mailbox.
+//! The contents of a mailbox.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use windlass_engine::{Event, JobId, Refusal, Reply, Token};
 use crate::budget::Hold;
 use crate::published::Published;
 
-/// One thing for a client.
+/// A piece of mail for a client.
 #[derive(Debug)]
 pub enum Mail {
-    /// The session encodes it.
+    /// An event, which the session encodes.
     Event(Event),
     /// Encoded bytes.
     Bytes(Bytes),
@@ -20,10 +20,10 @@ pub enum Mail {
 }
 
 impl Mail {
-    /// Counted for each mail besides its bytes.
+    /// Overhead charged for each mail in addition to its bytes.
     pub(super) const FIXED_BYTES: usize = 64;
 
-    /// Its size for the mailbox's limit.
+    /// Its size as the mailbox counts it.
     pub fn weight(&self) -> usize {
         Self::FIXED_BYTES
             + match self {
@@ -34,10 +34,10 @@ impl Mail {
     }
 }
 
-/// One mail, and the commit it waits for.
+/// Mail, and the commit that it waits for.
 #[derive(Debug)]
-pub struct Letter {
-    /// The commit it waits for; 0 = none.
+pub struct QueuedMail {
+    /// The commit that it waits for; 0 = none.
     pub gate: u64,
     /// The mail.
     pub mail: Mail,
@@ -45,13 +45,13 @@ pub struct Letter {
     pub hold: Option<Arc<Hold>>,
 }
 
-impl Letter {
-    /// Whether its body is on its way into memory.
+impl QueuedMail {
+    /// Whether its body is being loaded.
     pub fn waits_for_body(&self) -> bool {
         matches!(&self.mail, Mail::Event(event) if event.waits_for_body())
     }
 
-    /// Whether it answers a take with a lease that only the store keeps.
+    /// Whether it is the reply to a take, with a time-bound lease.
     pub(super) fn answers_take(&self) -> bool {
         matches!(&self.mail, Mail::Event(Event::Reply(_, Reply::Taken(job))) if !job.connection_bound)
     }
@@ -72,12 +72,12 @@ impl Letter {
     }
 }
 
-/// What waited for a body that cannot be read.
+/// Mail that waited for an unreadable body.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
-    /// Some mail did.
+    /// Whether there was any.
     pub(crate) waited: bool,
-    /// Its job, if the mail handed it out: the owner does not get it.
+    /// The job, if the mail handed it out: the owner does not get it.
     pub(crate) unsent: Vec<(JobId, Token)>,
     /// How many deliveries of it were dropped.
     pub(crate) deliveries: u32,

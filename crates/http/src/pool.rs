@@ -15,7 +15,7 @@ const EXTRA_MAX: usize = 4;
 
 /// All connections.
 #[derive(Debug)]
-pub(crate) struct Crowd(Mutex<State>);
+pub(crate) struct ConnectionPool(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -39,7 +39,7 @@ struct Waiting {
 /// A connection's place, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    crowd: Arc<Crowd>,
+    pool: Arc<ConnectionPool>,
     /// Cancelled when the connection gives way; it has no place then.
     pub(crate) leave: CancellationToken,
     peer: Arc<str>,
@@ -57,7 +57,7 @@ struct Own {
 #[derive(Debug)]
 pub(crate) struct Work(Arc<Place>);
 
-impl Crowd {
+impl ConnectionPool {
     pub(crate) fn new(all: usize) -> Arc<Self> {
         let state = State {
             all,
@@ -102,7 +102,7 @@ impl Crowd {
         });
         Some((
             Arc::new(Place {
-                crowd: Arc::clone(self),
+                pool: Arc::clone(self),
                 leave,
                 peer,
                 own,
@@ -151,7 +151,7 @@ impl Place {
     /// A whole request has arrived. `is_reserved`: it may be served beyond the limit. Returns its place, if there is one
     /// for it, and whether the connection ends with the answer.
     pub(crate) fn begin(self: &Arc<Self>, is_reserved: bool) -> (Option<Work>, bool) {
-        let (mut state, mut own) = (self.crowd.lock(), self.own());
+        let (mut state, mut own) = (self.pool.lock(), self.own());
         state.waiting.remove(&own.turn);
         own.at_work += 1;
         if own.is_extra && !self.leave.is_cancelled() && state.open < state.all {
@@ -168,7 +168,7 @@ impl Place {
 
     /// The answer has left.
     fn rest(&self) {
-        let (mut state, mut own) = (self.crowd.lock(), self.own());
+        let (mut state, mut own) = (self.pool.lock(), self.own());
         own.at_work -= 1;
         if own.at_work == 0 && !self.leave.is_cancelled() {
             let (peer, leave) = (Arc::clone(&self.peer), self.leave.clone());
@@ -187,7 +187,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let (mut state, own) = (self.crowd.lock(), self.own());
+        let (mut state, own) = (self.pool.lock(), self.own());
         state.waiting.remove(&own.turn);
         if !self.leave.is_cancelled() {
             *state.count(own.is_extra) -= 1;
@@ -205,8 +205,8 @@ impl Drop for Work {
 mod tests {
     use super::*;
 
-    fn enter(crowd: &Arc<Crowd>) -> Arc<Place> {
-        crowd.enter("").unwrap().0
+    fn enter(pool: &Arc<ConnectionPool>) -> Arc<Place> {
+        pool.enter("").unwrap().0
     }
 
     fn served(place: &Arc<Place>) -> Work {
@@ -224,34 +224,34 @@ mod tests {
 
     #[test]
     fn the_connection_that_has_been_without_a_request_for_longest_gives_way() {
-        let crowd = Crowd::new(4);
-        let [idle, busy, first, second] = [(); 4].map(|()| enter(&crowd));
+        let pool = ConnectionPool::new(4);
+        let [idle, busy, first, second] = [(); 4].map(|()| enter(&pool));
         drop(served(&idle));
         let work = served(&busy);
-        let (entered, displaced) = crowd.enter("192.0.2.1:1").unwrap();
+        let (entered, displaced) = pool.enter("192.0.2.1:1").unwrap();
         let all = [&idle, &busy, &first, &second];
         assert!(displaced.is_some() && left(&all) == [false, false, true, false]);
         drop(served(&entered));
-        let more = [(); 2].map(|()| enter(&crowd));
+        let more = [(); 2].map(|()| enter(&pool));
         assert_eq!(left(&all), [true, false, true, true]);
         assert_eq!(left(&[&entered, &more[0]]), [false, false]);
         drop((work, idle, busy, first, second, entered, more));
-        let state = crowd.lock();
+        let state = pool.lock();
         assert_eq!((state.open, state.extra, state.waiting.len()), (0, 0, 0));
     }
 
     #[test]
     fn probes_have_places_when_all_are_at_work() {
-        let crowd = Crowd::new(1);
-        let place = enter(&crowd);
+        let pool = ConnectionPool::new(1);
+        let place = enter(&pool);
         let work = served(&place);
-        let probe = enter(&crowd);
+        let probe = enter(&pool);
         assert!(matches!(probe.begin(true), (Some(_), true)));
-        let other = enter(&crowd);
+        let other = enter(&pool);
         assert!(matches!(other.begin(false), (None, true)));
         drop((probe, other));
         // Half requests give way there, too.
-        let halves: Vec<_> = (0..EXTRA_MAX + 2).map(|_| enter(&crowd)).collect();
+        let halves: Vec<_> = (0..EXTRA_MAX + 2).map(|_| enter(&pool)).collect();
         assert_eq!(
             left(&halves.iter().collect::<Vec<_>>()),
             [true, true, false, false, false, false]
@@ -261,36 +261,35 @@ mod tests {
             .skip(2)
             .map(|place| place.begin(true))
             .collect();
-        assert!(crowd.enter("").is_none(), "{probes:?}");
+        assert!(pool.enter("").is_none(), "{probes:?}");
         drop((probes, halves));
         // A place has become free before the request was whole.
-        let late = enter(&crowd);
+        let late = enter(&pool);
         drop((work, place));
         let work = served(&late);
         assert!(
-            crowd
-                .enter("")
+            pool.enter("")
                 .is_some_and(|(_, displaced)| displaced.is_none()),
             "beyond the limit, {work:?}"
         );
         drop((work, late));
-        let state = crowd.lock();
+        let state = pool.lock();
         assert_eq!((state.open, state.extra, state.waiting.len()), (0, 0, 0));
     }
 
     #[test]
     fn the_limit_changes() {
-        let crowd = Crowd::new(1);
-        let first = enter(&crowd);
+        let pool = ConnectionPool::new(1);
+        let first = enter(&pool);
         let work = served(&first);
-        crowd.limit(2);
-        let second = enter(&crowd);
+        pool.limit(2);
+        let second = enter(&pool);
         let more = served(&second);
-        crowd.limit(1);
-        assert!(matches!(enter(&crowd).begin(false), (None, true)));
+        pool.limit(1);
+        assert!(matches!(enter(&pool).begin(false), (None, true)));
         drop((work, first));
         assert!(
-            matches!(enter(&crowd).begin(false), (None, true)),
+            matches!(enter(&pool).begin(false), (None, true)),
             "{more:?}"
         );
     }
