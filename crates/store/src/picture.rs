@@ -257,7 +257,7 @@ mod tests {
             ),
         ];
         for (whole, [own, other]) in table {
-            let alone = lines(&[whole.clone()]);
+            let alone = lines(std::slice::from_ref(&whole));
             assert_ne!(lines(&[whole.clone(), own]), alone);
             assert_eq!(lines(&[whole, other]), alone, "number 6 was deleted");
         }

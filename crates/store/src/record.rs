@@ -232,10 +232,10 @@ impl Record {
 
     /// What a connection had does not outlast the daemon ([`Job::rest`]).
     fn at_rest(mut self) -> Self {
-        match &mut self {
-            Self::Put(job) => job.rest(),
-            Self::Moved(moved) => moved.rest(),
-            _ => {}
+        if let Self::Put(job) = &mut self {
+            job.rest();
+        } else if let Self::Moved(moved) = &mut self {
+            moved.rest();
         }
         self
     }
