@@ -225,7 +225,9 @@ fn rest(time: Duration, stop: &AtomicBool) {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Engine, Limits};
+    use windlass_engine::{
+        ClientId, Context, Engine, JobCommand, Limits, NewJob, Protocol, Tag, Timestamp,
+    };
     use windlass_store::{Journal, Log as _, StoreLimits};
     use windlass_testkit::store::{MemoryLog, MemoryTable};
 
@@ -235,12 +237,14 @@ mod tests {
 
     /// The checkpointer of a store with one commit, which is only in the log.
     fn checkpointer(table: &MemoryTable) -> Checkpointer {
-        let hub = Hub::new(
-            Engine::new(Limits::default(), 7),
-            Journal::new(),
-            Durability::Durable,
-            7,
-        );
+        let (mut engine, mut journal) = (Engine::new(Limits::default(), 7), Journal::new());
+        let mut context = Context::new(Timestamp(1_000), 7);
+        // A checkpoint of fewer bytes than the table has is not worth while.
+        let job = NewJob::new(Protocol::GEARMAN, "q".into(), vec![7; 500].into());
+        let push = JobCommand::Push(Box::new(job));
+        engine.apply(ClientId(1), Tag(1), push, &mut context);
+        journal.append(&engine, &context.changes);
+        let hub = Hub::new(engine, journal, Durability::Durable, 7);
         let mut log = MemoryLog::new();
         log.append(&hub.cut().unwrap().commit).unwrap();
         let limits = StoreLimits::default();

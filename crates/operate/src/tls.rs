@@ -191,7 +191,7 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         assert!(
             Tls::new(Some(&file), None)
-                .is_err_and(|why| why.to_string().contains("no certificate"))
+                .is_err_and(|why| why.to_string().contains("no CA certificate"))
         );
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

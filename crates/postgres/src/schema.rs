@@ -138,7 +138,7 @@ pub(crate) fn check(version: i32, place: &str) -> Result<(), Error> {
         RETIRED => {
             "its contents were moved to another store; drop the schema to use it anew".to_owned()
         }
-        other => return Err(refused(place, other_format(&other.to_string()))),
+        other => return Err(refused(place, other_format(other))),
     };
     Err(Error::damaged(place, what))
 }

@@ -19,8 +19,8 @@ const LOCK: &str = "lock";
 /// Line of the lock file once a store has existed, so that a missing store is detected. The number is the version of the
 /// store's format.
 const HAD_STORE: &str = "store 2";
-/// What that line begins with in every version.
-const ANY_STORE: &str = "store";
+/// What the file begins with that a program of version 1 has written.
+const OF_VERSION_1: &str = "store\n";
 /// Prefix of the line that names the holding process.
 const PROCESS: &str = "process ";
 
@@ -211,24 +211,20 @@ impl Lock {
     }
 }
 
-/// Whether a lock file names a store of this version's format. One of another format is refused, or it would be taken for a
-/// damaged one.
+/// Whether a lock file names a store. One of version 1 is refused, or it would be taken for a damaged one. A line that no
+/// program writes is none: a damaged lock file must not close a store that is whole.
 fn has_store(text: &str, path: &Path) -> Result<bool, Error> {
-    let is_store = |line: &&str| line.starts_with(ANY_STORE);
-    match text.lines().find(is_store) {
-        None => Ok(false),
-        Some(HAD_STORE) => Ok(true),
-        Some(other) => Err(Error::Refused {
+    if text.starts_with(OF_VERSION_1) {
+        return Err(Error::Refused {
             place: path.display().to_string(),
-            why: other_format(other.trim_start_matches(ANY_STORE)),
-        }),
+            why: other_format(1),
+        });
     }
+    Ok(text.lines().any(|line| line == HAD_STORE))
 }
 
 /// Why a store of another format than the present one is refused.
-pub fn other_format(version: &str) -> String {
-    let version = version.trim();
-    let version = if version.is_empty() { "1" } else { version };
+pub fn other_format(version: i32) -> String {
     format!(
         "the store has format {version}, and this program has format 2: export it with the program that wrote it (windlass \
          export), and import the file with this one (windlass import jsonl)"

@@ -541,7 +541,7 @@ fn a_file_that_was_cut_short_or_changed_is_refused() {
         (
             "later",
             later,
-            "it is an export of version 2; this daemon reads version 1",
+            "it is an export of version 3; this daemon reads version 2",
         ),
         (
             "twice",

@@ -86,7 +86,7 @@ async fn open(
         leader = address,
         epoch = welcome.epoch,
         number = welcome.edge.number(),
-        "linked to the leader"
+        "connected to the leader"
     );
     Ok((wire, welcome))
 }

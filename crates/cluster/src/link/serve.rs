@@ -228,7 +228,7 @@ pub async fn serve<T>(
         edge = name,
         number = number.number(),
         again = before.is_some(),
-        "an edge has linked"
+        "edge connected"
     );
     if !welcome.same_settings {
         tracing::error!(

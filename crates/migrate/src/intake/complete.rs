@@ -157,8 +157,8 @@ mod tests {
             ),
             (
                 "a later version",
-                vec![("H", Some(heading(2, true))), one.clone(), end.clone()],
-                "of version 2",
+                vec![("H", Some(heading(3, true))), one.clone(), end.clone()],
+                "of version 3",
             ),
             (
                 "a salvage with losses",

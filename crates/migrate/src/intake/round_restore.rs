@@ -151,7 +151,7 @@ fn an_export_of_a_busy_daemon_restores_the_engine_of_its_commit() {
         assert_eq!(
             heading,
             Line::Heading(Heading {
-                version: 1,
+                version: 2,
                 commit: picture.commit(),
                 whole: true
             })
