@@ -3,9 +3,7 @@
 use std::fmt::Debug;
 
 use arbitrary::Arbitrary;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, VERSION};
+use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, Item, VERSION};
 
 #[derive(Arbitrary, Debug)]
 pub enum Input {
@@ -48,7 +46,7 @@ fn framed(items: &[u8]) -> Vec<u8> {
 }
 
 /// The items at the front of a stream. They are written and read the same.
-pub fn items<T: Serialize + DeserializeOwned + Debug>(stream: &[u8]) -> Vec<T> {
+pub fn items<T: Item + Debug>(stream: &[u8]) -> Vec<T> {
     let items = read::<T>(stream);
     let mut encoder = Encoder::new(FRAME_BYTES_MAX);
     items
@@ -59,7 +57,7 @@ pub fn items<T: Serialize + DeserializeOwned + Debug>(stream: &[u8]) -> Vec<T> {
     items
 }
 
-fn read<T: DeserializeOwned>(stream: &[u8]) -> Vec<T> {
+fn read<T: Item>(stream: &[u8]) -> Vec<T> {
     let mut decoder = Decoder::new(FRAME_BYTES_MAX);
     decoder.input().extend_from_slice(stream);
     std::iter::from_fn(|| decoder.next().ok().flatten()).collect()

@@ -88,6 +88,8 @@ impl Job {
     /// how the journal had it last.
     pub fn rest(&mut self) {
         self.unfit = Unfit::NONE;
+        // The journal has no others.
+        self.durable = true;
         let was_bound = self.lease().is_some_and(Lease::connection_bound);
         if was_bound {
             self.state = JobState::Ready;
