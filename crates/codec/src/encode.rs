@@ -76,7 +76,7 @@ struct Encoder<'a> {
     shared: usize,
 }
 
-impl Encoder<'_> {
+impl<'b> Encoder<'b> {
     fn number(&mut self, value: u64) -> Result<(), Unsupported> {
         put_u64(self.out, value);
         Ok(())
@@ -92,7 +92,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, fields: usize) -> Result<Fields<'_>, Unsupported> {
+    fn begin(&mut self, fields: usize) -> Result<Fields<'_, 'b>, Unsupported> {
         if fields > u64::BITS as usize {
             return Err(Unsupported("a struct of more than 64 fields".into()));
         }
@@ -101,9 +101,7 @@ impl Encoder<'_> {
         let fields_at = begin + length + fields.div_ceil(PER_BYTE);
         self.out.resize(fields_at, 0);
         Ok(Fields {
-            out: self.out,
-            copied_max: self.copied_max,
-            shared: &mut self.shared,
+            encoder: self,
             begin,
             fields_at,
             next: 0,
@@ -113,10 +111,8 @@ impl Encoder<'_> {
 }
 
 /// A struct whose fields are being written.
-struct Fields<'a> {
-    out: &'a mut Vec<u8>,
-    copied_max: usize,
-    shared: &'a mut usize,
+struct Fields<'a, 'b> {
+    encoder: &'a mut Encoder<'b>,
     begin: usize,
     /// Where the fields stand until the struct is complete.
     fields_at: usize,
@@ -125,25 +121,19 @@ struct Fields<'a> {
     set: u64,
 }
 
-impl Fields<'_> {
+impl Fields<'_, '_> {
     fn field<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Unsupported> {
-        if *self.shared > 0 {
+        if self.encoder.shared > 0 {
             return Err(Unsupported(
                 "something follows bytes that are not copied".into(),
             ));
         }
-        let before = self.out.len();
-        let mut encoder = Encoder {
-            out: self.out,
-            copied_max: self.copied_max,
-            in_tail: false,
-            shared: 0,
-        };
-        value.serialize(&mut encoder)?;
-        *self.shared = encoder.shared;
-        let is_zero = self.out.len() == before + 1 && self.out.last() == Some(&0);
+        let before = self.encoder.out.len();
+        value.serialize(&mut *self.encoder)?;
+        let out = &mut *self.encoder.out;
+        let is_zero = out.len() == before + 1 && out.last() == Some(&0);
         if is_zero {
-            self.out.truncate(before);
+            out.truncate(before);
         } else {
             self.set |= 1 << self.next;
         }
@@ -153,24 +143,23 @@ impl Fields<'_> {
 
     /// Writes how long the struct is and which fields are there in front of them. They move if the room was a wrong guess.
     fn finish(self) {
+        let Encoder { out, shared, .. } = self.encoder;
         if self.set == 0 {
-            self.out.truncate(self.begin);
-            self.out.push(0);
+            out.truncate(self.begin);
+            out.push(0);
             return;
         }
-        let fields = self.out.len() - self.fields_at;
+        let fields = out.len() - self.fields_at;
         let bits = Number::of(self.set);
-        let length = Number::of((bits.len() + fields + *self.shared) as u64);
-        let head = length.len() + bits.len();
-        let fields_at = self.begin + head;
+        let length = Number::of((bits.len() + fields + *shared) as u64);
+        let fields_at = self.begin + length.len() + bits.len();
         if fields_at != self.fields_at {
-            let grown = self.out.len().max(fields_at + fields);
-            self.out.resize(grown, 0);
-            self.out
-                .copy_within(self.fields_at..self.fields_at + fields, fields_at);
-            self.out.truncate(fields_at + fields);
+            let grown = out.len().max(fields_at + fields);
+            out.resize(grown, 0);
+            out.copy_within(self.fields_at..self.fields_at + fields, fields_at);
+            out.truncate(fields_at + fields);
         }
-        if let Some(place) = self.out.get_mut(self.begin..fields_at) {
+        if let Some(place) = out.get_mut(self.begin..fields_at) {
             let (length_place, bits_place) = place.split_at_mut(length.len());
             length_place.copy_from_slice(&length);
             bits_place.copy_from_slice(&bits);
@@ -186,8 +175,8 @@ impl<'a, 'b> Serializer for &'a mut Encoder<'b> {
     type SerializeTupleStruct = Self;
     type SerializeTupleVariant = Self;
     type SerializeMap = Self;
-    type SerializeStruct = Fields<'a>;
-    type SerializeStructVariant = Fields<'a>;
+    type SerializeStruct = Fields<'a, 'b>;
+    type SerializeStructVariant = Fields<'a, 'b>;
 
     fn is_human_readable(&self) -> bool {
         false
@@ -340,7 +329,7 @@ impl<'a, 'b> Serializer for &'a mut Encoder<'b> {
         self.serialize_seq(len)
     }
 
-    fn serialize_struct(self, _: &'static str, len: usize) -> Result<Fields<'a>, Unsupported> {
+    fn serialize_struct(self, _: &'static str, len: usize) -> Result<Fields<'a, 'b>, Unsupported> {
         self.begin(len)
     }
 
@@ -350,7 +339,7 @@ impl<'a, 'b> Serializer for &'a mut Encoder<'b> {
         index: u32,
         _: &'static str,
         len: usize,
-    ) -> Result<Fields<'a>, Unsupported> {
+    ) -> Result<Fields<'a, 'b>, Unsupported> {
         put_u64(self.out, index.into());
         self.begin(len)
     }
@@ -396,7 +385,7 @@ impl SerializeMap for &mut Encoder<'_> {
 
 macro_rules! fields {
     ($($of:ident),*) => {$(
-        impl $of for Fields<'_> {
+        impl $of for Fields<'_, '_> {
             type Ok = ();
             type Error = Unsupported;
 

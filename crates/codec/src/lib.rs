@@ -32,7 +32,7 @@ mod reader;
 pub use decode::{DEPTH_MAX, decode};
 pub use encode::{Encoded, TAIL, encode, encode_sharing};
 pub use error::{DecodeError, Unsupported};
-pub use number::{Number, code, put_bytes, put_i64, put_u32, put_u64};
+pub use number::{Number, put_bytes, put_u32, put_u64};
 pub use reader::Reader;
 
 #[cfg(test)]

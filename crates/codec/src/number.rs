@@ -71,7 +71,7 @@ pub fn put_u32(out: &mut Vec<u8>, value: u32) {
 }
 
 /// Appends a signed number, zigzagged.
-pub fn put_i64(out: &mut Vec<u8>, value: i64) {
+pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
     put_u64(
         out,
         (value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned(),
@@ -82,14 +82,6 @@ pub fn put_i64(out: &mut Vec<u8>, value: i64) {
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u64(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
-}
-
-/// The code of a value: its place in this table.
-pub fn code<T: PartialEq>(table: &[T], value: T) -> u8 {
-    (0..)
-        .zip(table)
-        .find(|(_, other)| **other == value)
-        .map_or(0, |(code, _)| code)
 }
 
 const fn low_byte(value: u64) -> u8 {
