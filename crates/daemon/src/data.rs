@@ -18,6 +18,7 @@ use windlass_store::{
 use windlass_table_sled::SledTables;
 
 use crate::config::Config;
+use crate::history;
 use crate::operator_port::OperatorPort;
 use crate::progress::Progress;
 use crate::protocols;
@@ -48,6 +49,7 @@ fn store_config(config: &Config) -> StoreConfig {
         table_floor_bytes,
         keep_bytes,
         overflow,
+        keep_from: history::keep_from(config),
         ..limits
     };
     StoreConfig {
@@ -90,6 +92,7 @@ impl Store {
         let (log, table) = (MemoryLog::new(), Box::new(MemoryTable::new()));
         let checkpoints = StoreLimits {
             overflow: None,
+            keep_from: None,
             ..store_config(config).checkpoints
         };
         let limits = config.engine_limits();

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use tokio::task::JoinHandle;
 use windlass_config::{Error as ConfigError, Failure};
 use windlass_engine::{Context, TICK_MS};
+use windlass_history::Keeper;
 use windlass_store::{BodyFile, Checkpointer, Guard, Log, Recovered};
 
 use crate::config::{self, Config};
@@ -17,6 +18,7 @@ use crate::dead_drops::DropsLogged;
 use crate::desired::Desired;
 use crate::export::Exports;
 use crate::figures::RoomFigures;
+use crate::history;
 use crate::log_growth::LogGrowth;
 use crate::protocols;
 use crate::random::random_seed;
@@ -61,6 +63,7 @@ impl Prepared {
         } = store;
         engine.hold_due();
         engine.set_reader(Arc::new(protocols::bridge(config)));
+        engine.keep_history(history::is_kept(config));
         on_dead::set(&mut engine, config);
         recurring::set_missed(&mut engine, config);
         let (durability, pace) = pace(config);
@@ -138,7 +141,8 @@ impl Prepared {
         let engine = Arc::clone(&hub);
         let living =
             move || engine.with_journal(|engine, _| engine.resident_bytes() + engine.stored().1);
-        let checkpointer = checkpointer.estimated_by(living);
+        let mut checkpointer = checkpointer.estimated_by(living);
+        let history = history::start(&mut checkpointer, config)?;
         let (checkpoints, requests) =
             Checkpoints::start(checkpointer, quiet).map_err(Failure::no_threads)?;
         exports.come_from(requests);
@@ -159,12 +163,14 @@ impl Prepared {
             commits: committer.times(),
             store,
             tail,
+            history: history.as_ref().map(Keeper::watch),
         };
         Ok(EngineRoom {
             hub,
             committer,
             checkpoints,
             loader,
+            history,
             ticker,
             figures,
         })
@@ -177,6 +183,7 @@ pub(crate) struct EngineRoom {
     committer: Committer,
     checkpoints: Checkpoints,
     loader: Option<Loader>,
+    history: Option<Keeper>,
     ticker: JoinHandle<()>,
     figures: RoomFigures,
 }
@@ -206,6 +213,9 @@ impl EngineRoom {
         let (mut drops, mut growth) = (DropsLogged::default(), LogGrowth::default());
         loop {
             tokio::time::sleep(WATCH_EVERY).await;
+            if let Some(history) = &self.history {
+                history.set_limits(history::limits(&in_force.load()));
+            }
             let config::Store {
                 commit_timeout,
                 commit_abort,
@@ -273,6 +283,7 @@ impl EngineRoom {
             committer,
             checkpoints,
             loader,
+            history,
             ..
         } = self;
         drop(loader);
@@ -285,7 +296,11 @@ impl EngineRoom {
             } else {
                 checkpoints.finish();
             }
-            committer.finish()
+            let is_written = committer.finish();
+            if let Some(history) = history {
+                history.finish();
+            }
+            is_written
         });
         match while_looking(ended, || _ = clock::read()).await {
             Ok(true) => Ok(()),

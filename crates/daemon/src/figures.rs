@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwapOption;
+use windlass_history::Watch;
 use windlass_store::{LogTail, StoreFigures};
 
 use crate::log_growth::LogSizes;
@@ -36,6 +37,7 @@ pub(crate) struct RoomFigures {
     pub(crate) commits: Arc<CommitTimes>,
     pub(crate) store: Arc<StoreFigures>,
     pub(crate) tail: Arc<dyn LogTail>,
+    pub(crate) history: Option<Watch>,
 }
 
 /// The figures at one moment. Those of the engine room are zero while another daemon has it.
@@ -77,6 +79,8 @@ pub struct Snapshot {
     pub publications_missed: u64,
     /// Dropped log lines.
     pub log_lines_dropped: u64,
+    /// The history of ended jobs, if one is kept.
+    pub history: Option<windlass_history::Figures>,
 }
 
 impl Snapshot {
@@ -240,6 +244,7 @@ impl RoomFigures {
             queues_forgotten,
             jobs_bytes_max: Some(jobs_bytes_max).filter(|bytes| *bytes < u64::MAX),
             memory: JobMemory::read(&self.hub),
+            history: self.history.as_ref().map(Watch::figures),
             ..snapshot
         }
     }

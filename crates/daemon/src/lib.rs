@@ -26,6 +26,7 @@ mod desired;
 mod engine_room;
 pub mod export;
 pub mod figures;
+mod history;
 mod log_growth;
 pub mod logging;
 mod machine;

@@ -14,6 +14,8 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 use windlass_config::ListenAddress;
+pub use windlass_history as history;
+use windlass_history::Book;
 use windlass_session::protocol::{Daemon, Page, Protocol};
 
 use crate::control::requests::Control;
@@ -84,6 +86,8 @@ pub struct Inside {
     pub figures: Figures,
     /// Exports of the store.
     pub exports: Exports,
+    /// The history of ended jobs, unless the daemon has no place for one.
+    pub history: Option<Book>,
     /// Whether the daemon's threads are responsive.
     pub pulse: Arc<Pulse>,
     /// Limits shared by the connections of all listeners.

@@ -23,7 +23,7 @@ pub(crate) fn patterns(config: &Config) -> Result<Patterns<QueueSettings>, Error
         Ok(policy) => Ok((
             Bytes::from(queue.clone()),
             QueueSettings {
-                rules: rules::of(section),
+                rules: rules::of(section, config.history.keep),
                 policy,
             },
         )),

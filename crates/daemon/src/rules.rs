@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_config::Period;
-use windlass_engine::{Backoff, Bridge, QueueCommand, QueueRow, QueueRules, Retry, is_pattern};
+use windlass_config::{ByteSize, Period};
+use windlass_engine::{
+    Backoff, Bridge, HistoryRules, QueueCommand, QueueRow, QueueRules, Retry, is_pattern,
+};
 
 use crate::config::{self, Config};
 use crate::reconcile::{self, Reconciliation, configured};
@@ -19,13 +21,13 @@ pub(crate) fn wanted(config: &Config) -> Rules {
     let all = config
         .queues
         .iter()
-        .map(|(queue, section)| (Bytes::from(queue.clone()), of(section)));
+        .map(|(queue, section)| (Bytes::from(queue.clone()), of(section, config.history.keep)));
     all.filter(|(queue, rules)| !is_pattern(queue) && *rules != QueueRules::default())
         .collect()
 }
 
-/// The rules in a section.
-pub(crate) fn of(queue: &config::Queue) -> QueueRules {
+/// The rules in a section. `keep`: how long the history keeps its jobs unless the section says so.
+pub(crate) fn of(queue: &config::Queue, keep: Period) -> QueueRules {
     QueueRules {
         codec: queue.codec,
         retry: queue.retry.map(|config::Retry { count, backoff }| Retry {
@@ -44,6 +46,22 @@ pub(crate) fn of(queue: &config::Queue) -> QueueRules {
         dead_max: queue.dead.and_then(|dead| dead.max),
         dedup_ms: queue.dedup.map(|dedup| dedup.window.as_ms()),
         coalesce: queue.coalesce.map(Into::into),
+        history: queue.history.map(|rule| history(rule, keep)),
+    }
+}
+
+fn history(rule: config::QueueHistory, keep: Period) -> HistoryRules {
+    /// Longer excerpts would make the records of ends as large as those of jobs.
+    const EXCERPT_MAX: u64 = 1 << 20;
+    let most = |bytes: Option<ByteSize>| {
+        let bytes = bytes.map_or(0, |bytes| bytes.0.min(EXCERPT_MAX));
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    };
+    HistoryRules {
+        keep_ms: rule.keep.unwrap_or(keep).as_ms(),
+        body_max: most(rule.body),
+        result_max: most(rule.result),
+        output_max: most(rule.output),
     }
 }
 

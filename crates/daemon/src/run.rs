@@ -19,6 +19,7 @@ use crate::data::{self, Store};
 use crate::desired::Desired;
 use crate::export::Exports;
 use crate::figures::Figures;
+use crate::history;
 use crate::notify;
 use crate::operator_port::{BoundPort, Connects, Inside, Renewable};
 use crate::protocols;
@@ -255,6 +256,7 @@ fn open_ports(
             control: control.clone(),
             figures: figures.clone(),
             exports: exports.clone(),
+            history: history::book(config),
             pulse: Arc::clone(acceptor.thread_slots().pulse()),
             connects: Connects {
                 places: Arc::clone(&acceptor.places),

@@ -1,12 +1,13 @@
 //! What the journal must record.
 
+use crate::history::Ended;
 use crate::ids::{JobId, QueueId};
 
 /// A change to journal. It names the changed thing; before the next turn the journal reads the current value from the
 /// engine ([`crate::Engine::job`], [`crate::Engine::queue`]).
 ///
 /// If a job is put and removed within one turn, the journal finds no job and the pair cancels out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     /// A job is new, or a field outside [`Change::JobMoved`] changed.
     JobPut(JobId),
@@ -36,6 +37,8 @@ pub enum Change {
     /// A day of this number began ([`crate::Engine::days`]). Its record takes the place of the one that is
     /// [`crate::DAYS_KEPT`] older.
     DayBegan(u64),
+    /// A job has ended whose queue has a history: a row of that.
+    Ended(Box<Ended>),
     /// Only the engine meta changed: job numbers were reserved, or a clock was set ([`crate::Engine::meta`]).
     Meta,
 }

@@ -92,6 +92,12 @@ impl Kinds {
         Some(number)
     }
 
+    /// What jobs of a kind call; `None`: their bodies do not show it, or the kind gave way.
+    pub(crate) fn name(&self, number: KindNumber) -> Option<&Bytes> {
+        let kind = self.kinds.get(&number)?;
+        Some(&kind.name).filter(|name| !name.is_empty())
+    }
+
     /// The figures of a kind, to change them: those of all others if it gave way.
     pub(crate) fn figures_mut(&mut self, number: KindNumber) -> &mut QueueFigures {
         self.kinds

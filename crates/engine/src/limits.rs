@@ -1,5 +1,7 @@
 //! All limits of the engine and their defaults. The server sets them from the configuration.
 
+use crate::history::HistoryRules;
+
 /// Limits and periods. The engine checks each limit before it allocates anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -55,6 +57,8 @@ pub struct Limits {
     /// Rows in one page of a listing, and jobs changed in one step of a bulk command. The entries scanned for a page
     /// are a small multiple of this number.
     pub page_max: u32,
+    /// What the history keeps of the jobs of queues without a rule of their own ([`crate::Engine::keep_history`]).
+    pub history: HistoryRules,
 }
 
 impl Default for Limits {
@@ -84,6 +88,7 @@ impl Default for Limits {
             losses_max: 5,
             loss_pause_ms: 1_000,
             page_max: 200,
+            history: HistoryRules::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ use windlass_daemon::client::{Client, Clients};
 use windlass_daemon::control::Control;
 use windlass_daemon::export::Exports;
 use windlass_daemon::figures::{Counts, Figures};
+use windlass_daemon::operator_port::history::Book;
 use windlass_daemon::operator_port::{Inside, Pulse};
 use windlass_engine::{
     ClientInfo, Command, Cursor, FiguresRow, KindRow, Protocol, Protocols, Query, QueueRow,
@@ -32,6 +33,9 @@ use crate::site::history::History;
 use crate::survey::Surveys;
 use crate::time::moment_text;
 
+/// Questions to the history at once.
+const ASKING_MAX: usize = 4;
+
 /// Readers of events.
 const WATCHING_MAX: usize = 16;
 
@@ -41,6 +45,8 @@ pub(crate) struct App {
     pub(crate) clients: Clients,
     pub(crate) control: Control,
     pub(crate) exports: Exports,
+    /// The history of ended jobs, if there is a place for one.
+    pub(crate) book: Option<Book>,
     pub(crate) daemon: Daemon,
     pub(crate) protocols: Vec<Arc<dyn session::Protocol>>,
     pub(crate) pages: Vec<Arc<dyn Page>>,
@@ -52,6 +58,8 @@ pub(crate) struct App {
     pub(crate) audit: Audit,
     /// Places for takes that wait. The other connections stay free for everything else.
     pub(crate) waiting: Arc<Places>,
+    /// Places for questions to the history, each of which reads the disk.
+    pub(crate) asking: Arc<Places>,
     /// Places for readers of events, each of which costs a little with every change of a job.
     pub(crate) watching: Arc<Places>,
     /// Which queues have series of their own in `/metrics`.
@@ -119,6 +127,7 @@ impl App {
             control,
             figures,
             exports,
+            history,
             pulse,
             ..
         }: Inside,
@@ -129,6 +138,8 @@ impl App {
             clients,
             control,
             exports,
+            book: history,
+            asking: Places::new(ASKING_MAX),
             pulse,
             daemon,
             protocols,

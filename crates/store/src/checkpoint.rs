@@ -47,6 +47,8 @@ pub struct StoreLimits {
     pub table_multiple: u64,
     /// Where bodies go that do not fit into memory while the store is opened; `None`: all fit.
     pub overflow: Option<Overflow>,
+    /// The log keeps all commits after this one when the store is opened, because the history has not read them.
+    pub keep_from: Option<u64>,
 }
 
 impl Default for StoreLimits {
@@ -57,6 +59,7 @@ impl Default for StoreLimits {
             table_floor_bytes: 32 << 20,
             table_multiple: 2,
             overflow: None,
+            keep_from: None,
         }
     }
 }
@@ -101,6 +104,8 @@ pub struct Checkpointer {
     wants_rebuild: bool,
     /// Lives as long as a picture of the present table is read.
     pin: Weak<()>,
+    /// The log keeps the commits after this one: the history has not read them.
+    read_to: Arc<AtomicU64>,
     /// Bytes of living jobs, about.
     living: Box<dyn Fn() -> u64 + Send>,
     figures: Arc<StoreFigures>,
@@ -145,6 +150,7 @@ impl Checkpointer {
             forgotten: point.before,
             wants_rebuild: false,
             pin: Weak::new(),
+            read_to: Arc::new(AtomicU64::new(u64::MAX)),
             living: Box::new(|| u64::MAX),
             figures,
         };
@@ -159,6 +165,22 @@ impl Checkpointer {
             living: Box::new(living),
             ..self
         }
+    }
+
+    /// Which store this is: two stores have different numbers. Their commits are not the same.
+    pub const fn store_id(&self) -> u64 {
+        self.point.log
+    }
+
+    /// From now on the log keeps all commits after the number in here, which another thread reads from
+    /// [`Checkpointer::log`].
+    pub fn keep_behind(&mut self, read_to: Arc<AtomicU64>) {
+        self.read_to = read_to;
+    }
+
+    /// The log, for another thread.
+    pub fn log(&self) -> Arc<dyn LogTail> {
+        Arc::clone(&self.tail)
     }
 
     /// The log, for reading.
@@ -197,8 +219,13 @@ impl Checkpointer {
 
     /// Whether the log still keeps commits that the last checkpoint put into the table. One more checkpoint lets the
     /// log forget them, even if nothing was committed since.
-    pub const fn holds_back(&self) -> bool {
-        self.forgotten < self.point.seq
+    pub fn holds_back(&self) -> bool {
+        self.forgotten < self.forgettable(self.point.seq)
+    }
+
+    /// The newest commit up to this one that nobody needs.
+    fn forgettable(&self, upto: u64) -> u64 {
+        upto.min(self.read_to.load(Ordering::Acquire))
     }
 
     /// Makes the next checkpoint rebuild the table at its smallest size.
@@ -302,6 +329,7 @@ impl Checkpointer {
         } else {
             before.seq
         };
+        let needless = self.forgettable(needless);
         self.tail.forget(needless)?;
         self.forgotten = needless;
         self.publish_figures();

@@ -9,7 +9,7 @@ use windlass_engine::JobId;
 
 use crate::log::records;
 use crate::page::{page_key, page_number};
-use crate::record::{Effect, Record, Subject, Tag};
+use crate::record::{Effect, Record, Subject, Tag, is_ended};
 use crate::store::{Error, LogTail, Position, Span};
 use windlass_codec::Reader;
 
@@ -71,6 +71,9 @@ impl Digest {
             }
             for record in records(entry.records) {
                 let taken = record.and_then(|(at, record)| {
+                    if is_ended(record) {
+                        return Ok(());
+                    }
                     let tag = Tag::of(record)?;
                     if tag.subject == Subject::Meta {
                         meta = Some(record.to_vec());

@@ -291,7 +291,10 @@ pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError
         &*scan_of(&*table)?,
         table.place(),
         overflow,
-        |point, show| scan(&log, point.seq, point.before, show),
+        |point, show| {
+            let kept = config.checkpoints.keep_from.unwrap_or(u64::MAX);
+            scan(&log, point.seq, point.before.min(kept), show)
+        },
     )?;
     if found.point.log != scanned.id.0 {
         return Err(Damage::of(

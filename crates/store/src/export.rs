@@ -251,7 +251,8 @@ impl<'a> Lines<'a> {
             | Record::Gone(_)
             | Record::QueueGone(_)
             | Record::NextRun(_)
-            | Record::BatchMoved(_) => {
+            | Record::BatchMoved(_)
+            | Record::Ended(_) => {
                 return Ok(());
             }
         };

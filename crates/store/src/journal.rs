@@ -22,8 +22,8 @@ use crate::body_file::BodyReader;
 use crate::commit::Commit;
 use crate::pending::{INLINE_BYTES_MAX, Pending};
 use crate::record::{
-    MetaRecord, Tail, encode_batch, encode_batch_moved, encode_day, encode_meta, encode_moved,
-    encode_next_run, encode_put, encode_queue, encode_queue_gone, encode_schedule,
+    MetaRecord, Tail, encode_batch, encode_batch_moved, encode_day, encode_ended, encode_meta,
+    encode_moved, encode_next_run, encode_put, encode_queue, encode_queue_gone, encode_schedule,
 };
 use crate::store::{Error, Log};
 
@@ -82,41 +82,48 @@ impl Journal {
             return;
         }
         for change in changes {
-            match *change {
-                Change::JobPut(id) => engine.job(id).into_iter().for_each(|job| self.put_job(job)),
+            match change {
+                Change::JobPut(id) => engine
+                    .job(*id)
+                    .into_iter()
+                    .for_each(|job| self.put_job(job)),
                 Change::JobKept(id) => {
-                    self.pending.keep(id);
-                    engine.job(id).into_iter().for_each(|job| self.put_job(job));
+                    self.pending.keep(*id);
+                    engine
+                        .job(*id)
+                        .into_iter()
+                        .for_each(|job| self.put_job(job));
                 }
-                Change::JobMoved(id) => engine.job(id).into_iter().for_each(|job| self.moved(job)),
+                Change::JobMoved(id) => engine.job(*id).into_iter().for_each(|job| self.moved(job)),
                 Change::SchedulePut(id) => engine
-                    .schedule(id)
+                    .schedule(*id)
                     .into_iter()
                     .for_each(|schedule| self.put(schedule)),
                 Change::ScheduleMoved(id) => engine
-                    .schedule(id)
+                    .schedule(*id)
                     .into_iter()
                     .for_each(|schedule| self.moved(schedule)),
                 Change::BatchPut(id) => engine
-                    .batch(id)
+                    .batch(*id)
                     .into_iter()
                     .for_each(|batch| self.put(batch)),
                 Change::BatchMoved(id) => engine
-                    .batch(id)
+                    .batch(*id)
                     .into_iter()
                     .for_each(|batch| self.moved(batch)),
                 Change::JobGone(id) | Change::ScheduleGone(id) | Change::BatchGone(id) => {
-                    self.pending.gone(id)
+                    self.pending.gone(*id)
                 }
                 Change::QueueSet(id) | Change::QueueGone(id) => {
-                    self.pending.queues.insert(id);
+                    self.pending.queues.insert(*id);
                 }
                 Change::DayBegan(number) => {
-                    let begun = engine.days().find(|begin| begin.number == number);
+                    let begun = engine.days().find(|begin| begin.number == *number);
                     begun
                         .into_iter()
                         .for_each(|begin| self.pending.append(|out| encode_day(begin, out)));
                 }
+                Change::Ended(row) => self.pending.append(|out| encode_ended(row, out)),
                 Change::Meta => {}
             }
         }
@@ -207,7 +214,7 @@ impl Journal {
         let is_known = |id| !self.pending.is_born(id);
         let mut all = changes.iter();
         all.any(
-            |change| matches!(*change, Change::JobPut(id) | Change::JobKept(id) | Change::JobMoved(id) | Change::JobGone(id) if is_known(id)),
+            |change| matches!(change, Change::JobPut(id) | Change::JobKept(id) | Change::JobMoved(id) | Change::JobGone(id) if is_known(*id)),
         )
     }
 

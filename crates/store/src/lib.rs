@@ -90,7 +90,7 @@ pub use export::{About, EXPORT_VERSION, Exported};
 pub use files::{Step, Watch, watch_steps};
 pub use journal::Journal;
 pub use load::offset_in;
-pub use log::records;
+pub use log::{ended_rows, records};
 pub use memory::{MemoryLog, MemoryTable};
 pub use parts::{Found, new_table, open_found, open_parts, point_key, verify_parts};
 pub use picture::{ExportError, Picture};

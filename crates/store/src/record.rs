@@ -1,5 +1,6 @@
 //! Facts and their bytes: a whole job, a job's standing, a job's deletion, a queue, a queue's deletion, the engine
-//! meta; a whole schedule, a schedule's next run; a whole batch, a batch's progress; the beginning of a day. Schedules
+//! meta; a whole schedule, a schedule's next run; a whole batch, a batch's progress; the beginning of a day; the end of a
+//! job, for the history. Schedules
 //! and batches share the numbers of jobs, and are deleted by the same record.
 //!
 //! ```text
@@ -16,7 +17,7 @@ mod put;
 use serde::{Deserialize, Serialize};
 use windlass_codec::{DecodeError, Reader, decode, encode, put_u32, put_u64};
 use windlass_engine::{
-    Batch, BatchProgress, DAYS_KEPT, DayBegin, EngineMeta, Job, JobId, QueueId, QueueImage,
+    Batch, BatchProgress, DAYS_KEPT, DayBegin, Ended, EngineMeta, Job, JobId, QueueId, QueueImage,
     Schedule,
 };
 
@@ -35,6 +36,7 @@ const BATCH: u8 = 9;
 const BATCH_MOVED: u8 = 10;
 const HEAD: u8 = 12;
 const DAY: u8 = 13;
+const ENDED: u8 = 14;
 
 /// Counts, numbers and ranks stay below this, so that counting on from a journal never overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
@@ -62,6 +64,8 @@ pub enum Record {
     BatchMoved(BatchMoved),
     /// The counters when a day began. It replaces the record of the day that began [`DAYS_KEPT`] days before.
     Day(DayBegin),
+    /// A row for the history. It changes nothing in the store, and no table has it.
+    Ended(Box<Ended>),
     /// The engine's own numbers. Every commit has one.
     Meta(MetaRecord),
 }
@@ -209,6 +213,21 @@ pub(crate) fn encode_day(begin: &DayBegin, out: &mut Vec<u8>) {
     put(DAY, begin, out);
 }
 
+pub(crate) fn encode_ended(row: &Ended, out: &mut Vec<u8>) {
+    put(ENDED, row, out);
+}
+
+/// The row for the history that a record is; `None`: it is something else.
+pub(crate) fn read_ended(record: &[u8]) -> Option<Result<Ended, DecodeError>> {
+    let mut from = Reader::new(record);
+    (from.u8() == Ok(ENDED)).then(|| decode(&mut from))
+}
+
+/// Whether a record is a row for the history.
+pub(crate) fn is_ended(record: &[u8]) -> bool {
+    record.first() == Some(&ENDED)
+}
+
 impl Record {
     /// Decodes the record at the front of the reader.
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -223,6 +242,7 @@ impl Record {
             BATCH => Self::Batch(decode(from)?),
             BATCH_MOVED => Self::BatchMoved(decode(from)?),
             DAY => Self::Day(decode(from)?),
+            ENDED => Self::Ended(decode(from)?),
             HEAD => Self::Meta(decode(from)?),
             kind => return Err(DecodeError::Kind(kind)),
         };
@@ -262,6 +282,7 @@ impl Record {
             Self::Batch(batch) => encode_batch(batch, out),
             Self::BatchMoved(moved) => put(BATCH_MOVED, moved, out),
             Self::Day(begin) => encode_day(begin, out),
+            Self::Ended(row) => encode_ended(row, out),
             Self::Meta(meta) => encode_meta(meta, out),
         }
     }

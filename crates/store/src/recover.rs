@@ -19,7 +19,7 @@ use crate::journal::Journal;
 use crate::load::{Loaded, load};
 use crate::log::records;
 use crate::page::Point;
-use crate::record::{MetaRecord, Record};
+use crate::record::{MetaRecord, Record, is_ended};
 use crate::salvage::Salvage;
 use crate::store::{Entry, Scan, UNVERIFIED};
 use windlass_codec::{DecodeError, Reader};
@@ -125,6 +125,9 @@ impl Replay {
         self.jobs.read_from(file.map(Path::to_owned));
         let taken = records(entry.records).try_for_each(|record| -> Result<(), DecodeError> {
             let (at, record) = record?;
+            if is_ended(record) {
+                return Ok(());
+            }
             let end = (entry.place.0 & u64::from(u32::MAX)) + (at + record.len()) as u64;
             self.apply(Record::decode(&mut Reader::new(record))?, Some(end));
             Ok(())
@@ -158,6 +161,7 @@ impl Replay {
                 None => self.without_owner(moved.batch),
             },
             Record::Day(begin) => drop(self.days.insert(begin.number % DAYS_KEPT, begin)),
+            Record::Ended(_) => {}
             Record::Meta(meta) => self.meta = Some(meta),
         }
     }

@@ -272,6 +272,7 @@ impl Salvage {
             }
             Record::QueueGone(id) => drop(self.gone.insert(id)),
             Record::Day(begin) => drop(self.days.insert(begin.number % DAYS_KEPT, begin)),
+            Record::Ended(_) => {}
             Record::Meta(meta) => self.meta = Some(meta),
         }
     }

@@ -37,6 +37,7 @@ impl Config {
         }
         self.check_sizes()?;
         queues::check(&self.queues, &self.protocols)?;
+        self.check_history()?;
         self.check_listeners()?;
         self.check_tls()?;
         self.check_cluster()
@@ -82,6 +83,27 @@ impl Config {
             return senseless("cluster.address", what);
         }
         cluster::check_certificates(files, &address)
+    }
+
+    fn check_history(&self) -> Result<(), Error> {
+        let asking = self
+            .queues
+            .iter()
+            .filter_map(|(name, rules)| Some((name, rules.history?)));
+        for (queue, rule) in asking.clone() {
+            if rule.keep.is_none() && self.history.keep.is_zero() {
+                let what = "history.keep must be set here, or for all queues in [history]";
+                return Err(queues::senseless(queue, what));
+            }
+        }
+        let is_wanted = !self.history.keep.is_zero() || asking.count() > 0;
+        if is_wanted && !self.postgres.url.is_empty() {
+            return senseless(
+                "history.keep",
+                "a history needs the store in data_dir: with [postgres] there is none yet",
+            );
+        }
+        Ok(())
     }
 
     fn check_zeros(&self) -> Result<(), Error> {

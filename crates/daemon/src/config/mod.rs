@@ -16,8 +16,8 @@ mod sections;
 
 pub use policy::{Key, PerKey, Rate, policy, policy_as_json, policy_of_json};
 pub(crate) use queues::reporter;
-pub use queues::{OnDead, Queue, Retry, aliases, check_text};
+pub use queues::{History as QueueHistory, OnDead, Queue, Retry, aliases, check_text};
 pub use sections::{
-    Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, SslMode, Store,
+    Bridge, Cluster, Config, Durability, History, Limits, Log, LogFormat, Postgres, SslMode, Store,
 };
 pub use windlass_net::{FileMode, FileModeError, Polling, PollingError, Server};

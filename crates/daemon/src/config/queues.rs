@@ -55,6 +55,8 @@ pub struct Queue {
     pub dedup: Option<Dedup>,
     /// How submits with one identity are merged into one job.
     pub coalesce: Option<Coalesce>,
+    /// What the history keeps of its jobs.
+    pub history: Option<History>,
     /// Patterns of replies by which workers report a failed job, in protocols without a message for
     /// it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -71,6 +73,20 @@ pub struct Dead {
     pub ttl: Option<Period>,
     /// Maximum number of dead jobs.
     pub max: Option<u32>,
+}
+
+/// What the history keeps of the jobs of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct History {
+    /// Overrides `history.keep`.
+    pub keep: Option<Period>,
+    /// Maximum number of bytes of a body.
+    pub body: Option<ByteSize>,
+    /// Maximum number of bytes of a result.
+    pub result: Option<ByteSize>,
+    /// Maximum number of bytes that a worker sends before the result.
+    pub output: Option<ByteSize>,
 }
 
 /// Deduplication of repeated submits.
@@ -297,7 +313,7 @@ pub(crate) fn reporter(
     job.unwrap_or_else(|| Err("no protocol has jobs with types".to_owned()))
 }
 
-fn senseless(queue: &str, reason: &str) -> Error {
+pub(super) fn senseless(queue: &str, reason: &str) -> Error {
     Error::senseless("queues", format!("{}: {reason}", queue.escape_debug()))
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, DATA_DIR, ListenAddress, Period, Tls};
+use windlass_engine::HistoryRules;
 use windlass_net::Server;
 use windlass_session::protocol::{Listener, Protocol};
 use windlass_store::{Overflow, Remote};
@@ -39,6 +40,8 @@ windlass_config::defaults! {
         pub postgres: Postgres,
         /// The other daemons of the cluster.
         pub cluster: Cluster,
+        /// The history of ended jobs.
+        pub history: History,
         /// Queues that all protocols share.
         pub bridge: Bridge,
         /// Rules for the jobs of single queues.
@@ -162,6 +165,16 @@ windlass_config::section! {
 }
 
 windlass_config::section! {
+    /// `[history]`
+    pub struct History {
+        /// How long the ends of jobs are kept; 0 = not at all.
+        pub keep: Period = Period::from_ms(0),
+        /// Maximum size of all its files.
+        pub bytes_max: ByteSize = ByteSize(2048 * MIB),
+    }
+}
+
+windlass_config::section! {
     /// `[postgres]`
     pub struct Postgres {
         /// The URL of the database. Empty: the store is in the data directory.
@@ -270,6 +283,10 @@ impl Config {
             losses_max: limits.losses_max,
             loss_pause_ms: limits.loss_pause.as_ms(),
             page_max: limits.page_max,
+            history: HistoryRules {
+                keep_ms: self.history.keep.as_ms(),
+                ..HistoryRules::default()
+            },
         };
         self.protocols
             .iter()

@@ -15,8 +15,9 @@ use windlass_session::protocol::{Protocol, SessionFactory};
 
 use super::requests::Changes;
 use crate::admission::{allow_open_files, bounds, places};
-use crate::config::{Config, Queue, Server};
+use crate::config::{Config, History, Queue, Server};
 use crate::desired::{self, Desired};
+use crate::history;
 use crate::logging;
 use crate::operator_port::Renewable;
 use crate::protocols;
@@ -99,6 +100,15 @@ impl<'a> Reloader<'a> {
 
     /// Creates everything of a configuration that can fail.
     fn prepare(&self, config: Config) -> Result<Prepared, Failure> {
+        // How long rows are kept needs a restart: whether there is a thread that writes them depends on it.
+        let kept = History {
+            keep: self.current.history.keep,
+            ..config.history
+        };
+        let config = Config {
+            history: kept,
+            ..config
+        };
         logging::filter(&config.log.level).map_err(|error| Error::senseless("log.level", error))?;
         let wanted = Desired::of(&config)?;
         // New aliases and failure patterns of queues need a restart.
@@ -245,7 +255,9 @@ impl<'a> Reloader<'a> {
         match (section, name) {
             ("log", name) => name == "level",
             ("store", name) => matches!(name, "commit_timeout" | "commit_abort"),
+            ("history", name) => name == "bytes_max",
             ("server", name) => SERVER.split(' ').any(|key| key == name),
+            ("queues", name) if name.contains(".history.") => history::is_kept(&self.current),
             ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
             // `zmtp` applies to new sessions of its protocols.
             ("limits" | "bridge" | "zmtp", _) | (_, "cron" | "requeue_on_worker_death") => true,

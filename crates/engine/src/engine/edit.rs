@@ -14,6 +14,7 @@ use super::scope::Scope;
 use super::state::{State, own};
 use crate::context::Context;
 use crate::event::Reply;
+use crate::history::Ending;
 use crate::ids::Timestamp;
 use crate::jobs::{Job, Payload, Progress, Slot};
 use crate::query::JobView;
@@ -43,7 +44,7 @@ pub(super) fn replace(
 #[inline(never)]
 pub(super) fn cancel(state: &mut State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
-    discard(state, slot, call.context);
+    discard(state, slot, Ending::Cancelled, call.context);
     call.done()
 }
 

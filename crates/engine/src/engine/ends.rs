@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::history::record_end;
 use super::joined::joined;
 use super::place::{
     count, count_run, end_job, note_run_end, remember_move, remember_put, remove_job,
@@ -10,8 +11,9 @@ use super::state::{State, own};
 use super::warnings::{name_of, warn_end, warn_job};
 use crate::context::Context;
 use crate::event::Notice;
+use crate::history::Ending;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
-use crate::jobs::{Expiry, Extra, Job, JobState, Slot};
+use crate::jobs::{Expiry, Extra, Job, JobState, JobStateKind, Slot};
 use crate::outcome::{End, Fate};
 use crate::schedules::RunEnd;
 use crate::warning::WarningKind;
@@ -29,6 +31,8 @@ pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Co
         return Fate::Discarded;
     };
     let kept = job.retry.failures_max != 0 && job.durable;
+    let ending = if kept { Ending::Dead } else { Ending::Failed };
+    record_end(state, slot, ending, None, context);
     warn_end(state, slot, end, kept, context);
     if !kept {
         end_badly(state, slot, context);
@@ -104,6 +108,9 @@ pub(super) fn keep_done(
         job.payload = job.payload.with_body(&Bytes::new());
         let own = job.protocol;
         let extra = job.extra_mut();
+        // The row of its end is written.
+        extra.origin = None;
+        extra.output = None;
         extra.result = result;
         extra.result_by = by.filter(|by| *by != own);
     });
@@ -155,14 +162,21 @@ pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Time
 /// Buries a job for an operator to see, whatever its policy is. A job that is not durable is removed instead.
 pub(super) fn bury_if_durable(state: &mut State, slot: Slot, context: &mut Context) {
     if state.jobs.at(slot).is_some_and(|job| job.durable) {
+        record_end(state, slot, Ending::Dead, None, context);
         die(state, slot, context);
     } else {
+        record_end(state, slot, Ending::Failed, None, context);
         end_badly(state, slot, context);
     }
 }
 
-/// Removes a job and notifies its listeners.
-pub(super) fn discard(state: &mut State, slot: Slot, context: &mut Context) {
+/// Removes a job and notifies its listeners. `ending`: how it ends if it was not over.
+pub(super) fn discard(state: &mut State, slot: Slot, ending: Ending, context: &mut Context) {
+    match state.jobs.at(slot).map(|job| job.state.kind()) {
+        None | Some(JobStateKind::Done) => {}
+        Some(JobStateKind::Dead) => record_end(state, slot, Ending::Deleted, None, context),
+        Some(_) => record_end(state, slot, ending, None, context),
+    }
     count(state, slot, |totals| totals.cancelled += 1);
     notify_end(state, slot, &End::Cancelled, context);
     remove_job(state, slot, context);
@@ -181,6 +195,7 @@ pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
     };
     match state.jobs.at(slot).map(waits) {
         Some(true) => {
+            record_end(state, slot, Ending::Expired, None, context);
             count(state, slot, |totals| totals.expired += 1);
             warn_job(state, WarningKind::Expired, slot, context);
             notify_end(state, slot, &End::Expired, context);
@@ -234,8 +249,14 @@ fn end_joined(state: &mut State, id: JobId, end: &End, context: &mut Context) {
     for slot in joined(state, id).into_iter().rev() {
         notify_listeners(state, slot, end, context);
         match success {
-            Some((result, by)) => end_well(state, slot, result, by, context),
-            None => end_badly(state, slot, context),
+            Some((result, by)) => {
+                record_end(state, slot, Ending::Done, Some(result), context);
+                end_well(state, slot, result, by, context);
+            }
+            None => {
+                record_end(state, slot, Ending::Failed, None, context);
+                end_badly(state, slot, context);
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use super::search::{Matches, Search};
 use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
+use crate::history::Ending;
 use crate::ids::{JobId, Protocol, QueueId};
 use crate::jobs::{Job, JobState, JobStateKind};
 use crate::queues::Queue;
@@ -100,7 +101,7 @@ fn flush_jobs(
     (
         slots
             .into_iter()
-            .map(|slot| discard(state, slot, context))
+            .map(|slot| discard(state, slot, Ending::Deleted, context))
             .count_u32(),
         next.map(|next| next.0),
     )
@@ -177,7 +178,7 @@ pub(super) fn discard_waiting(
     state.work.spend(CHANGE * slots.len() as u64);
     let changed = slots
         .into_iter()
-        .map(|slot| discard(state, slot, context))
+        .map(|slot| discard(state, slot, Ending::Deleted, context))
         .count_u32();
     if more { Err(changed) } else { Ok(()) }
 }

@@ -8,11 +8,13 @@
 //! was acknowledged depends on a job that is promised less.
 
 use super::coalesce::add_submits;
+use super::history::record_end;
 use super::joined::join;
 use super::place::{behind, move_job, remember_move, remember_put, remove_job};
 use super::requeue::make_ready;
 use super::state::State;
 use crate::context::Context;
+use crate::history::Ending;
 use crate::ids::Timestamp;
 use crate::jobs::{Job, JobState, Slot};
 use crate::queues::Coalesce;
@@ -129,6 +131,7 @@ fn settle(state: &mut State, part: Slot, lead: Slot, context: &mut Context) {
     let lasts = state.jobs.at(lead).is_some_and(|job| job.durable);
     let is_superfluous = |job: &Job| (lasts || !job.durable) && !is_awaited(job);
     if state.jobs.at(part).is_some_and(is_superfluous) {
+        record_end(state, part, Ending::Replaced, None, context);
         remove_job(state, part, context);
     } else {
         remember_put(state, part, context);

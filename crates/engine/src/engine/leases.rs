@@ -8,6 +8,7 @@ use super::call::Call;
 use super::checks::{check_body, is_holder, leased, left, may_be_lost_with_daemon, must_be};
 use super::ends::{end_well, notify_end};
 use super::failures::{EXPIRED_KIND, bury_unconvertible, fail_job};
+use super::history::{note_output, record_end};
 use super::joined::joined;
 use super::place::{
     count, count_succeeded, count_success, move_job, observe_run, remember_move, remember_put,
@@ -19,6 +20,7 @@ use super::warnings::warn_unfit;
 use crate::command::LeaseCommand;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
+use crate::history::Ending;
 use crate::ids::{JobId, Protocol, Timestamp};
 use crate::jobs::{AttemptEnd, Failure, Job, JobState, Progress, Slot};
 use crate::outcome::End;
@@ -77,6 +79,7 @@ fn finish(
     };
     let id = job.id;
     let has_extra = job.extra.is_some();
+    record_end(state, slot, Ending::Done, Some(result), call.context);
     count_succeeded(state, slot);
     if has_extra || !state.followers.is_empty() || state.schedules.have_runs() {
         // A client without a protocol is one of HTTP's.
@@ -274,6 +277,7 @@ fn repay(
     state
         .jobs
         .update(slot, |job| job.payload = job.payload.with_body(&body));
+    record_end(state, slot, Ending::Done, None, call.context);
     count(state, slot, |totals| totals.succeeded += 1);
     observe_run(state, slot);
     if to == RepayTo::Drop && state.jobs.at(slot).is_some_and(Job::is_abandoned) {
@@ -325,6 +329,7 @@ fn progress(
             .update(slot, |job| job.extra_mut().progress = Some(progress));
         remember_track(state, slot, call.context);
     }
+    note_output(state, slot, &note);
     if let Some(job) = state.jobs.at(slot) {
         notify_progress(job, &note, call.context);
         if !state.followers.is_empty() {

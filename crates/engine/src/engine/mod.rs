@@ -27,6 +27,7 @@ mod failures;
 mod flush;
 mod followers;
 mod give_way;
+mod history;
 mod identity;
 mod joined;
 mod leases;
@@ -333,6 +334,12 @@ impl Engine {
     /// no job. Every engine of a broker needs an equal one.
     pub fn set_reader(&mut self, reader: Arc<dyn JobReader>) {
         self.state.reader = Some(reader);
+    }
+
+    /// Whether there is a history for the ends of jobs ([`Change::Ended`]), as [`Limits::history`] and the rules of queues
+    /// ask. Until this is called there is none.
+    pub fn keep_history(&mut self, keeps: bool) {
+        self.state.keeps_history = keeps;
     }
 
     /// Sets which jobs are pushed because others died. A death and the job that it causes are changes of one visit, so

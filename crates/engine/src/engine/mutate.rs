@@ -3,12 +3,14 @@
 use super::attempts::take_back;
 use super::call::{Call, Page};
 use super::ends::{bury, discard, notify_end};
+use super::history::record_end;
 use super::queues::show;
 use super::requeue::{make_ready, retry_at};
 use super::search::{Matches, Search};
 use super::state::State;
 use crate::context::Context;
 use crate::event::{QueueChange, Reply};
+use crate::history::Ending;
 use crate::jobs::{Job, JobStateKind, Slot};
 use crate::outcome::End;
 use crate::request::{Cursor, Filter, Mutation, QueueKind};
@@ -58,10 +60,11 @@ fn mutate_one(
         return false;
     };
     match action {
-        Mutation::Discard | Mutation::Cancel => discard(state, slot, context),
+        Mutation::Discard | Mutation::Cancel => discard(state, slot, Ending::Cancelled, context),
         // The dead-letter queue holds durable jobs only.
-        Mutation::Kill if !job.durable => discard(state, slot, context),
+        Mutation::Kill if !job.durable => discard(state, slot, Ending::Cancelled, context),
         Mutation::Kill => {
+            record_end(state, slot, Ending::Dead, None, context);
             notify_end(state, slot, &End::Cancelled, context);
             bury(state, slot, context);
         }

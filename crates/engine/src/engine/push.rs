@@ -8,6 +8,7 @@ use super::checks::{check_body, check_names};
 use super::coalesce::{Standing, absorb, begin, check_submit, come_back, standing};
 use super::ended::end_of;
 use super::ends::expire_job;
+use super::history::origin_of;
 use super::identity::{NOBODY, Push};
 use super::joined::due_at;
 use super::place::{count, insert_job, is_used};
@@ -18,6 +19,7 @@ use super::warnings::warn_keyless;
 use crate::change::Change;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
+use crate::history::Origin;
 use crate::ids::{ClientId, JobId, QueueId, Token};
 use crate::jobs::{
     Cycle, Expiry, Extra, Job, JobState, Jobs, KeyUntil, Lease, Member, Payload, Role, Slot, Track,
@@ -388,10 +390,11 @@ fn make_job(
         &new.body,
     );
     let expires = push.expires(state);
-    let extra = if is_plain(push, member, expires) {
+    let origin = origin_of(state, push);
+    let extra = if origin.is_none() && is_plain(push, member, expires) {
         None
     } else {
-        extra_of(state, push, member, expires, context)
+        extra_of(state, push, member, expires, origin, context)
     };
     let past = new.past.as_deref().cloned().unwrap_or_default();
     // Each failure was a delivery, and so is a current lease.
@@ -448,6 +451,7 @@ fn extra_of(
     push: &Push<'_>,
     member: Option<Member>,
     expires: Expiry,
+    origin: Option<Box<Origin>>,
     context: &mut Context,
 ) -> Option<Box<Extra>> {
     let new = push.new;
@@ -478,6 +482,7 @@ fn extra_of(
         } else {
             Bytes::new()
         },
+        origin,
         ..Extra::default()
     };
     debug_assert_eq!(extra.is_set(), extra != Extra::default());

@@ -5,10 +5,12 @@
 //! a quarter of the way for 2.
 
 use super::give_way::give_way;
+use super::history::record_end;
 use super::place::{ahead_of, count, move_job, remember_move, remember_put, remove_job};
 use super::serve::serve;
 use super::state::State;
 use crate::context::Context;
+use crate::history::Ending;
 use crate::ids::Timestamp;
 use crate::jobs::{Cycle, JobState, Slot, Unfit};
 use crate::request::RepayTo;
@@ -19,6 +21,7 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     if let Some(job) = state.jobs.at(slot).filter(|job| job.is_abandoned()) {
         let id = job.id;
         state.may_return(id);
+        record_end(state, slot, Ending::Cancelled, None, context);
         remove_job(state, slot, context);
         return;
     }

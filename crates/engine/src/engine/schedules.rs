@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::call::{Call, Page};
 use super::checks::{check_names, check_new_body};
+use super::history::name_schedule;
 use super::identity::NOBODY;
 use super::push::{Accepted, owned, push_job};
 use super::room::{check_bytes_for, make_way};
@@ -14,6 +15,7 @@ use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{JobId, Protocol, Timestamp};
 use crate::jobs::JobStateKind;
+use crate::outcome::Pushed;
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::Cursor;
 use crate::schedules::{
@@ -148,6 +150,9 @@ pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_
     let id = schedule.id;
     let new = schedule.run_at(state.now, state.wall());
     let Accepted { job, durable, how } = push_job(state, NOBODY, &new, call.context)?;
+    if how == Pushed::New {
+        name_schedule(state, job, id);
+    }
     note_run(state, id, job, call.context);
     call.acknowledge(Reply::Pushed { job, how, durable });
     Ok(())
@@ -280,7 +285,12 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     // A refused run does not count; there will be others.
     let ran = push_job(state, NOBODY, &job, context);
     match ran {
-        Ok(accepted) => note_run(state, id, accepted.job, context),
+        Ok(Accepted { job, how, .. }) => {
+            if how == Pushed::New {
+                name_schedule(state, job, id);
+            }
+            note_run(state, id, job, context);
+        }
         Err(why) => {
             let key = state
                 .schedules

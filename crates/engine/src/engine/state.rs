@@ -73,6 +73,8 @@ pub(super) struct State {
     pub(super) starved: Starved,
     pub(super) days: Days,
     pub(super) work: Work,
+    /// Whether rows of ended jobs are wanted.
+    pub(super) keeps_history: bool,
     /// What protocols read in their jobs, if the engine may ask.
     pub(super) reader: Option<Arc<dyn JobReader>>,
     pub(super) beginning: Beginning,
@@ -118,6 +120,7 @@ impl State {
             starved: Starved::default(),
             days: Days::new(),
             work: Work::default(),
+            keeps_history: false,
             reader: None,
             beginning: Beginning::default(),
             followers: Followers::default(),

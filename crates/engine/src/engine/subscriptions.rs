@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::attempts::lose_attempt;
 use super::call::Call;
 use super::failures::lose_job;
+use super::history::record_end;
 use super::place::{count, remove_job};
 use super::serve::serve;
 use super::serving::forget_takes;
@@ -16,6 +17,7 @@ use crate::clients::{Served, watcher_bytes};
 use crate::context::Context;
 use crate::event::Notice;
 use crate::held::heap;
+use crate::history::Ending;
 use crate::ids::{ClientId, JobId, Protocol, QueueId};
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{QueueKind, Subscription};
@@ -256,6 +258,7 @@ pub(super) fn stop_listening(
     {
         count(state, slot, |totals| totals.cancelled += 1);
         state.may_return(id);
+        record_end(state, slot, Ending::Cancelled, None, context);
         remove_job(state, slot, context);
     }
 }

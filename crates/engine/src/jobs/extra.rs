@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::attempts::{Attempt, Attempts};
+use crate::history::{Origin, Output};
 use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 
 /// Optional fields of a job. Boxed, so a job without them pays only eight bytes.
@@ -48,6 +49,11 @@ pub struct Extra {
     pub coalesced: Option<Box<Coalesced>>,
     /// Clients that listen to it, oldest first. A listener ends with its connection. Not journalled.
     pub listeners: Vec<ClientId>,
+    /// Where it comes from, if its queue has a history.
+    pub origin: Option<Box<Origin>>,
+    /// What its worker has sent, for the history. Not journalled.
+    #[serde(skip)]
+    pub output: Option<Box<Output>>,
 }
 
 /// Submits that became one job.
@@ -228,6 +234,8 @@ impl Extra {
             taken_back,
             coalesced,
             listeners,
+            origin,
+            output,
         } = self;
         let times = matches!((expires, key_until), (Expiry::Never, KeyUntil::End));
         let bytes = meta.is_empty() && collector.is_empty() && listeners.is_empty();
@@ -235,7 +243,7 @@ impl Extra {
         let ends =
             failure.is_none() && attempts.is_none() && result.is_none() && result_by.is_none();
         let parts = cycle.is_none() && progress.is_none() && track.is_none() && member.is_none();
-        let parts = parts && coalesced.is_none();
+        let parts = parts && coalesced.is_none() && origin.is_none() && output.is_none();
         !(times && bytes && numbers && ends && parts)
     }
 
@@ -258,6 +266,9 @@ impl Extra {
             .map_or(0, |progress| progress.text.len());
         let result = self.result.as_ref().map_or(0, Bytes::len);
         let attempts = self.attempts.as_deref().map_or(0, Attempts::weight_bytes);
-        Self::FIXED_BYTES + self.meta.len() + self.collector.len() + told + result + attempts
+        let origin = self.origin.as_deref().map_or(0, Origin::weight_bytes);
+        let output = self.output.as_deref().map_or(0, Output::weight_bytes);
+        let texts = self.meta.len() + self.collector.len() + told + result + output;
+        Self::FIXED_BYTES + texts + attempts + origin
     }
 }

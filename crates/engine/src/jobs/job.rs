@@ -99,6 +99,7 @@ impl Job {
             return;
         };
         extra.listeners = Vec::new();
+        extra.output = None;
         extra.taken_back = false;
         if was_bound {
             extra.progress = None;

@@ -9,7 +9,7 @@ use super::state::JobState;
 use crate::ids::{JobId, Priority, Protocol, QueueId, Timestamp};
 
 /// Numbers that a job has of its own, beside those that every job has.
-pub(super) const NUMBERS: usize = 5;
+pub(super) const NUMBERS: usize = 7;
 
 /// A job without what stands in its row ([`Own`] and [`numbers`]).
 #[derive(Clone, Debug)]
@@ -169,9 +169,6 @@ fn is_alike(one: &Extra, other: &Extra) -> bool {
         attempts,
         progress,
         result_keep_ms,
-        ..
-    } = one;
-    let Extra {
         lease_ms,
         result,
         result_by,
@@ -181,12 +178,20 @@ fn is_alike(one: &Extra, other: &Extra) -> bool {
         taken_back,
         coalesced,
         listeners,
-        ..
+        origin,
+        output,
     } = one;
     let boost = |cycle: &Option<Cycle>| cycle.map(|cycle| cycle.boost);
     let keep_ms = |track: &Option<Track>| track.map(|track| track.keep_ms);
-    (discriminant(expires), discriminant(key_until))
-        == (discriminant(&other.expires), discriminant(&other.key_until))
+    let same_origin = match (origin.as_deref(), other.origin.as_deref()) {
+        (None, None) => true,
+        (Some(one), Some(other)) => one.is_alike(other),
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    same_origin
+        && *output == other.output
+        && (discriminant(expires), discriminant(key_until))
+            == (discriminant(&other.expires), discriminant(&other.key_until))
         && (boost(cycle), keep_ms(track)) == (boost(&other.cycle), keep_ms(&other.track))
         && (meta, losses, failure, attempts, progress)
             == (
@@ -214,7 +219,7 @@ fn is_alike(one: &Extra, other: &Extra) -> bool {
 }
 
 /// The numbers in which jobs differ that are alike otherwise: the time of the state, the expiry, the limit of the key,
-/// the position in a `cycle` queue and the time of the last change.
+/// the position in a `cycle` queue, the time of the last change, and when it was pushed and due.
 pub(super) fn numbers(job: &Job) -> [Option<u64>; NUMBERS] {
     let state = match &job.state {
         JobState::Scheduled(at)
@@ -224,7 +229,7 @@ pub(super) fn numbers(job: &Job) -> [Option<u64>; NUMBERS] {
         JobState::Ready | JobState::Parked | JobState::Leased(_) => None,
     };
     let Some(extra) = job.extra.as_deref() else {
-        return [state, None, None, None, None];
+        return [state, None, None, None, None, None, None];
     };
     let expires = match extra.expires {
         Expiry::At(at) | Expiry::By(at) => Some(at.0),
@@ -235,12 +240,15 @@ pub(super) fn numbers(job: &Job) -> [Option<u64>; NUMBERS] {
         KeyUntil::End | KeyUntil::Start | KeyUntil::Gone => None,
     };
     let cycle = extra.cycle.map(|cycle| cycle.priority);
+    let origin = extra.origin.as_deref();
     [
         state,
         expires,
         key_until,
         cycle,
         extra.track.map(|track| track.updated_at.0),
+        origin.map(|origin| origin.pushed_at.0),
+        origin.and_then(|origin| origin.due_at).map(|at| at.0),
     ]
 }
 
@@ -254,7 +262,7 @@ pub(super) fn numbers_mut(job: &mut Job) -> [Option<&mut u64>; NUMBERS] {
         JobState::Ready | JobState::Parked | JobState::Leased(_) => None,
     };
     let Some(extra) = job.extra.as_deref_mut() else {
-        return [state, None, None, None, None];
+        return [state, None, None, None, None, None, None];
     };
     let expires = match &mut extra.expires {
         Expiry::At(at) | Expiry::By(at) => Some(&mut at.0),
@@ -265,11 +273,18 @@ pub(super) fn numbers_mut(job: &mut Job) -> [Option<&mut u64>; NUMBERS] {
         KeyUntil::End | KeyUntil::Start | KeyUntil::Gone => None,
     };
     let cycle = extra.cycle.as_mut().map(|cycle| &mut cycle.priority);
+    let (pushed_at, due_at) = extra
+        .origin
+        .as_deref_mut()
+        .map(|origin| (&mut origin.pushed_at.0, origin.due_at.as_mut()))
+        .unzip();
     [
         state,
         expires,
         key_until,
         cycle,
         extra.track.as_mut().map(|track| &mut track.updated_at.0),
+        pushed_at,
+        due_at.flatten().map(|at| &mut at.0),
     ]
 }

@@ -45,8 +45,9 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
+    /// Counts a duration.
     #[inline]
-    pub(crate) fn observe(&mut self, ms: u64) {
+    pub fn observe(&mut self, ms: u64) {
         // Searched from the front, because most durations are short.
         let index = Self::BOUNDS_MS
             .iter()

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::policy::{Facts, Gate, Hold, KeyRow, KeySource, NO_KEY, Policy, PolicyRow, Starts};
 use super::queue::Queue;
 use super::table::Queues;
@@ -151,6 +153,14 @@ impl Queues {
             self.note_unclaimed(*id);
         }
         changed
+    }
+
+    /// The key by which the policy of its queue treats a job; empty if it has none.
+    pub(crate) fn key_text(&self, job: &Job) -> Bytes {
+        let number = self.job_keys.get(job.id).unwrap_or(NO_KEY);
+        let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref());
+        gate.and_then(|gate| gate.key_text(number))
+            .unwrap_or_default()
     }
 
     fn enter_gate(&mut self, job: &Job, slot: Slot, timers: &mut Timers) {

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::policy::Policy;
+use crate::history::HistoryRules;
 use crate::jobs::Retry;
 
 /// The settings for the jobs of queues of one name or pattern.
@@ -40,6 +41,8 @@ pub struct QueueRules {
     pub dedup_ms: Option<u64>,
     /// Submits of one identity to a `work` queue are one job while it waits.
     pub coalesce: Option<Coalesce>,
+    /// What the history keeps of its jobs, in place of [`crate::Limits::history`].
+    pub history: Option<HistoryRules>,
 }
 
 /// How submits of one identity become one job ([`QueueRules::coalesce`]).

@@ -8,6 +8,7 @@ pub(crate) mod connections;
 pub(crate) mod control;
 pub(crate) mod dead;
 pub(crate) mod detail;
+pub(crate) mod ended;
 mod events;
 mod export;
 pub(crate) mod filter;
@@ -93,6 +94,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
     handlers! {
         status: status;
         history: history;
+        ended: list, get, hours;
         metrics: metrics;
         queues: list, get;
         policies: get, get_policy;

@@ -115,6 +115,13 @@ struct Window {
     bytes: Vec<u8>,
 }
 
+impl Segment {
+    /// Whether a start has found it behind the table's point, and has not read it.
+    const fn is_held(&self) -> bool {
+        self.used == HEADER_BYTES as u64
+    }
+}
+
 impl FileLog {
     /// Creates an empty log in an existing folder.
     pub(crate) fn create(folder: &Path, id: LogId, segment_bytes: u64) -> Result<(), Error> {
@@ -492,18 +499,27 @@ impl Shared {
         after: u64,
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Error> {
-        buffer.resize(usize::try_from(segment.used).unwrap_or(usize::MAX), 0);
+        // Where the entries of a held segment end is known once it is read.
+        let is_held = segment.is_held();
+        let bytes = if is_held { segment.bytes } else { segment.used };
+        buffer.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
         segment
             .file
             .read_exact_at(buffer, 0)
             .map_err(at("reading", &segment.path))?;
         let mut place = segment.begin;
+        let mut next = segment.header.first_seq;
         while place < buffer.len() {
-            let Some(found) = entry_at(self.id, buffer, place) else {
+            let found = entry_at(self.id, buffer, place);
+            if is_held && found.as_ref().is_none_or(|found| found.seq != next) {
+                break;
+            }
+            let Some(found) = found else {
                 let what = format!("the entry at byte {place} is damaged");
                 return Err(Error::damaged(segment.path.display(), what));
             };
             place = found.end();
+            next = found.seq + 1;
             if found.seq <= after {
                 continue;
             }

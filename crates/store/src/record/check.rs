@@ -48,6 +48,7 @@ impl Record {
                 progress(&it.progress)
             }
             Self::Day(it) => day(it),
+            Self::Ended(row) => id("a job's number", row.job),
             Self::Meta(it) => meta(it),
         }
     }

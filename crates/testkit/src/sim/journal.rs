@@ -28,7 +28,7 @@ impl Journal {
     /// Records the changes of a turn, with the engine's state right after it.
     pub(crate) fn write(&mut self, engine: &Engine, changes: &[Change], bodies: &Bodies) {
         for change in changes {
-            match *change {
+            match change.clone() {
                 Change::JobPut(id) | Change::JobKept(id) => self
                     .jobs
                     .extend(engine.job(id).map(|job| (id, bodies.whole(image(job))))),
@@ -109,7 +109,7 @@ impl Journal {
                         .expect("the day has begun");
                     self.days.insert(number % DAYS_KEPT, *begin);
                 }
-                Change::Meta => {}
+                Change::Ended(_) | Change::Meta => {}
             }
         }
         // Every commit includes the engine meta.
@@ -204,6 +204,7 @@ impl Journal {
     pub(crate) fn recover(&self, limits: Limits, hash_seed: u64, clean: bool) -> Engine {
         let mut engine = Engine::new(limits, hash_seed);
         engine.set_on_dead(Some(Arc::new(Reports)));
+        engine.keep_history(true);
         if let Some(meta) = self.meta.clone() {
             engine.recall_meta(meta, clean);
         }
@@ -261,6 +262,7 @@ fn image(job: &Job) -> Job {
     if let Some(extra) = job.extra.as_deref_mut() {
         extra.listeners.clear();
         extra.taken_back = false;
+        extra.output = None;
     }
     job
 }

@@ -16,6 +16,7 @@
 )]
 
 mod bodies;
+mod history;
 mod journal;
 mod kind;
 mod laws;
@@ -42,6 +43,7 @@ use crate::clock::Machine;
 use crate::rng::Rng;
 
 use bodies::Bodies;
+use history::History;
 use journal::Journal;
 use kind::Kind;
 use laws::Laws;
@@ -101,6 +103,7 @@ struct Life {
     journal: Journal,
     bodies: Bodies,
     laws: Laws,
+    history: History,
     order: Order,
     tally: Tally,
     tags: u64,
@@ -127,6 +130,7 @@ impl Life {
         let now = Timestamp(1_700_000_000_000);
         let mut engine = Engine::new(limits.clone(), plan.hash_seed);
         engine.set_on_dead(Some(Arc::new(Reports)));
+        engine.keep_history(true);
         Self {
             plan,
             step: 0,
@@ -139,6 +143,7 @@ impl Life {
             journal: Journal::default(),
             bodies: Bodies::default(),
             laws: Laws::default(),
+            history: History::default(),
             order: Order::default(),
             tally: Tally::default(),
             tags: 0,
@@ -229,6 +234,7 @@ impl Life {
         }
         self.journal
             .write(&self.engine, &self.context.changes, &self.bodies);
+        self.history.watch(&self.engine, &self.context.changes);
         self.bodies.free(&mut self.engine);
         self.tally
             .note_changes(self.plan.fingerprint, &self.context.changes);
@@ -540,6 +546,7 @@ impl Life {
         );
         self.engine.check();
         self.laws.survive();
+        self.history.survive(&self.engine);
         self.oracle.survive(&self.engine);
         self.oracle.compare(&self.engine);
         self.laws.watch_promises(&self.oracle, &self.machine);

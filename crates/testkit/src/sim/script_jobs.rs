@@ -367,6 +367,7 @@ impl Script<'_> {
                 None
             },
             coalesce: self.coalesce(),
+            history: None,
         }
     }
 

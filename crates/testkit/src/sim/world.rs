@@ -1,7 +1,7 @@
 //! The world of one seed: its limits, its clients, and how often each kind of event happens.
 
 use bytes::Bytes;
-use windlass_engine::Limits;
+use windlass_engine::{HistoryRules, Limits};
 
 use crate::rng::Rng;
 
@@ -103,6 +103,12 @@ fn limits(rng: &mut Rng) -> Limits {
         losses_max: rng.one_of([0, 1, 2, 5]),
         loss_pause_ms: rng.one_of([0, 10, 1_000]),
         page_max: rng.one_of([1, 3, 1_000]),
+        history: HistoryRules {
+            keep_ms: 1,
+            body_max: 3,
+            result_max: 3,
+            output_max: 3,
+        },
         dead_memory_max: rng.one_of([600, 2_000, u64::MAX, u64::MAX, u64::MAX]),
     }
 }

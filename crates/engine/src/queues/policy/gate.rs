@@ -415,6 +415,12 @@ impl Gate {
         self.keys.as_ref()?.at(number)
     }
 
+    /// The text of the key with this number.
+    pub(in crate::queues) fn key_text(&self, number: KeyNumber) -> Option<Bytes> {
+        self.key(number)
+            .map(|key| Bytes::copy_from_slice(&key.text))
+    }
+
     /// Whether other ready jobs wait for a leased job of this key.
     pub(in crate::queues) fn keeps_back(&self, number: KeyNumber) -> bool {
         self.policy.is_exclusive()

@@ -273,6 +273,7 @@ impl Oracle {
             memo.lease_worker = None;
             memo.extra().listeners.clear();
             memo.extra().taken_back = false;
+            memo.extra().output = None;
             memo.extra().progress = job
                 .extra
                 .as_deref()

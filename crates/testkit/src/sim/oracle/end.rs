@@ -171,6 +171,8 @@ impl Oracle {
             memo.job.payload = memo.job.payload.with_body(&Bytes::new());
             let protocol = memo.job.protocol;
             let extra = memo.extra();
+            extra.origin = None;
+            extra.output = None;
             extra.result = Some(if result_keep_ms > 0 {
                 result.clone()
             } else {
@@ -326,6 +328,8 @@ impl Oracle {
         memo.job.payload = memo.job.payload.with_body(&Bytes::new());
         memo.extra().result = None;
         memo.extra().result_by = None;
+        memo.extra().origin = None;
+        memo.extra().output = None;
     }
 
     /// Buries a job that failed or was lost for good, and notes the report of its death.

@@ -151,6 +151,9 @@ pub(crate) fn plain(job: &Job) -> Job {
             lease.on_expiry,
         );
     }
+    if let Some(origin) = job.extra.as_mut().and_then(|extra| extra.origin.as_mut()) {
+        origin.schedule = None;
+    }
     job
 }
 

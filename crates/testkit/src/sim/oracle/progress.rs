@@ -53,6 +53,7 @@ impl Oracle {
         if claim.1 == Proof::Connection {
             self.come_back(client, id);
         }
+        let output_max = self.limits.history.output_max;
         let memo = self.job_mut(id);
         if let Note::Progress {
             numerator,
@@ -67,6 +68,11 @@ impl Oracle {
             };
             memo.extra().progress = Some(progress);
             memo.touch(now);
+        }
+        if let Note::Data(bytes) | Note::Warning(bytes) = note {
+            let delivery = memo.job.attempts;
+            let output = memo.extra().output.get_or_insert_default();
+            output.add(delivery, bytes, output_max);
         }
         for listener in memo.job.listeners().to_vec() {
             self.notify(

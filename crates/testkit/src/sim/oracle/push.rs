@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use windlass_engine::{
     Capacity, Clash, ClientId, Command, Cycle, Expiry, Extra, Job, JobCommand, JobId, JobState,
-    KeyUntil, Listen, Member, NewJob, Notice, Payload, Protocol, Pushed, QueueId, QueueKind,
-    Refusal, Reply, Schedule, Timestamp, Track, Unfit, Unique,
+    KeyUntil, Listen, Member, NewJob, Notice, Origin, Payload, Protocol, Pushed, QueueId,
+    QueueKind, Refusal, Reply, Schedule, Timestamp, Track, Unfit, Unique,
 };
 
 use super::{Answer, Checked, JobMemo, Oracle};
@@ -211,7 +211,7 @@ impl Oracle {
         self.judge_room(queue, new)?;
         let member = self.membership(new)?;
         self.make_way(1, new.body.len() as u64);
-        let id = self.make(queue, new, member);
+        let id = self.make(client, queue, new, member);
         if new.listen.is_wanted() {
             self.listen(client, id)?;
         }
@@ -221,7 +221,7 @@ impl Oracle {
 
     /// A job created internally, which counts against no limit.
     pub(super) fn give_birth(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>) {
-        let id = self.make(queue, new, member);
+        let id = self.make(ClientId(u64::MAX), queue, new, member);
         self.bring_up(id, queue);
     }
 
@@ -250,6 +250,17 @@ impl Oracle {
         }
     }
 
+    fn origin(&self, client: ClientId, new: &NewJob) -> Origin {
+        let wall = self.wall();
+        let producer = self.clients.iter().find(|memo| memo.id == client);
+        Origin {
+            pushed_at: wall,
+            due_at: new.not_before.filter(|at| *at > wall),
+            producer: producer.map_or_else(Box::default, |memo| memo.info.address.clone()),
+            schedule: None,
+        }
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         let jobs: u64 = self.jobs.iter().map(|memo| memo.job.weight_bytes()).sum();
         let batches: u64 = self.live_batches().map(|batch| batch.weight_bytes()).sum();
@@ -261,7 +272,13 @@ impl Oracle {
                 .sum::<u64>()
     }
 
-    fn make(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>) -> JobId {
+    fn make(
+        &mut self,
+        client: ClientId,
+        queue: QueueId,
+        new: &NewJob,
+        member: Option<Member>,
+    ) -> JobId {
         self.make_known(queue, Some(new.protocol));
         let is_cycle = new.kind == QueueKind::Cycle;
         let cycle = is_cycle.then(|| {
@@ -286,6 +303,7 @@ impl Oracle {
                 updated_at: self.wall(),
             }),
             member,
+            origin: Some(Box::new(self.origin(client, new))),
             collector: Bytes::copy_from_slice(if new.durable { new.listen.name() } else { &[] }),
             ..Extra::default()
         };

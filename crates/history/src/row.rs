@@ -1,0 +1,291 @@
+//! A row: one end of one job.
+
+use bytes::Bytes;
+use rusqlite::types::Value;
+use serde::{Deserialize, Serialize};
+use windlass_engine::{AttemptEnd, Attempts, Ended, Ending, Excerpt, Failure, JobId, Protocol};
+
+use crate::folder::RowId;
+
+/// A row of the history, as a question finds it. Times are milliseconds since 1970, by the wall clock. Bytes are as the
+/// client sent them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its place, by which it can be asked for again.
+    pub id: RowId,
+    /// The job's number.
+    pub job: JobId,
+    /// How it ended.
+    pub ending: Ending,
+    /// When.
+    pub ended_at: u64,
+    /// Its queue.
+    pub queue: Bytes,
+    /// The protocol of its producer, by name.
+    pub protocol: Box<str>,
+    /// The producer's public name for it; empty: none.
+    pub name: Bytes,
+    /// Its unique id; empty: none.
+    pub unique: Bytes,
+    /// What it calls; empty: its queue, or not known.
+    pub kind: Bytes,
+    /// Its key in the policy of its queue; empty: none.
+    pub key: Bytes,
+    /// When it was pushed, if that is known.
+    pub pushed_at: Option<u64>,
+    /// The time that its producer set for it.
+    pub due_at: Option<u64>,
+    /// When it was last ready.
+    pub ready_at: u64,
+    /// When its last worker got it.
+    pub started_at: Option<u64>,
+    /// The address of its producer; empty: not known.
+    pub producer: Box<str>,
+    /// The name of its last worker; empty: none.
+    pub worker: Bytes,
+    /// The address of its last worker; empty: not known.
+    pub worker_address: Box<str>,
+    /// The protocol of its last worker, by name; empty: not known.
+    pub worker_protocol: Box<str>,
+    /// How many times it was handed out.
+    pub deliveries: u32,
+    /// How many times it failed.
+    pub failures: u32,
+    /// How many submits became this job.
+    pub submits: u32,
+    /// The batch in which it is.
+    pub batch: Option<JobId>,
+    /// The schedule that made it.
+    pub schedule: Option<JobId>,
+    /// The class of its last error; empty: none.
+    pub error: Bytes,
+    /// The message of its last error.
+    pub message: Bytes,
+    /// The stack trace of its last error, a line each.
+    pub backtrace: Bytes,
+    /// Its attempts that did not succeed, the oldest first.
+    pub attempts: Vec<Attempt>,
+    /// Its last progress: done, and of how much.
+    pub progress: Option<(u32, u32)>,
+    /// The first bytes of its body, if its queue keeps them.
+    pub body: Option<Excerpt>,
+    /// The first bytes of its result, if its queue keeps them.
+    pub result: Option<Excerpt>,
+    /// The first bytes of what its worker sent, if its queue keeps them.
+    pub output: Option<Excerpt>,
+}
+
+/// An attempt that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Attempt {
+    /// Which delivery it was, from 1.
+    pub number: u32,
+    /// The worker's name, or else its address.
+    pub worker: String,
+    /// When the worker got the job, in milliseconds since 1970.
+    pub began_at: u64,
+    /// When it had it no more.
+    pub ended_at: u64,
+    /// How it ended: failed, lost, timed out, released, taken back, unconvertible.
+    pub end: String,
+    /// The class of the error; empty: none.
+    pub error: String,
+    /// The message of the error.
+    pub message: String,
+}
+
+/// The columns of the table `ended`, in order. The first is the number of the row.
+pub(crate) const COLUMNS: &str = "n, job, ending, ended_at, queue, protocol, name, unique_id, kind, key, pushed_at, due_at, \
+    ready_at, started_at, producer, worker, worker_address, worker_protocol, deliveries, failures, submits, batch, schedule, \
+    error, message, backtrace, attempts, progress_done, progress_of, body, body_bytes, result, result_bytes, output, \
+    output_bytes";
+
+/// How many columns there are beside the number of the row.
+pub(crate) const VALUES: usize = 34;
+
+/// The values of a row that is written, in the order of [`COLUMNS`].
+pub(crate) fn values(row: &Ended) -> [Value; VALUES] {
+    let origin = row.origin.as_deref();
+    let worker = row.worker.as_deref();
+    let failure = row.failure.as_deref();
+    let protocol = worker.and_then(|worker| worker.protocol);
+    let progress = row.progress.as_ref();
+    [
+        number(row.job.0),
+        Value::Text(row.ending.name().to_owned()),
+        number(row.ended_at.0),
+        text(&row.queue),
+        Value::Text(row.protocol.name().to_owned()),
+        text_or_null(&row.name),
+        text_or_null(&row.unique),
+        text_or_null(&row.kind),
+        text_or_null(&row.key),
+        maybe(origin.map(|origin| origin.pushed_at.0)),
+        maybe(origin.and_then(|origin| origin.due_at).map(|at| at.0)),
+        number(row.ready_at.0),
+        maybe(row.started_at.map(|at| at.0)),
+        text_or_null(origin.map_or(&[], |origin| origin.producer.as_bytes())),
+        text_or_null(worker.map_or(&[], |worker| &worker.name)),
+        text_or_null(worker.map_or(&[], |worker| worker.address.as_bytes())),
+        protocol.map_or(Value::Null, |it: Protocol| {
+            Value::Text(it.name().to_owned())
+        }),
+        number(row.deliveries.into()),
+        number(row.failures.into()),
+        number(row.submits.into()),
+        maybe(row.batch.map(|id| id.0)),
+        maybe(origin.and_then(|origin| origin.schedule).map(|id| id.0)),
+        text_or_null(failure.map_or(&[], |failure| &failure.kind)),
+        text_or_null(failure.map_or(&[], |failure| &failure.message)),
+        text_or_null(&failure.map(backtrace).unwrap_or_default()),
+        row.attempts.as_deref().map_or(Value::Null, attempts),
+        maybe(progress.map(|progress| progress.numerator.into())),
+        maybe(progress.map(|progress| progress.denominator.into())),
+        excerpt(row.body.as_ref()),
+        maybe(row.body.as_ref().map(|it| it.len)),
+        excerpt(row.result.as_ref()),
+        maybe(row.result.as_ref().map(|it| it.len)),
+        excerpt(row.output.as_ref()),
+        maybe(row.output.as_ref().map(|it| it.len)),
+    ]
+}
+
+/// Numbers of jobs and times are far below the largest that SQLite has.
+pub(crate) fn number(value: u64) -> Value {
+    Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+fn maybe(value: Option<u64>) -> Value {
+    value.map_or(Value::Null, number)
+}
+
+/// Bytes that are text are text for every tool that opens the file.
+pub(crate) fn text(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Value::Text(text.to_owned()),
+        Err(_) => Value::Blob(bytes.to_vec()),
+    }
+}
+
+fn text_or_null(bytes: &[u8]) -> Value {
+    if bytes.is_empty() {
+        Value::Null
+    } else {
+        text(bytes)
+    }
+}
+
+fn excerpt(kept: Option<&Excerpt>) -> Value {
+    kept.map_or(Value::Null, |kept| text(&kept.bytes))
+}
+
+fn backtrace(failure: &Failure) -> Vec<u8> {
+    failure.backtrace.join(&b'\n')
+}
+
+/// The attempts as JSON, which SQLite and other tools can look into.
+fn attempts(all: &Attempts) -> Value {
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let attempts: Vec<Attempt> = all
+        .iter()
+        .map(|attempt| {
+            let error = attempt.error.as_deref();
+            Attempt {
+                number: attempt.number,
+                worker: shown(&attempt.worker),
+                began_at: attempt.began_at.0,
+                ended_at: attempt.ended_at.0,
+                end: end_name(attempt.end).to_owned(),
+                error: error.map_or_else(String::new, |error| shown(&error.kind)),
+                message: error.map_or_else(String::new, |error| shown(&error.message)),
+            }
+        })
+        .collect();
+    serde_json::to_string(&attempts).map_or(Value::Null, Value::Text)
+}
+
+const fn end_name(end: AttemptEnd) -> &'static str {
+    match end {
+        AttemptEnd::Failed => "failed",
+        AttemptEnd::Lost => "lost",
+        AttemptEnd::TimedOut => "timed out",
+        AttemptEnd::Released => "released",
+        AttemptEnd::TakenBack => "taken back",
+        AttemptEnd::Unconvertible => "unconvertible",
+    }
+}
+
+/// Reads a row of [`COLUMNS`].
+pub(crate) fn read(row: &rusqlite::Row<'_>, at: impl Fn(i64) -> RowId) -> rusqlite::Result<Row> {
+    let id = |name| Ok::<_, rusqlite::Error>(time(row, name)?.map(JobId));
+    let attempts: Option<String> = row.get("attempts")?;
+    let ending: String = row.get("ending")?;
+    let done: Option<u32> = row.get("progress_done")?;
+    let of: Option<u32> = row.get("progress_of")?;
+    Ok(Row {
+        id: at(row.get("n")?),
+        job: id("job")?.unwrap_or(JobId(0)),
+        ending: Ending::named(&ending).unwrap_or(Ending::Deleted),
+        ended_at: time(row, "ended_at")?.unwrap_or_default(),
+        queue: bytes(row, "queue")?,
+        protocol: name(row, "protocol")?,
+        name: bytes(row, "name")?,
+        unique: bytes(row, "unique_id")?,
+        kind: bytes(row, "kind")?,
+        key: bytes(row, "key")?,
+        pushed_at: time(row, "pushed_at")?,
+        due_at: time(row, "due_at")?,
+        ready_at: time(row, "ready_at")?.unwrap_or_default(),
+        started_at: time(row, "started_at")?,
+        producer: name(row, "producer")?,
+        worker: bytes(row, "worker")?,
+        worker_address: name(row, "worker_address")?,
+        worker_protocol: name(row, "worker_protocol")?,
+        deliveries: row.get("deliveries")?,
+        failures: row.get("failures")?,
+        submits: row.get("submits")?,
+        batch: id("batch")?,
+        schedule: id("schedule")?,
+        error: bytes(row, "error")?,
+        message: bytes(row, "message")?,
+        backtrace: bytes(row, "backtrace")?,
+        attempts: attempts
+            .and_then(|json| serde_json::from_str(&json).ok())
+            .unwrap_or_default(),
+        progress: done.zip(of),
+        body: kept(row, "body", "body_bytes")?,
+        result: kept(row, "result", "result_bytes")?,
+        output: kept(row, "output", "output_bytes")?,
+    })
+}
+
+fn time(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<u64>> {
+    let value: Option<i64> = row.get(column)?;
+    Ok(value.map(|value| u64::try_from(value).unwrap_or_default()))
+}
+
+fn name(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Box<str>> {
+    Ok(row
+        .get::<_, Option<String>>(column)?
+        .unwrap_or_default()
+        .into())
+}
+
+fn bytes(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Bytes> {
+    Ok(some_bytes(row, column)?.unwrap_or_default())
+}
+
+fn some_bytes(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<Bytes>> {
+    Ok(match row.get::<_, Value>(column)? {
+        Value::Text(text) => Some(text.into()),
+        Value::Blob(bytes) => Some(bytes.into()),
+        Value::Null | Value::Integer(_) | Value::Real(_) => None,
+    })
+}
+
+fn kept(row: &rusqlite::Row<'_>, column: &str, len: &str) -> rusqlite::Result<Option<Excerpt>> {
+    let len = time(row, len)?;
+    let Some(len) = len else { return Ok(None) };
+    let bytes = bytes(row, column)?;
+    Ok(Some(Excerpt { bytes, len }))
+}

@@ -1,0 +1,506 @@
+//! The history: jobs that have ended, from files that no other request waits for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use axum::Json;
+use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
+use utoipa::{IntoParams, ToSchema};
+use windlass_config::Period;
+use windlass_daemon::operator_port::history::{
+    Answer, Attempt, Book, DAY_MS, HourRow, Hours, Question, Row, RowId,
+};
+use windlass_engine::{Ending, Excerpt, Histogram, JobId, Timestamp};
+
+use super::kinds::Durations;
+use super::views::text;
+use crate::app::{App, Shared};
+use crate::name::Name;
+use crate::params::{Params, rows};
+use crate::problem::{Outcome, Problem};
+use crate::time::{moment_text, parse_moment};
+use crate::view::view;
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// The most hours of one answer: a month.
+const HOURS_MAX: u64 = 31 * 24;
+
+/// The place of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String)]
+pub(crate) struct Place(pub(crate) RowId);
+
+/// A text that is not a place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the id of an ended job")]
+pub(crate) struct PlaceError;
+
+impl FromStr for Place {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        text.parse().map(Self).map_err(|()| PlaceError)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+windlass_config::as_text!(Place);
+
+/// How jobs ended: some of `done`, `failed`, `dead`, `cancelled`, `expired`, `deleted`, `replaced`, with commas between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String)]
+pub(crate) struct Outcomes(pub(crate) Vec<Ending>);
+
+/// A text that names no outcome.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no outcome: done, failed, dead, cancelled, expired, deleted, replaced")]
+pub(crate) struct OutcomeError(String);
+
+impl FromStr for Outcomes {
+    type Err = OutcomeError;
+
+    fn from_str(text: &str) -> Result<Self, OutcomeError> {
+        let named = |name: &str| Ending::named(name).ok_or_else(|| OutcomeError(name.to_owned()));
+        let all: Result<_, _> = text.split(',').filter(|it| !it.is_empty()).map(named).collect();
+        all.map(Self)
+    }
+}
+
+impl fmt::Display for Outcomes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.0.iter().map(|ending| ending.name()).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+windlass_config::as_text!(Outcomes);
+
+/// When jobs ended, as a request says it.
+struct Span<'a> {
+    day: Option<&'a str>,
+    from: Option<&'a str>,
+    until: Option<&'a str>,
+    since: Option<Period>,
+}
+
+/// Which jobs that have ended. All conditions must hold.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Which {
+    /// On this day, UTC, as `2026-11-28`.
+    pub(crate) day: Option<String>,
+    /// At this time (RFC 3339) or later.
+    pub(crate) from: Option<String>,
+    /// Before this time (RFC 3339).
+    pub(crate) until: Option<String>,
+    /// Within this time until now, as `1h` or `7d`.
+    #[param(value_type = Option<String>)]
+    pub(crate) since: Option<Period>,
+    /// Of this queue.
+    pub(crate) queue: Option<Name>,
+    /// What they call: a job type, a function, a callable.
+    pub(crate) kind: Option<Name>,
+    /// How they ended, with commas between: `done`, `failed`, `dead`, `cancelled`, `expired`, `deleted`, `replaced`.
+    #[param(value_type = Option<String>)]
+    pub(crate) outcome: Option<Outcomes>,
+    /// With this key in the policy of their queue.
+    pub(crate) key: Option<Name>,
+    /// Their last worker has this name or this address.
+    pub(crate) worker: Option<Name>,
+    /// Their public name (jid, message id) or their unique id.
+    pub(crate) name: Option<Name>,
+    /// The job with this number.
+    pub(crate) job: Option<u64>,
+    /// Runs of the schedule with this number.
+    pub(crate) schedule: Option<u64>,
+    /// Members of the batch with this number.
+    pub(crate) batch: Option<u64>,
+    /// Their last run took longer, as `5s`.
+    #[param(value_type = Option<String>)]
+    pub(crate) slower_than: Option<Period>,
+    /// This text is in a name, an error, or what was kept of body, result and output, whatever the case of ASCII letters.
+    pub(crate) text: Option<String>,
+    /// `next` of the answer before; nothing for the first one.
+    #[param(value_type = Option<String>)]
+    pub(crate) cursor: Option<Place>,
+    /// The most rows, 1 to 1000; 100 if it is left out.
+    pub(crate) limit: Option<u32>,
+}
+
+/// Over which hours, and of which jobs.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WhichHours {
+    /// From the hour of this time (RFC 3339); a day ago if it is left out.
+    pub(crate) from: Option<String>,
+    /// Before this time (RFC 3339).
+    pub(crate) until: Option<String>,
+    /// Within this time until now, as `1h` or `7d`.
+    #[param(value_type = Option<String>)]
+    pub(crate) since: Option<Period>,
+    /// Of this queue.
+    pub(crate) queue: Option<Name>,
+    /// Of this kind.
+    pub(crate) kind: Option<Name>,
+}
+
+/// Jobs that have ended, the last one first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EndedPage {
+    /// The rows.
+    pub(crate) ended: Vec<Ended>,
+    /// The cursor of the next page, also if the time of this question was over before there were rows; null at the end.
+    pub(crate) next: Option<Place>,
+    /// Files of the history that cannot be read, and why.
+    pub(crate) unreadable: Vec<String>,
+}
+
+/// What ended in each hour.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HourPage {
+    /// A row for each hour, queue and kind in which something ended, the oldest hour first.
+    pub(crate) hours: Vec<Hour>,
+    /// All of them together.
+    pub(crate) total: HourTotal,
+}
+
+view! {
+    /// One end of one job.
+    Ended(row: &Row) with {
+        let ran_ms = row.started_at.map(|at| row.ended_at.saturating_sub(at));
+        let waited_ms = row.started_at.map(|at| at.saturating_sub(row.ready_at));
+    } {
+        /// Its place, by which it can be asked for again.
+        id: Place = Place(row.id),
+        /// The job's number.
+        job: u64 = row.job.0,
+        /// How it ended: `done`, `failed`, `dead`, `cancelled`, `expired`, `deleted` or `replaced`.
+        outcome: &'static str = row.ending.name(),
+        /// When.
+        ended_at: Option<String> = moment_text(Timestamp(row.ended_at)),
+        /// Its queue.
+        queue: Name = Name(row.queue.clone()),
+        /// What it calls, if that is not its queue.
+        kind: Option<Name> = Name::of(&row.kind),
+        /// The protocol of its producer.
+        protocol: String = row.protocol.to_string(),
+        /// The producer's name for it: a jid, a message id.
+        name: Option<Name> = Name::of(&row.name),
+        /// Its unique id.
+        unique: Option<Name> = Name::of(&row.unique),
+        /// Its key in the policy of its queue.
+        key: Option<Name> = Name::of(&row.key),
+        /// When it was pushed; null if it was pushed before its queue had a history.
+        pushed_at: Option<String> = moment(row.pushed_at),
+        /// The time that its producer set for it.
+        due_at: Option<String> = moment(row.due_at),
+        /// When it was last ready.
+        ready_at: Option<String> = moment(Some(row.ready_at)),
+        /// When its last worker got it; null if none had it.
+        started_at: Option<String> = moment(row.started_at),
+        /// How long it waited at last, from ready to taken, in milliseconds.
+        waited_ms: Option<u64> = waited_ms,
+        /// How long its last run took, in milliseconds.
+        ran_ms: Option<u64> = ran_ms,
+        /// The address of its producer.
+        producer: Option<String> = some(&row.producer),
+        /// The name of its last worker.
+        worker: Option<Name> = Name::of(&row.worker),
+        /// The address of its last worker, or of one of its connections.
+        worker_address: Option<String> = some(&row.worker_address),
+        /// The protocol of its last worker.
+        worker_protocol: Option<String> = some(&row.worker_protocol),
+        /// How many times it was handed out.
+        attempts: u32 = row.deliveries,
+        /// How many times it failed.
+        failures: u32 = row.failures,
+        /// How many submits became this job.
+        submits: u32 = row.submits,
+        /// The number of its batch.
+        batch: Option<u64> = row.batch.map(|id| id.0),
+        /// The number of the schedule of which it is a run.
+        schedule: Option<u64> = row.schedule.map(|id| id.0),
+        /// The class of its last error.
+        errtype: Option<String> = (!row.error.is_empty()).then(|| text(&row.error)),
+        /// The message of its last error.
+        message: Option<String> = (!row.message.is_empty()).then(|| text(&row.message)),
+        /// The stack trace of its last error.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        backtrace: Option<String> = (!row.backtrace.is_empty()).then(|| text(&row.backtrace)),
+        /// Its attempts that did not succeed, the oldest first.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        history: Vec<Past> = row.attempts.iter().map(Past::of).collect(),
+        /// Units done of its last progress.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        progress_done: Option<u32> = row.progress.map(|it| it.0),
+        /// Units in total of its last progress.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        progress_of: Option<u32> = row.progress.map(|it| it.1),
+        /// The first bytes of its body, if its queue keeps them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        body: Option<Kept> = row.body.as_ref().map(Kept::of),
+        /// The first bytes of its result, if its queue keeps them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        result: Option<Kept> = row.result.as_ref().map(Kept::of),
+        /// The first bytes of what its worker sent while it ran, if its queue keeps them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        output: Option<Kept> = row.output.as_ref().map(Kept::of),
+    }
+}
+
+view! {
+    /// What was kept of some bytes.
+    Kept(kept: &Excerpt) with {
+        let text = std::str::from_utf8(&kept.bytes).ok();
+    } {
+        /// The first bytes, if they are UTF-8.
+        text: Option<String> = text.map(str::to_owned),
+        /// The first bytes in base64, if they are not.
+        base64: Option<String> = text.is_none().then(|| {
+            use base64::Engine as _;
+            base64::engine::general_purpose::STANDARD.encode(&kept.bytes)
+        }),
+        /// How many bytes there were.
+        bytes: u64 = kept.len,
+        /// Whether all of them are here.
+        is_complete: bool = kept.len == kept.bytes.len() as u64,
+    }
+}
+
+view! {
+    /// An attempt that did not succeed.
+    Past(attempt: &Attempt) {
+        /// Which delivery it was, from 1.
+        number: u32 = attempt.number,
+        /// The worker's name, or else its address.
+        worker: Option<String> = some(&attempt.worker),
+        /// When the worker got the job.
+        began_at: Option<String> = moment(Some(attempt.began_at)),
+        /// When the worker had it no more.
+        ended_at: Option<String> = moment(Some(attempt.ended_at)),
+        /// How it ended.
+        end: String = attempt.end.clone(),
+        /// The class of the error.
+        errtype: Option<String> = some(&attempt.error),
+        /// The message of the error.
+        message: Option<String> = some(&attempt.message),
+    }
+}
+
+view! {
+    /// What ended in an hour, of one queue and kind.
+    Hour(row: &HourRow) {
+        /// When the hour begins.
+        hour: Option<String> = moment(Some(row.hour_ms)),
+        /// The queue.
+        queue: Name = Name(row.queue.clone()),
+        /// What the jobs call, if that is not their queue.
+        kind: Option<Name> = Name::of(&row.kind),
+        /// Jobs that succeeded.
+        done: u64 = row.done,
+        /// Jobs that failed for good.
+        failed: u64 = row.failed,
+        /// Jobs that were cancelled, deleted or replaced, or expired.
+        other: u64 = row.other,
+        /// How long they waited, from ready to taken.
+        waited: Durations = Durations::of(&row.waited),
+        /// How long they ran.
+        ran: Durations = Durations::of(&row.ran),
+    }
+}
+
+view! {
+    /// What ended over all hours of an answer.
+    HourTotal(rows: &[HourRow]) with {
+        let sum = |of: fn(&HourRow) -> u64| rows.iter().map(of).sum();
+        let all = |of: fn(&HourRow) -> &Histogram| {
+            rows.iter().fold(Histogram::default(), |all, row| all.merged(of(row), u64::saturating_add))
+        };
+    } {
+        /// Jobs that succeeded.
+        done: u64 = sum(|row| row.done),
+        /// Jobs that failed for good.
+        failed: u64 = sum(|row| row.failed),
+        /// Jobs that were cancelled, deleted or replaced, or expired.
+        other: u64 = sum(|row| row.other),
+        /// How long they waited, from ready to taken.
+        waited: Durations = Durations::of(&all(|row| &row.waited)),
+        /// How long they ran.
+        ran: Durations = Durations::of(&all(|row| &row.ran)),
+    }
+}
+
+fn moment(ms: Option<u64>) -> Option<String> {
+    ms.and_then(|ms| moment_text(Timestamp(ms)))
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+impl Span<'_> {
+    /// From when until when, in milliseconds since 1970.
+    fn bounds(&self, app: &App) -> Outcome<(u64, u64)> {
+        let at = |text: Option<&str>, missing: u64| match text {
+            None => Ok(missing),
+            Some(text) => parse_moment(text).map(|at| at.0).ok_or_else(|| {
+                Problem::bad_request(format!("not a moment as 2026-11-28T06:30:00Z: {text:?}"))
+            }),
+        };
+        let (mut from, mut until) = (at(self.from, 0)?, at(self.until, u64::MAX)?);
+        if let Some(day) = self.day {
+            let begin = parse_moment(&format!("{day}T00:00:00Z"));
+            let begin = begin.map(|at| at.0).ok_or_else(|| {
+                Problem::bad_request(format!("not a day as 2026-11-28: {day:?}"))
+            })?;
+            from = from.max(begin);
+            until = until.min(begin + DAY_MS);
+        }
+        if let Some(since) = self.since {
+            from = from.max(app.now().wall.0.saturating_sub(since.as_ms()));
+        }
+        Ok((from, until))
+    }
+}
+
+impl Which {
+    fn question(&self, app: &App) -> Outcome<Question> {
+        let span = Span {
+            day: self.day.as_deref(),
+            from: self.from.as_deref(),
+            until: self.until.as_deref(),
+            since: self.since,
+        };
+        let (from_ms, until_ms) = span.bounds(app)?;
+        let bytes = |name: &Option<Name>| name.as_ref().map(|name| name.0.clone());
+        Ok(Question {
+            from_ms,
+            until_ms,
+            queue: bytes(&self.queue),
+            kind: bytes(&self.kind),
+            endings: self.outcome.clone().unwrap_or_default().0,
+            key: bytes(&self.key),
+            worker: bytes(&self.worker),
+            name: bytes(&self.name),
+            job: self.job.map(JobId),
+            schedule: self.schedule.map(JobId),
+            batch: self.batch.map(JobId),
+            slower_than_ms: self.slower_than.map(Period::as_ms),
+            text: self.text.as_deref().filter(|it| !it.is_empty()).map(Into::into),
+            limit: rows(self.limit)? as usize,
+            after: self.cursor.map(|place| place.0),
+        })
+    }
+}
+
+/// Asks the history on a thread that may wait for the disk.
+async fn ask<T: Send + 'static>(
+    app: &App,
+    ask: impl FnOnce(&Book) -> Result<T, windlass_daemon::operator_port::history::Error> + Send + 'static,
+) -> Outcome<T> {
+    let Some(book) = app.book.clone() else {
+        return Err(Problem::not_found(
+            "this daemon keeps no history: its store is not in a data directory",
+        ));
+    };
+    let Some(_place) = app.asking.try_take() else {
+        return Err(Problem::unavailable(
+            "busy",
+            "too many questions to the history at once",
+        ));
+    };
+    let asked = spawn_blocking(move || ask(&book)).await;
+    asked
+        .map_err(|_| Problem::internal("the history cannot be asked"))?
+        .map_err(Problem::internal)
+}
+
+/// Jobs that have ended
+///
+/// The last one first. A question is answered within about a second: if `next` is given without rows, it has looked through
+/// a part of the history, and the next page goes on there.
+#[utoipa::path(get, path = "/api/v1/ended", tag = "jobs", operation_id = "list_ended", params(Which), responses(
+    (status = 200, body = EndedPage), (status = 400, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)
+))]
+pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<Json<EndedPage>> {
+    let question = which.question(&app)?;
+    let Answer {
+        rows,
+        next,
+        unreadable,
+    } = ask(&app, move |book| book.ask(&question)).await?;
+    Ok(Json(EndedPage {
+        ended: rows.iter().map(Ended::of).collect(),
+        next: next.map(Place),
+        unreadable,
+    }))
+}
+
+/// One end of a job
+#[utoipa::path(get, path = "/api/v1/ended/{id}", tag = "jobs", operation_id = "get_ended", params(("id" = String, Path)), responses(
+    (status = 200, body = Ended), (status = 400, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)
+))]
+pub(crate) async fn get(
+    app: Shared,
+    crate::params::Segments(place): crate::params::Segments<Place>,
+) -> Outcome<Json<Ended>> {
+    let row = ask(&app, move |book| book.row(place.0)).await?;
+    let row = row.ok_or_else(|| Problem::not_found(format!("there is no ended job {place}")))?;
+    Ok(Json(Ended::of(&row)))
+}
+
+/// What ended in each hour
+///
+/// By queue and kind, over at most 31 days.
+#[utoipa::path(get, path = "/api/v1/ended/hours", tag = "jobs", operation_id = "ended_hours", params(WhichHours), responses(
+    (status = 200, body = HourPage), (status = 400, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)
+))]
+pub(crate) async fn hours(
+    app: Shared,
+    Params(which): Params<WhichHours>,
+) -> Outcome<Json<HourPage>> {
+    let rows = of_hours(&app, which).await?;
+    Ok(Json(HourPage {
+        hours: rows.iter().map(Hour::of).collect(),
+        total: HourTotal::of(&rows),
+    }))
+}
+
+/// The hours as the history has them.
+pub(crate) async fn of_hours(app: &App, which: WhichHours) -> Outcome<Vec<HourRow>> {
+    let WhichHours {
+        from,
+        until,
+        since,
+        queue,
+        kind,
+    } = which;
+    let is_open = from.is_none() && since.is_none();
+    let span = Span {
+        day: None,
+        from: from.as_deref(),
+        until: until.as_deref(),
+        since: since.or(is_open.then_some(Period::from_days(1))),
+    };
+    let (from_ms, until_ms) = span.bounds(app)?;
+    let until_ms = until_ms.min(app.now().wall.0.saturating_add(HOUR_MS));
+    if until_ms.saturating_sub(from_ms) > (HOURS_MAX + 1) * HOUR_MS {
+        return Err(Problem::bad_request("at most 31 days at once"));
+    }
+    let hours = Hours {
+        from_ms,
+        until_ms,
+        queue: queue.map(|name| name.0),
+        kind: kind.map(|name| name.0),
+    };
+    ask(app, move |book| book.hours(&hours)).await
+}
