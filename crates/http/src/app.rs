@@ -68,7 +68,7 @@ pub(crate) struct App {
     pub(crate) lately: Counted,
     /// What `/metrics` shows of the daemon itself.
     pub(crate) daemon_figures: Figures,
-    /// Whether the daemon's threads turn.
+    /// True if the daemon's threads turn.
     pub(crate) pulse: Arc<Pulse>,
     /// What connections of HTTP have done.
     pub(crate) counts: Arc<Counts>,

@@ -61,7 +61,8 @@ pub struct Configured {
 }
 
 impl Http {
-    /// Whether only this machine can connect to an address. A name that cannot be resolved now cannot be bound either.
+    /// Returns true if only this machine can connect to an address. A name that cannot be resolved now cannot
+    /// be bound either.
     pub fn is_local(listen: &ListenAddress) -> bool {
         listen
             .resolve()
@@ -78,7 +79,7 @@ impl Http {
         (!self.logins.as_os_str().is_empty()).then_some(&self.logins)
     }
 
-    /// Whether requests need a login.
+    /// Returns true if requests need a login.
     pub fn has_login(&self) -> bool {
         self.logins_file().is_some() || !self.password.is_empty()
     }

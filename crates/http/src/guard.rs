@@ -126,7 +126,7 @@ fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Outcome<Option<
         .map_err(|_| Problem::bad_request("a header is not text"))
 }
 
-/// Whether `Host` names this machine, whatever the port.
+/// Returns true if `Host` names this machine, whatever the port.
 fn is_ours(host: &str, hosts: &[String]) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

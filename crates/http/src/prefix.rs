@@ -110,7 +110,7 @@ pub(crate) fn below_prefix<B>(
     request
 }
 
-/// Whether a path begins with the first name of one of our own.
+/// Returns true if a path begins with the first name of one of our own.
 fn is_ours(path: &str) -> bool {
     path.split('/')
         .nth(1)

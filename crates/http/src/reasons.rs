@@ -71,7 +71,7 @@ impl Reason {
         }
     }
 
-    /// Whether it is what somebody has asked for.
+    /// Returns true if it is what somebody has asked for.
     const fn is_wanted(self) -> bool {
         matches!(self, Self::Stopping | Self::Draining)
     }

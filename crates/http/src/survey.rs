@@ -42,7 +42,7 @@ impl Surveys {
         of.0.clone()
     }
 
-    /// Whether an overview has asked for it lately.
+    /// Returns true if an overview has asked for it lately.
     pub(crate) fn is_asked(&self) -> bool {
         self.of().1.is_some_and(|at| at.elapsed() < ASKED)
     }

@@ -210,7 +210,7 @@ impl BodyFile {
         Some((self.others.len() as u64) << OFFSET_BITS | at)
     }
 
-    /// Whether bodies are in this file of the store, which is open elsewhere, too.
+    /// Returns true if bodies are in this file of the store, which is open elsewhere, too.
     pub(crate) fn shares(&self, path: &Path, file: &Arc<File>) -> bool {
         let mut files = self.reader.files();
         let here = files
@@ -363,7 +363,7 @@ impl BodyFile {
     }
 }
 
-/// Whether no folder has the file any more.
+/// Returns true if no folder has the file any more.
 fn is_removed(file: &File) -> bool {
     file.metadata().is_ok_and(|about| about.nlink() == 0)
 }

@@ -171,7 +171,8 @@ impl Checkpointer {
         Arc::clone(&self.figures)
     }
 
-    /// Whether a checkpoint is due by the bytes appended since the last one, not counting those left to the next.
+    /// Returns true if a checkpoint is due by the bytes appended since the last one, not counting those left
+    /// to the next.
     pub fn is_due(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
         let is_worth_it = || self.table.is_writable() || behind >= self.rebuild_worth();
@@ -187,7 +188,7 @@ impl Checkpointer {
         table.min((table / 4).max(1 << 30))
     }
 
-    /// Whether a checkpoint is worthwhile while the daemon is idle.
+    /// Returns true if a checkpoint is worthwhile while the daemon is idle.
     pub fn is_worth_while(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
         // Rebuilding a table for very few changes only costs.
@@ -195,8 +196,8 @@ impl Checkpointer {
             && (self.table.is_writable() && !self.is_pinned() || behind >= self.rebuild_worth())
     }
 
-    /// Whether the log still keeps commits that the last checkpoint put into the table. One more checkpoint lets the
-    /// log forget them, even if nothing was committed since.
+    /// Returns true if the log still keeps commits that the last checkpoint put into the table. One more
+    /// checkpoint lets the log forget them, even if nothing was committed since.
     pub const fn holds_back(&self) -> bool {
         self.forgotten < self.point.seq
     }
@@ -271,7 +272,7 @@ impl Checkpointer {
         })
     }
 
-    /// Whether a picture of the present table is read.
+    /// Returns true if a picture of the present table is read.
     fn is_pinned(&self) -> bool {
         self.pin.strong_count() > 0
     }

@@ -26,7 +26,7 @@ pub(crate) struct Cold {
     saved: u64,
     /// A body could not be stored.
     has_failed: bool,
-    /// One job of each page that was changed last, the newest at the end.
+    /// A job of each page that was changed last, the newest at the end.
     changed: VecDeque<Slot>,
 }
 

@@ -124,7 +124,7 @@ pub enum State {
 /// The process that has a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// Its name, for people.
+    /// The name, for people.
     pub name: String,
     /// The address of its link for other daemons; empty if it has none.
     pub link: String,

@@ -119,7 +119,7 @@ pub(crate) struct Lock {
 /// The data directory, held for reading.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
-    /// Whether a store has existed in this directory.
+    /// True if a store has existed in this directory.
     pub(crate) had_store: bool,
     _held: Vec<File>,
 }
@@ -178,7 +178,7 @@ impl Lock {
         }
     }
 
-    /// Whether a store has existed in this directory.
+    /// Returns true if a store has existed in this directory.
     pub(crate) const fn had_store(&self) -> bool {
         self.had_store
     }
@@ -211,8 +211,8 @@ impl Lock {
     }
 }
 
-/// Whether a lock file names a store. One of version 1 is refused, or it would be taken for a damaged one. A line that no
-/// program writes is none: a damaged lock file must not close a store that is whole.
+/// Returns true if a lock file names a store. One of version 1 is refused, or it would be taken for a damaged
+/// one. A line that no program writes is none: a damaged lock file must not close a store that is whole.
 fn has_store(text: &str, path: &Path) -> Result<bool, Error> {
     if text.starts_with(OF_VERSION_1) {
         return Err(Error::Refused {

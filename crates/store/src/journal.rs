@@ -201,8 +201,8 @@ impl Journal {
         })
     }
 
-    /// Whether these changes are about a job that is in a commit before the pending one. Otherwise they may cancel out
-    /// within the pending commit.
+    /// Returns true if these changes are about a job that is in a commit before the pending one. Otherwise
+    /// they may cancel out within the pending commit.
     pub fn knows_any(&self, changes: &[Change]) -> bool {
         let is_known = |id| !self.pending.is_born(id);
         let mut all = changes.iter();
@@ -211,7 +211,7 @@ impl Journal {
         )
     }
 
-    /// Whether nothing was appended since the last complete commit.
+    /// Returns true if nothing was appended since the last complete commit.
     pub const fn is_empty(&self) -> bool {
         !self.pending.touched
     }
@@ -236,7 +236,7 @@ impl Journal {
         self.pending.bytes() + self.full_bytes + self.in_flight_bytes()
     }
 
-    /// Whether a complete commit waits to be cut.
+    /// Returns true if a complete commit waits to be cut.
     pub fn is_behind(&self) -> bool {
         !self.full.is_empty()
     }

@@ -238,7 +238,7 @@ const fn mix(mut z: u64) -> u64 {
 
 // ---- items ----------------------------------------------------------------------------------------------------------
 
-/// One item of a page.
+/// A item of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Item<'a> {
     /// A record.
@@ -252,14 +252,15 @@ pub(crate) enum Item<'a> {
 pub(crate) struct Large {
     kind: u8,
     pub(crate) number: u64,
-    /// Its position in the log. It distinguishes the record from an older one of the same number.
+    /// The position in the log. It distinguishes the record from an older one of the same number.
     pub(crate) place: u64,
     pub(crate) bytes: usize,
     checksum: u32,
 }
 
 impl Large {
-    /// Whether a record is stored beside its page. Never the engine meta: it has no space there and is never large.
+    /// Returns true if a record is stored beside its page. Never the engine meta: it has no space there and
+    /// is never large.
     pub(crate) const fn applies(record: &[u8], tag: Tag) -> bool {
         match (tag.subject, tag.effect) {
             (Subject::Meta, _) => false,
@@ -280,7 +281,7 @@ impl Large {
         }
     }
 
-    /// Whether these are its bytes.
+    /// Returns true if these are its bytes.
     pub(crate) fn is(&self, record: &[u8]) -> bool {
         record.len() == self.bytes && crc32fast::hash(record) == self.checksum
     }

@@ -52,7 +52,7 @@ impl Found {
         })
     }
 
-    /// Whether a table with this value of its [point](point_key) has the same records.
+    /// Returns true if a table with this value of its [point](point_key) has the same records.
     pub fn is_of(&self, point: &[u8]) -> bool {
         self.point.encode() == point
     }

@@ -33,9 +33,9 @@ const NO_RECORD: u32 = u32::MAX;
 enum Kind {
     /// A whole job, schedule or batch.
     Put,
-    /// Its changing part.
+    /// The changing part.
     Moved,
-    /// Its deletion.
+    /// The deletion.
     Gone,
     /// A cancelled record.
     Void,
@@ -47,7 +47,7 @@ enum Kind {
 struct Written {
     id: JobId,
     kind: Kind,
-    /// Its bytes in the arena, with its length in front.
+    /// The bytes in the arena, with its length in front.
     at: usize,
     len: usize,
     tail: Option<Box<Tail>>,
@@ -109,12 +109,12 @@ impl Pending {
         self.bytes
     }
 
-    /// Whether it was created in this commit.
+    /// Returns true if it was created in this commit.
     pub(crate) fn is_born(&self, id: JobId) -> bool {
         id >= self.first_new
     }
 
-    /// Whether an earlier commit has it.
+    /// Returns true if an earlier commit has it.
     pub(crate) fn is_known(&self, id: JobId) -> bool {
         !self.is_born(id) && !self.kept.contains(&id)
     }
@@ -124,7 +124,7 @@ impl Pending {
         self.kept.insert(id);
     }
 
-    /// Whether no other commit has it.
+    /// Returns true if no other commit has it.
     pub(crate) fn is_new(&self, id: JobId) -> bool {
         self.is_born(id)
             || self

@@ -39,7 +39,7 @@ const DAY: u8 = 13;
 /// Counts, numbers and ranks stay below this, so that counting on from a journal never overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
 
-/// One fact of the journal.
+/// A fact of the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// A whole job. It replaces all earlier records of this job.
@@ -80,7 +80,7 @@ pub struct MetaRecord {
 pub struct BatchMoved {
     /// The batch.
     pub batch: JobId,
-    /// Its progress.
+    /// The progress.
     pub progress: BatchProgress,
 }
 

@@ -63,7 +63,7 @@ fn records_of(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 }
 
 impl Salvage {
-    /// Whether nothing is missing.
+    /// Returns true if nothing is missing.
     pub fn is_whole(&self) -> bool {
         self.commits_missing == 0 && self.unreadable.is_empty()
     }

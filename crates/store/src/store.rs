@@ -25,18 +25,18 @@ pub struct Position(pub u64);
 pub struct Span {
     /// Where it begins.
     pub place: Position,
-    /// Its bytes.
+    /// The bytes.
     pub len: usize,
 }
 
 /// A commit that is read back.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its number.
+    /// The number.
     pub seq: u64,
     /// Where its records begin.
     pub place: Position,
-    /// Its records, each preceded by its length: [`crate::log::records`] splits them.
+    /// The records, each preceded by its length: [`crate::log::records`] splits them.
     pub records: &'a [u8],
 }
 
@@ -187,11 +187,12 @@ pub trait Table: Send {
     /// If the table cannot be opened for reading.
     fn scan(&self) -> Result<Box<dyn Scan>, Error>;
 
-    /// Whether single values can be read and written. If not, the table must be rebuilt first.
+    /// Returns true if single values can be read and written. If not, the table must be rebuilt
+    /// first.
     fn is_writable(&self) -> bool;
 
-    /// Whether the table is at one whole point at any time, whatever happens to the process and the machine. Then the
-    /// log before that point is never needed again.
+    /// Returns true if the table is at one whole point at any time, whatever happens to the process and the
+    /// machine. Then the log before that point is never needed again.
     fn is_atomic(&self) -> bool {
         false
     }
@@ -280,8 +281,8 @@ pub trait Scan: Send {
 
 /// The right of this process to a store, where that right ends unless it is renewed.
 pub trait Tenure: fmt::Debug + Send + Sync {
-    /// Whether this process may hand out jobs and acknowledge changes now. Reads a clock that counts while the machine
-    /// sleeps.
+    /// Returns true if this process may hand out jobs and acknowledge changes now. Reads a clock that counts
+    /// while the machine sleeps.
     fn holds(&self) -> bool;
 
     /// Returns once [`Tenure::holds`], or after `most`.
@@ -386,7 +387,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether another process has taken the store over.
+    /// Returns true if another process has taken the store over.
     pub const fn is_deposed(&self) -> bool {
         matches!(self, Self::Deposed { .. })
     }

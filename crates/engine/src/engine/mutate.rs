@@ -1,4 +1,4 @@
-//! Changes of all jobs that match a filter, a page at a time.
+//! Bulk changes of jobs that match a filter, a page at a time.
 
 use super::attempts::take_back;
 use super::call::{Call, Page};
@@ -42,7 +42,7 @@ pub(super) fn mutate(
     call.reply(Reply::Mutated { changed, next });
 }
 
-/// `before`: how many jobs the same command has changed.
+/// `before` is the number of jobs that the command has already modified.
 fn mutate_one(
     state: &mut State,
     slot: Slot,
@@ -59,7 +59,7 @@ fn mutate_one(
     };
     match action {
         Mutation::Discard | Mutation::Cancel => discard(state, slot, context),
-        // The dead-letter queue holds durable jobs only.
+        // The dead-letter queue contains only durable jobs.
         Mutation::Kill if !job.durable => discard(state, slot, context),
         Mutation::Kill => {
             notify_end(state, slot, &End::Cancelled, context);
@@ -110,7 +110,7 @@ pub(super) fn preview(
     });
 }
 
-/// Whether a bulk change applies to a job in its state.
+/// Returns true if a bulk change applies to a job in its state.
 fn applies(state: &State, action: Mutation, job: &Job) -> bool {
     use JobStateKind::{Dead, Done, Leased, Parked, Ready};
     let kind = job.state.kind();

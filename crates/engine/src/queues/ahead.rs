@@ -1,9 +1,9 @@
-//! The part of a queue that is loaded ahead: the next jobs, whose bodies are in memory or being
-//! loaded (`residency` decides).
+//! The part of a queue that is loaded in advance: the next jobs, whose bodies are in memory or
+//! being loaded (`residency` decides).
 
 use super::ready::SortKey;
 
-/// The window of a queue whose jobs are handed out.
+/// The window of a queue with deliveries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ahead {
     /// The end of the window. It only advances, so that no body is loaded ahead twice.
@@ -17,12 +17,12 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Whether a job at this position is in it.
+    /// Returns true if a job at this position is in it.
     pub(crate) fn has(&self, at: SortKey) -> bool {
         self.jobs > 0 && self.upto.is_some_and(|upto| at <= upto)
     }
 
-    /// Removes a job that is handed out. Returns by how many bytes the window has shrunk.
+    /// Removes a job that is being delivered. Returns by how many bytes the window has shrunk.
     pub(crate) fn take(&mut self, at: SortKey, bytes: u64) -> u64 {
         let before = self.bytes;
         if self.upto.is_none_or(|upto| at > upto) {

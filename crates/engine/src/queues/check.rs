@@ -65,7 +65,7 @@ impl Queues {
     }
 }
 
-/// Asserts that the ready queue is in order, and that clients of each protocol see its jobs and no others.
+/// Asserts that the ready queue is in order, and that clients of each protocol see exactly their jobs.
 fn check_ready(queue: &Queue, jobs: &Jobs) {
     let name = &queue.image.name;
     let mut ready = 0;

@@ -10,7 +10,8 @@ use crate::jobs::{Job, JobState, Slot};
 use crate::timers::Timers;
 
 impl Queues {
-    /// Counts a job in its state, and adds it to the ready jobs or takes a slot.
+    /// Counts a job in the state that it has entered, and adds it to the ready jobs or takes a
+    /// slot.
     #[inline]
     pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let used = self.uses.next();

@@ -48,7 +48,7 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {number}: {reason}")]
 pub struct WrongLine {
-    /// Its number, from 1.
+    /// The number, from 1.
     number: usize,
     /// What is wrong with it.
     reason: &'static str,

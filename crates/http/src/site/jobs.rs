@@ -139,7 +139,7 @@ pub(super) async fn show(shell: Shell, app: Shared, id: Segments<u64>) -> Render
 }
 
 impl OneJob {
-    /// Whether a change is possible in the job's state.
+    /// Returns true if a change is possible in the job's state.
     fn may(&self, change: &str) -> bool {
         let state = self.detail.job.state;
         match change {

@@ -32,7 +32,7 @@ struct Push {
     from: Option<u64>,
     /// The protocol of that job.
     origin: &'static str,
-    /// Whether the new job is one of FWP.
+    /// True if the new job is one of FWP.
     is_unit: bool,
     queue: String,
     body: String,

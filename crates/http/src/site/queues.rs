@@ -40,7 +40,7 @@ struct List {
     queues: Vec<(Queue, String)>,
     /// How many match.
     found: u64,
-    /// Whether all queues were looked at.
+    /// True if all queues were looked at.
     sorted_all: Option<bool>,
     has_more: bool,
 }
@@ -96,7 +96,7 @@ struct OneQueue {
     running: JobPage,
     /// What runs next, or the newest jobs.
     list: JobPage,
-    /// Whether the list has what runs next.
+    /// True if the list has what runs next.
     is_next: bool,
     /// The jobs' condition as a query.
     query: String,
@@ -198,7 +198,7 @@ impl Queue {
         }
     }
 
-    /// Whether it could be removed.
+    /// Returns true if it could be removed.
     pub(super) fn is_removable(&self) -> bool {
         self.workers == 0
             && ["ready", "leased", "scheduled", "retrying"]

@@ -79,7 +79,7 @@ impl Settings {
         }
     }
 
-    /// Whether the policy has this.
+    /// Returns true if the policy has this.
     fn has(&self, place: &str) -> bool {
         self.policy.policy.pointer(place) == Some(&Value::Bool(true))
     }

@@ -94,7 +94,7 @@ struct Segment {
     file: Arc<File>,
     /// Offset of its first entry that counts.
     begin: usize,
-    /// Its durable bytes.
+    /// The durable bytes.
     used: u64,
     bytes: u64,
     /// Part of it was damaged, or bodies stay in it: it is not reused.

@@ -108,7 +108,7 @@ fn id_of(head: &[u8]) -> Option<LogId> {
 #[derive(Clone, Debug)]
 pub(crate) struct Walked {
     pub(crate) path: PathBuf,
-    /// Its first commit is the first one after any damage.
+    /// The first commit is the first one after any damage.
     pub(crate) header: SegmentHeader,
     /// Offset of that commit.
     pub(crate) begin: usize,

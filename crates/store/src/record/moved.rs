@@ -15,9 +15,9 @@ use super::{MOVED, NEXT_RUN, put};
 pub struct Moved<S = JobState, F = Box<Failure>, P = Progress, A = Arc<Attempts>> {
     /// The job.
     pub job: JobId,
-    /// Its place. Once read, never a connection-bound lease.
+    /// The place. Once read, never a connection-bound lease.
     pub state: S,
-    /// Its rank: the sort key within the ready queue.
+    /// The rank: the sort key within the ready queue.
     #[serde(with = "rank")]
     pub rank: u64,
     /// When it became ready.
@@ -26,19 +26,19 @@ pub struct Moved<S = JobState, F = Box<Failure>, P = Progress, A = Arc<Attempts>
     pub attempts: u32,
     /// Failures.
     pub failures: u32,
-    /// Its standing in a `cycle` queue.
+    /// The standing in a `cycle` queue.
     pub cycle: Option<Cycle>,
-    /// Its last failure.
+    /// The last failure.
     pub failure: Option<F>,
-    /// Its last progress.
+    /// The last progress.
     pub progress: Option<P>,
-    /// Its batch has counted it as run.
+    /// The batch has counted it as run.
     pub ran: bool,
     /// Time of its last visible change, if it is tracked.
     pub updated_at: Option<Timestamp>,
     /// Number of workers lost with it.
     pub losses: u32,
-    /// Its past attempts.
+    /// The past attempts.
     pub past: Option<A>,
 }
 
@@ -114,7 +114,7 @@ pub struct NextRun {
     pub next_at: Timestamp,
     /// Number of runs from then on; `None`: no limit.
     pub runs_left: Option<u64>,
-    /// Its last run.
+    /// The last run.
     pub last: Option<LastRun>,
 }
 

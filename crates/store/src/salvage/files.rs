@@ -51,8 +51,8 @@ pub fn queues(config: &StoreConfig) -> Result<Vec<QueueImage>, OpenError> {
         .into_queues())
 }
 
-/// Whether there is a store, or was one. Before that a start makes a new store, whatever a power cut has left of an
-/// earlier attempt: nothing was acknowledged.
+/// Returns true if there is a store, or was one. Before that a start makes a new store, whatever a power cut
+/// has left of an earlier attempt: nothing was acknowledged.
 fn is_begun(config: &StoreConfig, lock: &Look) -> bool {
     lock.had_store || config.path.join(STORE).exists()
 }

@@ -12,7 +12,7 @@ use crate::queues::ready::{ReadyQueue, SortKey};
 #[derive(Debug)]
 pub(crate) struct Starts<'a> {
     pub(super) now: Timestamp,
-    /// The queue's own rate.
+    /// The rate of the queue.
     pub(super) bucket: Option<Bucket>,
     pub(super) order: Order<'a>,
 }

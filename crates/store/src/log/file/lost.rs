@@ -107,7 +107,7 @@ impl FileLog {
     }
 }
 
-/// Whether a start would find this file.
+/// Returns true if a start would find this file.
 fn is_named(path: &Path, file: &File) -> bool {
     let Ok(open) = file.metadata() else {
         return true;
