@@ -18,7 +18,7 @@ pub enum OpenError {
 /// Damage to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The part with the damage; empty for the store as a whole.
+    /// The damaged part; empty for the store as a whole.
     pub place: String,
     /// The damage.
     pub what: String,

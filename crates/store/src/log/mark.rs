@@ -20,7 +20,7 @@ use super::entry::{HEADER_BYTES, LogId};
 pub(crate) const MARK_BYTES: usize = HEADER_BYTES;
 const MAGIC: [u8; 4] = *b"WLM1";
 
-/// How far a log reaches.
+/// The last commit of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     pub(crate) id: LogId,

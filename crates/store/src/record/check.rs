@@ -1,4 +1,4 @@
-//! Values that the engine never writes: with one of them, counting on would overflow, or an index would lie.
+//! Rejects values that the engine never writes, because they would overflow counters or corrupt an index.
 
 use windlass_codec::DecodeError;
 use windlass_engine::{
@@ -97,7 +97,8 @@ fn next_run(next: &NextRun) -> Result<(), DecodeError> {
     runs(next.runs_left, next.last.as_ref())
 }
 
-/// A schedule is deleted after its last run, and how a job ends that still lives is not recorded.
+/// A schedule is deleted after its last occurrence, and the outcome of an unfinished job is not
+/// recorded.
 fn runs(left: Option<u64>, last: Option<&LastRun>) -> Result<(), DecodeError> {
     is(left != Some(0), "a schedule's remaining runs")?;
     let Some(last) = last else { return Ok(()) };
@@ -130,7 +131,7 @@ fn batch(batch: &Batch) -> Result<(), DecodeError> {
     progress(&batch.progress)
 }
 
-/// Each count is a part of the one before.
+/// Each count is a part of the previous one.
 fn progress(progress: &BatchProgress) -> Result<(), DecodeError> {
     below("jobs of a batch", progress.total, COUNT_MAX)?;
     below("jobs of a batch that ran", progress.ran, progress.total + 1)?;
