@@ -1,10 +1,10 @@
-//! Counters of the last hour, for readers who look now and then.
+//! Counters of the last hour, for irregular readers.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Counters of the last hour: two that this daemon began at 0, and between them one that the store keeps.
+/// Counters of the last hour: two that started at 0 with this daemon, and between them one that is stored.
 #[derive(Debug)]
 pub(crate) struct Counted(Mutex<[Counter; 3]>);
 
@@ -40,7 +40,7 @@ impl Counted {
 impl Counter {
     fn note(&mut self, count: u64, now: Instant) -> Option<(u64, Instant)> {
         const MINUTE: Duration = Duration::from_secs(60);
-        // What was counted before this daemon looked for the first time is not of this hour.
+        // Events before the first reading by this daemon are not of this hour.
         let more = count.saturating_sub(self.last.replace(count).unwrap_or(count));
         match self
             .grown

@@ -17,15 +17,15 @@ pub(crate) struct Problem {
     pub(crate) detail: String,
 }
 
-/// The code of the problem that an answer is: an extension of the answer.
+/// The code of the problem in a response: an extension of the response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Code(pub(crate) &'static str);
 
-/// What a browser must ask its user for.
+/// The challenge for a browser's login dialog.
 const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"windlass\", charset=\"UTF-8\"");
 
-/// When a program may try again that was refused because it is too early.
+/// When a program may repeat a request that was refused because it is too early.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
 
 /// The result of a handler.
@@ -65,12 +65,12 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "conflict", detail)
     }
 
-    /// There is no room, or no daemon for it, now.
+    /// There is no space, or no daemon for the request, at present.
     pub(crate) fn unavailable(code: &'static str, detail: impl ToString) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
     }
 
-    /// The daemon cannot do what it can do as a rule: a bug, or no random numbers.
+    /// An unexpected failure of the daemon: a bug, or no random numbers.
     pub(crate) fn internal(detail: impl ToString) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
@@ -86,7 +86,7 @@ impl Problem {
         }
     }
 
-    /// The engine gave a reply of another kind: a bug, but not one that a request should end in a panic for.
+    /// The engine gave an unexpected kind of reply. This is a bug, for which the request must not panic.
     pub(crate) fn unexpected() -> Self {
         Self::internal("unexpected reply of the engine")
     }
@@ -114,7 +114,7 @@ impl From<Refusal> for Problem {
             | Refusal::OutOfPlace => StatusCode::CONFLICT,
             Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
-            // It may have been done: a gateway that got no answer.
+            // The change may have been made, as for a gateway without an answer.
             Refusal::Unknown => StatusCode::GATEWAY_TIMEOUT,
         };
         Self::new(status, why.code(), why)

@@ -1,4 +1,4 @@
-//! An export of everything.
+//! The export of the complete store.
 
 use axum::body::Body;
 use axum::http::header;

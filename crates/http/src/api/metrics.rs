@@ -35,7 +35,8 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
             let (series, kinds) = (own.of(&rows, figures), own.of_kinds(of_kinds));
             drop(own);
             let (workers, queues) = (stats.workers.into(), stats.queues.into());
-            // One is this request's own. At a leader the engine has the clients of other daemons, too.
+            // One connection is that of this request. The engine of a leader also contains clients of other
+            // daemons.
             let own = if role == Role::Alone {
                 u64::from(stats.clients).saturating_sub(1)
             } else {

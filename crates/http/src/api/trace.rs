@@ -1,7 +1,7 @@
-//! The trace that a job belongs to, as its producer has named it.
+//! The trace of a job, as set by its producer.
 //!
-//! Spec: W3C Trace Context, `traceparent`. Stock clients of Faktory put it into a job's `custom`; the job keeps it, and
-//! hands it to its worker.
+//! Spec: W3C Trace Context, `traceparent`. Stock clients of Faktory put it into a job's `custom`; the job
+//! retains it, and its worker receives it.
 
 use serde::Deserialize;
 use windlass_engine::Protocol;
@@ -28,7 +28,7 @@ pub(crate) fn traceparent(protocol: Protocol, body: &[u8]) -> Option<String> {
     unit.custom?.traceparent.filter(|text| is_valid(text))
 }
 
-/// A version, a trace, a span and flags, in hexadecimal. A later version may have more.
+/// A version, a trace, a span and flags, in hexadecimal. Later versions may have more fields.
 fn is_valid(text: &str) -> bool {
     let mut parts = text.split('-');
     let is_hex = |part: &str| {

@@ -1,4 +1,5 @@
-//! Jobs: by filter, with changes of a selection or of all that match; and one job with its timeline and its body.
+//! Jobs: by filter, with changes of a selection or of all matching jobs; and a single job with its timeline
+//! and its body.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -24,10 +25,11 @@ use crate::problem::{Outcome, Problem};
 const HEX_BYTES_MAX: usize = 4 << 10;
 const HEX_COLUMNS: usize = 16;
 
-/// Lines of JSON that are shown as folds: a browser shows more of them slowly.
+/// The limit of lines of JSON that are shown as folds, because a browser displays more of them
+/// slowly.
 const LINES_MAX: usize = 5_000;
 
-/// Folds within this many others are closed at first.
+/// Folds nested at this depth or deeper are closed at first.
 const DEPTH_OPEN: usize = 4;
 
 #[derive(Debug, Template)]
@@ -55,7 +57,7 @@ struct Shown {
     hex: Option<String>,
 }
 
-/// How long the search for the first row goes on.
+/// The time limit for the search of the first row.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
 pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
@@ -95,7 +97,7 @@ pub(super) async fn search(
 }
 
 impl JobsPage {
-    /// The orders in which these jobs can come: each with its title, and whether it is the present one.
+    /// The possible orders of these jobs: each with its title, and `true` for the present one.
     fn orders(&self) -> Vec<(&'static str, &'static str, bool)> {
         let [state, order, batch, queue] =
             ["state", "order", "batch", "queue"].map(|name| self.shell.given(name));
@@ -152,7 +154,7 @@ impl OneJob {
 }
 
 impl Job {
-    /// Since when it is in its state, as far as that is known.
+    /// Since when the job is in its state, if known.
     pub(super) fn since(&self) -> Option<&String> {
         let taken = self.lease.as_ref().and_then(|lease| lease.since.as_ref());
         let died = self
@@ -183,7 +185,7 @@ impl Shown {
     }
 }
 
-/// JSON as HTML: folds within each other, whose lines are those of the text, letter for letter. `None` if it is not JSON,
+/// JSON as HTML: nested folds whose lines are those of the text, unmodified. `None` if the text is not JSON,
 /// or has too many lines.
 fn tree(text: &str) -> Option<String> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
