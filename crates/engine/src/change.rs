@@ -10,14 +10,14 @@ use crate::ids::{JobId, QueueId};
 pub enum Change {
     /// A job is new, or a field outside [`Change::JobMoved`] changed.
     JobPut(JobId),
-    /// A job that existed only for its listeners is now durable.
+    /// A job that existed only for listeners is now durable.
     JobKept(JobId),
     /// A job's state changed: place, sort key, position in a cycle, time of becoming ready, attempts,
     /// failures, last failure, past attempts, lost workers or progress.
     JobMoved(JobId),
     /// A job was removed.
     JobGone(JobId),
-    /// A queue is new, or its settings or serial changed.
+    /// A queue is new, or settings or the serial changed.
     QueueSet(QueueId),
     /// A queue was removed with all its jobs. Each job has a separate `JobGone` before this change.
     QueueGone(QueueId),
@@ -28,13 +28,13 @@ pub enum Change {
     ScheduleMoved(JobId),
     /// A schedule was removed.
     ScheduleGone(JobId),
-    /// A batch is new, or a field other than its progress changed ([`crate::Engine::batch`]).
+    /// A batch is new, or a field other than the progress changed ([`crate::Engine::batch`]).
     BatchPut(JobId),
     /// A batch's progress changed.
     BatchMoved(JobId),
     /// A batch was removed.
     BatchGone(JobId),
-    /// The day with this number started ([`crate::Engine::days`]). Its record replaces the record that is
+    /// The day with this number started ([`crate::Engine::days`]). The record replaces that which is
     /// [`crate::DAYS_KEPT`] older.
     DayBegan(u64),
     /// Only the engine meta changed: job IDs were reserved, or a clock was set ([`crate::Engine::meta`]).

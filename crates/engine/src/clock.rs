@@ -50,15 +50,14 @@ impl Clock {
     }
 }
 
-/// The longest interval at which the daemon reads its clock, in milliseconds
+/// The longest interval at which the daemon reads the clock, in milliseconds
 /// ([`Timekeeper::read`]).
 pub const TICK_MS: u64 = 1_000;
 
 /// A reading that is late by more than this is a pause.
 const LATE_MS: u64 = 2_000;
 
-/// How long the engine's time is frozen after a pause, so that the daemon first reads the data in its
-/// sockets.
+/// How long the engine's time is frozen after a pause, so that the daemon first reads the data in sockets.
 const SETTLE_MS: u64 = 1_000;
 
 /// Computes the engine's time from the machine's clocks: the time since boot, including the machine's sleep,
@@ -154,7 +153,7 @@ impl Timekeeper {
         self.kept_reading(since_boot_ms);
     }
 
-    /// Starts the time again, after a delay in which the daemon reads the data in its sockets.
+    /// Starts the time again, after a delay in which the daemon reads the data in sockets.
     pub fn settle(&mut self) {
         self.ahead_ms = self.ahead_ms.saturating_sub_unsigned(SETTLE_MS);
     }
@@ -261,7 +260,7 @@ mod tests {
         );
     }
 
-    /// As for a leader whose lease is uncertain.
+    /// As for a leader with an uncertain lease.
     #[test]
     fn time_in_which_the_daemon_may_not_act_does_not_count() {
         let mut keeper = keeper();

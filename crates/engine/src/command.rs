@@ -50,7 +50,7 @@ pub enum Command {
     Claim(Box<Claim>),
 }
 
-/// Opens or closes a connection, or updates its subscriptions.
+/// Opens or closes a connection, or updates subscriptions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum ClientCommand {
     /// Open a connection. Must be the first command of the connection.
@@ -77,8 +77,8 @@ pub enum ClientCommand {
     Watch {
         /// Only jobs of this queue; `None` = of all. The first command decides, here and for `text`.
         queue: Option<Bytes>,
-        /// Only jobs whose bodies contain this text; the notices then include the bodies, and queues and
-        /// workers are not reported. Empty: everything is reported, without bodies.
+        /// Only jobs with this text in the body; the notices then include the bodies, and queues and workers
+        /// are not reported. Empty: everything is reported, without bodies.
         text: Bytes,
         /// Credit for this many more notices.
         room: u32,
@@ -99,7 +99,7 @@ pub enum JobCommand {
     /// Submit a new job. Reply: `Pushed`.
     Push(Box<NewJob>),
     /// Record a job's progress in any state (FWP `TRACK SET`). Fields that are `None` stay as they are.
-    /// Reply: `Done`. If the job is leased, its listeners receive `Progress`.
+    /// Reply: `Done`. Listeners of a leased job receive `Progress`.
     Track {
         /// The job.
         job: JobRef,
@@ -107,7 +107,7 @@ pub enum JobCommand {
         progress: Option<(u32, u32)>,
         /// A sentence.
         text: Option<Bytes>,
-        /// If the job is leased, extend its lease to this time, but no further than
+        /// If the job is leased, extend the lease to this time, but no further than
         /// [`crate::Limits::lease_ms_max`] from now. Never shortens a lease.
         until: Option<Timestamp>,
     },
@@ -119,7 +119,7 @@ pub enum JobCommand {
         body: Bytes,
     },
     /// Remove a job in any state. Listeners receive `Ended` with `Cancelled`. Reply: `Done`. If the job was
-    /// leased, `Finish` and `Fail` from its worker are refused with `UnknownJob`.
+    /// leased, `Finish` and `Fail` from the worker are refused with `UnknownJob`.
     Cancel(JobRef),
     /// Collect the outcomes of the jobs that clients of the same protocol have pushed with this name
     /// ([`crate::Listen::As`]). The client becomes a listener of the unfinished jobs. The outcomes of jobs
@@ -158,8 +158,8 @@ pub enum TakeCommand {
 /// A worker reports on a job that is leased to it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum LeaseCommand {
-    /// A leased job succeeded. Also accepted for a job whose lease has expired and which has not been taken
-    /// again, because its worker may just have been slow. Reply: `Finished`. Listeners receive `Ended`.
+    /// A leased job succeeded. Also accepted for a job after the lease has expired, unless it was taken
+    /// again, because the worker may just have been slow. Reply: `Finished`. Listeners receive `Ended`.
     Finish {
         /// The job.
         job: JobRef,
@@ -179,7 +179,7 @@ pub enum LeaseCommand {
         failure: Box<Failure>,
     },
     /// Reject a leased job because it cannot be expressed in the worker's protocol (a conversion error). The
-    /// job returns to its original position. Workers of that protocol no longer see it until the daemon
+    /// job returns to the original position. Workers of that protocol no longer see it until the daemon
     /// restarts, or until the job's body or the queue's codec is modified. Neither failures nor losses of the
     /// job are increased. If the job suits no protocol (in an isolated queue: not the protocol of its
     /// producer), it moves to the dead-letter queue regardless of its retry policy, with a failure of the
@@ -193,7 +193,7 @@ pub enum LeaseCommand {
         /// The reason, as a sentence. Becomes the failure's message.
         why: Bytes,
     },
-    /// Return a leased job without working on it, to its original position or to the front. Neither failures
+    /// Return a leased job without working on it, to the original position or to the front. Neither failures
     /// nor losses of the job are increased. Entries of `cycle` queues need the token. Reply: `Done`.
     Release {
         /// The job.
@@ -278,7 +278,7 @@ pub enum QueueCommand {
         jobs_max: [Option<u32>; Priority::COUNT],
     },
     /// Limit how many jobs of a queue may be leased at the same time. At the limit no job of the queue is
-    /// delivered, and a take continues with the next queue in its list. The throttle stays when the queue is
+    /// delivered, and a take continues with the next queue in the list. The throttle stays when the queue is
     /// removed. Jobs that are already leased are included, so this command scans all jobs. Reply: `Done`.
     Throttle {
         /// The queue's name. An unknown queue is not created.
@@ -287,7 +287,7 @@ pub enum QueueCommand {
         throttle: Option<Throttle>,
     },
     /// Set which queues are shared by all protocols, in place of the previous setting. Initially no queue is
-    /// shared. Not journalled. Scans all queues, and all ready jobs of the queues whose setting is different.
+    /// shared. Not journalled. Scans all queues, and all ready jobs of queues with a different setting.
     /// Reply: `Done`.
     Bridge(Box<Bridge>),
     /// Set the rules of a queue. They stay when the queue is removed. If [`QueueRules::codec`] is different,
@@ -299,11 +299,11 @@ pub enum QueueCommand {
         /// determines the size of every command.
         rules: Box<QueueRules>,
     },
-    /// Set rules and policies by patterns of queue names, for present and future queues that have none set by
+    /// Set rules and policies by patterns of queue names, for present and future queues without settings by
     /// name. Replaces the previous patterns. Not journalled, and never forwarded to another daemon. Scans all
-    /// queues, the ready jobs of queues whose codec is different, and all jobs if the policy of a queue with
+    /// queues, the ready jobs of queues with a different codec, and all jobs if the policy of a queue with
     /// jobs is different. The jobs of such a queue have no policy key until [`BulkCommand::ReadKeys`] has
-    /// read their keys. Reply: `Done`.
+    /// read it. Reply: `Done`.
     SetPatterns(Box<Patterns<QueueSettings>>),
     /// Set the policy of a queue, in place of the policy by pattern. It stays when the queue is removed.
     /// Scans all jobs if the queue has any; [`BulkCommand::ReadKeys`] must follow as after `SetPatterns`. A
@@ -338,7 +338,7 @@ pub enum ScheduleCommand {
     Remove(ScheduleRef),
     /// Push a schedule's job now, in addition to the regular times. Reply: `Pushed`.
     Run(ScheduleRef),
-    /// Pause a schedule, or resume it from its next regular time. A schedule that is set again with
+    /// Pause a schedule, or resume it from the next regular time. A schedule that is set again with
     /// `keep_grid` stays paused. Reply: `Done`.
     Pause {
         /// The schedule.
@@ -355,7 +355,7 @@ pub enum BatchCommand {
     New(Box<NewBatch>),
     /// Announce that more jobs will join a batch. A committed batch pushes no callbacks until it is committed
     /// again. The command is optional, because jobs may join any known batch. For a batch that has already
-    /// pushed all its callbacks, it only extends the retention. Reply: `Done`.
+    /// pushed all callbacks, it only extends the retention. Reply: `Done`.
     Open {
         /// The name.
         batch: Bytes,
@@ -363,7 +363,7 @@ pub enum BatchCommand {
         /// again.
         hold_ms: u64,
     },
-    /// Allow a batch to push its callbacks. Idempotent. Reply: `Done`.
+    /// Allow a batch to push callbacks. Idempotent. Reply: `Done`.
     Commit {
         /// The name.
         batch: Bytes,
@@ -398,17 +398,17 @@ pub enum BulkCommand {
         /// The most jobs, batches or queues to process in this round.
         limit: u32,
     },
-    /// Read the policy keys of jobs whose keys are still unread, in queues whose policies treat jobs by key.
-    /// Reply: `Mutated`, with where to continue.
+    /// Read the policy keys that are still unread, in queues with policies by key. Reply: `Mutated`, with
+    /// where to continue.
     ReadKeys {
         /// The end of the previous round.
         after: Cursor,
         /// The most jobs to examine in this round.
         limit: u32,
     },
-    /// Move dead jobs of `work` queues that match a filter to another queue. Each job is retrying until its
-    /// time, and the rules of the new queue give it a full retry budget. A job whose body is too long for
-    /// that queue stays. Reply: `Mutated`, with where to continue.
+    /// Move dead jobs of `work` queues that match a filter to another queue. Each job is retrying until the
+    /// job's time, and the rules of the new queue give it a full retry budget. A job with a body that is too
+    /// long for that queue stays. Reply: `Mutated`, with where to continue.
     Redrive {
         /// The filter.
         filter: Box<Filter>,
@@ -429,7 +429,7 @@ pub enum BulkCommand {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum WorkerCommand {
     /// Assign this connection to the named worker. The worker stays registered while it sends heartbeats and
-    /// has a connection. From `Quiet` on, none of its connections receives work, by takes or by credits.
+    /// has a connection. From `Quiet` on, no connection of the worker receives work, by takes or by credits.
     /// Reply: `Done`. The empty name is refused.
     Register {
         /// The worker's name (FWP `wid`).

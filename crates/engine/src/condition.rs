@@ -41,12 +41,12 @@ pub enum Condition {
     Calls {
         /// The name of the called function. With a `*`, which matches any text, ASCII case is ignored.
         name: Box<str>,
-        /// If true, a job that calls its queue also matches if the queue has this name.
+        /// If true, a job that calls a queue also matches if the queue has this name.
         or_queue: bool,
     },
-    /// The job has this type in its protocol ([`JobReader::has_type`]).
+    /// The job has this type in the job's protocol ([`JobReader::has_type`]).
     Type(Box<str>),
-    /// This pattern matches the text of the job in its protocol ([`JobReader::text`]).
+    /// This pattern matches the text of the job ([`JobReader::text`]).
     Text(Glob),
     /// The named worker has the job, with a time-bound lease.
     HeldBy(Bytes),
@@ -59,8 +59,8 @@ pub enum Condition {
     /// The policy key of the job; empty for jobs without a key. Keys are stored by the queue, so
     /// [`Condition::holds`] cannot evaluate it.
     OfKey(Bytes),
-    /// The kind of the job is exactly this: the function it calls ([`JobReader::calls`]), which may be its
-    /// queue; empty for a job whose body does not show it.
+    /// The kind of the job is exactly this: the function it calls ([`JobReader::calls`]), which may be the
+    /// queue; empty if the body does not show it.
     OfKind(Bytes),
 }
 
@@ -73,8 +73,8 @@ pub enum Order {
     /// The first one first.
     Oldest,
     /// The ready jobs of a queue in the order in which workers would take them if nothing else happened. A
-    /// policy hides jobs that are blocked by another job of their key, and only [`Order::NEXT_MAX`] jobs are
-    /// predicted then.
+    /// policy hides jobs that are blocked by another job of the same key, and only [`Order::NEXT_MAX`] jobs
+    /// are predicted then.
     Next,
 }
 
@@ -99,7 +99,7 @@ pub trait JobReader: Send + Sync + fmt::Debug {
     /// The function that a job calls, if the body shows it.
     fn calls<'a>(&self, job: &'a Job) -> Calls<'a>;
 
-    /// Returns true if jobs of this protocol always call their queue, whatever the body contains.
+    /// Returns true if jobs of this protocol always call the queue, whatever the body contains.
     fn is_by_queue(&self, _protocol: Protocol) -> bool {
         false
     }
@@ -107,7 +107,7 @@ pub trait JobReader: Send + Sync + fmt::Debug {
     /// Returns true if a job has this type. Always false for a protocol without types.
     fn has_type(&self, job: &Job, name: &str) -> bool;
 
-    /// A job's text as a worker of its protocol would receive it, if the protocol has texts. The wall clock
+    /// A job's text as a worker of the protocol would receive it, if the protocol has texts. The wall clock
     /// is ahead of the engine's time by `skew_ms`.
     fn text(&self, job: &Job, skew_ms: i64) -> Option<Vec<u8>>;
 
@@ -252,7 +252,7 @@ mod tests {
     use crate::ids::{JobId, Priority, Protocol, QueueId, Token};
     use crate::jobs::{Extra, Failure, JobState, Lease, OnExpiry, Payload, Retry, Unfit};
 
-    /// Interprets a body as its type, and as the name of the called function unless it is empty.
+    /// Interprets a body as the type, and as the name of the called function unless it is empty.
     #[derive(Debug)]
     struct Plain;
 

@@ -1,4 +1,4 @@
-//! A turn: the engine's input in addition to commands (time, a random seed) and its output (changes, events,
+//! A turn: the engine's input in addition to commands (time, a random seed) and the output (changes, events,
 //! warnings).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +28,8 @@ pub struct Context {
     pub events: Vec<(ClientId, Event)>,
     /// Warnings for the operator, no more than one of each kind.
     pub warnings: Vec<Warning>,
-    /// Delivered jobs that exclude other jobs of their keys. They may start only when the end of the previous
-    /// jobs is durable, so their events must wait for all changes up to now. The caller clears it.
+    /// Delivered jobs that exclude other jobs of the same keys. They may start only when the end of the
+    /// previous jobs is durable, so the events must wait for all changes up to now. The caller clears it.
     pub exclusive: Vec<JobId>,
     /// Bodies that the last command needs. It has had no effect and gets no reply: the caller loads the
     /// bodies ([`crate::Engine::set_loaded`]) and repeats the command.
@@ -37,7 +37,7 @@ pub struct Context {
     /// Bodies for the next command. [`crate::BulkCommand::ReadKeys`] needs a body only once, so it
     /// does not need [`crate::Engine::set_loaded`] for these.
     pub lent: BTreeMap<JobId, (Stored, Bytes)>,
-    /// Jobs whose bodies cannot be read. The next command skips them where it would request their bodies.
+    /// Jobs with unreadable bodies. The next command skips them where it would request the bodies.
     pub unreadable: BTreeSet<JobId>,
     rng: u64,
 }
@@ -74,7 +74,7 @@ impl Context {
         }
     }
 
-    /// Records a warning. The first of its kind supplies the example: the queue, the name and the failure.
+    /// Records a warning. The first of each kind supplies the example: the queue, the name and the failure.
     pub fn warn(&mut self, kind: WarningKind, example: impl FnOnce() -> (Bytes, Bytes, Bytes)) {
         match self
             .warnings

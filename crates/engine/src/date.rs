@@ -4,8 +4,8 @@
 
 use crate::ids::Timestamp;
 
-/// Days from 1 March of the year 0 to 1 January 1970. If years start in March, leap days are the last of
-/// their year.
+/// Days from 1 March of the year 0 to 1 January 1970. If years start in March, leap days are the last of the
+/// year.
 const EPOCH_DAY: u64 = 719_468;
 /// The calendar repeats itself, weekdays included, every 400 years.
 pub const ERA_YEARS: u64 = 400;

@@ -11,7 +11,7 @@ use crate::request::From;
 /// Requests that may wait for one client.
 const CLIENT_MAX: u32 = 1 << 16;
 
-/// Requests for work, in their order.
+/// Requests for work, in order.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     /// No job is handed out before.

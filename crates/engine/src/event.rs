@@ -61,7 +61,7 @@ pub enum Reply {
     Settled,
     /// The command was refused.
     Refused(Refusal),
-    /// A job or a schedule in its current state. They share a sequence of IDs, so an ID never
+    /// A job or a schedule in the current state. They share a sequence of IDs, so an ID never
     /// identifies both.
     Looked {
         /// The job, if it exists.
@@ -84,7 +84,7 @@ pub enum Reply {
         /// last.
         next: Option<Cursor>,
     },
-    /// A batch in its current state.
+    /// A batch in the current state.
     Batch(Box<BatchView>),
     /// A page of batches.
     Batches {
@@ -162,7 +162,7 @@ pub enum Reply {
     WorkLeft(Box<WorkLeft>),
     /// Past deliveries of a job that did not succeed, oldest first, with the error if there was one.
     Attempts(Vec<Attempt>),
-    /// The policy of a queue, if any, and a page of its keys.
+    /// The policy of a queue, if any, and a page of keys.
     Keys {
         /// The policy.
         policy: Option<Box<PolicyRow>>,
@@ -183,7 +183,7 @@ pub enum Reply {
 /// A message without a command.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Notice {
-    /// This client received a job on its credit.
+    /// This client received a job on credit.
     Delivered(Box<Taken>),
     /// A client that is waiting for work can request it now.
     WorkAvailable,
@@ -203,10 +203,10 @@ pub enum Notice {
     },
     /// A watcher is shown a change, or a gap.
     Watched(Watched),
-    /// The session must close this connection, because the worker missed its heartbeats or on behalf of an
+    /// The session must close this connection, because the worker missed heartbeats or on behalf of an
     /// operator.
     Close,
-    /// A job whose outcome was pushed with this client's name ([`crate::JobCommand::Collect`]).
+    /// A job for a collector with this client's name ([`crate::JobCommand::Collect`]).
     Collected {
         /// The job.
         job: JobId,
@@ -240,7 +240,7 @@ pub enum QueueChange {
     Resumed,
     /// The removal of all ready jobs of the queue has started.
     Cleared,
-    /// The queue was removed with its ready jobs.
+    /// The queue was removed with the ready jobs.
     Removed,
 }
 
@@ -253,7 +253,7 @@ pub enum WorkerChange {
     Quiet,
     /// It was asked to end.
     Stopping,
-    /// The worker's last connection has closed, or the worker has missed its heartbeats.
+    /// The worker's last connection has closed, or the worker has missed heartbeats.
     Gone,
 }
 
@@ -298,7 +298,7 @@ impl Event {
         }
     }
 
-    /// The job whose ID this event returns to its producer.
+    /// The job with the ID that this event returns to a producer.
     pub const fn created(&self) -> Option<JobId> {
         if let Self::Reply(_, Reply::Pushed { job, .. }) = self {
             Some(*job)

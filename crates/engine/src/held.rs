@@ -1,5 +1,5 @@
 //! Memory besides jobs that grows at the request of clients: names, subscriptions, waits, keys. Each part
-//! reports its size, which is subtracted when the part is dropped.
+//! reports a size, which is subtracted when the part is dropped.
 //!
 //! The figures are estimates of the allocator's use, from the sizes and lengths of the parts.
 

@@ -47,7 +47,7 @@ impl fmt::Debug for Timestamp {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct JobId(pub u64);
 
-/// A queue's ID. Small and journalled; reused only when the queue and all its jobs are removed.
+/// A queue's ID. Small and journalled; reused only when the queue and all jobs in it are removed.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
 )]
@@ -76,7 +76,7 @@ impl ClientId {
 /// Chosen by a session for each command; the direct reply repeats it.
 ///
 /// A silent tag ([`Tag::silent`], [`Tag::NONE`]) requests no acknowledgement of success, so that later output
-/// on its connection need not wait for the disk. Refusals are sent in any case, and the tag identifies the
+/// on the connection need not wait for the disk. Refusals are sent in any case, and the tag identifies the
 /// refused command.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
@@ -145,7 +145,7 @@ impl Token {
     }
 }
 
-/// A job's protocol, which is that of its producer. The engine only compares these values, and new ones may
+/// A job's protocol, which is that of the producer. The engine only compares these values, and new ones may
 /// be added.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct Protocol(pub u8);
@@ -171,7 +171,7 @@ impl Protocol {
     /// HTTP.
     pub const HTTP: Self = Self(5);
 
-    /// The protocols whose jobs and workers share queues.
+    /// The protocols with jobs and workers that share queues.
     pub fn sharing() -> impl Iterator<Item = Self> {
         Self::ALL
             .into_iter()
@@ -179,7 +179,7 @@ impl Protocol {
             .map(|row| row.id)
     }
 
-    /// The name in filters and exports, of the protocol's section of the configuration, and of its aliases of
+    /// The name in filters and exports, of the protocol's section of the configuration, and of aliases of
     /// queues.
     pub fn name(self) -> &'static str {
         self.row().map_or("unknown", |row| row.name)

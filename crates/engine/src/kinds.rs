@@ -1,5 +1,5 @@
 //! Figures of each kind of job since the daemon started. The body of a job names the kind: a job type of FWP,
-//! a callable of EventMQ. If a job calls its queue, the figures of the queue are used instead. Not
+//! a callable of EventMQ. If a job calls the queue, the figures of the queue are used instead. Not
 //! journalled.
 
 use std::hash::BuildHasher;
@@ -65,7 +65,7 @@ impl Kinds {
         }
     }
 
-    /// The kind of a job that is being delivered. `None`: the job calls its queue.
+    /// The kind of a job that is being delivered. `None`: the job calls the queue.
     #[inline]
     pub(crate) fn of(&mut self, job: &Job, reader: Option<&dyn JobReader>) -> Option<KindNumber> {
         let calls = match job.payload.stored() {
@@ -102,8 +102,8 @@ impl Kinds {
             .map_or(&mut self.others, |kind| &mut kind.figures)
     }
 
-    /// A page of the kinds in the order of their creation, from this number on, and where to continue. The
-    /// last row is the sum of the evicted kinds.
+    /// A page of the kinds in the order of creation, from this number on, and where to continue. The last row
+    /// is the sum of the evicted kinds.
     pub(crate) fn page(&self, after: u64, limit: usize) -> (Vec<KindRow>, Option<u64>) {
         let mut numbers: Vec<_> = self
             .kinds

@@ -30,12 +30,12 @@
 //! - A ready job is in the ready queue of its queue; a leased job is in no ready queue.
 //! - A key identifies one job.
 //! - A job has no more than one lease.
-//! - A queue's figures are the sums over its jobs.
+//! - A queue's figures are the sums over the jobs.
 //! - Memory that grows at the request of clients is counted: names, clients, subscriptions, waits, keys,
 //!   workers, watchers.
 //! - No client is waiting while there is a ready job that it can see and take, including unclaimed jobs.
-//! - A client sees only jobs of its protocol, except in a bridged queue ([`Bridge`]). There it sees all jobs
-//!   except those with a conversion error for its protocol ([`Unfit`]).
+//! - A client sees only jobs of the client's protocol, except in a bridged queue ([`Bridge`]). There it sees
+//!   all jobs except those with a conversion error for that protocol ([`Unfit`]).
 
 mod batches;
 mod bodies;

@@ -1,4 +1,4 @@
-//! All limits of the engine and their defaults. The server sets them from the configuration.
+//! All limits of the engine, and the defaults. The server sets them from the configuration.
 
 /// Limits and periods. The engine checks each limit before it allocates anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Limits {
     pub batches_max: u32,
     /// Nesting depth of batches.
     pub batch_depth_max: u32,
-    /// Retention of a batch after its last unfinished job has finished, in milliseconds. Jobs in the
+    /// Retention of a batch after the last unfinished job has finished, in milliseconds. Jobs in the
     /// dead-letter queue are finished in this sense, so they stay longer than the batch.
     pub batch_keep_ms: u64,
     /// Existing queues.
@@ -35,7 +35,7 @@ pub struct Limits {
     pub dead_max: u64,
     /// Bytes counted for dead jobs; beyond it jobs are dropped in the same order.
     pub dead_bytes_max: u64,
-    /// The same without their bodies, which need not be in memory.
+    /// The same without bodies, which need not be in memory.
     pub dead_memory_max: u64,
     /// How long a woken client may take to request work before another client is woken instead, in
     /// milliseconds.
@@ -45,12 +45,12 @@ pub struct Limits {
     /// How long workers may still report on connection-bound jobs from before a restart, in milliseconds from
     /// the start of the daemon ([`crate::Engine::leave`]); 0 = not at all.
     pub return_ms: u64,
-    /// Return the jobs of a dead named worker immediately, instead of letting their leases expire.
+    /// Return the jobs of a dead named worker immediately, instead of letting the leases expire.
     pub requeue_dead_workers: bool,
     /// Workers that may disappear with the same job, unless the job sets such a limit; then it moves to the
     /// dead-letter queue. 0 = unlimited.
     pub losses_max: u32,
-    /// The delay of such a job after its second loss, in milliseconds. It doubles with each further loss, up
+    /// The delay of such a job after the second loss, in milliseconds. It doubles with each further loss, up
     /// to an hour. A random time below the delay is added.
     pub loss_pause_ms: u64,
     /// Rows in a page of a listing, and jobs modified in a step of a bulk command. The entries scanned for a

@@ -1,4 +1,4 @@
-//! The engine's persistent values: the IDs that it assigns, its counters, and its clock.
+//! The engine's persistent values: the IDs that it assigns, the counters, and the clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub struct EngineMeta {
     pub clock: Clock,
     /// The counters of all protocols together.
     pub totals: Totals,
-    /// The counters of each protocol since its last flush, in order of protocol.
+    /// The counters of each protocol since the last flush, in order of protocol.
     pub protocols: Vec<(Protocol, Totals)>,
 }
 
@@ -206,7 +206,7 @@ impl Meta {
         protocols.insert(at, (protocol, totals));
     }
 
-    /// Adds a worker that missed its heartbeats to the counters.
+    /// Adds a worker that missed heartbeats to the counters.
     pub(crate) fn count_lost_worker(&mut self, protocol: Option<Protocol>) {
         match protocol {
             Some(protocol) => self.count(protocol, |totals| totals.workers_lost += 1),

@@ -1,4 +1,4 @@
-//! Contents of replies and notices: the effect of a push, a job as its worker receives it, the outcome of a
+//! Contents of replies and notices: the effect of a push, a job as the worker receives it, the outcome of a
 //! job.
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ pub enum Pushed {
     Kept,
 }
 
-/// A job as its worker receives it.
+/// A job as the worker receives it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Taken {
     /// The number.
@@ -64,7 +64,7 @@ pub struct Taken {
     pub heard: bool,
 }
 
-/// The outcome of a job, for its listeners.
+/// The outcome of a job, for listeners.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum End {
     /// It succeeded.

@@ -29,7 +29,7 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
-    /// Return a batch and its progress. Reply: `Batch`.
+    /// Return a batch and the progress. Reply: `Batch`.
     Batch {
         /// The name.
         batch: Bytes,
@@ -41,15 +41,15 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
-    /// Return a queue with its figures. Of an isolated queue, a client with a protocol gets the figures of
+    /// Return a queue with the figures. Of an isolated queue, a client with a protocol gets the figures of
     /// that protocol. A client without a protocol gets all figures, and also finds a queue that only has a
     /// throttle or rules. Reply: `Queues`, with no row or a single one.
     Queue {
         /// The name.
         queue: Bytes,
     },
-    /// List the queues that exist when the first page is requested, with their figures. No queue appears
-    /// twice. Of an isolated queue, a client sees only the part of its protocol. Reply: `Queues`.
+    /// List the queues that exist when the first page is requested, with figures. No queue appears twice. Of
+    /// an isolated queue, a client sees only the part of the client's protocol. Reply: `Queues`.
     Queues {
         /// The end of the previous page.
         after: Cursor,
@@ -137,7 +137,7 @@ pub enum Query {
     /// Return the past deliveries of a job that did not succeed. Refused if the job does not exist. Reply:
     /// `Attempts`.
     Attempts(JobRef),
-    /// Return the policy of a queue and the keys of its ready and leased jobs. Reply: `Keys`.
+    /// Return the policy of a queue and the keys of ready and leased jobs. Reply: `Keys`.
     Keys {
         /// The queue.
         queue: Bytes,
@@ -146,8 +146,8 @@ pub enum Query {
         /// The most keys to return.
         limit: u32,
     },
-    /// List the kinds of jobs delivered since the daemon started, with their figures. A kind is the function
-    /// that a job calls, if its body names one. Reply: `Kinds`.
+    /// List the kinds of jobs delivered since the daemon started, with figures. A kind is the function that a
+    /// job calls, if the body names one. Reply: `Kinds`.
     Kinds {
         /// The end of the previous page.
         after: Cursor,
@@ -202,7 +202,7 @@ pub struct KindRow {
     pub protocol: Option<Protocol>,
     /// The function that the jobs call. Empty: the bodies do not show it.
     pub name: Bytes,
-    /// Events of these jobs from their delivery on.
+    /// Events of these jobs from the delivery on.
     pub figures: QueueFigures,
 }
 
@@ -253,18 +253,18 @@ pub struct QueueRow {
     pub name: Bytes,
     /// The kind.
     pub kind: QueueKind,
-    /// The protocols whose jobs are paused.
+    /// The protocols with paused jobs.
     pub paused: Protocols,
     /// The start of the pause (wall clock), if known.
     pub paused_at: Option<Timestamp>,
     /// The size at which the queue refuses new jobs, by [`Priority::lane`] of the new job; `None` = no limit.
     pub jobs_max: [Option<u32>; Priority::COUNT],
-    /// The protocol whose jobs have that limit; `None` = the limit is for the jobs of all protocols
-    /// together.
+    /// The protocol to which that limit applies; `None` = the limit is for the jobs of all
+    /// protocols together.
     pub jobs_max_of: Option<Protocol>,
     /// The limit of jobs that may be leased at the same time.
     pub throttle: Option<Throttle>,
-    /// The rules for its jobs.
+    /// The rules for the jobs.
     pub rules: QueueRules,
     /// True if the queue is shared by all protocols.
     pub bridged: bool,
@@ -451,7 +451,7 @@ impl ProtocolStats {
     }
 }
 
-/// Defines the counters once: their names, and their order in arrays.
+/// Defines the counters once: the names, and the order in arrays.
 macro_rules! totals {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters since the data directory was created; journalled with every commit.
@@ -488,7 +488,7 @@ totals! {
     failed,
     /// Jobs moved to the dead-letter queue.
     buried,
-    /// Deliveries whose worker disappeared.
+    /// Deliveries to workers that disappeared.
     lost,
     /// Jobs discarded because [`NewJob::expires`](crate::NewJob::expires) had passed.
     expired,
@@ -502,9 +502,9 @@ totals! {
     purged,
     /// Leases that ran out, with any [`OnExpiry`](crate::OnExpiry).
     timed_out,
-    /// Workers that missed their heartbeats. Per protocol: workers whose connections speak it.
+    /// Workers that missed heartbeats. Per protocol: workers with connections of that protocol.
     workers_lost,
-    /// Conversion errors: jobs that cannot be expressed in their worker's protocol.
+    /// Conversion errors: jobs that cannot be expressed in the worker's protocol.
     misfits,
 }
 

@@ -11,7 +11,7 @@ use crate::queues::Hold;
 pub enum Why {
     /// A client has it.
     Leased(Box<LeaseHolder>),
-    /// Its time has not arrived, or it has finished: see its state.
+    /// The time has not arrived, or it has finished: see the state.
     NotReady,
     /// The queue is paused.
     Paused {

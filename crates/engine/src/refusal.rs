@@ -82,7 +82,7 @@ pub enum Capacity {
     Subscriptions,
     /// Bytes of a name.
     NameBytes,
-    /// Bytes of a job's body, limited by its queue.
+    /// Bytes of a job's body, limited by the queue.
     BodyBytes,
     /// Ready jobs of the same key of a queue.
     KeyJobs,
@@ -143,7 +143,7 @@ impl Refusal {
         }
     }
 
-    /// Returns true if two refusals differ only in their numbers.
+    /// Returns true if two refusals differ only in the numbers.
     pub(crate) fn is_like(self, other: Self) -> bool {
         match (self, other) {
             (Self::Limit { what: one, .. }, Self::Limit { what: other, .. }) => one == other,

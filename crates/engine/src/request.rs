@@ -49,7 +49,7 @@ pub struct LeaseTerms {
     pub lease_ms: Option<u64>,
     /// The effect of expiry on the job.
     pub on_expiry: OnExpiry,
-    /// If the job requests a lease ([`NewJob::lease_ms`]), its duration and this consequence replace
+    /// If the job requests a lease ([`NewJob::lease_ms`]), the duration and this consequence replace
     /// `lease_ms` and `on_expiry`. `None` = the job's request is ignored.
     pub wish: Option<OnExpiry>,
 }
@@ -188,7 +188,7 @@ impl NewJob {
     }
 }
 
-/// How the producer listens to its job. `No` and `Yes` are encoded as a `bool`.
+/// How the producer listens to the job. `No` and `Yes` are encoded as a `bool`.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub enum Listen {
     /// It does not.
@@ -198,7 +198,7 @@ pub enum Listen {
     Yes,
     /// Until the producer's connection closes; a later connection collects the outcome with this name, which
     /// is not empty ([`crate::JobCommand::Collect`]). Equal to `Yes` for a job that is not durable, because
-    /// such a job is removed with its connections.
+    /// such a job is removed with the connections.
     As(Bytes),
 }
 
@@ -214,7 +214,7 @@ impl Listen {
     }
 }
 
-/// A coalescing key, and the rule for a push whose key is already in use.
+/// A coalescing key, and the rule for a push if the key is already in use.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Unique {
     /// Unique within (queue, protocol).
@@ -225,7 +225,7 @@ pub struct Unique {
     pub until: KeyUntil,
 }
 
-/// The effect of a push whose key is already in use.
+/// The effect of a push if the key is already in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Clash {
     /// The producer becomes a listener of the existing job (Gearman).
@@ -456,10 +456,11 @@ pub enum Mutation {
     /// Make dead, scheduled and retrying jobs ready immediately, behind the jobs that are ready
     /// now.
     Requeue,
-    /// Return leased jobs of `work` queues to their original positions, as [`crate::LeaseCommand::Release`]
+    /// Return leased jobs of `work` queues to the original positions, as [`crate::LeaseCommand::Release`]
     /// does.
     Release,
-    /// Take dead jobs out of the dead-letter queue at a limited rate. Each job is retrying until its time.
+    /// Take dead jobs out of the dead-letter queue at a limited rate. Each job is retrying until the job's
+    /// time.
     Redrive {
         /// Delay of the first job, in milliseconds from now.
         delay_ms: u64,

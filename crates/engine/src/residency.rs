@@ -1,10 +1,10 @@
-//! Selects the bodies to move out of memory, and those to load in advance. The engine only decides: its
+//! Selects the bodies to move out of memory, and those to load in advance. The engine only decides: the
 //! caller stores the bodies that [`Engine::cool`](crate::Engine::cool) names, and loads those that
 //! [`Engine::take_wanted`](crate::Engine::take_wanted) names.
 //!
 //! Bodies are moved out in rounds over all jobs, newest first, because most of the newest jobs are near the
-//! tail of their queues. Jobs near the head of a queue are skipped, unless the previous round found nothing.
-//! The bodies of leased jobs stay in memory.
+//! tail of queues. Jobs near the head of a queue are skipped, unless the previous round found nothing. The
+//! bodies of leased jobs stay in memory.
 //!
 //! A queue with deliveries has a window of next jobs in memory ([`Ahead`]). The windows share a part of the
 //! memory for bodies equally. A body is loaded in advance only once, so that a job never costs more than two
@@ -43,7 +43,7 @@ pub(crate) struct Residency {
     known: u64,
     /// True if this round has found any body.
     found: bool,
-    /// True if this round also takes jobs near the head of their queues.
+    /// True if this round also takes jobs near the head of queues.
     thorough: bool,
     /// Bytes in all windows, about.
     ahead_bytes: u64,
@@ -61,8 +61,8 @@ pub(crate) struct Residency {
 pub(crate) struct Cool {
     /// Jobs with bodies in memory.
     pub(crate) bodies: Vec<(JobId, Slot)>,
-    /// Jobs whose bodies are stored, or so short that they stay, and one job of each page that this search
-    /// has opened.
+    /// Jobs with stored bodies, or with bodies so short that they stay, and one job of each page that this
+    /// search has opened.
     pub(crate) jobs: Vec<Slot>,
     /// Number of examined jobs.
     pub(crate) looked: usize,
@@ -97,8 +97,8 @@ impl Default for Residency {
 }
 
 impl Residency {
-    /// The next jobs whose bodies can be moved out of memory: `bytes` or slightly more, if there are enough.
-    /// All jobs have IDs below `next_job`.
+    /// The next jobs with bodies that can be moved out of memory: `bytes` or slightly more, if there are
+    /// enough. All jobs have IDs below `next_job`.
     pub(crate) fn cool(
         &mut self,
         jobs: &Jobs,
@@ -215,7 +215,7 @@ impl Residency {
         looked
     }
 
-    /// Adds the next jobs of a queue to its window, up to `share` bytes, or a single larger job. `left` bytes
+    /// Adds the next jobs of a queue to the window, up to `share` bytes, or a single larger job. `left` bytes
     /// are available to all windows.
     fn fill(
         &mut self,

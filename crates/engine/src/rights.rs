@@ -1,5 +1,5 @@
 //! What a client may do. A command needs a single right or no right ([`Command::right`]); the session refuses
-//! commands for which its client does not have the right.
+//! commands for which the client does not have the right.
 
 use std::fmt;
 

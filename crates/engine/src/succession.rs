@@ -1,4 +1,4 @@
-//! What an engine knows about its predecessor, whose clients claim the state that they had there.
+//! Knowledge of an engine about the predecessor. Clients of that engine claim the state that they had there.
 //!
 //! Not here: the effects of a claim (`engine/claims`), and requests for work that are blocked until then
 //! ([`crate::deferred`]).
@@ -106,7 +106,7 @@ impl Succession {
             .retain(|_, expected| expected.client != client);
     }
 
-    /// Gives up a lease whose job was not restored by any client.
+    /// Gives up a lease of a job that no client has restored.
     pub(crate) fn give_up_one(&mut self) -> Option<Expected> {
         self.expected.pop_first().map(|(_, expected)| expected)
     }

@@ -1,4 +1,4 @@
-//! The terms of each command: its requirements to the store, the right that it needs, and the queue names
+//! The terms of each command: the requirements to the store, the right that it needs, and the queue names
 //! that it contains. A carrier (the server, a translator of names, a test) uses these functions and matches
 //! no commands itself.
 
@@ -257,7 +257,7 @@ impl LeaseCommand {
         self.parts_mut().0
     }
 
-    /// The job that the worker names, and the proof of its lease.
+    /// The job that the worker names, and the proof of the lease.
     pub const fn proof_mut(&mut self) -> (&JobRef, &mut Proof) {
         let (job, proof) = self.parts_mut();
         (job, proof)

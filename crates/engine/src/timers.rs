@@ -1,8 +1,8 @@
-//! Timers: a heap for each of the two clocks. [`Timers::cancel`] only marks a timer, which stays in its heap
+//! Timers: a heap for each of the two clocks. [`Timers::cancel`] only marks a timer, which stays in the heap
 //! at first.
 //!
 //! A cancelled timer is dropped when it fires, or by a sweep once cancelled timers outnumber live ones. Not
-//! here: the times of job states, of schedules and of batches. Their owners have these sorted by time for
+//! here: the times of job states, of schedules and of batches. The owners have these sorted by time for
 //! listings anyway.
 
 use std::cmp::Reverse;
@@ -26,9 +26,9 @@ pub(crate) enum Timer {
     Age(JobId),
     /// The time limit of a job's coalescing key may be due.
     Key(JobId),
-    /// A blocked take may have reached its deadline.
+    /// A blocked take may have reached the deadline.
     Wait(ClientId),
-    /// A named worker may have missed its heartbeat.
+    /// A named worker may have missed a heartbeat.
     Beat(u64),
     /// A lease in a throttled queue may have outlived the throttle's timeout.
     Slots(QueueId),
@@ -106,7 +106,7 @@ impl Timers {
         heap.pop().map(|Reverse(entry)| entry)
     }
 
-    /// The jobs whose leases may expire. Includes jobs of cancelled timers, and may contain a job twice.
+    /// The jobs with leases that may expire. Includes jobs of cancelled timers, and may contain a job twice.
     pub(crate) fn leases(&self) -> impl Iterator<Item = JobId> {
         self.heap.iter().filter_map(|Reverse((_, timer))| {
             if let Timer::Lease(job) = timer {
@@ -151,7 +151,7 @@ impl Timers {
             .map(|(_, client, turn)| (client, turn))
     }
 
-    /// Drops the first wake deadlines whose clients have already requested work. Nearly all clients do so
+    /// Drops the first wake deadlines if the clients have already requested work. Nearly all clients do so
     /// immediately, so a tick a second later would be wasted.
     pub(crate) fn drop_wakes(&mut self, came: impl Fn(ClientId, u64) -> bool) {
         while self

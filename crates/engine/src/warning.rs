@@ -19,26 +19,26 @@ pub struct Warning {
     pub times: u64,
     /// The queue of the first case.
     pub queue: Bytes,
-    /// The producer's name for the first job, or its ID if it has no name; empty before the job exists. For a
-    /// schedule, its key.
+    /// The producer's name for the first job, or the ID if it has no name; empty before the job exists. For a
+    /// schedule, the key.
     pub name: Bytes,
-    /// The failure of the first job as its worker reported it, shortened; empty if it did not fail.
+    /// The failure of the first job as the worker reported it, shortened; empty if it did not fail.
     pub why: Bytes,
 }
 
 /// The kind of event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WarningKind {
-    /// Jobs failed, or lost their workers, and moved to the dead-letter queue.
+    /// Jobs failed, or the workers were lost, and moved to the dead-letter queue.
     Buried,
-    /// Workers disappeared while they had jobs: their connections closed, or they missed their heartbeats.
-    /// `why` names the first worker.
+    /// Workers disappeared while they had jobs: the connections closed, or they missed heartbeats. `why`
+    /// names the first worker.
     WorkerLost,
-    /// Jobs whose workers disappeared too often were removed, because their retry policy discards
-    /// them on failure.
+    /// Jobs were removed because workers disappeared too often and the retry policy discards them
+    /// on failure.
     LostForGood,
-    /// Jobs could not be converted to their worker's protocol. They stay ready for workers of another
-    /// protocol, or are given up if no other protocol can take them.
+    /// Jobs could not be converted to the worker's protocol. They stay ready for workers of another protocol,
+    /// or are given up if no other protocol can take them.
     Unfit {
         /// They were given up.
         is_dead: bool,
@@ -53,7 +53,8 @@ pub enum WarningKind {
     },
     /// Jobs expired before they were taken, and were removed.
     Expired,
-    /// Results, outcomes and records for repeated submits were dropped before their time, to make space.
+    /// Results, outcomes and records for repeated submits were dropped before the end of retention, to make
+    /// space.
     Forgotten,
     /// Nine of ten names for queues are in use. Beyond the limit, queues that have nothing but a name are
     /// removed.
@@ -66,12 +67,13 @@ pub enum WarningKind {
     RunRefused(Refusal),
     /// Jobs that are pushed because another job died were refused for this reason. `name` is the dead job's.
     OnDeadRefused(Refusal),
-    /// In new jobs no key could be read, by which the policy of their queue would treat them. They share the empty key.
+    /// In new jobs no key could be read, by which the policy of the queue would treat them. They share the
+    /// empty key.
     Keyless,
 }
 
 impl WarningKind {
-    /// Refusals that differ only in their numbers are of the same kind.
+    /// Refusals that differ only in the numbers are of the same kind.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Refused(one), Self::Refused(other))

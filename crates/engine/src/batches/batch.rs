@@ -23,7 +23,7 @@ pub struct NewBatch {
     pub meta: Bytes,
     /// Pushed once every job of the batch has run, with any outcome, or can no longer run, and every batch in
     /// it has completed. Like `success`, it must be a durable job of a `work` queue without a listener and
-    /// without a batch. If another job has its coalescing key, the callback is pushed without the key.
+    /// without a batch. If another job has the callback's coalescing key, the callback is pushed without it.
     pub complete: Option<Box<NewJob>>,
     /// Pushed once every job of the batch, every batch in it and the `complete` callback, if any, have succeeded.
     pub success: Option<Box<NewJob>>,

@@ -1,7 +1,7 @@
-//! All batches: their progress, the time of their next check, and the set of batches that may be advanced.
+//! All batches: progress, the time of the next check, and the set of batches that may be advanced.
 //!
-//! An event that may advance a batch only marks it. Marked batches are advanced at the end of the visit, and
-//! their parents after them, so that the cost of a job's end does not depend on the number of jobs in the
+//! An event that may advance a batch only marks it. Marked batches are advanced at the end of the visit,
+//! followed by the parents, so that the cost of a job's end does not depend on the number of jobs in the
 //! batch. Not here: the code that pushes a callback.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,7 +41,7 @@ impl Kept {
     }
 }
 
-/// All batches, indexed by ID, by name and by the time of their next check.
+/// All batches, indexed by ID, by name and by the time of the next check.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     by_id: BTreeMap<JobId, Kept>,

@@ -65,8 +65,8 @@ impl Served {
 pub(super) enum Waiting {
     #[default]
     Nothing,
-    /// Blocked takes of a job each, in order of their turns; never empty. There is more than one only if they
-    /// have no deadline.
+    /// Blocked takes of a job each, in order of their turns; never empty. There is more than one only without
+    /// deadlines.
     Jobs(VecDeque<Blocked>),
     /// Sleeping until woken, with this turn in every queue that the client serves.
     Asleep { turn: u64 },

@@ -45,7 +45,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Removes a connection without subscriptions and waits. Returns the number of its worker, if any.
+    /// Removes a connection without subscriptions and waits. Returns the number of the worker, if any.
     pub(crate) fn close(&mut self, id: ClientId) -> Option<u64> {
         self.order.remove(&id);
         self.by_id.remove(&id)?.worker

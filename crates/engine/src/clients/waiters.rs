@@ -1,6 +1,6 @@
 //! Three ways to wait for work: a blocked take, a sleep until woken, and credits.
 //!
-//! [`Waiters`] updates the two sides of a wait together: the waiting client, and its entry at every queue
+//! [`Waiters`] updates the two sides of a wait together: the waiting client, and an entry at every queue
 //! where it waits. A quiet client has no such entries. Not here: which client is served when work arrives.
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use crate::refusal::{Outcome, Refusal};
 use crate::request::{Select, Wait};
 use crate::timers::{Timer, Timers};
 
-/// The clients, the queues at which they wait, and the deadlines of their waits.
+/// The clients, the queues at which they wait, and the deadlines.
 #[derive(Debug)]
 pub(crate) struct Waiters<'a> {
     clients: &'a mut Clients,
@@ -68,7 +68,7 @@ impl<'a> Waiters<'a> {
         Some(blocked)
     }
 
-    /// Removes the first blocked take, if its deadline has passed.
+    /// Removes the first blocked take, if it is past the deadline.
     pub(crate) fn unblock_due(&mut self, id: ClientId, now: Timestamp) -> Option<Blocked> {
         // A client with a deadline has only one blocked take.
         let first = self
@@ -285,8 +285,8 @@ impl<'a> Waiters<'a> {
         None
     }
 
-    /// Makes a client quiet: its waits stay, but at no queue. Returns the queue for which it was woken, if
-    /// any. The caller must serve that queue.
+    /// Makes a client quiet: waits stay, but at no queue. Returns the queue for which it was woken, if any.
+    /// The caller must serve that queue.
     pub(crate) fn hush(&mut self, id: ClientId) -> Option<QueueId> {
         self.unqueue_creditor(id);
         let client = self.clients.get_mut(id)?;
@@ -406,8 +406,8 @@ fn join_takers(
     }
 }
 
-/// Asserts that each waiting client has entries at its queues, and that each client with an entry is waiting,
-/// is listed with its protocol and is not quiet.
+/// Asserts that each waiting client has entries at the right queues, and that each client with an entry is
+/// waiting, is listed with its protocol and is not quiet.
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
     clients

@@ -26,7 +26,7 @@ struct Watcher {
     client: ClientId,
     /// Only changes in this queue; `None` = in all queues.
     queue: Option<Bytes>,
-    /// Only jobs whose bodies contain this text; empty = all changes.
+    /// Only jobs with this text in the body; empty = all changes.
     text: Bytes,
     room: u32,
     missed: u64,
@@ -75,7 +75,7 @@ impl Watchers {
         }
     }
 
-    /// Asserts that their bytes are counted.
+    /// Asserts that the bytes are counted.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         for watcher in &self.all {

@@ -76,13 +76,13 @@ impl Worker {
     }
 }
 
-/// All named workers. Not here: their jobs.
+/// All named workers. Not here: the jobs of workers.
 #[derive(Debug)]
 pub(crate) struct Workers {
     by_number: BTreeMap<u64, Worker>,
     by_name: HashMap<Box<[u8]>, u64, FixedState>,
     next: u64,
-    /// The daemons whose clients receive no more jobs.
+    /// The daemons with clients that receive no more jobs.
     draining: BTreeSet<u64>,
     /// Jobs of workers from before a restart, which may return.
     returning: BTreeMap<Box<[u8]>, Vec<JobId>>,
@@ -107,7 +107,7 @@ impl Workers {
         self.returning.entry(name.into()).or_default().push(job);
     }
 
-    /// Removes a worker that may return, and its jobs.
+    /// Removes a worker that may return, with the recorded jobs.
     pub(crate) fn pop_expected(&mut self) -> Option<(Box<[u8]>, Vec<JobId>)> {
         self.returning.pop_first()
     }
@@ -168,8 +168,8 @@ impl Workers {
         !self.draining.is_empty() || !self.by_number.is_empty()
     }
 
-    /// Returns true if a client is quiet: all clients of its daemon are, or its worker is, else the worker
-    /// with this name.
+    /// Returns true if a client is quiet: all clients of the same daemon are, or the client's worker is, else
+    /// the worker with this name.
     pub(crate) fn is_quiet(&self, id: ClientId, client: Option<&Client>, name: &[u8]) -> bool {
         if self.is_draining(id.daemon()) {
             return true;
@@ -283,7 +283,7 @@ impl Workers {
         Some(worker)
     }
 
-    /// Asserts that their bytes are counted.
+    /// Asserts that the bytes are counted.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         for worker in self.by_number.values() {

@@ -27,14 +27,14 @@ use crate::succession::Succession;
 /// Higher IDs are replaced by new ones, because a producer that invents IDs must not exhaust the ID space.
 const KEPT_BELOW: u64 = 1 << 53;
 
-/// IDs that an engine may have assigned beyond those in its journal, because it assigns an ID before the
+/// IDs that an engine may have assigned beyond those in the journal, because it assigns an ID before the
 /// journal records it.
 const NUMBERS_UNKNOWN: u64 = 1 << 20;
 
 impl Engine {
-    /// Makes this engine the successor of another one on the same journal, whose clients may send claims. No
-    /// job is delivered until [`Engine::end_grace_at`]. New jobs get IDs that the other engine cannot have
-    /// assigned. Call it before the first command.
+    /// Makes this engine the successor of another one on the same journal. Clients of that engine may send
+    /// claims. No job is delivered until [`Engine::end_grace_at`]. New jobs get IDs that the other engine
+    /// cannot have assigned. Call it before the first command.
     pub fn succeed(&mut self, context: &mut Context) {
         let next = self.state.meta.next_job().saturating_add(NUMBERS_UNKNOWN);
         self.adopt_numbers(next, context);
@@ -51,12 +51,12 @@ impl Engine {
         }
     }
 
-    /// Imports a queue with its settings and returns true. If a queue with this name exists, its settings
+    /// Imports a queue with the settings and returns true. If a queue with this name exists, the settings
     /// stay as they are, and the result is false.
     ///
     /// # Errors
     ///
-    /// The queue exists with another kind, its name is too long, or there are too many queues.
+    /// The queue exists with another kind, the name is too long, or there are too many queues.
     pub fn adopt_queue(
         &mut self,
         image: QueueImage,
@@ -79,12 +79,12 @@ impl Engine {
         Ok(is_new)
     }
 
-    /// Imports a job that was in a queue of this name. The job retains its ID if that ID was never assigned
-    /// here. The job's `rank` determines its position, so no other job may have that rank
-    /// ([`Engine::reserve_ranks`]). It stays in its batch if its `member` names a batch of this engine. If
-    /// two jobs have the same key, the younger job gets the key, but jobs below `first` retain theirs. A
-    /// `cycle` entry retains its key against another entry if both have the key until they are removed,
-    /// because both are then the same entry.
+    /// Imports a job that was in a queue of this name. The job retains the ID if it was never assigned here.
+    /// The job's `rank` determines its position, so no other job may have that rank
+    /// ([`Engine::reserve_ranks`]). It stays in a batch if `member` names a batch of this engine. If two jobs
+    /// have the same key, the younger job gets the key, but jobs below `first` retain theirs. A `cycle` entry
+    /// retains the key against another entry if both have the key until they are removed, because both are
+    /// then the same entry.
     ///
     /// # Errors
     ///
@@ -159,8 +159,8 @@ impl Engine {
         Ok(id)
     }
 
-    /// Imports a schedule, with its grid and next occurrence. The record of the last occurrence is dropped,
-    /// because jobs may get new IDs.
+    /// Imports a schedule, with the grid and the next occurrence. The record of the last occurrence is
+    /// dropped, because jobs may get new IDs.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Imports a batch in its present state. If its `parent` does not exist here, the batch continues without
+    /// Imports a batch in the present state. If the `parent` does not exist here, the batch continues without
     /// a parent. Import a batch before its jobs.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The share of memory for bodies, and the loading of bodies in advance of their delivery.
+//! The share of memory for bodies, and the loading of bodies in advance of delivery.
 
 use super::state::State;
 use crate::jobs::Slot;

@@ -10,7 +10,7 @@ use crate::jobs::{Job, KeyUntil, Slot, Track};
 use crate::request::Listen;
 
 /// Applies the durability of a producer that was added to a job. If the push is durable and the job was not,
-/// the job no longer exists only for its listeners, and its retry and retention policies become those of this
+/// the job no longer exists only for listeners, and its retry and retention policies become those of this
 /// push. A job is remembered for repeated submits if any of its pushes is.
 #[inline(never)]
 pub(super) fn outlast(state: &mut State, slot: Slot, push: &Push<'_>, context: &mut Context) {

@@ -1,7 +1,8 @@
-//! Workers whose connections close because the daemon stops. They may reconnect after the restart, and report
-//! on the jobs that they are processing. For a limited time, these jobs are not delivered to other workers.
+//! Workers with connections that close because the daemon stops. They may reconnect after the restart, and
+//! report on the jobs that they are processing. For a limited time, these jobs are not delivered to other
+//! workers.
 //!
-//! At the stop, the lease of each such job is replaced by a lease that is journalled. Its holder is
+//! At the stop, the lease of each such job is replaced by a lease that is journalled. The holder is
 //! [`Holder::Away`]: a client of the worker's protocol, with any connection. A daemon that is killed leaves
 //! no such leases, and these jobs are ready immediately.
 
@@ -13,7 +14,7 @@ use crate::context::Context;
 use crate::ids::{ClientId, JobId};
 use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
 
-/// Handles a job of a worker whose connection closes because the daemon stops.
+/// Handles a job of a worker when the connection closes because the daemon stops.
 pub(super) fn leave(state: &mut State, id: JobId, context: &mut Context) {
     let Some(slot) = state.jobs.slot(id) else {
         return;
@@ -89,7 +90,7 @@ pub(super) fn come_back(state: &mut State, slot: Slot, client: ClientId, context
     remember_move(state, slot, context);
 }
 
-/// Returns a job whose worker did not reconnect in time to its original position, without adding a
+/// Returns a job to the original position if the worker did not reconnect in time, without adding a
 /// lost worker.
 pub(super) fn not_back(state: &mut State, slot: Slot, context: &mut Context) {
     state.jobs.update(slot, |job: &mut Job| {

@@ -18,7 +18,7 @@ use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{Cursor, NewJob, QueueKind};
 use crate::work::ROW;
 
-/// The delay before a callback that could not be pushed is retried: its queue may exist with another kind.
+/// The delay before a callback that could not be pushed is retried: the queue may exist with another kind.
 const RETRY_MS: u64 = 1_000;
 
 pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -> Outcome {

@@ -17,12 +17,12 @@ pub(super) struct Beginning {
     pub(super) holds_due: bool,
     /// The daemon before this one did not stop in order: jobs that it handed out over connections may still run.
     pub(super) was_killed: bool,
-    /// Recovered jobs whose workers may return.
+    /// Recovered jobs with workers that may return.
     pub(super) away: Vec<JobId>,
     /// Jobs that were merged with other jobs, to be journalled.
     pub(super) rejoined: Vec<Slot>,
-    /// Jobs that were merged with a job that finished before the restart. Their quiet time starts at the
-    /// first visit.
+    /// Jobs that were merged with a job that finished before the restart. The quiet time starts at the first
+    /// visit.
     pub(super) left_alone: Vec<Slot>,
     /// Schedules that make up for no run from before it.
     pub(super) skip_missed: BTreeSet<(Protocol, Bytes)>,

@@ -1,4 +1,4 @@
-//! The context of a call: the sender of the command, the tag that its reply repeats, and the output.
+//! The context of a call: the sender of the command, the tag that the reply repeats, and the output.
 
 use crate::context::Context;
 use crate::event::Reply;
@@ -28,7 +28,7 @@ impl Call<'_> {
         self.context.reply(self.client, self.tag, reply);
     }
 
-    /// Acknowledges the command, if its client requested that.
+    /// Acknowledges the command, if the client requested that.
     pub(super) fn acknowledge(&mut self, reply: Reply) {
         if self.tag.wants_answer() {
             self.reply(reply);

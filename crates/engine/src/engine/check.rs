@@ -1,5 +1,5 @@
-//! Asserts the invariants between the owners; each owner asserts those of its fields. Executed after every
-//! call in debug builds, in tests, the simulator and the fuzzers.
+//! Asserts the invariants between the owners; each owner asserts those of the owned fields. Executed after
+//! every call in debug builds, in tests, the simulator and the fuzzers.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) struct Pace {
 
 #[cfg(debug_assertions)]
 impl Pace {
-    /// Checks a small engine every time, a larger one as often as its size allows. Returns `true` if it did.
+    /// Checks a small engine every time, a larger one as often as the size allows. Returns `true` if it did.
     pub(super) fn check(&mut self, state: &State) -> bool {
         // A check reads all jobs, and unpacks those that are packed.
         const JOBS_MAX: usize = 100_000;

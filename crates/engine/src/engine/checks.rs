@@ -1,4 +1,4 @@
-//! Preconditions of commands: names and bodies within their limits, the job that a command names, the lease
+//! Preconditions of commands: names and bodies within the limits, the job that a command names, the lease
 //! that a worker claims. Modifies nothing.
 
 use super::scope::Scope;
@@ -18,7 +18,7 @@ pub(super) fn check_names(state: &State, new: &NewJob) -> Outcome {
     state.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))
 }
 
-/// Checks the body of a new job, or of a schedule's or batch's template, against the limit of its queue.
+/// Checks the body of a new job, or of a schedule's or batch's template, against the limit of the queue.
 pub(super) fn check_new_body(state: &State, new: &NewJob) -> Outcome {
     state
         .queues
@@ -107,7 +107,7 @@ fn has_worker(state: &State, client: ClientId) -> bool {
     state.clients.get(client).and_then(Client::worker).is_some()
 }
 
-/// Returns true if the client, or its worker, has the lease.
+/// Returns true if the client, or the client's worker, has the lease.
 pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> bool {
     match holder {
         Holder::Connection(holder) => *holder == client,
@@ -120,8 +120,8 @@ pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> boo
 }
 
 /// Finds the job for a report after the end of the lease, unless another worker has the job or a client has
-/// returned it. The engine does not remember the last holder; a token identifies its delivery. A job that was
-/// never delivered is not found. A job from before the start is treated as delivered, because its last
+/// returned it. The engine does not remember the last holder; a token identifies the delivery. A job that was
+/// never delivered is not found. A job from before the start is treated as delivered, because the last
 /// delivery may not have been journalled.
 pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Outcome<Slot> {
     let slot = find(state, job, Scope::of_client(state, client))?;
@@ -129,7 +129,7 @@ pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) 
         let is_of_before = state.meta.is_of_before(job.id);
         match proof {
             Proof::Late | Proof::AnyLease => job.attempts > 0 || is_of_before,
-            // As on deployed servers of Gearman, whose connections are not resumed.
+            // As on deployed servers of Gearman, where connections are not resumed.
             Proof::Connection => false,
             Proof::Token(token) => {
                 job.attempts > 0 && token.delivery() == job.attempts

@@ -7,10 +7,10 @@
 //!
 //! - No job is leased by two claims. The higher token wins, which is that of the later leader. After the
 //!   grace, a claim succeeds only for a job that is not leased and has a more recent delivery than this
-//!   engine and the journal know of, or with the lease that the job already has, when a daemon whose link was
-//!   interrupted claims its clients' state again.
-//! - Claims of different clients arrive in any order. A worker and its reports are blocked until another
-//!   client has restored the job.
+//!   engine and the journal know of, or with the lease that the job already has, when a daemon claims the
+//!   state of clients again after an interruption of the link.
+//! - Claims of different clients arrive in any order. A worker and the worker's reports are blocked until
+//!   another client has restored the job.
 //! - A job that clients restored and that has finished since is not restored again.
 
 use super::call::Call;
@@ -59,7 +59,7 @@ pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Out
     Ok(())
 }
 
-/// Applies the claimed lease of a restored job, and then the reports of its worker that arrived
+/// Applies the claimed lease of a restored job, and then the reports of the worker that arrived
 /// before the job.
 fn welcome(state: &mut State, job: JobId, context: &mut Context) {
     let expected = state.succession.as_mut().and_then(|it| it.arrived(job));
@@ -198,8 +198,7 @@ fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
 
 // ---- the end of the grace ------------------------------------------------------------------------------------------
 
-/// Gives up the leases whose jobs were not restored by any client. Reports of their workers are
-/// refused.
+/// Gives up the leases of jobs that no client has restored. Reports of the workers are refused.
 #[cold]
 pub(super) fn give_up(state: &mut State, context: &mut Context) {
     while let Some(Expected {

@@ -1,8 +1,8 @@
 //! Merges submits with the same identity into one job
 //! ([`QueueRules::coalesce`](crate::QueueRules::coalesce)).
 //!
-//! Until a job starts, further submits move its time and replace its body; it has the coalescing key of the
-//! identity. While it runs, another job takes over the key and is queued behind it.
+//! Until a job starts, further submits move the time and replace the body; the job has the coalescing key of
+//! the identity. While it runs, another job takes over the key and is queued behind it.
 //! [`ahead_of`](super::place::ahead_of) prevents the second job from starting until the first one has
 //! finished. Not here: the rest of a push (`push`).
 
@@ -38,7 +38,7 @@ pub(super) fn standing(state: &State, slot: Slot) -> Standing {
     }
 }
 
-/// Initializes a new job that is the first of its identity, or follows a running one.
+/// Initializes a new job that is the first of an identity, or follows a running one.
 pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     let Some(slot) = state.jobs.slot(id) else {
         return;
@@ -53,7 +53,7 @@ pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     state.followers.step(id, None, behind);
 }
 
-/// Handles a restored job whose key another job may have: the one with the higher ID is queued
+/// Handles a restored job if another job may have the key: the one with the higher ID is queued
 /// behind the other.
 pub(super) fn come_back(state: &mut State, id: JobId, other: Option<JobId>, context: &mut Context) {
     let other = other.unwrap_or(id);
@@ -94,7 +94,7 @@ fn since(state: &State, slot: Slot) -> Timestamp {
     coalesced.unwrap_or_else(|| state.wall())
 }
 
-/// Adds submits to a waiting job, the first of them since its last run at this moment. A worker that had the
+/// Adds submits to a waiting job, the first of them since the last run at this moment. A worker that had the
 /// job before must not finish it, because it has not seen these submits.
 pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Timestamp) {
     state.jobs.update(slot, |job| {

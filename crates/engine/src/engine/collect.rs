@@ -73,7 +73,7 @@ fn collect_one(state: &mut State, slot: Slot, call: &mut Call<'_>) -> Option<Not
     Some(Notice::Collected { job: id, key, end })
 }
 
-/// The outcome of a job for its collector. It is then no longer retained for that.
+/// The outcome of a job for the collector. It is then no longer retained for that.
 pub(super) fn hand_over(state: &mut State, slot: Slot, context: &mut Context) -> Option<End> {
     let job = state
         .jobs

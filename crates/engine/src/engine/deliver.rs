@@ -1,4 +1,4 @@
-//! Delivery: choosing a queue, granting a lease on its first job, sending the job.
+//! Delivery: choosing a queue, granting a lease on the first job, sending the job.
 //!
 //! Not here: blocking a take when there is no job (`take`), and which waiting client is served
 //! (`serve`).
@@ -127,7 +127,7 @@ pub(super) fn hand_out(
     }
 }
 
-/// Returns the token, and `true` if no other job of its key may start because of it.
+/// Returns the token, and `true` if no other job of the same key may start because of it.
 fn lease_job(
     state: &mut State,
     client: ClientId,

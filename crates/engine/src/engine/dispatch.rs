@@ -1,4 +1,4 @@
-//! Maps each command to its function, with a `match` per family. The code of jobs, takes and leases must fit
+//! Maps each command to a function, with a `match` per family. The code of jobs, takes and leases must fit
 //! into a small cache, so the other families are not inlined.
 
 #![expect(

@@ -129,7 +129,7 @@ fn begin(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Records changes to queues other than their settings. Nearly always there are none.
+/// Records changes to queues other than settings. Nearly always there are none.
 #[inline]
 pub(super) fn remember_queues(state: &mut State, context: &mut Context) {
     if state.queues.has_unsaved() {
@@ -170,7 +170,7 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
         while let Some(id) = state.batches.pop_dirty() {
             advance(state, id, context);
         }
-        // The delivery of an unclaimed job marks its batch.
+        // The delivery of an unclaimed job marks the batch.
         let any = state.queues.may_serve_unclaimed() && serve_unclaimed(state, context);
         if !any && state.caused.is_empty() {
             break;
@@ -240,7 +240,7 @@ fn next_due(state: &State) -> (Timestamp, Option<Due>) {
     next
 }
 
-/// Handles a job whose timed state has ended.
+/// Handles the end of a job's timed state.
 #[cold]
 fn job_due(state: &mut State, context: &mut Context) {
     let Some(slot) = state.jobs.next_timed(state.skew_ms) else {
@@ -268,7 +268,7 @@ fn job_due(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Handles a woken sleeper that has not requested work in time: its queue is served again.
+/// Handles a woken sleeper that has not requested work in time: the queue is served again.
 #[cold]
 fn wake_due(state: &mut State, context: &mut Context) {
     if let Some((client, turn)) = state.timers.pop_wake()

@@ -22,7 +22,7 @@ pub(super) const KEEP_MS: u64 = 60_000;
 /// The share of `jobs_bytes_max` and of the memory for such jobs (1/n).
 const KEPT_SHARE: u64 = 8;
 
-/// Gives up a job: it moves to the dead-letter queue if its retry policy retains it, otherwise it
+/// Gives up a job: it moves to the dead-letter queue if the retry policy retains it, otherwise it
 /// is removed.
 pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Context) -> Fate {
     notify_end(state, slot, end, context);
@@ -71,7 +71,7 @@ pub(super) fn end_well(
     }
 }
 
-/// Removes a job that did not succeed. If it is tracked, or its client has disconnected, its outcome is
+/// Removes a job that did not succeed. If it is tracked, or the client has disconnected, the outcome is
 /// retained for a while.
 pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
     note_run_end(state, slot, RunEnd::Failed, context);
@@ -93,7 +93,7 @@ pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
     keep_done(state, slot, keep_ms, None, None, context);
 }
 
-/// Retains a finished job for a time, without its body, and with this result of a worker of this protocol.
+/// Retains a finished job for a time, without the body, and with this result of a worker of this protocol.
 pub(super) fn keep_done(
     state: &mut State,
     slot: Slot,
@@ -118,8 +118,8 @@ pub(super) fn keep_done(
     remember_put(state, slot, context);
 }
 
-/// Buries a job that failed or was lost for good, and queues the job that its death causes. Not called when
-/// an operator buries a job, who needs no notification.
+/// Buries a job that failed or was lost for good, and queues the job that this causes. Not called when an
+/// operator buries a job, who needs no notification.
 fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
     let until = bury(state, slot, context);
     if let Some(on_dead) = &state.on_dead
@@ -154,7 +154,7 @@ pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Time
     until
 }
 
-/// Buries a job for an operator to see, whatever its retry policy is. A job that is not durable is removed
+/// Buries a job for an operator to see, whatever the retry policy is. A job that is not durable is removed
 /// instead.
 pub(super) fn bury_if_durable(state: &mut State, slot: Slot, context: &mut Context) {
     if state.jobs.at(slot).is_some_and(|job| job.durable) {
@@ -164,7 +164,7 @@ pub(super) fn bury_if_durable(state: &mut State, slot: Slot, context: &mut Conte
     }
 }
 
-/// Removes a job and notifies its listeners.
+/// Removes a job and notifies the listeners.
 pub(super) fn discard(state: &mut State, slot: Slot, context: &mut Context) {
     count(state, slot, |totals| totals.cancelled += 1);
     notify_end(state, slot, &End::Cancelled, context);
@@ -195,7 +195,7 @@ pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
     }
 }
 
-/// Retention of a finished job for its client.
+/// Retention of a finished job for the client.
 pub(super) fn uncollected_keep_ms(extra: &Extra) -> u64 {
     if extra.collector.is_empty() {
         0
@@ -204,7 +204,7 @@ pub(super) fn uncollected_keep_ms(extra: &Extra) -> u64 {
     }
 }
 
-/// Stops retaining a job's outcome for its client.
+/// Stops retaining a job's outcome for the client.
 pub(super) fn collect_no_more(state: &mut State, slot: Slot, context: &mut Context) {
     if state
         .jobs
@@ -245,7 +245,7 @@ fn end_joined(state: &mut State, id: JobId, end: &End, context: &mut Context) {
 }
 
 /// Notifies all listeners of a job's outcome, the newest first, once for each registration, and removes them.
-/// If there are no listeners, the job retains its collector's name, unless too many outcomes are retained
+/// If there are no listeners, the job retains the collector's name, unless too many outcomes are retained
 /// already.
 pub(super) fn notify_listeners(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
     // Without extra fields it has no listeners and no collector.

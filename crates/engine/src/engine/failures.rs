@@ -20,13 +20,13 @@ use crate::warning::WarningKind;
 pub(super) const EXPIRED_KIND: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
 
-/// The kind of failure of a job whose workers disappeared too often.
+/// The kind of failure if workers disappeared too often.
 pub const LOSSES: &[u8] = b"losses";
 
 /// The kind of failure of a job that no worker's protocol could express (conversion error).
 pub const MISFIT: &[u8] = b"conversion";
 
-/// The kind of failure of a job whose body cannot be read from the disk.
+/// The kind of failure if the body cannot be read from the disk.
 pub const UNREADABLE: &[u8] = b"unreadable";
 
 const HOUR_MS: u64 = 3_600_000;
@@ -76,7 +76,7 @@ pub(super) fn fail_job(
     Fate::Retried(at)
 }
 
-/// Handles a worker that disappeared during a delivery. The job returns to its original position: immediately
+/// Handles a worker that disappeared during a delivery. The job returns to the original position: immediately
 /// the first time, later after a delay, and never if it happened too often.
 pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
     let Some(slot) = state.jobs.slot(id) else {
@@ -106,8 +106,8 @@ pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
     }
 }
 
-/// Buries a job that probably crashes its workers. It is retained for an operator, even if its retry policy
-/// would discard it on failure.
+/// Buries a job that probably crashes workers. It is retained for an operator, even if the retry policy would
+/// discard it on failure.
 fn bury_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) {
     fail_for_good(
         state,
@@ -210,8 +210,8 @@ pub(super) fn bury_unconvertible(
     bury_if_durable(state, slot, context);
 }
 
-/// Buries a job that cannot be delivered because its body cannot be read. It is retained for an operator,
-/// whatever its retry policy is, because another copy of the store may have the body.
+/// Buries a job that cannot be delivered because of an unreadable body. It is retained for an operator,
+/// whatever the retry policy is, because another copy of the store may have the body.
 pub(super) fn bury_unreadable(state: &mut State, slot: Slot, context: &mut Context) {
     void_token(state, slot, context);
     let failure = fail_for_good(

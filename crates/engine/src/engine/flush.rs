@@ -1,4 +1,4 @@
-//! Removes everything of a protocol except its schedules, a page at a time.
+//! Removes everything of a protocol except schedules, a page at a time.
 
 use super::call::{Call, Page};
 use super::ends::discard;
@@ -15,7 +15,7 @@ use crate::refusal::{Outcome, Refusal};
 use crate::request::{Cursor, Filter, QueueKind};
 use crate::work::CHANGE;
 
-/// The phases, in this order. Batches are first, so that the removal of their jobs pushes no callbacks.
+/// The phases, in this order. Batches are first, so that the removal of jobs pushes no callbacks.
 const BATCHES: u64 = 0;
 const JOBS: u64 = 1;
 const QUEUES: u64 = 2;

@@ -1,11 +1,11 @@
 //! Merges a run that did not succeed with the job that was queued behind it.
 //!
 //! Submits with the same identity are merged into one job until it starts, and into another while it runs
-//! (`coalesce`). If the run fails, or its worker disappears or returns the job, both are waiting, and only
+//! (`coalesce`). If the run fails, or the worker disappears or returns the job, both are waiting, and only
 //! one is needed: the later job if the last submit wins, the earlier one if the first does. This is the
 //! leading job. If a client waits for the outcome of the other job, or if that has a stronger guarantee, it
-//! stays behind the leading one with its body and is *joined*: it finishes together with that job. If the
-//! leading job is removed without a run, because an operator or its client cancels it, a joined job runs
+//! stays behind the leading one with the body and is *joined*: it finishes together with that job. If the
+//! leading job is removed without a run, because an operator or a client cancels it, a joined job runs
 //! itself. Therefore an acknowledged submit never depends on a job with a weaker guarantee.
 
 use super::coalesce::add_submits;
@@ -18,7 +18,7 @@ use crate::ids::Timestamp;
 use crate::jobs::{Job, JobState, Slot};
 use crate::queues::Coalesce;
 
-/// Delays a job whose run did not succeed until this time.
+/// Delays a job until this time after a run that did not succeed.
 pub(super) fn pause(state: &mut State, slot: Slot, until: Timestamp, context: &mut Context) {
     if !give_way(state, slot, Some(until), context) {
         move_job(state, slot, JobState::Retrying(until));
@@ -93,7 +93,7 @@ enum Start {
     Paused(Timestamp),
 }
 
-/// The job that is queued behind this one, and the rule of their queue.
+/// The job that is queued behind this one, and the rule of the queue.
 fn follower_of(state: &State, slot: Slot) -> Option<(Slot, Coalesce)> {
     let job = state.jobs.at(slot)?;
     let rule = state.queues.rules(job.queue)?.coalesce?;
@@ -124,7 +124,7 @@ fn place(state: &mut State, slot: Slot, start: Start, context: &mut Context) {
     }
 }
 
-/// Journals both jobs, or removes the joined one if no client waits for its outcome and the leading one has
+/// Journals both jobs, or removes the joined one if no client waits for the outcome and the leading one has
 /// at least the same guarantee.
 fn settle(state: &mut State, part: Slot, lead: Slot, context: &mut Context) {
     remember_put(state, lead, context);

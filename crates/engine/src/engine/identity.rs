@@ -1,4 +1,4 @@
-//! A push after the rules of its queue are applied. Rules about pushes with the same identity may replace the
+//! A push after the rules of the queue are applied. Rules about pushes with the same identity may replace the
 //! unique ID and set times.
 
 use super::state::State;
@@ -58,7 +58,7 @@ impl<'a> Push<'a> {
 
     #[inline(never)]
     fn obey(&mut self, rules: &QueueRules, state: &State) {
-        // A batch counts each of its jobs, so its jobs are never merged.
+        // A batch counts each job, so jobs of a batch are never merged.
         if let Some(rule) = rules.coalesce
             && self.new.batch.is_none()
             && self.new.past.is_none()
@@ -128,13 +128,13 @@ impl<'a> Push<'a> {
         self.ruled.as_ref().or(self.new.unique.as_ref())
     }
 
-    /// The job that has its unique ID.
+    /// The job that has the unique ID.
     pub(super) fn holder(&self, state: &State) -> Option<Slot> {
         let unique = self.unique()?;
         state.jobs.keyed(self.queue, self.new.protocol, &unique.key)
     }
 
-    /// The key by the policy of its queue; empty if there is none.
+    /// The key by the policy of the queue; empty if there is none.
     pub(super) fn key(&self, state: &State) -> Vec<u8> {
         let facts = Facts {
             protocol: self.new.protocol,
@@ -146,7 +146,7 @@ impl<'a> Push<'a> {
             .key_of(self.queue, facts, state.reader.as_deref())
     }
 
-    /// The retry policy of its job.
+    /// The retry policy of the job.
     pub(super) fn retry(&self, state: &State) -> Retry {
         let rules = state.queues.rules(self.queue);
         let rule = rules.and_then(|rules| rules.retry);
@@ -154,11 +154,11 @@ impl<'a> Push<'a> {
             .unwrap_or(self.new.retry)
     }
 
-    /// When its job expires.
+    /// When the job expires.
     pub(super) fn expires(&self, state: &State) -> Expiry {
         let rules = state.queues.rules(self.queue);
         let rules = rules.filter(|_| self.new.kind == QueueKind::Work);
-        // A scheduled job starts waiting at its time.
+        // A scheduled job starts waiting at the scheduled time.
         let from = self.not_before.map_or(state.now, |at| {
             at.shifted(state.skew_ms.saturating_neg()).max(state.now)
         });

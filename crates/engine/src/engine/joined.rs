@@ -97,7 +97,7 @@ fn quiet_from_now(state: &State, job: &Job) -> Timestamp {
     }
 }
 
-/// Starts the quiet time of a job whose leading job finished before a restart. The time is unknown during
+/// Starts the quiet time of a job after the leading job finished before a restart. The time is unknown during
 /// recovery, so the job was due immediately, in the middle of its quiet time. The result is journalled,
 /// because otherwise the quiet time would start again at each restart.
 pub(super) fn await_quiet(state: &mut State, slot: Slot, context: &mut Context) {

@@ -96,7 +96,7 @@ fn finish(
         count_success(state, slot, call.context);
         end_well(state, slot, result, by, call.context);
     } else {
-        // No client can receive or query its outcome.
+        // No client can receive or query the outcome.
         remove_job(state, slot, call.context);
     }
     call.acknowledge(Reply::Finished(id));
@@ -118,7 +118,7 @@ fn fail(
             if !may_be_lost_with_daemon(state, slot) {
                 return fail_late(state, slot, *failure, call.context);
             }
-            // Its place among the ready jobs may differ.
+            // The place among the ready jobs may differ.
             move_job(state, slot, JobState::Retrying(state.now));
             slot
         }
@@ -138,8 +138,8 @@ fn fail(
     Ok(())
 }
 
-/// Replaces the failure of a job whose reservation has expired by the worker's failure, which is more
-/// specific. Nothing else is modified, and the report is still refused.
+/// Replaces the failure of an expired reservation by the worker's failure, which is more specific. Nothing
+/// else is modified, and the report is still refused.
 fn fail_late(state: &mut State, slot: Slot, failure: Failure, context: &mut Context) -> Outcome {
     let last = state
         .jobs
@@ -167,7 +167,7 @@ fn fail_late(state: &mut State, slot: Slot, failure: Failure, context: &mut Cont
 }
 
 /// Leaves the job for a worker of another protocol. If no protocol is left, it moves to the dead-letter queue
-/// whatever its retry policy is, so that an operator can see the reason.
+/// whatever the retry policy is, so that an operator can see the reason.
 #[inline(never)]
 fn unconvertible(
     state: &mut State,
@@ -217,7 +217,7 @@ fn release(
     call: &mut Call<'_>,
 ) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
-    // The daemon returns jobs of both kinds that its client never received.
+    // The daemon returns jobs of both kinds that the client never received.
     if !matches!(proof, Proof::Token(_)) {
         must_be(state, slot, QueueKind::Work)?;
         let is_own = |job: &Job| {
@@ -315,7 +315,7 @@ fn progress(
         ..
     } = note
     {
-        // The worker's bytes are for listeners of its protocol, and may not be text.
+        // The worker's bytes are for listeners of the same protocol, and may not be text.
         let progress = Progress {
             numerator,
             denominator,
@@ -348,7 +348,7 @@ pub(super) fn notify_progress(job: &Job, note: &Note, context: &mut Context) {
     }
 }
 
-/// Notifies the listeners of jobs that are joined to this one of its progress.
+/// Notifies the listeners of jobs that are joined to this one of the progress.
 fn notify_joined(state: &State, id: JobId, note: &Note, context: &mut Context) {
     for job in joined(state, id)
         .into_iter()

@@ -31,15 +31,15 @@ impl Engine {
         self.state.jobs.bodies_here()
     }
 
-    /// Jobs whose bodies are stored outside memory, and the bytes of these bodies.
+    /// Jobs with bodies outside memory, and the bytes of these bodies.
     pub const fn stored(&self) -> (u64, u64) {
         self.state.jobs.stored()
     }
 
     /// Bodies that can be moved out of memory, starting with those that are needed last: `bytes` or slightly
     /// more, if a search of some thousand jobs finds them. The caller writes them to the store and reports it
-    /// ([`Engine::set_stored`]). Packs the examined jobs whose bodies are not in memory, except neighbours of
-    /// jobs with bodies to write, because those are modified soon.
+    /// ([`Engine::set_stored`]). Packs the examined jobs without bodies in memory, except neighbours of jobs
+    /// with bodies to write, because those are modified soon.
     pub fn cool(&mut self, bytes: u64) -> Vec<(JobId, Bytes)> {
         let room = room_for_bodies(&self.state);
         let State {
@@ -66,7 +66,7 @@ impl Engine {
         bodies
     }
 
-    /// Packs these jobs together with their neighbours, if none of them is leased or has a large body in
+    /// Packs these jobs together with the neighbours, if none of them is leased or has a large body in
     /// memory. They are unpacked when a job among them is read.
     pub fn pack(&mut self, jobs: impl Iterator<Item = JobId>) {
         let slots: Vec<_> = jobs.filter_map(|job| self.state.jobs.slot(job)).collect();

@@ -1,6 +1,6 @@
-//! The engine: applies commands to its state, and provides read access.
+//! The engine: applies commands to a state, and provides read access.
 //!
-//! `dispatch` maps each command to its function. Each function is in the file named after its topic; `state`
+//! `dispatch` maps each command to a function. Each function is in the file named after its topic; `state`
 //! lists them.
 
 mod adopt;
@@ -149,9 +149,9 @@ impl Engine {
         self.check_in_debug();
     }
 
-    /// Handles a job that was delivered with this token, but not sent because its body cannot be read: the
-    /// job dies, so that no other job is blocked behind it, and retains the place of the body. Returns
-    /// `false` if the lease has ended, or the body is now in memory or in a different place.
+    /// Handles a job that was delivered with this token, but not sent because of an unreadable body: the job
+    /// dies, so that no other job is blocked behind it, and retains the place of the body. Returns `false` if
+    /// the lease has ended, or the body is now in memory or in a different place.
     pub fn bury_unreadable(
         &mut self,
         job: JobId,
@@ -205,8 +205,8 @@ impl Engine {
     }
 
     /// Called before an orderly stop, with jobs of [`Engine::held_over_connections`], a bounded number at a
-    /// time: their workers may report on them to the engine that recovers from the journal, for
-    /// [`Limits::return_ms`] from its first visit. Jobs that are not durable are lost with the daemon. Call
+    /// time: the workers may report on them to the engine that recovers from the journal, for
+    /// [`Limits::return_ms`] from the first visit. Jobs that are not durable are lost with the daemon. Call
     /// [`Engine::tick`] before it; no command may follow.
     pub fn leave(&mut self, jobs: &[JobId], context: &mut Context) {
         for job in jobs {
@@ -245,13 +245,13 @@ impl Engine {
         self.state.jobs.get(id)
     }
 
-    /// A job by its producer's public name: the leased job with the oldest lease, else the oldest job that is
+    /// A job by the producer's public name: the leased job with the oldest lease, else the oldest job that is
     /// neither dead nor done, else the youngest.
     pub fn job_named(&self, name: &[u8]) -> Option<&Job> {
         self.state.jobs.at(self.state.jobs.named(name, |_| true)?)
     }
 
-    /// Returns true if a job has its coalescing key.
+    /// Returns true if a job has the coalescing key it was pushed with.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub fn holds_key(&self, id: JobId) -> bool {
         let holder = |job: &Job| self.state.jobs.keyed(job.queue, job.protocol, job.key()?);
@@ -354,7 +354,7 @@ impl Engine {
         self.state.workers.state(self.state.workers.named(name)?)
     }
 
-    /// Dead jobs dropped before their time, since the engine was created.
+    /// Dead jobs dropped before the end of retention, since the engine was created.
     pub const fn dead_dropped(&self) -> DeadDropped {
         self.state.dead_dropped
     }
@@ -364,7 +364,7 @@ impl Engine {
         room::has_past_to_drop(&self.state)
     }
 
-    /// Returns true if clients are blocked because visits had no space for their jobs
+    /// Returns true if clients are blocked because visits had no space for more jobs
     /// ([`Context::room`]).
     pub const fn is_starved(&self) -> bool {
         self.state.starved.again_at().is_some()

@@ -110,7 +110,7 @@ pub(super) fn preview(
     });
 }
 
-/// Returns true if a bulk change applies to a job in its state.
+/// Returns true if a bulk change applies to a job in the present state.
 fn applies(state: &State, action: Mutation, job: &Job) -> bool {
     use JobStateKind::{Dead, Done, Leased, Parked, Ready};
     let kind = job.state.kind();

@@ -45,7 +45,7 @@ pub(super) fn apply_in_part(
     if ends && known.blocked_count() > limit {
         state.waiters().unblock_last(client, limit);
     } else if known.subscriptions().len() > limit {
-        // A sleeper may leave its queues one by one. Any other client could be given a job in the
+        // A sleeper may leave queues one by one. Any other client could be given a job in the
         // meantime.
         if ends && (known.has_credit() || !known.is_asleep()) {
             unwait(state, client, context);
@@ -108,7 +108,7 @@ fn stop_listening_to_some(
     }
 }
 
-/// Removes the last `limit` subscriptions. A client that sleeps or has credits is still waiting at its other
+/// Removes the last `limit` subscriptions. A client that sleeps or has credits is still waiting at other
 /// queues, which may include one that was registered twice.
 fn forget_last_subscriptions(state: &mut State, id: ClientId, limit: usize, context: &mut Context) {
     let Some(client) = state.clients.get_mut(id) else {

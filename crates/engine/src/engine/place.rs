@@ -13,14 +13,14 @@ use crate::query::Totals;
 use crate::queues::{QueueFigures, Queues};
 use crate::schedules::RunEnd;
 
-/// Inserts a job in its state.
+/// Inserts a job in the job's state.
 pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
     let slot = state.jobs.insert(job);
     list(state, slot);
     slot
 }
 
-/// Lists an added job in the indexes of its state.
+/// Lists an added job in the indexes of the state.
 fn list(state: &mut State, slot: Slot) {
     let State {
         jobs,
@@ -54,7 +54,7 @@ pub(super) fn recall_job(state: &mut State, mut job: Job) -> Slot {
     slot
 }
 
-/// Lists a job from a journal or another engine in the indexes of its state.
+/// Lists a job from a journal or another engine in the indexes of the state.
 pub(super) fn list_recalled(state: &mut State, slot: Slot) {
     let Some(job) = state.jobs.at(slot) else {
         return;
@@ -147,7 +147,7 @@ pub(super) fn ahead_of(state: &State, job: &Job) -> Option<Slot> {
 }
 
 /// Handles a job that has finished or was removed. Jobs queued behind it are due, and the job that it was
-/// queued behind gets its key back.
+/// queued behind gets the key back.
 fn is_over(state: &mut State, id: JobId, ahead: Option<JobId>, context: &mut Context) {
     if let Some(slot) = ahead.and_then(|ahead| state.jobs.slot(ahead)) {
         state.jobs.claim_key(slot, &mut state.timers);
@@ -231,7 +231,7 @@ pub(super) fn count_taken(state: &mut State, slot: Slot) {
     count_with(state, slot, |totals| totals.taken += 1, waited);
 }
 
-/// Adds a job whose worker reports success now to the counters, with its execution time.
+/// Adds a job to the counters when the worker reports success, with the execution time.
 pub(super) fn count_succeeded(state: &mut State, slot: Slot) {
     let now = state.now;
     count_with(
@@ -242,7 +242,7 @@ pub(super) fn count_succeeded(state: &mut State, slot: Slot) {
     );
 }
 
-/// Records the execution time of a job whose worker reports now.
+/// Records the execution time of a job when the worker reports.
 pub(super) fn observe_run(state: &mut State, slot: Slot) {
     let State {
         jobs,
@@ -285,7 +285,7 @@ fn count_with(
     meta.count(job.protocol, add);
 }
 
-/// Modifies the figures of a job's queue, and those of its kind while a worker has it.
+/// Modifies the figures of a job's queue, and those of the kind while a worker has it.
 #[inline]
 fn for_figures_of(
     job: &Job,

@@ -96,7 +96,7 @@ pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&[u8]>) -> bo
         .is_some_and(|job| queues.read_key(job, slot, lent, reader.as_deref(), *now, timers))
 }
 
-/// A queue's policy, and a page of its keys.
+/// A queue's policy, and a page of keys.
 pub(super) fn list_keys(state: &State, name: &[u8], page: Page, call: &mut Call<'_>) {
     let queue = state.queues.named(name).and_then(|id| state.queues.at(id));
     let first = u32::try_from(page.after.0).unwrap_or(u32::MAX);

@@ -59,7 +59,7 @@ pub(super) struct Accepted {
     pub(super) how: Pushed,
 }
 
-/// Accepts a new job, or finds the job that has its key.
+/// Accepts a new job, or finds the job that has the key.
 pub(super) fn push_job(
     state: &mut State,
     client: ClientId,
@@ -127,7 +127,7 @@ fn coalesce_by(
         state.jobs.release_key(slot, &mut state.timers);
     }
     let wall = state.wall();
-    // A job that follows another one is first scheduled, and is parked behind that one when its time arrives.
+    // A job that follows another one is first scheduled, and is parked behind that one when the time arrives.
     let soonest = if behind.is_some() {
         wall.after_ms(1)
     } else {
@@ -143,7 +143,7 @@ fn coalesce_by(
     accepted
 }
 
-/// Handles a push whose key another job has, by the producer's [`Clash`].
+/// Handles a push with a key that another job has, by the producer's [`Clash`].
 #[inline(never)]
 fn coalesce(
     state: &mut State,
@@ -203,7 +203,7 @@ fn insert_new(state: &mut State, push: &Push<'_>, context: &mut Context) -> Outc
     if new.listen.is_wanted() {
         check_listeners(state, push.client, 0)?;
     } else if !new.durable {
-        // No client could ever receive its result.
+        // No client could ever receive the result.
         return Err(Refusal::OutOfPlace);
     }
     check_room(state, push)?;
@@ -262,7 +262,7 @@ pub(super) fn push_internal(
     announce(state, slot, queue, context);
 }
 
-/// Creates a new job and inserts it in its state. Its queue must be listed.
+/// Creates a new job and inserts it in the initial state. The queue must be listed.
 fn place_new(
     state: &mut State,
     id: JobId,
@@ -278,7 +278,7 @@ fn place_new(
     slot
 }
 
-/// Completes the insertion of a job: counts and journals it, and serves its queue.
+/// Completes the insertion of a job: counts and journals it, and serves the queue.
 fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context) {
     count(state, slot, |totals| totals.pushed += 1);
     let Some(job) = state.jobs.at(slot) else {
@@ -512,8 +512,8 @@ pub(super) fn membership(state: &State, new: &NewJob) -> Outcome<Option<Member>>
         .named(name)
         .ok_or(Refusal::NotFound(Thing::Batch))?
         .id;
-    // A batch can only track durable jobs of `work` queues. A job with a past may already have finished in
-    // its batch.
+    // A batch can only track durable jobs of `work` queues. A job with a past may already have finished in a
+    // batch.
     if !new.durable || new.kind != QueueKind::Work || new.past.is_some() {
         return Err(Refusal::OutOfPlace);
     }

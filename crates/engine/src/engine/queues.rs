@@ -37,8 +37,8 @@ pub(super) fn create_queue(
     call.done()
 }
 
-/// Removes a queue with its ready jobs. While there are leased, scheduled or retrying jobs, the queue
-/// continues to exist, unlisted. In an isolated queue, a client affects only its protocol.
+/// Removes a queue with the ready jobs. While there are leased, scheduled or retrying jobs, the queue
+/// continues to exist, unlisted. In an isolated queue, a client affects only the client's protocol.
 pub(super) fn remove_queue(
     state: &mut State,
     name: &Bytes,

@@ -34,7 +34,7 @@ impl Engine {
         self.state.queues.recall(image);
     }
 
-    /// Restores a job from the journal. Returns `false` if its queue was not restored before or its ID is
+    /// Restores a job from the journal. Returns `false` if the queue was not restored before or the ID is
     /// used. The journal does not contain connection-bound leases, so a job with such a lease is ready.
     pub fn recall_job(&mut self, job: Job) -> bool {
         if self.state.queues.at(job.queue).is_none() || is_used(&self.state, job.id) {
@@ -45,8 +45,8 @@ impl Engine {
         true
     }
 
-    /// Restores all jobs from the journal, as [`Engine::recall_job`] restores each, in their slots and with
-    /// the index by ID.
+    /// Restores all jobs from the journal, as [`Engine::recall_job`] restores each, in the present slots and
+    /// with the index by ID.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Records that the ID of a restored job is used, and that its worker may return.
+    /// Records that the ID of a restored job is used, and that the worker may return.
     fn note_recalled(&mut self, slot: Slot) {
         let Some(job) = self.state.jobs.at(slot) else {
             return;
@@ -96,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// Restores a schedule from the journal. Returns `false` if its ID or name is already used.
+    /// Restores a schedule from the journal. Returns `false` if the ID or name is already used.
     pub fn recall_schedule(&mut self, schedule: Schedule) -> bool {
         let named = schedule
             .key
@@ -110,7 +110,7 @@ impl Engine {
         true
     }
 
-    /// Restores a batch from the journal. Returns `false` if its ID or name is already used.
+    /// Restores a batch from the journal. Returns `false` if the ID or name is already used.
     pub fn recall_batch(&mut self, batch: Batch) -> bool {
         if is_used(&self.state, batch.id) || self.state.batches.named(&batch.name).is_some() {
             return false;
@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// Suspends everything that is due until [`Engine::release_due`]: a daemon first sets the configuration,
-    /// so that it applies to everything that became due during its downtime. Clients connect after that.
+    /// so that it applies to everything that became due during the downtime. Clients connect after that.
     pub const fn hold_due(&mut self) {
         self.state.beginning.holds_due = true;
     }
@@ -151,7 +151,7 @@ impl Engine {
         self.state.beginning.holds_due = false;
     }
 
-    /// Makes jobs due whose predecessors finished without a record of it.
+    /// Makes jobs due if the predecessors finished without a record of it.
     fn free_followers(&mut self) {
         let state = &mut self.state;
         let is_free = |job: &Job| job.state == JobState::Parked && ahead_of(state, job).is_none();
@@ -171,7 +171,7 @@ impl Engine {
                 state.beginning.left_alone.push(slot);
             }
             // The time is not known yet. A move would record the year 1970 as that of the last change, which
-            // its client would read until the job moves again.
+            // the client would read until the job moves again.
             state.jobs.update(slot, |job| {
                 if let Some(extra) = &mut job.extra {
                     extra.track = track;
@@ -194,8 +194,8 @@ impl Engine {
 
     /// Called before an orderly stop: releases the reserved job IDs and records the time in the engine meta.
     ///
-    /// A daemon that was killed shortly before may have delivered jobs whose workers have not returned yet.
-    /// In that case an ID stays reserved, so that the next engine also blocks their keys. Otherwise it could
+    /// A daemon that was killed shortly before may have delivered jobs to workers that have not returned yet.
+    /// In that case an ID stays reserved, so that the next engine also blocks the keys. Otherwise it could
     /// start more jobs of a key than may run at the same time.
     pub fn finish_meta(&mut self) {
         let State {

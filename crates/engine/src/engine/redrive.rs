@@ -15,7 +15,7 @@ use crate::refusal::Outcome;
 use crate::request::{Filter, QueueKind};
 use crate::work::CHANGE;
 
-/// The limit of jobs that a round moves, because all their bodies are then in memory.
+/// The limit of jobs that a round moves, because all the bodies are then in memory.
 const MOVED_MAX: u32 = 512;
 
 /// Moves dead jobs to a queue, where `per_second` of them become ready each second.

@@ -14,7 +14,7 @@ use crate::jobs::{Cycle, JobState, Slot, Unfit};
 use crate::request::RepayTo;
 
 /// Makes a job ready that was in another state: at its original position, or with a new rank, behind (or
-/// before) all its equals. A job that must run after another one is parked instead.
+/// before) all equals. A job that must run after another one is parked instead.
 pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, context: &mut Context) {
     if let Some(job) = state.jobs.at(slot).filter(|job| job.is_abandoned()) {
         let id = job.id;
@@ -38,7 +38,7 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     let policy = state.queues.policy(queue);
     let is_ordered = policy.is_some_and(|policy| policy.ordered);
     let rank = rank.filter(|_| !is_ordered);
-    // Until it is ready, no index depends on its rank.
+    // Until it is ready, no index depends on the rank.
     state.jobs.update(slot, |job| {
         (job.rank, job.ready_at) = (rank.unwrap_or(job.rank), now)
     });
@@ -91,7 +91,7 @@ pub(super) fn retry_at(state: &mut State, slot: Slot, at: Timestamp, context: &m
     remember_move(state, slot, context);
 }
 
-/// Clears the conversion errors of a job with a new body, and serves its queue if the job is ready.
+/// Clears the conversion errors of a job with a new body, and serves the queue if the job is ready.
 pub(super) fn suits_anew(state: &mut State, slot: Slot, context: &mut Context) {
     let Some(job) = state.jobs.at(slot).filter(|job| job.unfit != Unfit::NONE) else {
         return;
@@ -109,7 +109,7 @@ pub(super) fn suits_anew(state: &mut State, slot: Slot, context: &mut Context) {
     }
 }
 
-/// Returns a repaid entry to its queue, at the position that its rewards determine.
+/// Returns a repaid entry to the queue, at the position that the rewards determine.
 pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut Context) {
     let Some(job) = state.jobs.at(slot) else {
         return;
@@ -136,7 +136,7 @@ pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut
     enter_cycle(state, slot, Cycle { priority, boost }, context);
 }
 
-/// Returns an entry whose lease has expired to the front, with its boost unchanged.
+/// Returns an entry to the front after the lease has expired, with the boost unchanged.
 pub(super) fn return_to_front(state: &mut State, slot: Slot, context: &mut Context) {
     count(state, slot, |totals| totals.lost += 1);
     let Some(job) = state.jobs.at(slot) else {
@@ -163,15 +163,15 @@ pub(super) fn return_to_front(state: &mut State, slot: Slot, context: &mut Conte
     }
 }
 
-/// Invalidates the token of a `cycle` entry whose lease ends without a repay. The token must not be
-/// granted again.
+/// Invalidates the token of a `cycle` entry when the lease ends without a repay. The token must not
+/// be granted again.
 pub(super) fn void_token(state: &mut State, slot: Slot, context: &mut Context) {
     if let Some(job) = state.jobs.at(slot).filter(|job| job.cycle().is_some()) {
         state.queues.next_serial(job.queue, &mut context.changes);
     }
 }
 
-/// Inserts an entry into the ready queue with this sort key, behind its equals.
+/// Inserts an entry into the ready queue with this sort key, behind equals.
 fn enter_cycle(state: &mut State, slot: Slot, cycle: Cycle, context: &mut Context) {
     state
         .jobs

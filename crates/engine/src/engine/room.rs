@@ -1,4 +1,4 @@
-//! The limits of dead and done jobs, and their removal for new jobs.
+//! The limits of dead and done jobs, and the removal of these for new jobs.
 //!
 //! Dead jobs exist for inspection and must not affect other clients. Beyond `dead_max`, `dead_bytes_max` or
 //! `dead_memory_max` (the memory without bodies, which may be on the disk), the jobs with the earliest end of
@@ -135,7 +135,7 @@ pub(super) fn check_memory_for(state: &State, bytes: u64) -> Outcome {
 }
 
 /// Drops up to a page of the oldest finished jobs to make space for a new job. An unlisted queue may be
-/// dropped with its last job.
+/// dropped with the last job.
 pub(super) fn make_way(state: &mut State, jobs: u64, bytes: u64, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
         if !has_past(state) || !is_short_of_room(state, jobs, bytes) {

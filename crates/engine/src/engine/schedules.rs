@@ -32,7 +32,7 @@ pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<
     let grid = grid(state, &new, before);
     check_schedule(state, &new, before)?;
     let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
-    // The queue is now listed, and its kind is fixed.
+    // The queue is now listed, and the kind is fixed.
     let queue = state.find_or_make(&new.job.queue, new.job.kind, Some(new.job.protocol))?;
     state
         .queues
@@ -57,7 +57,7 @@ pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<
     Ok(())
 }
 
-/// The anchor of a new schedule's grid, and its first occurrence.
+/// The anchor of a new schedule's grid, and the first occurrence.
 fn grid(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> (Timestamp, Timestamp) {
     match before.filter(|before| new.keep_grid && before.recurrence == new.recurrence) {
         Some(before) => (before.anchor, before.next_at),
@@ -99,7 +99,7 @@ pub(super) fn check_new_schedule(state: &State, new: &NewSchedule) -> Outcome {
 fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> Outcome {
     state.check_name(new.key.as_deref().unwrap_or_default())?;
     check_names(state, &new.job)?;
-    // Its jobs join no batch, because pushes would be refused once the batch is removed.
+    // Jobs of a schedule join no batch, because pushes would be refused once the batch is removed.
     if new.job.listen.is_wanted()
         || !new.job.durable
         || new.job.past.is_some()
@@ -142,7 +142,7 @@ pub(super) fn remove_schedule(
     call.done()
 }
 
-/// Pushes the job of a schedule in addition to its regular occurrences, which are not affected.
+/// Pushes the job of a schedule in addition to the regular occurrences, which are not affected.
 pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Outcome {
     let schedule = find(state, which, call)?;
     let id = schedule.id;

@@ -2,7 +2,7 @@
 //! change, and every command that names a job, a schedule or a batch. Queues have the same rule
 //! ([`Queue::scope`], [`Queue::is_known_to`]).
 //!
-//! A client with a protocol sees the objects of its protocol, and everything in a bridged queue, as if each
+//! A client with a protocol sees the objects of that protocol, and everything in a bridged queue, as if each
 //! protocol had a separate server. A client without a protocol (an operator, the daemon) sees everything.
 
 use super::call::Call;

@@ -91,7 +91,7 @@ impl<'a> Search<'a> {
     }
 
     /// The page of jobs to retry. Where keys have an order, jobs are sorted by age, and named ones in the
-    /// order of their pages.
+    /// order of the pages.
     pub(super) fn to_retry(self, in_order: bool) -> Matches {
         if in_order && self.filter.ids.is_empty() && self.filter.names.is_empty() {
             return self.oldest(JobId(0));
@@ -105,7 +105,7 @@ impl<'a> Search<'a> {
         matches
     }
 
-    /// The page. IDs and names lead directly to their jobs. Without an order, jobs are sorted as for
+    /// The page. IDs and names lead directly to jobs. Without an order, jobs are sorted as for
     /// [`crate::Query::Jobs`].
     pub(super) fn matching(self, order: Option<Order>) -> Matches {
         let filter = self.filter;
@@ -158,7 +158,7 @@ impl<'a> Search<'a> {
         self.after == Cursor::default()
     }
 
-    /// The ID of the batch whose jobs are requested. They have higher IDs, and most of them follow closely.
+    /// The ID of the batch if its jobs are requested. Jobs have higher IDs, and most of them follow closely.
     fn batch_begins(&self) -> JobId {
         for condition in &self.filter.conditions {
             if let Condition::InBatch(name) = condition
@@ -212,8 +212,8 @@ impl<'a> Search<'a> {
         self.page(rows, LOOKED_UP)
     }
 
-    /// Ready jobs of a queue in the order of their ranks. The cursor contains the last sort key: a `cycle`
-    /// queue does not use the key's lane, and a `work` queue does not use its minor part, so the second half
+    /// Ready jobs of a queue in the order of ranks. The cursor contains the last sort key: a `cycle` queue
+    /// does not use the key's lane, and a `work` queue does not use the minor part, so the second half
     /// contains the part in use.
     fn ready_of(self, queue: &Queue) -> Matches {
         let is_cycle = queue.image().kind == QueueKind::Cycle;
@@ -238,7 +238,7 @@ impl<'a> Search<'a> {
         self.page(rows, LOOKED_UP)
     }
 
-    /// Ready jobs of a queue in the order of their starts. The cursor contains the number of previous starts.
+    /// Ready jobs of a queue in the order of starts. The cursor contains the number of previous starts.
     fn next_of(self, queue: &Queue) -> Matches {
         let Some(starts) = queue.starts(self.scope.protocol(), self.state.now) else {
             return self.ready_of(queue);
@@ -254,8 +254,8 @@ impl<'a> Search<'a> {
         )
     }
 
-    /// Takes rows with their cursors until the page is full or the search has reached its cost limit. `cost`
-    /// is the cost of reaching a row.
+    /// Takes rows with cursors until the page is full or the search has reached the cost limit. `cost` is the
+    /// cost of reaching a row.
     fn page(self, rows: impl Iterator<Item = (Cursor, Option<Slot>)>, cost: u64) -> Matches {
         let mut page = Matches::default();
         let work = &self.state.work;
@@ -283,7 +283,7 @@ impl<'a> Search<'a> {
         page
     }
 
-    /// Compares a job with every condition except its name.
+    /// Compares a job with every condition except the name.
     fn verdict(&self, job: &Job) -> Verdict {
         let Self { state, filter, .. } = *self;
         let in_queue = |name| state.queues.named(name) == Some(job.queue);
@@ -314,7 +314,7 @@ impl<'a> Search<'a> {
         for condition in &filter.conditions {
             let holds = if is_stored && condition.reads_body() {
                 verdict = Verdict::NeedsBody;
-                // A job whose body is needed and cannot be read is skipped.
+                // A job is skipped if the body is needed and cannot be read.
                 !state.unreadable.contains(&job.id)
             } else if let Condition::OfKey(key) = condition {
                 state.queues.is_of_key(job, key)

@@ -1,8 +1,8 @@
 //! Which client is served when work arrives.
 //!
 //! First come, first served; weights sort the clients of a protocol among themselves. A queue wakes as many
-//! sleepers as it has jobs for which no sleeper is woken yet. A woken sleeper that does not request its job
-//! in time is replaced by the next client, which may be a sleeper or a client that receives jobs directly.
+//! sleepers as it has jobs for which no sleeper is woken yet. A woken sleeper that does not request a job in
+//! time is replaced by the next client, which may be a sleeper or a client that receives jobs directly.
 
 use super::deliver::hand_out;
 use super::state::State;
@@ -15,7 +15,7 @@ use crate::jobs::{JobStateKind, Slot};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs, Whose};
 
 /// How long a take waits, in milliseconds, if jobs are blocked by keys of the worker's current jobs. The wait
-/// is short, because a worker with a single connection can report on its jobs only after the reply.
+/// is short, because a worker with a single connection can report on jobs only after the reply.
 pub(super) const OWN_KEY_WAIT_MS: u64 = 50;
 
 /// The limit of a worker's jobs that are examined.
@@ -79,7 +79,7 @@ fn serve_waiting(state: &mut State, queue: QueueId, context: &mut Context) {
     }
 }
 
-/// Replies to takes that are blocked by a key of their own worker, which may report only after that.
+/// Replies to takes that are blocked by a key of the same worker, which may report only after that.
 #[cold]
 fn answer_holders(state: &mut State, queue: QueueId, context: &mut Context) {
     let soon = state.now.after_ms(OWN_KEY_WAIT_MS);
@@ -147,7 +147,7 @@ fn next_of(state: &State, queue: &Queue, consumers: &Consumers) -> Option<(WaitK
 }
 
 /// Returns true if a queue has a slot for a waiting client: for the blocked take with this key, otherwise for
-/// its sleep or credit.
+/// the sleep or credit.
 pub(super) fn admits_waiter(state: &State, queue: &Queue, id: ClientId, key: WaitKey) -> bool {
     if !queue.knows_workers_apart() {
         return true;
@@ -169,8 +169,7 @@ pub(super) fn wake(state: &mut State, id: ClientId, queue: QueueId, context: &mu
     context.notify(id, Notice::WorkAvailable);
 }
 
-/// Delivers the first job to the client whose turn it is. The key determines whether a blocked take or a
-/// credit is used.
+/// Delivers the first job to the next client. The key determines whether a blocked take or a credit is used.
 fn hand_to_waiting(
     state: &mut State,
     id: ClientId,

@@ -1,6 +1,6 @@
 //! The clients that serve a queue: those that have registered for it, those that are waiting there, and those
-//! that take from it by name. The latter serve it from their take on, for a minute and for as long as they
-//! are waiting or have a job.
+//! that take from it by name. The latter serve it from the take on, for a minute and for as long as they are
+//! waiting or have a job.
 
 use super::state::{FEW, State};
 use crate::clients::{Client, Served, TakesFrom};
@@ -9,10 +9,10 @@ use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Consumers, Queue, Queues, WaitsAs};
 use crate::work::STEP;
 
-/// How long a client serves the queues of its last take, if it is neither waiting nor working.
+/// How long a client serves the queues of the last take, if it is neither waiting nor working.
 const LATELY_MS: u64 = 60_000;
 
-/// The limit of recorded queues that a client takes from, in addition to those of its last take.
+/// The limit of recorded queues that a client takes from, in addition to those of the last take.
 const TAKES_MAX: usize = 64;
 
 /// Records the queues from which a client takes by name.
@@ -68,7 +68,7 @@ pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
     }
 }
 
-/// Removes the client from the queues of its takes.
+/// Removes the client from the queues of takes.
 pub(super) fn forget_takes(state: &mut State, id: ClientId) {
     let State {
         clients, queues, ..
@@ -83,7 +83,7 @@ pub(super) fn forget_takes(state: &mut State, id: ClientId) {
     client.recount();
 }
 
-/// Removes the client from a queue that it took from. Does nothing if that queue was dropped, and its ID
+/// Removes the client from a queue that it took from. Does nothing if that queue was dropped, and the ID
 /// possibly reused.
 fn end_take(queues: &mut Queues, take: TakesFrom, client: ClientId, own: Option<Protocol>) {
     if queues
@@ -95,7 +95,7 @@ fn end_take(queues: &mut Queues, take: TakesFrom, client: ClientId, own: Option<
 }
 
 /// The number of clients that serve a queue and see the jobs of a protocol, or of all. A registered client is
-/// counted for each of its subscriptions.
+/// counted for each subscription.
 pub(super) fn workers(state: &State, queue: &Queue, scope: Option<Protocol>) -> u32 {
     let sees =
         |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;
@@ -117,12 +117,12 @@ pub(super) fn waiting(queue: &Queue, scope: Option<Protocol>) -> u32 {
     u32::try_from(queue.consumers().filter(sees).map(count).sum::<usize>()).unwrap_or(u32::MAX)
 }
 
-/// Returns true if any of these clients serves their queue.
+/// Returns true if any of these clients serves the queue.
 pub(super) fn serve_it(state: &State, queue: &Queue, consumers: &Consumers) -> bool {
     consumers.are_there() || taking(state, queue, consumers).next().is_some()
 }
 
-/// Returns true if a worker has a job of the queue: a lease that may outlive its connection belongs to no
+/// Returns true if a worker has a job of the queue: a lease that may outlive the connection belongs to no
 /// client.
 pub(super) fn is_worked_on(queue: &Queue, protocol: Protocol) -> bool {
     let scope = (!queue.is_bridged()).then_some(protocol);
@@ -132,7 +132,7 @@ pub(super) fn is_worked_on(queue: &Queue, protocol: Protocol) -> bool {
         .is_some_and(|leased| *leased > 0)
 }
 
-/// Returns true if any worker serves a job's queue and sees its jobs, or has taken one of them.
+/// Returns true if any worker serves a job's queue and sees the jobs, or has taken one of them.
 pub(super) fn is_served(state: &State, job: &Job) -> bool {
     let Some(queue) = state.queues.at(job.queue) else {
         return false;
@@ -152,7 +152,7 @@ pub(super) fn is_served(state: &State, job: &Job) -> bool {
         || seeing.any(|consumers| serve_it(state, queue, consumers))
 }
 
-/// Returns true if the client, or its worker, has a job.
+/// Returns true if the client, or the client's worker, has a job.
 fn holds(state: &State, id: ClientId, client: &Client) -> bool {
     let worker = client
         .worker()
@@ -162,8 +162,8 @@ fn holds(state: &State, id: ClientId, client: &Client) -> bool {
     by_worker || !state.jobs.holders().held_by(id).is_empty()
 }
 
-/// The clients that take from the queue by name: within the last minute, or with their last take if that is
-/// blocked or has delivered their current jobs.
+/// The clients that take from the queue by name: within the last minute, or with the last take if that is
+/// blocked or has delivered the current jobs.
 fn taking<'a>(
     state: &'a State,
     queue: &Queue,

@@ -1,4 +1,4 @@
-//! The state of the engine: its owners.
+//! The state of the engine, by owner.
 //!
 //! Each owner has private fields. A command that needs several of them is a function over the state. The
 //! modules of this folder call each other in one direction only: `place` (a job's state, and every owner that
@@ -41,11 +41,11 @@ const BESIDE_PART: u64 = 2;
 /// Clients may always use this fraction of the memory (1/n), and so may names.
 const BESIDE_LEAST_PART: u64 = 16;
 
-/// This many queues to serve, waits, or requests of a client are included in the cost of its connection, and
+/// This many queues to serve, waits, or requests of a client are included in the cost of a connection, and
 /// are never refused.
 pub(super) const FEW: usize = 16;
 
-/// Names of a client up to this size are included in the cost of its connection.
+/// Names of a client up to this size are included in the cost of a connection.
 pub(super) const SMALL_BYTES: u64 = 2_048;
 
 /// The owners.
@@ -82,7 +82,7 @@ pub(super) struct State {
     pub(super) on_dead: Option<Arc<dyn OnDead>>,
     /// Jobs that deaths in this visit have caused and that are not pushed yet, with the names of the dead.
     pub(super) caused: Vec<(Bytes, NewJob)>,
-    /// Jobs whose bodies are unavailable to this command ([`Context::unreadable`]).
+    /// Jobs with bodies that are unavailable to this command ([`Context::unreadable`]).
     pub(super) unreadable: BTreeSet<JobId>,
     /// Bytes of clients.
     pub(super) beside: Held,
@@ -255,7 +255,7 @@ impl State {
         )
     }
 
-    /// Returns true if a client, or the worker with the name given in its take, is quiet.
+    /// Returns true if a client, or the worker with the name given in the take, is quiet.
     pub(super) fn is_quiet(&self, client: ClientId, worker: &[u8]) -> bool {
         self.workers.may_be_quiet()
             && self
@@ -279,12 +279,12 @@ impl State {
     }
 }
 
-/// Dead jobs dropped before their time, since the engine was created.
+/// Dead jobs dropped before the end of retention, since the engine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeadDropped {
     /// Because the dead-letter queue was full.
     pub full: u64,
-    /// Because all jobs together had reached their limit of number or bytes.
+    /// Because all jobs together had reached the limit of number or bytes.
     pub made_way: u64,
 }
 
@@ -295,7 +295,7 @@ impl DeadDropped {
     }
 }
 
-/// Copies a name into separate memory. Otherwise a job would keep the complete read buffer of its command
+/// Copies a name into separate memory. Otherwise a job would keep the complete read buffer of the command
 /// allocated.
 pub(super) fn own(bytes: &Bytes) -> Bytes {
     Bytes::copy_from_slice(bytes)

@@ -37,7 +37,7 @@ pub(super) fn watch(
     Ok(())
 }
 
-/// Asks another client's session to close its connection.
+/// Asks another client's session to close the connection.
 pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -> Outcome {
     state
         .clients
@@ -58,7 +58,7 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
         return;
     }
     let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().collect();
-    // Must precede the release, while their holder is known.
+    // Must precede the release, while the holder is known.
     for job in &held {
         warn_lost(state, *job, context);
     }
@@ -67,7 +67,7 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     }
     // Remove it from the table first, so that it is given no more jobs.
     let worker = state.clients.close(id);
-    // Stop listening before its jobs are lost, because a job that exists only for its listeners must not be
+    // Stop listening before the jobs are lost, because a job that exists only for listeners must not be
     // retried.
     let heard: Vec<JobId> = state.jobs.holders().listened_by(id).iter().collect();
     for job in heard {
@@ -102,7 +102,7 @@ pub(super) fn subscribe(
     let limit = state.limits.abilities_max;
     let known = state.queues.named(&subscription.queue);
     let client = state.clients.opened(id)?;
-    // A second registration is counted again, but its terms replace those of the first.
+    // A second registration is counted again, but the terms replace those of the first.
     let times = known.map_or(0, |known| client.renew(known, subscription.lease));
     let is_full = client.subscriptions().len() >= limit as usize;
     if times > 0 {
@@ -175,7 +175,7 @@ pub(super) fn unserve_all(
     Ok(())
 }
 
-/// Removes subscriptions. A client that sleeps or has credits is still waiting at its other queues.
+/// Removes subscriptions. A client that sleeps or has credits is still waiting at other queues.
 fn unsubscribe(
     state: &mut State,
     id: ClientId,
@@ -239,8 +239,8 @@ fn give_back(state: &mut State, id: ClientId, queue: Option<QueueId>, context: &
     }
 }
 
-/// Removes a listener. A job that exists only for its listeners is removed with the last of them, unless it
-/// is leased.
+/// Removes a listener. A job that exists only for listeners is removed with the last of them, unless it is
+/// leased.
 pub(super) fn stop_listening(
     state: &mut State,
     id: JobId,

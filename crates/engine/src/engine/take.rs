@@ -18,8 +18,8 @@ use crate::refusal::{Capacity, Outcome, Refusal};
 use crate::request::{From, LeaseTerms, QueueKind, Select, Take, Wait};
 use crate::work::COMMAND;
 
-/// Handles a request for work or its withdrawal. It is blocked during the grace, and while there is no space
-/// for more jobs.
+/// Handles a request for work or the withdrawal of requests. It is blocked during the grace, and while there
+/// is no space for more jobs.
 pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Outcome {
     if call.context.room > 0 && !state.deferred.must_wait(state.now) {
         return ask_now(state, command, call);
@@ -341,7 +341,7 @@ pub(super) fn return_credit(state: &mut State, id: ClientId, context: &mut Conte
     }
 }
 
-/// Delivers ready jobs to a client with credits, in the order of its selection.
+/// Delivers ready jobs to a client with credits, in the order of the client's selection.
 fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
     while let Some(client) = state.clients.get(id).filter(|client| client.has_credit()) {
         if state.is_quiet(id, &[]) {

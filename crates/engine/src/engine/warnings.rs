@@ -19,7 +19,7 @@ pub(super) fn head(text: &[u8]) -> &[u8] {
     text.get(..TEXT_BYTES_MAX).unwrap_or(text)
 }
 
-/// The producer's name for a job, else its ID.
+/// The producer's name for a job, else the ID.
 pub(super) fn name_of(job: &Job) -> Bytes {
     if job.name().is_empty() {
         job.id.0.to_string().into()

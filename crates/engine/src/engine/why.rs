@@ -78,7 +78,7 @@ pub(super) fn list_throttles(state: &State, page: Page, call: &mut Call<'_>) {
     call.reply(Reply::Throttles { rows, next });
 }
 
-/// The holder of a lease. A connection without a name gets the name of its worker.
+/// The holder of a lease. A connection without a name gets the name of the worker.
 pub(super) fn holder(state: &State, holder: &Holder) -> LeaseHolder {
     match holder {
         Holder::Named(worker) => LeaseHolder {
@@ -171,7 +171,7 @@ fn waits(state: &State, job: &Job) -> Why {
     }
 }
 
-/// The turn by the policy of its queue. The last restriction to be lifted is reported: a job of the same key,
+/// The turn by the policy of the queue. The last restriction to be lifted is reported: a job of the same key,
 /// for which no time is known, before a rate.
 fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Turn {
     let mut jobs = 0;
@@ -199,7 +199,7 @@ fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Tur
             holders: Vec::new(),
         };
     }
-    // It does not start before a job of its key finishes.
+    // It does not start before a job of the same key finishes.
     let jobs = state.queues.before_in_key(job, BEHIND_MAX);
     state.work.spend(LOOKED_UP * u64::from(jobs));
     Turn {
@@ -211,7 +211,7 @@ fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Tur
     }
 }
 
-/// Some of the jobs that occupy the key of a job: leased ones, and previous ones of its key that are
+/// Some of the jobs that occupy the key of a job: leased ones, and previous ones of the same key that are
 /// retrying.
 fn key_holders(state: &State, job: &Job) -> Vec<JobId> {
     let leased = state
@@ -219,7 +219,7 @@ fn key_holders(state: &State, job: &Job) -> Vec<JobId> {
         .holders()
         .of_connections()
         .chain(state.timers.leases());
-    // A retrying job occupies its key only if jobs of a key start in order.
+    // A retrying job occupies the key only if jobs of a key start in order.
     let policy = state.queues.policy(job.queue);
     let is_ordered = policy.is_some_and(|policy| policy.ordered);
     let retrying = state

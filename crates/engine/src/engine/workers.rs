@@ -199,7 +199,7 @@ fn hush(state: &mut State, clients: &[ClientId], context: &mut Context) {
     }
 }
 
-/// Handles a worker that may have missed its heartbeat. If so, its connections are closed.
+/// Handles a worker that may have missed a heartbeat. If so, the worker's connections are closed.
 pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: &mut Context) {
     let Some(clients) =
         state
@@ -227,9 +227,9 @@ pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: 
     forget_worker(state, number, context);
 }
 
-/// Removes a worker. Its time-bound leases on jobs of its protocol continue, unless the configuration
-/// requeues them immediately. Jobs of other protocols are requeued, because their clients do not know such
-/// leases.
+/// Removes a worker. Time-bound leases on jobs of the worker's protocol continue, unless the configuration
+/// requeues them immediately. Jobs of other protocols are requeued, because clients of those protocols do not
+/// know such leases.
 pub(super) fn forget_worker(state: &mut State, number: u64, context: &mut Context) {
     let Some(worker) = state.workers.remove(number, &mut state.timers) else {
         return;

@@ -12,7 +12,7 @@ use crate::ids::Timestamp;
 pub struct Attempt {
     /// Which delivery of the job it was, from 1.
     pub number: u32,
-    /// The worker's name, else its address; empty if neither is known.
+    /// The worker's name, else the address; empty if neither is known.
     pub worker: Box<[u8]>,
     /// When the worker got the job.
     pub began_at: Timestamp,
@@ -29,8 +29,8 @@ pub struct Attempt {
 pub enum AttemptEnd {
     /// The worker reported a failure.
     Failed,
-    /// The worker disappeared: its connection closed, its heartbeat stopped, or it did not return after a
-    /// restart.
+    /// The worker disappeared: the connection closed, the heartbeat stopped, or the worker did not return
+    /// after a restart.
     Lost,
     /// The lease ran out.
     TimedOut,
@@ -60,7 +60,7 @@ pub struct Attempts(Vec<Attempt>);
 impl Attempts {
     /// The number of attempts that are stored.
     pub const MAX: usize = 25;
-    /// The number of most recent attempts whose stack traces are stored.
+    /// The number of most recent attempts with stored stack traces.
     const BACKTRACES_MAX: usize = 8;
     /// Bytes of a worker's name, and of an error's class.
     const NAME_BYTES_MAX: usize = 64;

@@ -4,7 +4,7 @@
 use super::payload::Payload;
 use super::stored::Stored;
 
-/// A job without its body uses this much less of the fixed bytes in
+/// A job without the body uses this much less of the fixed bytes in
 /// [`Job::weight_bytes`](super::Job::weight_bytes).
 pub(super) const SAVED_BYTES: u64 = 90;
 

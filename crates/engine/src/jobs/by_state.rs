@@ -34,7 +34,7 @@ impl ByState {
         }
     }
 
-    /// Adds a job to the indexes of its state.
+    /// Adds a job to the indexes of the state.
     #[inline]
     pub(super) fn enter(&mut self, job: &Job, timers: &mut Timers) {
         self.counts.count(job.protocol, job.state.kind(), 1);
@@ -63,7 +63,7 @@ impl ByState {
         }
     }
 
-    /// Removes a job from the indexes of its state.
+    /// Removes a job from the indexes of the state.
     #[inline]
     pub(super) fn leave(&mut self, job: &Job, timers: &mut Timers) {
         self.counts.count(job.protocol, job.state.kind(), -1);

@@ -11,7 +11,7 @@ use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 /// Optional fields of a job. Boxed, so a job without them pays only eight bytes.
 #[derive(Clone, Debug, PartialEq, Default, Deserialize, Serialize)]
 pub struct Extra {
-    /// Bytes for the producer's session, in its encoding.
+    /// Bytes for the producer's session, in the session's encoding.
     pub meta: Bytes,
     /// When it is discarded, unless it was taken in time.
     pub expires: Expiry,
@@ -41,13 +41,13 @@ pub struct Extra {
     pub member: Option<Member>,
     /// The name with which the producer collects the outcome; empty if it does not.
     pub collector: Bytes,
-    /// An operator, or another client, has returned the job from a worker, whose reports are then refused.
-    /// Not journalled.
+    /// An operator, or another client, has returned the job from a worker. Reports of that worker are then
+    /// refused. Not journalled.
     #[serde(skip)]
     pub taken_back: bool,
     /// Submits that became this job ([`crate::QueueRules::coalesce`]).
     pub coalesced: Option<Box<Coalesced>>,
-    /// Clients that listen to it, oldest first. A listener is removed when its connection closes. Not
+    /// Clients that listen to it, oldest first. A listener is removed when the connection closes. Not
     /// journalled.
     pub listeners: Vec<ClientId>,
 }
@@ -90,7 +90,7 @@ pub enum Expiry {
     By(Timestamp),
 }
 
-/// When a job releases its coalescing key.
+/// When a job releases the coalescing key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum KeyUntil {
     /// When the job is removed or done.
@@ -102,7 +102,7 @@ pub enum KeyUntil {
     EndOr(Timestamp),
     /// When the job is first taken, but no later than this time.
     StartOr(Timestamp),
-    /// When the job is removed or dead. A done job has its key until it is removed. A client that attaches to
+    /// When the job is removed or dead. A done job has the key until it is removed. A client that attaches to
     /// a done job as a listener receives the outcome immediately.
     Gone,
 }
@@ -157,7 +157,7 @@ pub struct Member {
     pub ran: bool,
 }
 
-/// The role of a job in its batch.
+/// The role of a job in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Role {
     /// A job that the producer added to the batch.
@@ -210,7 +210,7 @@ impl KeyUntil {
 }
 
 impl Extra {
-    /// Returns true if any field is not its default. A derived comparison with the default takes a tenth of a
+    /// Returns true if any field is not the default. A derived comparison with the default takes a tenth of a
     /// push.
     pub(crate) fn is_set(&self) -> bool {
         let Self {

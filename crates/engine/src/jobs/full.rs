@@ -2,8 +2,8 @@
 //! become full.
 //!
 //! A few thousand jobs are never packed, so that jobs with short waits have no extra cost. Each new job pays
-//! for a limited amount of packing. Otherwise a page that is opened repeatedly, because its jobs are taken
-//! out of order or examined often, would be packed again each time.
+//! for a limited amount of packing. Otherwise a page that is opened repeatedly, because jobs are taken out of
+//! order or examined often, would be packed again each time.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

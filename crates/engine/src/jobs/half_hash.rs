@@ -15,8 +15,8 @@ impl HalfHash {
         (self.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// The part of a table with `of` parts. Uses the upper bits, because a table places its entries by the
-    /// lower ones.
+    /// The part of a table with `of` parts. Uses the upper bits, because a table places entries by the lower
+    /// ones.
     pub(super) const fn part(self, of: usize) -> usize {
         (self.0 as usize * of) >> u32::BITS
     }

@@ -26,7 +26,7 @@ static NOTHING: BTreeSet<JobId> = BTreeSet::new();
 pub(crate) struct Holders {
     /// Connection-bound leases.
     by_connection: HashMap<ClientId, JobSet, FixedState>,
-    /// Time-bound leases of registered workers since their registration, and their reservations from before a
+    /// Time-bound leases of registered workers since the registration, and reservations from before a
     /// restart.
     by_worker: HashMap<Box<[u8]>, JobSet, FixedState>,
     by_listener: HashMap<ClientId, JobSet, FixedState>,
@@ -120,8 +120,7 @@ impl Holders {
         self.by_worker.get(name).unwrap_or(&NONE)
     }
 
-    /// Removes a worker and returns the jobs it has leased since it was added; their leases
-    /// continue.
+    /// Removes a worker and returns the jobs it has leased since it was added; the leases continue.
     pub(super) fn remove_worker(&mut self, name: &[u8]) -> JobSet {
         self.by_worker.remove(name).unwrap_or_default()
     }
@@ -172,7 +171,7 @@ impl Holders {
         }
     }
 
-    /// The jobs whose outcomes a client of this protocol collects with this name.
+    /// The jobs with outcomes that a client of this protocol collects with this name.
     pub(crate) fn collected_by(&self, protocol: Protocol, name: &[u8]) -> &BTreeSet<JobId> {
         self.by_collector
             .get(&(protocol, name.into()))

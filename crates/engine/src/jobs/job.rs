@@ -1,4 +1,4 @@
-//! A job: its payload, its state and its history so far.
+//! A job: the payload, the state and the history so far.
 //!
 //! Not here: lookups of jobs (`table`).
 
@@ -25,7 +25,7 @@ pub struct Job {
     /// waits for it.
     pub durable: bool,
     /// The sort key among ready jobs of the same priority: the lowest is taken first. A leased job retains
-    /// it, so a returned job resumes its former position.
+    /// it, so a returned job resumes the former position.
     #[serde(with = "rank")]
     pub rank: u64,
     /// The state.
@@ -42,13 +42,13 @@ pub struct Job {
     pub unfit: Unfit,
     /// Fields that most jobs lack. A new field of jobs belongs there.
     pub extra: Option<Box<Extra>>,
-    /// The body, and its coalescing key and public name, if any. The key is unique within (queue, protocol).
-    /// This is the last field in the encoding of a job, so that a large body is not copied on its way to the
+    /// The body, the coalescing key and the public name, if any. The key is unique within (queue, protocol).
+    /// This is the last field in the encoding of a job, so that a large body is not copied on the way to the
     /// disk.
     pub payload: Payload,
 }
 
-/// The policy when a job fails or loses its worker.
+/// The policy when a job fails or the worker is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Retry {
     /// Retries after failures. `n` = `n` retries; 0 = the first failure discards the job; negative = the
@@ -61,7 +61,7 @@ pub struct Retry {
     pub backoff: Backoff,
 }
 
-/// Ranks are written as their distance from where they begin, so that they are short.
+/// Ranks are encoded as the distance from the first rank, which is short.
 pub mod rank {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -85,8 +85,8 @@ pub mod rank {
 }
 
 impl Job {
-    /// Converts the job to its state after a restart: without connections, and therefore without listeners
-    /// and without connection-bound leases and their effects. Taking a job with such a lease is not
+    /// Converts the job to the state after a restart: without connections, and therefore without listeners
+    /// and without connection-bound leases and the effects of these. Taking a job with such a lease is not
     /// journalled, so this is the last state in the journal.
     pub fn rest(&mut self) {
         self.unfit = Unfit::NONE;
@@ -139,7 +139,7 @@ pub enum Backoff {
     Faktory,
 }
 
-/// Protocols whose workers cannot take a job. Not journalled: after a restart the conversion fails again.
+/// Protocols of workers that cannot take a job. Not journalled: after a restart the conversion fails again.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
 )]
@@ -189,8 +189,8 @@ impl Job {
         matches!(self.state, JobState::Dead(_) | JobState::Done(_))
     }
 
-    /// Returns true if it exists only for its listeners and has lost all of them. Its current lease may
-    /// continue to its end, but it is not retried.
+    /// Returns true if it exists only for listeners and has lost all of them. The current lease may continue
+    /// to the end, but the job is not retried.
     pub(crate) fn is_abandoned(&self) -> bool {
         !self.durable && self.listeners().is_empty()
     }
@@ -203,7 +203,7 @@ impl Job {
             .unwrap_or_default()
     }
 
-    /// Returns true if it should have its coalescing key in its state.
+    /// Returns true if it should have a coalescing key in the present state.
     pub(crate) fn wants_key(&self) -> bool {
         let until = self
             .extra
@@ -218,7 +218,7 @@ impl Job {
         self.payload.has_key() && !is_free && !self.is_joined()
     }
 
-    /// Returns true if it releases its key only when it finishes. Two such jobs never share a key while both
+    /// Returns true if it releases the key only when it finishes. Two such jobs never share a key while both
     /// are unfinished.
     pub(crate) fn keeps_key(&self) -> bool {
         let until = self
@@ -229,7 +229,7 @@ impl Job {
         matches!(until, KeyUntil::End | KeyUntil::Gone)
     }
 
-    /// When it releases its key at the latest.
+    /// When it releases the key at the latest.
     pub(crate) fn key_limit(&self) -> Timestamp {
         match self.extra.as_deref().map(|extra| extra.key_until) {
             Some(KeyUntil::EndOr(at) | KeyUntil::StartOr(at)) => at,
@@ -325,7 +325,7 @@ impl Job {
         self.extra.as_deref().map_or(&[], |e| &e.listeners)
     }
 
-    /// The name with which its producer collects the outcome; empty if it does not.
+    /// The name with which the producer collects the outcome; empty if it does not.
     pub(crate) fn collector(&self) -> &[u8] {
         self.extra.as_deref().map_or(&[], |extra| &extra.collector)
     }
@@ -349,8 +349,8 @@ impl Job {
     }
 }
 
-/// A job that moves to another engine retains its wall-clock times. These functions convert the times that
-/// use the engine's time.
+/// A job that moves to another engine retains wall-clock times. These functions convert the times that use
+/// the engine's time.
 impl Job {
     /// Moves all times that use the engine's time.
     pub fn shift(&mut self, ms: i64) {

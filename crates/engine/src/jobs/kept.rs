@@ -1,4 +1,4 @@
-//! Bytes of finished jobs, by the reason for their retention.
+//! Bytes of finished jobs, by the reason for retention.
 
 use super::job::Job;
 use super::state::JobState;
@@ -8,11 +8,11 @@ use super::state::JobState;
 pub(crate) struct Kept {
     /// Dead jobs.
     pub(crate) dead: u64,
-    /// Dead jobs without their bodies, which may be stored on disk.
+    /// Dead jobs without bodies, which may be stored on disk.
     pub(crate) dead_memory: u64,
     /// Done jobs: results, outcomes, and records for repeated submits.
     pub(crate) done: u64,
-    /// The part of `done` whose outcomes are retained for their clients.
+    /// The part of `done` with outcomes that are retained for clients.
     pub(crate) uncollected: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The index by coalescing key: finds the job that has a key in (queue, protocol).
 //!
-//! An entry contains a slot and half of its hash. The key itself is stored in the job.
+//! An entry contains a slot and half of the hash. The key itself is stored in the job.
 
 use std::hash::BuildHasher;
 
@@ -12,12 +12,12 @@ use super::job::Job;
 use super::slab::{Slab, Slot};
 use crate::ids::{Protocol, QueueId};
 
-/// A key is hashed with its queue's ID modulo this. A search in all queues needs only this many lookups, and
+/// A key is hashed with the queue's ID modulo this. A search in all queues needs only this many lookups, and
 /// no memory. A key that is in use in very many queues causes runs of equal hashes in the index, which are
 /// shorter by the same factor.
 const QUEUE_GROUPS: u32 = 256;
 
-/// The jobs that have their keys.
+/// The jobs that have keys.
 #[derive(Debug)]
 pub(super) struct Keys {
     table: HashTable<Entry>,
@@ -114,7 +114,7 @@ impl Keys {
         })
     }
 
-    /// Gives the job its key, if it has one and no other job is using it.
+    /// Gives the job the key, if it was pushed with one and no other job is using it.
     pub(super) fn claim(&mut self, jobs: &Slab, slot: Slot) -> Claimed {
         let Some((queue, protocol, key)) = jobs
             .at(slot)

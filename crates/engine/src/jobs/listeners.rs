@@ -14,7 +14,7 @@ use crate::ids::{ClientId, JobId, QueueId};
 use crate::timers::Timers;
 
 impl Jobs {
-    /// The memory of a listener: its entry at the job, and the job's entry in the list of the client.
+    /// The memory of a listener: the entry at the job, and the job's entry in the list of the client.
     pub(crate) const LISTENER_BYTES: u64 = 40;
 
     /// The jobs of each client.

@@ -13,7 +13,7 @@ use super::half_hash::HalfHash;
 use super::job::Job;
 use crate::ids::{JobId, Timestamp};
 
-/// The named jobs, by the hash of their name.
+/// The named jobs, by the hash of the name.
 #[derive(Debug)]
 pub(super) struct Names {
     /// Jobs that are neither dead nor done, by ID.
@@ -60,7 +60,7 @@ impl Names {
         }
     }
 
-    /// Updates the index when the job has entered its state.
+    /// Updates the index when the job has entered a state.
     #[inline]
     pub(super) fn enter(&mut self, job: &Job) {
         if !job.name().is_empty() {
@@ -81,7 +81,7 @@ impl Names {
         }
     }
 
-    /// Updates the index when the job is about to leave its state.
+    /// Updates the index when the job is about to leave a state.
     #[inline]
     pub(super) fn leave(&mut self, job: &Job) {
         if !job.name().is_empty() {
@@ -163,7 +163,7 @@ impl Names {
     }
 }
 
-/// A table that grows moves its entries, and the visit stalls for that long. It is split into parts, which
+/// A table that grows moves all entries, and the visit stalls for that long. It is split into parts, which
 /// grow separately.
 const PARTS: usize = 64;
 

@@ -2,7 +2,7 @@
 //!
 //! The IDs of young jobs are close together, so they are stored in pages with a place for each ID. A sparse
 //! page moves to a tree, and so does an old page far behind the rest, because a job that outlives a thousand
-//! others must not occupy their places.
+//! others must not occupy the places of all.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::ids::JobId;
 
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
-/// The cost of an entry of the tree, in bytes. It determines when a sparse page is larger than its entries
+/// The cost of an entry of the tree, in bytes. It determines when a sparse page is larger than the entries
 /// would be there.
 const SPARSE_BYTES: usize = 32;
 /// The limit of missing pages between the oldest and the newest, and the addition to it for each page

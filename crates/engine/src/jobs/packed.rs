@@ -1,8 +1,8 @@
 //! The compact form of all jobs in a page of memory that are not needed soon.
 //!
-//! Neighbours are similar, so each job is stored as its difference from the job before it ([`Before`]): ID,
-//! queue, rank and times, and the payload, whose body is short or stored on disk. The rest is a [`Shape`],
-//! which is shared with similar jobs. The jobs of a queue usually have one or two shapes.
+//! Neighbours are similar, so each job is stored as the difference from the job before it ([`Before`]): ID,
+//! queue, rank and times, and the payload, with a short body or the place of a stored one. The rest is a
+//! [`Shape`], which is shared with similar jobs. The jobs of a queue usually have one or two shapes.
 
 use super::bodies::SAVED_BYTES;
 use super::job::Job;
@@ -10,20 +10,20 @@ use super::payload::{Payload, View};
 use super::row::{Before, NO_JOB, SHAPES_MAX};
 use super::shape::{Shape, extra_bytes};
 
-/// Bytes saved by packing a job whose body is not in memory, compared to [`Job::weight_bytes`]; for other
-/// jobs it is [`SAVED_BYTES`]. Key, name and body are included there, and are in the row.
+/// Bytes saved by packing a job without a body in memory, compared to [`Job::weight_bytes`]; for other jobs
+/// it is [`SAVED_BYTES`]. Key, name and body are included there, and are in the row.
 const JOB_BYTES: u64 = size_of::<Option<Job>>() as u64 + 40;
 
 /// The memory of an entry in the index of keys or of names, which stays. The fixed bytes of `weight_bytes`
 /// include it.
 const INDEX_BYTES: u64 = 20;
 
-/// Jobs per page. A page is allocated and freed as a unit, so that a drained queue returns its memory. A page
-/// of this size fills a block of 24 KiB; with another job, the allocator's overhead would require a block of
-/// 28 KiB.
+/// Jobs per page. A page is allocated and freed as a unit, so that a drained queue frees memory. A page of
+/// this size fills a block of 24 KiB; with another job, the allocator's overhead would require a block of 28
+/// KiB.
 pub(super) const PAGE: usize = 255;
 
-/// The jobs of a page, and their places in it.
+/// The jobs of a page, with places.
 #[derive(Clone, Debug)]
 pub(super) struct Packed {
     shapes: Box<[Shape]>,
@@ -73,7 +73,7 @@ impl Packed {
         })
     }
 
-    /// The jobs in their places.
+    /// The jobs, by place.
     pub(super) fn jobs(&self) -> Vec<Option<Job>> {
         let (mut jobs, mut bytes, mut before) =
             (Vec::with_capacity(PAGE), &self.bytes[..], Before::default());
@@ -99,7 +99,7 @@ impl Packed {
     }
 }
 
-/// Bytes saved by packing a job, not counting its row, and the bytes of its body if that could be
+/// Bytes saved by packing a job, not counting the row, and the bytes of the body if that could be
 /// stored on disk.
 #[inline]
 fn bytes_of(job: &Job, view: View<'_>) -> (u64, u64) {
@@ -297,7 +297,7 @@ mod tests {
         let keyed = |n| job(70_000 + n, Some(&key), b"", &body);
         assert_eq!(bytes(&|n| away(plain(n))), (9, 126));
         assert_eq!(bytes(&|n| away(keyed(n))), (47, 104));
-        // A body in memory uses exactly its length.
+        // A body in memory uses exactly the length.
         assert_eq!(bytes(&|n| plain(n)).0, 1_006);
         let queue = |n: u64| QueueId(u32::try_from(n * 77 % 10_000).unwrap());
         assert_eq!(
@@ -387,7 +387,7 @@ mod tests {
         };
         let saved = |job: &dyn Fn(u64) -> Job| page(job).saved;
         let alike = saved(&|n| job(n, None, b"", b""));
-        // A job with its body in memory also had an allocation for it.
+        // A job with a body in memory also had an allocation for it.
         assert!(alike > 15 * JOB_BYTES, "{alike}");
         let unlike = saved(&|n| Job {
             failures: u32::try_from(n).unwrap(),

@@ -1,9 +1,9 @@
 //! The bytes that a producer gives with a job: coalescing key, public name and body.
 //!
 //! Most payloads are small, and a queue may contain millions of them, so all three share an allocation of
-//! exactly their size. A name that is part of the body (as in FWP) is not stored twice. A large body is never
-//! copied: it shares memory with the buffer in which it arrived, and with every reader. A body that is not
-//! needed soon can be moved to the disk, and the payload then contains its place ([`Stored`]).
+//! exactly the right size. A name that is part of the body (as in FWP) is not stored twice. A large body is
+//! never copied: it shares memory with the buffer in which it arrived, and with every reader. A body that is
+//! not needed soon can be moved to the disk, and the payload then contains the place ([`Stored`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -38,7 +38,7 @@ pub(super) enum View<'a> {
     Apart,
 }
 
-/// The encoding of a payload: a tuple, so its fields are fixed.
+/// The encoding of a payload: a tuple, so the fields are fixed.
 #[derive(Deserialize)]
 struct Parts<'a>(
     #[serde(borrow)] Option<Text<'a>>,
@@ -70,7 +70,7 @@ struct Large {
 }
 
 /// The head of a small payload. The first byte is the key's length plus one, or 0 without a key; the second
-/// byte is the name's length. If there is a name, its offset in the body follows in two bytes.
+/// byte is the name's length. If there is a name, the offset in the body follows in two bytes.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     key: Option<u8>,
@@ -221,7 +221,7 @@ impl Payload {
         }
     }
 
-    /// The name in a small payload that has one, or whose body is stored on disk.
+    /// The name in a small payload that has one, or with a body on disk.
     #[inline(never)]
     fn name_in(bytes: &[u8]) -> &[u8] {
         if let Some(head) = stored::Head::read(bytes) {
@@ -295,7 +295,7 @@ impl Payload {
         Self::of_stored(self.key(), self.name(), body)
     }
 
-    /// A payload with its body on disk. `None`: the key or the name is too long.
+    /// A payload with the body on disk. `None`: the key or the name is too long.
     pub(super) fn of_stored(key: Option<&[u8]>, name: &[u8], body: Stored) -> Option<Self> {
         stored::Head::write(key, name, body).map(|bytes| Self(Form::Small(bytes)))
     }

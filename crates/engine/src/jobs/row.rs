@@ -1,4 +1,4 @@
-//! The bytes of a packed job: its shape, and the differences from the job before it.
+//! The bytes of a packed job: the shape, and the differences from the job before it.
 //!
 //! Most rows start with a single byte for the usual case: the next ID, the same queue. A payload in one piece
 //! is copied into the row, so that packing neither parses nor builds payloads.
@@ -12,7 +12,7 @@ use crate::ids::{JobId, QueueId, Timestamp};
 /// A place without a job.
 pub(super) const NO_JOB: u8 = u8::MAX;
 
-/// The limit of shapes in a page: their numbers are the lower half of a row's first byte, which never is
+/// The limit of shapes in a page: the numbers are the lower half of a row's first byte, which never is
 /// [`NO_JOB`].
 pub(super) const SHAPES_MAX: usize = 15;
 const SHAPE: u8 = 0x0f;
@@ -48,7 +48,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// Writes the row of a job of this shape. `None`: its body is too large for a row.
+    /// Writes the row of a job of this shape. `None`: the body is too large for a row.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -112,8 +112,8 @@ impl Before {
         Some(())
     }
 
-    /// Writes a row whose payload is short and in one piece, and whose values are close to those of the
-    /// previous row. `None`: the job does not qualify.
+    /// Writes a row with a payload that is short and in one piece, and with values that are close to those of
+    /// the previous row. `None`: the job does not qualify.
     #[inline]
     fn put_usual(
         &mut self,
@@ -139,7 +139,7 @@ impl Before {
         Some(())
     }
 
-    /// Reads a row behind its first byte. `None`: the bytes are not a valid row.
+    /// Reads a row behind the first byte. `None`: the bytes are not a valid row.
     #[inline]
     pub(super) fn take(&mut self, first: u8, shapes: &[Shape], from: &mut &[u8]) -> Option<Job> {
         let shape = shapes.get(usize::from(first & SHAPE))?;

@@ -11,7 +11,7 @@ use crate::ids::{JobId, Priority, Protocol, QueueId, Timestamp};
 /// Optional values in which jobs of the same shape may differ, in addition to [`Own`].
 pub(super) const NUMBERS: usize = 5;
 
-/// A job without the values in its row ([`Own`] and [`numbers`]).
+/// A job without the values in the row ([`Own`] and [`numbers`]).
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     protocol: Protocol,
@@ -61,7 +61,7 @@ impl Shape {
         }
     }
 
-    /// Returns true if a job differs from this shape only in the values of its row.
+    /// Returns true if a job differs from this shape only in the values of the row.
     #[inline]
     pub(super) fn fits(&self, job: &Job) -> bool {
         let Job {
@@ -100,7 +100,7 @@ impl Shape {
             && self.retry == *retry
     }
 
-    /// The job of this shape with these values. Its [`numbers`] are those of the shape.
+    /// The job of this shape with these values. The [`numbers`] are those of the shape.
     #[inline]
     pub(super) fn job(&self, own: Own) -> Job {
         let Own {
@@ -157,7 +157,7 @@ pub(super) fn extra_bytes(extra: Option<&Extra>) -> u64 {
     extra.map_or(0, |_| (Extra::FIXED_BYTES - Extra::FIXED_BYTES / 4) as u64)
 }
 
-/// Returns true if two jobs have the same optional fields but for their [`numbers`].
+/// Returns true if two jobs have the same optional fields except for [`numbers`].
 fn is_alike(one: &Extra, other: &Extra) -> bool {
     let Extra {
         meta,

@@ -1,7 +1,7 @@
-//! The memory of jobs: pages of slots. A job stays in its slot until it is removed.
+//! The memory of jobs: pages of slots. A job stays in the same slot until it is removed.
 //!
-//! A page whose jobs are not needed soon is stored packed ([`Packed`]). A lookup of one of its jobs opens it:
-//! its jobs are then also present in unpacked form, until the page is closed or one of them is modified. Full
+//! A page of jobs that are not needed soon is stored packed ([`Packed`]). A lookup of a job in it opens it:
+//! the jobs are then also present in unpacked form, until the page is closed or one of them is modified. Full
 //! pages are packed gradually ([`Full`]), the rest when memory is short.
 
 use std::cell::{Cell, OnceCell};
@@ -85,7 +85,7 @@ impl Slab {
         jobs.get(slot.place())?.as_ref()
     }
 
-    /// Unpacks a closed page and returns its jobs.
+    /// Unpacks a closed page and returns the jobs.
     #[cold]
     fn open<'a>(&self, page: &'a Page, slot: Slot) -> &'a [Option<Job>] {
         page.jobs.get_or_init(|| {
@@ -238,7 +238,7 @@ impl Slab {
         }
     }
 
-    /// Returns true if a lookup of this slot would open its page.
+    /// Returns true if a lookup of this slot would open the page.
     pub fn is_packed(&self, slot: Slot) -> bool {
         self.pages.get(slot.page()).is_some_and(Page::is_closed)
     }
@@ -268,7 +268,7 @@ impl Slab {
         self.packed_saved - self.open.get()
     }
 
-    /// Shows all jobs, in order of their slots. Closes all packed pages.
+    /// Passes on all jobs, in order of slots. Closes all packed pages.
     pub fn visit(&mut self, mut show: impl FnMut(Slot, &Job)) {
         for first in self.firsts() {
             for slot in Self::slots_of(first) {
@@ -309,7 +309,7 @@ impl Slab {
         }
     }
 
-    /// All jobs, in order of their slots.
+    /// All jobs, in order of slots.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Job)> {
         self.firsts()
             .flat_map(Self::slots_of)

@@ -17,13 +17,13 @@ pub enum JobState {
     Retrying(Timestamp),
     /// Retries exhausted: in the dead-letter queue until this time.
     Dead(Timestamp),
-    /// Parked: out of its `cycle` queue; the value is still readable.
+    /// Parked: out of a `cycle` queue; the value is still readable.
     Parked,
-    /// Finished, and not retried. Until this time the result, or its absence, can be queried.
+    /// Finished, and not retried. Until this time the result, or the lack of one, can be queried.
     Done(Timestamp),
 }
 
-/// The kinds of [`JobState`] without their contents, for listings and figures.
+/// The kinds of [`JobState`] without contents, for listings and figures.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 #[expect(missing_docs, reason = "each is documented at JobState")]
 pub enum JobStateKind {
@@ -73,7 +73,7 @@ impl JobState {
     }
 }
 
-/// A worker's right to a job, with its expiry.
+/// A worker's right to a job, with an expiry.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(from = "Written")]
 pub struct Lease {
@@ -83,7 +83,7 @@ pub struct Lease {
     pub token: Token,
     /// When it began.
     pub taken_at: Timestamp,
-    /// When it expires; [`Timestamp::NEVER`] if only its holder ends it.
+    /// When it expires; [`Timestamp::NEVER`] if only the holder ends it.
     pub until: Timestamp,
     /// The effect of expiry on the job.
     pub on_expiry: OnExpiry,
@@ -178,7 +178,7 @@ pub enum Holder {
 pub enum OnExpiry {
     /// Treated as a failure (FWP; Gearman by the specification).
     Fail,
-    /// Treated as a lost worker: the job returns to its original position (EventMQ; Gearman as
+    /// Treated as a lost worker: the job returns to the original position (EventMQ; Gearman as
     /// deployed).
     Requeue,
     /// Returns to the front (spiderq).
@@ -186,7 +186,7 @@ pub enum OnExpiry {
 }
 
 impl JobState {
-    /// Shifts its times, if they use the engine's time.
+    /// Shifts the times, if they use the engine's time.
     pub fn shift(&mut self, ms: i64) {
         match self {
             Self::Leased(lease) => {

@@ -38,10 +38,10 @@ fn sum(body: &[u8]) -> u32 {
     u32::try_from(hash >> 32).unwrap_or_default()
 }
 
-/// The first byte of a payload without its body: no key has this length plus one.
+/// The first byte of a payload without the body: no key has this length plus one.
 pub(super) const MARK: u8 = u8::MAX;
 
-/// The head of a payload without its body: [`MARK`], the key's length plus one or 0, the name's length, the
+/// The head of a payload without the body: [`MARK`], the key's length plus one or 0, the name's length, the
 /// body's place, length and hash. Key and name follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
@@ -82,13 +82,13 @@ impl Head {
         })
     }
 
-    /// Returns true if key and name are short enough for a payload without its body.
+    /// Returns true if key and name are short enough for a payload without the body.
     pub(super) fn fits(key: Option<&[u8]>, name: &[u8]) -> bool {
         let longest = usize::from(u16::MAX);
         key.is_none_or(|key| key.len() < longest) && name.len() <= longest
     }
 
-    /// Encodes a payload without its body. `None`: the key or the name is too long.
+    /// Encodes a payload without the body. `None`: the key or the name is too long.
     pub(super) fn write(key: Option<&[u8]>, name: &[u8], body: Stored) -> Option<Box<[u8]>> {
         let prefix = key.map_or(Some(0), |key| u16::try_from(key.len() + 1).ok())?;
         let name_bytes = u16::try_from(name.len()).ok()?;

@@ -24,8 +24,8 @@ use crate::held::Held;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::timers::{Timer, Timers};
 
-/// The jobs, with indexes by ID, key, name, time of their state, holder and listener. The timers of a job are
-/// also set and cancelled here.
+/// The jobs, with indexes by ID, key, name, time of state, holder and listener. The timers of a job are also
+/// set and cancelled here.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     pub(super) slab: Slab,
@@ -70,7 +70,7 @@ impl Jobs {
         self.bodies.here_bytes()
     }
 
-    /// Jobs whose bodies are not in memory, and the bytes of these bodies.
+    /// Jobs without bodies in memory, and the bytes of these bodies.
     pub(crate) const fn stored(&self) -> (u64, u64) {
         self.bodies.stored()
     }
@@ -80,7 +80,7 @@ impl Jobs {
         self.bodies.take_freed()
     }
 
-    /// Returns true if a lookup of this job would unpack its neighbours.
+    /// Returns true if a lookup of this job would unpack the neighbours.
     pub(crate) fn is_packed(&self, slot: Slot) -> bool {
         self.slab.is_packed(slot)
     }
@@ -149,7 +149,7 @@ impl Jobs {
         self.slab.at(self.by_id.get(id)?)
     }
 
-    /// All jobs with their slots, in arbitrary order.
+    /// All jobs with slots, in arbitrary order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Job)> {
         self.slab.iter()
     }
@@ -164,7 +164,7 @@ impl Jobs {
         self.by_id.up_from(id)
     }
 
-    /// The jobs in states of this kind by the time of their state, if such states have a time.
+    /// The jobs in states of this kind by the time of the state, if such states have a time.
     pub(crate) const fn timed(&self, kind: JobStateKind) -> Option<&BTreeSet<(Timestamp, JobId)>> {
         self.by_state.timed.of(kind)
     }
@@ -179,7 +179,7 @@ impl Jobs {
         self.by_state.timed.has_due(now, wall)
     }
 
-    /// The job whose state is due next.
+    /// The job with the next state to end.
     pub(crate) fn next_timed(&self, skew_ms: i64) -> Option<Slot> {
         self.slot(self.by_state.timed.next(skew_ms)?.1)
     }
@@ -272,7 +272,7 @@ impl Jobs {
             .for_each(|job| by_state.names.insert(job));
     }
 
-    /// Adds a job to all other indexes. It gets its key unless another job has it.
+    /// Adds a job to all other indexes. It gets the coalescing key unless another job has it.
     pub(crate) fn list(&mut self, slot: Slot, timers: &mut Timers) -> Option<&Job> {
         let job = self.slab.at(slot)?;
         self.bytes += job.weight_bytes();
@@ -338,8 +338,8 @@ impl Jobs {
 
     // ---- other changes ---------------------------------------------------------------------------------------------
 
-    /// Modifies a field of a job on which no index depends: not its state, ID, queue, protocol, key, name,
-    /// time of expiry, listeners or collector; and while it is ready, not its sort key or its conversion
+    /// Modifies a field of a job on which no index depends: not the state, ID, queue, protocol, key, name,
+    /// time of expiry, listeners or collector; and while it is ready, not the sort key or the conversion
     /// errors.
     pub(crate) fn update<T>(
         &mut self,
@@ -401,7 +401,7 @@ impl Jobs {
         self.change(slot, |job| job.unfit = Unfit::NONE);
     }
 
-    /// Gives the job its key, if it should have it and no other job is using it. Returns `true` if the job
+    /// Gives the job the key, if it should have it and no other job is using it. Returns `true` if the job
     /// has it now.
     pub(crate) fn claim_key(&mut self, slot: Slot, timers: &mut Timers) -> bool {
         let Some(job) = self.slab.at(slot).filter(|job| job.wants_key()) else {
@@ -425,7 +425,7 @@ impl Jobs {
     }
 
     /// Claims the key for a finished job that is unfinished again; it loses the key if another job has it.
-    /// Returns `true` if it lost its key.
+    /// Returns `true` if it lost the key.
     pub(crate) fn reclaim_key(&mut self, slot: Slot, now: Timestamp, timers: &mut Timers) -> bool {
         let Some(job) = self.at(slot) else {
             return false;
@@ -456,7 +456,7 @@ impl Jobs {
         }
     }
 
-    /// Sets the time at which a job releases its key.
+    /// Sets the time at which a job releases the key.
     pub(crate) fn hold_key_until(&mut self, slot: Slot, until: KeyUntil, timers: &mut Timers) {
         self.release_key(slot, timers);
         self.change(slot, |job| job.extra_mut().key_until = until);

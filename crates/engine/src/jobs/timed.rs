@@ -6,7 +6,7 @@ use super::state::{JobState, JobStateKind};
 use crate::ids::{JobId, Timestamp};
 use crate::timers::first_at;
 
-/// Jobs by the time of their state: `scheduled` by the wall clock, all other sets by the engine's
+/// Jobs by the time of the state: `scheduled` by the wall clock, all other sets by the engine's
 /// time.
 #[derive(Debug)]
 pub(super) struct Timed {
@@ -15,7 +15,7 @@ pub(super) struct Timed {
     dead: BTreeSet<(Timestamp, JobId)>,
     done: BTreeSet<(Timestamp, JobId)>,
     /// The first time of `scheduled`, and of the other sets. Cached because every command reads them, and a
-    /// tree is slow to return its first entry.
+    /// tree is slow to return the first entry.
     first_by_wall: Timestamp,
     first: Timestamp,
 }

@@ -1,5 +1,5 @@
-//! The part of a queue that is loaded in advance: the next jobs, whose bodies are in memory or
-//! being loaded (`residency` decides).
+//! The part of a queue that is loaded in advance: the next jobs, with bodies in memory or being
+//! loaded (`residency` decides).
 
 use super::ready::SortKey;
 
@@ -10,7 +10,7 @@ pub(crate) struct Ahead {
     pub(crate) upto: Option<SortKey>,
     /// The approximate number of jobs in it.
     pub(crate) jobs: u32,
-    /// The approximate bytes of their bodies.
+    /// The approximate bytes of the bodies.
     pub(crate) bytes: u64,
     /// The last round in which jobs of the queue were handed out.
     pub(crate) round: u64,

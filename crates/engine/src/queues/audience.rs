@@ -1,5 +1,5 @@
 //! Which clients may take which jobs of a queue: by default only clients of the job's protocol; in
-//! a bridged queue all clients whose protocol can express the job.
+//! a bridged queue all clients with a protocol that can express the job.
 //!
 //! A queue name that several protocols use is isolated unless the configuration bridges it
 //! (`bridge`): the clients of one protocol do not see jobs of another. In a bridged queue all
@@ -7,8 +7,8 @@
 //! and workers of that protocol no longer see it.
 //!
 //! The ready jobs of each [`Class`] are sorted separately, so an isolated queue is effectively one
-//! queue per protocol. A client takes the first job of the classes in its [`View`]. Bridging a
-//! queue updates the views of its clients and moves no jobs.
+//! queue per protocol. A client takes the first job of the classes in the client's [`View`].
+//! Bridging a queue updates the views of clients and moves no jobs.
 
 use crate::ids::{Protocol, Protocols};
 use crate::jobs::{Job, Unfit};

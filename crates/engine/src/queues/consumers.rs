@@ -16,7 +16,7 @@ pub(crate) struct Consumers {
     workers: u32,
     /// Sleepers that were woken for the queue and have not requested work since.
     woken: u32,
-    /// Clients whose last take by name included the queue.
+    /// Clients that included the queue in the last take by name.
     taking: BTreeSet<ClientId>,
     /// Waiting clients that receive jobs directly: blocked takes and clients with credits.
     takers: BTreeMap<WaitKey, ClientId>,
@@ -75,7 +75,7 @@ impl Consumers {
         &self.taking
     }
 
-    /// Memory of the trees with their clients.
+    /// Memory of the trees with clients.
     fn trees_bytes(&self) -> u64 {
         let waiting = [&self.takers, &self.sleepers]
             .map(|tree_of| tree(tree_of.len(), size_of::<(WaitKey, ClientId)>()));
@@ -118,7 +118,7 @@ impl Consumers {
     }
 }
 
-/// All consumers of a queue, in the order in which their protocols first appeared.
+/// All consumers of a queue, in the order in which protocols first appeared.
 #[derive(Debug, Default)]
 pub(super) struct AllConsumers {
     all: Vec<Consumers>,
@@ -133,7 +133,7 @@ impl AllConsumers {
         }
     }
 
-    /// Asserts that their bytes are counted.
+    /// Asserts that the bytes are counted.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, name: &[u8]) {
         let trees: u64 = self.all.iter().map(Consumers::trees_bytes).sum();

@@ -1,5 +1,5 @@
 //! Statistics of a queue since startup: counters by protocol, and the times that jobs waited and
-//! ran. Not journalled; they are deleted with their queue.
+//! ran. Not journalled; they are deleted with the queue.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::query::Totals;
 /// The figures of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct QueueFigures {
-    /// The counters of each protocol, in the order of their first event.
+    /// The counters of each protocol, in the order of the first event.
     pub totals: Vec<(Protocol, Totals)>,
     /// Times from ready to taken.
     pub waited: Histogram,
@@ -165,7 +165,7 @@ impl From<Coarse> for Histogram {
 }
 
 impl QueueFigures {
-    /// Their memory, with the totals of this many protocols.
+    /// The memory, with the totals of this many protocols.
     pub(crate) const fn bytes_for(protocols: usize) -> u64 {
         heap(size_of::<Self>()) + heap(protocols * size_of::<(Protocol, Totals)>())
     }

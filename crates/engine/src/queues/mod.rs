@@ -1,5 +1,5 @@
-//! Queues. [`Queues`] owns all of them: their settings, the order of ready jobs, the slots of throttles, and
-//! the waiting clients.
+//! Queues. [`Queues`] owns all of them: settings, the order of ready jobs, the slots of throttles, and the
+//! waiting clients.
 //!
 //! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `ahead` (the part loaded in
 //! advance) · `audience`, `bridge` (which clients see which jobs) · `consumers`, `unclaimed` (which clients

@@ -1,4 +1,4 @@
-//! State changes of jobs in their queue. Every job does this several times, and most queues have
+//! State changes of jobs in a queue. Every job does this several times, and most queues have
 //! neither a policy nor a throttle, so the code for those is separate.
 
 use super::audience::Class;
@@ -38,7 +38,7 @@ impl Queues {
         }
     }
 
-    /// The part that depends on a queue's policy, its throttle and its limit of dead jobs.
+    /// The part that depends on a queue's policy, throttle and limit of dead jobs.
     #[inline(never)]
     fn enter_ruled(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let Self {
@@ -58,7 +58,7 @@ impl Queues {
         }
     }
 
-    /// Called before a job leaves its state.
+    /// Called before a job leaves a state.
     #[inline]
     pub(crate) fn leave(&mut self, job: &Job) {
         let Some(queue) = self

@@ -1,9 +1,9 @@
 //! Limits the number of queue names: an unused queue is removed for a new one, least recently used
 //! first.
 //!
-//! A name belongs to the protocol whose client created the queue; names created by operators belong
-//! to no protocol. Each protocol has a reserved share of the names. When the rest is used up,
-//! protocols above their share lose queues, or cannot create new ones.
+//! A name belongs to the protocol of the client that created the queue; names created by operators
+//! belong to no protocol. Each protocol has a reserved share of the names. When the rest is used
+//! up, protocols above their share lose queues, or cannot create new ones.
 //!
 //! A queue is used when a job enters a state in it, and when a client names it to take jobs. Queues
 //! are examined only when the limit is reached, many at a time.
@@ -33,9 +33,9 @@ pub(super) struct Uses {
     /// Number of names by the protocol that created them.
     made: BTreeMap<Protocol, usize>,
     /// `count` at the start of the command. Queues used since then must not be removed, because a
-    /// caller may have their IDs.
+    /// caller may have the IDs.
     begun: u64,
-    /// Unused queues, with their last use when they were found, least recently used first.
+    /// Unused queues, with the last use when they were found, least recently used first.
     found: VecDeque<(u64, QueueId)>,
     /// The value of `count` from which all queues may be examined again.
     look_at: u64,
@@ -46,7 +46,7 @@ pub(super) struct Uses {
 /// The limits for a new name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// The protocol whose client creates it.
+    /// The protocol of the client that creates it.
     pub(super) maker: Option<Protocol>,
     /// Maximum number of names.
     pub(super) names: usize,
@@ -66,7 +66,7 @@ impl Uses {
 }
 
 impl Queue {
-    /// Returns true if its removal would lose only counters.
+    /// Returns true if a removal would lose only counters.
     fn is_unused(&self) -> bool {
         let image = self.image();
         let is_plain = image.paused.is_empty() && image.jobs_max == [None; Priority::COUNT];
@@ -159,7 +159,7 @@ impl Queues {
         self.uses.made.get(&maker).copied().unwrap_or_default()
     }
 
-    /// Returns true if the creator of a queue exceeds its share, so that the queue may be removed.
+    /// Returns true if the creator of a queue exceeds the share, so that the queue may be removed.
     fn is_above_share(&self, queue: &Queue, limit: usize) -> bool {
         queue
             .maker
@@ -209,7 +209,7 @@ impl Queues {
         false
     }
 
-    /// Examines all queues. A search is used by many later calls, so its cost is not included in
+    /// Examines all queues. A search is used by many later calls, so the cost is not included in
     /// the cost of the visit.
     fn find_unused(&mut self, limit: usize) {
         let is_free = |queue: &&Queue| {

@@ -60,7 +60,7 @@ impl<T> Patterns<T> {
     }
 }
 
-/// Names before patterns, then patterns by length of their literal text, then alphabetically.
+/// Names before patterns, then patterns by length of literal text, then alphabetically.
 pub(super) fn by_exactness(pattern: &[u8]) -> (bool, Reverse<usize>, &[u8]) {
     let text = pattern
         .iter()

@@ -100,7 +100,7 @@ impl Queue {
 }
 
 impl Queues {
-    /// Determines the policies of these queues again. Returns the queues whose policy is different.
+    /// Determines the policies of these queues again. Returns the queues with a different policy.
     /// If there are any, this examines all jobs.
     pub(crate) fn renew_policies(
         &mut self,
@@ -110,7 +110,7 @@ impl Queues {
         timers: &mut Timers,
     ) -> Vec<QueueId> {
         let mut changed = Vec::new();
-        // Queues whose jobs enter again, and those among them whose jobs have new keys.
+        // Queues of jobs that enter again, and those among them with new keys.
         let mut entered = BTreeSet::new();
         let mut unkeyed = BTreeSet::new();
         let held = self.keys_held.clone();
@@ -184,8 +184,8 @@ impl Queues {
         key.is_some_and(|key| !matches!(key, KeySource::Unique(_)))
     }
 
-    /// The key of a job, whose body is passed in if it is not in memory. `None`: the key is in a
-    /// body that is not available.
+    /// The key of a job; the body is passed in if it is not in memory. `None`: the key is in a body
+    /// that is not available.
     fn read(
         &self,
         job: &Job,
@@ -209,7 +209,7 @@ impl Queues {
             .then(|| self.key_of(job.queue, facts, reader))
     }
 
-    /// Assigns a key to a job, before the job enters its first state.
+    /// Assigns a key to a job, before the job enters the first state.
     pub(crate) fn add_key(&mut self, job: &Job, reader: Option<&dyn JobReader>, now: Timestamp) {
         if self.at(job.queue).is_none_or(|queue| queue.gate.is_none()) {
             return;
@@ -228,7 +228,7 @@ impl Queues {
         }
     }
 
-    /// Called when a job is removed, after it has left its last state.
+    /// Called when a job is removed, after it has left the last state.
     #[inline]
     pub(crate) fn job_removed(&mut self, job: &Job, timers: &mut Timers) {
         if self.watches_unclaimed() {
@@ -251,7 +251,7 @@ impl Queues {
         }
     }
 
-    /// Returns true if a job has no key although its queue's policy uses keys.
+    /// Returns true if a job has no key although the policy of the queue uses keys.
     pub(crate) fn lacks_key(&self, job: &Job) -> bool {
         self.at(job.queue).is_some_and(Queue::has_keys) && self.job_keys.get(job.id).is_none()
     }
@@ -263,7 +263,7 @@ impl Queues {
         }
     }
 
-    /// Returns true if a job has this key in its queue.
+    /// Returns true if a job has this key in the queue.
     pub(crate) fn is_of_key(&self, job: &Job, key: &[u8]) -> bool {
         let gate = self
             .at(job.queue)
@@ -304,7 +304,7 @@ impl Queues {
         true
     }
 
-    /// Called before a job is delivered. Returns `true` if it excludes other jobs of its key.
+    /// Called before a job is delivered. Returns `true` if it excludes other jobs of the same key.
     pub(crate) fn start(&mut self, job: &Job, now: Timestamp, timers: &mut Timers) -> bool {
         let Self {
             by_id,
@@ -379,7 +379,7 @@ impl Queues {
         key(one) == key(other)
     }
 
-    /// Returns true if a leased job prevents ready jobs of its key from starting.
+    /// Returns true if a leased job prevents ready jobs of the same key from starting.
     pub(crate) fn keeps_back(&self, job: &Job) -> bool {
         let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref());
         gate.is_some_and(|gate| gate.keeps_back(self.job_keys.get(job.id).unwrap_or(NO_KEY)))
@@ -431,8 +431,8 @@ impl Queues {
             .filter_map(|queue| queue.gate.as_deref_mut())
     }
 
-    /// Saves the buckets that differ enough from their saved values; at an orderly stop, all of
-    /// them exactly.
+    /// Saves the buckets that differ enough from the saved values; at an orderly stop, all of them
+    /// exactly.
     pub(crate) fn save_buckets(
         &mut self,
         all: bool,
@@ -466,7 +466,7 @@ impl Queues {
         !self.unsaved.is_empty()
     }
 
-    /// Asserts that policies agree with their jobs.
+    /// Asserts that policies agree with the jobs.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_gates(&self, jobs: &Jobs) {
         for queue in self.iter() {

@@ -33,13 +33,13 @@ pub struct QueueImage {
     /// The protocols that list it, as long as it is isolated. Queues at which clients only wait are
     /// not listed.
     pub known: Protocols,
-    /// The protocols whose jobs are paused.
+    /// The protocols with paused jobs.
     pub paused: Protocols,
     /// The start of the pause (wall clock). Not recorded by older versions.
     pub paused_at: Option<Timestamp>,
     /// The size at which the queue refuses new jobs, by [`Priority::lane`] of the new job.
     pub jobs_max: [Option<u32>; Priority::COUNT],
-    /// The protocol whose jobs have that limit; `None`: the limit is for the jobs of all protocols
+    /// The protocol to which that limit applies; `None`: the limit is for the jobs of all protocols
     /// together.
     pub jobs_max_of: Option<Protocol>,
     /// Limit on running jobs. A queue with a throttle is never removed.
@@ -50,7 +50,7 @@ pub struct QueueImage {
     /// A policy set for this queue; `None`: that of the first pattern that matches the name
     /// applies. A queue with such a policy or paused keys is never removed.
     pub policy: Option<Box<OwnPolicy>>,
-    /// Keys whose jobs are paused, while the policy uses keys.
+    /// Keys with paused jobs, while the policy uses keys.
     pub paused_keys: BTreeSet<Bytes>,
     /// The buckets of the policy, if they lack tokens.
     pub saved: Option<Box<SavedRates>>,
@@ -128,7 +128,7 @@ impl QueueImage {
         self.rules.as_deref().copied().unwrap_or_default()
     }
 
-    /// Returns true if it has settings that prevent its removal.
+    /// Returns true if it has settings that prevent a removal.
     pub(crate) fn is_special(&self) -> bool {
         self.throttle.is_some()
             || self.rules.is_some()
@@ -140,21 +140,21 @@ impl QueueImage {
 /// Numbers of jobs, in the order of [`JobStateKind::ALL`].
 type States = [u32; JobStateKind::ALL.len()];
 
-/// A queue. Read it through [`Queue::image`] and its counts.
+/// A queue. Read it through [`Queue::image`] and the counts.
 #[derive(Debug)]
 pub struct Queue {
     pub(super) image: QueueImage,
     /// The number in the order of creation. Unlike `QueueImage::id`, it is never reused.
     birth: u64,
-    /// The protocol whose client created it.
+    /// The protocol of the client that created it.
     pub(super) maker: Option<Protocol>,
     /// The last use, as a value of the use counter.
     pub(super) used: u64,
     /// True if the queue is in the journal.
     pub(super) journalled: bool,
     pub(super) ready: ReadyQueue,
-    /// Jobs by protocol and state, including ready ones, in the order in which their protocols
-    /// first appeared.
+    /// Jobs by protocol and state, including ready ones, in the order in which protocols first
+    /// appeared.
     states: Vec<(Protocol, States)>,
     /// The rules that apply to the jobs, set for this queue or for a pattern, unless they are the
     /// defaults.
@@ -165,7 +165,7 @@ pub struct Queue {
     pub(super) gate: Option<Box<Gate>>,
     /// The consumers of the jobs.
     pub(super) consumers: AllConsumers,
-    /// The dead jobs in the order in which they expire, if their number is limited.
+    /// The dead jobs in the order of the end of retention, if the number is limited.
     pub(super) dead: Option<BTreeSet<(Timestamp, JobId)>>,
     /// The sort keys among the unclaimed jobs of watched protocols, in order.
     pub(super) unclaimed: Vec<(Protocol, SortKey)>,
@@ -174,7 +174,7 @@ pub struct Queue {
     /// When operators were last notified that jobs are ready while only workers of other protocols
     /// serve the queue.
     pub(super) unserved_noticed_at: Option<Timestamp>,
-    /// Present since its first event.
+    /// Present since the first event.
     pub(super) figures: Option<Box<QueueFigures>>,
     /// The part that is loaded ahead.
     pub(super) ahead: Ahead,
@@ -216,7 +216,7 @@ impl Queue {
         }
     }
 
-    /// The same queue, with its memory accounted for.
+    /// The same queue, with the memory accounted for.
     pub(super) fn counted(mut self, held: &Held) -> Self {
         self.held = held.share();
         self.consumers = AllConsumers::new(held);
@@ -287,7 +287,7 @@ impl Queue {
     }
 
     /// Returns true if a client of this protocol can use it. A `cycle` queue belongs to spiderq,
-    /// whatever its name is.
+    /// whatever the name is.
     pub(crate) fn is_open_to(&self, own: Option<Protocol>) -> bool {
         self.image.kind == QueueKind::Work || own.is_none_or(|own| own == Protocol::SPIDERQ)
     }
@@ -474,7 +474,7 @@ impl Queue {
         slots.min(tokens)
     }
 
-    /// The jobs whose leases occupy slots, in the order of the leases.
+    /// The jobs with leases that occupy slots, in the order of the leases.
     pub(crate) fn slot_holders(&self) -> impl Iterator<Item = JobId> {
         self.slots.as_deref().into_iter().flat_map(Slots::holders)
     }
@@ -549,7 +549,7 @@ impl Queue {
         self.total() > self.states(Some(own)).iter().sum() || others.any(Consumers::are_there)
     }
 
-    /// Protocols whose settings are deleted when a client of `own` removes the queue: that
+    /// Protocols with settings that are deleted when a client of `own` removes the queue: that
     /// protocol, or all if the queue belongs to no protocol and no other protocol uses it.
     pub(crate) fn removed_with(&self, own: Option<Protocol>) -> Protocols {
         let is_shared =

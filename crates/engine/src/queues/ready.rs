@@ -95,7 +95,7 @@ impl ReadyQueue {
         self.parts().len() as u64 * PART_BYTES
     }
 
-    /// Adds a job of this class. Returns `true` if it is the first of its lane.
+    /// Adds a job of this class. Returns `true` if it is the first of the lane.
     #[inline]
     pub(crate) fn insert(&mut self, at: SortKey, class: Class, slot: Slot) -> bool {
         let mut is_first = false;
@@ -212,8 +212,8 @@ impl ReadyQueue {
             })
     }
 
-    /// Sorts all jobs of a `work` queue as if every conversion had succeeded. Returns the jobs
-    /// whose conversion had failed.
+    /// Sorts all jobs of a `work` queue as if every conversion had succeeded. Returns the jobs with
+    /// failed conversions.
     pub(crate) fn clear_unfit(&mut self) -> Vec<Slot> {
         let Self::Work(parts) = self else {
             return Vec::new();
@@ -362,7 +362,7 @@ impl Lane {
         }
         match self.find(rank) {
             Ok(index) => {
-                // It returns to its previous hole.
+                // It returns to the previous hole.
                 if let Some(state) = self.ring.get_mut(index) {
                     state.1 = slot;
                     self.holes = self.holes.saturating_sub(1);
@@ -467,7 +467,7 @@ impl Lane {
         }
     }
 
-    /// The first job whose rank is greater than `rank`.
+    /// The first job with a rank greater than `rank`.
     fn after(&self, rank: Option<u64>) -> Option<(u64, Slot)> {
         let from = rank.map_or(0, |rank| {
             self.find(rank)
@@ -500,7 +500,7 @@ mod tests {
     use crate::context::Context;
     use crate::ids::Timestamp;
 
-    /// The ring has a 32-bit distance from its base.
+    /// The ring has a 32-bit distance from the base.
     #[test]
     fn jobs_stay_in_order_however_far_apart_their_ranks_are() {
         const LAST: u64 = u32::MAX as u64;

@@ -38,7 +38,7 @@ impl Queues {
     }
 
     /// Replaces the settings by pattern. They take effect in each returned queue, which are all
-    /// queues, once its rules and policy are renewed.
+    /// queues, once the rules and the policy are renewed.
     pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueSettings>) -> Vec<QueueId> {
         let shared =
             |(name, QueueSettings { rules, policy }): (Bytes, _)| (name, (rules, Arc::new(policy)));
@@ -59,8 +59,8 @@ impl Queues {
         )
     }
 
-    /// Rebuilds the lists of dead jobs of queues whose rules are different. Examines all dead jobs
-    /// once, if their number becomes limited anywhere.
+    /// Rebuilds the lists of dead jobs of queues with different rules. Examines all dead jobs once,
+    /// if the number becomes limited anywhere.
     pub(crate) fn list_dead(&mut self, changed: &[QueueId], jobs: &Jobs) {
         let mut begun = BTreeSet::new();
         for id in changed {
@@ -92,7 +92,7 @@ impl Queues {
         }
     }
 
-    /// Called after an update of the number of dead jobs of a queue, or of its limit.
+    /// Called after an update of the number of dead jobs of a queue, or of the limit.
     pub(super) fn note_dead(&mut self, id: QueueId) {
         if self.at(id).is_some_and(Queue::has_too_many_dead) {
             self.overfull.insert(id);
@@ -101,14 +101,14 @@ impl Queues {
         }
     }
 
-    /// The dead job with the earliest end of retention, of a queue with more dead jobs than its
+    /// The dead job with the earliest end of retention, of a queue with more dead jobs than the
     /// rules permit.
     pub(crate) fn oldest_of_too_many_dead(&self) -> Option<JobId> {
         let dead = self.at(*self.overfull.first()?)?.dead.as_ref()?;
         dead.first().map(|(_, job)| *job)
     }
 
-    /// Asserts that a queue has the right rules, and lists its dead jobs if they are limited.
+    /// Asserts that a queue has the right rules, and lists the dead jobs if they are limited.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_rules(&self, queue: &Queue, jobs: &Jobs) {
         let name = &queue.image.name;

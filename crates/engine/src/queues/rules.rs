@@ -1,7 +1,8 @@
 //! The rules of a queue, which apply to jobs of any protocol.
 //!
-//! Not here: limits on their number (`push`) and on concurrency (`throttle`), which clients may
-//! take them (`audience`), and the conversions: the engine only stores the codec for the sessions.
+//! Not here: limits on the number of jobs (`push`) and on concurrency (`throttle`), which clients
+//! may take them (`audience`), and the conversions: the engine only stores the codec for the
+//! sessions.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ use crate::jobs::Retry;
 pub struct QueueSettings {
     /// The rules.
     pub rules: QueueRules,
-    /// Their policy.
+    /// The policy.
     pub policy: Policy,
 }
 
@@ -22,22 +23,22 @@ pub struct QueueSettings {
 pub struct QueueRules {
     /// How to convert a body for a worker of another protocol.
     pub codec: Codec,
-    /// The retry policy for new jobs whose producer set no policy
-    /// ([`crate::NewJob::retry_default`]). Existing jobs retain their policies.
+    /// The retry policy for new jobs if the producer set no policy
+    /// ([`crate::NewJob::retry_default`]). Existing jobs retain the present policies.
     pub retry: Option<Retry>,
     /// Maximum length of a new job's body, in bytes. Existing jobs stay.
     pub body_bytes_max: Option<u32>,
-    /// A new job of a `work` queue expires after waiting this many milliseconds, or sooner if its producer
-    /// set that. Existing jobs retain their times.
+    /// A new job of a `work` queue expires after waiting this many milliseconds, or sooner if the producer
+    /// set that. Existing jobs retain the present times.
     pub ttl_ms: Option<u64>,
     /// Retention of dead jobs, in milliseconds, in place of [`crate::Limits::dead_ms`]. Jobs that are dead
-    /// already retain their times.
+    /// already retain the present times.
     pub dead_ms: Option<u64>,
     /// The limit of dead jobs. Beyond it, the job with the earliest end of retention is dropped.
     pub dead_max: Option<u32>,
-    /// A durable job of a `work` queue that succeeds is remembered for this many milliseconds after its end:
-    /// a push with its key finds it, or with its name if it has no key. A key that the client derives from
-    /// the body is ignored.
+    /// A durable job of a `work` queue that succeeds is remembered for this many milliseconds after the end:
+    /// a push with the same key finds it, or with the same name if it has no key. A key that the client
+    /// derives from the body is ignored.
     pub dedup_ms: Option<u64>,
     /// Submits with the same identity to a `work` queue are merged into one job until it runs.
     pub coalesce: Option<Coalesce>,
@@ -51,7 +52,7 @@ pub struct Coalesce {
     pub by_key: bool,
     /// True if each submit replaces the body of the waiting job. Otherwise the first body is used.
     pub latest: bool,
-    /// The job is ready this many milliseconds after its last submit,
+    /// The job is ready this many milliseconds after the last submit,
     pub quiet_ms: u64,
     /// but no later than this many after the first one.
     pub at_most_ms: Option<u64>,

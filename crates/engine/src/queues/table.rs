@@ -1,4 +1,4 @@
-//! All queues: the owner of their settings, counts, ready jobs and consumers.
+//! All queues: the owner of settings, counts, ready jobs and consumers.
 //!
 //! Not here: the effects of a job's state change on other objects, and which client is served when
 //! work arrives.
@@ -47,15 +47,15 @@ pub(crate) struct Queues {
     /// Rules and policies by pattern.
     pub(super) patterns: Patterns<(QueueRules, Arc<Policy>)>,
     pub(super) unclaimed: Unclaimed,
-    /// Queues with more dead jobs than their rules permit.
+    /// Queues with more dead jobs than the rules permit.
     pub(super) overfull: BTreeSet<QueueId>,
-    /// The keys of jobs in queues whose policy uses keys. A job without an entry has no key.
+    /// The keys of jobs in queues with policies by key. A job without an entry has no key.
     pub(super) job_keys: Numbered<KeyNumber>,
     /// Queues with newly free slots, or jobs that may start now, to serve at the end of the visit.
     pub(super) freed: VecDeque<QueueId>,
-    /// Removed queues whose removal is not yet in the context's changes.
+    /// Queues that were removed without a record in the context's changes yet.
     dropped: Vec<QueueId>,
-    /// Queues whose buckets must be saved at the end of the visit.
+    /// Queues with buckets that must be saved at the end of the visit.
     pub(super) unsaved: Vec<QueueId>,
     pub(super) uses: Uses,
     /// Bytes of names, and of clients that wait at queues.
@@ -198,7 +198,7 @@ impl Queues {
         Ok(QueueId(id))
     }
 
-    /// Inserts a queue at the index of its ID.
+    /// Inserts a queue at the index given by the ID.
     fn put(&mut self, image: QueueImage, maker: Option<Protocol>) {
         let index = image.id.0 as usize;
         if index >= self.by_id.len() {
@@ -265,7 +265,7 @@ impl Queues {
         self.note_unclaimed(id);
     }
 
-    /// Updates the counters after a queue was created or its image was replaced.
+    /// Updates the counters after a queue was created or the image was replaced.
     fn count_image(&mut self, id: QueueId, was_known: bool) {
         let Some(image) = self.at(id).map(|queue| &queue.image) else {
             return;
@@ -302,7 +302,7 @@ impl Queues {
         self.at(id).map_or(0, |queue| queue.image.serial)
     }
 
-    /// Removes an unlisted queue once nothing needs its name.
+    /// Removes an unlisted queue once nothing needs the name.
     pub(crate) fn drop_if_unknown(&mut self, id: QueueId) {
         if self
             .at(id)

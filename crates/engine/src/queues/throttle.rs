@@ -18,12 +18,12 @@ use crate::timers::{Timer, Timers};
 pub struct Throttle {
     /// Maximum number of jobs in total.
     pub leased_max: Option<u32>,
-    /// Maximum number of jobs per worker. A connection-bound lease is attributed to its connection,
+    /// Maximum number of jobs per worker. A connection-bound lease is attributed to the connection,
     /// a time-bound one to the worker named in the take. All takes without a name are attributed to
-    /// a single worker, together with the jobs of their connections.
+    /// a single worker, together with the jobs of these connections.
     pub per_worker_max: Option<u32>,
     /// Milliseconds after which a leased job no longer occupies a slot, so that jobs forgotten by
-    /// their workers do not block a queue. The lease continues.
+    /// workers do not block a queue. The lease continues.
     pub timeout_ms: Option<u64>,
     /// True if the configuration set it. It is then removed when the configuration no longer names it. A
     /// throttle set by an operator stays.
@@ -31,7 +31,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// When a lease taken at `taken_at` releases its slot.
+    /// When a lease taken at `taken_at` releases the slot.
     pub(crate) const fn over_at(&self, taken_at: Timestamp) -> Timestamp {
         match self.timeout_ms {
             Some(ms) => taken_at.after_ms(ms),
@@ -45,7 +45,7 @@ impl Throttle {
 pub(crate) enum Whose<'a> {
     Connection(ClientId),
     Named(&'a [u8]),
-    /// A worker without a name that makes reservations, and has some jobs by its connection.
+    /// A worker without a name that makes reservations, and has some jobs by a connection.
     Nameless(ClientId),
 }
 

@@ -1,8 +1,8 @@
-//! Unclaimed jobs: ready jobs of queues that no client serves, for clients whose credits include
-//! such jobs.
+//! Unclaimed jobs: ready jobs of queues that no client serves, for clients with credits that
+//! include such jobs.
 //!
 //! A `work` queue that has work but no workers is an unclaimed queue of the protocol of the first
-//! job in its ready queue. Later jobs are examined when they become first. If the jobs have several
+//! job in the ready queue. Later jobs are examined when they become first. If the jobs have several
 //! audiences (`audience`), this applies to each audience separately. The unclaimed queues of a
 //! protocol are sorted from the first subscription that takes unclaimed jobs of this protocol until
 //! the engine stops, so that later subscriptions do not cause a scan of all queues. Before that,
@@ -24,9 +24,9 @@ use crate::request::QueueKind;
 /// Unclaimed queues, and the clients that wait for unclaimed jobs.
 #[derive(Debug, Default)]
 pub(super) struct Unclaimed {
-    /// By protocol, for protocols whose unclaimed jobs any subscription has taken.
+    /// By protocol, for protocols with unclaimed jobs that any subscription has taken.
     pub(super) watched: BTreeMap<Protocol, Watch>,
-    /// True if an unclaimed queue and a client that is waiting for its jobs may match.
+    /// True if an unclaimed queue and a client that is waiting for the jobs may match.
     is_dirty: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Watch {
     subscriptions: usize,
     /// By the sort key of the first job.
     queues: BTreeSet<(SortKey, QueueId)>,
-    /// Clients with credits, with the weights of their subscriptions that take unclaimed jobs.
+    /// Clients with credits, with the weights of subscriptions that take unclaimed jobs.
     takers: BTreeMap<WaitKey, ClientId>,
 }
 
@@ -147,7 +147,7 @@ impl Queues {
         !self.unclaimed.watched.is_empty()
     }
 
-    /// Updates the unclaimed jobs of a queue after an update of its ready jobs, free slots or workers.
+    /// Updates the unclaimed jobs of a queue after an update of ready jobs, free slots or workers.
     pub(crate) fn note_unclaimed(&mut self, id: QueueId) {
         if !self.watches_unclaimed() {
             return;

@@ -153,7 +153,7 @@ impl Cron {
         self.days_among(month_days(year, month), weekday(day_number(year, month, 1)))
     }
 
-    /// The same for a month of `many` days whose first day is this day of the week.
+    /// The same for a month of `many` days that starts on this day of the week.
     fn days_among(&self, many: u64, first: u64) -> u32 {
         let last = 1 << many;
         let all = last | (last - 2);

@@ -1,4 +1,4 @@
-//! A schedule: a job that is pushed repeatedly, and its times.
+//! A schedule: a job that is pushed repeatedly, and the times.
 //!
 //! Not here: the calendar (`calendar`).
 
@@ -40,7 +40,7 @@ pub const EARLIER_RUNS_MAX: usize = 32;
 pub struct LastRun {
     /// When, by the wall clock.
     pub at: Timestamp,
-    /// The pushed job: a new one, or the one that had its key.
+    /// The pushed job: a new one, or the one that had the key.
     pub job: JobId,
     /// The outcome of the job.
     pub end: RunEnd,
@@ -65,11 +65,11 @@ pub enum RunEnd {
     Forgotten,
     /// Unfinished, and in this state.
     In(JobStateKind),
-    /// The job is ready, and no worker serves its queue.
+    /// The job is ready, and no worker serves the queue.
     Unserved,
 }
 
-/// The times at which a schedule pushes its job.
+/// The times at which a schedule pushes a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Recurrence {
     /// At the beginning of each matching second, by the wall clock, in UTC.
@@ -88,18 +88,18 @@ pub enum Recurrence {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct NewSchedule {
     /// The name among the schedules of the template's protocol. A schedule with the same name is replaced and
-    /// retains its ID. Schedules without a name differ only by ID.
+    /// retains the ID. Schedules without a name differ only by ID.
     pub key: Option<Bytes>,
-    /// The template of each job. It must be durable and have no listeners. Its times (`not_before`,
-    /// `expires`, the time limit of its key) are milliseconds after each occurrence.
+    /// The template of each job. It must be durable and have no listeners. Times (`not_before`,
+    /// `expires`, the time limit of the key) are milliseconds after each occurrence.
     pub job: NewJob,
     /// The times at which the job is pushed.
     pub recurrence: Recurrence,
     /// True if the job is also pushed immediately.
     pub at_once: bool,
-    /// True if a schedule that is set again with the same recurrence retains its grid and next occurrence,
-    /// and does not push a job immediately, so that a program may set it at each start. Otherwise the
-    /// schedule starts again from the beginning.
+    /// True if a schedule that is set again with the same recurrence retains the grid and the next
+    /// occurrence, and does not push a job immediately, so that a program may set it at each start. Otherwise
+    /// the schedule starts again from the beginning.
     pub keep_grid: bool,
     /// Number of occurrences, including the immediate one; `None` = unlimited.
     pub runs: Option<u64>,
@@ -156,7 +156,8 @@ impl Schedule {
         }
     }
 
-    /// Returns true if there is no next occurrence: an operator paused it, or its time has passed.
+    /// Returns true if there is no next occurrence: an operator paused it, or the last time has
+    /// passed.
     pub fn is_paused(&self) -> bool {
         self.next_at == Timestamp::NEVER
     }

@@ -17,7 +17,7 @@ pub(crate) struct Schedules {
     due: BTreeSet<(Timestamp, JobId)>,
     /// The next occurrences of schedules that use the wall clock.
     due_by_wall: BTreeSet<(Timestamp, JobId)>,
-    /// The jobs of last occurrences, with their schedules.
+    /// The jobs of last occurrences, with the schedules.
     runs: BTreeSet<(JobId, JobId)>,
     bytes: u64,
 }
@@ -80,8 +80,8 @@ impl Schedules {
     }
 
     /// Handles a wall clock that was set back. A calendar schedule then waits no longer than for the second
-    /// of its times after the new time. A time that falls only once into the repeated hours therefore does
-    /// not run again, and a frequent schedule does not wait until these hours are over.
+    /// occurrence after the new time. A time that falls only once into the repeated hours therefore does not
+    /// run again, and a frequent schedule does not wait until these hours are over.
     pub(crate) fn rewind(&mut self, wall: Timestamp, changes: &mut Vec<Change>) {
         let by_wall: Vec<JobId> = self.due_by_wall.iter().map(|(_, id)| *id).collect();
         for id in by_wall {

@@ -1,7 +1,7 @@
 //! Time zones: when a cron expression is due in a time zone.
 //!
 //! The rules of all zones are data in the program, so that results depend only on the arguments, and the
-//! machine needs no zoneinfo. A schedule stores the name of its zone, so that a newer program applies newer
+//! machine needs no zoneinfo. A schedule stores the name of the zone, so that a newer program applies newer
 //! rules.
 //!
 //! Where clocks change, the rules are those of Vixie cron:
@@ -25,7 +25,7 @@ const CHANGE_MAX_S: i64 = 2 * 86_400;
 /// the match.
 const CHANGES_MAX: usize = 100;
 
-/// A time zone, by its name in the IANA database.
+/// A time zone, by name in the IANA database.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Zone(&'static str);
 
@@ -141,7 +141,7 @@ fn change_after(rules: &TimeZone, time: i64) -> Option<i64> {
         .map(|change| change.timestamp().as_second())
 }
 
-/// The time that the clock showed at its last change, if it was then put back.
+/// The time that the clock showed at the last change, if it was then put back.
 fn shown_before(rules: &TimeZone, time: i64) -> Option<i64> {
     let change = rules
         .preceding(Instant::from_second(time + 1).ok()?)

@@ -19,7 +19,7 @@ use crate::queues::ready::{ReadyQueue, SortKey};
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
 
-/// How much later than its true value a fast bucket may be saved, in milliseconds. Such a queue is
+/// How much later than the true value a fast bucket may be saved, in milliseconds. Such a queue is
 /// then saved only once in that time, and after a crash, jobs start up to that much later.
 const AHEAD_MS: u64 = 1_000;
 
@@ -148,7 +148,7 @@ impl Gate {
         self.set_timer(timers);
     }
 
-    /// Adds a job that enters its state.
+    /// Adds a job that enters a state.
     #[inline(never)]
     pub(in crate::queues) fn enter(
         &mut self,
@@ -163,7 +163,7 @@ impl Gate {
         self.set_timer(timers);
     }
 
-    /// Called when a job leaves its state. Returns `true` if another job may start because of that.
+    /// Called when a job leaves a state. Returns `true` if another job may start because of that.
     #[inline(never)]
     pub(in crate::queues) fn leave(&mut self, job: &Job, number: KeyNumber) -> bool {
         self.keys
@@ -481,7 +481,7 @@ impl Gate {
         })
     }
 
-    /// Asserts that it agrees with the jobs of its queue. Each job is given with the number of its
+    /// Asserts that it agrees with the jobs of the queue. Each job is given with the number of the
     /// key.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(in crate::queues) fn check(

@@ -1,4 +1,4 @@
-//! A policy key with its jobs, and which of these jobs may start.
+//! A policy key with jobs, and which of these jobs may start.
 
 use std::collections::BTreeSet;
 
@@ -271,7 +271,7 @@ impl Key {
     }
 }
 
-/// Returns true if a job in this state is waiting, and true if it occupies its key.
+/// Returns true if a job in this state is waiting, and true if it occupies the key.
 pub(super) const fn counts(state: &JobState) -> (bool, bool) {
     match state {
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) => (true, false),

@@ -1,9 +1,9 @@
 //! The jobs of each key of a queue, and which key is next.
 //!
-//! A key whose first job may start now is in the tree of its class, ordered by priority, turn and
-//! rank. With `fair` a turn is virtual time: each start advances a key, by less the higher its
+//! A key is in the tree of a class if the first job may start now, ordered by priority, turn and
+//! rank. With `fair` a turn is virtual time: each start advances a key, by less the higher the
 //! weight is, and a new key waits only for turns that have already started. Without `fair` all
-//! turns are equal, and ranks decide. A key without jobs is removed as soon as its bucket is full.
+//! turns are equal, and ranks decide. A key without jobs is removed as soon as the bucket is full.
 
 mod turns;
 
@@ -33,7 +33,7 @@ const SAVED_MAX: usize = 1 << 16;
 
 pub(super) use self::turns::Turns;
 
-/// The number of a key in its queue.
+/// The number of a key in the queue.
 pub(in crate::queues) type KeyNumber = u32;
 
 /// The empty key, of all jobs without a key.
@@ -45,7 +45,7 @@ type Tree = BTreeMap<Place, (KeyNumber, Slot)>;
 /// All keys of a queue.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// By the hashes of their texts.
+    /// By the hashes of the texts.
     numbers: HashTable<KeyNumber>,
     hasher: RandomState,
     keys: Vec<Option<Box<Key>>>,
@@ -216,7 +216,8 @@ impl Keys {
         numbered.filter(|(_, key)| key.waiting > 0 || key.held > 0)
     }
 
-    // ---- jobs and their keys ---------------------------------------------------------------------------------------
+    // ---- jobs of keys
+    // -------------------------------------------------------------------------------------------
 
     /// Adds a job to a key. Returns the key's number.
     pub(super) fn add(&mut self, text: &[u8], policy: &Policy, now: Timestamp) -> KeyNumber {
@@ -286,7 +287,7 @@ impl Keys {
         }
     }
 
-    /// Adds a job of a key that enters its state.
+    /// Adds a job of a key that enters a state.
     pub(super) fn enter(&mut self, job: &Job, number: KeyNumber, slot: Slot, policy: &Policy) {
         let (waits, holds) = counts(&job.state);
         let mut is_first = false;
@@ -308,7 +309,7 @@ impl Keys {
         }
     }
 
-    /// Called when a job of a key leaves its state. Returns `true` if the key may now start a job
+    /// Called when a job of a key leaves a state. Returns `true` if the key may now start a job
     /// that it could not start before.
     pub(super) fn leave(&mut self, job: &Job, number: KeyNumber, policy: &Policy) -> bool {
         let (waits, holds) = counts(&job.state);
@@ -360,7 +361,7 @@ impl Keys {
         self.due.first().map_or(Timestamp::NEVER, |(at, _)| *at)
     }
 
-    /// Modifies a key, and updates its entries in the trees. Returns `true` if it was added to the
+    /// Modifies a key, and updates the entries in the trees. Returns `true` if it was added to the
     /// trees.
     fn change(
         &mut self,
@@ -476,8 +477,7 @@ impl Keys {
         u32::try_from(trees.map(|(_, tree)| tree.len()).sum::<usize>()).unwrap_or(u32::MAX)
     }
 
-    /// Asserts that the keys agree with the jobs of their queue. Each job is given with the number of its
-    /// key.
+    /// Asserts that the keys agree with the jobs of the queue. Each job is given with the number of the key.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(
         &self,
@@ -561,7 +561,7 @@ impl Keys {
     }
 }
 
-/// The state of a key as derived from its jobs.
+/// The state of a key as derived from the jobs.
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 #[derive(Debug, Default)]
 struct Expected {

@@ -50,8 +50,8 @@ pub struct Policy {
     pub fair: bool,
     /// The weights of keys that differ from 1.
     pub weights: BTreeMap<Bytes, u32>,
-    /// True if jobs of a key start one at a time in the order of their ranks, whatever their
-    /// priorities. A retrying job blocks its key.
+    /// True if jobs of a key start one at a time in the order of ranks, whatever the priorities. A
+    /// retrying job blocks the key.
     pub ordered: bool,
 }
 
@@ -77,14 +77,14 @@ pub struct SavedRates {
 }
 
 impl SavedRates {
-    /// Their memory.
+    /// The memory.
     pub(crate) fn bytes(&self) -> u64 {
         let texts: u64 = self.keys.iter().map(|(text, _)| heap(text.len())).sum();
         heap(size_of::<Self>()) + heap(size_of_val(&*self.keys)) + texts
     }
 }
 
-/// A rate limit: a token bucket, which is full when its rule is new.
+/// A rate limit: a token bucket, which is full when the rule is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Rate {
     /// Starts in each period; at least 1.

@@ -9,7 +9,7 @@ use crate::ids::Protocol;
 /// Longer keys are ignored.
 pub(crate) const KEY_BYTES_MAX: usize = 256;
 
-/// The parts of a job that may contain its key.
+/// The parts of a job that may contain the key.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) protocol: Protocol,

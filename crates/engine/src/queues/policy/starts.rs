@@ -8,7 +8,7 @@ use crate::jobs::Slot;
 use crate::queues::audience::View;
 use crate::queues::ready::{ReadyQueue, SortKey};
 
-/// The next starts. Jobs that wait for the end of another job of their key are not included.
+/// The next starts. Jobs that wait for the end of another job of the same key are not included.
 #[derive(Debug)]
 pub(crate) struct Starts<'a> {
     pub(super) now: Timestamp,

@@ -37,7 +37,7 @@ pub(in crate::queues::policy) struct Turns<'a> {
     doubt_until: Timestamp,
 }
 
-/// A key after its predicted starts.
+/// A key after predicted starts.
 #[derive(Debug)]
 struct Moved {
     standing: Standing,
