@@ -13,7 +13,7 @@ pub enum Change {
     /// A job that existed only for listeners is now durable.
     JobKept(JobId),
     /// A job's state changed: place, sort key, position in a cycle, time of becoming ready, attempts,
-    /// failures, last failure, past attempts, lost workers or progress.
+    /// failures, last failure, past attempts, losses or progress.
     JobMoved(JobId),
     /// A job was removed.
     JobGone(JobId),

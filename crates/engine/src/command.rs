@@ -42,11 +42,11 @@ pub enum Command {
     Bulk(BulkCommand),
     /// Workers that have a name across several connections.
     Worker(WorkerCommand),
-    /// Wait until all previous changes are durable. Reply: `Settled`.
+    /// Wait until everything before is durable. Reply: `Settled`.
     Barrier,
     /// Restores a lease or another claim of a client after a change of leader ([`crate::Engine::succeed`]).
     /// There is no reply. A claim to something that no longer exists has no effect: the worker's report is
-    /// then refused, and a listener receives `Ended`.
+    /// then rejected, and a listener receives `Ended`.
     Claim(Box<Claim>),
 }
 
@@ -119,7 +119,7 @@ pub enum JobCommand {
         body: Bytes,
     },
     /// Remove a job in any state. Listeners receive `Ended` with `Cancelled`. Reply: `Done`. If the job was
-    /// leased, `Finish` and `Fail` from the worker are refused with `UnknownJob`.
+    /// leased, `Finish` and `Fail` from the worker are rejected with `UnknownJob`.
     Cancel(JobRef),
     /// Collect the outcomes of the jobs that clients of the same protocol have pushed with this name
     /// ([`crate::Listen::As`]). The client becomes a listener of the unfinished jobs. The outcomes of jobs
@@ -387,7 +387,7 @@ pub enum BulkCommand {
     },
     /// Remove everything of one protocol, in steps of bounded size: batches, jobs in every state, counters,
     /// and queues that have become empty and have neither workers nor limits. If the client has a protocol,
-    /// it must be this one. A worker's report on a removed job is refused as unknown, and the next push
+    /// it must be this one. A worker's report on a removed job is rejected as unknown, and the next push
     /// creates a removed queue again. Jobs that arrive during the flush may stay. Schedules stay, because
     /// they define future work. Reply: `Mutated`, with where to continue.
     Flush {

@@ -49,7 +49,7 @@ impl Deferred {
         }
     }
 
-    /// Asserts that the bytes are counted.
+    /// Asserts the sum of bytes.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         let bytes: u64 = self.takes.iter().map(|(.., take)| bytes_of(take)).sum();

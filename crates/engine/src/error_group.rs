@@ -1,5 +1,5 @@
-//! Groups errors that differ only in numbers and names, because a thousand failures are often only
-//! a few different errors.
+//! Groups errors that differ only in values and names, because a thousand failures are often only a
+//! few different errors.
 
 use crate::jobs::Failure;
 
@@ -54,7 +54,7 @@ fn pattern(error: &str) -> String {
     pattern
 }
 
-/// Characters of the words that contain numbers, addresses and file names.
+/// Characters of the words that contain digits, addresses and file names.
 fn is_word(it: char) -> bool {
     it.is_alphanumeric() || matches!(it, '-' | '_' | '.' | '@' | '/' | '*')
 }

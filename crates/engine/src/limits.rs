@@ -8,7 +8,7 @@ pub struct Limits {
     /// Bytes of jobs ([`crate::Job::weight_bytes`]) and schedules. Dead jobs are dropped to make space.
     pub jobs_bytes_max: u64,
     /// Bytes of jobs and schedules in memory. The caller moves bodies out of memory before the limit is
-    /// reached ([`crate::Engine::cool`]); a job that would still exceed it is refused.
+    /// reached ([`crate::Engine::cool`]); a job that would still exceed it is rejected.
     pub memory_max: u64,
     /// Schedules.
     pub schedules_max: u32,

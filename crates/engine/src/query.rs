@@ -106,7 +106,7 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
-    /// Return why a job is not running, or which worker has it. Refused if the job does not exist. Reply:
+    /// Return why a job is not running, or which worker has it. An error if the job does not exist. Reply:
     /// `Why`.
     Why(JobRef),
     /// List the figures of queues that had any event since the daemon started. No queue appears twice. Reply:
@@ -134,7 +134,7 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
-    /// Return the past deliveries of a job that did not succeed. Refused if the job does not exist. Reply:
+    /// Return the past deliveries of a job that did not succeed. An error if the job does not exist. Reply:
     /// `Attempts`.
     Attempts(JobRef),
     /// Return the policy of a queue and the keys of ready and leased jobs. Reply: `Keys`.
@@ -278,7 +278,7 @@ pub struct QueueRow {
     pub workers: u32,
     /// When the oldest ready job became ready.
     pub oldest_ready_at: Option<Timestamp>,
-    /// Waiting takes and credits of `workers`; a client that waits in two ways is included twice.
+    /// Waiting takes and credits of `workers`; a client with both is included twice.
     pub waiting: Option<u32>,
     /// The policy.
     pub policy: Option<Box<PolicyRow>>,

@@ -82,7 +82,7 @@ pub struct NewJob {
     /// Jobs with a higher priority are taken first.
     pub priority: Priority,
     /// Recorded in the journal. Otherwise the job is removed when no client listens to it, and a push by a
-    /// producer that does not listen is refused with `OutOfPlace`.
+    /// producer that does not listen is rejected with `OutOfPlace`.
     pub durable: bool,
     /// True if the producer receives progress and the end.
     pub listen: Listen,
@@ -188,7 +188,7 @@ impl NewJob {
     }
 }
 
-/// How the producer listens to the job. `No` and `Yes` are encoded as a `bool`.
+/// The producer's interest in the job. `No` and `Yes` are encoded as a `bool`.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub enum Listen {
     /// It does not.
@@ -253,7 +253,7 @@ pub struct Take {
     pub from: From,
     /// How to choose a queue when several have work.
     pub select: Select,
-    /// How long to wait if no queue has work.
+    /// The wait if no queue has work.
     pub wait: Wait,
     /// The worker's name, for a time-bound lease.
     pub worker: Bytes,
@@ -295,7 +295,7 @@ pub enum Select {
     Weighted,
 }
 
-/// How long a take waits.
+/// The deadline of a take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Wait {
     /// Not at all.
@@ -449,7 +449,7 @@ impl Filter {
 pub enum Mutation {
     /// Remove them, except leased ones.
     Discard,
-    /// Remove them in any state. A report on a removed job is refused.
+    /// Remove them in any state. A report on a removed job is rejected.
     Cancel,
     /// Move them to the dead-letter queue, unless they are leased, done or parked.
     Kill,

@@ -243,7 +243,7 @@ impl Residency {
         }
     }
 
-    /// Counts the queues with deliveries. At the end of a round, windows of queues without deliveries are
+    /// Records the queues with deliveries. At the end of a round, windows of queues without deliveries are
     /// discarded.
     fn count(&mut self, id: QueueId, queues: &mut Queues) {
         self.handed_out += 1;

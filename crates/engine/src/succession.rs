@@ -79,7 +79,7 @@ impl Succession {
         self.expected.remove(&job)
     }
 
-    /// Allows another client to restore an unfinished job that has lost all listeners.
+    /// Allows another client to restore an unfinished job without listeners.
     pub(crate) fn may_return(&mut self, job: JobId) {
         self.returned.remove(&job);
     }

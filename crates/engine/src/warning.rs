@@ -1,5 +1,5 @@
 //! Warnings: events that an operator should know about although no client requested them, such as jobs that
-//! fail for good and jobs that are refused.
+//! fail for good and rejected jobs.
 //!
 //! The engine logs nothing. A turn contains no more than one warning of each kind, with the first case as an
 //! example and the number of all cases, so that a million jobs that expire in a visit cost a million
@@ -29,7 +29,7 @@ pub struct Warning {
 /// The kind of event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WarningKind {
-    /// Jobs failed, or the workers were lost, and moved to the dead-letter queue.
+    /// Jobs failed, or the workers disappeared too often, and moved to the dead-letter queue.
     Buried,
     /// Workers disappeared while they had jobs: the connections closed, or they missed heartbeats. `why`
     /// names the first worker.
@@ -59,13 +59,13 @@ pub enum WarningKind {
     /// Nine of ten names for queues are in use. Beyond the limit, queues that have nothing but a name are
     /// removed.
     QueuesNearlyFull,
-    /// New jobs were refused for this reason. `NotUnique` is a normal reply and causes no warning.
+    /// New jobs were rejected for this reason. `NotUnique` is a normal reply and causes no warning.
     Refused(Refusal),
-    /// New names, subscriptions, workers or waits were refused, because memory has no space for them.
+    /// New names, subscriptions, workers or waits were rejected, because memory has no space for them.
     NoRoom(Refusal),
-    /// Occurrences of schedules were refused for this reason.
+    /// Occurrences of schedules were rejected for this reason.
     RunRefused(Refusal),
-    /// Jobs that are pushed because another job died were refused for this reason. `name` is the dead job's.
+    /// Jobs that are pushed because another job died were rejected for this reason. `name` is the dead job's.
     OnDeadRefused(Refusal),
     /// In new jobs no key could be read, by which the policy of the queue would treat them. They share the
     /// empty key.

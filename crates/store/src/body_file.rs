@@ -7,7 +7,7 @@
 //!
 //! Bodies that were not in memory when the store was opened are not copied. They stay in the files of the
 //! previous process, the table's and segments of the log, which are no longer modified. When the store
-//! removes such a file, it exists only through this reference, and its extents are also returned to the disk.
+//! removes such a file, it exists only through this reference, and the extents are also returned to the disk.
 //!
 //! A single thread owns it. Other threads read through a [`BodyReader`].
 
@@ -72,7 +72,7 @@ impl Extents {
             .unwrap_or_default()
     }
 
-    /// Adds a body to the counts of its extents, and returns them.
+    /// Adds a body to the counts of the extents, and returns them.
     fn count(&mut self, at: u64, bytes: u64, by: i32) -> Range<u64> {
         let extents = at / EXTENT..(at + bytes.max(1)).div_ceil(EXTENT);
         for extent in extents
@@ -251,7 +251,7 @@ impl BodyFile {
     ///
     /// The body cannot be written. Nothing has changed.
     pub fn write(&mut self, body: &[u8]) -> io::Result<u64> {
-        // An empty body must also occupy its extent.
+        // An empty body must also occupy an extent.
         let bytes = body.len().max(1) as u64;
         if self.at + bytes > self.run.end * EXTENT {
             self.begin_run(bytes);
@@ -264,7 +264,7 @@ impl BodyFile {
         Ok(at)
     }
 
-    /// Writes bodies, and returns their places as far as they could be written.
+    /// Writes bodies, and returns the places of those that could be written.
     pub fn write_all<'a>(
         &mut self,
         bodies: impl IntoIterator<Item = &'a [u8]>,
@@ -507,7 +507,7 @@ mod tests {
             body,
             "the place is still known"
         );
-        // The process cannot read this address of its memory, so the system reports an I/O error.
+        // The process cannot read this address of the memory, so the system reports an I/O error.
         let memory = Path::new("/proc/self/mem");
         let bad = Stored {
             at: file.refer(memory, 0, body.len()).unwrap(),

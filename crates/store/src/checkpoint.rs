@@ -1,7 +1,7 @@
 //! Checkpoints: copy live records from a range of the log to the table, so that the log may drop the range.
 //!
-//! A checkpoint does not use the engine or its lock, and delays no acknowledgement. Its steps, and the state
-//! after a power cut or an error in each of them:
+//! A checkpoint does not use the engine or the engine's lock, and delays no acknowledgement. The steps, and
+//! the state after a power cut or an error in each of them:
 //!
 //! 1. *Read* the log after the table's point and keep the latest record of each subject. Nothing is modified.
 //! 2. *Remove* the keys that the previous checkpoint left behind. They belong to no point that the log could
@@ -42,12 +42,12 @@ const AT_ONCE_BYTES: u64 = 64 << 20;
 pub struct StoreLimits {
     /// A checkpoint is due with this many bytes of log after the table's point.
     pub log_bytes: u64,
-    /// The newest bytes of log, left for the next checkpoint, because many of their jobs finish
-    /// soon.
+    /// The newest bytes of log, left for the next checkpoint, because many of the jobs in them
+    /// finish soon.
     pub keep_bytes: u64,
     /// The table is rebuilt when it is larger than this, in bytes …
     pub table_floor_bytes: u64,
-    /// … and larger than this multiple of its live records.
+    /// … and larger than this multiple of the live records.
     pub table_multiple: u64,
     /// The place for bodies that do not fit into memory while the store is opened; `None`: all fit.
     pub overflow: Option<Overflow>,
@@ -74,7 +74,7 @@ pub struct StoreFigures {
     pub rebuilds: AtomicU64,
     /// The last commit in the table.
     pub point: AtomicU64,
-    /// Whole records in the table.
+    /// Full records in the table.
     pub records: AtomicU64,
     /// Bytes of records in the table.
     pub live_bytes: AtomicU64,
@@ -101,7 +101,7 @@ pub struct Checkpointer {
     garbage_next: Vec<Vec<u8>>,
     /// The log has dropped commits up to here, as far as known.
     forgotten: u64,
-    /// Rebuild the table whatever its size.
+    /// Rebuild the table whatever the size.
     wants_rebuild: bool,
     /// Lives as long as a picture of the present table is read.
     pin: Weak<()>,

@@ -9,7 +9,7 @@ use windlass_engine::{Engine, Job, JobId, Slab, Slot, Stored};
 
 use crate::body_file::{BodyFile, Overflow};
 
-/// Pages of jobs that were changed last. They are not packed.
+/// The most recently modified pages of jobs, which are not packed.
 const PAGES_OPEN: usize = 64;
 
 /// Moves bodies out of memory, and packs jobs.
@@ -26,7 +26,7 @@ pub(crate) struct Cold {
     saved: u64,
     /// A body could not be stored.
     has_failed: bool,
-    /// A job of each page that was changed last, the newest at the end.
+    /// A job of each recently modified page, the newest at the end.
     changed: VecDeque<Slot>,
 }
 
@@ -69,7 +69,7 @@ impl Cold {
         self.saved = jobs.saved_bytes();
     }
 
-    /// Accounts for a job that replaces another, if there is one. `u64` is the place of its body in the file
+    /// Accounts for a job that replaces another, if there is one. `u64` is the place of the body in the file
     /// that is being read, if known. The body is moved out of memory if that is full.
     pub(crate) fn replace(&mut self, old: Option<&Job>, new: Option<(&mut Job, Option<u64>)>) {
         if let Some(old) = old {

@@ -1,6 +1,6 @@
 //! A commit: the records of a write to the log.
 //!
-//! It is taken from the journal with the engine's lock held and written without the lock. Its bytes are
+//! It is taken from the journal with the engine's lock held and written without the lock. The bytes are
 //! already in the log's format, so that nothing is copied on the way; large bodies are shared with the engine
 //! until then.
 
@@ -15,13 +15,13 @@ use crate::record::Tail;
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     pub(crate) seq: u64,
-    /// The records without their large tails, each preceded by the length of the whole record.
+    /// The records without large tails, each preceded by the length of the full record.
     pub(crate) arena: Vec<u8>,
     /// The valid parts of the arena, in order. Most commits have one.
     pub(crate) runs: Vec<Run>,
     /// Bytes of the records.
     pub(crate) bytes: u64,
-    /// The queues of whole jobs in this commit.
+    /// The queues of jobs that are written in full.
     pub(crate) queues: Vec<QueueId>,
     /// The records of queues in this commit, by number; `None`: the queue was deleted.
     pub(crate) settings: Vec<(QueueId, Option<Box<[u8]>>)>,
@@ -46,7 +46,7 @@ impl Commit {
     }
 
     /// Reads the bodies that are not in memory. A commit with such bodies cannot be written before this call.
-    /// If a body cannot be read, only the changing part of its job is written, provided that a previous
+    /// If a body cannot be read, only the changing part of the job is written, provided that a previous
     /// commit has the job.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Commit {
         self.settings.get(at)
     }
 
-    /// The records, each preceded by its length, in parts: the contents of the log's entry.
+    /// The records, each preceded by the length, in parts: the contents of the log's entry.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.runs.iter().flat_map(|Run { range, tail }| {
             let inline = self.arena.get(range.clone()).unwrap_or_default();
@@ -99,7 +99,7 @@ impl Commit {
         })
     }
 
-    /// The records, each preceded by its length, in one piece.
+    /// The records, each preceded by the length, in one piece.
     pub fn records(&self) -> Vec<u8> {
         self.parts().collect::<Vec<_>>().concat()
     }

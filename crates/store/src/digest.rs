@@ -26,7 +26,7 @@ pub(crate) struct Update {
     pub(crate) number: u64,
     /// The previous state is deleted.
     pub(crate) gone: bool,
-    /// The record of the whole subject; `None`: unchanged or deleted.
+    /// The full record of the subject; `None`: unchanged or deleted.
     pub(crate) whole: Option<Span>,
     /// The latest record of the changing part.
     pub(crate) part: Option<Span>,
@@ -112,7 +112,7 @@ impl Digest {
     }
 
     /// The updates, ordered by subject and number. They are computed for each call, because storing them
-    /// would take several times the memory of their source.
+    /// would take several times the memory of the source.
     pub(crate) fn updates(&self) -> impl Iterator<Item = Update> {
         updates(&self.seen, self.born_from)
     }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     /// The net effect of records at the places 1, 2, …: the number, `true` if the previous state is deleted,
-    /// and the places of the whole record and of the changed part.
+    /// and the places of the full record and of the changed part.
     type Folded = (u64, bool, Option<u64>, Option<u64>);
 
     fn folded(subject: Subject, born_from: u64, records: &[(u64, Effect)]) -> Vec<Folded> {

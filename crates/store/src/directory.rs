@@ -1,4 +1,4 @@
-//! The data directory: its layout, opening it, and creating it.
+//! The data directory: layout, opening, and creation.
 //!
 //! ```text
 //! lock             held by one process; records whether a store has existed
@@ -7,8 +7,8 @@
 //! store.new/       a store that is being created
 //! ```
 //!
-//! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A missing part
-//! is damage.
+//! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A
+//! missing part is damage.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -87,8 +87,8 @@ trait Hold: fmt::Debug + Send + Sync {}
 impl<T: fmt::Debug + Send + Sync> Hold for T {}
 
 impl Guard {
-    /// Retains a lock until the guard is dropped. With `tenure`, the store belongs to this process only while
-    /// that is valid.
+    /// Retains a lock until the guard is dropped. If `tenure` is set, the store belongs to this process only
+    /// while that is valid.
     pub fn new(
         held: impl fmt::Debug + Send + Sync + 'static,
         tenure: Option<Arc<dyn Tenure>>,
@@ -133,7 +133,7 @@ pub struct Holder {
     pub epoch: u64,
 }
 
-/// An engine, and the file with the bodies of its jobs that are not in memory.
+/// An engine, and the file with bodies of jobs that are not in memory.
 pub type Contents<'a> = (&'a mut Engine, Option<&'a BodyFile>);
 
 /// A store that is not in a data directory.
@@ -236,7 +236,7 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         found,
         mut scanned,
     } = read(config, &store)?;
-    // A killed process may have left directory entries that are not durable.
+    // A process that was killed may have left directory entries that are not durable.
     [&config.path, &store, &store.join(LOG)]
         .into_iter()
         .try_for_each(|folder| sync_entry(folder))?;
@@ -326,7 +326,7 @@ fn missing(place: impl Display) -> OpenError {
     .into()
 }
 
-/// Creates a store with the contents of an engine, and renames it to its final path. Calls `ready` before
+/// Creates a store with the contents of an engine, and renames it to the final path. Calls `ready` before
 /// that.
 pub(crate) fn make_with(
     config: &StoreConfig,
@@ -421,7 +421,7 @@ pub fn fill(config: &StoreConfig, contents: Contents<'_>, seed: u64) -> Result<(
     Ok(lock.has_store()?)
 }
 
-/// Renames a store whose contents were moved to another one. Returns the new path.
+/// Renames a store after the contents were moved to another one. Returns the new path.
 ///
 /// # Errors
 ///

@@ -13,10 +13,10 @@
 //!   `whole` (0 if the store was damaged);
 //! * the engine meta: `engine` (how often a daemon has opened the store), `pushed`, `succeeded`, `failed`;
 //! * queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0), `paused_at_ms`;
-//! * in the order of their numbers, jobs: `job`, `queue` (older versions: `queue_number`, if its name was
-//!   lost), `origin` (the protocol's number), `priority`, `place`, `ready_at_ms`, `due_at_ms` (the next time
-//!   of a scheduled or retrying job; the end of a lease or of retention), `attempts`, `failures`, `key`,
-//!   `name`, `failure`, `in_batch`, `meta_base64`, `body_base64`;
+//! * in the order of numbers, jobs: `job`, `queue` (older versions: `queue_number`, if its name was lost),
+//!   `origin` (the protocol's number), `priority`, `place`, `ready_at_ms`, `due_at_ms` (the next time of a
+//!   scheduled or retrying job; the end of a lease or of retention), `attempts`, `failures`, `key`, `name`,
+//!   `failure`, `in_batch`, `meta_base64`, `body_base64`;
 //! * among them schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not
 //!   UTC) or `every_ms`, `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`;
 //! * and batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`,
@@ -86,7 +86,7 @@ pub(crate) struct Shown {
 }
 
 impl Salvage {
-    /// Writes everything as lines of JSON objects, as listed in `export`. A job whose body cannot be read is
+    /// Writes everything as lines of JSON objects, as listed in `export`. A job with an unreadable body is
     /// omitted, and named in `unreadable`.
     ///
     /// # Errors
@@ -212,8 +212,8 @@ impl<'a> Lines<'a> {
         self.names.insert(image.id, image.name.clone());
     }
 
-    /// Writes the line of a whole record. The engine meta is first, and queues precede their jobs. Other
-    /// records have no line.
+    /// Writes the line of a full record. The engine meta is first, and queues precede jobs. Other records
+    /// have no line.
     pub(crate) fn put(&mut self, record: Record) -> io::Result<()> {
         let (skew_ms, exported) = (self.skew_ms, &mut self.exported);
         let line = match record {
@@ -425,7 +425,7 @@ fn schedule_line(schedule: &Schedule) -> String {
         .record(&Record::Schedule(Box::new(bare)))
 }
 
-/// The name of a state, and its time.
+/// The name of a state, and the time.
 fn place(place: &JobState) -> (&'static str, Option<Timestamp>) {
     match place {
         JobState::Ready => ("ready", None),

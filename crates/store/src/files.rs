@@ -1,4 +1,5 @@
-//! Files and folders: their permissions, and making them durable. A table in files uses them too.
+//! Files and folders with the right permissions, and making them durable. Also used by a table in
+//! files.
 
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -24,14 +25,14 @@ const OF_VERSION_1: &str = "store\n";
 /// Prefix of the line that names the holding process.
 const PROCESS: &str = "process ";
 
-/// Receives each step and its file or folder, in a test. A sync that is about to start fails with the
+/// Receives each step with the file or folder, in a test. A sync that is about to start fails with the
 /// returned error.
 pub type Watch = Box<dyn FnMut(Step, &Path) -> io::Result<()>>;
 
 /// A step after which a test may cut the power.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Bytes of a file were written: their offset, and their number.
+    /// Bytes of a file were written: offset and length.
     Put(u64, u64),
     /// A write is complete.
     Written,
@@ -213,7 +214,7 @@ impl Lock {
     }
 }
 
-/// Returns true if a lock file records a store. A lock file of version 1 is refused, because its store would
+/// Returns true if a lock file records a store. A lock file of version 1 is refused, because the store would
 /// otherwise be reported as damaged. A line that no program writes is ignored, because a damaged lock file
 /// must not make an intact store unusable.
 fn has_store(text: &str, path: &Path) -> Result<bool, Error> {
@@ -287,7 +288,7 @@ impl Identity {
     }
 }
 
-/// Creates a folder and its parents, accessible only to the owner.
+/// Creates a folder and all parents, accessible only to the owner.
 pub fn make_folder(path: &Path) -> Result<(), Error> {
     DirBuilder::new()
         .recursive(true)
@@ -313,7 +314,7 @@ pub fn sync_entry(path: &Path) -> Result<(), Error> {
     sync(&File::open(path).map_err(at("syncing", path))?, path)
 }
 
-/// Removes a folder with its contents, if it exists.
+/// Removes a folder with the contents, if it exists.
 pub fn remove_folder(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -324,7 +325,7 @@ pub fn remove_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Bytes of the files in a folder and its subfolders.
+/// Bytes of the files in a folder and subfolders.
 pub fn bytes(folder: &Path) -> u64 {
     let Ok(paths) = entries(folder) else { return 0 };
     let sizes = paths

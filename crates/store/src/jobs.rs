@@ -11,7 +11,7 @@ use windlass_engine::{Job, JobId, JobState, Lease, Numbered, Slab, Slot};
 use crate::body_file::{BodyFile, BodyReader, Overflow};
 use crate::cold::Cold;
 
-/// Jobs by number, in their last state.
+/// Jobs by number, in the last state.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     pub(crate) slab: Slab,
@@ -26,7 +26,7 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    /// With `overflow`, bodies that exceed its memory are stored in a file.
+    /// If `overflow` is set, bodies that exceed that memory are stored in a file.
     pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
         Self {
             slab: Slab::default(),
@@ -42,7 +42,7 @@ impl Jobs {
             .for_each(|cold| cold.base.clone_from(&file));
     }
 
-    /// All jobs, packed where possible, with the index of their numbers.
+    /// All jobs, packed where possible, with the index by number.
     pub(crate) fn into_parts(mut self) -> ((Slab, Numbered<Slot>), Option<Cold>) {
         self.cold
             .iter_mut()
@@ -54,8 +54,8 @@ impl Jobs {
         self.index.len()
     }
 
-    /// `end` is the end of the job's record in the file that is being read. A record ends with the
-    /// body.
+    /// `end` is the end of the job's record in the file that is being read. The body is last in a
+    /// record.
     pub(crate) fn put(&mut self, mut job: Job, end: Option<u64>) {
         let (id, known) = (job.id, self.index.get(job.id));
         let old = known.and_then(|slot| self.slab.at(slot));
@@ -96,8 +96,8 @@ impl Jobs {
             .for_each(|cold| cold.changed(slot, &mut self.slab));
     }
 
-    /// Passes all jobs to `show` in the order of their numbers, without the bodies that are not in memory,
-    /// until `show` fails.
+    /// Passes all jobs to `show` in the order of numbers, without the bodies that are not in memory, until
+    /// `show` fails.
     pub(crate) fn each<E>(&mut self, mut show: impl FnMut(&Job) -> Result<(), E>) -> Result<(), E> {
         let Self { slab, index, cold } = self;
         for (_, slot) in index.up_from(JobId(0)) {
@@ -120,7 +120,8 @@ impl Jobs {
             while !ranks.insert(rank) {
                 rank = rank.wrapping_add(1);
             }
-            // A batch counts its jobs, and it is unknown which were deleted. The jobs continue without it.
+            // A batch counts all jobs in it, and it is unknown which were deleted. The jobs continue without
+            // it.
             let is_member = job
                 .extra
                 .as_deref()
@@ -151,7 +152,7 @@ impl Jobs {
     }
 }
 
-/// A job with its body, which is read if it is not in memory.
+/// A job with the body, which is read if it is not in memory.
 pub(crate) fn with_body(job: &Job, bodies: Option<&BodyReader>) -> io::Result<Job> {
     let Some(stored) = job.payload.stored() else {
         return Ok(job.clone());

@@ -6,7 +6,7 @@
 //! commit:    lock { journal.cut(&engine) } → log.append(&commit) → lock { journal.committed(seq) }
 //! ```
 //!
-//! A change names its subject. Jobs are read from the engine and encoded immediately, queues and the engine
+//! A change names a subject. Jobs are read from the engine and encoded immediately, queues and the engine
 //! meta when the commit is cut. There is a single commit in flight, and it is written again unchanged until
 //! it is on the disk.
 
@@ -31,18 +31,18 @@ use crate::store::{Error, Log};
 /// A commit of this size is closed, and the next change starts a new one.
 const COMMIT_BYTES_MAX: u64 = 4 << 20;
 
-/// The changes to write next.
+/// The pending writes.
 #[derive(Debug)]
 pub struct Journal {
     pending: Pending,
-    /// Complete commits that wait for the one in flight, and their bytes.
+    /// Complete commits that wait for the one in flight, and the sum of bytes.
     full: VecDeque<Commit>,
     full_bytes: u64,
     /// Number and bytes of the commit in flight.
     in_flight: Option<(u64, u64)>,
     /// Queues in the log or in a previous commit.
     queues: HashSet<QueueId, FixedState>,
-    /// Queues of whole jobs in the pending commit.
+    /// Queues of jobs that are written in full in the pending commit.
     used: HashSet<QueueId, FixedState>,
     /// The next commit records a clean shutdown.
     clean: bool,
@@ -128,7 +128,7 @@ impl Journal {
         // engine, which would then be ahead of the jobs in this commit, and a deleted queue could be missing.
         if self.pending.bytes() > COMMIT_BYTES_MAX {
             self.complete(engine);
-            // A client that waits for these changes waits for the pending commit.
+            // A client that depends on these changes waits for the pending commit.
             self.pending.touched = true;
         }
     }
@@ -149,7 +149,7 @@ impl Journal {
     }
 
     /// Appends the complete contents of an engine as new, for a store that starts with the contents of
-    /// another. Passes each complete commit to `write`. Packed jobs are packed again after their page was
+    /// another. Passes each complete commit to `write`. Packed jobs are packed again after the page was
     /// appended.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Journal {
         !self.pending.touched
     }
 
-    /// The number of the commit that will contain changes appended now.
+    /// The number of the commit for changes that are appended now.
     pub const fn pending_seq(&self) -> u64 {
         self.pending.seq
     }
@@ -276,20 +276,20 @@ impl Journal {
     }
 
     /// Prepares a clean shutdown (call [`Engine::finish_meta`] first): the next commit, which is now written
-    /// even without changes, records the shutdown unless more changes precede it.
+    /// even without changes, records the shutdown unless more is appended before.
     pub const fn stop_in_order(&mut self) {
         self.pending.touched = true;
         self.clean = true;
     }
 
-    /// Writes a whole job, which needs its queue. If its body cannot be read when the commit is written, only
+    /// Writes a full job, which needs the queue. If the body cannot be read when the commit is written, only
     /// the changing part is written, provided that a previous commit has the job.
     fn put_job(&mut self, job: &Job) {
         self.used.insert(job.queue);
         self.put(job);
     }
 
-    /// Writes a whole job, schedule or batch.
+    /// Writes a full job, schedule or batch.
     fn put(&mut self, what: &impl Entity) {
         let is_known = self.pending.is_known(what.id());
         self.pending.put(what.id(), |out| {
@@ -352,7 +352,7 @@ impl Default for Journal {
     }
 }
 
-/// An entity with a number that is written as a whole, or only in the part that changes often.
+/// An entity with a number that is written in full, or only in the frequently changing part.
 pub(crate) trait Entity {
     fn id(&self) -> JobId;
     fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>>;

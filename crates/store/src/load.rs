@@ -63,7 +63,7 @@ pub(crate) fn load(
 /// A record that cannot be passed on yet, because it or a previous one is incomplete.
 enum Waiting {
     Record(Vec<u8>, Option<u64>),
-    /// `at` is the position of its first piece.
+    /// `at` is the position of the first piece.
     Large {
         large: Large,
         bytes: Vec<u8>,
@@ -343,7 +343,7 @@ mod tests {
             assert_eq!(loaded(values).0, Err(expected.to_owned()));
         }
         // A page of an unfinished checkpoint is replaced in the census by the page it overwrote. A piece
-        // without a page is left over.
+        // without a page remains unused.
         let (mut values, large) = values();
         let old = Page::open(&LAST(), &values[&LAST()]).unwrap().weight_at(3);
         values.insert(LAST(), seal_page(&LAST(), 4, old, &[]).0);

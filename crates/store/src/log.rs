@@ -13,7 +13,7 @@ pub(crate) mod scan;
 
 use windlass_codec::{DecodeError, Reader};
 
-/// The records of an entry: the offset of each within the entry's records, and its bytes.
+/// The records of an entry: the offset of each within the entry's records, and the bytes.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(usize, &[u8]), DecodeError>> {
     Reader::new(bytes).each(move |reader| {
         let len = reader.u64()?;

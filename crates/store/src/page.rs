@@ -39,7 +39,7 @@ use windlass_codec::{DecodeError, Reader, put_u64};
 
 /// The low bits of a number that select a record within a page.
 const PAGE_BITS: u32 = 5;
-/// A longer whole record is stored separately from its page …
+/// A longer whole record is stored separately from the page …
 const LARGE_BYTES: usize = 2 << 10;
 /// … and so is a longer changed part. The size of a page is therefore limited to some 96 KiB.
 const LARGE_PART_BYTES: usize = 1 << 10;
@@ -62,7 +62,7 @@ pub(crate) enum PageError {
     Record(#[from] DecodeError),
 }
 
-/// The number of a page among those of its kind.
+/// The number of a page among those of the same kind.
 pub(crate) const fn page_number(subject: Subject, number: u64) -> u64 {
     match subject {
         Subject::Meta => 0,
@@ -172,7 +172,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Encodes a page. Returns the page and its weight.
+/// Encodes a page. Returns the page with the weight.
 pub(crate) fn seal_page(
     key: &[u8],
     generation: u64,
@@ -259,7 +259,7 @@ pub(crate) struct Large {
 }
 
 impl Large {
-    /// Returns true if a record is stored separately from its page. Never so for the engine meta, which is
+    /// Returns true if a record is stored separately from the page. Never so for the engine meta, which is
     /// never large.
     pub(crate) const fn applies(record: &[u8], tag: Tag) -> bool {
         match (tag.subject, tag.effect) {
@@ -301,13 +301,13 @@ impl Large {
         })
     }
 
-    /// The record's tag, from its kind and number.
+    /// The record's tag, from kind and number.
     fn tag(self) -> Result<Tag, DecodeError> {
         Tag::new(self.kind, self.number)
     }
 }
 
-/// The items of a page, each with its tag and its encoded bytes.
+/// The items of a page, each with the tag and the encoded bytes.
 pub(crate) fn items(
     bytes: &[u8],
 ) -> impl Iterator<Item = Result<(Tag, Item<'_>, &[u8]), DecodeError>> {
@@ -382,7 +382,7 @@ pub(crate) struct Point {
     pub(crate) census: u64,
     /// The number of the first job created after it.
     pub(crate) next_job: JobId,
-    /// Whole records in the table.
+    /// Full records in the table.
     pub(crate) records: u64,
     /// Bytes of all records in the table.
     pub(crate) bytes: u64,

@@ -1,4 +1,4 @@
-//! Opening a store from its two parts, wherever they are stored: the log supplies the commits after the
+//! Opening a store from the two parts, wherever they are stored: the log supplies the commits after the
 //! table's point.
 //!
 //! Not here: the files of these parts (`directory`).
@@ -29,8 +29,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// Reads a table whose store may be in use. Bodies that do not fit into memory are stored as `overflow`
-    /// specifies. The result may be used for opening only if it [is still current](Found::is_of).
+    /// Reads a table of a store that may be in use. Bodies that do not fit into memory are stored as
+    /// `overflow` specifies. The result may be used for opening only if it [is still current](Found::is_of).
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Found {
     }
 }
 
-/// The key of a table's point, whose value changes with each checkpoint.
+/// The key of a table's point. The value is different after each checkpoint.
 pub const fn point_key() -> &'static [u8] {
     POINT_KEY
 }

@@ -33,7 +33,7 @@ const NO_RECORD: u32 = u32::MAX;
 /// The kind of a record in the pending commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// A whole job, schedule or batch.
+    /// A full job, schedule or batch.
     Put,
     /// The changing part.
     Moved,
@@ -135,7 +135,7 @@ impl Pending {
                 .is_some_and(|index| self.kind(index) == Kind::Put)
     }
 
-    /// Writes the whole entity.
+    /// Writes the full entity.
     pub(crate) fn put(
         &mut self,
         id: JobId,
@@ -228,7 +228,7 @@ impl Pending {
         runs
     }
 
-    /// Reuses a buffer after its records were copied, if its size is justified.
+    /// Reuses a buffer after the records were copied, if the size is justified.
     pub(crate) fn reuse(&mut self, mut arena: Vec<u8>) {
         let is_needed = arena.len() >= arena.capacity() / SPARE_PART;
         if !is_needed {
@@ -310,7 +310,7 @@ impl Pending {
         self.bytes += record.bytes() as u64;
     }
 
-    /// Appends a record's bytes to the arena, preceded by the length of the whole record. Returns the tail.
+    /// Appends a record's bytes to the arena, preceded by the length of the full record. Returns the tail.
     fn encode(
         &mut self,
         encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>,

@@ -1,9 +1,9 @@
 //! The contents of a store at a commit, read while the store is in use.
 //!
-//! A picture is the table after a checkpoint of everything. Creating it does not use the engine or its lock,
-//! and reading it delays no commit and no checkpoint: while a picture of a table is being read, the next
-//! checkpoint leaves that table unmodified and builds a new one. Memory: the names of queues, a single
-//! record, and the memory of a table scan.
+//! A picture is the table after a checkpoint of everything. Creating it does not use the engine or the
+//! engine's lock, and reading it delays no commit and no checkpoint: while a picture of a table is being
+//! read, the next checkpoint leaves that table unmodified and builds a new one. Memory: the names of queues,
+//! a single record, and the memory of a table scan.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ pub enum ExportError {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] Error),
-    /// The lines cannot be written.
+    /// Writing the lines failed.
     #[error("cannot write the export: {0}")]
     Writer(#[source] io::Error),
 }
 
 impl Picture {
-    /// The last commit whose changes are included.
+    /// The last commit that is included.
     pub const fn commit(&self) -> u64 {
         self.point.seq
     }
@@ -80,7 +80,7 @@ fn damaged(what: String) -> ExportError {
     Error::damaged("table", what).into()
 }
 
-/// Combines the records of each entity: the whole record, and the part that changed since.
+/// Combines the records of each entity: the full record, and the part that changed since.
 struct Entities<'a> {
     lines: Lines<'a>,
     open: Option<Record>,

@@ -1,5 +1,5 @@
-//! Records and their bytes: a whole job, the changing part of a job, a job's deletion, a queue, a queue's
-//! deletion, the engine meta; a whole schedule, a schedule's next occurrence; a whole batch, a batch's
+//! Records and their bytes: a full job, the changing part of a job, a job's deletion, a queue, a queue's
+//! deletion, the engine meta; a full schedule, a schedule's next occurrence; a full batch, a batch's
 //! progress; the start of a day. Schedules and batches share the numbers of jobs, and are deleted by the same
 //! record.
 //!
@@ -7,9 +7,9 @@
 //! record = kind value        a deletion has a number as its value
 //! ```
 //!
-//! A value is encoded from its type by `windlass_codec`, whose page lists the permitted changes of a type:
-//! the store of an older program must stay readable, as the records in `golden/` verify. A record is
-//! self-delimiting.
+//! A value is encoded from the type by `windlass_codec`. The page of that crate lists the permitted changes
+//! of a type: the store of an older program must stay readable, as the records in `golden/` verify. A record
+//! is self-delimiting.
 
 mod check;
 mod moved;
@@ -45,21 +45,21 @@ pub(crate) const COUNT_MAX: u64 = 1 << 63;
 /// A fact of the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// A whole job, replacing all previous records of this job.
+    /// A full job, replacing all previous records of this job.
     Put(Job),
     /// The changing part of a job; the rest is unchanged.
     Moved(Moved),
     /// A job, a schedule or a batch is deleted.
     Gone(JobId),
-    /// A whole queue.
+    /// A full queue.
     QueueSet(QueueImage),
     /// A queue is deleted.
     QueueGone(QueueId),
-    /// A whole schedule, replacing all previous records of this schedule.
+    /// A full schedule, replacing all previous records of this schedule.
     Schedule(Box<Schedule>),
     /// The next occurrence of a schedule; the rest is unchanged.
     NextRun(NextRun),
-    /// A whole batch, replacing all previous records of this batch.
+    /// A full batch, replacing all previous records of this batch.
     Batch(Box<Batch>),
     /// The progress of a batch; the rest of it is unchanged.
     BatchMoved(BatchMoved),
@@ -78,7 +78,7 @@ pub struct MetaRecord {
     pub clean: bool,
 }
 
-/// The progress of a batch: the part that changes while its jobs are processed.
+/// The progress of a batch: the part that is updated while jobs are processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct BatchMoved {
     /// The batch.
@@ -100,10 +100,10 @@ pub(crate) enum Subject {
     Day,
 }
 
-/// A record's effect on its subject.
+/// A record's effect on the subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
-    /// Replaces the whole subject.
+    /// Replaces the full subject.
     Whole,
     /// Replaces the changing part; the rest is unchanged.
     Part,
@@ -111,7 +111,7 @@ pub(crate) enum Effect {
     Gone,
 }
 
-/// A record's subject and effect, decoded only from its first bytes.
+/// A record's subject and effect, decoded only from the first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
     pub(crate) subject: Subject,
@@ -233,7 +233,7 @@ impl Record {
         Ok(record.at_rest())
     }
 
-    /// Removes the state that is lost with a connection ([`Job::rest`]).
+    /// Removes the state that does not survive a connection ([`Job::rest`]).
     fn at_rest(mut self) -> Self {
         if let Self::Put(job) = &mut self {
             job.rest();

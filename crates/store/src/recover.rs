@@ -47,7 +47,7 @@ pub struct Report {
     pub clean: bool,
     /// The last entry of the log was torn, and is dropped. It was never acknowledged, unless the disk has failed.
     pub torn: bool,
-    /// Damage that lost no data, because the table contains the damaged commits.
+    /// Damage without loss of data, because the table contains the damaged commits.
     pub harmless: Vec<Damage>,
 }
 
@@ -103,12 +103,12 @@ pub(crate) struct Replay {
     /// By number, modulo [`DAYS_KEPT`].
     days: BTreeMap<u64, DayBegin>,
     meta: Option<MetaRecord>,
-    /// A changed part whose number belongs to an entity of another kind.
+    /// A changed part with the number of an entity of another kind.
     misplaced: Option<JobId>,
 }
 
 impl Replay {
-    /// With `overflow`, bodies that exceed its memory are stored in a file.
+    /// If `overflow` is set, bodies that exceed that memory are stored in a file.
     pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
         Self {
             jobs: Jobs::new(overflow),
@@ -163,9 +163,8 @@ impl Replay {
         }
     }
 
-    /// Handles a changed part without its entity. It is left over from a deleted entity, unless its number
-    /// belongs to another one. A checkpoint keeps a single changed part per number, so it could keep the
-    /// wrong one.
+    /// Handles a changed part without an entity. It remains from a deleted entity, unless the number belongs
+    /// to another one. A checkpoint stores a single changed part per number, so it could store the wrong one.
     fn without_owner(&mut self, id: JobId) {
         let is_other = self.schedules.contains_key(&id)
             || self.batches.contains_key(&id)

@@ -1,10 +1,10 @@
-//! The readable contents of a store that recovery refuses: its records, and a list of losses.
+//! The readable contents of a store that recovery refuses: the records, and a list of losses.
 //!
 //! Not here: the files of a data directory (`files`), export as lines of JSON (`export`).
 //!
 //! Each part is read independently. Damaged entries and pages are skipped. The table takes precedence over
-//! commits of the log before the table's point. If a job's end was lost, the job may appear although it had
-//! finished; the reader of the export must decide.
+//! commits of the log before the table's point. If the end of a job is missing, the job may appear although
+//! it had finished; the reader of the export must decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -34,9 +34,9 @@ pub struct Salvage {
     pub(crate) jobs: Jobs,
     /// The number of jobs.
     pub job_count: u64,
-    /// Schedules by number, in their last state.
+    /// Schedules by number, in the last state.
     pub schedules: BTreeMap<JobId, Schedule>,
-    /// Batches by number, in their last state.
+    /// Batches by number, in the last state.
     pub batches: BTreeMap<JobId, Batch>,
     /// Queues by number.
     pub queues: BTreeMap<QueueId, QueueImage>,
@@ -68,7 +68,7 @@ impl Salvage {
         self.commits_missing == 0 && self.unreadable.is_empty()
     }
 
-    /// All jobs with their bodies, in memory: for tests. Without jobs whose bodies cannot be read.
+    /// All jobs with bodies, in memory: for tests. Without jobs with unreadable bodies.
     #[doc(hidden)]
     pub fn jobs(&self) -> BTreeMap<JobId, Job> {
         let bodies = self.jobs.file().map(BodyFile::reader);
@@ -90,7 +90,7 @@ impl Salvage {
         self.meta.as_ref()
     }
 
-    /// An empty salvage. With `overflow`, bodies that exceed its memory are stored in a file.
+    /// An empty salvage. If `overflow` is set, bodies that exceed that memory are stored in a file.
     pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
         Self {
             jobs: Jobs::new(overflow),
@@ -124,7 +124,7 @@ impl Salvage {
     }
 
     /// Reads as much as possible of a store's parts. `log` passes on the commits after the given one in
-    /// order, each with its number and its records, or with the reason why it cannot be read. Bodies that do
+    /// order, each with the number and the records, or with the reason why it cannot be read. Bodies that do
     /// not fit into memory are stored as `overflow` specifies.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl Salvage {
         }
     }
 
-    /// Adds a record of a table. `at` is its start in the file that is being read.
+    /// Adds a record of a table. `at` is the start in the file that is being read.
     fn take_at(&mut self, record: &[u8], at: Option<u64>) -> Result<(), DecodeError> {
         self.take(
             Record::decode(&mut Reader::new(record))?,
@@ -213,8 +213,8 @@ impl Salvage {
         Ok(())
     }
 
-    /// Completes the salvage: removes deleted queues without jobs, and creates names for jobs whose queue has
-    /// no name.
+    /// Completes the salvage: removes deleted queues without jobs, and creates names for queues of jobs
+    /// without one.
     fn settle(&mut self) {
         let (mut used, gone) = (BTreeSet::new(), std::mem::take(&mut self.gone));
         let (queues, mut unnamed) = (&self.queues, BTreeMap::<QueueId, QueueImage>::new());

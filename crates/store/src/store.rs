@@ -1,4 +1,4 @@
-//! The two parts of a store, and their errors.
+//! The two parts of a store, and the errors.
 //!
 //! A [`Log`] stores commits, with a single write each, and is read back in order. A [`Table`] is an ordered
 //! map of bytes with the live records. Only checkpoints write to it, and no client waits for it. Code that
@@ -20,7 +20,7 @@ use crate::commit::Commit;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Position(pub u64);
 
-/// Position of a record in a log, and its length.
+/// Position of a record in a log, and the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// The start of the record.
@@ -36,7 +36,7 @@ pub struct Entry<'a> {
     pub seq: u64,
     /// The start of the records.
     pub place: Position,
-    /// The records, each preceded by its length: [`crate::log::records`] splits them.
+    /// The records, each preceded by the length: [`crate::log::records`] splits them.
     pub records: &'a [u8],
 }
 
@@ -57,7 +57,7 @@ pub trait Log: Send {
     /// The reason why the log still cannot be used.
     fn reopen(&mut self) -> Result<(), Error>;
 
-    /// Marks a clean shutdown: anything missing at the end of the log was then lost.
+    /// Marks a clean shutdown: anything missing at the end of the log is then damage.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ pub trait LogTail: Send + Sync {
     ///
     /// # Errors
     ///
-    /// A commit cannot be read, or its checksum is wrong.
+    /// A commit cannot be read, or the checksum is wrong.
     fn read(
         &self,
         after: u64,
@@ -148,7 +148,7 @@ pub trait LogTail: Send + Sync {
     }
 }
 
-/// Creates and opens the tables of data directories. Each store has a folder for its table.
+/// Creates and opens the tables of data directories. Each store has a folder for the table.
 pub trait Tables: fmt::Debug + Send + Sync {
     /// Creates a durable table with a single value, in a folder without a table.
     ///
@@ -236,7 +236,7 @@ pub trait Table: Send {
     /// The value cannot be removed.
     fn remove(&mut self, key: &[u8]) -> Result<(), Error>;
 
-    /// Makes all changes so far durable.
+    /// Makes all writes so far durable.
     ///
     /// # Errors
     ///
@@ -350,7 +350,7 @@ pub enum Error {
     InUse {
         /// Where the store is.
         place: String,
-        /// That process, if it recorded its ID.
+        /// That process, if it recorded the ID.
         holder: String,
     },
     /// Another process has taken over the store. Retrying is useless.

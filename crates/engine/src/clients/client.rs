@@ -1,4 +1,4 @@
-//! A connection: the queues that it serves, how it waits, and its credits.
+//! A connection: the served queues, the pending takes, and the credits.
 //!
 //! Not here: the state of the connection's session (half-read bytes, handshakes). The jobs that the client
 //! has leased or listens to are in `jobs`.
@@ -56,11 +56,11 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// The memory of a subscription and of the entry in the queue where the client waits.
+    /// The memory of a subscription and of the client's entry in the queue.
     pub(crate) const BYTES: u64 = 2 * (size_of::<Self>() + size_of::<(WaitKey, ClientId)>()) as u64;
 }
 
-/// How a client waits.
+/// The kind of wait of a client.
 #[derive(Debug, Default)]
 pub(super) enum Waiting {
     #[default]
@@ -189,7 +189,7 @@ impl Client {
         self.recount();
     }
 
-    /// Removes subscriptions and returns them. The caller must remove the client's waits at these
+    /// Removes subscriptions and returns them. The caller must remove the client's entries at these
     /// queues.
     pub(crate) fn unsubscribe(&mut self, which: impl Fn(&Served) -> bool) -> Vec<Served> {
         let (gone, kept) = self
@@ -201,7 +201,7 @@ impl Client {
         gone
     }
 
-    /// Removes the last `many` subscriptions and returns them. The caller must remove the client's waits at
+    /// Removes the last `many` subscriptions and returns them. The caller must remove the client's entries at
     /// these queues.
     pub(crate) fn unsubscribe_last(&mut self, many: usize) -> Vec<Served> {
         let gone = self
@@ -233,7 +233,7 @@ impl Client {
         self.credit.left > 0
     }
 
-    /// How credits choose a queue.
+    /// The selection of a queue for credits.
     pub(crate) fn select(&self) -> Select {
         self.credit.select.unwrap_or(Select::BestPriority)
     }

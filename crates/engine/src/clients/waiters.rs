@@ -1,7 +1,7 @@
 //! Three ways to wait for work: a blocked take, a sleep until woken, and credits.
 //!
-//! [`Waiters`] updates the two sides of a wait together: the waiting client, and an entry at every queue
-//! where it waits. A quiet client has no such entries. Not here: which client is served when work arrives.
+//! [`Waiters`] updates the two sides of a wait together: the waiting client, and an entry at every such
+//! queue. A quiet client has no such entries. Not here: which client is served when work arrives.
 
 use bytes::Bytes;
 
@@ -260,7 +260,7 @@ impl<'a> Waiters<'a> {
         }
     }
 
-    /// The same for requests that are refused to a client with a blocked take.
+    /// The same for requests that a client with a blocked take may not send.
     pub(crate) fn stop_waking(&mut self, id: ClientId) -> Outcome<Option<QueueId>> {
         let client = self.clients.opened(id)?;
         if client.blocked().is_some() {

@@ -75,7 +75,7 @@ impl Watchers {
         }
     }
 
-    /// Asserts that the bytes are counted.
+    /// Asserts the sum of bytes.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         for watcher in &self.all {

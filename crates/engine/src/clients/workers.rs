@@ -283,7 +283,7 @@ impl Workers {
         Some(worker)
     }
 
-    /// Asserts that the bytes are counted.
+    /// Asserts the sum of bytes.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         for worker in self.by_number.values() {

@@ -3,7 +3,7 @@
 //! engine. An import calls [`Engine::wake_up`] at the end.
 //!
 //! The daemon's limits apply. A queue's limits do not, because a job that was already accepted must not be
-//! refused when it moves. Nothing that is due is executed here.
+//! rejected when it moves. Nothing that is due is executed here.
 
 use bytes::Bytes;
 

@@ -47,7 +47,7 @@ pub(super) fn lose_attempt(state: &mut State, id: JobId) {
     }
 }
 
-/// Returns a job from the worker. Reports of that worker are then refused.
+/// Returns a job from the worker. Reports of that worker are then rejected.
 pub(super) fn take_back(state: &mut State, slot: Slot) {
     end_attempt(state, slot, AttemptEnd::TakenBack);
     state

@@ -90,8 +90,8 @@ pub(super) fn come_back(state: &mut State, slot: Slot, client: ClientId, context
     remember_move(state, slot, context);
 }
 
-/// Returns a job to the original position if the worker did not reconnect in time, without adding a
-/// lost worker.
+/// Returns a job to the original position if the worker did not reconnect in time, without
+/// recording a loss.
 pub(super) fn not_back(state: &mut State, slot: Slot, context: &mut Context) {
     state.jobs.update(slot, |job: &mut Job| {
         if let Some(extra) = &mut job.extra {

@@ -14,11 +14,11 @@ use crate::ids::{ClientId, JobId, Protocol, QueueId};
 use crate::jobs::{Job, JobState};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs};
 
-/// By queue and protocol: the numbers of subscriptions, and of sleepers that were woken for it.
+/// By queue and protocol: subscriptions, and sleepers that were woken for it.
 type Hands = BTreeMap<(QueueId, Option<Protocol>), (u32, u32)>;
 
-/// How often a large engine is checked, so that the cost of checks is proportional to the work
-/// done.
+/// The interval of checks of a large engine, chosen so that the cost of checks is proportional to
+/// the work done.
 #[cfg(debug_assertions)]
 #[derive(Debug, Default)]
 pub(super) struct Pace {

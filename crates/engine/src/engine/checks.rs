@@ -149,7 +149,7 @@ pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) 
     }
 }
 
-/// Returns true if the delivery of a ready job may have been lost when the daemon stopped, before it was
+/// Returns true if the delivery of a ready job may be unknown since the daemon stopped, before it was
 /// journalled: the job has not failed since the start.
 pub(super) fn may_be_lost_with_daemon(state: &State, slot: Slot) -> bool {
     let began = state.beginning.first.map(|first| first.wall);

@@ -2,8 +2,8 @@
 //! listeners, foreground jobs.
 //!
 //! During the grace no job is delivered. Requests for work are blocked and executed in order afterwards
-//! ([`crate::deferred`]); everything else continues. A claim gets no reply. A claim that is obsolete has no
-//! effect: the worker's report is then refused, and a listener receives `Ended`.
+//! ([`crate::deferred`]); everything else continues. A claim gets no reply. An obsolete claim has no effect:
+//! the worker's report is then rejected, and a listener receives `Ended`.
 //!
 //! - No job is leased by two claims. The higher token wins, which is that of the later leader. After the
 //!   grace, a claim succeeds only for a job that is not leased and has a more recent delivery than this
@@ -176,7 +176,7 @@ pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Cal
 // ---- listeners -----------------------------------------------------------------------------------------------------
 
 /// Makes a client a listener of a job. The outcome of a job that no longer exists, or was not retained for
-/// the client, is reported as lost.
+/// the client, is reported as [`End::Lost`].
 fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
     let slot = state.jobs.slot(job);
     let is_over = slot
@@ -198,7 +198,7 @@ fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
 
 // ---- the end of the grace ------------------------------------------------------------------------------------------
 
-/// Gives up the leases of jobs that no client has restored. Reports of the workers are refused.
+/// Gives up the leases of jobs that no client has restored. Reports of the workers are rejected.
 #[cold]
 pub(super) fn give_up(state: &mut State, context: &mut Context) {
     while let Some(Expected {

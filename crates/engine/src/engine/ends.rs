@@ -118,8 +118,8 @@ pub(super) fn keep_done(
     remember_put(state, slot, context);
 }
 
-/// Buries a job that failed or was lost for good, and queues the job that this causes. Not called when an
-/// operator buries a job, who needs no notification.
+/// Buries a job that failed for good, and queues the job that this causes. Not called when an operator buries
+/// a job, who needs no notification.
 fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
     let until = bury(state, slot, context);
     if let Some(on_dead) = &state.on_dead

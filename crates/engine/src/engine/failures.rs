@@ -1,4 +1,4 @@
-//! The effects of a failure or of a lost worker: a retry, a delay, or the end.
+//! The effects of a failure or of a worker's disappearance: a retry, a delay, or the end.
 
 use bytes::Bytes;
 
@@ -130,8 +130,7 @@ fn bury_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) 
     bury_if_durable(state, slot, context);
 }
 
-/// The delay grows with the number of lost workers. A random share spreads jobs that were lost with the same
-/// worker.
+/// The delay grows with the number of losses. A random share spreads jobs that had the same worker.
 fn pause_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) {
     let pause_ms = match losses.checked_sub(2) {
         None => 0,
@@ -170,7 +169,7 @@ pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context)
     });
     match on_expiry {
         None => {}
-        // The worker is slow and not lost, so the loss is recorded only if there is a limit.
+        // The worker is slow and still connected, so the loss is recorded only if there is a limit.
         Some(OnExpiry::Requeue) if is_held && !has_limit => {
             void_token(state, slot, context);
             state.jobs.update(slot, |job| {

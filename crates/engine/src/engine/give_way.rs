@@ -124,8 +124,8 @@ fn place(state: &mut State, slot: Slot, start: Start, context: &mut Context) {
     }
 }
 
-/// Journals both jobs, or removes the joined one if no client waits for the outcome and the leading one has
-/// at least the same guarantee.
+/// Journals both jobs, or removes the joined one if no client needs the outcome and the leading one has at
+/// least the same guarantee.
 fn settle(state: &mut State, part: Slot, lead: Slot, context: &mut Context) {
     remember_put(state, lead, context);
     let lasts = state.jobs.at(lead).is_some_and(|job| job.durable);

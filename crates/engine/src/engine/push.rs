@@ -51,7 +51,7 @@ pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Outc
     Ok(())
 }
 
-/// The result of a push that is not refused.
+/// The result of an accepted push.
 #[derive(Clone, Copy)]
 pub(super) struct Accepted {
     pub(super) job: JobId,

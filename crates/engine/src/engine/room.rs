@@ -119,7 +119,7 @@ pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
 }
 
 /// Checks that `bytes` more bytes fit into memory that are not bytes of jobs, because a client that joins a
-/// job must not be refused when the store of jobs is full.
+/// job must not be rejected when the store of jobs is full.
 ///
 /// # Errors
 ///

@@ -99,7 +99,7 @@ pub(super) fn check_new_schedule(state: &State, new: &NewSchedule) -> Outcome {
 fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> Outcome {
     state.check_name(new.key.as_deref().unwrap_or_default())?;
     check_names(state, &new.job)?;
-    // Jobs of a schedule join no batch, because pushes would be refused once the batch is removed.
+    // Jobs of a schedule join no batch, because pushes would fail once the batch is removed.
     if new.job.listen.is_wanted()
         || !new.job.durable
         || new.job.past.is_some()
@@ -280,7 +280,7 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     // Journal the dropped queues first, because this job may create a queue with the ID of a
     // dropped one.
     state.queues.remember_dropped(&mut context.changes);
-    // A refused occurrence is not recorded, because there will be more.
+    // An occurrence without a job is not recorded, because there will be more.
     let ran = push_job(state, NOBODY, &job, context);
     match ran {
         Ok(accepted) => note_run(state, id, accepted.job, context),

@@ -14,8 +14,8 @@ use crate::ids::{ClientId, QueueId, Tag, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs, Whose};
 
-/// How long a take waits, in milliseconds, if jobs are blocked by keys of the worker's current jobs. The wait
-/// is short, because a worker with a single connection can report on jobs only after the reply.
+/// The wait of a take, in milliseconds, if jobs are blocked by keys of the worker's current jobs. The wait is
+/// short, because a worker with a single connection can report on jobs only after the reply.
 pub(super) const OWN_KEY_WAIT_MS: u64 = 50;
 
 /// The limit of a worker's jobs that are examined.

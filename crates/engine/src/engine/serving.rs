@@ -94,8 +94,8 @@ fn end_take(queues: &mut Queues, take: TakesFrom, client: ClientId, own: Option<
     }
 }
 
-/// The number of clients that serve a queue and see the jobs of a protocol, or of all. A registered client is
-/// counted for each subscription.
+/// The number of clients that serve a queue and see the jobs of a protocol, or of all. A registered client
+/// appears once per subscription.
 pub(super) fn workers(state: &State, queue: &Queue, scope: Option<Protocol>) -> u32 {
     let sees =
         |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;

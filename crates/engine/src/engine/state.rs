@@ -42,7 +42,7 @@ const BESIDE_PART: u64 = 2;
 const BESIDE_LEAST_PART: u64 = 16;
 
 /// This many queues to serve, waits, or requests of a client are included in the cost of a connection, and
-/// are never refused.
+/// are never rejected.
 pub(super) const FEW: usize = 16;
 
 /// Names of a client up to this size are included in the cost of a connection.

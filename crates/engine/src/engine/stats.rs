@@ -1,4 +1,4 @@
-//! Figures: counters since the data directory was created, and current numbers; in total, and by the job's
+//! Figures: counters since the data directory was created, and current values; in total, and by the job's
 //! protocol.
 
 use std::collections::BTreeMap;

@@ -18,13 +18,13 @@ pub struct Attempt {
     pub began_at: Timestamp,
     /// When the lease ended.
     pub ended_at: Timestamp,
-    /// How the delivery ended.
+    /// The outcome of the delivery.
     pub end: AttemptEnd,
     /// The reported error. `None` for the last attempt while the job's [`Failure`] is that error.
     pub error: Option<Arc<AttemptError>>,
 }
 
-/// How an unsuccessful delivery ended.
+/// The outcome of an unsuccessful delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum AttemptEnd {
     /// The worker reported a failure.

@@ -1,5 +1,5 @@
-//! Counts of the bodies in memory and of the stored bodies, and the places in the store that have
-//! been freed.
+//! Statistics of the bodies in memory and of the stored bodies, and the places in the store that
+//! have been freed.
 
 use super::payload::Payload;
 use super::stored::Stored;

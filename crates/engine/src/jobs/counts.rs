@@ -1,4 +1,4 @@
-//! Numbers of jobs by protocol and state.
+//! The jobs of each protocol and state.
 
 use super::state::JobStateKind;
 use crate::ids::Protocol;
@@ -29,7 +29,7 @@ impl Counts {
         self.count(protocol, state, by);
     }
 
-    /// The counts of each protocol that has any jobs, in order.
+    /// The figures of each protocol that has any jobs, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Protocol, StateCounts)> {
         self.0
             .iter()
@@ -37,7 +37,7 @@ impl Counts {
             .copied()
     }
 
-    /// Asserts the counts of these jobs.
+    /// Asserts the figures of these jobs.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, jobs: impl Iterator<Item = (Protocol, JobStateKind)>) {
         let mut actual = Self::default();

@@ -42,7 +42,7 @@ pub struct Extra {
     /// The name with which the producer collects the outcome; empty if it does not.
     pub collector: Bytes,
     /// An operator, or another client, has returned the job from a worker. Reports of that worker are then
-    /// refused. Not journalled.
+    /// rejected. Not journalled.
     #[serde(skip)]
     pub taken_back: bool,
     /// Submits that became this job ([`crate::QueueRules::coalesce`]).
@@ -71,7 +71,8 @@ pub struct Coalesced {
 /// Lets clients follow a job by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Track {
-    /// How long the job's outcome can be queried after it has finished, in milliseconds.
+    /// The time during which the outcome can be queried after the job has finished, in
+    /// milliseconds.
     pub keep_ms: u64,
     /// Time of the last visible change, by the wall clock. Taking the job with a connection-bound lease is
     /// not a visible change.
@@ -153,7 +154,7 @@ pub struct Member {
     pub batch: JobId,
     /// The role.
     pub role: Role,
-    /// True if the batch has counted it as run.
+    /// True if it is recorded in the batch as run.
     pub ran: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct Job {
     pub attempts: u32,
     /// Failures so far; they reduce the retry budget.
     pub failures: u32,
-    /// The policy for failures and lost workers.
+    /// The policy for failures and losses.
     pub retry: Retry,
     /// Protocols in which a conversion error occurred for this job. Not journalled.
     pub unfit: Unfit,
@@ -48,7 +48,7 @@ pub struct Job {
     pub payload: Payload,
 }
 
-/// The policy when a job fails or the worker is lost.
+/// The policy when a job fails or the worker disappears.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Retry {
     /// Retries after failures. `n` = `n` retries; 0 = the first failure discards the job; negative = the
@@ -117,7 +117,7 @@ impl Job {
 }
 
 impl Retry {
-    /// No retries, discarded on failure, and the engine's limit of lost workers.
+    /// No retries, discarded on failure, and the engine's limit of losses.
     pub const NONE: Self = Self {
         failures_max: 0,
         losses_max: 0,
@@ -189,7 +189,7 @@ impl Job {
         matches!(self.state, JobState::Dead(_) | JobState::Done(_))
     }
 
-    /// Returns true if it exists only for listeners and has lost all of them. The current lease may continue
+    /// Returns true if it exists only for listeners and has no listener left. The current lease may continue
     /// to the end, but the job is not retried.
     pub(crate) fn is_abandoned(&self) -> bool {
         !self.durable && self.listeners().is_empty()

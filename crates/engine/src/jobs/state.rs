@@ -178,8 +178,7 @@ pub enum Holder {
 pub enum OnExpiry {
     /// Treated as a failure (FWP; Gearman by the specification).
     Fail,
-    /// Treated as a lost worker: the job returns to the original position (EventMQ; Gearman as
-    /// deployed).
+    /// Treated as a loss: the job returns to the original position (EventMQ; Gearman as deployed).
     Requeue,
     /// Returns to the front (spiderq).
     Front,

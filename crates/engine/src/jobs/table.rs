@@ -194,7 +194,7 @@ impl Jobs {
         self.slot(self.by_state.timed.done().first()?.1)
     }
 
-    /// Numbers of jobs by state, for each protocol that has any.
+    /// The jobs of each state, for each protocol that has any.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (Protocol, StateCounts)> {
         self.by_state.counts.iter()
     }
@@ -247,7 +247,8 @@ impl Jobs {
         slots.filter(move |(_, slot)| self.at(*slot).is_some_and(|job| job.name() == name))
     }
 
-    // ---- changes of state ------------------------------------------------------------------------------------------
+    // ---- state transitions
+    // -----------------------------------------------------------------------------------------
 
     /// Adds a job. It can be found only by ID and name, until it is [listed](Self::list).
     pub(crate) fn insert(&mut self, job: Job) -> Slot {
@@ -424,8 +425,8 @@ impl Jobs {
         }
     }
 
-    /// Claims the key for a finished job that is unfinished again; it loses the key if another job has it.
-    /// Returns `true` if it lost the key.
+    /// Claims the key for a finished job that is unfinished again; it loses the key if another job has it,
+    /// and returns `true` in that case.
     pub(crate) fn reclaim_key(&mut self, slot: Slot, now: Timestamp, timers: &mut Timers) -> bool {
         let Some(job) = self.at(slot) else {
             return false;

@@ -49,7 +49,7 @@ impl WaitKey {
     }
 }
 
-/// How a client waits at a queue.
+/// The kind of wait at a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitsAs {
     /// It is handed jobs, because of a blocked take or credits.
@@ -133,7 +133,7 @@ impl AllConsumers {
         }
     }
 
-    /// Asserts that the bytes are counted.
+    /// Asserts the sum of bytes.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, name: &[u8]) {
         let trees: u64 = self.all.iter().map(Consumers::trees_bytes).sum();

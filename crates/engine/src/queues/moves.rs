@@ -1,4 +1,4 @@
-//! State changes of jobs in a queue. Every job does this several times, and most queues have
+//! State transitions of jobs in a queue. Every job does this several times, and most queues have
 //! neither a policy nor a throttle, so the code for those is separate.
 
 use super::audience::Class;

@@ -112,7 +112,7 @@ impl Queues {
         };
     }
 
-    /// Asserts that names are counted.
+    /// Asserts the sum of names.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_names(&self) {
         for maker in Protocol::ALL.map(|row| row.id) {

@@ -137,7 +137,7 @@ impl QueueImage {
     }
 }
 
-/// Numbers of jobs, in the order of [`JobStateKind::ALL`].
+/// Jobs of each state, in the order of [`JobStateKind::ALL`].
 type States = [u32; JobStateKind::ALL.len()];
 
 /// A queue. Read it through [`Queue::image`] and the counts.
@@ -315,8 +315,7 @@ impl Queue {
             .sum()
     }
 
-    /// Numbers of jobs by state, in the order of [`JobStateKind::ALL`]: those of a protocol, or
-    /// all.
+    /// Jobs of each state, in the order of [`JobStateKind::ALL`]: those of a protocol, or all.
     pub(crate) fn states(&self, of: Option<Protocol>) -> States {
         let mut sum = States::default();
         for (_, states) in self
@@ -347,7 +346,7 @@ impl Queue {
         self.ahead
     }
 
-    /// Returns true if state changes of jobs affect more than counts and ready jobs.
+    /// Returns true if state transitions of jobs affect more than counts and ready jobs.
     pub(super) const fn is_ruled(&self) -> bool {
         self.gate.is_some() || self.slots.is_some() || self.dead.is_some()
     }

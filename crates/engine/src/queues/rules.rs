@@ -44,7 +44,7 @@ pub struct QueueRules {
     pub coalesce: Option<Coalesce>,
 }
 
-/// How submits with the same identity are merged ([`QueueRules::coalesce`]).
+/// The rule for merging submits with the same identity ([`QueueRules::coalesce`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Coalesce {
     /// True if the identity is the key of the queue's policy, or else the key given by the

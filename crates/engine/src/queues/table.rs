@@ -1,6 +1,6 @@
 //! All queues: the owner of settings, counts, ready jobs and consumers.
 //!
-//! Not here: the effects of a job's state change on other objects, and which client is served when
+//! Not here: the effects of a state transition on other objects, and which client is served when
 //! work arrives.
 
 use std::collections::{BTreeSet, VecDeque};

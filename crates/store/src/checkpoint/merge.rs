@@ -195,13 +195,13 @@ pub(super) fn merge(
         }
         if let Some(update) = update {
             merged.write(update.whole, true, fetch)?;
-            // A changed part without its record is left over from a deleted entity.
+            // A changed part without a record is left over from a deleted entity.
             if update.whole.is_some() || is_there {
                 merged.write(update.part, false, fetch)?;
             }
         }
     }
-    // After an error the same range of the log is processed again, and its large records already
+    // After an error the same range of the log is processed again, and the large records already
     // exist.
     let Merged { dropped, kept, .. } = &mut merged;
     dropped.retain(|one| {
@@ -223,7 +223,7 @@ mod tests {
     use crate::store::Log as _;
     use windlass_codec::put_bytes;
 
-    /// A whole record of a job, as far as the tag is concerned.
+    /// A full record of a job, as far as the tag is concerned.
     fn record(number: u8, bytes: usize) -> Vec<u8> {
         let mut record = vec![1, 2, 1, number];
         record.resize(bytes, 7);

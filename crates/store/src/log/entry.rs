@@ -197,7 +197,7 @@ pub(crate) fn entry_at(id: LogId, segment: &[u8], at: usize) -> Option<Found> {
     })
 }
 
-/// The first complete entry at or after `at` whose number is at least `seq`, with its offset.
+/// The first complete entry at or after `at` with a number of at least `seq`, with the offset.
 pub(crate) fn next_entry(id: LogId, segment: &[u8], at: usize, seq: u64) -> Option<(usize, Found)> {
     let first = at.next_multiple_of(ALIGNMENT);
     let candidates = (first..segment.len()).step_by(ALIGNMENT);

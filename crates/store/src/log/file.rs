@@ -2,10 +2,10 @@
 //!
 //! A commit is a single write and `fdatasync` on the thread that commits. Large bodies are written without a
 //! copy. Segment files are allocated in full before they are needed, and are reused once a checkpoint has
-//! copied their contents. Therefore neither metadata updates of the file system nor a full disk delays a
-//! commit. A segment is identified by its header, never by its file name. An entry larger than a segment gets
-//! a segment of exactly its size, which is not reused. A segment in which a previous process stored bodies is
-//! not reused either while those are not in memory.
+//! copied the contents. Therefore neither metadata updates of the file system nor a full disk delays a
+//! commit. A segment is identified by the header, never by the file name. An entry larger than a segment gets
+//! a segment of exactly that size, which is not reused. A segment in which a previous process stored bodies
+//! is not reused either while those are not in memory.
 //!
 //! A power cut can leave: the last entry torn or missing (`scan` drops it, because it was never acknowledged,
 //! unless the disk lies); a segment's header without its first entry, or the reverse (treated alike); an
@@ -203,9 +203,9 @@ impl FileLog {
             bytes: 0,
         };
         if let Some(last) = state.segments.back() {
-            // Entries that were written but never synced have been read and are now valid, so they must not
-            // be lost. After a failed sync a further sync would skip them, so the same bytes are written
-            // again at the same position.
+            // Entries that were written but never synced have been read and are now valid, so they must stay.
+            // After a failed sync a further sync would skip them, so the same bytes are written again at the
+            // same position.
             let (from, unsynced) = &scanned.unsynced;
             put(&last.file, &last.path, &[unsynced], *from as u64)?;
             sync_data(&last.file, &last.path)?;
@@ -458,7 +458,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Records that a commit is durable, unless its file was removed in the meantime.
+    /// Records that a commit is durable, unless the file was removed in the meantime.
     fn appended(&self, seq: u64, used: u64, file: &Arc<File>) -> Result<(), Error> {
         let mut state = self.state();
         let Some(segment) = state.segments.back_mut() else {
@@ -573,7 +573,7 @@ impl LogTail for Shared {
         after: u64,
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        // Every checkpoint starts here, and must not write its table to another directory.
+        // Every checkpoint starts here, and must not write the table to another directory.
         self.is_in_place()?;
         let mut buffer = Vec::new();
         // A commit that was written again after a failure may be in two segments.

@@ -1,8 +1,8 @@
 //! The settings of queues, repeated in every segment that has jobs of these queues.
 //!
-//! A record of a job contains only the number of its queue. The queue's settings, including the name, are in
+//! A record of a job contains only the number of the queue. The queue's settings, including the name, are in
 //! a separate record, which may be in a segment that the log has already dropped, and then only the table has
-//! it. If the table were lost, jobs in the log would have no queue. For this reason the first entry of a
+//! it. If the table were destroyed, jobs in the log would have no queue. For this reason the first entry of a
 //! segment with jobs of a queue starts with the settings that the queue had before this entry. They are
 //! ordinary records for a reader, and have no effect.
 
@@ -27,7 +27,7 @@ impl Names {
         self.all.insert(queue, record.into());
     }
 
-    /// The records that a segment lacks for the jobs of a commit, each after its length. A segment that
+    /// The records that a segment lacks for the jobs of a commit, each after the length. A segment that
     /// `begins` lacks all.
     pub(super) fn lacking(&self, commit: &Commit, begins: bool) -> Vec<u8> {
         let mut records = Vec::new();
@@ -73,7 +73,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// A queue with its record, unless the queue was deleted.
+    /// A queue with the record, unless the queue was deleted.
     type Setting = (u32, Option<&'static [u8]>);
     /// Queues of jobs, settings, `true` if a segment starts, and the records it lacks.
     type Step = (&'static [u32], &'static [Setting], bool, &'static [u8]);

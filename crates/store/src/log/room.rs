@@ -68,7 +68,7 @@ pub(super) fn open(path: &Path) -> Result<File, Error> {
 /// Creates a file of `bytes` bytes, filled with zeros. On failure it removes the file.
 ///
 /// Zeros are written because blocks that are only allocated are attached to the file by a metadata change
-/// with the first commit in them, which can be lost together with a later write that fails.
+/// with the first commit in them, which can fail together with a later write.
 pub(super) fn allocate(path: &Path, bytes: u64) -> Result<File, Error> {
     let file = create(path)?;
     let allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {

@@ -1,7 +1,7 @@
-//! Decides which entries of a log are valid, where the log ends, and what is damage.
+//! Decides which entries of a log are valid, where the log stops, and what is damage.
 //!
 //! The entries of a log form a chain: each contains the number after that of the previous entry, and the
-//! checksum of that entry. The chain ends where no complete entry continues it. This end is valid, with or
+//! checksum of that entry. The chain stops where no complete entry continues it. This end is valid, with or
 //! without a torn entry after it, if it is the end of the last segment, no complete entry follows it, and the
 //! mark names no later commit. Anything else is damage.
 //!
@@ -130,13 +130,13 @@ pub(crate) struct Scanned {
     pub(crate) held: Vec<SegmentFile>,
     /// From the segment with the first requested entry to the last one. Empty if the log is.
     pub(crate) walked: Vec<Walked>,
-    /// Bytes of the last segment that can be read but may not be durable: their offset, and the bytes.
+    /// Bytes of the last segment that can be read but may not be durable: the offset, and the bytes.
     pub(crate) unsynced: (usize, Vec<u8>),
     /// The last commit and its checksum; zeros before the first.
     pub(crate) last: (u64, u32),
     /// An entry was torn. It was never acknowledged, unless the disk has failed.
     pub(crate) torn: bool,
-    /// Damage that lost no data.
+    /// Damage without loss of data.
     pub(crate) harmless: Vec<Damage>,
     /// Files that contain no requested entry.
     pub(crate) spare: Vec<SegmentFile>,
@@ -455,7 +455,7 @@ impl Chain<'_> {
     }
 }
 
-/// Passes on every complete entry in order of segments, with its file, even if it is not part of a chain: for
+/// Passes on every complete entry in order of segments, with the file, even if it is not part of a chain: for
 /// damaged logs. Returns the number of entries, and the ranges of commits missing between them.
 pub(crate) fn scan_loosely(
     folder: &Path,
@@ -468,7 +468,8 @@ pub(crate) fn scan_loosely(
         ..Loose::default()
     };
     let mut buffer = Vec::new();
-    // A segment with a damaged header may still contain entries. They determine its position in the order.
+    // A segment with a damaged header may still contain entries. They determine the position of the segment
+    // in the order.
     let mut row: Vec<(u64, &SegmentFile)> = Vec::new();
     for segment in &files.segments {
         let first = match segment.header {
@@ -496,7 +497,7 @@ pub(crate) fn scan_loosely(
         };
         while let Some((_, found)) = next_entry(files.id, &buffer, at, 0) {
             at = found.end();
-            // A reused segment file contains obsolete entries after its last one, and a commit may be written
+            // A reused segment file contains obsolete entries after the last one, and a commit may be written
             // twice.
             if last.is_some_and(|last| found.seq <= last) {
                 continue;
@@ -540,7 +541,7 @@ pub(crate) struct Loose {
 }
 
 impl Loose {
-    /// The first commit of the unbroken range that ends at `seq`; `seq + 1` if `seq` is missing.
+    /// The first commit of the unbroken range up to `seq`; `seq + 1` if `seq` is missing.
     pub(crate) fn unbroken_to(&self, seq: u64) -> u64 {
         let gap = self.missing.iter().rev().find(|(first, _)| *first <= seq);
         let first = self.first.unwrap_or(0);

@@ -97,7 +97,7 @@ fn next_run(next: &NextRun) -> Result<(), DecodeError> {
     runs(next.runs_left, next.last.as_ref())
 }
 
-/// A schedule is deleted after its last occurrence, and the outcome of an unfinished job is not
+/// A schedule is deleted after the last occurrence, and the outcome of an unfinished job is not
 /// recorded.
 fn runs(left: Option<u64>, last: Option<&LastRun>) -> Result<(), DecodeError> {
     is(left != Some(0), "a schedule's remaining runs")?;
@@ -118,7 +118,7 @@ fn runs(left: Option<u64>, last: Option<&LastRun>) -> Result<(), DecodeError> {
 fn batch(batch: &Batch) -> Result<(), DecodeError> {
     id("a batch's number", batch.id)?;
     if let Some(parent) = batch.parent {
-        // A batch is younger than its parent.
+        // A batch is younger than the parent.
         below("a batch's parent", parent.0, batch.id.0)?;
     }
     is(

@@ -9,7 +9,7 @@ use windlass_engine::{
 
 use super::{MOVED, NEXT_RUN, put};
 
-/// The changing part of a job. The type parameters allow its larger fields to be owned, or borrowed from a
+/// The changing part of a job. The type parameters allow the larger fields to be owned, or borrowed from a
 /// job.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Moved<S = JobState, F = Box<Failure>, P = Progress, A = Arc<Attempts>> {

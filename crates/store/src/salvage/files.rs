@@ -51,8 +51,8 @@ pub fn queues(config: &StoreConfig) -> Result<Vec<QueueImage>, OpenError> {
         .into_queues())
 }
 
-/// Returns true if a store exists, or existed. Otherwise a start creates a new store, whatever a power cut
-/// has left of a previous attempt, because nothing was acknowledged.
+/// Returns true if a store exists, or existed. Otherwise a start creates a new store, whatever remains of a
+/// previous attempt after a power cut, because nothing was acknowledged.
 fn is_begun(config: &StoreConfig, lock: &Look) -> bool {
     lock.had_store || config.path.join(STORE).exists()
 }
@@ -107,7 +107,7 @@ fn overflow_of(config: &StoreConfig) -> Option<&Overflow> {
 enum Reached {
     /// The table contains all commits up to this one.
     Whole(u64),
-    /// The table is damaged. Its readable pages are of this commit of this log, or of later ones.
+    /// The table is damaged. The readable pages are of this commit of this log, or of later ones.
     AtLeast { seq: u64, log: u64 },
     /// Unknown.
     Unknown,
@@ -129,8 +129,8 @@ impl Salvage {
         found
     }
 
-    /// Reads the table. Returns its position. If the store is damaged, a complete table may be an outdated
-    /// one, exposed by damage to later writes. In that case only its readable pages are used.
+    /// Reads the table. Returns the position. If the store is damaged, a complete table may be an outdated
+    /// one, exposed by damage to later writes. In that case only the readable pages are used.
     fn take_table(&mut self, config: &StoreConfig, store: &Path, is_in_order: bool) -> Reached {
         let table = match config.tables.open(store) {
             Ok(Some(table)) => table,
@@ -200,7 +200,7 @@ impl Salvage {
             .ok()
     }
 
-    /// Adds the readable part of the log after the table. If the table is damaged, commits before its point
+    /// Adds the readable part of the log after the table. If the table is damaged, commits before the point
     /// are applied again from the start of the unbroken range that reaches it, because the last of them on
     /// each subject is what the table should contain. Before a gap this would not hold.
     fn take_log(&mut self, folder: &Path, table: Reached) {

@@ -86,7 +86,7 @@ impl Pages {
         }
     }
 
-    /// The pages in the order of their keys, and their reader.
+    /// The pages in the order of keys, and the reader.
     pub(super) fn into_parts(self) -> (impl Iterator<Item = Kept>, Pieces) {
         (self.pages.into_values().map(|(_, kept)| kept), self.pieces)
     }
@@ -107,14 +107,14 @@ impl Pieces {
         }
     }
 
-    /// The bytes of a value, whose storage is freed.
+    /// The bytes of a value. Frees the storage of the value.
     pub(super) fn take(&mut self, kept: Kept) -> io::Result<Vec<u8>> {
         let bytes = self.read(&kept)?;
         self.free(&kept);
         Ok(bytes)
     }
 
-    /// A large record, as far as its pieces exist.
+    /// A large record, as far as the pieces exist.
     pub(super) fn of(&self, large: Large) -> io::Result<Vec<u8>> {
         let mut record = Vec::new();
         for kept in self

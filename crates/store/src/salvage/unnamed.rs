@@ -3,15 +3,15 @@
 use bytes::Bytes;
 use windlass_engine::{Job, QueueId, QueueImage, QueueKind};
 
-/// The prefix for a queue whose name is lost. The queue's number follows.
+/// The prefix of names that replace unknown ones. The queue's number follows.
 pub(super) const UNNAMED: &str = "unnamed-queue-";
 
-/// The replacement for a lost queue name.
+/// The replacement for an unknown queue name.
 pub fn unnamed(queue: QueueId) -> Bytes {
     format!("{UNNAMED}{}", queue.0).into()
 }
 
-/// The queue of a job whose queue settings are lost.
+/// The queue of a job without settings of that queue.
 pub(super) fn unnamed_queue(job: &Job) -> QueueImage {
     let kind = if job.cycle().is_some() {
         QueueKind::Cycle

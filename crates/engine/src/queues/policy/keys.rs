@@ -1,9 +1,10 @@
 //! The jobs of each key of a queue, and which key is next.
 //!
-//! A key is in the tree of a class if the first job may start now, ordered by priority, turn and
-//! rank. With `fair` a turn is virtual time: each start advances a key, by less the higher the
-//! weight is, and a new key waits only for turns that have already started. Without `fair` all
-//! turns are equal, and ranks decide. A key without jobs is removed as soon as the bucket is full.
+//! A key is in the tree of a class if the first job of the key may start now. The tree is ordered
+//! by priority, turn and rank. With `fair` a turn is virtual time: each start advances a key, by
+//! less the higher the weight is, and a new key waits only for turns that have already started.
+//! Without `fair` all turns are equal, and ranks decide. A key without jobs is removed as soon as
+//! the bucket is full.
 
 mod turns;
 
@@ -100,7 +101,7 @@ impl Keys {
         keys
     }
 
-    /// Resets the counts of all keys for a policy: no job is ready, waits or occupies its key. Jobs
+    /// Resets the counts of all keys for a policy: no job is ready, waits or occupies a key. Jobs
     /// that have a key retain it.
     pub(super) fn reset(&mut self, policy: &Policy, bridged: bool, now: Timestamp) {
         for key in self.keys.iter_mut().flatten() {

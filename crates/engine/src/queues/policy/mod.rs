@@ -30,7 +30,7 @@ pub(super) use keys::{KeyNumber, NO_KEY};
 pub(crate) use source::{Facts, KEY_BYTES_MAX};
 pub(crate) use starts::Starts;
 
-/// How far a start advances a key of weight 1.
+/// The advance of a key by a start of weight 1.
 const STEP: u64 = 1 << 20;
 
 /// Limits when jobs may start, for queues of one name or pattern.
@@ -215,7 +215,7 @@ impl Policy {
         self.held_max() < u32::MAX
     }
 
-    /// How far a start advances a key in the order of turns.
+    /// The advance of a key by a start in the order of turns.
     fn step_of(&self, key: &[u8]) -> u64 {
         let weight = self.weights.get(key).copied().unwrap_or(1).max(1);
         if self.fair {

@@ -17,7 +17,7 @@ pub(crate) struct Starts<'a> {
     pub(super) order: Order<'a>,
 }
 
-/// How the next job is determined.
+/// The source of the next job.
 #[derive(Debug)]
 pub(super) enum Order<'a> {
     /// By the order of the queue.

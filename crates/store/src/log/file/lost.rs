@@ -26,7 +26,8 @@ impl Shared {
         }
     }
 
-    /// Writes segments again whose files were removed. Until that succeeds no commit is accepted.
+    /// Writes segments again after the files were removed. Until that succeeds no commit is
+    /// accepted.
     pub(super) fn restore_segments(&self) -> Result<(), Error> {
         let restored = self.write_again(&mut self.state());
         self.is_incomplete
