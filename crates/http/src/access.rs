@@ -90,7 +90,7 @@ fn refused(request: &Request, problem: Problem) -> Response {
     }
     let mut response = problem.into_response();
     if Token::of(headers).is_some() {
-        // The request comes from a page, so the browser must not open its own login dialog.
+        // The request comes from a page, so the browser must not open a login dialog.
         response.headers_mut().remove(header::WWW_AUTHENTICATE);
     }
     response
@@ -187,7 +187,7 @@ where
     }))
 }
 
-/// Accepts a request if its role allows it.
+/// Accepts a request if the role allows it.
 pub(crate) async fn demand(role: Role, request: Request, next: Next) -> Response {
     let has = request
         .extensions()

@@ -86,7 +86,7 @@ pub(crate) struct Peer {
     /// For TCP. A browser cannot connect to a Unix socket.
     pub(crate) ip: Option<IpAddr>,
     /// The name of the user that has connected to the socket in the data directory, which is accessible only
-    /// to the daemon's user and its group.
+    /// to the daemon's user and that user's group.
     pub(crate) owner: Option<Arc<str>>,
 }
 
@@ -170,7 +170,7 @@ impl App {
         Ok(self.client().ask(command).await?)
     }
 
-    /// Writes a line to the audit log: a name and an address, the change and its parameters, the status, and
+    /// Writes a line to the audit log: a name and an address, the change and the parameters, the status, and
     /// the number of modified jobs.
     pub(crate) fn record(
         &self,

@@ -38,7 +38,7 @@ pub(crate) struct Concern {
     pub(crate) is_bad: bool,
 }
 
-/// The concerns about the daemon, and about a page of its queues. More queues are examined in the background.
+/// The concerns about the daemon, and about a page of queues. More queues are examined in the background.
 /// Requests that fail are omitted.
 pub(crate) async fn look(app: &App) -> Vec<Concern> {
     let stats = app.stats().await.ok();
@@ -147,7 +147,7 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
     unserved.into_iter().chain(oldest).chain(paused)
 }
 
-/// Events of the last hour: refused connections, lost workers, unreadable bodies.
+/// Events of the last hour: rejected connections, disappeared workers, unreadable bodies.
 pub(crate) fn lately(app: &App, stats: Option<&Stats>) -> Vec<Concern> {
     let snapshot = app.daemon_figures.read();
     let no_place: u64 = snapshot
@@ -234,7 +234,7 @@ async fn failures(app: &App, state: JobStateKind, within: Duration) -> Option<Co
     })
 }
 
-/// Schedules whose last job no worker serves, or that are overdue.
+/// Schedules with a last job that no worker serves, or that are overdue.
 async fn schedules(app: &App) -> Option<Concern> {
     let query = Query::Schedules {
         protocol: None,

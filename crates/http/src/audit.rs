@@ -1,4 +1,4 @@
-//! The audit log: a line of JSON for each change that an operator requests, including refused ones. It is
+//! The audit log: a line of JSON for each change that an operator requests, including rejected ones. It is
 //! written to `http.audit`, else to the daemon's log. Pushing and taking jobs is normal work, and is not
 //! logged.
 
@@ -31,7 +31,7 @@ pub(crate) struct Line<'a> {
     pub(crate) changed: Option<u64>,
 }
 
-/// The number of jobs that a request has modified: an extension of its response.
+/// The number of jobs that a request has modified: an extension of the response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Affected(pub(crate) u64);
 

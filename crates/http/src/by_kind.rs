@@ -38,8 +38,8 @@ const KEPT: [(Span, u64, u64); 3] = [
     (Span::Day, 1_440, 120),
 ];
 
-/// A kind of job: the protocol of the producers, and the function that the jobs call; empty if their bodies
-/// do not show it. `None`: the sum of all kinds beyond the limit.
+/// A kind of job: the protocol of the producers, and the function that the jobs call; empty if the bodies do
+/// not show it. `None`: the sum of all kinds beyond the limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Of(Protocol, Bytes),
@@ -241,7 +241,7 @@ mod tests {
         Kind::Of(FAKTORY, Bytes::copy_from_slice(name.as_bytes()))
     }
 
-    /// The result for a span: the minute of its start, and the deliveries of each kind.
+    /// The result for a span: the minute of the start, and the deliveries of each kind.
     fn told(readings: &Readings, span: Span) -> (Option<u64>, Vec<(Kind, u64)>) {
         let (since, all) = readings.over(span);
         let all = all

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_config::{Address, ByteSize, ListenAddress, Period, Secret};
 
-/// Faktory's port for its pages.
+/// The port of Faktory's pages.
 const PORT: u16 = 7420;
 
 pub(crate) const MIB: u64 = 1 << 20;

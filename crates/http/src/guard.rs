@@ -3,7 +3,7 @@
 //! The addresses of this machine may be accessible without a login, and with a login, the browser repeats it
 //! for any page. A page of another site can send requests here, but browsers identify it: with
 //! `Sec-Fetch-Site`, older ones with `Origin` in every request that can modify something. A page that
-//! resolves its own host name to this machine (DNS rebinding) is detected by `Host`.
+//! resolves a host name to this machine (DNS rebinding) is detected by `Host`.
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, Version, header};
@@ -17,7 +17,7 @@ pub(crate) const OPEN: [&str; 3] = ["/livez", "/readyz", "/health"];
 /// Paths that are served beyond the limit on connections.
 pub(crate) const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
-/// Refuses a request if a proxy could interpret its host or its length differently (RFC 9112, 3.2
+/// Refuses a request if a proxy could interpret the host or the length differently (RFC 9112, 3.2
 /// and 6.3).
 pub(crate) fn check_form(version: Version, uri: &Uri, headers: &HeaderMap) -> Outcome<()> {
     let mut hosts = headers.get_all(header::HOST).iter();
@@ -101,7 +101,7 @@ pub(crate) fn check(
     }
 }
 
-/// Refuses a change by a session without evidence of its origin: a browser sends the cookie automatically,
+/// Refuses a change by a session without evidence of the origin: a browser sends the cookie automatically,
 /// and every browser that supports `SameSite` sends such evidence.
 pub(crate) fn check_session(method: &Method, headers: &HeaderMap) -> Outcome<()> {
     let is_shown = headers.contains_key("sec-fetch-site") || headers.contains_key(header::ORIGIN);

@@ -1,4 +1,4 @@
-//! The HTTP port: the API for operators and their programs, web pages, probes, and the pages of Faktory that
+//! The HTTP port: the API for operators and programs, web pages, probes, and the pages of Faktory that
 //! monitoring reads.
 //!
 //! It has a separate thread and is an ordinary client of the queue ([`windlass_daemon::client`]). Every

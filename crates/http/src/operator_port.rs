@@ -1,5 +1,4 @@
-//! The interface of the port for the server: its protocol, its addresses, the checks of its section, and how
-//! it is opened.
+//! The interface of the port for the server: protocol, addresses, checks of the section, and opening.
 
 use std::any::Any;
 use std::io;
@@ -56,7 +55,7 @@ impl Http {
     }
 }
 
-/// HTTP's jobs are jobs of a protocol. Its connections are not sessions, so it has no endpoints.
+/// HTTP's jobs are jobs of a protocol. HTTP connections are not sessions, so it has no endpoints.
 impl Protocol for Configured {
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::HTTP

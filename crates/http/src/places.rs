@@ -1,4 +1,4 @@
-//! Places for requests that wait. Their number can change while some are taken.
+//! Places for waiting requests. The number can be modified while some are in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

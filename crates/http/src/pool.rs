@@ -71,7 +71,7 @@ impl ConnectionPool {
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// Sets the limit. Existing connections retain their places.
+    /// Sets the limit. Existing connections retain the places they have.
     pub(crate) fn limit(&self, all: usize) {
         self.lock().all = all;
     }
@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    /// Evicts a connection without a request, if there is one. Returns its peer.
+    /// Evicts a connection without a request, if there is one. Returns the peer of it.
     fn give_way(&mut self, is_extra: bool) -> Option<Arc<str>> {
         let turn = self
             .waiting

@@ -25,7 +25,7 @@ pub(crate) struct Code(pub(crate) &'static str);
 const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"windlass\", charset=\"UTF-8\"");
 
-/// When a program may repeat a request that was refused because it is too early.
+/// When a program may repeat a request that was rejected because it is too early.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
 
 /// The result of a handler.

@@ -1,6 +1,6 @@
 //! Requests from a trusted proxy are attributed to the address that the proxy names.
 //!
-//! A proxy appends the address of its peer to `X-Forwarded-For`. Any preceding addresses were sent by that
+//! A proxy appends the address of the peer to `X-Forwarded-For`. Any preceding addresses were sent by that
 //! peer and are not reliable, so the last address that does not belong to a trusted proxy is used.
 
 use std::net::IpAddr;

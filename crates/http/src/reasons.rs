@@ -1,4 +1,4 @@
-//! The reasons for which a daemon refuses something, and their start.
+//! The reasons for which a daemon refuses something, and the start of each.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -137,9 +137,9 @@ pub(crate) fn reasons(
         Readiness::Stopping => Some(Reason::Stopping),
     };
     let is_reached = |(is, most): (u64, u64)| most > 0 && is >= most;
-    // The figures of the engine and its limits are 0 if the engine is in another daemon. Memory
-    // that is full of bodies is no reason, because bodies can be moved to the disk, and pushes wait
-    // for that.
+    // The figures and limits of the engine are 0 if the engine is in another daemon. Memory that is
+    // full of bodies is no reason, because bodies can be moved to the disk, and pushes wait for
+    // that.
     let has_room = figures.memory.bytes.1 == 0 || figures.memory.room >= LEAST_ROOM;
     let memory = Some(Reason::Memory).filter(|_| !has_room && readiness != Readiness::StoreFailed);
     let (jobs, bytes) = stats.map_or((0, 0), Stats::staying);

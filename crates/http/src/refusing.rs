@@ -35,7 +35,7 @@ pub(crate) fn look(app: &App, stats: Option<&Stats>) -> Vec<Refusing> {
         .collect()
 }
 
-/// The reasons that apply now, and their start.
+/// The reasons that apply now, with the start of each.
 pub(crate) fn hold(app: &App, stats: Option<&Stats>) -> BTreeMap<Reason, Timestamp> {
     let reasons = reasons(
         app.clients.readiness(),

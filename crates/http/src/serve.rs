@@ -50,7 +50,7 @@ use crate::site::watch;
 /// The time limit for the headers of the next request, including the idle time before it.
 const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a peer may read nothing of its response.
+/// How long a peer may read nothing of the response.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The time limit for connections to finish when the daemon stops.
@@ -202,7 +202,7 @@ impl Listeners {
         }
     }
 
-    /// Accepts a connection, with its place. `None`: its address has too many connections.
+    /// Accepts a connection, with a place. `None`: the address has too many connections.
     async fn accept_one<A: Accept>(
         &self,
         listener: &A,

@@ -1,7 +1,7 @@
 //! Objects of responses, and handlers of requests about a single object.
 
-/// An object of a response: each field with its description, its type and its value, so that JSON, OpenAPI
-/// and the pages have the same source. `with` computes values that several fields need.
+/// An object of a response: each field with a description, a type and a value, so that JSON, OpenAPI and the
+/// pages have the same source. `with` computes values that several fields need.
 macro_rules! view {
     (
         $(#[$about:meta])*
@@ -25,7 +25,7 @@ macro_rules! view {
 }
 
 /// Handlers of requests about an object that the path names. Refusals repeat that name. Each is preceded by
-/// its method, path, tag and operation ID, the status of success with the type of the response, and the
+/// the method, path, tag and operation ID, the status of success with the type of the response, and the
 /// statuses of refusals.
 macro_rules! of_one {
     ($(

@@ -80,7 +80,7 @@ pub(super) struct JobCount {
     is_complete: bool,
 }
 
-/// The changes: the handler, its path and operation ID, and the engine's action.
+/// The changes: the handler, the path and operation ID, and the engine's action.
 macro_rules! changes {
     ($($(#[$about:meta])* $name:ident, $path:literal, $operation:literal, $action:ident;)+) => {$(
         $(#[$about])*

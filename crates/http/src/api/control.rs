@@ -1,4 +1,4 @@
-//! Operations on the daemon: drain it, reload its configuration.
+//! Operations on the daemon: drain it, reload the configuration.
 
 use std::collections::BTreeSet;
 

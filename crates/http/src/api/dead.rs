@@ -180,7 +180,7 @@ pub(crate) async fn lately(
     Ok(all)
 }
 
-/// Adds a job to its group. Returns 1 if there is no space for another group.
+/// Adds a job to a group. Returns 1 if there is no space for another group.
 fn add(groups: &mut BTreeMap<(String, String), Group>, view: &JobView, app: &App) -> u64 {
     let failure = view
         .job

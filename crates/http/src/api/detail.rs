@@ -307,7 +307,7 @@ fn key_name(key: &Bytes) -> String {
     }
 }
 
-/// The number of merged submits of a job, and the reason for its delay.
+/// The number of merged submits of a job, and the reason for the delay.
 fn coalesced(submits: u32, behind: Option<JobId>, state: String) -> String {
     let text = behind.map_or(state, |job| {
         format!("it runs once more when job {} has ended", job.0)

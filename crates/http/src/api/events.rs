@@ -1,5 +1,5 @@
 //! Changes of jobs, queues and workers as a stream of server-sent events. A stream is bounded: a reader that
-//! is too slow misses events, and is notified of their number.
+//! is too slow misses events, and is notified of the number.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -264,7 +264,7 @@ of_one! {
     }
 }
 
-/// Modifies a job. Refused if its state does not allow that.
+/// Modifies a job. An error if the state does not allow that.
 async fn mutate(app: &App, id: u64, action: Mutation) -> Outcome<()> {
     let filter = Filter {
         ids: vec![JobId(id)],

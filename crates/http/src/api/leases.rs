@@ -14,7 +14,7 @@ use crate::name::Name;
 use crate::params::{Body, Params, Segments};
 use crate::problem::{Outcome, Problem};
 
-/// Limits of an error's message and of its class.
+/// Limits of an error's message and of the class.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 const KIND_BYTES_MAX: usize = 256;
 

@@ -1,4 +1,4 @@
-//! The routes, with their description (OpenAPI), and the handlers by subject.
+//! The routes, with a description (OpenAPI), and the handlers by subject.
 
 pub(crate) mod attempts;
 pub(crate) mod batches;
@@ -81,7 +81,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(of_role(administering(), Role::Admin, demand_and_record))
 }
 
-/// Handlers by the module of their subject.
+/// Handlers by module.
 macro_rules! handlers {
     ($($subject:ident: $($handler:ident),+;)+) => {
         OpenApiRouter::new()$($(.routes(routes!($subject::$handler)))+)+

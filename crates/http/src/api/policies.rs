@@ -1,4 +1,4 @@
-//! The policy of a queue, and the keys of its jobs.
+//! The policy of a queue, and the keys of jobs.
 
 use axum::{Extension, Json};
 use bytes::Bytes;
@@ -289,12 +289,12 @@ of_one! {
         let before = one(&app, queue.0.clone()).await?;
         app.ask(QueueCommand::SetPolicy { queue: queue.0.clone(), policy: None, by: Bytes::new() }).await?;
         read_keys(&app).await?;
-        // The queue existed only because of its policy, and is now removed.
+        // The queue existed only because of the policy, and is now removed.
         Ok(Json(one(&app, queue.0).await.unwrap_or(Queue { policy: None, ..before })))
     }
 }
 
-/// Lets the engine read the keys of jobs whose keys are unread.
+/// Lets the engine read the keys of jobs that are unread.
 async fn read_keys(app: &App) -> Outcome<()> {
     let (mut client, mut after) = (app.client(), Some(Cursor::default()));
     while let Some(page) = after {

@@ -17,7 +17,7 @@ use crate::params::{Body, Params, Segments};
 use crate::problem::{Outcome, Problem};
 use crate::time::parse_moment;
 
-/// Retries of a job if neither its producer nor its queue has a retry policy.
+/// Retries of a job if neither the producer nor the queue has a retry policy.
 const RETRIES: i32 = 5;
 
 /// The wait after the first failure; it doubles with each further one, up to an hour.
@@ -111,7 +111,7 @@ pub(super) async fn push(
     Ok((status, location, Json(PushedJob { id: job.0 })).into_response())
 }
 
-/// Pushes the job. A refusal because of its coalescing key names the key.
+/// Pushes the job. A refusal because of the coalescing key names the key.
 async fn ask(app: &App, job: NewJob) -> Outcome<Reply> {
     let why = match app
         .client()

@@ -47,7 +47,7 @@ pub(crate) async fn list(app: Shared, Params(page): Params<Page>) -> Outcome<Jso
     some(&app, page, "").await.map(Into::into)
 }
 
-/// Queues whose names contain this text, ignoring case.
+/// Queues with this text in the name, ignoring case.
 pub(crate) async fn some(app: &App, page: Page, part: &str) -> Outcome<Rows<Queue>> {
     let (is_sorted, part) = (page.sort.is_some(), &part.to_lowercase());
     let fetch = |after, limit| async move {
@@ -285,7 +285,7 @@ of_one! {
     pub(super) fn unthrottle(app, queue: Name) -> Json<Queue> {
         let before = one(&app, queue.0.clone()).await?;
         app.ask(QueueCommand::Throttle { queue: queue.0.clone(), throttle: None }).await?;
-        // The queue existed only because of its throttle, and is now removed.
+        // The queue existed only because of the throttle, and is now removed.
         Ok(Json(one(&app, queue.0).await.unwrap_or(Queue { throttle: None, ..before })))
     }
 }
@@ -369,7 +369,7 @@ async fn unset(
     one(app, queue).await
 }
 
-/// Returns true if the queue may exist only because of its throttle, its rules or its policy.
+/// Returns true if the queue may exist only because of a throttle, rules or a policy.
 fn is_unused(row: &QueueRow) -> bool {
     let is_set = row
         .policy

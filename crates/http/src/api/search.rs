@@ -75,7 +75,7 @@ pub(crate) async fn search(app: Shared, Params(wanted): Params<Wanted>) -> Outco
     Ok(Json(Found { jobs, queue, near }))
 }
 
-/// Queues whose names contain the text, or are similar to it; the most similar first.
+/// Queues with the text in the name, or with a similar name; the most similar first.
 async fn near(app: &App, text: &str) -> Outcome<Vec<Name>> {
     if text.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Taking a job, and the identification of its lease.
+//! Taking a job, and the identification of the lease.
 
 use std::fmt;
 

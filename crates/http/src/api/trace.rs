@@ -1,7 +1,7 @@
-//! The trace of a job, as set by its producer.
+//! The trace of a job, as set by the producer.
 //!
 //! Spec: W3C Trace Context, `traceparent`. Stock clients of Faktory put it into a job's `custom`; the job
-//! retains it, and its worker receives it.
+//! retains it, and the worker receives it.
 
 use serde::Deserialize;
 use windlass_engine::Protocol;

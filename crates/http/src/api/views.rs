@@ -29,15 +29,15 @@ pub(crate) enum State {
     Ready,
     /// A worker has it.
     Leased,
-    /// Waiting for its time.
+    /// Waiting for the scheduled time.
     Scheduled,
     /// Failed, and waiting for the next attempt.
     Retrying,
     /// Failed for good.
     Dead,
-    /// Removed from its cycle queue.
+    /// Removed from a cycle queue.
     Parked,
-    /// Finished, and retained for its result.
+    /// Finished, and retained for the result.
     Done,
 }
 

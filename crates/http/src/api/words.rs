@@ -138,7 +138,7 @@ fn listed(numbers: &[u32], name: impl Fn(u32) -> String) -> String {
     joined(parts(numbers, " to ", name))
 }
 
-/// Numbers by name; a run of three or more is written as its first and last number.
+/// Numbers by name; a run of three or more is written as the first and the last number.
 fn parts(numbers: &[u32], to: &str, name: impl Fn(u32) -> String) -> Vec<String> {
     let rows = numbers.chunk_by(|one, next| one + 1 == *next);
     let part = |row: &[u32]| match row {

@@ -1,9 +1,9 @@
 //! Sessions: a person who has logged in on a page is identified by a cookie, until they log out or use no
 //! page for `http.session_idle`.
 //!
-//! The cookie is random, and only its hash is stored. A session belongs to a line of the file of logins: it
-//! has the line's current role, and expires when the line or its password is replaced. Sessions are stored
-//! only in memory, and their number is limited.
+//! The cookie is random, and only a hash of it is stored. A session belongs to a line of the file of logins:
+//! it has the line's current role, and expires when the line or the password is replaced. Sessions are stored
+//! only in memory, and limited in number.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const SESSIONS_MAX: usize = 1_024;
 /// The maximum age of a session, even if it is in use.
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The value that a browser sends to identify its session.
+/// The value that a browser sends to identify the session.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(String);
 
@@ -155,7 +155,7 @@ impl Sessions {
         Ok(token)
     }
 
-    /// The name of the session's login, and the hash that its line must still have. `is_use` resets the idle
+    /// The name of the session's login, and the hash that the line must still have. `is_use` resets the idle
     /// time.
     pub(super) fn find(
         &mut self,

@@ -30,7 +30,7 @@ use crate::problem::{Outcome, Problem};
 /// Concurrent verifications. Each takes 19 MiB and some 20 ms of a core.
 const AT_ONCE: u32 = 2;
 
-/// How long a request waits for its verification.
+/// How long a request may wait for verification.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Wrong logins of an address with one name.

@@ -1,6 +1,6 @@
 //! The figures of all queues. Queues beyond the limit are summed up.
 //!
-//! A queue retains its series for as long as it exists, and a queue without separate series never gets them.
+//! A queue retains the series for as long as it exists, and a queue without separate series never gets them.
 //! Otherwise counters would jump between `_other` and the queue.
 
 use std::collections::{BTreeMap, HashSet};
@@ -70,7 +70,7 @@ impl Series {
     }
 
     /// The figures of as many kinds as there may be queues with series, and the sum of the rest. A kind
-    /// retains its series for as long as the engine counts it separately.
+    /// retains the series for as long as the engine counts it separately.
     pub(crate) fn of_kinds(
         &self,
         rows: Vec<KindRow>,
@@ -113,7 +113,7 @@ impl Series {
         }
     }
 
-    /// A removed queue takes its counters along, but the sum of a counter must not decrease.
+    /// The counters of a removed queue are gone, but the sum of a counter must not decrease.
     fn keep_other_from_falling(&mut self, series: &mut BTreeMap<Bytes, QueueSeries>) {
         let Some(other) = series.get_mut(OTHER) else {
             return;
@@ -240,7 +240,7 @@ mod tests {
             shown(&mut series, &later),
             [line("_other", 7, 71), line("b", 2, 20)]
         );
-        // A new queue gets the series. Another queue of `_other` was removed with its counters.
+        // A new queue gets the series. Another queue of `_other` was removed with the counters.
         let later = [("b", 2, 20), ("d", 4, 41), ("e", 5, 50)];
         assert_eq!(
             shown(&mut series, &later),

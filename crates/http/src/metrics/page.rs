@@ -29,7 +29,7 @@ pub(crate) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The data of a page.
 #[derive(Debug)]
 pub(crate) struct Scraped {
-    /// `None`: the engine is in another daemon, whose page has its figures.
+    /// `None`: the engine is in another daemon, and the page of that daemon has the figures.
     pub(crate) engine: Option<OfEngine>,
     /// The wall clock.
     pub(crate) wall: Timestamp,

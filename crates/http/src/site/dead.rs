@@ -1,4 +1,4 @@
-//! Failures by their error and kind: dead letters, and jobs that are still retried.
+//! Failures by error and kind: dead letters, and retrying jobs.
 
 use askama::Template;
 

@@ -1,5 +1,5 @@
-//! Jobs: by filter, with changes of a selection or of all matching jobs; and a single job with its timeline
-//! and its body.
+//! Jobs: by filter, with changes of a selection or of all matching jobs; and a single job with timeline and
+//! body.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ pub(super) async fn search(
 }
 
 impl JobsPage {
-    /// The possible orders of these jobs: each with its title, and `true` for the present one.
+    /// The possible orders of these jobs: each with a title, and `true` for the present one.
     fn orders(&self) -> Vec<(&'static str, &'static str, bool)> {
         let [state, order, batch, queue] =
             ["state", "order", "batch", "queue"].map(|name| self.shell.given(name));
@@ -154,7 +154,7 @@ impl OneJob {
 }
 
 impl Job {
-    /// Since when the job is in its state, if known.
+    /// Since when the job is in the present state, if known.
     pub(super) fn since(&self) -> Option<&String> {
         let taken = self.lease.as_ref().and_then(|lease| lease.since.as_ref());
         let died = self
@@ -185,8 +185,8 @@ impl Shown {
     }
 }
 
-/// JSON as HTML: nested folds whose lines are those of the text, unmodified. `None` if the text is not JSON,
-/// or has too many lines.
+/// JSON as HTML: nested folds with the lines of the text, unmodified. `None` if the text is not JSON, or has
+/// too many lines.
 fn tree(text: &str) -> Option<String> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
     let (mut tree, mut in_text, mut is_escaped) = (Tree::default(), false, false);

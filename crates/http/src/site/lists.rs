@@ -20,7 +20,7 @@ use crate::name::Name;
 use crate::params::{Known, Params, Segments};
 use crate::time::Age;
 
-/// The pages: the listing, its rows, and the template.
+/// The pages: the listing, the rows, and the template.
 macro_rules! lists {
     ($($name:ident: $Rows:ident, $template:literal;)+) => {$(
         pub(super) async fn $name(
@@ -57,7 +57,7 @@ struct OneBatch {
     query: String,
 }
 
-/// A batch with its jobs.
+/// A batch with jobs.
 pub(super) async fn batch(
     shell: Shell,
     app: Shared,
@@ -110,7 +110,7 @@ impl Throttled {
 }
 
 impl Throttle {
-    /// How long a job occupies its slot; empty if unlimited.
+    /// How long a job occupies a slot; empty if unlimited.
     fn timeout(&self) -> String {
         self.timeout_ms
             .map_or_else(String::new, |ms| Age(Duration::from_millis(ms)).to_string())

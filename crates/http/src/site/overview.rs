@@ -28,7 +28,7 @@ struct Overview {
     plots: Vec<Plot>,
 }
 
-/// The times that the plots can show, and their titles.
+/// The periods of the plots, with titles.
 const SPANS: [(&str, &str); 5] = [
     ("minutes", "5 min"),
     ("hour", "1 h"),
@@ -139,7 +139,7 @@ impl Status {
     }
 }
 
-/// The states in the order of a job's life, with their counts. Rare states are omitted if their count is 0.
+/// The states in the order of a job's life, with counts. Rare states are omitted if their count is 0.
 pub(super) fn life(states: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
     let count = |state| states.get(state).copied().unwrap_or_default();
     LIFE.into_iter()

@@ -44,7 +44,7 @@ pub(super) struct Line {
     pub(super) area: Option<String>,
 }
 
-/// A series: its name, and the function that returns its value of a point; NaN if there is no
+/// A series: the name, and the function that returns the value of a point; NaN if there is no
 /// value.
 pub(super) type Series<P> = (&'static str, fn(&P) -> f64);
 

@@ -51,7 +51,7 @@ struct Unit {
     rest: String,
 }
 
-/// The form. `job` is the job whose body is copied, `as` the protocol.
+/// The form. `job` is the job with the body to copy, `as` the protocol.
 pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     let [job, queue, protocol] = ["job", "queue", "as"].map(|name| shell.given(name));
     let (mut queue, mut protocol) = (queue.to_owned(), protocol.to_owned());

@@ -1,4 +1,4 @@
-//! All queues, in an order chosen by the reader; and a single queue with its jobs.
+//! All queues, in an order chosen by the reader; and a single queue with the jobs in it.
 
 use askama::Template;
 use axum::http::StatusCode;

@@ -82,8 +82,8 @@ impl FromRequestParts<Arc<App>> for Shell {
         };
         let pairs =
             form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned();
-        // A form also sends its empty fields, which are ignored. These parameters are in no form, and select
-        // jobs without a key or an error.
+        // A form also sends empty fields, which are ignored. These parameters are in no form, and select jobs
+        // without a key or an error.
         let may_be_empty = ["policy_key", "error_group", "exact_kind"];
         let is_asked = |(name, value): &(String, String)| {
             !value.is_empty() || may_be_empty.contains(&name.as_str())
@@ -121,7 +121,7 @@ impl Shell {
     }
 
     /// The query of this page with another value of a parameter, or without it. Parameters that are then
-    /// invalid are omitted: for example, the position in a list whose order is different.
+    /// invalid are omitted: for example, the position in a list with a different order.
     pub(super) fn with(&self, name: &str, value: &str) -> String {
         let place = |name: &str| {
             LATER

@@ -1,4 +1,4 @@
-//! The timeline of a job: the known events of its past and future.
+//! The timeline of a job: the known past and future events.
 
 use crate::api::attempts::Attempt;
 use crate::api::detail::JobDetail;
