@@ -1,4 +1,5 @@
-//! Bodies in events that are not in memory: an event names them, and gets them before it leaves.
+//! Bodies in events that are not in memory: an event names them, and they are inserted before it is
+//! sent.
 
 use bytes::Bytes;
 
@@ -43,7 +44,7 @@ impl Event {
         self.bodies().next().is_some()
     }
 
-    /// Puts in the bodies that `find` has.
+    /// Inserts the bodies that `find` returns.
     pub fn supply(&mut self, find: impl Fn(JobId, Stored) -> Option<Bytes>) {
         let supply = |view: &mut JobView| {
             if let Some(body) = view

@@ -38,7 +38,7 @@ pub enum Command {
     Schedule(ScheduleCommand),
     /// Jobs that belong together.
     Batch(BatchCommand),
-    /// Change many jobs, a bounded number at a time.
+    /// Modify many jobs, a bounded number at a time.
     Bulk(BulkCommand),
     /// Workers that have a name across several connections.
     Worker(WorkerCommand),
@@ -133,7 +133,7 @@ pub enum JobCommand {
     },
 }
 
-/// A worker asks for work, or stops asking.
+/// Requests work, or withdraws a request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum TakeCommand {
     /// Take a job. Reply: `Taken`, or `Empty` if no job arrives before the deadline. A second take of a
@@ -155,7 +155,7 @@ pub enum TakeCommand {
     Unwait,
 }
 
-/// A worker reports on a job that is leased to it.
+/// A worker's report on a leased job.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum LeaseCommand {
     /// A leased job succeeded. Also accepted for a job after the lease has expired, unless it was taken
@@ -370,7 +370,7 @@ pub enum BatchCommand {
     },
 }
 
-/// Many jobs change, a bounded number at a time.
+/// Modifies many jobs, a bounded number at a time.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum BulkCommand {
     /// Change the jobs that match a filter, a bounded number at a time. Reply: `Mutated`, with where to

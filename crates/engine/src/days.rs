@@ -17,7 +17,7 @@ pub const DAYS_KEPT: u64 = 256;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// The totals when a day began.
+/// The totals at the start of a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DayBegin {
     /// Sequence number of the started days. The journal forgets the day that is [`DAYS_KEPT`]
@@ -78,7 +78,7 @@ impl Days {
         }
     }
 
-    /// The beginnings to journal, by number.
+    /// The starts of days to journal, by number.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = &DayBegin> {
         self.begun.iter().filter(|begin| begin.number > 0)
     }

@@ -8,13 +8,13 @@ use crate::held::{Held, Share, heap};
 use crate::ids::{ClientId, Tag, Timestamp};
 use crate::request::From;
 
-/// Requests that may wait for one client.
+/// The limit of blocked requests per client.
 const CLIENT_MAX: u32 = 1 << 16;
 
 /// Requests for work, in order.
 #[derive(Debug)]
 pub(crate) struct Deferred {
-    /// No job is handed out before.
+    /// No job is delivered before.
     held_until: Timestamp,
     takes: VecDeque<(ClientId, Tag, TakeCommand)>,
     /// Requests in `takes` by client.
@@ -49,19 +49,19 @@ impl Deferred {
         }
     }
 
-    /// Asserts the sum of bytes.
+    /// Asserts that the memory is accounted for.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         let bytes: u64 = self.takes.iter().map(|(.., take)| bytes_of(take)).sum();
         assert_eq!(self.held.bytes(), bytes, "bytes of requests that wait");
     }
 
-    /// No job is handed out before this time.
+    /// No job is delivered before this time.
     pub(crate) const fn hold_until(&mut self, until: Timestamp) {
         self.held_until = until;
     }
 
-    /// Returns true if no job is handed out yet.
+    /// Returns true if no job is delivered yet.
     pub(crate) fn is_held(&self, now: Timestamp) -> bool {
         now < self.held_until
     }
@@ -118,7 +118,7 @@ impl Deferred {
         }
     }
 
-    /// The request that has waited longest.
+    /// The oldest request.
     pub(crate) fn pop(&mut self) -> Option<(ClientId, Tag, TakeCommand)> {
         let take = self.takes.pop_front()?;
         self.held.subtract(bytes_of(&take.2));

@@ -3,7 +3,7 @@
 
 use crate::jobs::Failure;
 
-/// Characters of an error that are looked at.
+/// Characters of an error that are examined.
 const PATTERN_MAX: usize = 160;
 
 /// The common part of similar errors: the class and the first line of the message, with `*` in place of words

@@ -80,8 +80,7 @@ pub enum Reply {
     Schedules {
         /// The rows, by number.
         rows: Vec<Schedule>,
-        /// The next page starts here; `None` after the last row. A short page is not always the
-        /// last.
+        /// The cursor of the next page; `None` at the end. A short page may have a successor.
         next: Option<Cursor>,
     },
     /// A batch in the current state.
@@ -90,43 +89,43 @@ pub enum Reply {
     Batches {
         /// The rows, by number.
         rows: Vec<BatchView>,
-        /// The next page starts here; `None` after the last row.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// A page of queues.
     Queues {
         /// The rows.
         rows: Vec<QueueRow>,
-        /// The next page starts here; `None` after the last row.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// A page of jobs.
     Jobs {
         /// The rows.
         rows: Vec<JobView>,
-        /// The next page starts here; `None` after the last row. A short or empty page is not
-        /// always the last.
+        /// The cursor of the next page; `None` at the end. A short or empty page may have a
+        /// successor.
         next: Option<Cursor>,
     },
     /// A page of queues with throttles.
     Throttles {
         /// The rows.
         rows: Vec<ThrottleRow>,
-        /// The next page starts here; `None` after the last row.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// A page of named workers.
     Workers {
         /// The rows.
         rows: Vec<WorkerRow>,
-        /// The next page starts here; `None` after the last row.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// A page of connections.
     Clients {
         /// The rows.
         rows: Vec<ClientRow>,
-        /// The next page starts here; `None` after the last row.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// Why a job does not run.
@@ -135,7 +134,7 @@ pub enum Reply {
     Figures {
         /// The rows.
         rows: Vec<FiguresRow>,
-        /// The next page starts here; `None` after the last row.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// The engine's figures.
@@ -146,14 +145,14 @@ pub enum Reply {
     Mutated {
         /// Jobs changed in this round.
         changed: u32,
-        /// The next round starts here; `None` if complete.
+        /// The cursor of the next round; `None` at the end.
         next: Option<Cursor>,
     },
     /// One round of a preview, which modifies no job, or one round of collected jobs.
     Counted {
         /// Jobs that the change would change in this round, or that were collected.
         jobs: u32,
-        /// The next round starts here; `None` if complete.
+        /// The cursor of the next round; `None` at the end.
         next: Option<Cursor>,
     },
     /// A worker's heartbeat was recorded; this state is requested of the worker.
@@ -168,14 +167,14 @@ pub enum Reply {
         policy: Option<Box<PolicyRow>>,
         /// The rows.
         rows: Vec<KeyRow>,
-        /// The next page starts here; `None` after the last row.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// A page of the figures of kinds.
     Kinds {
         /// The rows.
         rows: Vec<KindRow>,
-        /// The next page starts here; `None` after the last row.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
 }
@@ -201,7 +200,7 @@ pub enum Notice {
         /// The outcome.
         end: End,
     },
-    /// A watcher is shown a change, or a gap.
+    /// A change for a watcher, or a gap.
     Watched(Watched),
     /// The session must close this connection, because the worker missed heartbeats or on behalf of an
     /// operator.

@@ -127,7 +127,7 @@ impl Meta {
         JobId(id)
     }
 
-    /// The lowest number that was never given.
+    /// The lowest unassigned ID.
     pub(crate) const fn next_job(&self) -> u64 {
         self.kept.next_job
     }
@@ -142,7 +142,7 @@ impl Meta {
         job.0 < self.first_new
     }
 
-    /// A job of this number was restored from the journal.
+    /// Records that a job with this ID was restored from the journal.
     pub(crate) fn recall_number(&mut self, id: JobId) {
         self.kept.next_job = self.kept.next_job.max(id.0 + 1);
         self.kept.reserved = self.kept.reserved.max(self.kept.next_job);

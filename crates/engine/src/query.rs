@@ -217,7 +217,7 @@ pub struct BatchView {
     pub parent: Option<Bytes>,
     /// A description for people.
     pub about: Bytes,
-    /// Bytes that the session gets back with the batch.
+    /// Bytes for the session, returned with the batch.
     pub meta: Bytes,
     /// When it was created (wall clock).
     pub created_at: Timestamp,

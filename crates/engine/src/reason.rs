@@ -42,7 +42,7 @@ pub enum Why {
     Coalesced {
         /// Submits that this job represents. Only the body of one of them is stored.
         submits: u32,
-        /// The job that must be over first.
+        /// The job that must finish first.
         behind: Option<JobId>,
     },
 }

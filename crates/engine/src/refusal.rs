@@ -55,8 +55,9 @@ pub enum Refusal {
     /// The disk has no space for new jobs. The command had no effect, and existing jobs continue.
     #[error("disk full")]
     DiskFull,
-    // unknown: it may have been done
-    /// The store stopped responding during the command. The command may or may not have been done.
+    // unknown: the command may have had an effect
+    /// The store stopped responding during the command. The command may or may not have had an
+    /// effect.
     #[error("outcome unknown")]
     Unknown,
 }

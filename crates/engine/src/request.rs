@@ -95,11 +95,11 @@ pub struct NewJob {
     pub name: Option<Bytes>,
     /// Refuse (`NotUnique`) if another job already has this name.
     pub name_unique: bool,
-    /// Bytes that the session gets back with the job.
+    /// Bytes for the session, returned with the job.
     pub meta: Bytes,
     /// The coalescing key, if any.
     pub unique: Option<Unique>,
-    /// Do not hand out before this time (wall clock).
+    /// Do not deliver before this time (wall clock).
     pub not_before: Option<Timestamp>,
     /// Discard if not taken before this time.
     pub expires: Expiry,
@@ -302,7 +302,7 @@ pub enum Wait {
     No,
     /// Until this time.
     Until(Timestamp),
-    /// As long as the connection lives.
+    /// As long as the connection is open.
     Forever,
 }
 

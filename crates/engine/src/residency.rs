@@ -29,9 +29,9 @@ const WINDOW_JOBS: u32 = 2_048;
 const WINDOW_BYTES: u64 = 4 << 20;
 /// The fraction of the memory for bodies that is shared by all windows (1/n).
 const WINDOWS_PART: u64 = 2;
-/// The part of it that the jobs of short queues have.
+/// The share of this memory for the jobs of short queues (1/n).
 const FEW_PART: u64 = 4;
-/// A round of hand-outs has this many, and two for each queue.
+/// Deliveries in a round, plus two for each queue.
 const ROUND: usize = 1_024;
 
 /// The jobs to examine next, and the windows.

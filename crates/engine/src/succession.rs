@@ -11,7 +11,7 @@ use crate::ids::{ClientId, JobId, Tag};
 use crate::refusal::{Outcome, Refusal};
 use crate::request::JobRef;
 
-/// Commands that may wait for one job.
+/// The limit of postponed reports per client's job.
 const REPORTS_MAX: usize = 1 << 12;
 
 /// Jobs of the previous engine that have not been restored yet.
@@ -19,9 +19,9 @@ const REPORTS_MAX: usize = 1 << 12;
 pub(crate) struct Succession {
     /// The previous engine assigned only IDs below this.
     numbers_below: u64,
-    /// Leases of jobs that no client has brought back yet.
+    /// Leases of jobs that no client has restored yet.
     expected: BTreeMap<JobId, Expected>,
-    /// Jobs that clients have brought back.
+    /// Jobs that clients have restored.
     returned: BTreeSet<JobId>,
 }
 
@@ -73,7 +73,7 @@ impl Succession {
         }
     }
 
-    /// The claimed lease of a job that is here now.
+    /// Removes and returns the claimed lease of a restored job.
     pub(crate) fn arrived(&mut self, job: JobId) -> Option<Expected> {
         self.returned.insert(job);
         self.expected.remove(&job)

@@ -62,7 +62,7 @@ impl Timers {
         }
     }
 
-    /// Cancels an timer that was set for a time other than `NEVER`.
+    /// Cancels a timer that was set for a time other than `NEVER`.
     pub(crate) const fn cancel(&mut self, at: Timestamp) {
         if at.0 < Timestamp::NEVER.0 {
             self.live = self.live.saturating_sub(1);
@@ -135,7 +135,7 @@ impl Timers {
         self.live = self.len();
     }
 
-    /// A client was woken at this turn, and must request work by this time.
+    /// Records that a client was woken at this turn, and must request work by this time.
     pub(crate) fn set_wake(&mut self, by: Timestamp, client: ClientId, turn: u64) {
         self.woken.push_back((by, client, turn));
     }

@@ -34,7 +34,7 @@ pub(crate) const WORK_PER_ROW: u64 = 64;
 /// Queues that may be named for each client of a page.
 pub(crate) const NAMES_PER_ROW: usize = 16;
 
-/// The cost of all commands so far. Readers count, too.
+/// The cost of all commands so far, including queries.
 #[derive(Debug, Default)]
 pub(crate) struct Work(Cell<u64>);
 

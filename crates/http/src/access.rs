@@ -16,7 +16,7 @@ use crate::login::{Credentials, Identity, LOGIN_REQUIRED, LOGIN_WRONG, Role, Tok
 use crate::prefix::{ASSETS, LOGIN, to_login};
 use crate::problem::{Code, Outcome, Problem};
 
-/// The one who asks, as the groups of routes see it: an extension of the request.
+/// The user of a request, an extension of the request that the groups of routes check.
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor {
     pub(crate) identity: Identity,

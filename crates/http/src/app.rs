@@ -316,7 +316,7 @@ impl App {
 }
 
 impl Now {
-    /// The text of a moment in the engine's time.
+    /// The text of a moment given in the engine's time.
     pub(crate) fn text(self, at: Timestamp) -> Option<String> {
         moment_text(self.to_wall(at))
     }

@@ -12,14 +12,14 @@ use crate::refusing::{self, Nearly};
 use crate::survey::Survey;
 use crate::time::Age;
 
-/// A job that has waited longer is worth a line.
+/// A job that has waited longer is reported.
 const OLD: Duration = Duration::from_secs(600);
 
 /// Failures that will be retried are reported for this long, deaths for an hour.
 const FAILING: Duration = Duration::from_secs(300);
 const DIED: Duration = Duration::from_secs(3_600);
 
-/// An export that is older is worth a line, if there ever was one.
+/// An older export is reported, if there ever was one.
 const OLD_EXPORT: Duration = Duration::from_secs(7 * 86_400);
 
 /// Errors and schedules that are named.
@@ -28,7 +28,7 @@ const ERRORS_MAX: usize = 3;
 /// A schedule that is this late did not run.
 const OVERDUE: Duration = Duration::from_secs(60);
 
-/// A line, and where it leads.
+/// A line of text, and the linked page.
 #[derive(Debug)]
 pub(crate) struct Concern {
     pub(crate) text: String,

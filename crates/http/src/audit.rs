@@ -72,7 +72,7 @@ impl Audit {
 
 fn append(path: &PathBuf, line: &Line<'_>) -> io::Result<()> {
     let text = serde_json::to_string(line)? + "\n";
-    // It names people, queues and addresses.
+    // It contains names of people, queues and addresses.
     OpenOptions::new()
         .append(true)
         .create(true)

@@ -21,7 +21,8 @@ windlass_config::section! {
         pub listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: "localhost".to_owned(), port: PORT }],
         /// Names of this machine, besides `localhost`, that browsers and proxies may use.
         pub hosts: Vec<String>,
-        /// Where a proxy shows the pages: `/` and names; empty for the root. `X-Script-Name` of a request has precedence.
+        /// The path of the pages behind a proxy: `/` and names; empty for the root. `X-Script-Name` of a
+        /// request takes precedence.
         pub path_prefix: String,
         /// Proxies whose `X-Forwarded-For` is trusted.
         pub trusted_proxies: Vec<IpAddr>,

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Counted(Mutex<[Counter; 3]>);
 
-/// A counter, and when it has grown.
+/// A counter, with recent increases.
 #[derive(Debug, Default)]
 struct Counter {
     last: Option<u64>,
-    /// By how much it has grown in a minute: when that began, the last time, and how much.
+    /// Increases by minute: the first time, the last time, and the amount.
     grown: VecDeque<(Instant, Instant, u64)>,
 }
 
@@ -27,7 +27,8 @@ impl Default for Counted {
 }
 
 impl Counted {
-    /// Notes the counters. Returns by how much each has grown in an hour, and when it did so last.
+    /// Records the counters. Returns the increase of each in the last hour, and the time of the
+    /// last increase.
     pub(crate) fn note(&self, counts: [u64; 3], now: Instant) -> [Option<(u64, Instant)>; 3] {
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = counts.into_iter();

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// Connections that are let in beyond the limit.
+/// Connections that are accepted beyond the limit.
 const EXTRA_MAX: usize = 4;
 
 /// All connections.
@@ -42,7 +42,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Place {
     pool: Arc<ConnectionPool>,
-    /// Cancelled when the connection gives way; it has no place then.
+    /// Cancelled when the connection is evicted, and has no place.
     pub(crate) leave: CancellationToken,
     peer: Arc<str>,
     own: Mutex<Own>,
@@ -252,7 +252,7 @@ mod tests {
         let other = enter(&pool);
         assert!(matches!(other.begin(false), (None, true)));
         drop((probe, other));
-        // Half requests give way there, too.
+        // Incomplete requests are evicted there, too.
         let halves: Vec<_> = (0..EXTRA_MAX + 2).map(|_| enter(&pool)).collect();
         assert_eq!(
             left(&halves.iter().collect::<Vec<_>>()),

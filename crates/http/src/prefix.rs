@@ -117,7 +117,7 @@ fn is_ours(path: &str) -> bool {
         .is_some_and(|first| OWN.split(' ').any(|own| own == first))
 }
 
-/// Sends a browser to the form, and afterwards to the page that it asked for.
+/// Redirects a browser to the form, and afterwards to the requested page.
 pub(crate) fn to_login(uri: &Uri, extensions: &Extensions) -> Response {
     let asked = uri.path_and_query().map_or("/", |asked| asked.as_str());
     let to: String = form_urlencoded::byte_serialize(local(asked).as_bytes()).collect();

@@ -1,4 +1,5 @@
-//! Errors: a status, and an object as RFC 9457 has it. `code` is for programs, `detail` for people.
+//! Errors: a status, and an object according to RFC 9457. `code` is for programs, `detail` for
+//! people.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -50,7 +51,7 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, code, detail)
     }
 
-    /// The login does not allow it.
+    /// The login does not allow the operation.
     pub(crate) fn forbidden(detail: impl ToString) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
@@ -60,7 +61,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
 
-    /// The thing is in a state that does not allow it.
+    /// The object is in a state that does not allow the operation.
     pub(crate) fn conflict(detail: impl ToString) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", detail)
     }
@@ -75,7 +76,7 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 
-    /// The same, with the name of the thing that the engine does not know.
+    /// Adds the name of the object that the engine did not find.
     pub(crate) fn about(self, name: &str) -> Self {
         match self.detail.strip_suffix(" unknown") {
             Some(thing) if self.status == StatusCode::NOT_FOUND => Self {

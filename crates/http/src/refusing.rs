@@ -64,7 +64,7 @@ const CERTIFICATE: u64 = 14 * 86_400;
 /// A disk with less space, in bytes, causes a warning.
 const ROOM: u64 = 1 << 30;
 
-/// A wall clock that differs more from the database's is worth a line.
+/// A wall clock that differs more from the database's causes a warning.
 const FAR: Duration = Duration::from_secs(5);
 
 /// A warning that something will soon be refused, or expire.
@@ -77,7 +77,7 @@ pub(crate) struct Nearly {
     pub(crate) to: &'static str,
 }
 
-/// Which warnings were logged, and when each held last.
+/// The logged warnings, and when each last applied.
 #[derive(Debug, Default)]
 pub(crate) struct Logged(BTreeMap<String, Instant>);
 

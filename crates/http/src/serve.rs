@@ -333,7 +333,7 @@ impl Accept for UnixListener {
 
     async fn accept(&self, _: &Connects) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = Self::accept(self).await?;
-        // The configuration lets no other socket have this name.
+        // The configuration reserves this name for this socket.
         let address = self.local_addr()?;
         let is_private =
             address.as_pathname().and_then(Path::file_name) == Some(OsStr::new(SOCKET));

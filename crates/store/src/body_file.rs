@@ -31,12 +31,12 @@ const RUN: u64 = 16;
 /// ones.
 const KEPT: usize = 32;
 
-/// Where bodies go that do not fit into memory.
+/// The place for bodies that do not fit into memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Overflow {
-    /// A folder on the disk, for the file without a name.
+    /// A folder on the disk, for the unnamed file.
     pub folder: PathBuf,
-    /// Bytes that jobs may take in memory.
+    /// The limit of bytes of jobs in memory.
     pub memory: u64,
 }
 
@@ -187,14 +187,15 @@ impl BodyFile {
         })
     }
 
-    /// The place of a body that is here in a file of the store. `None`: that cannot be opened.
+    /// The place of a body at this offset of a file of the store. `None`: the file cannot be
+    /// opened.
     pub(crate) fn refer(&mut self, path: &Path, at: u64, bytes: usize) -> Option<u64> {
         let mut files = self.reader.files();
         if files
             .last()
             .is_some_and(|last| *last.path != *path || last.file.is_none())
         {
-            // Free extents are given back to the disk, where that may be written.
+            // Free extents are returned to the disk if the file can be opened for writing.
             let file = File::options()
                 .read(true)
                 .write(true)
@@ -279,7 +280,7 @@ impl BodyFile {
         (places, Ok(()))
     }
 
-    /// A body is not needed any more.
+    /// Frees a body.
     pub fn free(&mut self, stored: Stored) {
         self.bytes -= u64::from(stored.len);
         let (number, at) = split(stored.at);

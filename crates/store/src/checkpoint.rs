@@ -92,7 +92,7 @@ pub struct Checkpointer {
     tail: Arc<dyn LogTail>,
     limits: StoreLimits,
     point: Point,
-    /// Which candidate is right, of a table that another process wrote.
+    /// The valid candidate of a table that another process wrote.
     candidate: usize,
     /// Records and bytes of the table as it is; an unfinished checkpoint may have changed them.
     held: Held,
@@ -103,7 +103,7 @@ pub struct Checkpointer {
     forgotten: u64,
     /// Rebuild the table whatever the size.
     wants_rebuild: bool,
-    /// Lives as long as a picture of the present table is read.
+    /// Present while a picture of the present table is being read.
     pin: Weak<()>,
     /// Bytes of living jobs, about.
     living: Box<dyn Fn() -> u64 + Send>,

@@ -44,7 +44,7 @@ impl Cold {
         }
     }
 
-    /// A job has changed. If memory is full, a page is packed that has not changed for long.
+    /// Records that a job was modified. If memory is full, packs the least recently modified page.
     pub(crate) fn changed(&mut self, slot: Slot, jobs: &mut Slab) {
         if self
             .changed

@@ -447,7 +447,7 @@ mod tests {
 
     use super::*;
 
-    /// A right that does not end.
+    /// A right that never expires.
     #[derive(Debug)]
     struct Forever;
 

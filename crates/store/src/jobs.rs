@@ -89,7 +89,7 @@ impl Jobs {
         }
     }
 
-    /// A job has changed, or is about to, or was looked at.
+    /// Records that a job was modified or read.
     fn changed(&mut self, slot: Slot) {
         self.cold
             .iter_mut()

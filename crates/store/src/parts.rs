@@ -22,7 +22,7 @@ use crate::store::{Log, LogTail, Scan, Table};
 pub struct Found {
     pub(crate) replay: Replay,
     pub(crate) point: Point,
-    /// Which candidate of the table is right.
+    /// The valid candidate of the table.
     pub(crate) candidate: usize,
     /// The last commit that was read.
     last: u64,

@@ -164,7 +164,7 @@ impl Pending {
         }
     }
 
-    /// Appends a record that is not about a job.
+    /// Appends a record of another kind than a job.
     pub(crate) fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         self.add(JobId(0), Kind::Other, |out| {
             encode(out);

@@ -19,7 +19,7 @@ use windlass_codec::{DecodeError, Reader};
 pub struct Picture {
     pub(crate) scan: Box<dyn Scan>,
     pub(crate) point: Point,
-    /// While it lives, checkpoints do not change the table.
+    /// While it exists, checkpoints do not modify the table.
     pub(crate) _pin: Arc<()>,
 }
 

@@ -358,10 +358,10 @@ pub enum Error {
     Deposed {
         /// Where the store is.
         place: String,
-        /// That process, as it has named itself.
+        /// That process, as recorded by itself.
         holder: String,
     },
-    /// A store is in the way of a new one.
+    /// A store exists where a new one should be created.
     #[error("{place} has a store already")]
     NotEmpty {
         /// Where it is.

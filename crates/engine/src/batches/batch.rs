@@ -19,7 +19,7 @@ pub struct NewBatch {
     pub parent: Option<Bytes>,
     /// A description for people.
     pub about: Bytes,
-    /// Bytes that the session gets back with the batch.
+    /// Bytes for the session, returned with the batch.
     pub meta: Bytes,
     /// Pushed once every job of the batch has run, with any outcome, or can no longer run, and every batch in
     /// it has completed. Like `success`, it must be a durable job of a `work` queue without a listener and
@@ -27,7 +27,7 @@ pub struct NewBatch {
     pub complete: Option<Box<NewJob>>,
     /// Pushed once every job of the batch, every batch in it and the `complete` callback, if any, have succeeded.
     pub success: Option<Box<NewJob>>,
-    /// The batch is forgotten if it is not committed within this many milliseconds.
+    /// The batch is removed if it is not committed within this many milliseconds.
     pub expires_ms: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Batch {
     pub depth: u32,
     /// A description for people.
     pub about: Bytes,
-    /// Bytes that the session gets back with the batch.
+    /// Bytes for the session, returned with the batch.
     pub meta: Bytes,
     /// When it was created (wall clock).
     pub created_at: Timestamp,
@@ -65,7 +65,7 @@ pub struct Batch {
 pub struct BatchProgress {
     /// True if the batch may push callbacks.
     pub committed: bool,
-    /// Before the commit: when it is forgotten. After the commit: since when it is drained, if it is.
+    /// Before the commit: when it will be removed. After the commit: when it was drained, if it is.
     pub since: Timestamp,
     /// Jobs that have joined, without callbacks and without the jobs of batches in it.
     pub total: u64,
@@ -159,7 +159,7 @@ impl Batch {
             .for_each(|job| job.shift(ms));
     }
 
-    /// Bytes counted for it in memory limits.
+    /// The bytes of the batch towards memory limits.
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 500;
         let names = [

@@ -106,7 +106,7 @@ impl Client {
         client
     }
 
-    /// A list or a name of it has changed.
+    /// Updates the memory after a list or a name was replaced.
     pub(crate) fn recount(&mut self) {
         self.held.set(self.bytes());
     }

@@ -75,7 +75,7 @@ impl Watchers {
         }
     }
 
-    /// Asserts the sum of bytes.
+    /// Asserts that the memory is accounted for.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         for watcher in &self.all {

@@ -283,7 +283,7 @@ impl Workers {
         Some(worker)
     }
 
-    /// Asserts the sum of bytes.
+    /// Asserts that the memory is accounted for.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         for worker in self.by_number.values() {

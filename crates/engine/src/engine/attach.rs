@@ -10,8 +10,8 @@ use crate::jobs::{Job, KeyUntil, Slot, Track};
 use crate::request::Listen;
 
 /// Applies the durability of a producer that was added to a job. If the push is durable and the job was not,
-/// the job no longer exists only for listeners, and its retry and retention policies become those of this
-/// push. A job is remembered for repeated submits if any of its pushes is.
+/// the job no longer exists only for listeners, and the retry and retention policies become those of this
+/// push. A job is remembered for repeated submits if any push to it is.
 #[inline(never)]
 pub(super) fn outlast(state: &mut State, slot: Slot, push: &Push<'_>, context: &mut Context) {
     let Some(job) = state.jobs.at(slot).filter(|_| push.new.durable) else {
@@ -59,7 +59,7 @@ pub(super) fn outlast(state: &mut State, slot: Slot, push: &Push<'_>, context: &
     }
 }
 
-/// The producer that attached last collects the end of the job.
+/// Sets the collector of the outcome: the producer that attached last.
 #[inline(never)]
 pub(super) fn name_collector(
     state: &mut State,

@@ -15,7 +15,8 @@ pub(super) struct Beginning {
     pub(super) first: Option<FirstVisit>,
     /// Nothing that is due is executed, because the configuration is not set yet.
     pub(super) holds_due: bool,
-    /// The daemon before this one did not stop in order: jobs that it handed out over connections may still run.
+    /// The daemon before this one did not stop in order: jobs that it delivered over connections may still
+    /// run.
     pub(super) was_killed: bool,
     /// Recovered jobs with workers that may return.
     pub(super) away: Vec<JobId>,

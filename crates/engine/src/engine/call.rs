@@ -11,7 +11,7 @@ use crate::request::Cursor;
 pub(super) struct Page {
     /// The end of the previous page.
     pub(super) after: Cursor,
-    /// The most rows that the client wants.
+    /// The requested number of rows.
     pub(super) limit: u32,
 }
 

@@ -123,7 +123,7 @@ fn check_batches(state: &State) {
     state.batches.check(state.limits.batch_keep_ms, &live);
 }
 
-/// A number names one thing, and was given.
+/// Asserts that an ID names a single object, and was assigned.
 fn check_numbers(state: &State) {
     let schedules = state.schedules.from(JobId(0)).map(|schedule| schedule.id);
     let batches = state.batches.from(JobId(0)).map(|batch| batch.id);
@@ -236,7 +236,7 @@ fn check_served(state: &State, queue: &Queue) {
     assert!(next.is_none(), "{name:?} has work, and {next:?} waits");
 }
 
-/// A queue knows only clients that are there, and that know it.
+/// Asserts that a queue lists only existing clients, which also list the queue.
 fn check_taking(state: &State, queue: &Queue) {
     let own = (queue.image().id, queue.birth());
     let takes = |it: &Client| {

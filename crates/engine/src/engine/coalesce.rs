@@ -84,7 +84,7 @@ pub(super) fn come_back(state: &mut State, id: JobId, other: Option<JobId>, cont
     }
 }
 
-/// The moment since which submits have become this waiting job.
+/// When the first of the submits merged into this waiting job was made.
 fn since(state: &State, slot: Slot) -> Timestamp {
     let job = state.jobs.at(slot);
     let coalesced = job.and_then(|job| {

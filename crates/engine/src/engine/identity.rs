@@ -7,7 +7,7 @@ use crate::jobs::{Expiry, KeyUntil, Retry, Slot};
 use crate::queues::{Coalesce, Facts, QueueRules, READ_KEY};
 use crate::request::{Clash, NewJob, QueueKind, Unique};
 
-/// The client that pushes a job which no client pushes, as a schedule's run: no connection.
+/// Pseudo-client of jobs that the engine pushes itself, as for a schedule.
 pub(super) const NOBODY: ClientId = ClientId(u64::MAX);
 
 /// Keys of submits with times start with [`READ_KEY`] and this.
@@ -39,7 +39,7 @@ impl<'a> Push<'a> {
         }
     }
 
-    /// Jobs that no client pushes repeat no push.
+    /// Jobs that the engine pushes are never repeated pushes.
     pub(super) fn by_rules(
         state: &State,
         client: ClientId,

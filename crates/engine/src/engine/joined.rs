@@ -115,7 +115,7 @@ pub(super) fn await_quiet(state: &mut State, slot: Slot, context: &mut Context) 
     remember_put(state, slot, context);
 }
 
-/// The jobs that are a part of this one, each behind the one of which it is a part.
+/// The jobs that are joined to this one, directly or to another joined job.
 pub(super) fn joined(state: &State, id: JobId) -> Vec<Slot> {
     let mut found = Vec::new();
     let mut next = vec![id];

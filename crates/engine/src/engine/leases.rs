@@ -26,7 +26,7 @@ use crate::queues::Queue;
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{JobRef, Note, Proof, QueueKind, RepayTo};
 
-/// A worker reports on a job.
+/// Handles a worker's report on a job.
 pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         LeaseCommand::Finish { job, proof, result } => finish(state, &job, proof, &result, call),

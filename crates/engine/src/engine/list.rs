@@ -18,7 +18,7 @@ use crate::queues::Queue;
 use crate::request::{Cursor, Filter};
 use crate::work::{NAME, NAMES_PER_ROW, ROW, STEP};
 
-/// Jobs that the row of a worker shows.
+/// The limit of jobs in the row of a worker.
 const WORKER_JOBS: usize = 5;
 
 pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
@@ -109,7 +109,7 @@ pub(super) fn list_kinds(state: &State, page: Page, call: &mut Call<'_>) {
     });
 }
 
-/// The part of a queue that a client of this protocol has.
+/// The row of a queue for a client of this protocol.
 fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
     let image = queue.image();
     let scope = queue.scope(own);

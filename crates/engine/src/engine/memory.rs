@@ -1,4 +1,4 @@
-//! Bodies out of memory, and back: the engine's caller stores and loads them (`residency` chooses).
+//! Bodies outside memory: the engine's caller stores and loads them (`residency` chooses).
 
 use bytes::Bytes;
 

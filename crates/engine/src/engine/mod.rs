@@ -235,7 +235,7 @@ impl Engine {
     // ---- read access
     // -----------------------------------------------------------------------------------------------
 
-    /// The next time at which work is due (engine's time), if any. A change of the wall clock may move it.
+    /// The next time at which work is due (engine's time), if any. Setting the wall clock may move it.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         due::next_deadline(&self.state)
     }
@@ -310,7 +310,7 @@ impl Engine {
         self.state.meta.kept()
     }
 
-    /// The totals when each of the last days began, by number.
+    /// The totals at the start of each recent day, by number.
     pub fn days(&self) -> impl Iterator<Item = &DayBegin> {
         self.state.days.recorded()
     }

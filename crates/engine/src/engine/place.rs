@@ -136,7 +136,7 @@ pub(super) fn end_job(state: &mut State, slot: Slot, to: JobState, context: &mut
     }
 }
 
-/// The job that must be over before this one starts, while it is not.
+/// The job that must finish before this one starts, while it is unfinished.
 pub(super) fn ahead_of(state: &State, job: &Job) -> Option<Slot> {
     let ahead = state.jobs.slot(job.behind()?)?;
     state
@@ -181,7 +181,7 @@ pub(super) fn behind(state: &State, id: JobId) -> Vec<Slot> {
     followers.filter_map(|id| state.jobs.slot(id)).collect()
 }
 
-/// Shows watchers a job's new state, or that the job is removed.
+/// Reports a job's new state, or the removal of the job, to watchers.
 fn show(state: &mut State, slot: Slot, is_there: bool) {
     let Some(job) = state.jobs.at(slot) else {
         return;

@@ -1,4 +1,4 @@
-//! Policies: obeyed once they are set, the keys of jobs that are there read, and keys listed.
+//! Policies: applying them, reading the keys of existing jobs, and listing keys.
 
 use super::call::{Call, Page};
 use super::serve::serve;
@@ -13,7 +13,7 @@ use crate::work::{CHANGE, ROW, STEP};
 
 /// The limit of bodies that a page loads.
 const LOADED_MAX: usize = 256;
-/// Bytes of bodies that one page reads, about.
+/// Approximate bytes of bodies that a page reads.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Applies the present policies of these queues.

@@ -230,7 +230,7 @@ fn insert_new(state: &mut State, push: &Push<'_>, context: &mut Context) -> Outc
 /// jobs.
 #[cold]
 pub(super) fn push_caused(state: &mut State, context: &mut Context) {
-    // A push may hand out jobs, and one that no worker can express dies then.
+    // A push may deliver jobs, and a job that no worker can express then dies.
     while !state.caused.is_empty() {
         for (dead, new) in std::mem::take(&mut state.caused) {
             // Journal the dropped queues first, because this job may create a queue with the ID of a dropped
@@ -287,7 +287,7 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
     if job.durable {
         context.remember(Change::JobPut(job.id));
     }
-    // The job may have expired already. Then no waiting client must get it.
+    // The job may have expired already, and must then not be delivered to a waiting client.
     let has_expired = job.expiry().has_come(state.now, state.wall());
     warn_keyless(state, queue, slot, context);
     if has_expired {

@@ -89,7 +89,7 @@ pub(super) fn remove_queue(
     call.done()
 }
 
-/// Pauses or resumes the jobs in which the client has a part.
+/// Pauses or resumes the jobs of a queue that the client can see.
 pub(super) fn pause_queue(
     state: &mut State,
     name: &Bytes,

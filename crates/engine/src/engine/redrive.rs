@@ -1,4 +1,4 @@
-//! Dead jobs move to another queue.
+//! Moves dead jobs to another queue.
 
 use bytes::Bytes;
 

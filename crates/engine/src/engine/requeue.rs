@@ -75,7 +75,7 @@ fn try_anew(state: &mut State, slot: Slot) {
     });
 }
 
-/// A dead job becomes ready at this time.
+/// Makes a dead job ready at this time.
 pub(super) fn retry_at(state: &mut State, slot: Slot, at: Timestamp, context: &mut Context) {
     let Some((queue, protocol)) = state.jobs.at(slot).map(|job| (job.queue, job.protocol)) else {
         return;

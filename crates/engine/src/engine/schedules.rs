@@ -200,7 +200,7 @@ pub(super) fn list_schedules(
     call.reply(Reply::Schedules { rows, next });
 }
 
-/// A run of a schedule has pushed this job.
+/// Records the job that a schedule has pushed.
 fn note_run(state: &mut State, schedule: JobId, job: JobId, context: &mut Context) {
     let before = state
         .schedules

@@ -1,6 +1,6 @@
-//! The clients that serve a queue: those that have registered for it, those that are waiting there, and those
-//! that take from it by name. The latter serve it from the take on, for a minute and for as long as they are
-//! waiting or have a job.
+//! The clients that serve a queue: registered clients, waiting clients, and clients that take from it by
+//! name. The latter serve it from the take on, for a minute and for as long as they are waiting or have a
+//! job.
 
 use super::state::{FEW, State};
 use crate::clients::{Client, Served, TakesFrom};

@@ -67,7 +67,7 @@ pub(super) struct State {
     pub(super) batches: Batches,
     pub(super) timers: Timers,
     pub(super) meta: Meta,
-    /// If this engine succeeds another one.
+    /// Set if this engine has a predecessor.
     pub(super) succession: Option<Succession>,
     pub(super) deferred: Deferred,
     pub(super) starved: Starved,

@@ -331,7 +331,7 @@ fn credit(
     Ok(())
 }
 
-/// A client gets a credit back.
+/// Returns a credit to a client.
 pub(super) fn return_credit(state: &mut State, id: ClientId, context: &mut Context) {
     let Some(select) = state.clients.get(id).map(Client::select) else {
         return;

@@ -130,7 +130,7 @@ impl Attempts {
         }
     }
 
-    /// Bytes counted for them in memory limits.
+    /// The bytes of the attempts towards memory limits.
     pub(super) fn weight_bytes(&self) -> usize {
         const FIXED: usize = 64;
         let (mut bytes, mut before) = (0, None);

@@ -77,7 +77,7 @@ impl Bodies {
         (self.jobs, self.bytes)
     }
 
-    /// Bytes that jobs take less in memory.
+    /// Bytes saved by bodies outside memory.
     pub(super) const fn saved_bytes(&self) -> u64 {
         self.bytes + SAVED_BYTES * self.jobs
     }

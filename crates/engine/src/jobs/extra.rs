@@ -61,7 +61,7 @@ pub struct Coalesced {
     pub submits: u32,
     /// Deliveries of the job until `since`.
     pub attempts: u32,
-    /// The job that ran when this one was submitted, and must be over before this one starts.
+    /// The job that ran when this one was submitted, and must finish before this one starts.
     pub behind: Option<JobId>,
     /// Set when two jobs were merged because the run of one replaced the other's: while this job is parked,
     /// it finishes together with the job ahead.

@@ -63,7 +63,7 @@ impl Full {
         self.opened.take()
     }
 
-    /// The page that is packed next, if it is time. It is not listed any more.
+    /// The page that is packed next, if it is time. It is then no longer listed.
     pub(super) fn next(&mut self) -> Option<u32> {
         self.credit = self.credit.min(CREDIT_MAX);
         if self.pages.len() > FULL && self.credit >= PAGE {

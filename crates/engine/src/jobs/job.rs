@@ -242,7 +242,7 @@ impl Job {
         self.extra.as_deref().and_then(|extra| extra.member)
     }
 
-    /// The job that must be over before this one starts, if it is there.
+    /// The job that must finish before this one starts, if it exists.
     pub(crate) fn behind(&self) -> Option<JobId> {
         self.extra.as_deref()?.coalesced.as_ref()?.behind
     }

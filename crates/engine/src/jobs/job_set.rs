@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::ids::JobId;
 
-/// Jobs that are found faster in a row than in a tree.
+/// The size up to which a linear search is faster than a tree.
 const FEW: usize = 64;
 
 /// A set of jobs. Most clients have only a few, for which a tree would allocate each time; a worker that

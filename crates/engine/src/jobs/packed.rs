@@ -88,7 +88,7 @@ impl Packed {
         jobs
     }
 
-    /// Bytes of memory that it saves, about.
+    /// Approximate bytes of memory saved.
     pub(super) const fn saved_bytes(&self) -> u64 {
         self.saved
     }

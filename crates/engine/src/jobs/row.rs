@@ -33,7 +33,7 @@ const ONLY_STORED: u8 = 2 << 6;
 /// Key, name and body, one after the other.
 const APART: u8 = 3 << 6;
 
-/// Most rows, but for the shape.
+/// The usual value, without the shape.
 const USUAL: u8 = WHOLE | IS_NEXT | SAME_QUEUE;
 
 /// The values from which the next job differs.
@@ -246,7 +246,7 @@ fn take_key_and_name<'a>(from: &mut &'a [u8]) -> Option<(Option<&'a [u8]>, &'a [
     Some((key, take_many(name, from)?))
 }
 
-/// Writes how far a number is from the last one, which it becomes.
+/// Writes the difference of a number to `last`, which it replaces.
 #[inline]
 fn put_step(last: &mut u64, new: u64, to: &mut Vec<u8>) {
     let step = new.wrapping_sub(std::mem::replace(last, new)).cast_signed();

@@ -37,7 +37,7 @@ struct Page {
     packed: Option<Packed>,
     used: usize,
     place: full::Place,
-    /// It was opened, and [`Full`] knows.
+    /// It was opened, and is recorded in [`Full`].
     is_noted: Cell<bool>,
 }
 

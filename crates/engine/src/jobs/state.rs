@@ -160,7 +160,7 @@ impl Lease {
     }
 }
 
-/// Who has a lease. The taker's protocol chooses between a connection and a name.
+/// The holder of a lease. The taker's protocol determines whether it is a connection or a name.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Holder {
     /// Bound to a connection: released with it and not journalled.

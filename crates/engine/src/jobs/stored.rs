@@ -17,7 +17,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// A body at this place. `None`: it is too long.
+    /// A body at this place. `None`: the body is too long.
     pub fn new(at: u64, body: &[u8]) -> Option<Self> {
         Some(Self {
             at,

@@ -189,7 +189,7 @@ impl Jobs {
         self.slot(self.by_state.timed.dead().first()?.1)
     }
 
-    /// The done job that is forgotten first.
+    /// The done job with the earliest end of retention.
     pub(crate) fn oldest_done(&self) -> Option<Slot> {
         self.slot(self.by_state.timed.done().first()?.1)
     }

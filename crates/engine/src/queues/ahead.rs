@@ -6,13 +6,13 @@ use super::ready::SortKey;
 /// The window of a queue with deliveries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ahead {
-    /// The end of the window. It only advances, so that no body is loaded ahead twice.
+    /// The end of the window. It only advances, so that no body is loaded in advance twice.
     pub(crate) upto: Option<SortKey>,
     /// The approximate number of jobs in it.
     pub(crate) jobs: u32,
     /// The approximate bytes of the bodies.
     pub(crate) bytes: u64,
-    /// The last round in which jobs of the queue were handed out.
+    /// The last round in which jobs of the queue were delivered.
     pub(crate) round: u64,
 }
 

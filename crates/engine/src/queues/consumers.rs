@@ -52,7 +52,7 @@ impl WaitKey {
 /// The kind of wait at a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitsAs {
-    /// It is handed jobs, because of a blocked take or credits.
+    /// It receives jobs directly, because of a blocked take or credits.
     Taker,
     /// Sleeping until woken.
     Sleeper,
@@ -133,7 +133,7 @@ impl AllConsumers {
         }
     }
 
-    /// Asserts the sum of bytes.
+    /// Asserts that the memory is accounted for.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, name: &[u8]) {
         let trees: u64 = self.all.iter().map(Consumers::trees_bytes).sum();

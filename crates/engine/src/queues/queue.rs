@@ -176,7 +176,7 @@ pub struct Queue {
     pub(super) unserved_noticed_at: Option<Timestamp>,
     /// Present since the first event.
     pub(super) figures: Option<Box<QueueFigures>>,
-    /// The part that is loaded ahead.
+    /// The part that is loaded in advance.
     pub(super) ahead: Ahead,
     /// The memory, without consumers and keys.
     pub(super) held: Share,
@@ -341,7 +341,7 @@ impl Queue {
             .sum()
     }
 
-    /// The part that is loaded ahead.
+    /// The part that is loaded in advance.
     pub(crate) const fn ahead(&self) -> Ahead {
         self.ahead
     }
@@ -405,12 +405,12 @@ impl Queue {
         View::of(own, self.bridged)
     }
 
-    /// The jobs that a client of this protocol may be handed.
+    /// The jobs that may be delivered to a client of this protocol.
     const fn open_view(&self, own: Option<Protocol>) -> View {
         self.view(own).without(self.image.paused)
     }
 
-    /// The next job that a client of this protocol may be handed.
+    /// The next job that may be delivered to a client of this protocol.
     pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
         let view = self.open_view(own);
         match &self.gate {
@@ -419,7 +419,7 @@ impl Queue {
         }
     }
 
-    /// The first job of each class that may be handed out.
+    /// The first job of each class that may be delivered.
     pub(super) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let open = self.open_view(None);
         let by_key = self.gate.as_deref().and_then(Gate::firsts);
@@ -453,7 +453,7 @@ impl Queue {
 
     // ---- slots -----------------------------------------------------------------------------------------------------
 
-    /// The number of throttle slots held by leases.
+    /// The number of throttle slots that leases occupy.
     pub(crate) fn slots_held(&self) -> u32 {
         self.slots.as_deref().map_or(0, Slots::len)
     }

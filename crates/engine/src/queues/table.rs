@@ -506,7 +506,7 @@ impl Queues {
         }
     }
 
-    /// The part of a queue that is loaded ahead.
+    /// The part of a queue that is loaded in advance.
     pub(crate) fn ahead_mut(&mut self, id: QueueId) -> Option<&mut Ahead> {
         self.at_mut(id).map(|queue| &mut queue.ahead)
     }

@@ -18,7 +18,7 @@ pub struct Schedule {
     pub id: JobId,
     /// The name among the schedules of the template's protocol, if it has one.
     pub key: Option<Bytes>,
-    /// The template of each run: see [`NewSchedule::job`].
+    /// The template of each job: see [`NewSchedule::job`].
     pub job: NewJob,
     /// The times at which the job is pushed.
     pub recurrence: Recurrence,
@@ -72,7 +72,7 @@ pub enum RunEnd {
 /// The times at which a schedule pushes a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Recurrence {
-    /// At the beginning of each matching second, by the wall clock, in UTC.
+    /// At the start of each matching second, by the wall clock, in UTC.
     Cron(Cron),
     /// The same in a time zone.
     Zoned(Cron, Zone),
@@ -162,13 +162,13 @@ impl Schedule {
         self.next_at == Timestamp::NEVER
     }
 
-    /// The bytes that memory limits count for it.
+    /// The bytes of the schedule towards memory limits.
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 225;
         (FIXED + self.key.as_ref().map_or(0, Bytes::len)) as u64 + self.job.weight_bytes()
     }
 
-    /// The job of a run now, by the engine's time and by the wall clock.
+    /// The job to push now, by the engine's time and by the wall clock.
     pub(crate) fn run_at(&self, now: Timestamp, wall: Timestamp) -> NewJob {
         let later = |ms: Timestamp| now.after_ms(ms.0);
         let later_by_wall = |ms: Timestamp| wall.after_ms(ms.0);

@@ -22,7 +22,7 @@ use crate::problem::{Outcome, Problem};
 /// The time limit of a request. The next request continues where it stopped.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The most jobs that are counted, and how long.
+/// The limits of jobs and of time for counting.
 const COUNT_MAX: u64 = 100_000;
 const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -167,7 +167,7 @@ pub(super) async fn count(
             is_complete: true,
         }));
     }
-    // A change that no state of a job refuses.
+    // A change that is possible in every state.
     let round = |after, limit, _| round(&filter, Mutation::Cancel, after, limit, true);
     let (jobs, next) = rounds(
         &app,
@@ -216,7 +216,7 @@ impl IntoResponse for ManyChanged {
     }
 }
 
-/// `action`: the change of the next jobs, once so many are changed.
+/// `action` returns the change of the next jobs, given the number of changes so far.
 async fn change(
     app: &App,
     action: impl Fn(u64) -> Mutation,

@@ -130,7 +130,7 @@ pub(crate) async fn groups(
     }))
 }
 
-/// An error and a kind of jobs in which it happened lately, and in how many.
+/// A recent error, with the kind and the number of affected jobs.
 #[derive(Debug)]
 pub(crate) struct Lately {
     pub(crate) error: String,

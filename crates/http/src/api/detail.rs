@@ -332,7 +332,7 @@ fn busy(row: Option<&QueueRow>) -> String {
     }
 }
 
-/// Why workers of other protocols, which have tried, cannot have the job.
+/// Why workers of other protocols could not take the job.
 fn misfits(view: &JobView, app: &App) -> Vec<String> {
     let job = &view.job;
     let crossing = Crossing {

@@ -122,7 +122,7 @@ struct Watching {
 }
 
 impl Watching {
-    /// The next events, or a sign of life. `None` when the daemon stops.
+    /// The next events, or a keep-alive comment. `None` when the daemon stops.
     async fn next(&mut self) -> Option<String> {
         let (queue, room) = (
             self.queue.clone().map(|name| name.0),

@@ -21,7 +21,7 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
     let (now, daemon, role) = (app.now(), app.daemon_figures.read(), app.control.role());
     let mut protocols = vec![Protocol::HTTP];
     let (engine, connections, stats) = match &role {
-        // The engine's figures are on the page of the daemon that has it.
+        // The engine's figures are on the page of the daemon with the engine.
         Role::Following { .. } | Role::Seeking { .. } => (None, daemon.connections(), None),
         Role::Alone | Role::Leading { .. } => {
             let (stats, rows, figures) = (

@@ -116,7 +116,7 @@ impl ProtocolStatus {
     (status = 200, body = String), (status = 503, description = "The reason", body = String)
 ))]
 pub(super) async fn livez(app: Shared) -> (StatusCode, String) {
-    /// A process that was suspended has a turn of each thread first.
+    /// After a suspension of the process, each thread gets a chance to run first.
     const SECOND_LOOK: Duration = Duration::from_millis(500);
     if app.pulse.stuck().is_some() {
         tokio::time::sleep(SECOND_LOOK).await;
@@ -177,7 +177,7 @@ pub(crate) async fn of(app: &App, concerns: &[Concern]) -> Outcome<Status> {
     ))
 }
 
-/// Counters by name: the engine's names, but for two.
+/// Counters by name: the engine's names, except for two.
 pub(super) fn totals(totals: &Totals) -> BTreeMap<String, u64> {
     let named = serde_json::to_value(totals).and_then(serde_json::from_value);
     let named: BTreeMap<String, u64> = named.unwrap_or_default();

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use windlass_engine::Protocol;
 
-/// The part of a job of Faktory's that is looked at.
+/// The relevant part of a Faktory job.
 #[derive(Debug, Deserialize)]
 struct Unit {
     #[serde(default)]

@@ -18,7 +18,7 @@ use crate::name::Name;
 use crate::time::moment_text;
 use crate::view::view;
 
-/// A longer body is not part of an object: `/body` has it.
+/// A longer body is not included in an object, and must be read from `/body`.
 pub(super) const BODY_SHOWN_MAX: usize = BODY_READ_MAX;
 
 /// A job's state.

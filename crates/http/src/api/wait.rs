@@ -101,7 +101,7 @@ async fn jobs(app: &App, queue: Option<&Name>) -> Outcome<(u64, u64)> {
         ];
         return Ok((live.map(of).iter().sum(), of(JobStateKind::Dead)));
     };
-    // An unknown queue is empty: a test may wait before the first job.
+    // An unknown queue is treated as empty, because a test may wait before the first job.
     let row = app.queue(queue.0.clone()).await?;
     Ok(row.map_or((0, 0), |row| {
         (row.live().into(), row.jobs(JobStateKind::Dead).into())

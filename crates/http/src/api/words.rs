@@ -59,7 +59,7 @@ fn calendar(cron: &Cron, zone: &str) -> String {
     interval(&minutes, &hours) + &on + &in_months + &zone
 }
 
-/// Times that are no few times of a day.
+/// Times that are too many for a list.
 fn interval(minutes: &[u32], hours: &[u32]) -> String {
     let every = |step: u32, unit| {
         if step == 1 {

@@ -1,4 +1,4 @@
-//! Who asks: a role, an identity, and the credentials of a request.
+//! The user of a request: a role, an identity, and credentials.
 
 use std::fmt;
 use std::str::FromStr;

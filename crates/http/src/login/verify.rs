@@ -45,7 +45,7 @@ const KNOWN_MAX: usize = 1_024;
 /// A hash without a secret, so that an unknown name takes as long as a wrong password.
 const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// The logins of a file, or a password for all.
+/// The logins of a file, or a common password.
 #[derive(Debug)]
 pub(crate) struct Logins {
     /// The file, if there is one.
@@ -59,7 +59,7 @@ pub(crate) struct Logins {
 #[derive(Debug)]
 struct State {
     entries: Arc<Entries>,
-    /// The password for all; empty if there is a file.
+    /// The common password; empty if there is a file.
     password: Secret,
     stamp: Option<Stamp>,
     looked_at: Instant,

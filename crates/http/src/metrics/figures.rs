@@ -10,7 +10,7 @@ use windlass_engine::{
     FiguresRow, JobStateKind, KindRow, PolicyRow, Protocol, QueueFigures, QueueRow, Timestamp,
 };
 
-/// The name of all queues beyond the bound together.
+/// The name for the sum of all queues beyond the limit.
 const OTHER: &[u8] = b"_other";
 
 /// The queues with separate series, from one scrape to the next.

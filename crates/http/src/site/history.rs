@@ -10,7 +10,7 @@ use windlass_engine::{FiguresRow, Histogram, JobStateKind, Protocol, Stats, Time
 
 /// The interval at which the figures are read.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
-/// This many readings make one point of the day.
+/// Readings per point of the day.
 const PER_MINUTE: usize = 12;
 
 /// Protocols.
@@ -40,7 +40,7 @@ const FADES: f64 = 0.99;
 pub(super) struct Point {
     /// Jobs pushed, a second.
     pub(super) pushed: f64,
-    /// Jobs done, a second, in the order of [`Protocol::ALL`].
+    /// Jobs done per second, in the order of [`Protocol::ALL`].
     pub(super) done: [f64; PROTOCOLS],
     /// Jobs failed, a second.
     pub(super) failed: f64,
@@ -50,7 +50,7 @@ pub(super) struct Point {
     pub(super) leased: f64,
     /// The median, the 95 % and the 99 % quantile of the waits, in seconds; NaN if there were no jobs.
     pub(super) waited: [f64; 3],
-    /// The same of how long they ran.
+    /// The same for execution times.
     pub(super) ran: [f64; 3],
 }
 
@@ -133,7 +133,7 @@ impl History {
         self.queues().add(at, rows, backlog);
     }
 
-    /// The queues that have a history.
+    /// The queues with a history.
     pub(super) fn names(&self) -> Vec<Bytes> {
         self.queues().kept.keys().cloned().collect()
     }
@@ -309,7 +309,7 @@ impl Reading {
 }
 
 impl Point {
-    /// Jobs of all protocols done, a second.
+    /// Jobs of all protocols done per second.
     pub(super) fn all_done(&self) -> f64 {
         self.done.iter().sum()
     }
@@ -349,7 +349,7 @@ fn durations(now: &Histogram, before: &Histogram) -> [f64; 3] {
     SHARES.map(|share| Duration::from_millis(new.quantile_ms(share)).as_secs_f64())
 }
 
-/// A value of a small array.
+/// An element of a small array; the default if there is none.
 pub(super) fn part<T: Copy + Default>(values: &[T], at: usize) -> T {
     values.get(at).copied().unwrap_or_default()
 }

@@ -73,7 +73,7 @@ pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
     })
 }
 
-/// A page of jobs, or an empty one if the first job is far away.
+/// A page of jobs; empty if the first match is not found in time.
 pub(super) async fn search(
     app: &Shared,
     conditions: &Conditions,
@@ -227,7 +227,7 @@ fn tree(text: &str) -> Option<String> {
     Some(tree.out)
 }
 
-/// Folds as far as they are made.
+/// The folds so far.
 #[derive(Debug, Default)]
 struct Tree {
     out: String,

@@ -40,7 +40,7 @@ const SPANS: [(&str, &str); 5] = [
 /// Points of five minutes.
 const MINUTES: usize = 60;
 
-/// The most points of a line.
+/// The limit of points in a line.
 const POINTS_MAX: usize = 300;
 
 /// The states in the order of a job's life.

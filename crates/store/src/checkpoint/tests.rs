@@ -129,7 +129,7 @@ fn a_table_is_built_from_the_candidate_that_has_the_pages_of_the_point() {
         (key.clone(), value),
         (POINT_KEY.to_vec(), point.encode()),
     ]);
-    // Of two writes without a sync the second has survived alone.
+    // Of two writes without a sync only the second has survived.
     let mut after = before.clone();
     after.insert(other_key.clone(), other_value);
     let cut = || {

@@ -244,12 +244,12 @@ impl FileLog {
         Ok(log)
     }
 
-    /// Notes the settings of the queues that the store has.
+    /// Records the settings of the queues in the store.
     pub(crate) fn know(&mut self, queues: impl Iterator<Item = (QueueId, Vec<u8>)>) {
         queues.for_each(|(queue, record)| self.names.add(queue, &record));
     }
 
-    /// Files that must not change are removed, and not reused, when the log forgets them.
+    /// Files that must not be modified are removed, instead of reused, when the log drops them.
     pub(crate) fn keep(&self, stays: impl Fn(&Path, &Arc<File>) -> bool) {
         let mut state = self.shared.state();
         state

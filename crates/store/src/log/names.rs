@@ -47,7 +47,7 @@ impl Names {
         records
     }
 
-    /// A commit has been written, with the records that the segment lacked.
+    /// Records that a commit was written, with the records that the segment lacked.
     pub(super) fn wrote(&mut self, commit: &Commit, begins: bool) {
         if begins {
             self.here.clear();

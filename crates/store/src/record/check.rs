@@ -23,7 +23,7 @@ fn id(field: &'static str, id: JobId) -> Result<(), DecodeError> {
     below(field, id.0, COUNT_MAX)
 }
 
-/// A part that is not as it must be.
+/// Fails unless `there` is true.
 fn is(there: bool, field: &'static str) -> Result<(), DecodeError> {
     if there {
         Ok(())
@@ -79,7 +79,7 @@ fn moved(moved: &Moved) -> Result<(), DecodeError> {
     moved.cycle.map_or(Ok(()), cycle)
 }
 
-/// The jobs of schedules and batches wait for no client, and belong to no batch by name.
+/// The jobs of schedules and batches have no listener, and join no batch by name.
 fn template(job: &NewJob) -> Result<(), DecodeError> {
     let waits = job.listen != Listen::No || !job.durable;
     let belongs = job.batch.is_some() || job.past.is_some();

@@ -97,7 +97,7 @@ pub fn accept_loss(
     Ok((found, aside))
 }
 
-/// Where bodies go that do not fit into memory.
+/// The place for bodies that do not fit into memory.
 fn overflow_of(config: &StoreConfig) -> Option<&Overflow> {
     config.checkpoints.overflow.as_ref()
 }
@@ -124,7 +124,7 @@ impl Salvage {
         );
         found.take_log(&log, table);
         found.settle();
-        // Even if all could be read: the daemon does not start.
+        // Reported even if everything could be read, because the daemon does not start.
         found.unreadable.extend(refusal.map(|why| why.to_string()));
         found
     }

@@ -1,4 +1,4 @@
-//! Queues of which a salvage finds jobs, but no settings.
+//! Queues of salvaged jobs without salvaged settings.
 
 use bytes::Bytes;
 use windlass_engine::{Job, QueueId, QueueImage, QueueKind};

@@ -68,7 +68,7 @@ pub(super) struct Key {
     pub(super) waiting: u32,
     /// The number of leased jobs, which occupy the key.
     pub(super) held: u32,
-    /// In order: the ranks of jobs that wait for a retry, which block the jobs after them.
+    /// With `ordered`: the ranks of retrying jobs, which block the jobs after them.
     pub(super) retrying: BTreeSet<u64>,
     /// True if a killed daemon may have delivered some of the jobs.
     pub(super) is_in_doubt: bool,

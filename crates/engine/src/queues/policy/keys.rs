@@ -357,7 +357,7 @@ impl Keys {
         }
     }
 
-    /// When [`Self::come_due`] has something to do.
+    /// When [`Self::come_due`] must be called next.
     pub(super) fn next_due(&self) -> Timestamp {
         self.due.first().map_or(Timestamp::NEVER, |(at, _)| *at)
     }

@@ -154,7 +154,7 @@ pub struct PolicyRow {
     pub keys: u32,
     /// Keys that are paused.
     pub keys_paused: u32,
-    /// New jobs in which no key could be read, since the policy began to read keys.
+    /// New jobs in which no key could be read, since the policy started to read keys.
     pub keyless: u64,
     /// The operator who has set it, and when (wall clock); `None`: it is configured.
     pub set: Option<(Bytes, Timestamp)>,

@@ -1,5 +1,5 @@
-//! Predicts the next turns for operators: the keys as they are, and how the predicted starts would
-//! change them. No key is modified here.
+//! Predicts the next turns for operators: the present keys, with the effects of predicted starts.
+//! No key is modified.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map, btree_set};
 use std::iter::Peekable;
