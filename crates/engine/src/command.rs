@@ -138,7 +138,7 @@ pub enum JobCommand {
 pub enum TakeCommand {
     /// Take a job. Reply: `Taken`, or `Empty` if no job arrives before the deadline. A second take of a
     /// client that is already waiting is refused, unless neither it nor the pending takes have a deadline;
-    /// then they are served in order. A take with [`Wait::No`] has no deadline.
+    /// then they are served in order. A take with [`Wait::No`](crate::Wait::No) has no deadline.
     Take(Take),
     /// Wait for work on a queue that the client serves (Gearman `PRE_SLEEP`). Reply: a single
     /// `WorkAvailable`, immediately or later.

@@ -11,7 +11,7 @@ use crate::ids::{ClientId, JobId, Tag};
 use crate::refusal::{Outcome, Refusal};
 use crate::request::JobRef;
 
-/// The limit of postponed reports per client's job.
+/// The limit of postponed reports per claimed lease.
 const REPORTS_MAX: usize = 1 << 12;
 
 /// Jobs of the previous engine that have not been restored yet.

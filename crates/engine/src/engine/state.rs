@@ -194,11 +194,11 @@ impl State {
             .max(max / BESIDE_LEAST_PART)
     }
 
-    /// Returns true if clients may take `bytes` more.
+    /// Checks that clients may use `bytes` more.
     ///
     /// # Errors
     ///
-    /// They would take more than they may.
+    /// The memory of clients would exceed the limit.
     pub(super) fn check_beside(&self, bytes: u64) -> Outcome {
         let held = self.beside.bytes();
         let limit = self.held_max(&self.beside);

@@ -69,7 +69,7 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
     Ok(())
 }
 
-/// The figures of the hub.
+/// The figures of commits, checkpoints and memory.
 pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Time to write a commit to the disk";
     encode_commits(
