@@ -1,4 +1,5 @@
-//! Bodies in events that are not in memory: an event names them, and gets them before it leaves.
+//! Bodies in events that are not in memory: an event names them, and they are inserted before it is
+//! sent.
 
 use bytes::Bytes;
 
@@ -9,7 +10,7 @@ use crate::query::JobView;
 use crate::refusal::Refusal;
 
 impl Event {
-    /// The bodies that this event waits for.
+    /// The bodies that this event needs.
     pub fn bodies(&self) -> impl Iterator<Item = (JobId, Stored)> {
         let (taken, view, rows) = match self {
             Self::Reply(_, Reply::Taken(taken)) | Self::Notice(Notice::Delivered(taken)) => {
@@ -26,7 +27,7 @@ impl Event {
             .chain(views.filter_map(|JobView { job, .. }| Some((job.id, job.payload.stored()?))))
     }
 
-    /// Whether this event waits for a body.
+    /// Returns true if this event needs a body.
     #[inline]
     pub fn waits_for_body(&self) -> bool {
         match self {
@@ -43,7 +44,7 @@ impl Event {
         self.bodies().next().is_some()
     }
 
-    /// Puts in the bodies that `find` has.
+    /// Inserts the bodies that `find` returns.
     pub fn supply(&mut self, find: impl Fn(JobId, Stored) -> Option<Bytes>) {
         let supply = |view: &mut JobView| {
             if let Some(body) = view
@@ -69,8 +70,8 @@ impl Event {
         }
     }
 
-    /// What the client gets instead of an event if the body of a job in it cannot be read. A list has the job without its
-    /// body. A delivery has no such answer.
+    /// Replaces an event if the body of a job in it cannot be read. A listing contains the job without its
+    /// body. A delivery has no replacement.
     #[must_use]
     pub fn without_body(&self, job: JobId) -> Option<Self> {
         match self {

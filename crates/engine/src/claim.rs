@@ -1,5 +1,5 @@
-//! Claims: state that a client had at an engine that is gone, and asks of this one, which has recovered from the same
-//! journal.
+//! Claims: state that a client had at an engine that no longer exists, and requests from this engine, which
+//! has recovered from the same journal.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{JobId, Protocol, Timestamp, Token};
 use crate::request::{JobRef, NewJob};
 
-/// State that a client had at an earlier leader's engine, and that no other command can restore.
+/// State that a client had at a previous leader's engine, and that no other command can restore.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Claim {
-    /// It works on a job, under a lease that ends with its connection. If several clients claim one job, the highest
-    /// token counts.
+    /// The client works on a job, with a connection-bound lease. If several clients claim a job, the highest
+    /// token wins.
     Holds {
         /// The job.
         job: JobId,
@@ -23,8 +23,9 @@ pub enum Claim {
         /// The job.
         job: JobId,
     },
-    /// It has pushed a job that lives only while clients listen, and it listens to it. The job returns under its
-    /// number, unless another client has claimed it before: then this client listens to that one.
+    /// The client has pushed a job that exists only while clients listen, and listens to it. The job is
+    /// restored with its ID, unless another client has already claimed it: then this client listens to that
+    /// job.
     Pushed {
         /// The job's number.
         job: JobId,
@@ -33,25 +34,26 @@ pub enum Claim {
     },
 }
 
-/// A lease that ends with a connection, and the names of its job.
+/// A connection-bound lease, and the names of the leased job.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Held {
-    /// Identifies the lease together with the job, also among those that other leaders have granted.
+    /// Identifies the lease together with the job, also among leases granted by other leaders.
     pub token: Token,
-    /// When the lease ends by itself.
+    /// When the lease expires.
     pub until: Timestamp,
     /// The protocol of the job's producer.
     pub protocol: Protocol,
-    /// The job's queue. Its new lease is on the client's terms there, if the client serves it.
+    /// The job's queue. If the client serves it, the new lease is on the terms of that
+    /// subscription.
     pub queue: Bytes,
     /// The job's public name.
     pub name: Bytes,
-    /// Its coalescing key, empty if it has none.
+    /// The coalescing key; empty if the job has no key.
     pub key: Bytes,
 }
 
 impl Held {
-    /// Whether a command of the lease's holder names this job, which has the number `id`.
+    /// Returns true if a command of the lease's holder names this job, which has the number `id`.
     pub fn is_named(&self, id: JobId, job: &JobRef) -> bool {
         match job {
             JobRef::Id(named) => *named == id,

@@ -1,27 +1,29 @@
-//! The two clocks, and the part of them that the journal keeps.
+//! The two clocks, and the part of them that is journalled.
 //!
-//! The engine's time is monotonic: it counts elapsed time, continues over restarts, and ignores changes of the wall
-//! clock. Leases, heartbeats, waits, backoffs and all other durations use it. Calendar times (`not_before`,
-//! [`Expiry::At`](crate::Expiry::At), cron) use the wall clock, and so do all times shown to clients. The skew is the
-//! difference between the two.
+//! The engine's time is monotonic: it counts elapsed time, continues over restarts, and ignores changes of
+//! the wall clock. Leases, heartbeats, waits, backoffs and all other durations use it. Calendar times
+//! (`not_before`, [`Expiry::At`](crate::Expiry::At), cron) use the wall clock, and so do all times shown to
+//! clients. The skew is the difference between the two.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Timestamp;
 
-/// A change of skew up to this is ignored: two clocks are not read at the same moment, nor rounded alike.
+/// A difference in skew up to this is ignored, because two clocks are not read at the same moment and are
+/// rounded differently.
 const JITTER_MS: u64 = 5;
 
-/// A change of skew beyond this is a step: it is journalled, and calendar times are checked again.
+/// A difference in skew beyond this is a step: it is journalled, and calendar times are checked
+/// again.
 const STEP_MS: u64 = 1_000;
 
-/// How the engine's time relates to other clocks. All zero means that both clocks agree: the default for a journal
-/// without clock data.
+/// The relation of the engine's time to other clocks. All zero means that both clocks agree, which is the
+/// default for a journal without clock data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Clock {
     /// The wall clock minus the engine's time, in milliseconds.
     pub skew_ms: i64,
-    /// The boot of the machine for which `ahead_ms` holds; 0 = none.
+    /// The boot of the machine to which `ahead_ms` applies; 0 = unknown.
     pub boot: u64,
     /// The engine's time minus the time since that boot, in milliseconds.
     pub ahead_ms: i64,
@@ -40,7 +42,7 @@ impl Clock {
         }
     }
 
-    /// Whether the journal must record this change.
+    /// Returns true if the journal must record this change.
     pub(crate) const fn differs(&self, other: &Self) -> bool {
         self.boot != other.boot
             || self.ahead_ms != other.ahead_ms
@@ -48,18 +50,18 @@ impl Clock {
     }
 }
 
-/// The longest interval at which the daemon reads its clock, in milliseconds: [`Timekeeper::read`].
+/// The longest interval at which the daemon reads the clock, in milliseconds
+/// ([`Timekeeper::read`]).
 pub const TICK_MS: u64 = 1_000;
 
 /// A reading that is late by more than this is a pause.
 const LATE_MS: u64 = 2_000;
 
-/// How long the engine's time stands still after a pause, so that the daemon first reads the data waiting in its
-/// sockets.
+/// How long the engine's time is frozen after a pause, so that the daemon first reads the data in sockets.
 const SETTLE_MS: u64 = 1_000;
 
-/// Computes the engine's time from the machine's clocks: the time since boot, including the machine's sleep, minus the
-/// pauses in which the daemon itself stood still.
+/// Computes the engine's time from the machine's clocks: the time since boot, including the machine's sleep,
+/// minus the pauses in which the daemon was suspended.
 ///
 /// Pure: the caller reads the clocks, at least every [`TICK_MS`].
 #[derive(Clone, Debug)]
@@ -70,7 +72,7 @@ pub struct Timekeeper {
     read_ms: u64,
     /// The engine's time at the last reading.
     now: Timestamp,
-    /// The skew. It changes only by more than [`JITTER_MS`].
+    /// The skew. Updated only if it differs by more than [`JITTER_MS`].
     skew_ms: i64,
 }
 
@@ -81,7 +83,7 @@ pub struct Reading {
     pub now: Timestamp,
     /// The relation of other clocks to it.
     pub clock: Clock,
-    /// The pause that has just ended, if any, in milliseconds.
+    /// The pause that has just been detected, if any, in milliseconds.
     pub pause_ms: Option<u64>,
 }
 
@@ -91,8 +93,8 @@ impl Reading {
         self.now.shifted(self.clock.skew_ms)
     }
 
-    /// Whether a context with this time and these clocks is from a later reading. Only a pause lowers `ahead_ms`, and
-    /// the time stands still after it, so that equal times may be from before and after a pause.
+    /// Returns true if a context with this time and these clocks is from a later reading. Only a pause lowers
+    /// `ahead_ms`, and the time is frozen after a pause, so that equal times may be from before and after it.
     pub const fn is_older_than(&self, now: Timestamp, clock: &Clock) -> bool {
         let same_boot = self.clock.boot == clock.boot && clock.boot != 0;
         self.now.0 < now.0 || same_boot && self.clock.ahead_ms > clock.ahead_ms
@@ -101,8 +103,8 @@ impl Reading {
 
 impl Timekeeper {
     /// Continues from the clock in the journal. `boot` identifies this boot of the machine (0: unknown),
-    /// `since_boot_ms` is the time since then. In the same boot the time continues exactly; after another boot the wall
-    /// clock gives the elapsed time.
+    /// `since_boot_ms` is the time since then. In the same boot the time continues exactly; after another
+    /// boot the wall clock gives the elapsed time.
     pub fn start(kept: &Clock, boot: u64, since_boot_ms: u64, wall: Timestamp) -> Self {
         let same_boot = boot != 0 && kept.boot == boot;
         let exact = Timestamp(since_boot_ms).shifted(kept.ahead_ms);
@@ -144,20 +146,20 @@ impl Timekeeper {
         }
     }
 
-    /// The time has stood still since the last reading: the daemon may not act, and reads its clock all the same.
+    /// Reads the clock while the daemon may not act. The time is frozen since the last reading.
     pub fn stand_still(&mut self, since_boot_ms: u64) {
         let passed_ms = since_boot_ms.saturating_sub(self.read_ms);
         self.ahead_ms = self.ahead_ms.saturating_sub_unsigned(passed_ms);
         self.kept_reading(since_boot_ms);
     }
 
-    /// The time goes on, after the moment in which the daemon reads the data waiting in its sockets.
+    /// Starts the time again, after a delay in which the daemon reads the data in sockets.
     pub fn settle(&mut self) {
         self.ahead_ms = self.ahead_ms.saturating_sub_unsigned(SETTLE_MS);
     }
 
-    /// Declares that the clock was read continuously until then, so that the elapsed time is not a pause. For simulated
-    /// clocks that jump.
+    /// Declares that the clock was read continuously until then, so that the elapsed time is not a pause. For
+    /// simulated clocks that jump.
     pub fn kept_reading(&mut self, since_boot_ms: u64) {
         self.read_ms = self.read_ms.max(since_boot_ms);
     }
@@ -258,7 +260,7 @@ mod tests {
         );
     }
 
-    /// A leader whose lease is uncertain.
+    /// As for a leader with an uncertain lease.
     #[test]
     fn time_in_which_the_daemon_may_not_act_does_not_count() {
         let mut keeper = keeper();

@@ -1,7 +1,8 @@
-//! The commands that a client may send to the engine, in families. Commands are verbs and own their data.
+//! The commands that a client may send to the engine, in families. Names are verbs, and a command owns the
+//! data in it.
 //!
-//! Each command names the replies that answer it; [`crate::Refusal`] can answer any command. What a command means for
-//! its carriers is declared in `terms`.
+//! The comment of each command names the replies to it; [`crate::Refusal`] is possible for any command.
+//! `terms` declares which clients may send a command and how it is carried to the engine.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use crate::request::{
 };
 use crate::schedules::{NewSchedule, ScheduleRef};
 
-/// One request from one client.
+/// A request from a client.
 #[derive(Clone, Debug, derive_more::From, Deserialize, Serialize)]
 pub enum Command {
     /// Describes a connection and the work that it can do.
@@ -29,7 +30,7 @@ pub enum Command {
     Take(TakeCommand),
     /// Report on a leased job.
     Lease(LeaseCommand),
-    /// Read state; changes nothing.
+    /// Read state without modifying it.
     Query(Query),
     /// Create, remove or set up a queue.
     Queue(QueueCommand),
@@ -37,65 +38,68 @@ pub enum Command {
     Schedule(ScheduleCommand),
     /// Jobs that belong together.
     Batch(BatchCommand),
-    /// Change many jobs, a bounded number at a time.
+    /// Modify many jobs, a bounded number at a time.
     Bulk(BulkCommand),
-    /// Workers that are known by name across connections.
+    /// Workers that have a name across several connections.
     Worker(WorkerCommand),
-    /// Wait until every earlier change is durable. Answer: `Settled`.
+    /// Wait until everything before is durable. Reply: `Settled`.
     Barrier,
-    /// Restores a lease or another claim of a client after a change of leader ([`crate::Engine::succeed`]). No answer.
-    /// A claim of something that no longer exists has no effect: a worker's report is refused, a listener receives
-    /// `Ended`.
+    /// Restores a lease or another claim of a client after a change of leader ([`crate::Engine::succeed`]).
+    /// There is no reply. A claim to something that no longer exists has no effect: the worker's report is
+    /// then rejected, and a listener receives `Ended`.
     Claim(Box<Claim>),
 }
 
-/// A connection opens, closes, or changes its subscriptions.
+/// Opens or closes a connection, or updates subscriptions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum ClientCommand {
-    /// Open a connection. Must be its first command.
+    /// Open a connection. Must be the first command of the connection.
     Open(ClientInfo),
-    /// Close a connection. Its connection-bound leases, waits, listeners and abilities end with it.
+    /// Close a connection. Connection-bound leases, pending takes, listeners and abilities of the
+    /// client are released.
     Close,
-    /// Set the client's own name (Gearman `SET_CLIENT_ID`).
+    /// Set the client's name (Gearman `SET_CLIENT_ID`).
     SetName(Bytes),
-    /// Register that the client can work on a queue (Gearman `CAN_DO`, EventMQ `INFORM`). Registering twice counts
-    /// twice.
+    /// Register that the client can work on a queue (Gearman `CAN_DO`, EventMQ `INFORM`). A second
+    /// registration adds to the queue's workers again.
     Serve(Subscription),
-    /// The client can no longer work on the queue. `requeue` returns its leased jobs of that queue.
+    /// The client can no longer work on the queue. `requeue` returns the jobs of that queue that
+    /// the client has leased.
     Unserve {
         /// The queue's name.
         queue: Bytes,
-        /// Return the jobs that the client holds from this queue.
+        /// Return the jobs that the client has leased from this queue.
         requeue: bool,
     },
-    /// Watch jobs change their states, and what happens to queues and workers. The client receives `Watched` for as
-    /// many changes as it has room for; each further command adds room. Changes without room are counted, and `Watched`
-    /// with their number is the first one that follows.
+    /// Watch state changes of jobs and events of queues and workers. The client receives `Watched` for as
+    /// many changes as it has credit for, and each further command adds credit. Further changes are only
+    /// counted, and the next `Watched` reports how many were skipped.
     Watch {
         /// Only jobs of this queue; `None` = of all. The first command decides, here and for `text`.
         queue: Option<Bytes>,
-        /// Only jobs that have this text in their bodies, with their bodies, and neither queues nor workers; empty =
-        /// everything, without bodies.
+        /// Only jobs with this text in the body; the notices then include the bodies, and queues and workers
+        /// are not reported. Empty: everything is reported, without bodies.
         text: Bytes,
-        /// How many more notices the client has room for.
+        /// Credit for this many more notices.
         room: u32,
     },
-    /// Close another client's connection on behalf of an operator: its session receives `Close`. Answer: `Done`.
+    /// Close another client's connection on behalf of an operator. The session of that client receives
+    /// `Close`. Reply: `Done`.
     Disconnect(ClientId),
     /// The client can no longer work on any queue.
     UnserveAll {
-        /// Return all jobs that the client holds.
+        /// Return all jobs that the client has leased.
         requeue: bool,
     },
 }
 
-/// A job is submitted, or changed whatever its state.
+/// Submits a job, or modifies one in any state.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum JobCommand {
-    /// Submit a new job. Answer: `Pushed`.
+    /// Submit a new job. Reply: `Pushed`.
     Push(Box<NewJob>),
-    /// Record a job's progress, whatever its state (FWP `TRACK SET`). Fields that are `None` stay as they are. Answer:
-    /// `Done`. If the job is leased, its listeners receive `Progress`.
+    /// Record a job's progress in any state (FWP `TRACK SET`). Fields that are `None` stay as they are.
+    /// Reply: `Done`. Listeners of a leased job receive `Progress`.
     Track {
         /// The job.
         job: JobRef,
@@ -103,24 +107,24 @@ pub enum JobCommand {
         progress: Option<(u32, u32)>,
         /// A sentence.
         text: Option<Bytes>,
-        /// If the job is leased, extend its lease to this time, at most [`crate::Limits::lease_ms_max`] from now. Never
-        /// shortens a lease.
+        /// If the job is leased, extend the lease to this time, but no further than
+        /// [`crate::Limits::lease_ms_max`] from now. Never shortens a lease.
         until: Option<Timestamp>,
     },
-    /// Replace a job's body, whatever its state (spiderq `Update`). Answer: `Done`.
+    /// Replace a job's body in any state (spiderq `Update`). Reply: `Done`.
     Replace {
         /// The job.
         job: JobRef,
         /// The new body.
         body: Bytes,
     },
-    /// Remove a job, whatever its state. Listeners receive `Ended` with `Cancelled`. Answer: `Done`. If the job was
-    /// leased, its worker's `Finish` or `Fail` is refused with `UnknownJob`.
+    /// Remove a job in any state. Listeners receive `Ended` with `Cancelled`. Reply: `Done`. If the job was
+    /// leased, `Finish` and `Fail` from the worker are rejected with `UnknownJob`.
     Cancel(JobRef),
-    /// Collect the ends of the jobs that clients of the same protocol have pushed under this name
-    /// ([`crate::Listen::As`]). The client becomes a listener of those that live, and receives the ends of those that
-    /// ended while no client listened, which are kept for a minute: `Collected` for each. Answer: `Counted`, with where
-    /// to continue.
+    /// Collect the outcomes of the jobs that clients of the same protocol have pushed with this name
+    /// ([`crate::Listen::As`]). The client becomes a listener of the unfinished jobs. The outcomes of jobs
+    /// that finished while no client was listening are retained for a minute. Each job is reported with
+    /// `Collected`. Reply: `Counted`, with where to continue.
     Collect {
         /// The name.
         name: Bytes,
@@ -129,43 +133,43 @@ pub enum JobCommand {
     },
 }
 
-/// A worker asks for work, or stops asking.
+/// Requests work, or withdraws a request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum TakeCommand {
-    /// Take one job. Answer: `Taken`, or `Empty` when no job arrives within the wait. A client that is already waiting
-    /// is refused, unless both its pending takes and this take have no deadline; then they wait in order. A take that
-    /// does not wait has no deadline.
+    /// Take a job. Reply: `Taken`, or `Empty` if no job arrives before the deadline. A second take of a
+    /// client that is already waiting is refused, unless neither it nor the pending takes have a deadline;
+    /// then they are served in order. A take with [`Wait::No`](crate::Wait::No) has no deadline.
     Take(Take),
-    /// Wait for work on a queue that the client serves (Gearman `PRE_SLEEP`). Answer: one `WorkAvailable`, at once or
-    /// later.
+    /// Wait for work on a queue that the client serves (Gearman `PRE_SLEEP`). Reply: a single
+    /// `WorkAvailable`, immediately or later.
     WaitForWork,
-    /// Allow the engine to send this many more jobs, without further requests, from the queues that the client serves
-    /// (EventMQ `READY`). Answers: one `Delivered` for each.
+    /// Allow the engine to send this many more jobs, without further requests, from the queues that the
+    /// client serves (EventMQ `READY`). Replies: one `Delivered` for each.
     Credit {
         /// Additional jobs.
         credits: u32,
-        /// How a queue is chosen when several have work.
+        /// How to choose a queue when several have work.
         select: Select,
     },
-    /// Withdraw pending `Take`s, `WaitForWork` and all credits. A withdrawn command gets no answer.
+    /// Withdraw pending `Take`s, `WaitForWork` and all credits. Withdrawn commands get no reply.
     Unwait,
 }
 
-/// A worker reports on a job that is leased to it.
+/// A worker's report on a leased job.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum LeaseCommand {
-    /// A leased job succeeded, or one whose lease has ended, while it waits to be taken again: its worker has finished it
-    /// late. Answer: `Finished`. Listeners receive `Ended`.
+    /// A leased job succeeded. Also accepted for a job after the lease has expired, unless it was taken
+    /// again, because the worker may just have been slow. Reply: `Finished`. Listeners receive `Ended`.
     Finish {
         /// The job.
         job: JobRef,
         /// The worker's claim to the lease.
         proof: Proof,
-        /// The result, for listeners and for later queries.
+        /// The result, for listeners and later queries.
         result: Bytes,
     },
-    /// A leased job failed. Its retry policy decides what follows. Answer: `Failed`. If the job is not retried,
-    /// listeners receive `Ended`.
+    /// A leased job failed. The retry policy of the job decides whether it is retried. Reply: `Failed`. If
+    /// the job is not retried, listeners receive `Ended`.
     Fail {
         /// The job.
         job: JobRef,
@@ -174,12 +178,13 @@ pub enum LeaseCommand {
         /// The failure as the worker reported it. The engine sets `at`.
         failure: Box<Failure>,
     },
-    /// Reject a leased job because it cannot be expressed in the worker's protocol (a conversion error). The job
-    /// returns to its own position. Workers of that protocol no longer see it until the daemon restarts, or the job's
-    /// body or its queue's codec changes. This counts neither as a failure nor as a loss. If the job suits no protocol
-    /// (if isolated: not its own), it goes to the dead-letter queue regardless of its retry policy, with a failure of
-    /// the kind [`MISFIT`](crate::MISFIT). If it is not durable, it is removed instead. In both cases listeners receive
-    /// `Ended`. Answer: `Done`.
+    /// Reject a leased job because it cannot be expressed in the worker's protocol (a conversion error). The
+    /// job returns to the original position. Workers of that protocol no longer see it until the daemon
+    /// restarts, or until the job's body or the queue's codec is modified. Neither failures nor losses of the
+    /// job are increased. If the job suits no protocol (in an isolated queue: not the protocol of its
+    /// producer), it moves to the dead-letter queue regardless of its retry policy, with a failure of the
+    /// kind [`MISFIT`](crate::MISFIT); a job that is not durable is removed instead. In both cases listeners
+    /// receive `Ended`. Reply: `Done`.
     Unconvertible {
         /// The job.
         job: JobRef,
@@ -188,17 +193,18 @@ pub enum LeaseCommand {
         /// The reason, as a sentence. Becomes the failure's message.
         why: Bytes,
     },
-    /// Return a leased job without working on it, to its own position or to the front. Counts neither a failure nor a
-    /// loss. Entries of `cycle` queues need the token. Answer: `Done`.
+    /// Return a leased job without working on it, to the original position or to the front. Neither failures
+    /// nor losses of the job are increased. Entries of `cycle` queues need the token. Reply: `Done`.
     Release {
         /// The job.
         job: JobRef,
         /// The worker's claim to the lease.
         proof: Proof,
-        /// Whether to return it to the front instead of its own position.
+        /// Return it to the front instead of its original position.
         front: bool,
     },
-    /// Set the end of a lease, at most [`crate::Limits::lease_ms_max`] from now. Answer: `Done`.
+    /// Set the expiry of a lease, no further than [`crate::Limits::lease_ms_max`] from now. Reply:
+    /// `Done`.
     Extend {
         /// The job.
         job: JobRef,
@@ -209,18 +215,19 @@ pub enum LeaseCommand {
         /// Only extend the lease, never shorten it (FWP). Otherwise the end may move either way (spiderq).
         only_later: bool,
     },
-    /// Return a leased entry to its `cycle` queue (spiderq `Repay`). Answer: `Done`.
+    /// Return a leased entry to the `cycle` queue it was taken from (spiderq `Repay`). Reply:
+    /// `Done`.
     Repay {
         /// The entry.
         job: JobRef,
         /// The worker's claim to the lease.
         proof: Proof,
-        /// Its new value.
+        /// The new value.
         body: Bytes,
         /// The position to return it to.
         to: RepayTo,
     },
-    /// Report progress, data or a warning for a leased job. Answer: `Done`. Listeners receive `Progress`.
+    /// Report progress, data or a warning for a leased job. Reply: `Done`. Listeners receive `Progress`.
     Progress {
         /// The job.
         job: JobRef,
@@ -231,106 +238,108 @@ pub enum LeaseCommand {
     },
 }
 
-/// A queue is created, removed, or its settings change. Only clients of spiderq, and clients without a protocol, reach
-/// a `cycle` queue.
+/// Creates, removes or configures a queue. Only clients of spiderq and clients without a protocol have access
+/// to a `cycle` queue.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum QueueCommand {
-    /// Make a queue known without pushing to it. Answer: `Done`. Refused if it exists with another kind.
+    /// Create a queue without pushing to it. Reply: `Done`. Refused if it exists with another kind.
     Create {
-        /// Its name.
+        /// The name.
         queue: Bytes,
-        /// Its kind.
+        /// The kind.
         kind: QueueKind,
     },
-    /// Remove a queue and its ready jobs. Jobs in other states stay, and the queue stays with them, hidden until one of
-    /// them becomes ready. A client with a protocol removes from an isolated queue only what that protocol has there:
-    /// jobs, pause and limits. Answer: `Done`. If the queue has more ready jobs than one visit may remove, the answer
-    /// is `Mutated` with a part of them removed; then send the command again.
+    /// Remove a queue and its ready jobs. Jobs in other states stay. The queue is then hidden until one of
+    /// these jobs becomes ready. In an isolated queue, a client with a protocol only removes the jobs, pause
+    /// and limits of that protocol. Reply: `Done`. If the queue has more ready jobs than may be removed in a
+    /// single visit, some are removed and the reply is `Mutated`; the client must then repeat the command.
     Remove {
-        /// Its name.
+        /// The name.
         queue: Bytes,
-        /// Refuse if a worker serves the queue, or if any of its jobs is ready, leased, scheduled or retrying. In an
-        /// isolated queue only workers and jobs of the client's protocol count.
+        /// Refuse if a worker serves the queue, or if any of its jobs is ready, leased, scheduled or
+        /// retrying. In an isolated queue only workers and jobs of the client's protocol are considered.
         only_idle: bool,
     },
-    /// Pause or resume a queue: a paused queue hands out no jobs. A client with a protocol pauses only jobs of that
-    /// protocol in an isolated queue. An unknown name is not an error. Answer: `Done`.
+    /// Pause or resume a queue. Jobs of a paused queue are not delivered. In an isolated queue, a client with
+    /// a protocol pauses only jobs of that protocol. An unknown name is not an error. Reply: `Done`.
     Pause {
-        /// Its name.
+        /// The name.
         queue: Bytes,
         /// `true` pauses, `false` resumes.
         paused: bool,
     },
-    /// Set how many jobs a queue may hold when a job of each priority is submitted; replaces all its limits. If a
-    /// client with a protocol limits an isolated queue, only jobs of that protocol are limited, and only they count.
-    /// Answer: `Done`.
+    /// Set the size at which the queue refuses new jobs, by priority of the new job. All previous limits of
+    /// the queue are replaced. If a client with a protocol limits an isolated queue, the limit applies to
+    /// jobs of that protocol only. Reply: `Done`.
     Limit {
-        /// Its name. An unknown queue becomes known.
+        /// The queue's name. An unknown queue is created.
         queue: Bytes,
         /// By [`Priority::lane`]; `None` = no limit.
         jobs_max: [Option<u32>; Priority::COUNT],
     },
-    /// Limit how many jobs of a queue may be worked on at once. At the limit the queue hands out nothing, and a take
-    /// continues with the next queue in its list. The throttle outlasts the queue's removal. Jobs already leased count,
-    /// so this command scans all jobs. Answer: `Done`.
+    /// Limit how many jobs of a queue may be leased at the same time. At the limit no job of the queue is
+    /// delivered, and a take continues with the next queue in the list. The throttle stays when the queue is
+    /// removed. Jobs that are already leased are included, so this command scans all jobs. Reply: `Done`.
     Throttle {
-        /// Its name. The queue need not be known, and does not become known.
+        /// The queue's name. An unknown queue is not created.
         queue: Bytes,
         /// `None` = unlimited.
         throttle: Option<Throttle>,
     },
-    /// Set which queues all protocols share; replaces the previous setting. Initially no queue is shared. Not
-    /// journalled. Scans all queues, and all ready jobs of the queues whose setting changes. Answer: `Done`.
+    /// Set which queues are shared by all protocols, in place of the previous setting. Initially no queue is
+    /// shared. Not journalled. Scans all queues, and all ready jobs of queues with a different setting.
+    /// Reply: `Done`.
     Bridge(Box<Bridge>),
-    /// Set the rules of a queue; each rule states which jobs it covers. They outlast the queue's removal. If
-    /// [`QueueRules::codec`] changes, this command scans all ready jobs of the queue. Answer: `Done`.
+    /// Set the rules of a queue. They stay when the queue is removed. If [`QueueRules::codec`] is different,
+    /// this command scans all ready jobs of the queue. Reply: `Done`.
     SetRules {
-        /// Its name. The queue need not be known, and does not become known.
+        /// The queue's name. An unknown queue is not created.
         queue: Bytes,
-        /// All rules of the queue: they replace the previous ones. In a box, because every command is as
-        /// large as the largest.
+        /// All rules of the queue, in place of the previous ones. Boxed, because the largest variant
+        /// determines the size of every command.
         rules: Box<QueueRules>,
     },
-    /// Set what holds for all queues without rules of their own, and which of their jobs may start when, also for queues
-    /// that come later; replaces the previous setting. Not journalled. Scans all queues, the ready jobs of those whose
-    /// codec changes, and all jobs if the policy of a queue with jobs changes. Then [`BulkCommand::ReadKeys`] reads the
-    /// keys of these jobs; until then they have none. No daemon sends it to another. Answer: `Done`.
+    /// Set rules and policies by patterns of queue names, for present and future queues without settings by
+    /// name. Replaces the previous patterns. Not journalled, and never forwarded to another daemon. Scans all
+    /// queues, the ready jobs of queues with a different codec, and all jobs if the policy of a queue with
+    /// jobs is different. The jobs of such a queue have no policy key until [`BulkCommand::ReadKeys`] has
+    /// read it. Reply: `Done`.
     SetPatterns(Box<Patterns<QueueSettings>>),
-    /// Set which jobs of a queue may start when, in place of what holds by pattern. The policy outlasts the queue's
-    /// removal. Scans all jobs if the queue has any; [`BulkCommand::ReadKeys`] follows as after `SetPatterns`. A `cycle`
-    /// queue has no policy by key. Answer: `Done`.
+    /// Set the policy of a queue, in place of the policy by pattern. It stays when the queue is removed.
+    /// Scans all jobs if the queue has any; [`BulkCommand::ReadKeys`] must follow as after `SetPatterns`. A
+    /// `cycle` queue has no policy by key. Reply: `Done`.
     SetPolicy {
-        /// Its name. The queue need not be known, and does not become known.
+        /// The queue's name. An unknown queue is not created.
         queue: Bytes,
-        /// `None` = what holds by pattern.
+        /// `None` restores the policy by pattern.
         policy: Option<Box<Policy>>,
         /// The operator's name.
         by: Bytes,
     },
-    /// Pause or resume a key of a queue whose policy treats jobs by key: a paused key starts no job, and holds up no other.
-    /// Answer: `Done`.
+    /// Pause or resume a policy key of a queue. Jobs of a paused key do not start, and do not block jobs of
+    /// other keys. Reply: `Done`.
     PauseKey {
         /// The queue's name.
         queue: Bytes,
-        /// The key; empty for jobs that have none.
+        /// The key; empty for jobs without a key.
         key: Bytes,
         /// `true` pauses, `false` resumes.
         paused: bool,
     },
 }
 
-/// A schedule, which pushes a job again and again, is set or removed.
+/// Sets or removes a schedule, which pushes a job repeatedly.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum ScheduleCommand {
-    /// Create a recurring job, or replace the one with the same name. Answer: `ScheduleSet`. Refused if it would never
-    /// run.
+    /// Create a recurring job, or replace the one with the same name. Reply: `ScheduleSet`. Refused if no
+    /// time ever matches it.
     Set(Box<NewSchedule>),
-    /// Remove a schedule. The jobs it has pushed stay. Answer: `Done`.
+    /// Remove a schedule. The jobs it has pushed stay. Reply: `Done`.
     Remove(ScheduleRef),
-    /// Push a schedule's job now, besides its own runs. Answer: `Pushed`.
+    /// Push a schedule's job now, in addition to the regular times. Reply: `Pushed`.
     Run(ScheduleRef),
-    /// Stop the runs of a schedule, or let it run again from its next time on. A schedule that is set again with
-    /// `keep_grid` stays paused. Answer: `Done`.
+    /// Pause a schedule, or resume it from the next regular time. A schedule that is set again with
+    /// `keep_grid` stays paused. Reply: `Done`.
     Pause {
         /// The schedule.
         schedule: ScheduleRef,
@@ -339,64 +348,67 @@ pub enum ScheduleCommand {
     },
 }
 
-/// A batch, whose jobs belong together, is created, opened or committed.
+/// Creates, opens or commits a batch of related jobs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum BatchCommand {
-    /// Create a batch. Answer: `Done`. Refused if its name is taken or its parent is unknown.
+    /// Create a batch. Reply: `Done`. Refused if the name is in use or the parent is unknown.
     New(Box<NewBatch>),
-    /// Announce that more jobs will join a batch. If it was committed, it pushes no callbacks until it is committed
-    /// again. The command is optional: jobs may join any known batch. A batch that has pushed all its callbacks is only
-    /// kept for longer. Answer: `Done`.
+    /// Announce that more jobs will join a batch. A committed batch pushes no callbacks until it is committed
+    /// again. The command is optional, because jobs may join any known batch. For a batch that has already
+    /// pushed all callbacks, it only extends the retention. Reply: `Done`.
     Open {
-        /// Its name.
+        /// The name.
         batch: Bytes,
-        /// After this many milliseconds the batch may push callbacks again, committed or not.
+        /// After this many milliseconds the batch may push callbacks even if it was not committed
+        /// again.
         hold_ms: u64,
     },
-    /// Allow the batch to push its callbacks. Idempotent. Answer: `Done`.
+    /// Allow a batch to push callbacks. Idempotent. Reply: `Done`.
     Commit {
-        /// Its name.
+        /// The name.
         batch: Bytes,
     },
 }
 
-/// Many jobs change, a bounded number at a time.
+/// Modifies many jobs, a bounded number at a time.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum BulkCommand {
-    /// Change the jobs that match a filter, a bounded number at a time. Answer: `Mutated`, with where to continue.
+    /// Change the jobs that match a filter, a bounded number at a time. Reply: `Mutated`, with where to
+    /// continue.
     Mutate {
         /// The filter.
         filter: Box<Filter>,
         /// The change.
         action: Mutation,
-        /// Where the previous round ended.
+        /// The end of the previous round.
         after: Cursor,
         /// The most jobs to change in this round.
         limit: u32,
     },
-    /// Remove everything of one protocol, which must be the client's if it has one, a bounded amount at a time: its batches; its jobs in every state (a worker's
-    /// report on a removed job is refused as unknown); queues that are then empty, unserved and without limits (the
-    /// next push makes them known again); and its counters. Jobs that arrive meanwhile may stay. Schedules stay: they
-    /// define future work and are not work themselves. Answer: `Mutated`, with where to continue.
+    /// Remove everything of one protocol, in steps of bounded size: batches, jobs in every state, counters,
+    /// and queues that have become empty and have neither workers nor limits. If the client has a protocol,
+    /// it must be this one. A worker's report on a removed job is rejected as unknown, and the next push
+    /// creates a removed queue again. Jobs that arrive during the flush may stay. Schedules stay, because
+    /// they define future work. Reply: `Mutated`, with where to continue.
     Flush {
         /// The protocol.
         protocol: Protocol,
-        /// Where the previous round ended.
+        /// The end of the previous round.
         after: Cursor,
         /// The most jobs, batches or queues to process in this round.
         limit: u32,
     },
-    /// Read the keys of jobs that have none, in queues whose policies treat jobs by key. Answer: `Mutated`, with where to
-    /// continue.
+    /// Read the policy keys that are still unread, in queues with policies by key. Reply: `Mutated`, with
+    /// where to continue.
     ReadKeys {
-        /// Where the previous round ended.
+        /// The end of the previous round.
         after: Cursor,
-        /// The most jobs to look at in this round.
+        /// The most jobs to examine in this round.
         limit: u32,
     },
-    /// Move dead jobs of `work` queues that match a filter to another queue, where each is retrying until its time and
-    /// has all of its retries again, by the rules of that queue. A job whose body is too long for it stays. Answer:
-    /// `Mutated`, with where to continue.
+    /// Move dead jobs of `work` queues that match a filter to another queue. Each job is retrying until the
+    /// job's time, and the rules of the new queue give it a full retry budget. A job with a body that is too
+    /// long for that queue stays. Reply: `Mutated`, with where to continue.
     Redrive {
         /// The filter.
         filter: Box<Filter>,
@@ -406,43 +418,43 @@ pub enum BulkCommand {
         delay_ms: u64,
         /// As in [`Mutation::Redrive`].
         per_second: u32,
-        /// Where the previous round ended.
+        /// The end of the previous round.
         after: Cursor,
         /// The most jobs to move in this round.
         limit: u32,
     },
 }
 
-/// A worker that is known by name across connections.
+/// Manages a worker that has a name across several connections.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum WorkerCommand {
-    /// Assign this connection to the named worker. The worker stays registered while it sends heartbeats and has a
-    /// connection. From `Quiet` on, none of its connections receives work, however it waits. Answer: `Done`. The empty
-    /// name is refused.
+    /// Assign this connection to the named worker. The worker stays registered while it sends heartbeats and
+    /// has a connection. From `Quiet` on, no connection of the worker receives work, by takes or by credits.
+    /// Reply: `Done`. The empty name is refused.
     Register {
         /// The worker's name (FWP `wid`).
         worker: Bytes,
         /// The worker's description of itself, for listings.
         about: Bytes,
     },
-    /// Record a heartbeat of the named worker. `state` can only advance the worker's state. Answer: `Beaten`.
+    /// Record a heartbeat of the named worker. `state` can only advance the worker's state. Reply: `Beaten`.
     Beat {
         /// The worker's name.
         worker: Bytes,
         /// The state that the worker requests, if any.
         state: Option<WorkerState>,
-        /// The memory that its process uses, in bytes, if it is known. Without it the last figure stays.
+        /// The memory used by the worker's process in bytes, if known. `None` retains the last value.
         memory_bytes: Option<u64>,
     },
-    /// Advance a worker's state on behalf of an operator; the empty name means all workers. Answer: `Done`.
+    /// Advance a worker's state on behalf of an operator; the empty name means all workers. Reply: `Done`.
     SetState {
         /// The worker's name.
         worker: Bytes,
         /// The new state.
         state: WorkerState,
     },
-    /// From now on the clients of the asker's [daemon](ClientId::daemon) get no job, and every named worker with a
-    /// connection there is [`WorkerState::Quiet`], also one that registers later. Nothing undoes this: that daemon is
-    /// about to stop. Answer: `Done`.
+    /// Stop delivering jobs to the clients of the sender's [daemon](ClientId::daemon), and set every named
+    /// worker with a connection there to [`WorkerState::Quiet`], including workers that register later. This
+    /// is final, because that daemon is about to stop. Reply: `Done`.
     Drain,
 }

@@ -1,7 +1,7 @@
-//! What a filter may ask of a job besides its state, queue, protocol, number and name; and the orders of jobs.
+//! The conditions of a filter besides state, queue, protocol, ID and name, and the sort orders of jobs.
 //!
-//! A condition is data, so that a filter can be sent to an engine in another process. What a job's body means is known
-//! only to its protocol: the engine asks a [`JobReader`].
+//! A condition is data, so that a filter can be sent to an engine in another process. Only a job's protocol
+//! can interpret the body, so the engine delegates that to a [`JobReader`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,13 +16,13 @@ use crate::ids::{ClientId, Protocol, Timestamp};
 use crate::jobs::{Holder, Job};
 use crate::queues::KeySource;
 
-/// Only the beginning of a body is searched and read, up to this many bytes: more would keep other clients waiting.
+/// The prefix of a body that is searched and read, in bytes. Reading more would delay other clients.
 pub const BODY_READ_MAX: usize = 1 << 20;
 
-/// A condition of a job, whatever its state.
+/// A condition of a job in any state.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Condition {
-    /// Its producer gave it no public name.
+    /// The producer gave it no public name.
     Unnamed,
     /// It has this public name. Unlike [`Filter::names`](crate::Filter::names), this leads to no job directly.
     Named(Bytes),
@@ -30,51 +30,51 @@ pub enum Condition {
     Keyed(Bytes),
     /// It became ready, or was created, at this time (wall clock) or before.
     ReadyUntil(Timestamp),
-    /// It became ready, or was created, at this time (wall clock) or later.
+    /// The job became ready, or was created, at this time (wall clock) or later.
     ReadyFrom(Timestamp),
-    /// These bytes are in the first [`BODY_READ_MAX`] bytes of its body, whatever the case of ASCII letters.
+    /// The first [`BODY_READ_MAX`] bytes of the body contain these bytes, ignoring ASCII case.
     Body(Bytes),
-    /// These bytes are in the kind or in the message of its last failure, whatever the case of ASCII letters. With a `*`,
-    /// which stands for any text, they are all of it: the kind and the message, with `: ` between them.
+    /// The kind or the message of the last failure contains these bytes, ignoring ASCII case. With a `*`,
+    /// which matches any text, they must match `kind: message` completely.
     Failure(Bytes),
     /// It calls this ([`JobReader::calls`]).
     Calls {
-        /// The name of what is called. With a `*`, which stands for any text, the case of ASCII letters does not matter.
+        /// The name of the called function. With a `*`, which matches any text, ASCII case is ignored.
         name: Box<str>,
-        /// A job that calls its queue counts, too, if its queue has this name.
+        /// If true, a job that calls a queue also matches if the queue has this name.
         or_queue: bool,
     },
-    /// It has this type in its protocol ([`JobReader::has_type`]).
+    /// The job has this type in the job's protocol ([`JobReader::has_type`]).
     Type(Box<str>),
-    /// This pattern matches its text, as its protocol shows it ([`JobReader::text`]).
+    /// This pattern matches the text of the job ([`JobReader::text`]).
     Text(Glob),
-    /// The worker of this name has it, under a time-bound lease.
+    /// The named worker has the job, with a time-bound lease.
     HeldBy(Bytes),
-    /// This connection has it, under a lease that ends with the connection.
+    /// This connection has the job, with a connection-bound lease.
     HeldOn(ClientId),
-    /// Its last failure is of this group ([`error_group`]); empty = it has none.
+    /// The last failure belongs to this group ([`error_group`]); empty = the job has no failure.
     FailedLike(Box<str>),
     /// It is in the batch of this name, as a job or as a callback.
     InBatch(Bytes),
-    /// The policy of its queue treats it by this key; empty for jobs that have none. Only a queue knows keys, so
-    /// [`Condition::holds`] does not.
+    /// The policy key of the job; empty for jobs without a key. Keys are stored by the queue, so
+    /// [`Condition::holds`] cannot evaluate it.
     OfKey(Bytes),
-    /// Its kind is exactly this: what it calls ([`JobReader::calls`]), which may be its queue; empty for a job whose body does
-    /// not show it.
+    /// The kind of the job is exactly this: the function it calls ([`JobReader::calls`]), which may be the
+    /// queue; empty if the body does not show it.
     OfKind(Bytes),
 }
 
-/// An order of jobs. Dead and done jobs go by the time of their end, all others by number. Jobs that a filter selects by
-/// number or name come oldest first.
+/// A sort order of jobs. Dead and done jobs are sorted by the time at which they finished, all others by ID.
+/// Jobs selected by ID or name are listed oldest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Order {
     /// The last one first.
     Newest,
     /// The first one first.
     Oldest,
-    /// Ready jobs of one queue that start if nothing happens but that workers take jobs, the next one first. Without a policy
-    /// these are all; with one, jobs that wait for the end of another one of their key are not among them, and no more
-    /// than [`Order::NEXT_MAX`] are foreseen.
+    /// The ready jobs of a queue in the order in which workers would take them if nothing else happened. A
+    /// policy hides jobs that are blocked by another job of the same key, and only [`Order::NEXT_MAX`] jobs
+    /// are predicted then.
     Next,
 }
 
@@ -83,36 +83,36 @@ impl Order {
     pub const NEXT_MAX: u32 = 1_000;
 }
 
-/// A job with the names that its own data lacks.
+/// A job with names that the job's data does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The job.
     pub job: &'a Job,
-    /// Its queue.
+    /// The queue.
     pub queue: &'a [u8],
-    /// Its batch, if it is in one that is known.
+    /// The batch, if the job has one that is known.
     pub batch: Option<&'a [u8]>,
 }
 
-/// What protocols read in their jobs. Pure functions of the job.
+/// Interprets the bodies of jobs for the protocols. Pure functions of the job.
 pub trait JobReader: Send + Sync + fmt::Debug {
-    /// What a job calls, if its body shows it.
+    /// The function that a job calls, if the body shows it.
     fn calls<'a>(&self, job: &'a Job) -> Calls<'a>;
 
-    /// Whether jobs of this protocol call their queue, whatever their bodies are.
+    /// Returns true if jobs of this protocol always call the queue, whatever the body contains.
     fn is_by_queue(&self, _protocol: Protocol) -> bool {
         false
     }
 
-    /// Whether a job has this type, if its protocol has types.
+    /// Returns true if a job has this type. Always false for a protocol without types.
     fn has_type(&self, job: &Job, name: &str) -> bool;
 
-    /// A job's text as a worker of its protocol would get it, if the protocol has texts. The wall clock is ahead of the
-    /// engine's time by `skew_ms`.
+    /// A job's text as a worker of the protocol would receive it, if the protocol has texts. The wall clock
+    /// is ahead of the engine's time by `skew_ms`.
     fn text(&self, job: &Job, skew_ms: i64) -> Option<Vec<u8>>;
 
-    /// The bytes that the producer of a job has sent, which its protocol may wrap: of a call the first argument, if that is
-    /// text, and nothing otherwise ([`KeySource::Prefix`], [`KeySource::Header`]).
+    /// The bytes that the producer sent, without the wrapping of the protocol. For a function call this is
+    /// the first argument if it is text, and empty otherwise ([`KeySource::Prefix`], [`KeySource::Header`]).
     fn sent<'a>(&self, _protocol: Protocol, body: &'a [u8]) -> Cow<'a, [u8]> {
         Cow::Borrowed(body)
     }
@@ -123,19 +123,19 @@ pub trait JobReader: Send + Sync + fmt::Debug {
     }
 }
 
-/// What a job calls.
+/// The function that a job calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Calls<'a> {
     /// This name.
     Named(Cow<'a, str>),
-    /// Its queue: the body is bytes, whatever they mean.
+    /// The queue: the body is opaque bytes.
     Queue,
     /// The body does not show it.
     Unknown,
 }
 
 impl Condition {
-    /// Whether the condition is about a job's body.
+    /// Returns true if the condition is about a job's body.
     pub const fn reads_body(&self) -> bool {
         matches!(
             self,
@@ -143,7 +143,8 @@ impl Condition {
         )
     }
 
-    /// Whether a job fulfils the condition. Without a reader, those that need one hold for no job.
+    /// Returns true if a job meets the condition. Conditions that need a reader are false without
+    /// one.
     pub fn holds(
         &self,
         subject: Subject<'_>,
@@ -213,7 +214,7 @@ fn is_held(job: &Job, by: impl FnOnce(&Holder) -> bool) -> bool {
     job.lease().is_some_and(|lease| by(&lease.holder))
 }
 
-/// Whether a text is in these bytes, whatever the case of ASCII letters.
+/// Returns true if the bytes contain a text, ignoring ASCII case.
 fn contains(bytes: &[u8], text: &[u8]) -> bool {
     let Some(first) = text.first() else {
         return true;
@@ -231,7 +232,7 @@ fn contains(bytes: &[u8], text: &[u8]) -> bool {
     })
 }
 
-/// Whether a name is the one that is looked for, or matches it if that has a `*`, whatever the case of ASCII letters.
+/// Returns true if a name equals the pattern, or matches it if the pattern has a `*`, ignoring ASCII case.
 fn is_like(name: &[u8], pattern: &[u8]) -> bool {
     if pattern.contains(&b'*') {
         fits(
@@ -251,7 +252,7 @@ mod tests {
     use crate::ids::{JobId, Priority, Protocol, QueueId, Token};
     use crate::jobs::{Extra, Failure, JobState, Lease, OnExpiry, Payload, Retry, Unfit};
 
-    /// Reads a body as its type, and as the name of what it calls unless it is empty.
+    /// Interprets a body as the type, and as the name of the called function unless it is empty.
     #[derive(Debug)]
     struct Plain;
 

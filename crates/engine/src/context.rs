@@ -1,4 +1,5 @@
-//! A turn: the engine's input besides commands (time, a random seed) and its output (changes, events, warnings).
+//! A turn: the engine's input in addition to commands (time, a random seed) and the output (changes, events,
+//! warnings).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,38 +12,38 @@ use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::jobs::Stored;
 use crate::warning::{Warning, WarningKind};
 
-/// The input and output of one visit to the engine. Create one per visit, or clear and reuse it.
+/// The input and output of a visit to the engine. Create one per visit, or clear and reuse it.
 #[derive(Debug)]
 pub struct Context {
     /// The engine's time. It must not go back from one turn to the next; the engine ignores a value that does.
     pub now: Timestamp,
     /// The wall clock's lead over `now`, and the clock values for the journal. `at` is unused here.
     pub clock: Clock,
-    /// Bytes of jobs that may be handed out in this visit. The job that exceeds them is still handed out; then takers
-    /// wait, and are served in a later visit that has room.
+    /// Bytes of jobs that may be delivered in this visit. The job that exceeds them is still delivered;
+    /// further takers are blocked until a visit that has space.
     pub room: u64,
     /// Changes to journal, in order.
     pub changes: Vec<Change>,
-    /// Events to send, in order. The order of one client's events is binding.
+    /// Events to send, in order. The order of events to the same client is binding.
     pub events: Vec<(ClientId, Event)>,
-    /// Warnings for the operator, at most one of each kind.
+    /// Warnings for the operator, no more than one of each kind.
     pub warnings: Vec<Warning>,
-    /// Jobs that are handed out in this visit and that exclude others of their keys. They start after the end of those
-    /// before them is durable: their events wait for all changes up to now. The caller clears it.
+    /// Delivered jobs that exclude other jobs of the same keys. They may start only when the end of the
+    /// previous jobs is durable, so the events must wait for all changes up to now. The caller clears it.
     pub exclusive: Vec<JobId>,
-    /// Bodies without which the last command cannot be done. It has changed nothing and gets no reply: the caller loads
-    /// them ([`crate::Engine::set_loaded`]) and gives the command again.
+    /// Bodies that the last command needs. It has had no effect and gets no reply: the caller loads the
+    /// bodies ([`crate::Engine::set_loaded`]) and repeats the command.
     pub missing: Vec<(JobId, Stored)>,
-    /// Bodies for the next command. [`crate::BulkCommand::ReadKeys`] needs them only once: with
-    /// these it is done without [`crate::Engine::set_loaded`].
+    /// Bodies for the next command. [`crate::BulkCommand::ReadKeys`] needs a body only once, so it
+    /// does not need [`crate::Engine::set_loaded`] for these.
     pub lent: BTreeMap<JobId, (Stored, Bytes)>,
-    /// Jobs whose bodies cannot be read: the next command passes over those for whose bodies it would ask.
+    /// Jobs with unreadable bodies. The next command skips them where it would request the bodies.
     pub unreadable: BTreeSet<JobId>,
     rng: u64,
 }
 
 impl Context {
-    /// A turn at `now`, with the wall clock equal to it. `seed` determines all random numbers.
+    /// A turn at `now`, with the wall clock equal to it. `seed` determines all random values.
     pub const fn new(now: Timestamp, seed: u64) -> Self {
         let clock = Clock::skewed(0);
         Self {
@@ -73,7 +74,7 @@ impl Context {
         }
     }
 
-    /// Records an event. The first of its kind gives the example: the queue, the name and the failure.
+    /// Records a warning. The first of each kind supplies the example: the queue, the name and the failure.
     pub fn warn(&mut self, kind: WarningKind, example: impl FnOnce() -> (Bytes, Bytes, Bytes)) {
         match self
             .warnings
@@ -94,12 +95,12 @@ impl Context {
         }
     }
 
-    /// Answers a client's command.
+    /// Replies to a client's command.
     pub(crate) fn reply(&mut self, client: ClientId, tag: Tag, reply: Reply) {
         self.events.push((client, Event::Reply(tag, reply)));
     }
 
-    /// Sends a client a message that answers no command.
+    /// Sends a client a message without a command.
     pub(crate) fn notify(&mut self, client: ClientId, notice: Notice) {
         self.events.push((client, Event::Notice(notice)));
     }

@@ -4,7 +4,8 @@
 
 use crate::ids::Timestamp;
 
-/// Days from 1 March of the year 0 to 1 January 1970. Counted from March, leap days come last in their year.
+/// Days from 1 March of the year 0 to 1 January 1970. If years start in March, leap days are the last of the
+/// year.
 const EPOCH_DAY: u64 = 719_468;
 /// The calendar repeats itself, weekdays included, every 400 years.
 pub const ERA_YEARS: u64 = 400;
@@ -30,7 +31,8 @@ pub const fn month_days(year: u64, month: u64) -> u64 {
     }
 }
 
-/// Days before a month in a year that begins with March (month 0): 31, 30, 31, 30, 31, and again.
+/// Days before a month in a year that starts in March (month 0). The lengths 31, 30, 31, 30, 31
+/// repeat.
 const fn days_before(month: u64) -> u64 {
     (153 * month + 2) / 5
 }
@@ -63,8 +65,8 @@ pub const fn day_number(year: u64, month: u64, day: u64) -> u64 {
     era * ERA_DAYS + 365 * year + year / 4 - year / 100 + days_before(month) + day - 1 - EPOCH_DAY
 }
 
-/// A moment of the wall clock as RFC 3339 writes it, in UTC, to the millisecond; `None` for a moment that never comes.
-/// What comes after the year 9999 is written as its end.
+/// A moment of the wall clock in RFC 3339, in UTC, to the millisecond; `None` for [`Timestamp::NEVER`]. Times
+/// after the year 9999 are written as the end of that year.
 pub fn moment_text(at: Timestamp) -> Option<String> {
     if at == Timestamp::NEVER {
         return None;

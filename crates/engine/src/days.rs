@@ -1,8 +1,8 @@
-//! Counters by day (UTC). The totals are recorded when a day begins. The counts of a day are the difference to the
-//! beginning of the next one, so that counting costs nothing more.
+//! Counters by day (UTC). The totals are recorded when a day starts. The counts of a day are the difference
+//! to the start of the next one, so that counting has no extra cost.
 //!
-//! A day begins when the first visit finds another date on the wall clock than the last one did. A clock that is set
-//! back begins the earlier day again: days may repeat, and no beginning is ever taken back.
+//! A day starts at the first visit with a new date on the wall clock. If the clock is set back, the previous
+//! date starts again: a date may appear twice, and a recorded start is never removed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,26 +12,27 @@ use crate::change::Change;
 use crate::ids::Timestamp;
 use crate::query::Totals;
 
-/// This many beginnings are kept: those of half a year, and of some days that a clock begins twice.
+/// This many starts of days are stored: half a year, and some dates that a clock starts twice.
 pub const DAYS_KEPT: u64 = 256;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// The totals when a day began.
+/// The totals at the start of a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DayBegin {
-    /// Counts the days that have begun. The journal forgets the one that is [`DAYS_KEPT`] older.
+    /// Sequence number of the started days. The journal forgets the day that is [`DAYS_KEPT`]
+    /// older.
     pub number: u64,
     /// The day, counted from 1 January 1970.
     pub day: u64,
-    /// What had been counted before it.
+    /// The totals at the start of the day.
     pub totals: Totals,
 }
 
 /// The owner of the days.
 #[derive(Debug)]
 pub(crate) struct Days {
-    /// By number. The first day of 1970 stands for all before the first recorded one.
+    /// By number. The first day of 1970 represents the time before the first recorded day.
     begun: VecDeque<DayBegin>,
 }
 
@@ -42,7 +43,7 @@ impl Days {
         }
     }
 
-    /// Begins a day if this moment of the wall clock is on another one than the last.
+    /// Starts a day if the date of this moment (wall clock) differs from the last one.
     pub(crate) fn reach(&mut self, wall: Timestamp, totals: &Totals, changes: &mut Vec<Change>) {
         let (day, (last, number)) = (
             wall.0 / DAY_MS,
@@ -61,7 +62,7 @@ impl Days {
         }
     }
 
-    /// Takes a day, which is not there yet, from the journal.
+    /// Restores a day from the journal, which is not present yet.
     pub(crate) fn recall(&mut self, begin: DayBegin) {
         let at = self
             .begun
@@ -77,12 +78,12 @@ impl Days {
         }
     }
 
-    /// The beginnings to journal, by number.
+    /// The starts of days to journal, by number.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = &DayBegin> {
         self.begun.iter().filter(|begin| begin.number > 0)
     }
 
-    /// What was counted on each day, given the totals now.
+    /// The counts of each day, given the totals now.
     pub(crate) fn counts(&self, totals: &Totals) -> BTreeMap<u64, Totals> {
         let ends = self
             .begun

@@ -1,4 +1,5 @@
-//! Requests for work that wait: while hand-outs are held, or until there is room for more bytes of jobs.
+//! Requests for work that are blocked while deliveries are held, or until there is space for more bytes of
+//! jobs.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,21 +8,21 @@ use crate::held::{Held, Share, heap};
 use crate::ids::{ClientId, Tag, Timestamp};
 use crate::request::From;
 
-/// Requests that may wait for one client.
+/// The limit of blocked requests per client.
 const CLIENT_MAX: u32 = 1 << 16;
 
-/// Requests for work, in their order.
+/// Requests for work, in order.
 #[derive(Debug)]
 pub(crate) struct Deferred {
-    /// No job is handed out before.
+    /// No job is delivered before.
     held_until: Timestamp,
     takes: VecDeque<(ClientId, Tag, TakeCommand)>,
-    /// How many of `takes` are whose.
+    /// Requests in `takes` by client.
     waiting: BTreeMap<ClientId, u32>,
     held: Share,
 }
 
-/// What a request takes that waits.
+/// The memory used by a blocked request, in bytes.
 fn bytes_of(command: &TakeCommand) -> u64 {
     const REQUEST: u64 = heap(size_of::<(ClientId, Tag, TakeCommand)>());
     let TakeCommand::Take(take) = command else {
@@ -48,51 +49,52 @@ impl Deferred {
         }
     }
 
-    /// Asserts that the bytes are counted.
+    /// Asserts that the memory is accounted for.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         let bytes: u64 = self.takes.iter().map(|(.., take)| bytes_of(take)).sum();
         assert_eq!(self.held.bytes(), bytes, "bytes of requests that wait");
     }
 
-    /// No job is handed out before this time.
+    /// No job is delivered before this time.
     pub(crate) const fn hold_until(&mut self, until: Timestamp) {
         self.held_until = until;
     }
 
-    /// Whether no job is handed out yet.
+    /// Returns true if no job is delivered yet.
     pub(crate) fn is_held(&self, now: Timestamp) -> bool {
         now < self.held_until
     }
 
-    /// Until when no job is handed out.
+    /// The end of the hold. No job is delivered before it.
     pub(crate) const fn held_until(&self) -> Timestamp {
         self.held_until
     }
 
-    /// Whether a request must wait: behind others even after the end.
+    /// Returns true if a request must be blocked. After the end of the hold this is still so behind
+    /// previously blocked requests.
     pub(crate) fn must_wait(&self, now: Timestamp) -> bool {
         self.is_held(now) || self.has_any()
     }
 
-    /// Whether any request waits.
+    /// Returns true if any request is blocked.
     pub(crate) fn has_any(&self) -> bool {
         !self.takes.is_empty()
     }
 
-    /// Whether a request of the client waits.
+    /// Returns true if a request of the client is blocked.
     pub(crate) fn has_any_of(&self, client: ClientId) -> bool {
         self.count_of(client) > 0
     }
 
-    /// How many requests of the client wait.
+    /// Blocked requests of the client.
     pub(crate) fn count_of(&self, client: ClientId) -> usize {
         self.waiting
             .get(&client)
             .map_or(0, |waiting| *waiting as usize)
     }
 
-    /// A request waits from now on. Returns whether there is room for it.
+    /// Blocks a request. Returns false if there is no space for it.
     pub(crate) fn add(&mut self, client: ClientId, tag: Tag, take: TakeCommand) -> bool {
         let waiting = self.waiting.entry(client).or_default();
         if *waiting >= CLIENT_MAX {
@@ -104,7 +106,7 @@ impl Deferred {
         true
     }
 
-    /// The client asks for work no more.
+    /// Removes the requests of a client that no longer asks for work.
     pub(crate) fn forget(&mut self, client: ClientId) {
         if self.waiting.remove(&client).is_some() {
             let Self { takes, held, .. } = self;
@@ -116,7 +118,7 @@ impl Deferred {
         }
     }
 
-    /// The request that has waited longest.
+    /// The oldest request.
     pub(crate) fn pop(&mut self) -> Option<(ClientId, Tag, TakeCommand)> {
         let take = self.takes.pop_front()?;
         self.held.subtract(bytes_of(&take.2));

@@ -1,12 +1,13 @@
-//! Errors that are the same but for numbers and names: a thousand failures are often a few errors.
+//! Groups errors that differ only in values and names, because a thousand failures are often only a
+//! few different errors.
 
 use crate::jobs::Failure;
 
-/// Characters of an error that are looked at.
+/// Characters of an error that are examined.
 const PATTERN_MAX: usize = 160;
 
-/// What an error has in common with others of its kind: the class and the first line of the message, with `*` for words
-/// with digits, and for what is in quotes. Two failures with the same text here are of one group.
+/// The common part of similar errors: the class and the first line of the message, with `*` in place of words
+/// with digits and of quoted text. Two failures with the same result are in the same group.
 pub fn error_group(failure: &Failure) -> String {
     let parts = [&failure.kind, &failure.message].map(|part| String::from_utf8_lossy(part));
     let parts: Vec<&str> = parts
@@ -53,12 +54,13 @@ fn pattern(error: &str) -> String {
     pattern
 }
 
-/// Of what kind of words numbers, addresses and names of files are.
+/// Characters of the words that contain digits, addresses and file names.
 fn is_word(it: char) -> bool {
     it.is_alphanumeric() || matches!(it, '-' | '_' | '.' | '@' | '/' | '*')
 }
 
-/// The length of the text in quotes, or of the first one if nothing closes it. An apostrophe within a word is none.
+/// The length of the text in quotes, or of the opening quote if nothing closes it. An apostrophe within a
+/// word opens no quote.
 fn quoted(text: &str, quote: char) -> usize {
     let inner = text.get(1..).unwrap_or_default();
     inner.find(quote).map_or(1, |end| end + 2)

@@ -1,8 +1,8 @@
-//! Events, which the engine sends to clients: a reply answers one command, a notice comes unasked. Names are past
-//! participles.
+//! Events that the engine sends to clients: a reply to a command, or a notice without a command. Names are
+//! past participles.
 //!
-//! The meaning of an event for its carriers (does it wait for the journal, which queue names does it hold, how large is
-//! it) is declared here, so that they match no variants.
+//! The properties of an event that matter to its carriers are declared here, so that carriers match no
+//! variants: whether it must wait for the journal, which queue names it contains, and how large it is.
 
 use std::collections::BTreeMap;
 
@@ -20,25 +20,25 @@ use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
 use crate::schedules::Schedule;
 
-/// One message to one client.
+/// A message to a client.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Event {
-    /// Answers the command with this tag.
+    /// The reply to the command with this tag.
     Reply(Tag, Reply),
-    /// Comes unasked.
+    /// A message without a command.
     Notice(Notice),
 }
 
-/// The answer to a command.
+/// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Reply {
     /// A push succeeded.
     Pushed {
         /// The new job, or the existing one.
         job: JobId,
-        /// What the push did.
+        /// The effect of the push.
         how: Pushed,
-        /// Whether this reply must wait for the journal (see [`Event::acknowledges`]).
+        /// True if this reply must wait for the journal (see [`Event::acknowledges`]).
         durable: bool,
     },
     /// A take got this job.
@@ -51,17 +51,18 @@ pub enum Reply {
     Failed {
         /// The job.
         job: JobId,
-        /// What happens to the job.
+        /// The job's new state.
         fate: Fate,
     },
     /// The command succeeded.
     Done,
-    /// Every earlier change is durable. Must not be sent before the journal has written them, even if acknowledgements
-    /// may be.
+    /// All previous changes are durable. Must not be sent before the journal has written them, even where
+    /// acknowledgements may be.
     Settled,
     /// The command was refused.
     Refused(Refusal),
-    /// One job or one schedule in its current state. A number never names both.
+    /// A job or a schedule in the current state. They share a sequence of IDs, so an ID never
+    /// identifies both.
     Looked {
         /// The job, if it exists.
         job: Option<Box<JobView>>,
@@ -70,60 +71,61 @@ pub enum Reply {
     },
     /// A schedule was set.
     ScheduleSet {
-        /// Its number: new, or that of the schedule it replaced.
+        /// The number: new, or that of the schedule it replaced.
         schedule: JobId,
-        /// Whether it replaced the schedule with the same name.
+        /// True if it replaced the schedule with the same name.
         replaced: bool,
     },
     /// A page of schedules.
     Schedules {
         /// The rows, by number.
         rows: Vec<Schedule>,
-        /// Where to continue; `None` = no more rows. A short page is not always the last.
+        /// The cursor of the next page; `None` at the end. A short page may have a successor.
         next: Option<Cursor>,
     },
-    /// A batch in its current state.
+    /// A batch in the current state.
     Batch(Box<BatchView>),
     /// A page of batches.
     Batches {
         /// The rows, by number.
         rows: Vec<BatchView>,
-        /// Where to continue; `None` = no more rows.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// A page of queues.
     Queues {
         /// The rows.
         rows: Vec<QueueRow>,
-        /// Where to continue; `None` = no more rows.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// A page of jobs.
     Jobs {
         /// The rows.
         rows: Vec<JobView>,
-        /// Where to continue; `None` = no more rows. A short or empty page is not always the last.
+        /// The cursor of the next page; `None` at the end. A short or empty page may have a
+        /// successor.
         next: Option<Cursor>,
     },
     /// A page of queues with throttles.
     Throttles {
         /// The rows.
         rows: Vec<ThrottleRow>,
-        /// Where to continue; `None` = no more rows.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
-    /// A page of workers that are known by name.
+    /// A page of named workers.
     Workers {
         /// The rows.
         rows: Vec<WorkerRow>,
-        /// Where to continue; `None` = no more rows.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// A page of connections.
     Clients {
         /// The rows.
         rows: Vec<ClientRow>,
-        /// Where to continue; `None` = no more rows.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// Why a job does not run.
@@ -132,57 +134,57 @@ pub enum Reply {
     Figures {
         /// The rows.
         rows: Vec<FiguresRow>,
-        /// Where to continue; `None` = no more rows.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// The engine's figures.
     Stats(Box<Stats>),
-    /// The counters of each day on which anything may have been counted, by day counted from 1 January 1970.
+    /// The counters of each day with activity, by days since 1 January 1970.
     Days(BTreeMap<u64, Totals>),
-    /// One round of a bulk command is complete.
+    /// A round of a bulk command is complete.
     Mutated {
         /// Jobs changed in this round.
         changed: u32,
-        /// Where to continue; `None` = complete.
+        /// The cursor of the next round; `None` at the end.
         next: Option<Cursor>,
     },
-    /// One round of a bulk change was counted, and nothing has changed; or one round of jobs was collected.
+    /// One round of a preview, which modifies no job, or one round of collected jobs.
     Counted {
         /// Jobs that the change would change in this round, or that were collected.
         jobs: u32,
-        /// Where to continue; `None` = complete.
+        /// The cursor of the next round; `None` at the end.
         next: Option<Cursor>,
     },
     /// A worker's heartbeat was recorded; this state is requested of the worker.
     Beaten(WorkerState),
-    /// What the clients of one daemon have.
+    /// The unfinished work of a daemon's clients.
     WorkLeft(Box<WorkLeft>),
-    /// Past deliveries of a job that did not succeed, oldest first, each with its error if it has one.
+    /// Past deliveries of a job that did not succeed, oldest first, with the error if there was one.
     Attempts(Vec<Attempt>),
-    /// The policy of a queue, if it has one, and a page of its keys.
+    /// The policy of a queue, if any, and a page of keys.
     Keys {
         /// The policy.
         policy: Option<Box<PolicyRow>>,
         /// The rows.
         rows: Vec<KeyRow>,
-        /// Where to continue; `None` = no more rows.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
     /// A page of the figures of kinds.
     Kinds {
         /// The rows.
         rows: Vec<KindRow>,
-        /// Where to continue; `None` = no more rows.
+        /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
 }
 
-/// A message that answers no command.
+/// A message without a command.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Notice {
-    /// This client received a job on its credit.
+    /// This client received a job on credit.
     Delivered(Box<Taken>),
-    /// There is work for a client that waits for work.
+    /// A client that is waiting for work can request it now.
     WorkAvailable,
     /// A listener receives a report from the worker.
     Progress {
@@ -191,66 +193,66 @@ pub enum Notice {
         /// The report.
         note: Note,
     },
-    /// A listener is notified that a job has ended.
+    /// A listened-to job has finished or was removed.
     Ended {
         /// The job.
         job: JobId,
         /// The outcome.
         end: End,
     },
-    /// A watcher is shown a change, or a gap.
+    /// A change for a watcher, or a gap.
     Watched(Watched),
-    /// The worker of this connection missed its heartbeats, or an operator closes the connection: the session must
-    /// close it.
+    /// The session must close this connection, because the worker missed heartbeats or on behalf of an
+    /// operator.
     Close,
-    /// A job waits for this client's name ([`crate::JobCommand::Collect`]).
+    /// A job for a collector with this client's name ([`crate::JobCommand::Collect`]).
     Collected {
         /// The job.
         job: JobId,
-        /// Its coalescing key, empty if it has none.
+        /// The coalescing key; empty if the job has no key.
         key: Bytes,
-        /// The outcome; `None`: the client listens from now on.
+        /// The outcome; `None`: the job is unfinished and the client is now a listener.
         end: Option<Box<End>>,
     },
 }
 
-/// What a watcher is shown.
+/// An event for a watcher.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Watched {
     /// A job has a new state.
     Changed(Box<JobChange>),
-    /// Something has happened to the queue of this name.
+    /// An event of the queue with this name.
     Queue(Bytes, QueueChange),
-    /// Something has happened to the worker of this name. Watchers of one queue are not shown it.
+    /// An event of the worker with this name. Not sent to watchers of a single queue.
     Worker(Bytes, WorkerChange),
-    /// This many changes were not shown: the watcher had no room, or watches for a text, and the job's body is not in
-    /// memory.
+    /// This many events were skipped: the watcher had no credit, or it watches for a text and the job's body
+    /// is not in memory.
     Missed(u64),
 }
 
-/// What has happened to a queue.
+/// An event of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum QueueChange {
-    /// It hands out no more jobs.
+    /// The queue was paused.
     Paused,
-    /// It hands out jobs again.
+    /// The queue was resumed.
     Resumed,
-    /// The removal of all its ready jobs has begun.
+    /// The removal of all ready jobs of the queue has started.
     Cleared,
-    /// It was removed with its ready jobs.
+    /// The queue was removed with the ready jobs.
     Removed,
 }
 
-/// What has happened to a worker known by name.
+/// An event of a named worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum WorkerChange {
-    /// Its first connection has given its name.
+    /// The worker's first connection has registered.
     Registered,
-    /// It was asked to take no more jobs.
+    /// The worker was asked to take no more jobs.
     Quiet,
     /// It was asked to end.
     Stopping,
-    /// Its last connection has closed, or it has missed its heartbeats.
+    /// The worker's last connection has closed, or the worker has missed heartbeats.
     Gone,
 }
 
@@ -259,20 +261,21 @@ pub enum WorkerChange {
 pub struct JobChange {
     /// The job.
     pub job: JobId,
-    /// Its queue's name.
+    /// The queue's name.
     pub queue: Bytes,
-    /// The protocol of its producer.
+    /// The protocol of the producer.
     pub protocol: Protocol,
-    /// Its state; `None` if it was removed.
+    /// The state; `None` if it was removed.
     pub now: Option<JobStateKind>,
     /// When, by the wall clock.
     pub at: Timestamp,
-    /// Its body, for a client that watches jobs with a text; otherwise empty.
+    /// The body, for a client that watches jobs with a text; otherwise empty.
     pub body: Bytes,
 }
 
 impl Event {
-    /// Whether this event promises durability: it must not be sent before the journal has written the change.
+    /// Returns true if this event promises durability: it must not be sent before the journal has written the
+    /// change.
     pub const fn acknowledges(&self) -> bool {
         match self {
             Self::Reply(tag, reply) => reply.acknowledges(*tag),
@@ -280,13 +283,13 @@ impl Event {
         }
     }
 
-    /// Whether this event must wait for the journal even where acknowledgements need not: then the journal must have
-    /// written every earlier change.
+    /// Returns true if this event must wait for the journal even where acknowledgements need not. The journal
+    /// must then have written all previous changes.
     pub const fn is_barrier(&self) -> bool {
         matches!(self, Self::Reply(_, Reply::Settled))
     }
 
-    /// The job that this event gives its client to work on.
+    /// The job that this event delivers to a worker.
     pub fn handed_out(&self) -> Option<&Taken> {
         match self {
             Self::Reply(_, Reply::Taken(job)) | Self::Notice(Notice::Delivered(job)) => Some(job),
@@ -294,7 +297,7 @@ impl Event {
         }
     }
 
-    /// The job whose number this event gives to its producer.
+    /// The job with the ID that this event returns to a producer.
     pub const fn created(&self) -> Option<JobId> {
         if let Self::Reply(_, Reply::Pushed { job, .. }) = self {
             Some(*job)
@@ -303,7 +306,7 @@ impl Event {
         }
     }
 
-    /// The job of which this event brings news to a client that listens.
+    /// The job that this event reports on to a listener.
     pub const fn news_of(&self) -> Option<JobId> {
         match self {
             Self::Notice(Notice::Progress { job, .. } | Notice::Ended { job, .. }) => Some(*job),
@@ -311,12 +314,12 @@ impl Event {
         }
     }
 
-    /// Whether this event gives its client a job under a lease that outlives the connection.
+    /// Returns true if this event delivers a job with a lease that survives the connection.
     pub fn grants_lasting_lease(&self) -> bool {
         self.handed_out().is_some_and(|job| !job.connection_bound)
     }
 
-    /// Whether the client must get this event however much it has not read yet.
+    /// Returns true if the client must get this event however much it has not read yet.
     pub const fn is_urgent(&self) -> bool {
         matches!(self, Self::Notice(Notice::Close))
     }
@@ -354,7 +357,7 @@ impl Event {
         }
     }
 
-    /// Roughly the bytes that this event holds. Rows of a listing share their bodies with the jobs in the engine.
+    /// Approximate size of this event in bytes. Bodies in rows of a listing are shared with the engine.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Reply(_, reply) => reply.bytes(),
@@ -386,15 +389,15 @@ impl Event {
     }
 }
 
-/// Roughly the bytes of one row of a listing.
+/// Approximate size of a listing's row in bytes.
 const ROW_BYTES: usize = 256;
 
 impl Reply {
-    /// Whether the reply to a command with this tag promises durability: see [`Event::acknowledges`].
+    /// Returns true if the reply to a command with this tag promises durability: see [`Event::acknowledges`].
     pub const fn acknowledges(&self, tag: Tag) -> bool {
         match self {
             Self::Pushed { durable, .. } => *durable,
-            // A session may answer such a refusal like success.
+            // A session may treat such a refusal like success.
             Self::Refused(why) => tag.wants_answer() && why.is_already_so(),
             Self::Finished(_)
             | Self::Failed { .. }

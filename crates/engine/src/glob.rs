@@ -1,6 +1,6 @@
 //! Globs as in Redis, which deployed servers use for MUTATE's `regexp`: `*`, `?`, `[a-z]`, `[^a-z]`, `\x`.
 //!
-//! Other patterns, which know only some of these, match by the same rule ([`fits`]).
+//! Other patterns, which support only some of these, match by the same rule ([`fits`]).
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Glob {
         &self.0.pattern
     }
 
-    /// Whether the pattern matches the whole text.
+    /// Returns true if the pattern matches the complete text.
     pub fn matches(&self, text: &[u8]) -> bool {
         fits(
             &self.0.items,
@@ -135,8 +135,9 @@ fn class(rest: &mut &[u8]) -> Item {
     Item::Class { not, ranges }
 }
 
-/// Whether a pattern matches the whole text: a star any bytes or none, and each other item the bytes that it `is`. Only the
-/// last star ever takes more bytes, so it takes at most the product of both lengths.
+/// Returns true if a pattern matches the complete text: a star matches any bytes, and each other item the
+/// bytes that it `is`. Only the last star is extended when matching fails, so that the cost is bounded by the
+/// product of both lengths.
 pub(crate) fn fits<I>(
     pattern: &[I],
     text: &[u8],
@@ -145,7 +146,7 @@ pub(crate) fn fits<I>(
 ) -> bool {
     let mut at = 0;
     let mut from = 0;
-    // The position behind the last star, and the end of what that star takes.
+    // The position behind the last star, and the end of the text matched by that star.
     let mut star = None;
     while let Some(byte) = text.get(from) {
         match pattern.get(at) {

@@ -1,7 +1,7 @@
-//! Bytes in memory beside jobs, as clients make them grow: names, subscriptions, waits, keys. Each part reports its own,
-//! and its bytes are gone from the sum when it is.
+//! Memory besides jobs that grows at the request of clients: names, subscriptions, waits, keys. Each part
+//! reports a size, which is subtracted when the part is dropped.
 //!
-//! The figures are estimates of what the allocator takes, from the sizes and lengths of the parts.
+//! The figures are estimates of the allocator's use, from the sizes and lengths of the parts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held(Arc<AtomicU64>);
 
-/// The bytes of one part. They leave the sum when it is dropped.
+/// The bytes of a part, subtracted from the sum when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     of: Held,
@@ -30,8 +30,8 @@ impl Held {
         self.0.load(Ordering::Relaxed)
     }
 
-    // Only the owner of the engine changes sums, one after the other, so two steps lose nothing and cost less than one
-    // that locks the bus.
+    // Only the owner of the engine updates sums, so that a load and a store are never interleaved, and cost
+    // less than an atomic addition, which locks the bus.
     fn replace(&self, before: u64, now: u64) {
         self.0.store(
             self.bytes().wrapping_sub(before).wrapping_add(now),
@@ -70,7 +70,8 @@ impl Drop for Share {
     }
 }
 
-/// What an allocation of this size takes: the allocator has eight sizes for each power of two.
+/// Memory for an allocation of this size: the allocator has eight size classes for each power of
+/// two.
 pub(crate) const fn heap(bytes: usize) -> u64 {
     if bytes == 0 {
         0
@@ -79,12 +80,13 @@ pub(crate) const fn heap(bytes: usize) -> u64 {
     }
 }
 
-/// What a name takes in memory of its own that several parts share.
+/// Memory for a separately allocated name that several parts share.
 pub(crate) const fn shared(bytes: usize) -> u64 {
     heap(bytes) + heap(3 * size_of::<usize>())
 }
 
-/// What a sorted set or map takes. Its nodes have room for eleven entries, and hold seven when entries come in order.
+/// Memory for a sorted set or map. The nodes have space for eleven entries, and contain seven when entries
+/// are inserted in order.
 pub(crate) const fn tree(entries: usize, entry_bytes: usize) -> u64 {
     const ROOM: usize = 11;
     const USUAL: usize = 7;
@@ -96,7 +98,7 @@ pub(crate) const fn tree(entries: usize, entry_bytes: usize) -> u64 {
     nodes as u64 * heap(ROOM * entry_bytes + 16)
 }
 
-/// What an entry of a hash table takes, which is filled to between seven sixteenths and seven eighths.
+/// Memory for an entry of a hash table with a load between seven sixteenths and seven eighths.
 pub(crate) const fn hashed(entry_bytes: usize) -> u64 {
     (entry_bytes + entry_bytes * 5 / 8 + 2) as u64
 }

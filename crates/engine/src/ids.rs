@@ -6,13 +6,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment in milliseconds, in the engine's time or by the wall clock (see [`crate::Clock`]). Both count from the Unix
-/// epoch, or from near it. Time enters the engine only as an argument.
+/// A moment in milliseconds, in the engine's time or by the wall clock (see [`crate::Clock`]). Both start at
+/// the Unix epoch, or near it. Time enters the engine only as an argument.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize, Serialize)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Later than every event.
+    /// After every event.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// This moment plus `ms` milliseconds; saturates at [`Timestamp::NEVER`].
@@ -31,7 +31,7 @@ impl Timestamp {
         }
     }
 
-    /// Milliseconds from `earlier` to this moment, 0 if `earlier` is later.
+    /// Milliseconds from `earlier` to this moment, 0 if `earlier` is after it.
     pub const fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -47,13 +47,13 @@ impl fmt::Debug for Timestamp {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct JobId(pub u64);
 
-/// A queue's number. Small and journalled; reused only after the queue and all its jobs are gone.
+/// A queue's ID. Small and journalled; reused only when the queue and all jobs in it are removed.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
 )]
 pub struct QueueId(pub u32);
 
-/// The number of a kind of job, which no other kind ever had.
+/// The ID of a kind of job. IDs are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct KindNumber(pub(crate) u32);
 
@@ -64,7 +64,7 @@ pub(crate) struct KindNumber(pub(crate) u32);
 pub struct ClientId(pub u64);
 
 impl ClientId {
-    /// Bits of the numbers that a daemon gives its own clients. The bits above are the daemon's number.
+    /// Bits of the part of a client's ID that the daemon assigns. The bits above identify the daemon.
     pub const OWN_BITS: u32 = 40;
 
     /// The number of the daemon at which the client is connected. 0: the one that has the engine.
@@ -73,10 +73,11 @@ impl ClientId {
     }
 }
 
-/// A session chooses a tag for each command; the direct answer repeats it.
+/// Chosen by a session for each command; the direct reply repeats it.
 ///
-/// A silent tag ([`Tag::silent`], [`Tag::NONE`]) requests no acknowledgement of success, so later output on its
-/// connection need not wait for the disk. Refusals are sent in any case, and their tag identifies the refused command.
+/// A silent tag ([`Tag::silent`], [`Tag::NONE`]) requests no acknowledgement of success, so that later output
+/// on the connection need not wait for the disk. Refusals are sent in any case, and the tag identifies the
+/// refused command.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
 )]
@@ -101,7 +102,7 @@ impl Tag {
         Self(number | Self::SILENT)
     }
 
-    /// Whether this tag requests an acknowledgement of success.
+    /// Returns true if this tag requests an acknowledgement of success.
     pub const fn wants_answer(self) -> bool {
         self.0 != 0 && self.0 & Self::SILENT == 0
     }
@@ -112,9 +113,10 @@ impl Tag {
     }
 }
 
-/// The fencing token of a lease; (job, token) identifies a lease. In a `work` queue it is the job's number of
-/// deliveries. In a `cycle` queue it is the queue's serial number at the time of the lease. Both are made distinct from
-/// those of other runs of the daemon: a lease is granted before the journal has it, and the next run may not know of it.
+/// The fencing token of a lease; (job, token) identifies a lease. In a `work` queue it is the number of the
+/// job's delivery, in a `cycle` queue the queue's serial at the time of the lease. The token also contains
+/// the daemon's run, because a lease is granted before the journal has recorded it: after a crash, the next
+/// run could otherwise grant the same token again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct Token(pub u64);
 
@@ -143,12 +145,14 @@ impl Token {
     }
 }
 
-/// A job's protocol: that of its producer. The engine only compares these numbers, and others may be added.
+/// A job's protocol, which is that of the producer. The engine only compares these values, and new ones may
+/// be added.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct Protocol(pub u8);
 
 impl Protocol {
-    /// All protocols. A new one needs a row here, and each list of protocols is made of these rows.
+    /// All protocols. All lists of protocols are generated from these rows, so a new protocol needs
+    /// only a row here.
     pub const ALL: [ProtocolRow; 5] = [
         ProtocolRow::new(Self::FAKTORY, "faktory", "FWP").sharing(),
         ProtocolRow::new(Self::GEARMAN, "gearman", "Gearman").sharing(),
@@ -167,7 +171,7 @@ impl Protocol {
     /// HTTP.
     pub const HTTP: Self = Self(5);
 
-    /// The protocols whose jobs and workers share queues.
+    /// The protocols with jobs and workers that share queues.
     pub fn sharing() -> impl Iterator<Item = Self> {
         Self::ALL
             .into_iter()
@@ -175,12 +179,13 @@ impl Protocol {
             .map(|row| row.id)
     }
 
-    /// Its name: that of its section of the configuration, of its aliases of queues, and in filters and exports.
+    /// The name in filters and exports, of the protocol's section of the configuration, and of aliases of
+    /// queues.
     pub fn name(self) -> &'static str {
         self.row().map_or("unknown", |row| row.name)
     }
 
-    /// Its common name, in messages to the operator.
+    /// The common name, in messages to the operator.
     pub fn title(self) -> &'static str {
         self.row().map_or("unknown", |row| row.title)
     }
@@ -199,7 +204,7 @@ pub struct ProtocolRow {
     pub name: &'static str,
     /// See [`Protocol::title`].
     pub title: &'static str,
-    /// Its jobs and workers share queues with those of other protocols.
+    /// Jobs and workers share queues with those of other protocols.
     pub shares: bool,
 }
 
@@ -221,14 +226,14 @@ impl ProtocolRow {
     }
 }
 
-/// A set of protocols. All protocols with numbers from 7 on share a place in it.
+/// A set of protocols. Protocols from number 7 on share a bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub struct Protocols(u8);
 
 impl Protocols {
     /// No protocol.
     pub const NONE: Self = Self(0);
-    /// Every protocol.
+    /// All protocols.
     pub const ALL: Self = Self(u8::MAX);
 
     /// This protocol; all for `None`.
@@ -239,27 +244,27 @@ impl Protocols {
         }
     }
 
-    /// The set with these bits, by the numbers of the protocols.
+    /// The set with these bits, by protocol number.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// Its bits, by the numbers of the protocols.
+    /// The bits, by protocol number.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether it is empty.
+    /// Returns true if it is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all of `other` are in it.
+    /// Returns true if all of `other` are in it.
     pub const fn include(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Whether this protocol is in it.
+    /// Returns true if this protocol is in it.
     pub const fn has(self, protocol: Protocol) -> bool {
         self.include(Self::of(Some(protocol)))
     }
@@ -276,7 +281,7 @@ impl Protocols {
         Self(self.0 & other.0)
     }
 
-    /// These protocols but not the others.
+    /// The protocols of this set that are not in `others`.
     #[must_use]
     pub const fn but(self, others: Self) -> Self {
         Self(self.0 & !others.0)

@@ -1,5 +1,6 @@
-//! What happened to jobs of each kind since the daemon started, where the body of a job names what it calls: a job type
-//! of FWP, a callable of EventMQ. Where its queue is what a job calls, the figures of the queue say it. Not journalled.
+//! Figures of each kind of job since the daemon started. The body of a job names the kind: a job type of FWP,
+//! a callable of EventMQ. If a job calls the queue, the figures of the queue are used instead. Not
+//! journalled.
 
 use std::hash::BuildHasher;
 
@@ -14,13 +15,15 @@ use crate::jobs::Job;
 use crate::query::KindRow;
 use crate::queues::QueueFigures;
 
-/// Kinds with figures of their own. Producers name kinds, so there is a bound: the least busy ones give way to new ones.
+/// The limit of kinds with separate figures. Producers name kinds, so the table must be bounded; the least
+/// busy kinds are evicted for new ones.
 const KINDS_MAX: usize = 1_000;
 
-/// This many give way at once: names without end cost little each.
+/// This many kinds are evicted together, so that an endless sequence of new names has a small cost
+/// per name.
 const GIVE_WAY: usize = 100;
 
-/// A kind with a longer name is one of those that the bodies do not show.
+/// A kind with a longer name is treated like one that the bodies do not show.
 const NAME_MAX: usize = 255;
 
 /// The owner of the kinds.
@@ -29,7 +32,7 @@ pub(crate) struct Kinds {
     hasher: FixedState,
     by_name: HashTable<KindNumber>,
     kinds: HashMap<KindNumber, Kind, FixedState>,
-    /// Those that gave way, together.
+    /// The sum of the evicted kinds.
     others: QueueFigures,
     made: u32,
     held: Share,
@@ -41,12 +44,12 @@ struct Kind {
     /// Empty: the bodies do not show it.
     name: Bytes,
     figures: QueueFigures,
-    /// Deliveries. Those from before kinds gave way count half.
+    /// Deliveries. At each eviction the number is halved.
     busy: u64,
 }
 
 impl Kinds {
-    /// None yet. `seed` protects the table against crafted names. Its memory counts in `held`.
+    /// An empty table. `seed` protects it against crafted names. The memory is counted in `held`.
     pub(crate) fn new(seed: u64, held: &Held) -> Self {
         let (hasher, kinds) = (
             FixedState::with_seed(seed),
@@ -62,12 +65,12 @@ impl Kinds {
         }
     }
 
-    /// The kind of a job that is handed out now. `None`: its queue is what it calls.
+    /// The kind of a job that is being delivered. `None`: the job calls the queue.
     #[inline]
     pub(crate) fn of(&mut self, job: &Job, reader: Option<&dyn JobReader>) -> Option<KindNumber> {
         let calls = match job.payload.stored() {
             None => reader?.calls(job),
-            // The body is on its way back into memory, and shows nothing yet.
+            // The body is being loaded, so the name is not available yet.
             Some(_) if reader?.is_by_queue(job.protocol) => return None,
             Some(_) => Calls::Unknown,
         };
@@ -105,8 +108,8 @@ impl Kinds {
             .map_or(&mut self.others, |kind| &mut kind.figures)
     }
 
-    /// A page of the kinds in the order in which they came, from this number on, and where to continue. The last row is
-    /// of those that gave way.
+    /// A page of the kinds in the order of creation, from this number on, and where to continue. The last row
+    /// is the sum of the evicted kinds.
     pub(crate) fn page(&self, after: u64, limit: usize) -> (Vec<KindRow>, Option<u64>) {
         let mut numbers: Vec<_> = self
             .kinds
@@ -170,7 +173,7 @@ impl Kinds {
         number
     }
 
-    /// The least busy kinds become a part of the others.
+    /// Evicts the least busy kinds.
     fn give_way(&mut self) {
         let mut all: Vec<_> = self
             .kinds
@@ -205,7 +208,7 @@ impl Kind {
         self.protocol == protocol && self.name == name
     }
 
-    /// About what it takes in memory, with the counters of its protocol and its places in the tables.
+    /// Approximate memory, including the counters of the protocol and the entries in the tables.
     fn bytes(&self) -> u64 {
         QueueFigures::bytes_for(1)
             + heap(self.name.len())

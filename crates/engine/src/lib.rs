@@ -1,11 +1,12 @@
 //! The queue: one deterministic state machine that decides and never acts.
 //!
-//! It has no socket, file, clock, thread, randomness or log. Time and a random seed enter with the [`Context`]. What to
-//! journal ([`Change`]), to send ([`Event`]) and to log ([`Warning`]) leaves with it. The same start, inputs and times
-//! give the same outputs.
+//! It has no socket, file, clock, thread, randomness or log. Time and a random seed enter with the
+//! [`Context`], which also returns the output: records for the journal ([`Change`]), messages to send
+//! ([`Event`]) and lines to log ([`Warning`]). The same initial state, inputs and times give the same
+//! outputs.
 //!
-//! Reading order: [`Job`], [`JobState`], [`Schedule`] and [`Batch`] (the data) · [`Command`] (the requests) · [`Event`]
-//! (the answers) · `engine` (the state, and the dispatch of commands).
+//! Reading order: [`Job`], [`JobState`], [`Schedule`] and [`Batch`] (the data) · [`Command`] (the requests) ·
+//! [`Event`] (the replies) · `engine` (the state, and the dispatch of commands).
 //!
 //! ```
 //! use bytes::Bytes;
@@ -22,18 +23,19 @@
 //!
 //! # Invariants
 //!
-//! Debug builds assert them with [`Engine::check`], after every call while the engine is small and regularly when it is
-//! large:
+//! Debug builds assert them with [`Engine::check`], after every call while the engine is small and regularly
+//! when it is large:
 //!
 //! - A job is in exactly one state, and every index agrees with it.
-//! - A ready job is in its queue's ready queue; a leased job is in no ready queue.
+//! - A ready job is in the ready queue of its queue; a leased job is in no ready queue.
 //! - A key identifies one job.
-//! - A job has at most one lease.
-//! - A queue's figures are the sums over its jobs.
-//! - What clients make grow in memory is counted: names, clients, subscriptions, waits, keys, workers, watchers.
-//! - If a ready job waits, no client waits that can see and take it, as a stray or otherwise.
-//! - A client sees only jobs of its own protocol, except in a bridged queue ([`Bridge`]). There it sees all jobs but
-//!   those that had a conversion error for its protocol ([`Unfit`]).
+//! - A job has no more than one lease.
+//! - A queue's figures are the sums over the jobs.
+//! - Memory that grows at the request of clients is counted: names, clients, subscriptions, waits, keys,
+//!   workers, watchers.
+//! - No client is waiting while there is a ready job that it can see and take, including unclaimed jobs.
+//! - A client sees only jobs of the client's protocol, except in a bridged queue ([`Bridge`]). There it sees
+//!   all jobs except those with a conversion error for that protocol ([`Unfit`]).
 
 mod batches;
 mod bodies;

@@ -1,16 +1,16 @@
-//! All limits of the engine and their defaults. The server sets them from the configuration.
+//! All limits of the engine, and the defaults. The server sets them from the configuration.
 
 use crate::history::HistoryRules;
 
 /// Limits and periods. The engine checks each limit before it allocates anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs in all states together. Dead jobs are dropped to make room.
+    /// Jobs in all states together. Dead jobs are dropped to make space.
     pub jobs_max: u64,
-    /// Bytes counted for jobs ([`crate::Job::weight_bytes`]) and schedules. Dead jobs are dropped to make room.
+    /// Bytes of jobs ([`crate::Job::weight_bytes`]) and schedules. Dead jobs are dropped to make space.
     pub jobs_bytes_max: u64,
-    /// Bytes counted for jobs and schedules in memory. The caller moves bodies out of memory before that
-    /// ([`crate::Engine::cool`]); jobs that would exceed it all the same are refused.
+    /// Bytes of jobs and schedules in memory. The caller moves bodies out of memory before the limit is
+    /// reached ([`crate::Engine::cool`]); a job that would still exceed it is rejected.
     pub memory_max: u64,
     /// Schedules.
     pub schedules_max: u32,
@@ -18,12 +18,12 @@ pub struct Limits {
     pub batches_max: u32,
     /// Nesting depth of batches.
     pub batch_depth_max: u32,
-    /// How long a batch is kept after its last unfinished job has ended, in milliseconds. Jobs in the dead-letter queue
-    /// do not count: they outlive the batch.
+    /// Retention of a batch after the last unfinished job has finished, in milliseconds. Jobs in the
+    /// dead-letter queue are finished in this sense, so they stay longer than the batch.
     pub batch_keep_ms: u64,
-    /// Known queues.
+    /// Existing queues.
     pub queues_max: u32,
-    /// Queues that one client may serve, repetitions included.
+    /// Queues that a client may serve, including repeated registrations.
     pub abilities_max: u32,
     /// Bytes of a queue's name, a job's public name or a coalescing key.
     pub name_bytes_max: u32,
@@ -31,31 +31,32 @@ pub struct Limits {
     pub listeners_max: u32,
     /// The longest lease, in milliseconds.
     pub lease_ms_max: u64,
-    /// How long the dead-letter queue keeps a job, in milliseconds.
+    /// Retention of jobs in the dead-letter queue, in milliseconds.
     pub dead_ms: u64,
-    /// Dead jobs. Beyond this number the job whose retention ends first is dropped.
+    /// Dead jobs. Beyond this number the job with the earliest end of retention is dropped.
     pub dead_max: u64,
     /// Bytes counted for dead jobs; beyond it jobs are dropped in the same order.
     pub dead_bytes_max: u64,
-    /// The same without their bodies, which need not be in memory.
+    /// The same without bodies, which need not be in memory.
     pub dead_memory_max: u64,
-    /// How long a woken client may take to request work before another is woken in its place, in milliseconds.
+    /// How long a woken client may take to request work before another client is woken instead, in
+    /// milliseconds.
     pub wake_ms: u64,
     /// How long a named worker may go without a heartbeat, in milliseconds.
     pub beat_ms: u64,
-    /// How long the workers of the daemon's earlier life may take to report on jobs that they had over connections, in
-    /// milliseconds from when the daemon begins ([`crate::Engine::leave`]); 0 = they may not.
+    /// How long workers may still report on connection-bound jobs from before a restart, in milliseconds from
+    /// the start of the daemon ([`crate::Engine::leave`]); 0 = not at all.
     pub return_ms: u64,
-    /// Return a dead named worker's jobs at once, instead of letting their leases run out.
+    /// Return the jobs of a dead named worker immediately, instead of letting the leases expire.
     pub requeue_dead_workers: bool,
-    /// Workers that may be lost with a job that sets no such limit itself; then it goes to the dead-letter queue. 0 =
-    /// unlimited.
+    /// Workers that may disappear with the same job, unless the job sets such a limit; then it moves to the
+    /// dead-letter queue. 0 = unlimited.
     pub losses_max: u32,
-    /// The pause of such a job after its second loss, in milliseconds. It doubles with each further loss, up to an
-    /// hour. A random time below the pause is added.
+    /// The delay of such a job after the second loss, in milliseconds. It doubles with each further loss, up
+    /// to an hour. A random time below the delay is added.
     pub loss_pause_ms: u64,
-    /// Rows in one page of a listing, and jobs changed in one step of a bulk command. The entries scanned for a page
-    /// are a small multiple of this number.
+    /// Rows in a page of a listing, and jobs modified in a step of a bulk command. The entries scanned for a
+    /// page are a small multiple of this number.
     pub page_max: u32,
     /// What the history keeps of the jobs of queues without a rule of their own ([`crate::Engine::keep_history`]).
     pub history: HistoryRules,

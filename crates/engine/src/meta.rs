@@ -1,4 +1,4 @@
-//! The engine's own values: the numbers that it gives, its counters, and its clock as the journal keeps it.
+//! The engine's persistent values: the IDs that it assigns, the counters, and the clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,31 +7,34 @@ use crate::clock::Clock;
 use crate::ids::{JobId, Protocol, Timestamp};
 use crate::query::Totals;
 
-/// Job numbers are reserved in the journal in blocks of this size. After a crash, numbering continues after the block.
+/// Job IDs are reserved in the journal in blocks of this size. After a crash, assignment continues after the
+/// block.
 const ID_BLOCK: u64 = 1 << 16;
 
-/// How old the engine's time in the journal may become, as long as there are commits.
+/// The maximum age of the engine's time in the journal, while there are commits.
 const AT_AGE_MS: u64 = 60_000;
 
-/// Sort keys start in the middle: jobs put to the front count down from here, others up.
+/// Sort keys start in the middle: jobs inserted at the front count down from here, all other jobs
+/// up.
 const RANK_MIDDLE: u64 = 1 << 62;
 
-/// The engine's own values in the journal.
+/// The engine's persistent values in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct EngineMeta {
     /// The next job's number.
     pub next_job: u64,
-    /// Jobs that the journal does not keep may use numbers below this one. After an orderly stop none may, and it is
-    /// [`next_job`](Self::next_job), or the one after it if keys wait for what an earlier daemon may have handed out.
+    /// Jobs that are not journalled may use IDs below this one. After an orderly stop there are no such IDs,
+    /// and it equals [`next_job`](Self::next_job), or the ID after it if policy keys are blocked by jobs that
+    /// a previous daemon may have delivered.
     pub reserved: u64,
-    /// How many times a daemon has opened this journal. It distinguishes tokens between runs, because tokens are sent
-    /// before they are journalled.
+    /// Number of times that a daemon has opened this journal. It distinguishes tokens of different runs,
+    /// because tokens are sent before they are journalled.
     pub boot_count: u64,
-    /// How the engine's time relates to other clocks.
+    /// The relation of the engine's time to other clocks.
     pub clock: Clock,
     /// The counters of all protocols together.
     pub totals: Totals,
-    /// The counters of each protocol since its last flush, in order of protocol.
+    /// The counters of each protocol since the last flush, in order of protocol.
     pub protocols: Vec<(Protocol, Totals)>,
 }
 
@@ -39,7 +42,7 @@ pub struct EngineMeta {
 #[derive(Debug)]
 pub(crate) struct Meta {
     kept: EngineMeta,
-    /// Lower numbers were given before this engine began.
+    /// IDs below this were assigned before this engine started.
     first_new: u64,
     /// No job has this rank or a higher one.
     rank_back: u64,
@@ -82,7 +85,8 @@ impl Meta {
         };
     }
 
-    /// Before an orderly stop: releases the reserved job numbers, but one if keys are in doubt, and records the time.
+    /// Before an orderly stop: releases the reserved job IDs, except one if policy keys are in doubt, and
+    /// records the time.
     pub(crate) fn release_numbers(&mut self, now: Timestamp, is_in_doubt: bool) {
         self.kept.reserved = self.kept.next_job.saturating_add(is_in_doubt.into());
         if self.kept.clock != Clock::default() {
@@ -90,7 +94,8 @@ impl Meta {
         }
     }
 
-    /// Takes over the clocks of a context. Returns whether the wall clock was set back, which the journal records.
+    /// Adopts the clocks of a context. Returns true if the wall clock was set back, which the journal
+    /// records.
     pub(crate) fn set_clock(
         &mut self,
         clock: Clock,
@@ -109,7 +114,8 @@ impl Meta {
         false
     }
 
-    // ---- numbers ---------------------------------------------------------------------------------------------------
+    // ---- IDs and sort keys
+    // -----------------------------------------------------------------------------------------
 
     pub(crate) fn new_job_id(&mut self, changes: &mut Vec<Change>) -> JobId {
         let id = self.kept.next_job;
@@ -121,28 +127,28 @@ impl Meta {
         JobId(id)
     }
 
-    /// The lowest number that was never given.
+    /// The lowest unassigned ID.
     pub(crate) const fn next_job(&self) -> u64 {
         self.kept.next_job
     }
 
-    /// All numbers that are in use were given before this engine began.
+    /// Declares that all IDs in use were assigned before this engine started.
     pub(crate) const fn begin_numbers(&mut self) {
         self.first_new = self.kept.next_job;
     }
 
-    /// Whether the job is older than this engine.
+    /// Returns true if the job is older than this engine.
     pub(crate) const fn is_of_before(&self, job: JobId) -> bool {
         job.0 < self.first_new
     }
 
-    /// A job of this number was restored from the journal.
+    /// Records that a job with this ID was restored from the journal.
     pub(crate) fn recall_number(&mut self, id: JobId) {
         self.kept.next_job = self.kept.next_job.max(id.0 + 1);
         self.kept.reserved = self.kept.reserved.max(self.kept.next_job);
     }
 
-    /// No number below `next` is given from now on.
+    /// Skips IDs below `next`.
     pub(crate) fn skip_numbers(&mut self, next: u64, changes: &mut Vec<Change>) {
         self.kept.next_job = next;
         self.kept.reserved = self.kept.reserved.max(next);
@@ -176,7 +182,7 @@ impl Meta {
 
     // ---- counters --------------------------------------------------------------------------------------------------
 
-    /// Counts an event of a job of this protocol.
+    /// Adds an event of a job of this protocol to the counters.
     #[inline]
     pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
         add(&mut self.kept.totals);
@@ -200,7 +206,7 @@ impl Meta {
         protocols.insert(at, (protocol, totals));
     }
 
-    /// Counts a worker that missed its heartbeats.
+    /// Adds a worker that missed heartbeats to the counters.
     pub(crate) fn count_lost_worker(&mut self, protocol: Option<Protocol>) {
         match protocol {
             Some(protocol) => self.count(protocol, |totals| totals.workers_lost += 1),
@@ -208,7 +214,7 @@ impl Meta {
         }
     }
 
-    /// The counters of one protocol.
+    /// The counters of this protocol.
     pub(crate) fn totals_of(&self, protocol: Protocol) -> Totals {
         let totals = self
             .kept
@@ -218,7 +224,7 @@ impl Meta {
         totals.map(|(_, totals)| *totals).unwrap_or_default()
     }
 
-    /// Forgets the counters of one protocol.
+    /// Resets the counters of this protocol.
     pub(crate) fn forget_protocol(&mut self, protocol: Protocol, changes: &mut Vec<Change>) {
         self.kept.protocols.retain(|(other, _)| *other != protocol);
         changes.push(Change::Meta);

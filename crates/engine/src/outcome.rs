@@ -1,4 +1,5 @@
-//! Contents of replies and notices: the effect of a push, a job as its worker gets it, how a job ended or failed.
+//! Contents of replies and notices: the effect of a push, a job as the worker receives it, the outcome of a
+//! job.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
 use crate::jobs::{Failure, Stored};
 use crate::queues::Codec;
 
-/// What a push did.
+/// The effect of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Pushed {
     /// It created a job.
@@ -18,73 +19,74 @@ pub enum Pushed {
     Kept,
 }
 
-/// A job as its worker receives it.
+/// A job as the worker receives it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Taken {
-    /// Its number.
+    /// The number.
     pub id: JobId,
     /// Identifies the lease together with the job.
     pub token: Token,
-    /// Its queue's name.
+    /// The queue's name.
     pub queue: Bytes,
-    /// The protocol of its producer.
+    /// The protocol of the producer.
     pub protocol: Protocol,
-    /// Its priority.
+    /// The priority.
     pub priority: Priority,
     /// The producer's bytes.
     pub body: Bytes,
-    /// Where they are until they are in `body`. No daemon sends another one an event that waits for them.
+    /// The place of the bytes until they are in `body`. An event that needs a body is never sent to another
+    /// daemon.
     #[serde(skip)]
     pub stored: Option<Stored>,
-    /// How the body is converted for a worker of another protocol.
+    /// How to convert the body for a worker of another protocol.
     pub codec: Codec,
     /// The producer's public name.
     pub name: Bytes,
     /// The bytes that the producer's session attached.
     pub meta: Bytes,
-    /// Its coalescing key, empty if it has none.
+    /// The coalescing key; empty if the job has no key.
     pub key: Bytes,
     /// Deliveries, this one included.
     pub attempts: u32,
     /// Failures so far.
     pub failures: u32,
-    /// The job's own [`Retry::failures_max`](crate::Retry::failures_max).
+    /// The job's [`Retry::failures_max`](crate::Retry::failures_max).
     pub failures_max: i32,
     /// The last failure.
     pub failure: Option<Box<Failure>>,
     /// When it became ready.
     pub ready_at: Timestamp,
-    /// When the lease ends by itself.
+    /// When the lease expires.
     pub until: Timestamp,
-    /// Whether the lease ends with the connection.
+    /// True if the lease ends with the connection.
     pub connection_bound: bool,
-    /// Whether any client listens to the worker's reports, or collects the end later.
+    /// True if any client listens to the worker's reports, or collects the outcome later.
     pub heard: bool,
 }
 
-/// How a job ended, for its listeners.
+/// The outcome of a job, for listeners.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum End {
     /// It succeeded.
     Succeeded {
         /// The worker's result.
         result: Bytes,
-        /// The worker's protocol, in which the result is written, if known.
+        /// The worker's protocol, which determines the format of the result, if known.
         by: Option<Protocol>,
     },
     /// It failed and is not retried.
     Failed(Box<Failure>),
-    /// Too many of its workers were lost.
+    /// Too many of the job's workers disappeared.
     Lost,
-    /// Its lease ran out and it is not retried.
+    /// The lease ran out and it is not retried.
     TimedOut,
-    /// Its [`NewJob::expires`](crate::NewJob::expires) passed.
+    /// The [`NewJob::expires`](crate::NewJob::expires) passed.
     Expired,
     /// A command removed it.
     Cancelled,
 }
 
-/// What happens to a job that failed.
+/// The new state of a job that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Fate {
     /// Ready again at this time.

@@ -1,4 +1,4 @@
-//! Reading state: the queries, the replies that answer them, and their rows.
+//! Queries, the replies to them, and the rows of listings.
 //!
 //! A new query is a variant here and in [`Reply`], and a function in `list`.
 
@@ -13,225 +13,232 @@ pub use crate::queues::{KeyRow, PolicyRow};
 pub use crate::reason::{LeaseHolder, Turn, Why};
 use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
 
-/// State is read; nothing changes. Listings return a page at a time. A client with a protocol sees the jobs, schedules,
-/// queues and subscriptions of its protocol, those in bridged queues, and its protocol's batches. Totals, days,
-/// throttles, figures and workers are for operators, and of all protocols.
+/// Reads state without modifying it. Listings return a page per request. A client with a protocol sees the
+/// jobs, schedules, queues and subscriptions of that protocol, those in bridged queues, and that protocol's
+/// batches. Totals, days, throttles, figures and workers are for operators and cover all protocols.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Query {
-    /// Return everything about one job, or about the schedule with this number. Answer: `Looked`.
+    /// Return everything about one job, or about the schedule with this ID. Reply: `Looked`.
     Job(JobRef),
-    /// List schedules by number. Answer: `Schedules`.
+    /// List schedules by number. Reply: `Schedules`.
     Schedules {
         /// Only schedules of this protocol; `None` = any.
         protocol: Option<Protocol>,
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// Return a batch and its progress. Answer: `Batch`.
+    /// Return a batch and the progress. Reply: `Batch`.
     Batch {
-        /// Its name.
+        /// The name.
         batch: Bytes,
     },
-    /// List batches by number. Answer: `Batches`.
+    /// List batches by number. Reply: `Batches`.
     Batches {
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// Return one queue with its figures: of an isolated queue, those of the client's protocol; a client without one
-    /// gets all, and a queue that only has a throttle or rules. Answer: `Queues`, with at most one row.
+    /// Return a queue with the figures. Of an isolated queue, a client with a protocol gets the figures of
+    /// that protocol. A client without a protocol gets all figures, and also finds a queue that only has a
+    /// throttle or rules. Reply: `Queues`, with no row or a single one.
     Queue {
-        /// Its name.
+        /// The name.
         queue: Bytes,
     },
-    /// List the queues that exist when the first page is requested, with their figures, each once. A client sees of an
-    /// isolated queue only its protocol's part. Answer: `Queues`.
+    /// List the queues that exist when the first page is requested, with figures. No queue appears twice. Of
+    /// an isolated queue, a client sees only the part of the client's protocol. Reply: `Queues`.
     Queues {
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// List the queues with a throttle or rules, whether or not a client has used them. Answer: `Queues`.
+    /// List the queues with a throttle or rules, including those that no client has used. Reply: `Queues`.
     Configured {
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// List the queues with a throttle, and who holds its slots. Answer: `Throttles`.
+    /// List the queues with a throttle, and the leases that occupy the slots. Reply: `Throttles`.
     Throttles {
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// List the jobs that match a filter: those that wait for a time in its order, dead and done ones the last one first,
-    /// the ready ones of a queue in the order in which they run, and all others the newest first. Answer: `Jobs`.
+    /// List the jobs that match a filter. Scheduled and retrying jobs are sorted by due time, dead and done
+    /// jobs by latest end, the ready jobs of a queue in execution order, and all other listings by latest
+    /// creation. Reply: `Jobs`.
     Jobs {
         /// The filter.
         filter: Box<Filter>,
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// Count the jobs that a bulk change would change, a bounded number at a time. Answer: `Counted`.
+    /// Count the jobs that a bulk change would change, a bounded number at a time. Reply: `Counted`.
     Preview {
         /// The filter.
         filter: Box<Filter>,
         /// The change.
         action: Mutation,
-        /// Where the previous round ended.
+        /// The end of the previous round.
         after: Cursor,
-        /// The most jobs to look for in this round.
+        /// The most jobs to search for in this round.
         limit: u32,
     },
-    /// List named workers. Answer: `Workers`.
+    /// List named workers. Reply: `Workers`.
     Workers {
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// List connections. Answer: `Clients`.
+    /// List connections. Reply: `Clients`.
     Clients {
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// Return why a job does not run, or who has it. Refused if the job does not exist. Answer: `Why`.
+    /// Return why a job is not running, or which worker has it. An error if the job does not exist. Reply:
+    /// `Why`.
     Why(JobRef),
-    /// List the figures of queues that had any event since the daemon started, each once. Answer: `Figures`.
+    /// List the figures of queues that had any event since the daemon started. No queue appears twice. Reply:
+    /// `Figures`.
     Figures {
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// Return totals since the data directory was created, and current figures. Answer: `Stats`.
+    /// Return totals since the data directory was created, and current figures. Reply: `Stats`.
     Stats,
-    /// Return the counters of each day. Answer: `Days`.
+    /// Return the counters of each day. Reply: `Days`.
     Days,
-    /// Return what the clients of the asker's daemon have. Answer: `WorkLeft`.
+    /// Return the unfinished work of the clients of the sender's daemon. Reply: `WorkLeft`.
     WorkLeft,
-    /// List the jobs that match a filter, in this order. Answer: `Jobs`.
+    /// List the jobs that match a filter, in this order. Reply: `Jobs`.
     JobsBy {
         /// The order.
         order: Order,
         /// The filter.
         filter: Box<Filter>,
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most rows to return.
         limit: u32,
     },
-    /// Return the past deliveries of a job that did not succeed. Refused if the job does not exist. Answer: `Attempts`.
+    /// Return the past deliveries of a job that did not succeed. An error if the job does not exist. Reply:
+    /// `Attempts`.
     Attempts(JobRef),
-    /// The policy of a queue and the keys of its jobs, those that wait or run. Answer: `Keys`.
+    /// Return the policy of a queue and the keys of ready and leased jobs. Reply: `Keys`.
     Keys {
         /// The queue.
         queue: Bytes,
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most keys to return.
         limit: u32,
     },
-    /// List the kinds that any job had since the daemon started, where jobs name what they call, and the figures of each.
-    /// Answer: `Kinds`.
+    /// List the kinds of jobs delivered since the daemon started, with figures. A kind is the function that a
+    /// job calls, if the body names one. Reply: `Kinds`.
     Kinds {
-        /// Where the previous page ended.
+        /// The end of the previous page.
         after: Cursor,
         /// The most kinds to return.
         limit: u32,
     },
 }
 
-/// One job in a listing or an answer to `Look`.
+/// A job in a listing or in a reply to [`Query::Job`].
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct JobView {
     /// The job. A large body shares memory with the engine's copy.
     pub job: Job,
-    /// Its queue's name.
+    /// The queue's name.
     pub queue: Bytes,
-    /// How the body is converted for a worker of another protocol.
+    /// How to convert the body for a worker of another protocol.
     pub codec: Codec,
 }
 
 /// A queue with a throttle in a listing.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ThrottleRow {
-    /// Its name.
+    /// The name.
     pub queue: Bytes,
-    /// Whether a client has used it.
+    /// True if a client has used it.
     pub known: bool,
-    /// Its throttle.
+    /// The throttle.
     pub throttle: Throttle,
-    /// Throttle slots that leases hold.
+    /// Throttle slots that are occupied by leases.
     pub slots_held: u32,
-    /// Its ready jobs.
+    /// The ready jobs.
     pub ready: u32,
-    /// Some of the jobs that hold slots, those leased first: number, since when (engine's time), holder.
+    /// Some of the jobs that occupy slots, longest lease first: ID, start of the lease (engine's time),
+    /// holder.
     pub holders: Vec<(JobId, Timestamp, LeaseHolder)>,
 }
 
-/// The figures of one queue in a listing.
+/// The figures of a queue in a listing.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct FiguresRow {
-    /// Its name.
+    /// The name.
     pub name: Bytes,
-    /// Its figures.
+    /// The figures.
     pub figures: QueueFigures,
 }
 
-/// The figures of one kind of job in a listing.
+/// The figures of a kind of job in a listing.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct KindRow {
-    /// The protocol of its producers. `None`: the kinds that gave way to others, together.
+    /// The protocol of the producers. `None`: this row sums the kinds that were evicted from the
+    /// table.
     pub protocol: Option<Protocol>,
-    /// What the jobs call; empty: their bodies do not show it.
+    /// The function that the jobs call. Empty: the bodies do not show it.
     pub name: Bytes,
-    /// What happened to them from each hand-out on.
+    /// Events of these jobs from the delivery on.
     pub figures: QueueFigures,
 }
 
-/// A batch in an answer to `LookBatch`.
+/// A batch in a reply.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct BatchView {
-    /// Its name.
+    /// The name.
     pub name: Bytes,
-    /// The protocol of its producer.
+    /// The protocol of the producer.
     pub protocol: Protocol,
-    /// The name of its parent batch.
+    /// The name of the parent batch.
     pub parent: Option<Bytes>,
     /// A description for people.
     pub about: Bytes,
-    /// Bytes that the session gets back with the batch.
+    /// Bytes for the session, returned with the batch.
     pub meta: Bytes,
     /// When it was created (wall clock).
     pub created_at: Timestamp,
-    /// Whether it may push its callbacks.
+    /// True if the batch may push callbacks.
     pub committed: bool,
     /// Jobs that have joined it, without callbacks and without the jobs of batches in it.
     pub total: u64,
-    /// Of these, the jobs that have not succeeded.
+    /// The part of `total` that has not succeeded.
     pub pending: u64,
-    /// Of `pending`, the jobs that ran, or that can no longer run.
+    /// The part of `pending` that has run without success, or that can no longer run.
     pub failed: u64,
-    /// Its `complete` callback.
+    /// The `complete` callback.
     pub complete: CallbackState,
-    /// Its `success` callback.
+    /// The `success` callback.
     pub success: CallbackState,
 }
 
 /// The state of a batch's callback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum CallbackState {
-    /// Not pushed yet, or the batch has no such callback.
+    /// Not pushed yet, or the batch has no callback of this kind.
     None,
     /// Pushed. A callback that failed for good stays in this state.
     Enqueued,
@@ -239,45 +246,46 @@ pub enum CallbackState {
     Ok,
 }
 
-/// One queue in a listing.
+/// A queue in a listing.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct QueueRow {
-    /// Its name.
+    /// The name.
     pub name: Bytes,
-    /// Its kind.
+    /// The kind.
     pub kind: QueueKind,
-    /// The protocols whose jobs it does not hand out.
+    /// The protocols with paused jobs.
     pub paused: Protocols,
-    /// Since when it hands out no jobs (wall clock), if that is known.
+    /// The start of the pause (wall clock), if known.
     pub paused_at: Option<Timestamp>,
-    /// How many jobs it may hold when a job of each priority is submitted, by [`Priority::lane`]; `None` = no limit.
+    /// The size at which the queue refuses new jobs, by [`Priority::lane`] of the new job; `None` = no limit.
     pub jobs_max: [Option<u32>; Priority::COUNT],
-    /// The protocol whose jobs have that limit; `None` = the limit is for all jobs together.
+    /// The protocol to which that limit applies; `None` = the limit is for the jobs of all
+    /// protocols together.
     pub jobs_max_of: Option<Protocol>,
-    /// How many of its jobs may be worked on at once.
+    /// The limit of jobs that may be leased at the same time.
     pub throttle: Option<Throttle>,
-    /// The rules for its jobs.
+    /// The rules for the jobs.
     pub rules: QueueRules,
-    /// Whether all protocols share its jobs.
+    /// True if the queue is shared by all protocols.
     pub bridged: bool,
-    /// Throttle slots that leases hold.
+    /// Throttle slots that are occupied by leases.
     pub slots_held: u32,
-    /// Ready jobs by [`Priority::lane`]. A `cycle` queue has all its jobs in the lane of the normal priority.
+    /// Ready jobs by [`Priority::lane`]. All jobs of a `cycle` queue are in the lane of normal priority.
     pub ready: [u32; Priority::COUNT],
     /// Jobs by state, in the order of [`JobStateKind::ALL`].
     pub places: [u32; JobStateKind::ALL.len()],
-    /// Abilities registered for it. A client that registered twice counts twice.
+    /// Registrations of workers for the queue, including repeated ones of the same client.
     pub workers: u32,
-    /// When its oldest ready job became ready.
+    /// When the oldest ready job became ready.
     pub oldest_ready_at: Option<Timestamp>,
-    /// Of `workers`, those that wait there; one that waits in two ways counts twice.
+    /// Waiting takes and credits of `workers`; a client with both is included twice.
     pub waiting: Option<u32>,
-    /// Its policy.
+    /// The policy.
     pub policy: Option<Box<PolicyRow>>,
 }
 
 impl QueueRow {
-    /// Whether it holds back any jobs.
+    /// Returns true if the jobs of any protocol are paused.
     pub const fn is_paused(&self) -> bool {
         !self.paused.is_empty()
     }
@@ -287,7 +295,8 @@ impl QueueRow {
         self.places.get(state as usize).copied().unwrap_or_default()
     }
 
-    /// Workers that serve it. A program that has a job of it is one, even if it has given no name.
+    /// Workers that serve the queue. A program that has leased a job from it is included even if it
+    /// is not registered.
     pub fn served_by(&self) -> u32 {
         self.workers
             .max(u32::from(self.jobs(JobStateKind::Leased) > 0))
@@ -303,71 +312,71 @@ impl QueueRow {
     }
 }
 
-/// One worker in a listing.
+/// A worker in a listing.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct WorkerRow {
-    /// Its name.
+    /// The name.
     pub name: Bytes,
-    /// Its description of itself.
+    /// The description of itself.
     pub about: Bytes,
-    /// The protocol of its first connection.
+    /// The protocol of the worker's first connection.
     pub protocol: Option<Protocol>,
     /// The state requested of it.
     pub state: WorkerState,
     /// When it last sent a heartbeat (engine's time).
     pub beat_at: Timestamp,
-    /// The memory that its process used at its last heartbeat that had a figure, in bytes.
+    /// Bytes used by the worker's process, as of the last heartbeat that reported it.
     pub memory_bytes: Option<u64>,
-    /// Its open connections.
+    /// The open connections.
     pub connections: u32,
-    /// Jobs that it holds under time-bound leases.
+    /// Jobs that the worker has with time-bound leases.
     pub held: u32,
-    /// Its connections that wait for work.
+    /// The connections that wait for work.
     pub waiting: Option<u32>,
-    /// The oldest of the jobs that it holds: their numbers, their queues, and since when (engine's time).
+    /// The oldest jobs of the worker: ID, queue, start of the lease (engine's time).
     pub jobs: Vec<(JobId, Bytes, Timestamp)>,
 }
 
-/// One connection in a listing.
+/// A connection in a listing.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ClientRow {
     /// The connection.
     pub id: ClientId,
     /// A small number for display.
     pub number: u32,
-    /// Its address.
+    /// The address.
     pub address: Box<str>,
-    /// The client's own name.
+    /// The name that the client gave.
     pub label: Bytes,
     /// The protocol it speaks.
     pub protocol: Option<Protocol>,
-    /// The queues it serves, in the order of registration.
+    /// The queues that the client serves, in the order of registration.
     pub subscriptions: Vec<Bytes>,
-    /// This row continues the previous one, which is of the same client, with queues that the client registered
-    /// earlier.
+    /// This row continues the previous one of the same client, with queues that were registered before those.
     pub is_continued: bool,
-    /// The first row of the next page continues this row with queues that the client registered earlier.
+    /// The first row of the next page continues this row with queues that were registered before these.
     pub goes_on: bool,
-    /// Jobs it holds.
+    /// Jobs that the client has.
     pub held: u32,
-    /// Whether it waits for work in any form.
+    /// True if the client is waiting for work in any form.
     pub waits: bool,
 }
 
-/// What the clients of one daemon have.
+/// The unfinished work of a daemon's clients.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct WorkLeft {
-    /// Jobs that connected clients hold, by the clients' protocol. An entry of a `cycle` queue does not know its
-    /// holder: it counts while a client of its protocol is connected.
+    /// Jobs of connected clients, by the clients' protocol. The holder of an entry of a `cycle` queue is
+    /// unknown, so it is included while any client of the entry's protocol is connected.
     pub jobs: Vec<(Option<Protocol>, u64)>,
-    /// Whether no connection holds a job or listens to one, so that the daemon's end interrupts no work. Jobs that wait
-    /// do not count. Time-bound leases outlive the daemon, and jobs that are not durable have listeners.
+    /// True if no connection has leased a job or listens to one, so that stopping the daemon interrupts no
+    /// work. Ready jobs are irrelevant. Time-bound leases survive the daemon, and a job that is not durable
+    /// always has a listener.
     pub is_at_rest: bool,
-    /// Whether the clients get no job any more: see `WorkerCommand::Drain`.
+    /// True if the clients get no job any more: see `WorkerCommand::Drain`.
     pub is_draining: bool,
 }
 
-/// The figures of the whole engine.
+/// The figures of the engine.
 #[derive(Clone, Debug, PartialEq, Default, Deserialize, Serialize)]
 pub struct Stats {
     /// Since the data directory was created.
@@ -380,11 +389,11 @@ pub struct Stats {
     pub jobs: u64,
     /// Bytes counted for jobs, schedules and batches.
     pub bytes: u64,
-    /// Of these, bytes of jobs that are over: they make way for new jobs.
+    /// The part of `bytes` in dead and done jobs, which are evicted for new jobs.
     pub past_bytes: u64,
-    /// Known queues.
+    /// Queues that exist.
     pub queues: u32,
-    /// Queues with a throttle, known or unknown.
+    /// Queues with a throttle, including those that do not exist.
     pub throttled: u32,
     /// Open connections.
     pub clients: u32,
@@ -396,7 +405,7 @@ pub struct Stats {
     pub batches: u32,
 }
 
-/// The figures of one protocol's jobs.
+/// The figures of a protocol's jobs.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ProtocolStats {
     /// The protocol.
@@ -408,7 +417,8 @@ pub struct ProtocolStats {
 }
 
 impl Stats {
-    /// Jobs, and bytes, that count against the limits: those that are over make way for new ones.
+    /// Jobs and bytes towards the limits. Dead and done jobs are excluded, because they are evicted
+    /// for new ones.
     pub fn staying(&self) -> (u64, u64) {
         let over = [JobStateKind::Dead, JobStateKind::Done]
             .map(|kind| self.places.get(kind as usize).copied());
@@ -419,7 +429,7 @@ impl Stats {
         )
     }
 
-    /// The figures of one protocol.
+    /// The figures of a protocol.
     pub fn of(&self, protocol: Protocol) -> ProtocolStats {
         let none = ProtocolStats {
             protocol,
@@ -441,7 +451,7 @@ impl ProtocolStats {
     }
 }
 
-/// Defines the counters once: their names, and their order in arrays.
+/// Defines the counters once: the names, and the order in arrays.
 macro_rules! totals {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters since the data directory was created; journalled with every commit.
@@ -451,10 +461,10 @@ macro_rules! totals {
         }
 
         impl Totals {
-            /// How many counters there are.
+            /// Number of counters.
             pub const COUNT: usize = [$(stringify!($name)),*].len();
 
-            /// All counters, in this order.
+            /// All counters, in the order of declaration.
             pub const fn values(&self) -> [u64; Self::COUNT] {
                 [$(self.$name),*]
             }
@@ -478,9 +488,9 @@ totals! {
     failed,
     /// Jobs moved to the dead-letter queue.
     buried,
-    /// Deliveries lost with their worker.
+    /// Deliveries to workers that disappeared.
     lost,
-    /// Jobs discarded because their [`NewJob::expires`](crate::NewJob::expires) had passed.
+    /// Jobs discarded because [`NewJob::expires`](crate::NewJob::expires) had passed.
     expired,
     /// Jobs removed by commands.
     cancelled,
@@ -488,18 +498,18 @@ totals! {
     released,
     /// Failed jobs that became due for a retry.
     retried,
-    /// Dead jobs removed at the end of their retention, and those dropped earlier ([`crate::DeadDropped`]).
+    /// Dead jobs removed after their retention, or dropped before that ([`crate::DeadDropped`]).
     purged,
     /// Leases that ran out, with any [`OnExpiry`](crate::OnExpiry).
     timed_out,
-    /// Workers that missed their heartbeats. Per protocol: workers whose connections speak it.
+    /// Workers that missed heartbeats. Per protocol: workers with connections of that protocol.
     workers_lost,
-    /// Conversion errors: jobs that cannot be expressed in their worker's protocol.
+    /// Conversion errors: jobs that cannot be expressed in the worker's protocol.
     misfits,
 }
 
 impl Totals {
-    /// Two sets of counters merged one by one.
+    /// Merges two sets of counters element by element.
     #[must_use]
     pub fn merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
         let mut merged = self.values();

@@ -11,61 +11,63 @@ use crate::queues::Hold;
 pub enum Why {
     /// A client has it.
     Leased(Box<LeaseHolder>),
-    /// It waits for its time, or has ended: see its state.
+    /// The time has not arrived, or it has finished: see the state.
     NotReady,
-    /// Its queue is paused.
+    /// The queue is paused.
     Paused {
-        /// Since when (wall clock), if that is known.
+        /// The start of the pause (wall clock), if known.
         since: Option<Timestamp>,
     },
-    /// Leased jobs hold all slots of its queue's throttle.
+    /// Leased jobs occupy all slots of the queue's throttle.
     Throttled {
-        /// Some of these jobs, those leased first.
+        /// Some of these jobs, longest lease first.
         holders: Vec<JobId>,
     },
-    /// No client that sees the job serves its queue, or waits there.
+    /// No client that can see the job serves the queue or is waiting there.
     Unserved {
         /// Protocols of clients that do: the queue is isolated, or the job has no form there.
         others: Vec<Protocol>,
     },
-    /// It waits for its turn.
+    /// Other jobs are before it.
     Behind {
         /// Jobs before it.
         jobs: u32,
         /// There are more jobs before it.
         more: bool,
     },
-    /// The policy of its queue decides when it starts.
+    /// The policy of the queue has not let it start yet.
     Turn(Box<Turn>),
-    /// It waits for its time, and stands for several submits ([`crate::QueueRules::coalesce`]) or behind a job that runs.
+    /// The job has a delay and represents several submits ([`crate::QueueRules::coalesce`]), or is queued
+    /// behind a running job.
     Coalesced {
-        /// Submits that became this job. Only the body of one of them is left.
+        /// Submits that this job represents. Only the body of one of them is stored.
         submits: u32,
-        /// The job that must be over first.
+        /// The job that must finish first.
         behind: Option<JobId>,
     },
 }
 
-/// When the policy of its queue lets a job start.
+/// When the policy of a queue lets a job start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Turn {
-    /// What holds it back now, beside its turn.
+    /// A hold that applies now, in addition to the order of jobs.
     pub hold: Option<Hold>,
-    /// Jobs that start before it; if its key is held, those of its key.
+    /// Jobs that start before it; if the key is blocked, only jobs of that key.
     pub jobs: u32,
     /// There are more jobs before it.
     pub more: bool,
-    /// When it starts at the earliest, if nothing happens but that workers take jobs (engine's time). With [`Self::more`]
-    /// it is the time of the last job that was counted. `None`: not before a job of its key ends.
+    /// The earliest start if nothing happens except that workers take jobs (engine's time). With
+    /// [`Self::more`] it is the time of the last job that was considered. `None`: not before a job of the
+    /// same key finishes.
     pub at: Option<Timestamp>,
-    /// Some of the jobs that hold its key, if it is held.
+    /// Some of the jobs that block the key, if it is blocked.
     pub holders: Vec<JobId>,
 }
 
 /// The client that has a job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct LeaseHolder {
-    /// The worker's name, empty if it gave none.
+    /// The worker's name; empty if it gave no name.
     pub worker: Bytes,
     /// The connection's address, if the lease is bound to one.
     pub address: Box<str>,
@@ -76,7 +78,7 @@ pub struct LeaseHolder {
 }
 
 impl LeaseHolder {
-    /// The worker's name; empty if it has given none, for which Gearman's label of a client is `-`.
+    /// The worker's name; empty if it gave no name, for which Gearman's label of a client is `-`.
     pub(crate) fn name(&self) -> &[u8] {
         if self.worker == "-" {
             b""

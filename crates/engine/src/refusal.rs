@@ -1,24 +1,24 @@
-//! Why the engine refuses a command. A caller acts on three kinds: the command was refused and the session can explain
-//! why; the store is unavailable; the outcome is unknown.
+//! Why the engine refuses a command. Callers distinguish three kinds: the command was refused and the session
+//! can explain why; the store is unavailable; the outcome is unknown.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What the engine gives, or why it refuses.
+/// A result, or the reason for a refusal.
 pub(crate) type Outcome<T = ()> = Result<T, Refusal>;
 
-/// Why a command was refused. The session reports it in its own protocol. A refusal promises nothing, except those that
-/// [`Refusal::is_already_so`] names.
+/// Why a command was refused. The session reports it in the client's protocol. A refusal promises nothing,
+/// except those that [`Refusal::is_already_so`] names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Deserialize, Serialize)]
 pub enum Refusal {
     // refused: the session can explain why
     /// A limit is reached.
     #[error("{}", Excess(*what, *held, *limit))]
     Limit {
-        /// What is limited.
+        /// The limited quantity.
         what: Capacity,
-        /// How many there are, or how many were given.
+        /// The present number, or the number in the command.
         held: u64,
         /// The limit.
         limit: u64,
@@ -29,7 +29,7 @@ pub enum Refusal {
     /// Another job or batch has the key or name.
     #[error("job not unique")]
     NotUnique,
-    /// The job exists, but the client's claim is not to its current lease.
+    /// The job exists, but the client's claim is not to the current lease.
     #[error("lease not held")]
     NotHeld,
     /// The queue has workers or unfinished jobs.
@@ -38,30 +38,31 @@ pub enum Refusal {
     /// The queue has the other kind.
     #[error("queue of the other kind")]
     WrongKind,
-    /// The client may not send the command: its listener does not have the right.
+    /// The listener that accepted the client does not grant the right for this command.
     #[error("not permitted at this address")]
     NotPermitted,
     /// The schedule would never run.
     #[error("schedule never comes due")]
     NeverDue,
-    /// The command is invalid now: the client already waits or is not open, or the command's fields do not fit
-    /// together.
+    /// The command is invalid now: the client is already waiting or has not sent `Open`, or fields of the
+    /// command contradict each other.
     #[error("not allowed in this state")]
     OutOfPlace,
     // unavailable: try again
-    /// The store is not responding. Nothing was done.
+    /// The store is not responding. The command had no effect.
     #[error("store unavailable")]
     Unavailable,
-    /// The disk has no room for new jobs. Nothing was done, and what there is goes on.
+    /// The disk has no space for new jobs. The command had no effect, and existing jobs continue.
     #[error("disk full")]
     DiskFull,
-    // unknown: it may have been done
-    /// The store stopped responding during the command. The command may or may not have been done.
+    // unknown: the command may have had an effect
+    /// The store stopped responding during the command. The command may or may not have had an
+    /// effect.
     #[error("outcome unknown")]
     Unknown,
 }
 
-/// What a limit of the engine bounds.
+/// The quantity that a limit bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Capacity {
     /// Jobs of a queue, for jobs of this priority.
@@ -78,17 +79,17 @@ pub enum Capacity {
     Batches,
     /// Batches within each other.
     BatchDepth,
-    /// Queues that one client serves.
+    /// Queues that a client serves.
     Subscriptions,
     /// Bytes of a name.
     NameBytes,
-    /// Bytes of a job's body, for its queue.
+    /// Bytes of a job's body, limited by the queue.
     BodyBytes,
-    /// Waiting jobs of one key of a queue.
+    /// Ready jobs of the same key of a queue.
     KeyJobs,
 }
 
-/// What a command names.
+/// The kind of object that a command names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Thing {
     /// A job.
@@ -106,10 +107,10 @@ pub enum Thing {
 }
 
 impl Refusal {
-    /// Whether the requested state exists already: the thing to remove is gone, or the thing to create exists. A
-    /// session may answer such a refusal like success (FWP's `ACK`, EventMQ's `UNSCHEDULE`). It therefore must wait
-    /// until the journal has written the change that caused this state, which another connection may have made a moment
-    /// ago.
+    /// Returns true if the requested state already exists: the object to remove does not exist, or the object
+    /// to create exists. A session may treat such a refusal like success (FWP's `ACK`, EventMQ's
+    /// `UNSCHEDULE`). It therefore must wait until the journal has written the change that caused this state,
+    /// which may have just been made by another connection.
     pub const fn is_already_so(self) -> bool {
         matches!(
             self,
@@ -117,7 +118,7 @@ impl Refusal {
         )
     }
 
-    /// Its kind as a name, for programs and metrics.
+    /// The kind of refusal as a name, for programs and metrics.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Limit {
@@ -143,7 +144,7 @@ impl Refusal {
         }
     }
 
-    /// Whether two refusals differ in their numbers only.
+    /// Returns true if two refusals differ only in the numbers.
     pub(crate) fn is_like(self, other: Self) -> bool {
         match (self, other) {
             (Self::Limit { what: one, .. }, Self::Limit { what: other, .. }) => one == other,
@@ -163,7 +164,7 @@ impl Capacity {
     }
 }
 
-/// A limit, and what exceeds it, as a sentence.
+/// A limit that was exceeded, as a sentence.
 struct Excess(Capacity, u64, u64);
 
 impl fmt::Display for Excess {

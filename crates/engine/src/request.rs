@@ -1,4 +1,4 @@
-//! What commands contain: a job to submit, a take, how a job and a lease are named, filters.
+//! The parts of commands: new jobs, takes, references to jobs and leases, filters.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -25,41 +25,43 @@ pub struct Subscription {
     pub queue: Bytes,
     /// Clients with credits are served in order of weight, higher first (EventMQ).
     pub weight: u32,
-    /// The lease a job of this queue is taken under.
+    /// The lease for jobs taken from this queue.
     pub lease: LeaseTerms,
-    /// This client's credits also bring it strays of this protocol, as if they were in this queue. Strays are ready
-    /// jobs of `work` queues without workers, each the first of its queue. They are leased on the terms of this ability
-    /// and keep their own queue's name. Clients that wait at that queue itself are served first. `Take` and
-    /// `WaitForWork` ignore strays.
+    /// This client's credits also apply to unclaimed jobs of this protocol, as if they were in this queue. An
+    /// unclaimed job is the first ready job of a `work` queue that no worker serves. It is leased on the
+    /// terms of this subscription and keeps the name of its queue. Clients that are waiting at that queue
+    /// take precedence. `Take` and `WaitForWork` ignore unclaimed jobs.
     pub unclaimed: Option<Protocol>,
 }
 
 impl Subscription {
-    /// The most registrations of one queue by one client that count. Some workers register before each job.
+    /// The limit of registrations of the same queue by the same client; further ones are ignored, because
+    /// some workers register before each job.
     pub const TIMES_MAX: u32 = 8;
 }
 
 /// The lease that a client requests for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct LeaseTerms {
-    /// Whether the lease ends with the connection. Otherwise it ends only by time.
+    /// True if the lease is released when the connection closes. Otherwise it only expires by time.
     pub connection_bound: bool,
-    /// Milliseconds until the lease ends by itself, at least 1; `None` = never.
+    /// Milliseconds until the lease expires, at least 1; `None` = never.
     pub lease_ms: Option<u64>,
-    /// What happens when the lease runs out.
+    /// The effect of expiry on the job.
     pub on_expiry: OnExpiry,
-    /// If the job requests a lease of its own ([`NewJob::lease_ms`]), that time and this consequence replace `lease_ms`
-    /// and `on_expiry`. `None` = the job's request is ignored.
+    /// If the job requests a lease ([`NewJob::lease_ms`]), the duration and this consequence replace
+    /// `lease_ms` and `on_expiry`. `None` = the job's request is ignored.
     pub wish: Option<OnExpiry>,
 }
 
 impl LeaseTerms {
-    /// Whether it is a reservation, as of FWP: the job is the worker's until the time is over, and has failed then.
+    /// Returns true for a reservation as in FWP: the worker has the job until the lease expires, and the job
+    /// has then failed.
     pub(crate) const fn is_reservation(&self) -> bool {
         !self.connection_bound && matches!(self.on_expiry, OnExpiry::Fail)
     }
 
-    /// Until the connection ends.
+    /// A lease for as long as the connection is open.
     pub const CONNECTION: Self = Self {
         connection_bound: true,
         lease_ms: None,
@@ -71,7 +73,7 @@ impl LeaseTerms {
 /// A job to submit.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct NewJob {
-    /// The queue's name. An unknown queue becomes known. `kind` must match an existing queue.
+    /// The queue's name. An unknown queue is created. `kind` must match an existing queue.
     pub queue: Bytes,
     /// The kind of the queue.
     pub kind: QueueKind,
@@ -79,56 +81,56 @@ pub struct NewJob {
     pub protocol: Protocol,
     /// Jobs with a higher priority are taken first.
     pub priority: Priority,
-    /// Kept in the journal. Otherwise the job lives only while a client listens to it, and its producer must listen
-    /// (refused with `OutOfPlace` if it does not).
+    /// Recorded in the journal. Otherwise the job is removed when no client listens to it, and a push by a
+    /// producer that does not listen is rejected with `OutOfPlace`.
     pub durable: bool,
-    /// Whether the producer receives progress and the end.
+    /// True if the producer receives progress and the end.
     pub listen: Listen,
-    /// Put the job before others of its priority instead of behind them.
+    /// Insert the job before the jobs of the same priority instead of behind them.
     pub front: bool,
-    /// The producer's bytes, verbatim. A body of at most [`Payload::COPY_MAX`](crate::Payload::COPY_MAX) bytes is
-    /// copied and may be part of a larger buffer. A longer body is kept without a copy.
+    /// The producer's bytes, verbatim. A body of up to [`Payload::COPY_MAX`](crate::Payload::COPY_MAX) bytes
+    /// is copied, so it may be part of a larger buffer. A longer body is used without a copy.
     pub body: Bytes,
     /// The producer's public name for the job.
     pub name: Option<Bytes>,
     /// Refuse (`NotUnique`) if another job already has this name.
     pub name_unique: bool,
-    /// Bytes that the session gets back with the job.
+    /// Bytes for the session, returned with the job.
     pub meta: Bytes,
     /// The coalescing key, if any.
     pub unique: Option<Unique>,
-    /// Do not hand out before this time (wall clock).
+    /// Do not deliver before this time (wall clock).
     pub not_before: Option<Timestamp>,
     /// Discard if not taken before this time.
     pub expires: Expiry,
-    /// What follows a failure.
+    /// The retry policy.
     pub retry: Retry,
     /// The producer set no retry policy: the queue's rule applies, if it has one ([`crate::QueueRules::retry`]).
     pub retry_default: bool,
-    /// How long the result is kept, in milliseconds; 0 = not kept.
+    /// Retention of the result, in milliseconds; 0 = discarded.
     pub result_keep_ms: u64,
-    /// For this many milliseconds after its end the job's outcome can be queried, unless the job was removed by a
-    /// command; 0 = not tracked.
+    /// The job's outcome can be queried for this many milliseconds after the job has finished, unless a
+    /// command removed the job; 0 = not tracked.
     pub track_ms: u64,
     /// The lease that the job requests, in milliseconds. It overrides the taker's lease if the taker permits
     /// ([`LeaseTerms::wish`]).
     pub lease_ms: Option<u64>,
-    /// The name of the batch it joins; the batch must exist. Only a durable job of a `work` queue with `past` unset may
-    /// join a batch. A push that finds an existing job (`Attached`, `Kept`) joins no batch.
+    /// The name of an existing batch for the job to join. Only a durable job of a `work` queue with `past`
+    /// unset may join. A push that finds an existing job (`Attached`, `Kept`) joins no batch.
     pub batch: Option<Bytes>,
-    /// Its history on another server, if it was imported.
+    /// The history on another server, if it was imported.
     pub past: Option<Box<Past>>,
 }
 
-/// A job's history on another server: for imports, not for clients. A schedule's template has none.
+/// A job's history on another server, for imports. A schedule's template has no history.
 #[derive(Clone, Debug, PartialEq, Default, Deserialize, Serialize)]
 pub struct Past {
     /// When it became ready there (wall clock), never later than now.
     pub ready_at: Option<Timestamp>,
-    /// Failures so far; the retry budget counts them.
+    /// Failures so far; they reduce the retry budget.
     pub failures: u32,
-    /// Its state, if [`NewJob::not_before`] does not determine it: leased to a named worker, retrying or dead. A time
-    /// in the past is due at once.
+    /// The state, if [`NewJob::not_before`] does not determine it: leased to a named worker, retrying or
+    /// dead. A time in the past is due immediately.
     pub state: Option<JobState>,
 }
 
@@ -172,7 +174,7 @@ impl NewJob {
             .for_each(|state| state.shift(ms));
     }
 
-    /// The bytes that it counts as while it is a template.
+    /// The memory used by the template, in bytes.
     pub(crate) fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 375;
         let names = [
@@ -186,43 +188,44 @@ impl NewJob {
     }
 }
 
-/// Whether the producer listens to its job. The first two are written as a `bool`.
+/// The producer's interest in the job. `No` and `Yes` are encoded as a `bool`.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub enum Listen {
     /// It does not.
     #[default]
     No,
-    /// Until its connection ends.
+    /// Until the producer's connection closes.
     Yes,
-    /// Until its connection ends, and a later connection collects the end under this name, which is not empty
-    /// ([`crate::JobCommand::Collect`]). A job that is not durable ends with its connections: for it this is `Yes`.
+    /// Until the producer's connection closes; a later connection collects the outcome with this name, which
+    /// is not empty ([`crate::JobCommand::Collect`]). Equal to `Yes` for a job that is not durable, because
+    /// such a job is removed with the connections.
     As(Bytes),
 }
 
 impl Listen {
-    /// Whether the producer listens.
+    /// Returns true if the producer listens.
     pub const fn is_wanted(&self) -> bool {
         !matches!(self, Self::No)
     }
 
-    /// The name under which the end can be collected, empty if there is none.
+    /// The name with which the outcome can be collected; empty if the outcome is not collected.
     pub fn name(&self) -> &[u8] {
         if let Self::As(name) = self { name } else { &[] }
     }
 }
 
-/// A coalescing key, and what follows when another job holds it.
+/// A coalescing key, and the rule for a push if the key is already in use.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Unique {
     /// Unique within (queue, protocol).
     pub key: Bytes,
-    /// What follows when another job holds the key.
+    /// The rule if another job has the key.
     pub clash: Clash,
     /// When the job releases the key.
     pub until: KeyUntil,
 }
 
-/// What happens to a push whose key another job holds.
+/// The effect of a push if the key is already in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Clash {
     /// The producer becomes a listener of the existing job (Gearman).
@@ -248,9 +251,9 @@ pub enum QueueKind {
 pub struct Take {
     /// The queues to take from.
     pub from: From,
-    /// How a queue is chosen when several have work.
+    /// How to choose a queue when several have work.
     pub select: Select,
-    /// How long to wait when no queue has work.
+    /// The wait if no queue has work.
     pub wait: Wait,
     /// The worker's name, for a time-bound lease.
     pub worker: Bytes,
@@ -259,7 +262,7 @@ pub struct Take {
 /// Which queues to take from.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum From {
-    /// The queues that the client serves, each on its own terms.
+    /// The queues that the client serves, on the terms of each subscription.
     Subscriptions,
     /// These `work` queues, on these terms. A `cycle` queue in the list is skipped.
     Listed {
@@ -270,38 +273,40 @@ pub enum From {
     },
     /// This `cycle` queue, on these terms. Refused if it is a `work` queue.
     Cycle {
-        /// Its name.
+        /// The name.
         queue: Bytes,
         /// The terms.
         lease: LeaseTerms,
     },
 }
 
-/// How a queue is chosen.
+/// How to choose a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Select {
     /// The first in the list that has work.
     ListOrder,
-    /// The one with the most urgent job; among equals the oldest job.
+    /// The queue with the most urgent job, then the oldest job.
     BestPriority,
-    /// The one with the most urgent job; among equals each queue in turn, from the last in the list to the first.
+    /// The queue with the most urgent job. Queues with equally urgent jobs take turns, from the last in the
+    /// list to the first.
     RoundRobin,
-    /// The one with the client's highest weight; among equals the most urgent job, then the oldest.
+    /// The queue to which the client gave the highest weight, then the most urgent job, then the
+    /// oldest.
     Weighted,
 }
 
-/// How long a taker waits.
+/// The deadline of a take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Wait {
     /// Not at all.
     No,
     /// Until this time.
     Until(Timestamp),
-    /// As long as the connection lives.
+    /// As long as the connection is open.
     Forever,
 }
 
-/// A coalescing key of one queue.
+/// A coalescing key in a queue.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct QueueKey {
     /// The queue's name.
@@ -312,18 +317,19 @@ pub struct QueueKey {
     pub key: Bytes,
 }
 
-/// How a command names a job. A client with a protocol finds the jobs of its protocol, and those in bridged queues.
+/// A reference to a job in a command. A client with a protocol finds the jobs of that protocol, and those in
+/// bridged queues.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum JobRef {
-    /// By its number.
+    /// By ID.
     Id(JobId),
-    /// By its producer's public name. If several jobs share the name: the one leased first, else the oldest that is
-    /// neither dead nor done, else the youngest.
+    /// By the public name from the producer. If several jobs share the name: the leased one with the oldest
+    /// lease, else the oldest job that is neither dead nor done, else the youngest.
     Name(Bytes),
-    /// By its coalescing key.
+    /// By coalescing key.
     Key(Box<QueueKey>),
-    /// By a coalescing key that jobs of several queues may hold: one of these jobs, and always the same one while they
-    /// stay.
+    /// By a coalescing key that jobs of several queues may share. Always finds the same job while the set of
+    /// jobs is the same.
     KeyAnywhere {
         /// The protocol of the key space.
         protocol: Protocol,
@@ -333,7 +339,7 @@ pub enum JobRef {
 }
 
 impl JobRef {
-    /// By a coalescing key of one queue.
+    /// By a coalescing key in a queue.
     pub fn key(queue: Bytes, protocol: Protocol, key: Bytes) -> Self {
         Self::Key(Box::new(QueueKey {
             queue,
@@ -346,25 +352,26 @@ impl JobRef {
 /// A worker's claim to a job's lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Proof {
-    /// This connection holds the lease.
+    /// This connection has the lease.
     Connection,
     /// The lease has this token.
     Token(Token),
-    /// The job is leased, by any client (FWP: any connection may `ACK`). If another has taken it back since
-    /// ([`crate::Extra::taken_back`]), the client's own worker must hold it.
+    /// The job is leased, by any client (FWP: any connection may `ACK`). If the job was returned and taken
+    /// again ([`crate::Extra::taken_back`]), the client's worker must have the lease.
     AnyLease,
-    /// This connection holds the lease, or it did, or another connection of the same worker did before it or the daemon
-    /// ended. Only for [`crate::LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job
-    /// is ready or retrying, and a worker had it or may have had it before the daemon began.
+    /// This connection has or had the lease, or a previous connection of the same worker did, possibly before
+    /// the daemon restarted. Only for [`crate::LeaseCommand::Finish`]. The engine does not remember expired
+    /// leases: it accepts the claim if the job is ready or retrying and a worker had it, or may have had it
+    /// before the daemon started.
     Late,
 }
 
-/// Where a repaid entry goes (spiderq §Repay).
+/// The new position of a repaid entry (spiderq §Repay).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum RepayTo {
-    /// Towards the tail: one reward less.
+    /// Towards the tail, by one reward.
     Penalty,
-    /// Nearer the head: one reward more.
+    /// Towards the head, by one reward.
     Reward,
     /// The very front.
     Front,
@@ -381,7 +388,7 @@ pub enum Note {
         numerator: u32,
         /// The denominator.
         denominator: u32,
-        /// A sentence, or the worker's own bytes.
+        /// A sentence, or bytes of the worker's choice.
         raw: Bytes,
     },
     /// Part of the result.
@@ -403,25 +410,25 @@ impl Note {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub struct Cursor(pub u64, pub u64);
 
-/// Selects jobs that the client sees. All conditions must hold.
+/// Selects jobs that the client can see. Jobs must match every condition.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Filter {
     /// In this state; `None` = any.
     pub state: Option<JobStateKind>,
     /// In this queue; `None` = any.
     pub queue: Option<Bytes>,
-    /// Of this protocol; `None` = any.
+    /// Jobs of this protocol; `None` = any.
     pub protocol: Option<Protocol>,
-    /// With one of these numbers; empty = any. Then names do not matter.
+    /// Jobs with any of these IDs; empty = any. If set, `names` is ignored.
     pub ids: Vec<JobId>,
-    /// With one of these public names; empty = any.
+    /// Jobs with any of these public names; empty = any.
     pub names: Vec<Bytes>,
-    /// All of these hold.
+    /// Further conditions.
     pub conditions: Vec<Condition>,
 }
 
 impl Filter {
-    /// The queue, if the filter matches all its ready jobs and no others.
+    /// The queue, if the filter matches exactly the ready jobs of this queue.
     pub(crate) const fn cleared_queue(&self) -> Option<&Bytes> {
         match self {
             Self {
@@ -442,19 +449,22 @@ impl Filter {
 pub enum Mutation {
     /// Remove them, except leased ones.
     Discard,
-    /// Remove them, whatever their state. A report on a removed job is refused.
+    /// Remove them in any state. A report on a removed job is rejected.
     Cancel,
     /// Move them to the dead-letter queue, unless they are leased, done or parked.
     Kill,
-    /// Make dead, scheduled and retrying ones ready at once, behind the jobs that are ready now.
+    /// Make dead, scheduled and retrying jobs ready immediately, behind the jobs that are ready
+    /// now.
     Requeue,
-    /// Return leased jobs of `work` queues to their own positions, as [`crate::LeaseCommand::Release`] does.
+    /// Return leased jobs of `work` queues to the original positions, as [`crate::LeaseCommand::Release`]
+    /// does.
     Release,
-    /// Take dead jobs out of the dead-letter queue, to become ready one after another: each is retrying until its time.
+    /// Take dead jobs out of the dead-letter queue at a limited rate. Each job is retrying until the job's
+    /// time.
     Redrive {
-        /// When the first of them becomes ready, in milliseconds from now.
+        /// Delay of the first job, in milliseconds from now.
         delay_ms: u64,
-        /// How many become ready in a second, at least 1.
+        /// Jobs that become ready per second, at least 1.
         per_second: u32,
     },
 }

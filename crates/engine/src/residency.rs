@@ -1,51 +1,54 @@
-//! Which bodies leave memory, and which are needed soon. The engine decides both and does neither: its caller stores
-//! what [`Engine::cool`](crate::Engine::cool) names, and loads what [`Engine::take_wanted`](crate::Engine::take_wanted)
-//! names.
+//! Selects the bodies to move out of memory, and those to load in advance. The engine only decides: the
+//! caller stores the bodies that [`Engine::cool`](crate::Engine::cool) names, and loads those that
+//! [`Engine::take_wanted`](crate::Engine::take_wanted) names.
 //!
-//! Bodies leave in rounds over all jobs, newest first, because most of those are at the end of their queues. Jobs near
-//! the head of their queue are skipped, unless the previous round found nothing. The bodies of leased jobs stay.
+//! Bodies are moved out in rounds over all jobs, newest first, because most of the newest jobs are near the
+//! tail of queues. Jobs near the head of a queue are skipped, unless the previous round found nothing. The
+//! bodies of leased jobs stay in memory.
 //!
-//! A queue whose jobs are being handed out keeps a window of its next jobs in memory ([`Ahead`]). All windows share a
-//! part of the memory for bodies equally. A body is loaded ahead at most once, so that a job never costs more than two
+//! A queue with deliveries has a window of next jobs in memory ([`Ahead`]). The windows share a part of the
+//! memory for bodies equally. A body is loaded in advance only once, so that a job never costs more than two
 //! loads.
 
 use crate::ids::{JobId, QueueId};
 use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot, Stored};
 use crate::queues::{Ahead, Queue, Queues, SortKey};
 
-/// Jobs that one look for bodies passes.
+/// Jobs examined in a search for bodies.
 const LOOKED_MAX: usize = 4_096;
-/// Pages of packed jobs that it opens. Jobs in order of their numbers are in half of them.
+/// Pages of packed jobs that a search opens. Half of them are for jobs in ID order.
 const OPENED_MAX: usize = 32;
-/// Parts of a round that are known one by one.
+/// The limit of separately recorded parts of a round.
 const PARTS_MAX: usize = 8;
-/// Jobs of a queue that has no more are about to be handed out, as far as all such queues have room.
+/// A queue with no more jobs than this is treated as if all of them were near the head, if the bodies of all
+/// such queues fit into memory.
 const FEW_JOBS: u32 = 256;
-/// Jobs of a window, at most; it is filled when half of them have gone.
+/// Maximum jobs of a window. It is refilled when half of them have been delivered.
 const WINDOW_JOBS: u32 = 2_048;
-/// Bytes of a window, at most.
+/// Maximum bytes of a window.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// The part of the room for bodies that all windows have together.
+/// The fraction of the memory for bodies that is shared by all windows (1/n).
 const WINDOWS_PART: u64 = 2;
-/// The part of it that the jobs of short queues have.
+/// The share of this memory for the jobs of short queues (1/n).
 const FEW_PART: u64 = 4;
-/// A round of hand-outs has this many, and two for each queue.
+/// Deliveries in a round, plus two for each queue.
 const ROUND: usize = 1_024;
 
-/// Which jobs to look at next, and the windows.
+/// The jobs to examine next, and the windows.
 #[derive(Debug)]
 pub(crate) struct Residency {
-    /// The numbers that this round has not reached, lowest first: first and last.
+    /// The ranges of IDs that this round has not examined yet, lowest first: first and last.
     left: Vec<(u64, u64)>,
-    /// The highest number that a round has known.
+    /// The highest ID that any round includes.
     known: u64,
-    /// This round has found something.
+    /// True if this round has found any body.
     found: bool,
-    /// This round takes what is about to be handed out, too.
+    /// True if this round also takes jobs near the head of queues.
     thorough: bool,
     /// Bytes in all windows, about.
     ahead_bytes: u64,
-    /// The queues of this round of hand-outs and of the last one, and how many hand-outs this round had.
+    /// Queues with deliveries in this round and in the previous one, and the number of deliveries of this
+    /// round.
     recent: Vec<QueueId>,
     before: Vec<QueueId>,
     handed_out: usize,
@@ -53,25 +56,26 @@ pub(crate) struct Residency {
     wanted: Vec<(JobId, Stored)>,
 }
 
-/// What is not needed soon.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub(crate) struct Cool {
     /// Jobs with bodies in memory.
     pub(crate) bodies: Vec<(JobId, Slot)>,
-    /// Jobs whose bodies are elsewhere, or so short that they stay, and one of each page that this look has opened.
+    /// Jobs with stored bodies, or with bodies so short that they stay, and one job of each page that this
+    /// search has opened.
     pub(crate) jobs: Vec<Slot>,
-    /// How many jobs were passed.
+    /// Number of examined jobs.
     pub(crate) looked: usize,
-    /// How many pages of packed jobs were opened.
+    /// Number of opened pages of packed jobs.
     pub(crate) opened: usize,
 }
 
-/// The bodies for which memory has room.
+/// The memory that is available for bodies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Bytes of all of them.
+    /// Bytes for all of them.
     pub(crate) all: u64,
-    /// Bytes of those that may come back now.
+    /// Bytes for bodies that may be loaded now.
     pub(crate) left: u64,
 }
 
@@ -93,8 +97,8 @@ impl Default for Residency {
 }
 
 impl Residency {
-    /// The next jobs whose bodies can leave memory, which has this room for them: `bytes` or a little more, if there are
-    /// enough. All jobs have numbers below `next_job`.
+    /// The next jobs with bodies that can be moved out of memory: `bytes` or slightly more, if there are
+    /// enough. All jobs have IDs below `next_job`.
     pub(crate) fn cool(
         &mut self,
         jobs: &Jobs,
@@ -136,7 +140,8 @@ impl Residency {
         cool
     }
 
-    /// The new numbers come first. A round that is over is followed by the next: of all jobs, however many new ones come.
+    /// Adds new IDs at the front. A completed round is followed by a round over all jobs, however many new
+    /// ones arrive.
     fn begin(&mut self, next_job: u64) {
         let newest = next_job.saturating_sub(1);
         if self.left.is_empty() {
@@ -175,7 +180,8 @@ impl Residency {
         self.thorough || !is_near()
     }
 
-    /// A job was handed out: the ones behind it in its queue are next. Returns how many jobs it has looked at.
+    /// Handles a delivery, by loading the next jobs of the queue in advance. Returns the number of examined
+    /// jobs.
     #[inline(never)]
     pub(crate) fn handed_out(
         &mut self,
@@ -209,8 +215,8 @@ impl Residency {
         looked
     }
 
-    /// Adds the next jobs of a queue to its window, up to `share` bytes, or one job that is larger. `left` bytes are left for
-    /// all windows.
+    /// Adds the next jobs of a queue to the window, up to `share` bytes, or a single larger job. `left` bytes
+    /// are available to all windows.
     fn fill(
         &mut self,
         window: &mut Ahead,
@@ -237,7 +243,8 @@ impl Residency {
         }
     }
 
-    /// Counts the queues that are handed out. At the end of a round, windows of queues that were not are given up.
+    /// Records the queues with deliveries. At the end of a round, windows of queues without deliveries are
+    /// discarded.
     fn count(&mut self, id: QueueId, queues: &mut Queues) {
         self.handed_out += 1;
         if queues

@@ -1,27 +1,27 @@
-//! What a client may do. Each command needs one right or none ([`Command::right`]); the session refuses what its client
-//! may not send.
+//! What a client may do. A command needs a single right or no right ([`Command::right`]); the session refuses
+//! commands for which the client does not have the right.
 
 use std::fmt;
 
 use crate::command::Command;
 
-/// What a command is for.
+/// The purpose of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
     /// Submit jobs, schedules and batches, and replace what was submitted.
     Submit,
     /// Serve queues, take jobs and report on them.
     Work,
-    /// Operate the daemon: list what is there, pause, remove, change many jobs.
+    /// Operate the daemon: list all objects, pause, remove, modify many jobs.
     Administer,
 }
 
-/// Some rights; all by default.
+/// A set of rights; all by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rights(u8);
 
 impl Right {
-    /// All of them.
+    /// All rights, in order.
     pub const ALL: [Self; 3] = [Self::Submit, Self::Work, Self::Administer];
 
     const fn bit(self) -> u8 {
@@ -33,12 +33,12 @@ impl Rights {
     /// All rights.
     pub const ALL: Self = Self(Right::Submit.bit() | Right::Work.bit() | Right::Administer.bit());
 
-    /// Whether these include a right.
+    /// Returns true if these include a right.
     pub const fn include(self, right: Right) -> bool {
         self.0 & right.bit() != 0
     }
 
-    /// Whether a client with these may send the command.
+    /// Returns true if a client with these may send the command.
     pub fn allow(self, command: &Command) -> bool {
         self == Self::ALL || command.right().is_none_or(|right| self.include(right))
     }

@@ -1,47 +1,47 @@
-//! Queues with jobs and takers that wait because a visit had no room for more bytes of jobs. Requests for work wait in
-//! [`crate::deferred`] then.
+//! Queues with jobs and blocked takers because a visit had no space for more bytes of jobs. The requests for
+//! work themselves are in [`crate::deferred`].
 
 use std::collections::BTreeSet;
 
 use crate::ids::{QueueId, Timestamp};
 
-/// How soon a visit with room is tried for, in milliseconds.
+/// The delay before the next attempt, in milliseconds.
 const AGAIN_MS: u64 = 20;
 
-/// What to serve when there is room.
+/// The queues to serve when there is space.
 #[derive(Debug, Default)]
 pub(crate) struct Starved {
     queues: BTreeSet<QueueId>,
     /// Unclaimed jobs and clients that take them.
     unclaimed: bool,
-    /// When it is tried again; `None`: nothing waits for room.
+    /// The time of the next attempt; `None`: nothing is blocked.
     again_at: Option<Timestamp>,
 }
 
 impl Starved {
-    /// There is no room for the jobs of this queue.
+    /// Records that there is no space for the jobs of this queue.
     pub(crate) fn add(&mut self, queue: QueueId, now: Timestamp) {
         self.queues.insert(queue);
         self.wait(now);
     }
 
-    /// There is no room for unclaimed jobs.
+    /// Records that there is no space for unclaimed jobs.
     pub(crate) fn add_unclaimed(&mut self, now: Timestamp) {
         self.unclaimed = true;
         self.wait(now);
     }
 
-    /// There is no room for what a request for work would get.
+    /// Records that there is no space for the job that a request would take.
     pub(crate) fn wait(&mut self, now: Timestamp) {
         self.again_at.get_or_insert(now.after_ms(AGAIN_MS));
     }
 
-    /// When it is tried again, if anything waits.
+    /// The time of the next attempt, if anything is blocked.
     pub(crate) const fn again_at(&self) -> Option<Timestamp> {
         self.again_at
     }
 
-    /// Whether something waits, and it is too early to try again.
+    /// Returns true if anything is blocked and the next attempt is not due.
     pub(crate) fn waits(&self, now: Timestamp) -> bool {
         self.again_at.is_some_and(|at| now < at)
     }
@@ -56,7 +56,8 @@ impl Starved {
         self.unclaimed
     }
 
-    /// Takes everything, if it is time to try again: the queues to serve, and whether there are unclaimed jobs.
+    /// Takes all records if the next attempt is due: the queues to serve, and `true` if there are unclaimed
+    /// jobs.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Option<(BTreeSet<QueueId>, bool)> {
         let is_due = self.again_at.is_some_and(|at| at <= now);
         is_due

@@ -1,6 +1,7 @@
-//! What an engine knows of the one that it succeeds: clients of that one claim what they had.
+//! Knowledge of an engine about the predecessor. Clients of that engine claim the state that they had there.
 //!
-//! Not here: what a claim changes (`engine/claims`), and requests for work that wait meanwhile ([`crate::deferred`]).
+//! Not here: the effects of a claim (`engine/claims`), and requests for work that are blocked until then
+//! ([`crate::deferred`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +11,31 @@ use crate::ids::{ClientId, JobId, Tag};
 use crate::refusal::{Outcome, Refusal};
 use crate::request::JobRef;
 
-/// Commands that may wait for one job.
+/// The limit of postponed reports per claimed lease.
 const REPORTS_MAX: usize = 1 << 12;
 
-/// Jobs that the earlier engine had, and this one does not know of yet.
+/// Jobs of the previous engine that have not been restored yet.
 #[derive(Debug)]
 pub(crate) struct Succession {
-    /// The earlier engine's numbers are below this one.
+    /// The previous engine assigned only IDs below this.
     numbers_below: u64,
-    /// Leases of jobs that no client has brought back yet.
+    /// Leases of jobs that no client has restored yet.
     expected: BTreeMap<JobId, Expected>,
-    /// Jobs that clients have brought back.
+    /// Jobs that clients have restored.
     returned: BTreeSet<JobId>,
 }
 
-/// A claimed lease whose job is not here yet.
+/// A claimed lease of a job that has not been restored yet.
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) client: ClientId,
     pub(crate) held: Held,
-    /// What the worker has reported meanwhile.
+    /// Reports of the worker that arrived before the job.
     pub(crate) reports: Vec<(Tag, LeaseCommand)>,
 }
 
 impl Succession {
-    /// The earlier engine's numbers are below this one.
+    /// The previous engine assigned only IDs below this.
     pub(crate) const fn new(numbers_below: u64) -> Self {
         Self {
             numbers_below,
@@ -43,17 +44,18 @@ impl Succession {
         }
     }
 
-    /// Whether the earlier engine may have given this number.
+    /// Returns true if the previous engine may have assigned this ID.
     pub(crate) const fn may_be_of_before(&self, job: JobId) -> bool {
         job.0 < self.numbers_below
     }
 
-    /// Whether a client may bring the job back: none has done so before.
+    /// Returns true if a client may restore the job, which is allowed only once.
     pub(crate) fn may_bring_back(&self, job: JobId) -> bool {
         self.may_be_of_before(job) && !self.returned.contains(&job)
     }
 
-    /// A client claims a lease of a job that is not here. If several do, the highest token counts.
+    /// Records a claim to a lease of a job that has not been restored. If several clients claim it,
+    /// the highest token wins.
     pub(crate) fn expect(&mut self, job: JobId, client: ClientId, held: Held) {
         if self
             .expected
@@ -71,23 +73,23 @@ impl Succession {
         }
     }
 
-    /// The claimed lease of a job that is here now.
+    /// Removes and returns the claimed lease of a restored job.
     pub(crate) fn arrived(&mut self, job: JobId) -> Option<Expected> {
         self.returned.insert(job);
         self.expected.remove(&job)
     }
 
-    /// The job has no listener left, and has not ended: another one may bring it back.
+    /// Allows another client to restore an unfinished job without listeners.
     pub(crate) fn may_return(&mut self, job: JobId) {
         self.returned.remove(&job);
     }
 
-    /// Whether leases of jobs are claimed that no client has brought back.
+    /// Returns true if leases of jobs are claimed that no client has brought back.
     pub(crate) fn expects_any(&self) -> bool {
         !self.expected.is_empty()
     }
 
-    /// The claimed lease that a worker means, if its job is not here yet.
+    /// The claimed lease that a worker refers to, if the job has not been restored yet.
     pub(crate) fn expected_by(&mut self, client: ClientId, job: &JobRef) -> Option<&mut Expected> {
         let mut of_client = self
             .expected
@@ -98,20 +100,20 @@ impl Succession {
             .map(|(_, expected)| expected)
     }
 
-    /// A client's connection has ended.
+    /// Removes the claims of a closed connection.
     pub(crate) fn forget(&mut self, client: ClientId) {
         self.expected
             .retain(|_, expected| expected.client != client);
     }
 
-    /// Gives up a lease whose job no client has brought back.
+    /// Gives up a lease of a job that no client has restored.
     pub(crate) fn give_up_one(&mut self) -> Option<Expected> {
         self.expected.pop_first().map(|(_, expected)| expected)
     }
 }
 
 impl Expected {
-    /// Keeps a worker's report until its job is here.
+    /// Stores a worker's report until the job is restored.
     pub(crate) fn keep(&mut self, tag: Tag, report: LeaseCommand) -> Outcome {
         if self.reports.len() >= REPORTS_MAX {
             return Err(Refusal::Unavailable);

@@ -1,5 +1,6 @@
-//! The terms of each command: its needs of the store, the right it needs, and the queue names it holds. A carrier (the server, a translator of names, a test) asks here and matches no
-//! commands itself.
+//! The terms of each command: the requirements to the store, the right that it needs, and the queue names
+//! that it contains. A carrier (the server, a translator of names, a test) uses these functions and matches
+//! no commands itself.
 
 use bytes::Bytes;
 
@@ -14,16 +15,17 @@ use crate::query::Query;
 use crate::request::{From, JobRef, NewJob, Proof};
 use crate::rights::Right;
 
-/// What a command needs of the store.
+/// The requirements of a command to the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Needs {
-    /// Nothing.
+    /// No requirement.
     Nothing,
-    /// To respond, if the command wants an answer: the answer is true only once the store has the change.
+    /// The store must respond if the command requests a reply, because the reply is true only once the store
+    /// has the change.
     ToAnswer,
     /// To respond.
     ToRespond,
-    /// To respond, and room for something new.
+    /// The store must respond, and have space for something new.
     Room,
 }
 
@@ -82,18 +84,19 @@ impl Command {
         }
     }
 
-    /// Whether the command has an effect, or an answer, that is true only once the store has it.
+    /// Returns true if the command has an effect or a reply that is true only once the store has
+    /// it.
     pub fn needs_store(&self, tag: Tag) -> bool {
         let needs = self.needs();
         needs >= Needs::ToRespond || needs == Needs::ToAnswer && tag.wants_answer()
     }
 
-    /// Whether the command adds something that the store must keep.
+    /// Returns true if the command adds something to the store.
     pub fn takes_room(&self) -> bool {
         self.needs() == Needs::Room
     }
 
-    /// Whether the command gets an answer if it succeeds. A refusal answers any command.
+    /// Returns true if the command gets a reply on success. A refusal is always sent.
     pub const fn is_answered(&self, tag: Tag) -> bool {
         match self {
             Self::Client(command) => {
@@ -124,7 +127,7 @@ impl Command {
         }
     }
 
-    /// Whether the command asks what is in jobs' bodies, so that it may have to wait for some
+    /// Returns true if the command examines jobs' bodies, so that it may have to wait for some
     /// ([`crate::Context::missing`]).
     pub fn reads_bodies(&self) -> bool {
         if matches!(
@@ -145,7 +148,7 @@ impl Command {
         filter.conditions.iter().any(Condition::reads_body)
     }
 
-    /// Whether a worker reports with this command that it has ended a job.
+    /// Returns true if a worker reports with this command that it has finished a job.
     pub const fn ends_job(&self) -> bool {
         matches!(
             self,
@@ -153,7 +156,7 @@ impl Command {
         )
     }
 
-    /// Whether the command waits for work.
+    /// Returns true if the command requests work and may block.
     pub const fn waits_for_work(&self) -> bool {
         matches!(
             self,
@@ -163,7 +166,8 @@ impl Command {
         )
     }
 
-    /// Whether the command may be too long for one visit ([`crate::Engine::apply_in_part`]).
+    /// Returns true if the command may be too long for one visit
+    /// ([`crate::Engine::apply_in_part`]).
     pub const fn runs_in_parts(&self) -> bool {
         matches!(
             self,
@@ -232,7 +236,8 @@ impl Command {
 }
 
 impl Query {
-    /// One thing that the client names is for all. Lists of everything are for administrators.
+    /// An object that the client can name may be read by any client. Listings of all objects are
+    /// for administrators.
     const fn right(&self) -> Option<Right> {
         let is_free = matches!(
             self,
@@ -252,7 +257,7 @@ impl LeaseCommand {
         self.parts_mut().0
     }
 
-    /// The job that the worker names, and its claim to the lease.
+    /// The job that the worker names, and the proof of the lease.
     pub const fn proof_mut(&mut self) -> (&JobRef, &mut Proof) {
         let (job, proof) = self.parts_mut();
         (job, proof)

@@ -1,8 +1,9 @@
-//! Timers: one heap for each of the two clocks. [`Timers::cancel`] cancels a timer, which stays in its heap at first.
+//! Timers: a heap for each of the two clocks. [`Timers::cancel`] only marks a timer, which stays in the heap
+//! at first.
 //!
-//! A cancelled timer is dropped when it fires, or by a sweep once cancelled timers outnumber live ones. Not here: the
-//! times of jobs in states that have one, of schedules and of batches. Their owners sort them by time for listings
-//! anyway.
+//! A cancelled timer is dropped when it fires, or by a sweep once cancelled timers outnumber live ones. Not
+//! here: the times of job states, of schedules and of batches. The owners have these sorted by time for
+//! listings anyway.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -14,20 +15,20 @@ pub(crate) fn first_at(due: &BTreeSet<(Timestamp, JobId)>) -> Timestamp {
     due.first().map_or(Timestamp::NEVER, |(at, _)| *at)
 }
 
-/// What may be due.
+/// The event that may be due.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
     /// A lease may have run out.
     Lease(JobId),
-    /// The moment of the calendar at which a job expires may have come.
+    /// A job's expiry by the calendar may be due.
     Expiry(JobId),
-    /// The end of the span after which a job expires may have come.
+    /// A job's expiry by age may be due.
     Age(JobId),
-    /// The time limit of a job's hold on its key may have come.
+    /// The time limit of a job's coalescing key may be due.
     Key(JobId),
-    /// A blocked take may have reached its deadline.
+    /// A blocked take may have reached the deadline.
     Wait(ClientId),
-    /// A named worker may have missed its heartbeat.
+    /// A named worker may have missed a heartbeat.
     Beat(u64),
     /// A lease in a throttled queue may have outlived the throttle's timeout.
     Slots(QueueId),
@@ -61,14 +62,14 @@ impl Timers {
         }
     }
 
-    /// Cancels an timer that was set for a time other than `NEVER`.
+    /// Cancels a timer that was set for a time other than `NEVER`.
     pub(crate) const fn cancel(&mut self, at: Timestamp) {
         if at.0 < Timestamp::NEVER.0 {
             self.live = self.live.saturating_sub(1);
         }
     }
 
-    /// Whether a timer may have fired, a sleeper was woken, or a sweep pays.
+    /// Returns true if a timer may have fired, a sleeper was woken, or a sweep pays.
     #[inline]
     pub(crate) fn have_due(&self, now: Timestamp, wall: Timestamp) -> bool {
         let is_due = |heap: &BinaryHeap<Reverse<(Timestamp, Timer)>>, by: Timestamp| {
@@ -88,8 +89,8 @@ impl Timers {
         at(&self.heap).min(at(&self.by_wall).shifted(skew_ms.saturating_neg()))
     }
 
-    /// Removes the earliest timer and returns it, with the time for which it was set. If it is live, its handler must
-    /// call [`Timers::cancel`].
+    /// Removes the next timer and returns it, with the time for which it was set. If it is live, the caller
+    /// must call [`Timers::cancel`].
     pub(crate) fn pop(&mut self, skew_ms: i64) -> Option<(Timestamp, Timer)> {
         let next = self.heap.peek().map(|Reverse(next)| *next);
         let by_wall = self
@@ -105,7 +106,7 @@ impl Timers {
         heap.pop().map(|Reverse(entry)| entry)
     }
 
-    /// The jobs whose leases may run out. Jobs of cancelled timers are among them, and a job may come twice.
+    /// The jobs with leases that may expire. Includes jobs of cancelled timers, and may contain a job twice.
     pub(crate) fn leases(&self) -> impl Iterator<Item = JobId> {
         self.heap.iter().filter_map(|Reverse((_, timer))| {
             if let Timer::Lease(job) = timer {
@@ -116,13 +117,13 @@ impl Timers {
         })
     }
 
-    /// Whether cancelled timers outnumber live ones so far that a sweep pays.
+    /// Returns true if cancelled timers outnumber live ones by so much that a sweep is worthwhile.
     pub(crate) fn is_cluttered(&self) -> bool {
         self.len() > 2 * self.live + 1024
     }
 
-    /// Keeps the timers that are not cancelled. One that was cancelled and set again for the same time is there twice:
-    /// it is kept once, as it is counted.
+    /// Drops the cancelled timers. A timer that was cancelled and set again for the same time is present
+    /// twice: it is counted once, so only one copy is retained.
     pub(crate) fn sweep(&mut self, is_live: impl Fn(Timestamp, Timer) -> bool) {
         for heap in [&mut self.heap, &mut self.by_wall] {
             let mut kept = std::mem::take(heap).into_vec();
@@ -134,7 +135,7 @@ impl Timers {
         self.live = self.len();
     }
 
-    /// A client was woken at this turn, and must request work by this time.
+    /// Records that a client was woken at this turn, and must request work by this time.
     pub(crate) fn set_wake(&mut self, by: Timestamp, client: ClientId, turn: u64) {
         self.woken.push_back((by, client, turn));
     }
@@ -150,8 +151,8 @@ impl Timers {
             .map(|(_, client, turn)| (client, turn))
     }
 
-    /// Drops the first wake deadlines as long as their clients came for work. Nearly all come at once, and need no tick
-    /// a second later.
+    /// Drops the first wake deadlines if the clients have already requested work. Nearly all clients do so
+    /// immediately, so a tick a second later would be wasted.
     pub(crate) fn drop_wakes(&mut self, came: impl Fn(ClientId, u64) -> bool) {
         while self
             .woken
@@ -166,7 +167,7 @@ impl Timers {
         self.heap.len() + self.by_wall.len()
     }
 
-    /// Asserts the count of live timers. Two equal timers for the same time count once.
+    /// Asserts the number of live timers. Two equal timers for the same time are counted as one.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self, is_live: impl Fn(Timestamp, Timer) -> bool) {
         let all = self
@@ -188,7 +189,7 @@ impl Timers {
 mod tests {
     use super::*;
 
-    /// A client that gets its job at once waits again in the same millisecond.
+    /// A client that receives a job immediately may wait again in the same millisecond.
     #[test]
     fn a_timer_that_is_set_again_for_the_same_time_counts_once_after_a_sweep() {
         let mut timers = Timers::default();

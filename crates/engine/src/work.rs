@@ -1,14 +1,14 @@
-//! The cost of visits, counted as they run. The holder of the engine's lock uses it to decide when others should have a
-//! turn, and tests use it to show that no command costs more as the engine grows.
+//! The cost of visits, measured as they execute. The holder of the engine's lock uses it to decide when to
+//! release the lock, and tests use it to show that no command becomes more expensive as the engine grows.
 //!
-//! A unit is about the time to look at the next of many things that lie side by side, some 25 ns.
+//! A unit is about the time to examine the next of many adjacent objects, some 25 ns.
 
 use std::cell::Cell;
 
-/// Look at the next of things that lie side by side.
+/// Examine the next of several adjacent objects.
 pub(crate) const STEP: u64 = 1;
 
-/// Find a thing by its number.
+/// Find an object by ID.
 pub(crate) const LOOKED_UP: u64 = 8;
 
 /// Show a row.
@@ -27,13 +27,14 @@ pub(crate) const TEST_BYTES: u64 = 16;
 /// The base cost of any command.
 pub(crate) const COMMAND: u64 = 40;
 
-/// The limit of the search cost for each row of a page: a filter that matches little must not look at everything.
+/// The limit of the search cost per row of a page, so that a filter with few matches does not examine every
+/// job.
 pub(crate) const WORK_PER_ROW: u64 = 64;
 
 /// Queues that may be named for each client of a page.
 pub(crate) const NAMES_PER_ROW: usize = 16;
 
-/// The cost of all commands so far. Readers count, too.
+/// The cost of all commands so far, including queries.
 #[derive(Debug, Default)]
 pub(crate) struct Work(Cell<u64>);
 

@@ -1,4 +1,5 @@
-//! Access: the login is found before anything else; each group of routes demands a role; changes are recorded.
+//! Access control: the login is determined first, each group of routes requires a role, and changes are
+//! recorded.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::login::{Credentials, Identity, LOGIN_REQUIRED, LOGIN_WRONG, Role, Tok
 use crate::prefix::{ASSETS, LOGIN, to_login};
 use crate::problem::{Code, Outcome, Problem};
 
-/// The one who asks, as the groups of routes see it: an extension of the request.
+/// The user of a request, an extension of the request that the groups of routes check.
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor {
     pub(crate) identity: Identity,
@@ -25,10 +26,11 @@ pub(crate) struct Visitor {
     app: Arc<App>,
 }
 
-/// A page sends it with what it asks for by itself, to stay current: that keeps no session alive.
+/// Sent by a page with automatic refreshes, which must not extend a session.
 const REFRESH_HEADER: &str = "x-windlass-refresh";
 
-/// Refuses requests of foreign pages and of strangers, and marks all answers.
+/// Refuses requests of foreign pages and without a valid login, and adds common headers to all
+/// responses.
 pub(crate) async fn admit(
     State(app): State<Arc<App>>,
     mut request: Request,
@@ -69,7 +71,7 @@ pub(crate) async fn admit(
 }
 
 impl Visitor {
-    /// Whether a login shows who asks.
+    /// Returns true if logins are configured, so that users have names.
     pub(crate) fn is_named(&self) -> bool {
         self.app.logins.is_some()
     }
@@ -88,13 +90,13 @@ fn refused(request: &Request, problem: Problem) -> Response {
     }
     let mut response = problem.into_response();
     if Token::of(headers).is_some() {
-        // A page asks: the browser must not open a dialog of its own.
+        // The request comes from a page, so the browser must not open a login dialog.
         response.headers_mut().remove(header::WWW_AUTHENTICATE);
     }
     response
 }
 
-/// The one who asks, whether by a session, and from where.
+/// The identity of the user, `true` if it is from a session, and the peer.
 async fn identified(app: &App, asked: Outcome<(Peer, Claim)>) -> Outcome<(Identity, bool, Peer)> {
     let (peer, claim) = asked?;
     if let Some(user) = &peer.owner {
@@ -130,7 +132,7 @@ enum Claim {
     Session {
         token: Token,
         is_use: bool,
-        /// A change must come from one of our own pages.
+        /// The result of checking that a change was requested by a page of this server.
         comes_from_page: Outcome<()>,
     },
 }
@@ -185,7 +187,7 @@ where
     }))
 }
 
-/// Lets a request through if its role allows it.
+/// Accepts a request if the role allows it.
 pub(crate) async fn demand(role: Role, request: Request, next: Next) -> Response {
     let has = request
         .extensions()
@@ -201,7 +203,7 @@ pub(crate) async fn demand(role: Role, request: Request, next: Next) -> Response
     }
 }
 
-/// The same, for a change: it is recorded, also if it is refused.
+/// The same, for a change, which is recorded even if it is refused.
 pub(crate) async fn demand_and_record(role: Role, request: Request, next: Next) -> Response {
     let visitor = request.extensions().get::<Visitor>().cloned();
     let change = format!("{} {}", request.method(), request.uri().path());

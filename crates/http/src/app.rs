@@ -1,4 +1,4 @@
-//! What all handlers share.
+//! The state that all handlers share.
 
 use std::io;
 use std::net::IpAddr;
@@ -53,32 +53,32 @@ pub(crate) struct App {
     /// Names of this machine; `None`: any. A password that pages of other sites do not have is guard enough.
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) bodies: Bodies,
-    /// The logins; `None` if everyone who reaches the port may do everything.
+    /// The logins; `None` if every client that can connect may do everything.
     pub(crate) logins: Option<Logins>,
     pub(crate) audit: Audit,
-    /// Places for takes that wait. The other connections stay free for everything else.
+    /// Limits the number of waiting takes, so that connections remain available for other requests.
     pub(crate) waiting: Arc<Places>,
     /// Places for questions to the history, each of which reads the disk.
     pub(crate) asking: Arc<Places>,
     /// Places for readers of events, each of which costs a little with every change of a job.
     pub(crate) watching: Arc<Places>,
-    /// Which queues have series of their own in `/metrics`.
+    /// The queues with separate series in `/metrics`.
     pub(crate) series: Mutex<Series>,
-    /// What the overview draws.
+    /// The data for the plots of the overview.
     pub(crate) history: History,
     /// The figures of kinds.
     pub(crate) by_kind: ByKind,
-    /// What the overview says of many queues.
+    /// The combined state of many queues, for the overview.
     pub(crate) surveys: Surveys,
-    /// Since when something is refused.
+    /// The start of each reason to refuse something.
     pub(crate) refusing: Since,
-    /// What attention was drawn to lately.
+    /// Counters of recent events that need attention.
     pub(crate) lately: Counted,
-    /// What `/metrics` shows of the daemon itself.
+    /// The daemon's figures for `/metrics`.
     pub(crate) daemon_figures: Figures,
-    /// Whether the daemon's threads turn.
+    /// True if the daemon's threads turn.
     pub(crate) pulse: Arc<Pulse>,
-    /// What connections of HTTP have done.
+    /// Counters of HTTP connections.
     pub(crate) counts: Arc<Counts>,
     /// The engine's time at the start.
     pub(crate) started_at: Timestamp,
@@ -91,14 +91,14 @@ pub(crate) type Shared = State<Arc<App>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: Box<str>,
-    /// Of TCP. No browser reaches a Unix socket.
+    /// For TCP. A browser cannot connect to a Unix socket.
     pub(crate) ip: Option<IpAddr>,
-    /// The user of this name has connected to the socket in the data directory, which only the daemon's user and its
-    /// group may use.
+    /// The name of the user that has connected to the socket in the data directory, which is accessible only
+    /// to the daemon's user and that user's group.
     pub(crate) owner: Option<Arc<str>>,
 }
 
-/// A page of a listing, and where the next one begins.
+/// A page of a listing, and the start of the next one.
 type Rows<T> = (Vec<T>, Option<Cursor>);
 
 /// The clocks at one moment.
@@ -111,7 +111,7 @@ pub(crate) struct Now {
     skew_ms: i64,
 }
 
-/// How many requests may wait.
+/// The limit of waiting requests.
 const fn waiting_max(http: &Http) -> usize {
     http.connections_max.div_ceil(2)
 }
@@ -167,7 +167,7 @@ impl App {
         self.clients.open(ClientInfo::default())
     }
 
-    /// A client of the engine that sees what workers of a protocol see.
+    /// A client of the engine with the view of a protocol's workers.
     pub(crate) fn client_of(&self, protocol: Protocol, address: &str) -> Client {
         self.clients.open(ClientInfo {
             address: address.into(),
@@ -176,13 +176,13 @@ impl App {
         })
     }
 
-    /// Sends one command and returns its reply.
+    /// Sends a command and returns the reply.
     pub(crate) async fn ask(&self, command: impl Into<Command>) -> Outcome<Reply> {
         Ok(self.client().ask(command).await?)
     }
 
-    /// Writes a line of the audit log: a name and an address, the change and its parameters, the status, and how many jobs
-    /// were changed.
+    /// Writes a line to the audit log: a name and an address, the change and the parameters, the status, and
+    /// the number of modified jobs.
     pub(crate) fn record(
         &self,
         who: &str,
@@ -227,12 +227,12 @@ impl App {
         }
     }
 
-    /// The name of a protocol in answers and requests.
+    /// The name of a protocol in requests and responses.
     pub(crate) fn protocol_name(&self, protocol: Protocol) -> &'static str {
         self.daemon.bridge.name(protocol)
     }
 
-    /// The names of some protocols; none if they are all.
+    /// The names of a set of protocols; empty if it contains all.
     pub(crate) fn protocol_names(&self, of: Protocols) -> Vec<&'static str> {
         self.daemon.bridge.names(of)
     }
@@ -268,7 +268,7 @@ impl App {
         .await
     }
 
-    /// The figures of all kinds of jobs that name what they call.
+    /// The figures of all kinds of jobs.
     pub(crate) async fn kinds(&self) -> Outcome<Vec<KindRow>> {
         let ask = |after| Query::Kinds {
             after,
@@ -300,7 +300,7 @@ impl App {
         .await
     }
 
-    /// All rows of a listing, a page at a time.
+    /// All rows of a listing, requested a page at a time.
     async fn all<T>(
         &self,
         ask: fn(Cursor) -> Query,
@@ -317,7 +317,7 @@ impl App {
         Ok(all)
     }
 
-    /// One queue, if it is known.
+    /// A queue, if it exists.
     pub(crate) async fn queue(&self, queue: bytes::Bytes) -> Outcome<Option<QueueRow>> {
         let Reply::Queues { rows, .. } = self.ask(Query::Queue { queue }).await? else {
             return Err(Problem::unexpected());
@@ -327,7 +327,7 @@ impl App {
 }
 
 impl Now {
-    /// The text of a moment in the engine's time.
+    /// The text of a moment given in the engine's time.
     pub(crate) fn text(self, at: Timestamp) -> Option<String> {
         moment_text(self.to_wall(at))
     }

@@ -1,4 +1,4 @@
-//! What an operator should look at first.
+//! The most urgent concerns for an operator.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::refusing::{self, Nearly};
 use crate::survey::Survey;
 use crate::time::Age;
 
-/// A job that has waited longer is worth a line.
+/// A job that has waited longer is reported.
 const OLD: Duration = Duration::from_secs(600);
 
-/// Failures that are to be retried are told for this long, and deaths for an hour.
+/// Failures that will be retried are reported for this long, deaths for an hour.
 const FAILING: Duration = Duration::from_secs(300);
 const DIED: Duration = Duration::from_secs(3_600);
 
-/// An export that is older is worth a line, if there ever was one.
+/// An older export is reported, if there ever was one.
 const OLD_EXPORT: Duration = Duration::from_secs(7 * 86_400);
 
 /// Errors and schedules that are named.
@@ -28,7 +28,7 @@ const ERRORS_MAX: usize = 3;
 /// A schedule that is this late did not run.
 const OVERDUE: Duration = Duration::from_secs(60);
 
-/// A line, and where it leads.
+/// A line of text, and the linked page.
 #[derive(Debug)]
 pub(crate) struct Concern {
     pub(crate) text: String,
@@ -38,8 +38,8 @@ pub(crate) struct Concern {
     pub(crate) is_bad: bool,
 }
 
-/// Looks at the daemon, and at one page of its queues. More of them are looked at in between. What does not answer is left
-/// out.
+/// The concerns about the daemon, and about a page of queues. More queues are examined in the background.
+/// Requests that fail are omitted.
 pub(crate) async fn look(app: &App) -> Vec<Concern> {
     let stats = app.stats().await.ok();
     let nearly = refusing::warnings(app, stats.as_deref()).into_iter();
@@ -80,7 +80,7 @@ pub(crate) async fn look(app: &App) -> Vec<Concern> {
     concerns
 }
 
-/// Looks at all queues, a page at a time, while overviews ask for it.
+/// Examines all queues, a page at a time, while overviews request it.
 pub(crate) async fn survey(app: &App) {
     let is_asked = app.surveys.is_asked();
     let (mut survey, mut client) = (Survey::default(), app.client());
@@ -99,7 +99,7 @@ pub(crate) async fn survey(app: &App) {
     app.surveys.keep(is_asked.then_some(survey));
 }
 
-/// What there is to say of queues.
+/// The concerns about queues.
 fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
     let (named, more) = (
         survey.names.join(", "),
@@ -147,7 +147,7 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
     unserved.into_iter().chain(oldest).chain(paused)
 }
 
-/// Events of the last hour: connections that were refused, workers that were lost, bodies that could not be read.
+/// Events of the last hour: rejected connections, disappeared workers, unreadable bodies.
 pub(crate) fn lately(app: &App, stats: Option<&Stats>) -> Vec<Concern> {
     let snapshot = app.daemon_figures.read();
     let no_place: u64 = snapshot
@@ -234,7 +234,7 @@ async fn failures(app: &App, state: JobStateKind, within: Duration) -> Option<Co
     })
 }
 
-/// Schedules whose last run nobody works on, or that should have run.
+/// Schedules with a last job that no worker serves, or that are overdue.
 async fn schedules(app: &App) -> Option<Concern> {
     let query = Query::Schedules {
         protocol: None,

@@ -1,5 +1,6 @@
-//! The audit log: a line of JSON for each change that an operator requests, refused ones included. It goes to
-//! `http.audit`, else to the daemon's log. Pushing and taking jobs is work, not operation, and not in it.
+//! The audit log: a line of JSON for each change that an operator requests, including rejected ones. It is
+//! written to `http.audit`, else to the daemon's log. Pushing and taking jobs is normal work, and is not
+//! logged.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -26,11 +27,11 @@ pub(crate) struct Line<'a> {
     /// The parameters: conditions, and how.
     pub(crate) parameters: &'a str,
     pub(crate) status: u16,
-    /// How many jobs were changed, if the change is one of many jobs.
+    /// The number of modified jobs, for a bulk change.
     pub(crate) changed: Option<u64>,
 }
 
-/// How many jobs a request has changed: an extension of its answer.
+/// The number of jobs that a request has modified: an extension of the response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Affected(pub(crate) u64);
 
@@ -71,7 +72,7 @@ impl Audit {
 
 fn append(path: &PathBuf, line: &Line<'_>) -> io::Result<()> {
     let text = serde_json::to_string(line)? + "\n";
-    // It names people, queues and addresses.
+    // It contains names of people, queues and addresses.
     OpenOptions::new()
         .append(true)
         .create(true)

@@ -1,6 +1,6 @@
-//! Bodies of requests: how long one may be, how long it may take, and how many bytes may be on their way.
+//! Limits of request bodies: length, time to arrive, and total bytes being received.
 //!
-//! A body that has arrived does not count any more: it becomes a job, and the engine bounds those.
+//! A body that was received is no longer included, because it becomes a job, and the engine limits those.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::problem::Problem;
 
-/// How long a body may take to arrive, room for it included.
+/// The time limit for a body to arrive, including the wait for space.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bodies up to this always have room.
+/// Bodies up to this size are always accepted.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The room for all longer bodies together, unless one alone may be longer.
+/// The space for all longer bodies together, or the limit of a single body if that is larger.
 const LARGE_BYTES: usize = 16 << 20;
 
 /// The bodies of all connections.
@@ -36,7 +36,7 @@ impl Bodies {
         }
     }
 
-    /// Reads the body of a request. While there is no room for it, nothing of it is read.
+    /// Reads the body of a request. Waits for space before reading any of it.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, Problem> {
         let announced = request
             .headers()
@@ -48,7 +48,7 @@ impl Bodies {
         }
         let arrives = async {
             let _room = self.room(bytes).await;
-            // The body is longer than announced, or the peer has gone.
+            // The body is longer than announced, or the peer has disconnected.
             axum::body::to_bytes(request.into_body(), self.bytes_max)
                 .await
                 .map_err(|_| self.too_large())

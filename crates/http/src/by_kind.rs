@@ -1,5 +1,5 @@
-//! What happened to the jobs of each kind in the last minutes, hours and day: the engine's counters as they were read, kept
-//! for a while, and the difference between two readings. In memory only.
+//! Figures of each kind over the last minutes, hour and day: readings of the engine's counters are stored for
+//! a while, and the difference between two readings is reported. In memory only.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,8 @@ use windlass_engine::{FiguresRow, JobReader as _, KindRow, Protocol, QueueFigure
 
 use crate::app::App;
 
-/// Kinds with a row of their own, those with the most jobs. With all of them busy, a day takes about 15 MiB.
+/// The limit of kinds with separate rows; those with the most jobs are used. At the limit, a day takes about
+/// 15 MiB.
 const KINDS_MAX: usize = 1_000;
 
 const MINUTE_MS: u64 = 60_000;
@@ -29,15 +30,16 @@ pub(crate) enum Span {
     Start,
 }
 
-/// For how long readings are kept, and how far they are apart, in minutes: a span is told with a fifth more at most.
+/// The retention and the interval of readings, in minutes. The period that is reported is longer than the
+/// span by up to a fifth.
 const KEPT: [(Span, u64, u64); 3] = [
     (Span::Minutes, 5, 1),
     (Span::Hour, 60, 10),
     (Span::Day, 1_440, 120),
 ];
 
-/// A kind of job: the protocol of its producers, and what the jobs call; empty if their bodies do not show it. `None`: all
-/// kinds beyond the bound, together.
+/// A kind of job: the protocol of the producers, and the function that the jobs call; empty if the bodies do
+/// not show it. `None`: the sum of all kinds beyond the limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Of(Protocol, Bytes),
@@ -49,11 +51,11 @@ pub(crate) enum Kind {
 struct Reading {
     at: Timestamp,
     kinds: BTreeMap<Kind, Arc<QueueFigures>>,
-    /// Whether each kind that had any job is there. If so, one that is not there had none.
+    /// True if it contains each kind with any jobs, so that a missing kind had no jobs.
     has_all: bool,
 }
 
-/// The last reading, and earlier ones.
+/// The last reading, and previous ones.
 #[derive(Debug, Default)]
 pub(crate) struct ByKind(Mutex<Readings>);
 
@@ -64,7 +66,7 @@ struct Readings {
 }
 
 impl ByKind {
-    /// Takes over what the engine has counted.
+    /// Adds a reading of the engine's counters.
     pub(crate) fn add(&self, app: &App, queues: &[FiguresRow], kinds: Vec<KindRow>) {
         let is_by_queue = |protocol| app.daemon.bridge.is_by_queue(protocol);
         let named = kinds.into_iter().map(|row| {
@@ -80,7 +82,8 @@ impl ByKind {
             .add(app.now().wall, all);
     }
 
-    /// The figures of each kind over about this span, and since when they are, if that is known.
+    /// The figures of each kind over approximately this span, and the start of the period, if
+    /// known.
     pub(crate) fn over(&self, span: Span) -> (Option<Timestamp>, Vec<(Kind, QueueFigures)>) {
         self.0
             .lock()
@@ -89,8 +92,8 @@ impl ByKind {
     }
 }
 
-/// The kinds of which a queue is the name. How long jobs waited and ran is known of the queue, so if jobs of several
-/// protocols were pushed to it, of none of them.
+/// The kinds that are named by a queue. Durations are known only for the queue, so they are omitted if jobs
+/// of several protocols were pushed to it.
 fn by_queue(
     row: &FiguresRow,
     is_by_queue: impl Fn(Protocol) -> bool,
@@ -146,7 +149,7 @@ impl Readings {
             has_all,
         };
         for ((_, span, every), kept) in KEPT.into_iter().zip(&mut self.earlier) {
-            // A clock that was set back begins anew.
+            // If the clock was set back, later readings are dropped.
             kept.retain(|reading| reading.at <= at);
             if kept
                 .back()
@@ -187,12 +190,13 @@ impl Readings {
                     None => reading.has_all.then_some(None),
                 });
             match before {
-                // An engine that has started since then counts anew, and so does a queue that was removed.
+                // The counters restart from 0 with the engine, and with a queue that was removed and created
+                // again.
                 Some(Some(before)) if before.total().taken <= now.total().taken => {
                     now.since(before)
                 }
                 Some(_) => (**now).clone(),
-                // It has only just become one of those with the most jobs: what is new of it is not known.
+                // It has just become one of the kinds with the most jobs, so the increase is unknown.
                 None => QueueFigures::default(),
             }
         };
@@ -237,7 +241,7 @@ mod tests {
         Kind::Of(FAKTORY, Bytes::copy_from_slice(name.as_bytes()))
     }
 
-    /// What is told of a span: since which minute, and the deliveries of each kind.
+    /// The result for a span: the minute of the start, and the deliveries of each kind.
     fn told(readings: &Readings, span: Span) -> (Option<u64>, Vec<(Kind, u64)>) {
         let (since, all) = readings.over(span);
         let all = all
@@ -250,7 +254,8 @@ mod tests {
     #[test]
     fn a_span_has_what_was_new_in_it() {
         let mut readings = Readings::default();
-        // Each minute ten jobs of one kind more. Another one begins after two hours, and ends after ten minutes.
+        // Each minute has ten more jobs of one kind. Another kind starts after two hours, and stops after ten
+        // minutes.
         let others = |minute: u64| minute.clamp(120, 130) - 120;
         for minute in 0..=180 {
             let all = [("a", 10 * minute), ("b", others(minute))];
@@ -278,7 +283,7 @@ mod tests {
         );
         let kept: Vec<usize> = readings.earlier.iter().map(VecDeque::len).collect();
         assert_eq!(kept, [6, 7, 2], "what is kept has a bound");
-        // Another engine counts from nothing.
+        // A restarted engine counts from zero.
         readings.add(
             Timestamp(181 * MINUTE_MS),
             [(kind("a"), figures(FAKTORY, 7))].into_iter(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_config::{Address, ByteSize, ListenAddress, Period, Secret};
 
-/// Faktory's port for its pages.
+/// The port of Faktory's pages.
 const PORT: u16 = 7420;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -19,26 +19,28 @@ windlass_config::section! {
     pub struct Http {
         /// Addresses; empty for none.
         pub listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: "localhost".to_owned(), port: PORT }],
-        /// Names of this machine, besides `localhost`, under which browsers and proxies may ask for pages.
+        /// Names of this machine, besides `localhost`, that browsers and proxies may use.
         pub hosts: Vec<String>,
-        /// Where a proxy shows the pages: `/` and names; empty for the root. `X-Script-Name` of a request has precedence.
+        /// The path of the pages behind a proxy: `/` and names; empty for the root. `X-Script-Name` of a
+        /// request takes precedence.
         pub path_prefix: String,
-        /// Proxies whose `X-Forwarded-For` counts.
+        /// Proxies whose `X-Forwarded-For` is trusted.
         pub trusted_proxies: Vec<IpAddr>,
         /// The longest body of a request, and so the largest job that can be pushed here.
         pub body_bytes_max: ByteSize = ByteSize(MIB),
         /// Connections.
         pub connections_max: usize = 256,
-        /// A file with logins; empty for none, so that everyone who can connect may do everything.
+        /// A file with logins; empty for no logins, so that every client that can connect may do
+        /// everything.
         #[serde(deserialize_with = "windlass_config::credential")]
         pub logins: PathBuf,
-        /// The password that every request needs, with any user name, if there is no file. No key: only a program that stands
-        /// in for Faktory sets it.
+        /// A password for every request, with any user name, if there is no file. It cannot be configured:
+        /// only a program that stands in for Faktory sets it.
         #[serde(skip)]
         pub password: Secret,
-        /// How long a person who has logged in on a page may use none before logging in again.
+        /// How long a person who has logged in on a page may be idle before logging in again.
         pub session_idle: Period = Period::from_ms(SESSION_IDLE_MS),
-        /// A file for the audit log; empty for the daemon's own log.
+        /// A file for the audit log; empty for the daemon's log.
         pub audit: PathBuf,
     }
 }
@@ -46,7 +48,7 @@ windlass_config::section! {
 windlass_config::section! {
     /// `[metrics]`
     pub struct Metrics {
-        /// Queues with series of their own.
+        /// Queues with separate series.
         pub queues_max: usize = 200,
     }
 }
@@ -61,7 +63,8 @@ pub struct Configured {
 }
 
 impl Http {
-    /// Whether only this machine can connect to an address. A name that cannot be resolved now cannot be bound either.
+    /// Returns true if only this machine can connect to an address. A name that cannot be resolved now cannot
+    /// be bound either.
     pub fn is_local(listen: &ListenAddress) -> bool {
         listen
             .resolve()
@@ -78,7 +81,7 @@ impl Http {
         (!self.logins.as_os_str().is_empty()).then_some(&self.logins)
     }
 
-    /// Whether requests need a login.
+    /// Returns true if requests need a login.
     pub fn has_login(&self) -> bool {
         self.logins_file().is_some() || !self.password.is_empty()
     }

@@ -1,18 +1,18 @@
-//! Counters of the last hour, for readers who look now and then.
+//! Counters of the last hour, for irregular readers.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Counters of the last hour: two that this daemon began at 0, and between them one that the store keeps.
+/// Counters of the last hour: two that started at 0 with this daemon, and between them one that is stored.
 #[derive(Debug)]
 pub(crate) struct Counted(Mutex<[Counter; 3]>);
 
-/// A counter, and when it has grown.
+/// A counter, with recent increases.
 #[derive(Debug, Default)]
 struct Counter {
     last: Option<u64>,
-    /// By how much it has grown in a minute: when that began, the last time, and how much.
+    /// Increases by minute: the first time, the last time, and the amount.
     grown: VecDeque<(Instant, Instant, u64)>,
 }
 
@@ -27,7 +27,8 @@ impl Default for Counted {
 }
 
 impl Counted {
-    /// Notes the counters. Returns by how much each has grown in an hour, and when it did so last.
+    /// Records the counters. Returns the increase of each in the last hour, and the time of the
+    /// last increase.
     pub(crate) fn note(&self, counts: [u64; 3], now: Instant) -> [Option<(u64, Instant)>; 3] {
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = counts.into_iter();
@@ -40,7 +41,7 @@ impl Counted {
 impl Counter {
     fn note(&mut self, count: u64, now: Instant) -> Option<(u64, Instant)> {
         const MINUTE: Duration = Duration::from_secs(60);
-        // What was counted before this daemon looked for the first time is not of this hour.
+        // Events before the first reading by this daemon are not of this hour.
         let more = count.saturating_sub(self.last.replace(count).unwrap_or(count));
         match self
             .grown

@@ -1,4 +1,4 @@
-//! Where a listing continues, as text that means nothing to a client.
+//! The position in a listing, as an opaque text.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,22 +1,24 @@
-//! Requests that a foreign web page makes through the browser of an operator are refused.
+//! Refuses requests that a foreign web page makes through the browser of an operator.
 //!
-//! There may be no login on this machine's own addresses, so the browser must not be a way in; with a login, the
-//! browser repeats it. A page of another site can send requests here, but it cannot hide itself: browsers send
-//! `Sec-Fetch-Site`, older ones `Origin` with everything that can change something. And a page that makes its own host
-//! name point here (DNS rebinding) shows in `Host`.
+//! The addresses of this machine may be accessible without a login, and with a login, the browser repeats it
+//! for any page. A page of another site can send requests here, but browsers identify it: with
+//! `Sec-Fetch-Site`, older ones with `Origin` in every request that can modify something. A page that
+//! resolves a host name to this machine (DNS rebinding) is detected by `Host`.
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, Version, header};
 
 use crate::problem::{Outcome, Problem};
 
-/// Paths that show nothing and change nothing: probes come under any host name, without a login.
+/// Paths that reveal and modify nothing: probes are accepted with any host name, and without a
+/// login.
 pub(crate) const OPEN: [&str; 3] = ["/livez", "/readyz", "/health"];
 
 /// Paths that are served beyond the limit on connections.
 pub(crate) const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
-/// Refuses a request whose host or whose end a proxy could see elsewhere (RFC 9112, 3.2 and 6.3).
+/// Refuses a request if a proxy could interpret the host or the length differently (RFC 9112, 3.2
+/// and 6.3).
 pub(crate) fn check_form(version: Version, uri: &Uri, headers: &HeaderMap) -> Outcome<()> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
@@ -55,7 +57,8 @@ pub(crate) fn check_form(version: Version, uri: &Uri, headers: &HeaderMap) -> Ou
     Ok(())
 }
 
-/// Refuses a request of a foreign page. `hosts`: the names of this machine besides its own; `None`: any name. `is_tcp`: no browser reaches a Unix socket.
+/// Refuses a request of a foreign page. `hosts` contains additional names of this machine; `None` allows any
+/// name. `is_tcp` is false for a Unix socket, to which browsers cannot connect.
 pub(crate) fn check(
     method: &Method,
     uri: &Uri,
@@ -89,7 +92,7 @@ pub(crate) fn check(
     let origin = text(headers, &header::ORIGIN)?;
     let origin_host = origin.map(|origin| origin.split_once("://").map(|(_, host)| host));
     match origin_host {
-        // Sec-Fetch-Site is the browser's own judgement.
+        // Sec-Fetch-Site is the browser's judgement.
         Some(_) if site.is_some() => Ok(()),
         Some(origin) if origin.is_none() || origin != host => {
             Err(foreign("Origin is not this host"))
@@ -98,8 +101,8 @@ pub(crate) fn check(
     }
 }
 
-/// Refuses a change by a session that does not show where it comes from: a browser sends the cookie by itself, and
-/// every browser that knows `SameSite` shows it.
+/// Refuses a change by a session without evidence of the origin: a browser sends the cookie automatically,
+/// and every browser that supports `SameSite` sends such evidence.
 pub(crate) fn check_session(method: &Method, headers: &HeaderMap) -> Outcome<()> {
     let is_shown = headers.contains_key("sec-fetch-site") || headers.contains_key(header::ORIGIN);
     let is_read = *method == Method::GET || *method == Method::HEAD;
@@ -126,7 +129,7 @@ fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Outcome<Option<
         .map_err(|_| Problem::bad_request("a header is not text"))
 }
 
-/// Whether `Host` names this machine, whatever the port.
+/// Returns true if `Host` names this machine, with any port.
 fn is_ours(host: &str, hosts: &[String]) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -209,7 +212,7 @@ mod tests {
         );
     }
 
-    /// The target, the headers, and whether the request is served.
+    /// The target, the headers, and `true` if the request is accepted.
     type Form<'a> = (&'a str, &'a [(&'static str, &'a str)], bool);
 
     #[test]

@@ -1,22 +1,23 @@
-//! The HTTP port: the API for operators and their programs, web pages, probes, and the pages of Faktory that monitoring
-//! reads.
+//! The HTTP port: the API for operators and programs, web pages, probes, and the pages of Faktory that
+//! monitoring reads.
 //!
-//! It runs on a thread of its own and knows the queue only as a client of it ([`windlass_daemon::client`]): every
-//! request is one or more commands of the engine, and an answer leaves when the engine's reply may, so a 2xx answer to
-//! a change means that the change is on the disk. Programs without a client library may push and take jobs here; such
-//! jobs have the protocol `http`.
+//! It has a separate thread and is an ordinary client of the queue ([`windlass_daemon::client`]). Every
+//! request is translated to one or more commands of the engine, and the response is sent when the engine's
+//! reply may be sent, so a 2xx response to a change guarantees that the change is on the disk. Programs
+//! without a client library may push and take jobs here; such jobs have the protocol `http`.
 //!
-//! Reading order: `config` (the section) · `operator_port` (what the server knows of the port) · `serve` (connections and their
-//! limits) · `pool` (which of them gives way) · `app` (what all handlers share) · `router` and `access` (a request's
-//! role) · `api` (the handlers, by subject) · `guard` (requests of foreign web pages are refused) · `body` (reading
-//! requests) · `login` (roles) · `audit` (the record of changes) · `metrics` (for Prometheus) · `site` (web pages) ·
-//! `prefix` (their addresses) · `problem` (errors) · `name`, `cursor` and `time` (formats of values). Files import each
-//! other in one direction.
+//! Reading order: `config` (the section) · `operator_port` (the interface for the server) · `serve`
+//! (connections and their limits) · `pool` (eviction of connections) · `app` (the state shared by all
+//! handlers) · `router` and `access` (a request's role) · `api` (the handlers, by subject) · `guard` (refuses
+//! requests of foreign web pages) · `body` (reading requests) · `login` (roles) · `audit` (the record of
+//! changes) · `metrics` (for Prometheus) · `site` (web pages) · `prefix` (page addresses) · `problem`
+//! (errors) · `name`, `cursor` and `time` (formats of values). Files import each other in one direction.
 //!
 //! # Invariants
 //!
-//! * Everything a peer can make large is bounded before it is allocated: connections, headers, bodies, pages, waiting takes.
-//! * No request holds the engine for longer than a visit; a listing is a page.
+//! * Everything a peer can make large is limited before it is allocated: connections, headers, bodies, pages,
+//!   waiting takes.
+//! * No request holds the engine's lock for longer than a visit; a listing returns a page.
 //! * Bodies and names are bytes: text that is not UTF-8 is shown in base64, never altered.
 
 mod access;

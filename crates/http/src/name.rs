@@ -1,7 +1,8 @@
 //! Names of queues, jobs, keys and workers as text. The engine's names are bytes.
 //!
-//! A name is written as it is if it is UTF-8, else as `base64:` and its bytes in the URL-safe alphabet without padding.
-//! A name that begins with `base64:` is written in that form too, so that every name has exactly one text.
+//! A name is written unchanged if it is UTF-8, else as `base64:` and its bytes in the URL-safe alphabet
+//! without padding. A name that starts with `base64:` is written in that form too, so that every name has
+//! exactly one text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +25,7 @@ pub(crate) struct Name(pub(crate) Bytes);
 pub(crate) struct NameError;
 
 impl Name {
-    /// The name of something that may have none.
+    /// The name; `None` if it is empty.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self(Bytes::copy_from_slice(bytes)))
     }

@@ -1,4 +1,4 @@
-//! What the server knows of the port: its protocol, its addresses, the checks of its section, and how it opens.
+//! The interface of the port for the server: protocol, addresses, checks of the section, and opening.
 
 use std::any::Any;
 use std::io;
@@ -21,7 +21,7 @@ use crate::serve::{self, Limits};
 const NAME: &str = "http";
 
 impl Http {
-    /// Without a login no other machine may connect, and only the daemon's own socket has the name of that.
+    /// Without a login, only this machine may connect, and the name of the daemon's socket is reserved.
     fn check_addresses(&self) -> Result<(), Error> {
         if let Some(listen) = self
             .listen
@@ -55,7 +55,7 @@ impl Http {
     }
 }
 
-/// HTTP's jobs are jobs of a protocol. Its connections are not sessions: it has no endpoints.
+/// HTTP's jobs are jobs of a protocol. HTTP connections are not sessions, so it has no endpoints.
 impl Protocol for Configured {
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::HTTP

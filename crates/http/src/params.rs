@@ -1,4 +1,4 @@
-//! Extractors: what handlers read of a request. Unlike axum's own, they refuse with a [`Problem`].
+//! Extractors of request parameters. Unlike axum's, they refuse with a [`Problem`].
 
 use std::sync::Arc;
 
@@ -21,11 +21,12 @@ pub(crate) const ROWS_MAX: u32 = 1_000;
 #[derive(Debug)]
 pub(crate) struct Params<T>(pub(crate) T);
 
-/// The parameters behind `?` that the struct names, without all others: pages have bookmarks.
+/// The parameters of the query that the struct names. Unknown ones are ignored, because pages have
+/// bookmarks.
 #[derive(Debug)]
 pub(crate) struct Known<T>(pub(crate) T);
 
-/// The parameters behind `?` of two structs: the first gets those that it names, the second all others.
+/// The parameters of the query for two structs: the first gets those that it names, the second all others.
 #[derive(Debug)]
 pub(crate) struct TwoParams<A, B>(pub(crate) A, pub(crate) B);
 

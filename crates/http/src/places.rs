@@ -1,4 +1,4 @@
-//! Places for requests that wait. Their number can change while some are taken.
+//! Places for waiting requests. The number can be modified while some are in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A number of places.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// How many there are.
+    /// The limit of places.
     all: AtomicUsize,
     taken: AtomicUsize,
 }
@@ -23,7 +23,7 @@ impl Places {
         })
     }
 
-    /// From now on there are this many. Those that are taken stay taken.
+    /// Sets the limit. Places in use stay in use.
     pub(crate) fn limit(&self, all: usize) {
         self.all.store(all, Ordering::Relaxed);
     }

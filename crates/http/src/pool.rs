@@ -1,16 +1,18 @@
-//! The open connections, and which of them gives way to a new one.
+//! The open connections, and which of them is evicted for a new one.
 //!
-//! - When no place is left, the connection gives way that has been without a whole request for longest: since it was
-//!   opened, or since its last answer. A connection at work stays.
-//! - When all are at work, a few more are let in for one request each: a probe is answered, and so is the socket of
-//!   the data directory; anything else is refused, unless a place has become free.
+//! - When no place is left, the connection is evicted that has been without a complete request for longest,
+//!   since it was opened or since its last response. A connection with a request in progress is never
+//!   evicted.
+//! - When all have requests in progress, a few extra connections are accepted for a single request: probes
+//!   and the socket of the data directory are served; anything else is refused, unless a place has become
+//!   free.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// Connections that are let in beyond the limit.
+/// Connections that are accepted beyond the limit.
 const EXTRA_MAX: usize = 4;
 
 /// All connections.
@@ -19,13 +21,13 @@ pub(crate) struct ConnectionPool(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// How many places there are.
+    /// The limit of connections.
     all: usize,
-    /// Places taken, without those beyond the limit.
+    /// Places in use, without extra connections.
     open: usize,
     extra: usize,
     next: u64,
-    /// Connections without a whole request, in the order in which they give way.
+    /// Connections without a complete request, in the order of eviction.
     waiting: BTreeMap<u64, Waiting>,
 }
 
@@ -40,7 +42,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Place {
     pool: Arc<ConnectionPool>,
-    /// Cancelled when the connection gives way; it has no place then.
+    /// Cancelled when the connection is evicted, and has no place.
     pub(crate) leave: CancellationToken,
     peer: Arc<str>,
     own: Mutex<Own>,
@@ -53,7 +55,7 @@ struct Own {
     is_extra: bool,
 }
 
-/// A request is served, until this is dropped.
+/// A request in progress, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Work(Arc<Place>);
 
@@ -69,13 +71,13 @@ impl ConnectionPool {
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// From now on there are this many places. Connections keep theirs.
+    /// Sets the limit. Existing connections retain the places they have.
     pub(crate) fn limit(&self, all: usize) {
         self.lock().all = all;
     }
 
-    /// A place for a connection, and the peer of the connection that has given way, if one has. `None` if all are at work,
-    /// also those beyond the limit.
+    /// A place for a connection, and the peer of the evicted connection, if any. `None` if all have requests
+    /// in progress, including the extra ones.
     pub(crate) fn enter(self: &Arc<Self>, peer: &str) -> Option<(Arc<Place>, Option<Arc<str>>)> {
         let mut state = self.lock();
         let (is_extra, displaced) = if state.open < state.all {
@@ -112,7 +114,7 @@ impl ConnectionPool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code panics half-way through a change under this lock.
+        // No code panics in the middle of a change while it has this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,7 +128,7 @@ impl State {
         }
     }
 
-    /// Frees the place of a connection that waits, if there is one. Returns its peer.
+    /// Evicts a connection without a request, if there is one. Returns the peer of it.
     fn give_way(&mut self, is_extra: bool) -> Option<Arc<str>> {
         let turn = self
             .waiting
@@ -148,8 +150,8 @@ impl State {
 }
 
 impl Place {
-    /// A whole request has arrived. `is_reserved`: it may be served beyond the limit. Returns its place, if there is one
-    /// for it, and whether the connection ends with the answer.
+    /// Records that a complete request has arrived. `is_reserved` permits it on an extra connection. Returns
+    /// a place for it, if there is one, and `true` if the connection must be closed after the response.
     pub(crate) fn begin(self: &Arc<Self>, is_reserved: bool) -> (Option<Work>, bool) {
         let (mut state, mut own) = (self.pool.lock(), self.own());
         state.waiting.remove(&own.turn);
@@ -166,7 +168,7 @@ impl Place {
         (Some(work).filter(|_| is_reserved || !is_extra), is_extra)
     }
 
-    /// The answer has left.
+    /// Records that the response was sent.
     fn rest(&self) {
         let (mut state, mut own) = (self.pool.lock(), self.own());
         own.at_work -= 1;
@@ -250,7 +252,7 @@ mod tests {
         let other = enter(&pool);
         assert!(matches!(other.begin(false), (None, true)));
         drop((probe, other));
-        // Half requests give way there, too.
+        // Incomplete requests are evicted there, too.
         let halves: Vec<_> = (0..EXTRA_MAX + 2).map(|_| enter(&pool)).collect();
         assert_eq!(
             left(&halves.iter().collect::<Vec<_>>()),
@@ -263,7 +265,7 @@ mod tests {
             .collect();
         assert!(pool.enter("").is_none(), "{probes:?}");
         drop((probes, halves));
-        // A place has become free before the request was whole.
+        // A place has become free before the request was complete.
         let late = enter(&pool);
         drop((work, place));
         let work = served(&late);

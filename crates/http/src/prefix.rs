@@ -1,4 +1,4 @@
-//! Addresses of pages: what a proxy puts before them, and where a browser is sent.
+//! Addresses of pages: the path prefix of a proxy, and redirects.
 
 use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderMap, StatusCode, Uri, header};
@@ -15,18 +15,18 @@ const OWN: &str = "api assets batches busy cluster connections dead debug health
 /// The path of the form.
 pub(crate) const LOGIN: &str = "/login";
 
-/// Below this path is what pages load. It is the same for everyone.
+/// The path of the assets that pages load. It needs no login.
 pub(crate) const ASSETS: &str = "/assets/";
 
 /// The longest address to return to.
 const RETURN_BYTES_MAX: usize = 2 << 10;
 
-/// What a proxy puts before every path: empty, or `/` and names.
+/// The path prefix of a proxy: empty, or `/` and names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prefix(String);
 
 impl Prefix {
-    /// Without a slash at its end; `None` if the text is not such a path.
+    /// Removes a slash at the end; `None` if the text is not such a path.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim_end_matches('/');
         let is_plain = |char: char| char.is_ascii_alphanumeric() || "/-_.~".contains(char);
@@ -39,7 +39,7 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// It is not a path, or begins like one of our own.
+    /// It is not a path, or starts like a path of this server.
     pub(crate) fn of_config(text: &str) -> Result<Self, windlass_config::Error> {
         let senseless = |reason| {
             Err(windlass_config::Error::senseless(
@@ -59,7 +59,7 @@ impl Prefix {
         }
     }
 
-    /// The prefix of one request: its header has precedence over the configuration.
+    /// The prefix of a request. The request's header takes precedence over the configuration.
     fn of_request(headers: &HeaderMap, configured: &Self) -> Self {
         match headers.get(PREFIX_HEADER) {
             Some(value) => value
@@ -71,7 +71,7 @@ impl Prefix {
         }
     }
 
-    /// An address without the prefix; `None` if it has none.
+    /// An address without the prefix; `None` if it does not start with the prefix.
     fn remove_from(&self, uri: &Uri) -> Option<Uri> {
         let Self(prefix) = self;
         let given = uri.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -94,10 +94,10 @@ impl Prefix {
     }
 }
 
-/// A request as it would be without the path of the proxy, which may or may not have removed it. The request remembers
-/// the prefix.
+/// Removes the prefix from a request, which the proxy may already have done. The request remembers the
+/// prefix.
 ///
-/// A prefix that begins like one of our own paths stays: the two cannot be distinguished.
+/// A prefix that starts like a path of this server is not removed, because the two cannot be distinguished.
 pub(crate) fn below_prefix<B>(
     mut request: axum::http::Request<B>,
     configured: &Prefix,
@@ -110,14 +110,14 @@ pub(crate) fn below_prefix<B>(
     request
 }
 
-/// Whether a path begins with the first name of one of our own.
+/// Returns true if the first segment of a path is that of a path of this server.
 fn is_ours(path: &str) -> bool {
     path.split('/')
         .nth(1)
         .is_some_and(|first| OWN.split(' ').any(|own| own == first))
 }
 
-/// Sends a browser to the form, and afterwards to the page that it asked for.
+/// Redirects a browser to the form, and afterwards to the requested page.
 pub(crate) fn to_login(uri: &Uri, extensions: &Extensions) -> Response {
     let asked = uri.path_and_query().map_or("/", |asked| asked.as_str());
     let to: String = form_urlencoded::byte_serialize(local(asked).as_bytes()).collect();

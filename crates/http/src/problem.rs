@@ -1,4 +1,5 @@
-//! Errors: a status, and an object as RFC 9457 has it. `code` is for programs, `detail` for people.
+//! Errors: a status, and an object according to RFC 9457. `code` is for programs, `detail` for
+//! people.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -17,15 +18,15 @@ pub(crate) struct Problem {
     pub(crate) detail: String,
 }
 
-/// The code of the problem that an answer is: an extension of the answer.
+/// The code of the problem in a response: an extension of the response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Code(pub(crate) &'static str);
 
-/// What a browser must ask its user for.
+/// The challenge for a browser's login dialog.
 const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"windlass\", charset=\"UTF-8\"");
 
-/// When a program may try again that was refused because it is too early.
+/// When a program may repeat a request that was rejected because it is too early.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
 
 /// The result of a handler.
@@ -50,7 +51,7 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, code, detail)
     }
 
-    /// The login does not allow it.
+    /// The login does not allow the operation.
     pub(crate) fn forbidden(detail: impl ToString) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
@@ -60,22 +61,22 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
 
-    /// The thing is in a state that does not allow it.
+    /// The object is in a state that does not allow the operation.
     pub(crate) fn conflict(detail: impl ToString) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", detail)
     }
 
-    /// There is no room, or no daemon for it, now.
+    /// There is no space, or no daemon for the request, at present.
     pub(crate) fn unavailable(code: &'static str, detail: impl ToString) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
     }
 
-    /// The daemon cannot do what it can do as a rule: a bug, or no random numbers.
+    /// An unexpected failure of the daemon: a bug, or no random numbers.
     pub(crate) fn internal(detail: impl ToString) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 
-    /// The same, with the name of the thing that the engine does not know.
+    /// Adds the name of the object that the engine did not find.
     pub(crate) fn about(self, name: &str) -> Self {
         match self.detail.strip_suffix(" unknown") {
             Some(thing) if self.status == StatusCode::NOT_FOUND => Self {
@@ -86,7 +87,7 @@ impl Problem {
         }
     }
 
-    /// The engine gave a reply of another kind: a bug, but not one that a request should end in a panic for.
+    /// The engine gave an unexpected kind of reply. This is a bug, for which the request must not panic.
     pub(crate) fn unexpected() -> Self {
         Self::internal("unexpected reply of the engine")
     }
@@ -114,7 +115,7 @@ impl From<Refusal> for Problem {
             | Refusal::OutOfPlace => StatusCode::CONFLICT,
             Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
-            // It may have been done: a gateway that got no answer.
+            // The change may have been made, as for a gateway without an answer.
             Refusal::Unknown => StatusCode::GATEWAY_TIMEOUT,
         };
         Self::new(status, why.code(), why)

@@ -1,7 +1,7 @@
-//! Requests that a trusted proxy passes on: they count as those of the address that the proxy names.
+//! Requests from a trusted proxy are attributed to the address that the proxy names.
 //!
-//! A proxy appends its own peer's address to `X-Forwarded-For`. Whatever stands before that was sent by the peer, so the
-//! last address counts that no trusted proxy has.
+//! A proxy appends the address of the peer to `X-Forwarded-For`. Any preceding addresses were sent by that
+//! peer and are not reliable, so the last address that does not belong to a trusted proxy is used.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::app::Peer;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The peer that a request comes from, if a trusted proxy has passed the request on and names a peer.
+/// The peer of a request, if a trusted proxy has forwarded the request and names a peer.
 pub(crate) fn passed_on(peer: &Peer, headers: &HeaderMap, trusted: &[IpAddr]) -> Option<Peer> {
     let is_trusted = |ip: IpAddr| {
         trusted

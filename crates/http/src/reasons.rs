@@ -1,4 +1,4 @@
-//! The reasons for which a daemon refuses something, and since when each holds.
+//! The reasons for which a daemon refuses something, and the start of each.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use windlass_daemon::client::Readiness;
 use windlass_daemon::figures::Snapshot;
 use windlass_engine::{Stats, Timestamp};
 
-/// Why something is refused. The most important reason is the first.
+/// A reason to refuse something. The most important is first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Reason {
     Stopping,
@@ -35,7 +35,7 @@ impl Reason {
         Self::Draining,
     ];
 
-    /// Its name for programs.
+    /// The name for programs.
     pub(crate) const fn code(self) -> &'static str {
         match self {
             Self::Stopping => "stopping",
@@ -71,22 +71,22 @@ impl Reason {
         }
     }
 
-    /// Whether it is what somebody has asked for.
+    /// Returns true if an operator has requested it.
     const fn is_wanted(self) -> bool {
         matches!(self, Self::Stopping | Self::Draining)
     }
 }
 
-/// Since when each reason holds, and when it did last.
+/// When each reason started to apply, and when it last applied.
 #[derive(Debug, Default)]
 pub(crate) struct Since(Mutex<BTreeMap<Reason, (Timestamp, Timestamp)>>);
 
 impl Since {
-    /// Notes the reasons that hold now, and logs those that begin and end.
+    /// Records the reasons that apply now, and logs the starts and ends.
     pub(crate) fn note(&self, reasons: &[Reason], now: Timestamp) -> BTreeMap<Reason, Timestamp> {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let held = since.clone();
-        // Full memory is looked at again and again whether it can be relieved, and does not count as full meanwhile.
+        // Full memory may be relieved and fill again repeatedly, and is reported without interruption.
         since.retain(|reason, (_, last)| {
             *reason == Reason::Memory && now.ms_since(*last) < LINGERS_MS
         });
@@ -115,13 +115,13 @@ impl Since {
     }
 }
 
-/// How long full memory counts as full after it was.
+/// How long full memory is still reported after it was relieved.
 const LINGERS_MS: u64 = 10_000;
 
-/// With less room in memory, in bytes, a small job may be refused.
+/// With less available memory, in bytes, a small job may be refused.
 const LEAST_ROOM: u64 = 4 << 10;
 
-/// The reasons that hold.
+/// The reasons that apply.
 pub(crate) fn reasons(
     readiness: Readiness,
     role: &Role,
@@ -137,8 +137,9 @@ pub(crate) fn reasons(
         Readiness::Stopping => Some(Reason::Stopping),
     };
     let is_reached = |(is, most): (u64, u64)| most > 0 && is >= most;
-    // The figures of the engine are 0 where it is in another daemon, and so are its limits.
-    // Memory that is full of bodies is no reason: they leave it, and pushes wait for that.
+    // The figures and limits of the engine are 0 if the engine is in another daemon. Memory that is
+    // full of bodies is no reason, because bodies can be moved to the disk, and pushes wait for
+    // that.
     let has_room = figures.memory.bytes.1 == 0 || figures.memory.room >= LEAST_ROOM;
     let memory = Some(Reason::Memory).filter(|_| !has_room && readiness != Readiness::StoreFailed);
     let (jobs, bytes) = stats.map_or((0, 0), Stats::staying);

@@ -1,5 +1,5 @@
-//! What the daemon refuses now, why and since when. The probes, the status, the pages, the metrics and the log have it
-//! from here, so that they agree.
+//! The present refusals of the daemon, with reason and start. The probes, the status, the pages, the metrics
+//! and the log use this module, so that they agree.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,7 +26,8 @@ view! {
     }
 }
 
-/// All reasons to refuse something now, the most important first. `stats`: those of the engine, if it has answered.
+/// All reasons to refuse something now, the most important first. `stats` are those of the engine, if it has
+/// replied.
 pub(crate) fn look(app: &App, stats: Option<&Stats>) -> Vec<Refusing> {
     hold(app, stats)
         .into_iter()
@@ -34,7 +35,7 @@ pub(crate) fn look(app: &App, stats: Option<&Stats>) -> Vec<Refusing> {
         .collect()
 }
 
-/// The reasons that hold now, and since when.
+/// The reasons that apply now, with the start of each.
 pub(crate) fn hold(app: &App, stats: Option<&Stats>) -> BTreeMap<Reason, Timestamp> {
     let reasons = reasons(
         app.clients.readiness(),
@@ -45,8 +46,8 @@ pub(crate) fn hold(app: &App, stats: Option<&Stats>) -> BTreeMap<Reason, Timesta
     app.refusing.note(&reasons, app.now().engine)
 }
 
-/// The engine's figures for a probe, which must not wait for an engine that cannot answer, or that is in another daemon:
-/// the limits are that one's.
+/// The engine's figures for a probe, which must not wait for an engine that cannot reply, or that is in
+/// another daemon with different limits.
 pub(crate) async fn stats_for_probe(app: &App) -> Option<Box<Stats>> {
     let may_ask = app.clients.readiness() != Readiness::StoreFailed
         && matches!(app.control.role(), Role::Alone | Role::Leading { .. });
@@ -57,31 +58,32 @@ pub(crate) async fn stats_for_probe(app: &App) -> Option<Box<Stats>> {
     }
 }
 
-/// A certificate that ends sooner is worth a line.
+/// A certificate that expires sooner causes a warning.
 const CERTIFICATE: u64 = 14 * 86_400;
 
-/// A disk with less room is worth a line, in bytes.
+/// A disk with less space, in bytes, causes a warning.
 const ROOM: u64 = 1 << 30;
 
-/// A wall clock that differs more from the database's is worth a line.
+/// A wall clock that differs more from the database's causes a warning.
 const FAR: Duration = Duration::from_secs(5);
 
-/// Something that is about to be refused, or to end.
+/// A warning that something will soon be refused, or expire.
 #[derive(Debug)]
 pub(crate) struct Nearly {
-    /// Its subject, whatever its figures are.
+    /// The subject, independent of the figures.
     about: String,
     pub(crate) text: String,
-    /// The page about it; empty if there is none.
+    /// The page about it; empty if there is no such page.
     pub(crate) to: &'static str,
 }
 
-/// Which warnings were logged, and when each held last.
+/// The logged warnings, and when each last applied.
 #[derive(Debug, Default)]
 pub(crate) struct Logged(BTreeMap<String, Instant>);
 
 impl Logged {
-    /// Notes a warning that holds now. Returns whether it is new: one that comes and goes is logged once.
+    /// Records a warning that applies now. Returns `true` if it is new. A warning that reappears soon is
+    /// logged only once.
     fn is_new(&mut self, about: &str, now: Instant) -> bool {
         const APART: Duration = Duration::from_secs(600);
         let before = self.0.insert(about.to_owned(), now);
@@ -89,7 +91,7 @@ impl Logged {
     }
 }
 
-/// Looks now and then, also when no client asks, so that beginnings and ends are in the log at their times.
+/// Checks periodically, even without requests, so that starts and ends are logged at the right times.
 pub(crate) fn watch(app: &App, stats: Option<&Stats>, logged: &mut Logged) {
     hold(app, stats);
     for Nearly { about, text, .. } in warnings(app, stats) {

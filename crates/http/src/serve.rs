@@ -1,7 +1,7 @@
-//! Connections: a thread with a runtime of its own, listeners, and limits on time and numbers.
+//! Connections: a thread with a separate runtime, listeners, and limits of time and number.
 //!
-//! When the limit is reached, a connection without a request gives way to a new one (`pool`). A peer that sends no
-//! headers, or reads no answers, is disconnected; a peer that waits for a job may wait.
+//! At the limit, a connection without a request is evicted for a new one (`pool`). A peer that sends no
+//! headers, or reads no responses, is disconnected; a peer that is waiting for a job is not.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -47,19 +47,19 @@ use crate::proxy::passed_on;
 use crate::router::router;
 use crate::site::watch;
 
-/// How long a peer may take for the headers of its next request, and be silent between two.
+/// The time limit for the headers of the next request, including the idle time before it.
 const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a peer may read nothing of its answer.
+/// How long a peer may read nothing of the response.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long connections may take to end when the daemon stops.
+/// The time limit for connections to finish when the daemon stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Pause after the kernel fails to accept a connection, and while there is no place at all.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Bytes of the headers of one request.
+/// Bytes of the headers of a request.
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 
 const HEADERS_MAX: usize = 64;
@@ -111,7 +111,7 @@ pub(crate) fn start(
     Ok(OpenPort { thread, shared })
 }
 
-/// The limits that a reload changes.
+/// The limits that a reload modifies.
 pub(crate) struct Limits {
     app: Arc<App>,
     pool: Arc<ConnectionPool>,
@@ -126,10 +126,10 @@ impl Limits {
     }
 }
 
-/// What a connection holds until it ends. One of a Unix socket has no address.
+/// The resources of a connection until it is closed. A connection to a Unix socket has no address.
 type Admission = (Arc<Place>, Option<Admitted>);
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Clone, Debug)]
 struct Listeners {
     router: Router,
@@ -176,7 +176,8 @@ impl Listeners {
         }
     }
 
-    /// Accepts connections until the daemon stops, and serves each once there is a place for it, at once as a rule.
+    /// Accepts connections until the daemon stops, and serves each once there is a place for it, usually
+    /// immediately.
     async fn accept_all(self, listener: io::Result<impl Accept>) -> io::Result<()> {
         let listener = listener?;
         loop {
@@ -201,7 +202,7 @@ impl Listeners {
         }
     }
 
-    /// Accepts a connection, with its place. `None`: its address has too many.
+    /// Accepts a connection, with a place. `None`: the address has too many connections.
     async fn accept_one<A: Accept>(
         &self,
         listener: &A,
@@ -211,7 +212,8 @@ impl Listeners {
             Some(None) => return Ok(None),
             admitted => admitted.flatten(),
         };
-        // Not before: a listener without connections would hold a place.
+        // Acquired only after a connection was accepted, because an idle listener would otherwise
+        // occupy a place.
         let place = loop {
             match self.pool.enter(&peer.address) {
                 Some((place, displaced)) => {
@@ -247,7 +249,7 @@ impl Listeners {
         });
     }
 
-    /// What answers the requests of one connection.
+    /// The service for the requests of a connection.
     fn service(
         self,
         peer: Peer,
@@ -280,7 +282,7 @@ impl Listeners {
                         .headers_mut()
                         .insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
-                // The connection is at work until the body has left.
+                // The request is in progress until the body was sent.
                 Ok(response.map(|body| {
                     Body::new(body.map_err(move |error| {
                         let _ = &work;
@@ -331,7 +333,7 @@ impl Accept for UnixListener {
 
     async fn accept(&self, _: &Connects) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = Self::accept(self).await?;
-        // The configuration lets no other socket have this name.
+        // The configuration reserves this name for this socket.
         let address = self.local_addr()?;
         let is_private =
             address.as_pathname().and_then(Path::file_name) == Some(OsStr::new(SOCKET));
@@ -352,13 +354,14 @@ impl Accept for UnixListener {
     }
 }
 
-/// The daemon stops, and the runtime has looked at all sockets since: a request that had arrived has begun.
+/// Waits until the daemon stops and the runtime has polled all sockets once more, so that requests that had
+/// arrived were started.
 async fn last_look(stop: &CancellationToken) {
     stop.cancelled().await;
     tokio::task::yield_now().await;
 }
 
-/// Serves one connection to its end: that of the daemon, or until the connection gives way.
+/// Serves a connection until it is closed, evicted, or the daemon stops.
 async fn converse<S>(
     stream: impl AsyncRead + AsyncWrite,
     service: S,

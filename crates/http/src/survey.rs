@@ -1,4 +1,4 @@
-//! What all queues show together: what the overview says of them.
+//! The combined state of all queues, for the overview.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,23 +10,24 @@ use crate::name::Name;
 /// Queues that are named.
 const NAMED_MAX: usize = 5;
 
-/// How long queues are looked at after an overview.
+/// How long queues are examined after an overview was requested.
 const ASKED: Duration = Duration::from_secs(60);
 
-/// What all queues show together.
+/// The combined state of all queues.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Survey {
-    /// Queues whose jobs no worker takes.
+    /// Queues with jobs that no worker takes.
     pub(crate) unserved: usize,
-    /// Some of them.
+    /// The names of some of them.
     pub(crate) names: Vec<String>,
-    /// Queues that are paused while jobs wait there, some of them by name.
+    /// Paused queues with ready jobs, and the names of some of them.
     pub(crate) paused: (usize, Vec<String>),
     /// The oldest job that could run: since when, and where.
     pub(crate) oldest: Option<(Timestamp, String)>,
 }
 
-/// The last survey of more queues than one look can see, and when an overview last asked for it.
+/// The last survey of more queues than a single visit can examine, and when an overview last
+/// requested it.
 #[derive(Debug, Default)]
 pub(crate) struct Surveys(Mutex<(Option<Survey>, Option<Instant>)>);
 
@@ -42,7 +43,7 @@ impl Surveys {
         of.0.clone()
     }
 
-    /// Whether an overview has asked for it lately.
+    /// Returns true if an overview has asked for it lately.
     pub(crate) fn is_asked(&self) -> bool {
         self.of().1.is_some_and(|at| at.elapsed() < ASKED)
     }

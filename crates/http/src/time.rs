@@ -1,4 +1,4 @@
-//! Moments in answers and requests: RFC 3339, in UTC, to the millisecond.
+//! Moments in requests and responses: RFC 3339, in UTC, to the millisecond.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub(crate) use windlass_engine::date::moment_text;
 
 /// Reads a moment by the wall clock, rounded up to a millisecond. `None` before 1970.
 pub(crate) fn parse_moment(text: &str) -> Option<Timestamp> {
-    // Not as jiff's timestamp, which ends two days before the year 9999 does.
+    // jiff's timestamp is not used because it ends two days before the end of the year 9999.
     let pieces = Pieces::parse(text).ok()?;
     let (date, time, offset) = (pieces.date(), pieces.time()?, pieces.to_numeric_offset()?);
     let there =
@@ -21,7 +21,7 @@ pub(crate) fn parse_moment(text: &str) -> Option<Timestamp> {
         .map(Timestamp)
 }
 
-/// A duration for people: two units at most.
+/// A duration for people, with up to two units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Age(pub(crate) Duration);
 

@@ -1,7 +1,7 @@
-//! Objects of answers, and handlers of requests about one thing.
+//! Objects of responses, and handlers of requests about a single object.
 
-/// An object of an answer: each field with its description, its type and its value, so that JSON, OpenAPI and the pages
-/// have one source. `with` computes what several fields need.
+/// An object of a response: each field with a description, a type and a value, so that JSON, OpenAPI and the
+/// pages have the same source. `with` computes values that several fields need.
 macro_rules! view {
     (
         $(#[$about:meta])*
@@ -24,8 +24,9 @@ macro_rules! view {
     };
 }
 
-/// Handlers of requests about one thing, which the path names, and so do refusals. Before each: its method, path, tag and name in the
-/// description, the status of success with the answer's type, and the statuses of refusals.
+/// Handlers of requests about an object that the path names. Refusals repeat that name. Each is preceded by
+/// the method, path, tag and operation ID, the status of success with the type of the response, and the
+/// statuses of refusals.
 macro_rules! of_one {
     ($(
         $(#[$about:meta])*

@@ -113,7 +113,7 @@ impl Daemon {
         self.context.changes.clear();
         self.context.events.clear();
         for _ in 0..count {
-            // Each body has memory of its own, like the bodies of clients.
+            // Each body has separate memory, like the bodies of clients.
             let job = NewJob::new(
                 Protocol::GEARMAN,
                 Bytes::from_static(b"work"),
@@ -135,7 +135,7 @@ impl Daemon {
     }
 }
 
-/// One small job a commit.
+/// A small job per commit.
 fn commits(home: &Path) -> Outcome {
     const COMMITS: u32 = 10_000;
     let mut daemon = Daemon::on(home)?;
@@ -215,7 +215,7 @@ fn opening(home: &Path, count: u64) -> Outcome {
         daemon.checkpointer.run(true)?;
     }
     drop(daemon);
-    // The lock is held until the process ends, so a copy is opened.
+    // The lock is not released until the process ends, so a copy is opened.
     let copy = home.with_extension("copy");
     std::fs::create_dir_all(&copy)?;
     std::fs::rename(home.join("store"), copy.join("store"))?;

@@ -1,14 +1,15 @@
-//! Bodies of jobs that are not in memory: a file without a name, which ends with the process.
+//! Bodies of jobs that are not in memory: an unnamed file, which is deleted with the process.
 //!
-//! It holds copies. What a job needs after a crash is in the log and in the table, so nothing here is ever synced, and
-//! no file is left behind, whatever happens to the process. The file is divided into extents. Bodies are appended to a
-//! run of free extents; an extent whose bodies have all gone is used again, or given back to the disk.
+//! It contains copies. The data that a job needs after a crash is in the log and in the table, so nothing
+//! here is ever synced, and no file remains, whatever happens to the process. The file is divided into
+//! extents. Bodies are appended to a run of free extents; an extent without bodies is reused, or returned to
+//! the disk.
 //!
-//! Bodies that were not in memory when the store was opened are not copied: they stay in the files that the process
-//! before has written, the table's and segments of the log, whose contents do not change any more. When the store needs
-//! such a file no longer and removes it, it is kept by this reference alone, and its extents are given back likewise.
+//! Bodies that were not in memory when the store was opened are not copied. They stay in the files of the
+//! previous process, the table's and segments of the log, which are no longer modified. When the store
+//! removes such a file, it exists only through this reference, and the extents are also returned to the disk.
 //!
-//! One thread owns it. Other threads read through a [`BodyReader`].
+//! A single thread owns it. Other threads read through a [`BodyReader`].
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,15 +27,16 @@ use windlass_engine::Stored;
 const EXTENT: u64 = 256 << 10;
 /// Extents of a run, unless a body needs more.
 const RUN: u64 = 16;
-/// Free extents that keep their place on the disk: on a full one, what is worked off makes room.
+/// Free extents that remain allocated, so that on a full disk, finished jobs make space for new
+/// ones.
 const KEPT: usize = 32;
 
-/// Where bodies go that do not fit into memory.
+/// The place for bodies that do not fit into memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Overflow {
-    /// A folder on the disk, for the file without a name.
+    /// A folder on the disk, for the unnamed file.
     pub folder: PathBuf,
-    /// Bytes that jobs may take in memory.
+    /// The limit of bytes of jobs in memory.
     pub memory: u64,
 }
 
@@ -45,19 +47,19 @@ pub struct BodyFile {
     own: Arc<File>,
     extents: Extents,
     free: BTreeSet<u64>,
-    /// Extents of the store's files, and those of them that are free.
+    /// Extents of the store's files, and the free ones among them.
     others: Vec<(Extents, Vec<u64>)>,
-    /// The extents that are filled now, and where the next body goes.
+    /// The extents that are being filled, and the offset of the next body.
     run: Range<u64>,
     at: u64,
     bytes: u64,
 }
 
-/// How many bodies are in each extent of a file, in part or whole.
+/// Number of bodies that overlap each extent of a file.
 #[derive(Debug, Default)]
 struct Extents {
     uses: Vec<u32>,
-    /// Those with bodies.
+    /// Extents with bodies.
     used: usize,
 }
 
@@ -70,7 +72,7 @@ impl Extents {
             .unwrap_or_default()
     }
 
-    /// Counts a body at its extents, and returns them.
+    /// Adds a body to the counts of the extents, and returns them.
     fn count(&mut self, at: u64, bytes: u64, by: i32) -> Range<u64> {
         let extents = at / EXTENT..(at + bytes.max(1)).div_ceil(EXTENT);
         for extent in extents
@@ -89,7 +91,7 @@ impl Extents {
     }
 }
 
-/// The bits of a place that are the place in its file. The file's number precedes them.
+/// The bits of a place that are the offset in a file. The file's number is in the bits above.
 const OFFSET_BITS: u32 = 44;
 
 /// A file that has bodies.
@@ -103,7 +105,7 @@ struct Kept {
 /// Reads bodies.
 #[derive(Clone, Debug)]
 pub struct BodyReader {
-    /// This process's own file, then those of the store.
+    /// The file of this process, then those of the store.
     files: Arc<Mutex<Vec<Kept>>>,
 }
 
@@ -112,7 +114,7 @@ impl BodyReader {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is not the one that was written. The error names the file.
+    /// The body cannot be read, or is not the one that was written. The error names the file.
     pub fn read(&self, stored: Stored) -> io::Result<Bytes> {
         let (number, at) = split(stored.at);
         let Kept { path, file } = self
@@ -162,7 +164,7 @@ impl BodyFile {
         let mode = Mode::RUSR | Mode::WUSR;
         let path = folder.join("bodies");
         let made = rustix::fs::open(folder, flags | OFlags::TMPFILE, mode).or_else(|_| {
-            // A file system without such files.
+            // For a file system without unnamed files.
             let made = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::TRUNC, mode)?;
             rustix::fs::unlink(&path).map(|()| made)
         })?;
@@ -185,14 +187,15 @@ impl BodyFile {
         })
     }
 
-    /// The place of a body that is here in a file of the store. `None`: that cannot be opened.
+    /// The place of a body at this offset of a file of the store. `None`: the file cannot be
+    /// opened.
     pub(crate) fn refer(&mut self, path: &Path, at: u64, bytes: usize) -> Option<u64> {
         let mut files = self.reader.files();
         if files
             .last()
             .is_some_and(|last| *last.path != *path || last.file.is_none())
         {
-            // Free extents are given back to the disk, where that may be written.
+            // Free extents are returned to the disk if the file can be opened for writing.
             let file = File::options()
                 .read(true)
                 .write(true)
@@ -210,7 +213,7 @@ impl BodyFile {
         Some((self.others.len() as u64) << OFFSET_BITS | at)
     }
 
-    /// Whether bodies are in this file of the store, which is open elsewhere, too.
+    /// Returns true if this file of the store, which is also open elsewhere, contains bodies.
     pub(crate) fn shares(&self, path: &Path, file: &Arc<File>) -> bool {
         let mut files = self.reader.files();
         let here = files
@@ -219,12 +222,13 @@ impl BodyFile {
         here.map(|kept| kept.file = Some(Arc::clone(file))).count() > 0
     }
 
-    /// What reads it on other threads.
+    /// A reader for other threads.
     pub fn reader(&self) -> BodyReader {
         self.reader.clone()
     }
 
-    /// Bytes on the disk, about. Those in files that the store has count as the store's.
+    /// Approximate bytes on the disk. Bytes in files of the store are included in the store's
+    /// figure.
     pub fn disk_bytes(&self) -> u64 {
         let own = self
             .extents
@@ -246,9 +250,9 @@ impl BodyFile {
     ///
     /// # Errors
     ///
-    /// It cannot be written. Nothing has changed.
+    /// The body cannot be written. Nothing has changed.
     pub fn write(&mut self, body: &[u8]) -> io::Result<u64> {
-        // An empty body, too, is in an extent that it keeps.
+        // An empty body must also occupy an extent.
         let bytes = body.len().max(1) as u64;
         if self.at + bytes > self.run.end * EXTENT {
             self.begin_run(bytes);
@@ -261,7 +265,7 @@ impl BodyFile {
         Ok(at)
     }
 
-    /// Writes bodies, and returns their places as far as they could be written.
+    /// Writes bodies, and returns the places of those that could be written.
     pub fn write_all<'a>(
         &mut self,
         bodies: impl IntoIterator<Item = &'a [u8]>,
@@ -276,7 +280,7 @@ impl BodyFile {
         (places, Ok(()))
     }
 
-    /// A body is not needed any more.
+    /// Frees a body.
     pub fn free(&mut self, stored: Stored) {
         self.bytes -= u64::from(stored.len);
         let (number, at) = split(stored.at);
@@ -304,9 +308,9 @@ impl BodyFile {
                 .filter(|extent| extents.uses_of(*extent) == 0),
         );
         if extents.used == 0 {
-            // A file that was removed ends with the last one who has it open.
+            // A removed file is deleted when the last holder closes it.
             kept.file = None;
-        // What the store still has must stay as it is.
+        // A file that the store still has must not be modified.
         } else if let Some(file) = kept
             .file
             .as_deref()
@@ -323,7 +327,7 @@ impl BodyFile {
         }
     }
 
-    /// Ends the run, and begins another one with room for a body.
+    /// Completes the run, and starts another with space for a body.
     fn begin_run(&mut self, bytes: u64) {
         for extent in std::mem::replace(&mut self.run, 0..0) {
             if self.extents.uses_of(extent) == 0 {
@@ -363,12 +367,12 @@ impl BodyFile {
     }
 }
 
-/// Whether no folder has the file any more.
+/// Returns true if no folder has the file any more.
 fn is_removed(file: &File) -> bool {
     file.metadata().is_ok_and(|about| about.nlink() == 0)
 }
 
-/// Gives an extent back to the disk. Where that cannot be done, the space comes back when the process ends.
+/// Returns an extent to the disk. If that is not supported, the space is freed when the process ends.
 fn punch(file: &File, extent: u64) {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let _ = fallocate(file, hole, extent * EXTENT, EXTENT);
@@ -504,7 +508,7 @@ mod tests {
             body,
             "the place is still known"
         );
-        // A process cannot read what it has no memory for: the system reports an I/O error.
+        // The process cannot read this address of the memory, so the system reports an I/O error.
         let memory = Path::new("/proc/self/mem");
         let bad = Stored {
             at: file.refer(memory, 0, body.len()).unwrap(),

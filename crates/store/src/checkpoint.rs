@@ -1,21 +1,24 @@
-//! Checkpoints: copy live records from a range of the log to the table, so that the log may forget the range.
+//! Checkpoints: copy live records from a range of the log to the table, so that the log may drop the range.
 //!
-//! A checkpoint does not touch the engine or its lock, and no acknowledgement waits for it. Its steps, and the state
-//! after a power cut or an error in each of them:
+//! A checkpoint does not use the engine or the engine's lock, and delays no acknowledgement. The steps, and
+//! the state after a power cut or an error in each of them:
 //!
-//! 1. *Read* the log after the table's point and keep the latest record of each subject. Nothing is changed.
-//! 2. *Remove* the keys that the previous checkpoint left behind. They belong to no point that the log could return to.
-//! 3. *Write* pieces and pages of the next generation. The table is still at its old point: pages of the next
-//!    generation count as the pages they replaced, and processing the log again gives the same pages.
-//! 4. *Sync* them, write the *point*, and sync that. Before the last sync either point may be on the disk; both are
-//!    right.
-//! 5. The log *forgets* commits before the **old** point. If the new point cannot be read at the next start, the table
-//!    is still at the old one, and the log has all later commits. A table [that is atomic](Table::is_atomic) lets the
-//!    log forget up to the new point.
+//! 1. *Read* the log after the table's point and keep the latest record of each subject. Nothing is modified.
+//! 2. *Remove* the keys that the previous checkpoint left behind. They belong to no point that the log could
+//!    return to.
+//! 3. *Write* pieces and pages of the next generation. The table is still at the old point: pages of the next
+//!    generation are replaced in the census by the pages they overwrote, and processing the log again gives
+//!    the same pages.
+//! 4. *Sync* them, write the *point*, and sync that. Before the last sync either point may be on the disk;
+//!    both are valid.
+//! 5. The log *drops* commits before the **old** point. If the new point cannot be read at the next start,
+//!    the table is still at the old one, and the log has all commits since then. For a table [that is
+//!    atomic](Table::is_atomic) the log may drop commits up to the new point.
 //!
-//! A table that another process wrote is never opened for writing. The first checkpoint of a process builds a new table
-//! from the old one and the log; it replaces the old one when it is complete and durable. A checkpoint also builds a
-//! new table when the table is too large for its live records, and while a [`Picture`] of the present table is read.
+//! A table that another process wrote is never opened for writing. The first checkpoint of a process builds a
+//! new table from the old one and the log; it replaces the old one when it is complete and durable. A
+//! checkpoint also builds a new table when the table is too large for its live records, and while a
+//! [`Picture`] of the present table is being read.
 
 use std::iter::Peekable;
 use std::ops::ControlFlow;
@@ -31,21 +34,22 @@ use crate::store::{Error, LogTail, Scan, Table};
 
 mod merge;
 
-/// Bytes of log that one checkpoint takes, at least.
+/// Minimum bytes of log for a checkpoint.
 const AT_ONCE_BYTES: u64 = 64 << 20;
 
-/// When checkpoints are made, and what opening a store may use.
+/// When checkpoints are made, and the resources for opening a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// A checkpoint is due with this many bytes of log after the table's point.
     pub log_bytes: u64,
-    /// The newest bytes of log, left to the next checkpoint: many of their jobs are about to end.
+    /// The newest bytes of log, left for the next checkpoint, because many of the jobs in them
+    /// finish soon.
     pub keep_bytes: u64,
     /// The table is rebuilt when it is larger than this, in bytes …
     pub table_floor_bytes: u64,
-    /// … and larger than this multiple of its live records.
+    /// … and larger than this multiple of the live records.
     pub table_multiple: u64,
-    /// Where bodies go that do not fit into memory while the store is opened; `None`: all fit.
+    /// The place for bodies that do not fit into memory while the store is opened; `None`: all fit.
     pub overflow: Option<Overflow>,
     /// The log keeps all commits after this one when the store is opened, because the history has not read them.
     pub keep_from: Option<u64>,
@@ -73,7 +77,7 @@ pub struct StoreFigures {
     pub rebuilds: AtomicU64,
     /// The last commit in the table.
     pub point: AtomicU64,
-    /// Whole records in the table.
+    /// Full records in the table.
     pub records: AtomicU64,
     /// Bytes of records in the table.
     pub live_bytes: AtomicU64,
@@ -85,24 +89,24 @@ pub struct StoreFigures {
     pub due_bytes: AtomicU64,
 }
 
-/// Makes checkpoints. One thread uses it.
+/// Makes checkpoints. Used by a single thread.
 pub struct Checkpointer {
     table: Box<dyn Table>,
     tail: Arc<dyn LogTail>,
     limits: StoreLimits,
     point: Point,
-    /// Which candidate is right, of a table that another process wrote.
+    /// The valid candidate of a table that another process wrote.
     candidate: usize,
     /// Records and bytes of the table as it is; an unfinished checkpoint may have changed them.
     held: Held,
     /// Keys to remove at the start of the next checkpoint, and of the one after it.
     garbage: Vec<Vec<u8>>,
     garbage_next: Vec<Vec<u8>>,
-    /// The log has forgotten commits up to here, as far as known.
+    /// The log has dropped commits up to here, as far as known.
     forgotten: u64,
-    /// Rebuild the table whatever its size.
+    /// Rebuild the table whatever the size.
     wants_rebuild: bool,
-    /// Lives as long as a picture of the present table is read.
+    /// Present while a picture of the present table is being read.
     pin: Weak<()>,
     /// The log keeps the commits after this one: the history has not read them.
     read_to: Arc<AtomicU64>,
@@ -188,12 +192,13 @@ impl Checkpointer {
         &*self.tail
     }
 
-    /// Its figures.
+    /// The figures of the store.
     pub fn figures(&self) -> Arc<StoreFigures> {
         Arc::clone(&self.figures)
     }
 
-    /// Whether a checkpoint is due by the bytes appended since the last one, not counting those left to the next.
+    /// Returns true if a checkpoint is due by the bytes appended since the last one, without those left for
+    /// the next.
     pub fn is_due(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
         let is_worth_it = || self.table.is_writable() || behind >= self.rebuild_worth();
@@ -202,17 +207,18 @@ impl Checkpointer {
             || is_much() && self.tail.behind_bytes(self.limits.keep_bytes) > self.point.seq
     }
 
-    /// Bytes of log that are worth the writing of a new table: as many as that has, or a gigabyte of them, or a fourth.
-    /// So a start does not write a large backlog again.
+    /// The bytes of log that justify writing a new table: the size of the table or a gigabyte, whichever is
+    /// smaller, but at least a quarter of the table. A start therefore does not write a large table for a
+    /// small backlog.
     fn rebuild_worth(&self) -> u64 {
         let table = self.table.disk_bytes().min((self.living)());
         table.min((table / 4).max(1 << 30))
     }
 
-    /// Whether a checkpoint is worthwhile while the daemon is idle.
+    /// Returns true if a checkpoint is worthwhile while the daemon is idle.
     pub fn is_worth_while(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
-        // Rebuilding a table for very few changes only costs.
+        // Rebuilding a table for very few changes costs more than it saves.
         behind > 0
             && (self.table.is_writable() && !self.is_pinned() || behind >= self.rebuild_worth())
     }
@@ -228,17 +234,19 @@ impl Checkpointer {
         upto.min(self.read_to.load(Ordering::Acquire))
     }
 
-    /// Makes the next checkpoint rebuild the table at its smallest size.
+    /// Makes the next checkpoint rebuild the table at the smallest size.
     pub fn ask_for_rebuild(&mut self) {
         self.wants_rebuild = true;
     }
 
-    /// Makes a checkpoint of the log after the table's point: of all of it, or without the newest part while there is
-    /// more than enough. Of a very long log it takes a part. Returns whether the table's point has advanced.
+    /// Makes a checkpoint of the log after the table's point: with `all` of the full log, otherwise without
+    /// the newest part. Of a very long log it processes only a part. Returns `true` if the table's point has
+    /// advanced.
     ///
     /// # Errors
     ///
-    /// The table or the log cannot be read or written. Nothing is lost, and the next checkpoint tries again.
+    /// The table or the log cannot be read or written. No data is lost, and the next checkpoint repeats the
+    /// work.
     pub fn run(&mut self, all: bool) -> Result<bool, Error> {
         let newest = if all {
             self.tail.newest()
@@ -262,7 +270,7 @@ impl Checkpointer {
         made.map(|()| true)
     }
 
-    /// The last commit that one checkpoint takes. It has an entry in memory for each record.
+    /// The last commit that a checkpoint includes, because it needs memory for each record.
     fn most_at_once(&self) -> u64 {
         let most = AT_ONCE_BYTES.max(2 * self.limits.log_bytes);
         let rest = self.tail.bytes_behind(self.point.seq).saturating_sub(most);
@@ -278,8 +286,8 @@ impl Checkpointer {
         }
     }
 
-    /// Makes a checkpoint of everything durable, and returns the contents of the store at that commit. Later
-    /// checkpoints do not change them.
+    /// Makes a checkpoint of everything durable, and returns the contents of the store at that commit.
+    /// Subsequent checkpoints do not modify them.
     ///
     /// # Errors
     ///
@@ -298,7 +306,7 @@ impl Checkpointer {
         })
     }
 
-    /// Whether a picture of the present table is read.
+    /// Returns true if a picture of the present table is read.
     fn is_pinned(&self) -> bool {
         self.pin.strong_count() > 0
     }
@@ -419,7 +427,8 @@ impl Checkpointer {
         }
     }
 
-    // ---- a table built anew -----------------------------------------------------------------------------------------
+    // ---- rebuilding the table
+    // ----------------------------------------------------------------------------------------
 
     fn rebuild(&mut self, digest: &Digest) -> Result<Point, Error> {
         let scan = self.table.scan()?;
@@ -483,7 +492,7 @@ struct Build<'a, 'b> {
     fetch: Fetch<'a, 'b>,
     updates: Peekable<Pages<'a>>,
     generation: u64,
-    /// The old table's point, and its census so far.
+    /// The old table's point, and the census so far.
     old: Point,
     old_census: u64,
     census: u64,
@@ -493,7 +502,7 @@ struct Build<'a, 'b> {
 }
 
 impl Build<'_, '_> {
-    /// Returns whether this candidate exists.
+    /// Returns `true` if this candidate exists.
     fn from(&mut self, scan: &dyn Scan, candidate: usize) -> Result<bool, Error> {
         let mut failed = Ok(());
         let there = scan.each(

@@ -1,5 +1,5 @@
-//! Opening a store of more bodies than fit into memory: while jobs are read, those that exceed it stay in the files of
-//! the table and of the log, or go to another.
+//! Opening a store with more bodies than fit into memory: while jobs are read, excess bodies stay in the
+//! files of the table and of the log, or are moved to a separate file.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,10 +9,10 @@ use windlass_engine::{Engine, Job, JobId, Slab, Slot, Stored};
 
 use crate::body_file::{BodyFile, Overflow};
 
-/// Pages of jobs that were changed last. They are not packed.
+/// The most recently modified pages of jobs, which are not packed.
 const PAGES_OPEN: usize = 64;
 
-/// What keeps bodies out of memory, and packs jobs.
+/// Moves bodies out of memory, and packs jobs.
 #[derive(Debug)]
 pub(crate) struct Cold {
     overflow: Overflow,
@@ -20,13 +20,13 @@ pub(crate) struct Cold {
     pub(crate) base: Option<PathBuf>,
     /// The file with the bodies that are stored.
     pub(crate) file: Option<BodyFile>,
-    /// Bytes of jobs in memory, about, if none is packed.
+    /// Approximate bytes of jobs in memory, if no job is packed.
     bytes: u64,
     /// Bytes that packing saves.
     saved: u64,
     /// A body could not be stored.
     has_failed: bool,
-    /// One job of each page that was changed last, the newest at the end.
+    /// A job of each recently modified page, the newest at the end.
     changed: VecDeque<Slot>,
 }
 
@@ -44,7 +44,7 @@ impl Cold {
         }
     }
 
-    /// A job has changed. If memory is full, a page is packed that has not changed for long.
+    /// Records that a job was modified. If memory is full, packs the least recently modified page.
     pub(crate) fn changed(&mut self, slot: Slot, jobs: &mut Slab) {
         if self
             .changed
@@ -58,7 +58,7 @@ impl Cold {
         self.pack_but(PAGES_OPEN, jobs);
     }
 
-    /// Packs pages, if memory is full: all but this number of those that changed last.
+    /// If memory is full, packs all pages except this number of the most recently modified ones.
     pub(crate) fn pack_but(&mut self, open: usize, jobs: &mut Slab) {
         let is_full = self.bytes > self.overflow.memory;
         let done = self.changed.len().saturating_sub(open);
@@ -69,8 +69,8 @@ impl Cold {
         self.saved = jobs.saved_bytes();
     }
 
-    /// A job comes, in the place of another one, if that is there, and perhaps with the place of its body in the file that
-    /// is read. Its body leaves memory if that is full.
+    /// Accounts for a job that replaces another, if there is one. `u64` is the place of the body in the file
+    /// that is being read, if known. The body is moved out of memory if that is full.
     pub(crate) fn replace(&mut self, old: Option<&Job>, new: Option<(&mut Job, Option<u64>)>) {
         if let Some(old) = old {
             self.bytes -= bytes_of(old);
@@ -106,7 +106,7 @@ impl Cold {
         Ok(())
     }
 
-    /// Everything was read: the bodies of jobs that are handed out come back into memory.
+    /// Loads the bodies of leased jobs when everything was read.
     pub(crate) fn warm(&mut self, engine: &mut Engine, leased: &[(JobId, Stored)]) {
         let Some(file) = &mut self.file else { return };
         for (job, stored) in leased {
@@ -121,7 +121,8 @@ impl Cold {
     }
 }
 
-/// Bytes of a job in memory, about: of what does not change while it moves, with its part of the engine's indexes.
+/// Approximate bytes of a job in memory, without parts that are updated while it moves, including entries in
+/// the engine's indexes.
 fn bytes_of(job: &Job) -> u64 {
     const FIXED: u64 = 300;
     let result = job.extra.as_deref().and_then(|extra| extra.result.as_ref());
@@ -165,7 +166,7 @@ mod tests {
             }
         }
         let (last, first) = (pages.pop().unwrap(), pages[0]);
-        // The first ones were packed when the others became full.
+        // The first pages were packed when later ones became full.
         assert!(jobs.saved_bytes() > 0);
         pages
             .iter()

@@ -1,7 +1,8 @@
-//! A commit: the records of one write to the log.
+//! A commit: the records of a write to the log.
 //!
-//! It is taken from the journal under the engine's lock and written without the lock. Its bytes are those of the log
-//! already, so that nothing is copied on the way there; large bodies are shared with the engine until then.
+//! It is taken from the journal with the engine's lock held and written without the lock. The bytes are
+//! already in the log's format, so that nothing is copied on the way; large bodies are shared with the engine
+//! until then.
 
 use std::ops::Range;
 
@@ -14,15 +15,15 @@ use crate::record::Tail;
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     pub(crate) seq: u64,
-    /// The records without their large tails, each preceded by its whole length.
+    /// The records without large tails, each preceded by the length of the full record.
     pub(crate) arena: Vec<u8>,
     /// The valid parts of the arena, in order. Most commits have one.
     pub(crate) runs: Vec<Run>,
-    /// Bytes of its records.
+    /// Bytes of the records.
     pub(crate) bytes: u64,
-    /// The queues of its whole jobs.
+    /// The queues of jobs that are written in full.
     pub(crate) queues: Vec<QueueId>,
-    /// The records of queues in it, by number; `None`: the queue is gone.
+    /// The records of queues in this commit, by number; `None`: the queue was deleted.
     pub(crate) settings: Vec<(QueueId, Option<Box<[u8]>>)>,
 }
 
@@ -34,22 +35,23 @@ pub(crate) struct Run {
 }
 
 impl Commit {
-    /// Its number. Commits are numbered consecutively over the life of the data directory.
+    /// The number. Commits are numbered consecutively over the life of the data directory.
     pub const fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// Bytes of its records.
+    /// Bytes of the records.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Reads the bodies that are not in memory. Without it such a commit cannot be written. Of a job whose body cannot be
-    /// read it has only the changing part, if an earlier commit has the job.
+    /// Reads the bodies that are not in memory. A commit with such bodies cannot be written before this call.
+    /// If a body cannot be read, only the changing part of the job is written, provided that a previous
+    /// commit has the job.
     ///
     /// # Errors
     ///
-    /// An error of `read` about a job that no earlier commit has. The bodies that were read stay.
+    /// An error of `read` about a job that no previous commit has. The bodies that were read are retained.
     pub fn load<E>(&mut self, mut read: impl FnMut(Stored) -> Result<Bytes, E>) -> Result<(), E> {
         let mut moved = Vec::new();
         for run in &mut self.runs {
@@ -79,7 +81,7 @@ impl Commit {
         Ok(())
     }
 
-    /// What it has on a queue.
+    /// The entry for a queue.
     pub(crate) fn settings_of(&self, queue: QueueId) -> Option<&(QueueId, Option<Box<[u8]>>)> {
         let at = self
             .settings
@@ -88,7 +90,7 @@ impl Commit {
         self.settings.get(at)
     }
 
-    /// The records, each preceded by its length: what the log holds, in parts.
+    /// The records, each preceded by the length, in parts: the contents of the log's entry.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.runs.iter().flat_map(|Run { range, tail }| {
             let inline = self.arena.get(range.clone()).unwrap_or_default();
@@ -97,7 +99,7 @@ impl Commit {
         })
     }
 
-    /// The records, each preceded by its length, in one piece.
+    /// The records, each preceded by the length, in one piece.
     pub fn records(&self) -> Vec<u8> {
         self.parts().collect::<Vec<_>>().concat()
     }

@@ -1,10 +1,11 @@
-//! Whether the parts of a store agree with each other.
+//! Checks that the parts of a store agree with each other.
 
 use std::collections::BTreeMap;
 
 use windlass_engine::{Batch, JobId, QueueId, QueueImage, QueueKind, Stage};
 
-/// The most a batch's jobs can still add to its counts: jobs that have not run, and jobs that have not succeeded.
+/// The maximum that a batch's jobs can still add to the counts: jobs that have not run, and jobs that have
+/// not succeeded.
 pub(crate) type Open = BTreeMap<JobId, (u64, u64)>;
 
 /// Checks that a batch is consistent.

@@ -10,7 +10,7 @@ pub enum OpenError {
     /// It cannot be read or written.
     #[error(transparent)]
     Store(#[from] Error),
-    /// Data is missing, or would be lost by opening the store.
+    /// Data is missing, or opening the store would destroy data.
     #[error(transparent)]
     Damaged(#[from] Damage),
 }
@@ -18,7 +18,7 @@ pub enum OpenError {
 /// Damage to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The part with the damage; empty for the store as a whole.
+    /// The damaged part; empty for the complete store.
     pub place: String,
     /// The damage.
     pub what: String,

@@ -1,5 +1,5 @@
-//! The net effect of a range of the log: the latest state of each subject. A subject created and deleted within the
-//! range leaves nothing.
+//! The net effect of a range of the log: the latest state of each subject. A subject created and deleted
+//! within the range is omitted.
 //!
 //! Not here: writing the result to the table (`checkpoint`).
 
@@ -13,21 +13,22 @@ use crate::record::{Effect, Record, Subject, Tag, is_ended};
 use crate::store::{Error, LogTail, Position, Span};
 use windlass_codec::Reader;
 
-/// Records read at once, at most: a digest takes 24 bytes for each.
+/// Maximum records of a digest, which needs 24 bytes for each.
 const RECORDS_MAX: usize = 1 << 20;
-/// Room is made for one record in each this many bytes of the log: memory that moves while it grows costs more.
+/// Memory is reserved for a record per this many bytes of the log, because growing the memory later would
+/// copy it.
 const RECORD_BYTES: u64 = 64;
 
-/// The net change of one subject.
+/// The net change of a subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Update {
     pub(crate) subject: Subject,
     pub(crate) number: u64,
-    /// The earlier state is deleted.
+    /// The previous state is deleted.
     pub(crate) gone: bool,
-    /// The record of the whole subject; `None`: unchanged or deleted.
+    /// The full record of the subject; `None`: unchanged or deleted.
     pub(crate) whole: Option<Span>,
-    /// The latest record of its changing part.
+    /// The latest record of the changing part.
     pub(crate) part: Option<Span>,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Digest {
     /// Ordered by subject, number and place.
     seen: Vec<Seen>,
     born_from: JobId,
-    /// The last commit that was read; `after` if none was read.
+    /// The last commit that was read; `after` if no commit was read.
     pub(crate) seq: u64,
     /// The next job's number after that commit; `None`: no commit was read.
     pub(crate) next_job: Option<JobId>,
@@ -53,8 +54,8 @@ struct Seen {
 }
 
 impl Digest {
-    /// Reads the commits after `after` up to `upto`, or fewer if they hold many records. A number of at least
-    /// `born_from` was assigned after commit `after`.
+    /// Reads the commits after `after` up to `upto`, or fewer if they contain many records. Numbers from
+    /// `born_from` on were assigned after commit `after`.
     pub(crate) fn read(
         tail: &dyn LogTail,
         after: u64,
@@ -102,7 +103,8 @@ impl Digest {
         if let Some(what) = damage {
             return Err(Error::damaged("log", what));
         }
-        // Most of them are in order: this sort makes use of that, and keeps the order of places.
+        // Most of them are sorted already, which this stable sort exploits. It retains the order of
+        // places.
         seen.sort_by_key(|seen: &Seen| (seen.subject, seen.number));
         Ok(Self {
             seen,
@@ -112,13 +114,13 @@ impl Digest {
         })
     }
 
-    /// The updates, ordered by subject and number. They are worked out anew each time: kept, they would take several
-    /// times the memory of what they are made of.
+    /// The updates, ordered by subject and number. They are computed for each call, because storing them
+    /// would take several times the memory of the source.
     pub(crate) fn updates(&self) -> impl Iterator<Item = Update> {
         updates(&self.seen, self.born_from)
     }
 
-    /// The updates of each page of the table, with its key, in order of keys.
+    /// The updates of each page of the table, with the page's key, in order of keys.
     pub(crate) fn pages(&self) -> impl Iterator<Item = (Vec<u8>, Vec<Update>)> {
         let pages = self.seen.chunk_by(|one, two| page_of(one) == page_of(two));
         pages.filter_map(|seen| {
@@ -139,7 +141,7 @@ const fn page_of(seen: &Seen) -> (Subject, u64) {
     (seen.subject, page_number(seen.subject, seen.number))
 }
 
-/// The net effect of all records of one subject; `None`: it was created and deleted among them.
+/// The net effect of all records of a subject; `None`: it was created and deleted among them.
 fn fold(records: &[Seen], born_from: JobId) -> Option<Update> {
     let first = records.first()?;
     let mut update = Update {
@@ -180,8 +182,8 @@ mod tests {
 
     use super::*;
 
-    /// What records at the places 1, 2, … come to: the number, whether the earlier state is deleted, and the places of
-    /// the whole record and of the changed part.
+    /// The net effect of records at the places 1, 2, …: the number, `true` if the previous state is deleted,
+    /// and the places of the full record and of the changed part.
     type Folded = (u64, bool, Option<u64>, Option<u64>);
 
     fn folded(subject: Subject, born_from: u64, records: &[(u64, Effect)]) -> Vec<Folded> {

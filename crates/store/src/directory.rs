@@ -1,4 +1,4 @@
-//! The data directory: its layout, opening it, and creating it.
+//! The data directory: layout, opening, and creation.
 //!
 //! ```text
 //! lock             held by one process; records whether a store has existed
@@ -7,8 +7,8 @@
 //! store.new/       a store that is being created
 //! ```
 //!
-//! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A missing part
-//! is damage.
+//! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A
+//! missing part is damage.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -40,7 +40,7 @@ pub(crate) const LOG: &str = "log";
 pub struct StoreConfig {
     /// The data directory. It is created if it does not exist.
     pub path: PathBuf,
-    /// What its table is.
+    /// The kind of table.
     pub tables: Arc<dyn Tables>,
     /// When to make checkpoints.
     pub checkpoints: StoreLimits,
@@ -50,7 +50,7 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
-    /// A store in this directory, with such a table.
+    /// A store in this directory, with this kind of table.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, tables: impl Tables + 'static) -> Self {
         Self {
@@ -65,29 +65,30 @@ impl StoreConfig {
 /// An open store.
 #[derive(Debug)]
 pub struct Opened {
-    /// Takes commits.
+    /// Stores commits.
     pub log: Box<dyn Log>,
     /// Makes checkpoints.
     pub checkpointer: Checkpointer,
     /// The recovered engine and journal.
     pub recovered: Recovered,
-    /// Keeps other processes out while it lives.
+    /// Prevents other processes from opening the store.
     pub guard: Guard,
 }
 
-/// Keeps other processes out of a store.
+/// Prevents other processes from opening a store.
 #[derive(Debug)]
 pub struct Guard {
     _held: Box<dyn Hold>,
     tenure: Option<Arc<dyn Tenure>>,
 }
 
-/// What a guard holds until it is dropped.
+/// A lock that is released when it is dropped.
 trait Hold: fmt::Debug + Send + Sync {}
 impl<T: fmt::Debug + Send + Sync> Hold for T {}
 
 impl Guard {
-    /// Holds this until it is dropped. `tenure`: the store belongs to this process only as long as that holds.
+    /// Retains a lock until the guard is dropped. If `tenure` is set, the store belongs to this process only
+    /// while that is valid.
     pub fn new(
         held: impl fmt::Debug + Send + Sync + 'static,
         tenure: Option<Arc<dyn Tenure>>,
@@ -113,7 +114,7 @@ impl std::fmt::Debug for dyn Log {
 /// The state of a place where a store may be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Nothing: a start makes a store.
+    /// No store: a start creates one.
     New,
     /// A store that no process has.
     Kept,
@@ -124,15 +125,15 @@ pub enum State {
 /// The process that has a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// Its name, for people.
+    /// The name, for people.
     pub name: String,
-    /// The address of its link for other daemons; empty if it has none.
+    /// The address of the process's link for other daemons; empty if it has no link.
     pub link: String,
-    /// The number of its right to the store.
+    /// The number of the process's right to the store.
     pub epoch: u64,
 }
 
-/// An engine, and what has the bodies of its jobs that are not in memory.
+/// An engine, and the file with bodies of jobs that are not in memory.
 pub type Contents<'a> = (&'a mut Engine, Option<&'a BodyFile>);
 
 /// A store that is not in a data directory.
@@ -140,44 +141,44 @@ pub trait Remote: fmt::Debug + Send + Sync {
     /// Where it is, for messages: without secrets.
     fn name(&self) -> String;
 
-    /// What there is. Changes nothing.
+    /// The state of the store. Modifies nothing.
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached.
+    /// The store cannot be reached.
     fn look(&self) -> Result<State, Error>;
 
-    /// Refuses a store that belongs to a group of daemons of which this one is not part. Changes nothing.
+    /// Refuses a store that belongs to a group of daemons that does not include this one. Modifies nothing.
     ///
     /// # Errors
     ///
-    /// It does, or cannot be reached.
+    /// The store belongs to such a group, or cannot be reached.
     fn admit(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// How far the wall clock of its place is ahead of this machine's time since boot, in milliseconds; `None`: it has no
-    /// clock of its own.
+    /// How far the wall clock of the store is ahead of this machine's time since boot, in milliseconds;
+    /// `None`: the store has no clock.
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached.
+    /// The store cannot be reached.
     fn wall_ahead_ms(&self) -> Result<Option<i64>, Error> {
         Ok(None)
     }
 
-    /// The process that has the store; `None`: no process has it, or there is none. Changes nothing.
+    /// The process that has the store open; `None`: there is no such process, or no store. Modifies nothing.
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached.
+    /// The store cannot be reached.
     fn holder(&self) -> Result<Option<Holder>, Error>;
 
     /// Opens the store, or creates one. `seed` keys the engine's hash tables.
     ///
     /// # Errors
     ///
-    /// If another process holds the store, if it cannot be reached, and if required data is missing.
+    /// Another process has the store open, it cannot be reached, or required data is missing.
     fn open(
         &self,
         checkpoints: &StoreLimits,
@@ -185,32 +186,32 @@ pub trait Remote: fmt::Debug + Send + Sync {
         seed: u64,
     ) -> Result<Opened, OpenError>;
 
-    /// Creates a store with the contents of an engine, where there is none.
+    /// Creates a store with the contents of an engine, where no store exists.
     ///
     /// # Errors
     ///
-    /// If there is a store already, and if it cannot be reached. A store that is not complete is never opened.
+    /// A store already exists, or it cannot be reached. An incomplete store is never opened.
     fn fill(&self, contents: Contents<'_>) -> Result<(), OpenError>;
 
     /// Marks the contents as moved to another store, so that no process opens them again.
     ///
     /// # Errors
     ///
-    /// If another process holds the store, and if it cannot be reached.
+    /// Another process has the store open, or it cannot be reached.
     fn retire(&self) -> Result<(), OpenError>;
 
-    /// Reads the store as a start of the daemon would, and changes nothing.
+    /// Reads the store as a start of the daemon would, without modifying it.
     ///
     /// # Errors
     ///
-    /// The reason why the daemon would not start; and if a process holds the store.
+    /// The reason why the daemon would not start, or a process has the store open.
     fn verify(&self, overflow: Option<&Overflow>, limits: Limits) -> Result<Report, OpenError>;
 
-    /// Reads as much as possible, and changes nothing.
+    /// Reads as much as possible, without modifying the store.
     ///
     /// # Errors
     ///
-    /// If a process holds the store, or there is none.
+    /// A process has the store open, or it does not exist.
     fn salvage(&self, overflow: Option<&Overflow>) -> Result<Salvage, Error>;
 }
 
@@ -218,7 +219,7 @@ pub trait Remote: fmt::Debug + Send + Sync {
 ///
 /// # Errors
 ///
-/// If another process holds the directory, if the file system fails, and if required data is missing.
+/// Another process has the directory open, the file system fails, or required data is missing.
 pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
     let mut lock = Lock::take(&config.path)?;
     let store = config.path.join(STORE);
@@ -235,7 +236,7 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         found,
         mut scanned,
     } = read(config, &store)?;
-    // A process that was killed may have left names that are not durable.
+    // A process that was killed may have left directory entries that are not durable.
     [&config.path, &store, &store.join(LOG)]
         .into_iter()
         .try_for_each(|folder| sync_entry(folder))?;
@@ -328,7 +329,8 @@ fn missing(place: impl Display) -> OpenError {
     .into()
 }
 
-/// Creates a store with the contents of an engine, and renames it to its final place. Calls `ready` before that.
+/// Creates a store with the contents of an engine, and renames it to the final path. Calls `ready` before
+/// that.
 pub(crate) fn make_with(
     config: &StoreConfig,
     contents: Contents<'_>,
@@ -378,11 +380,11 @@ fn random(seed: u64) -> u64 {
     RandomState::new().hash_one((seed, std::process::id(), std::time::SystemTime::now())) | 1
 }
 
-/// Creates a store with the contents of an engine, in place of the existing one, if any.
-/// Returns the path to which the old data was moved, for inspection.
+/// Creates a store with the contents of an engine, in place of the existing one, if any. Returns the path to
+/// which the old data was moved, for inspection.
 ///
-/// One of the two exists at all times. Otherwise a start in between would report that everything is missing, or begin
-/// empty.
+/// One of the two exists at all times. Otherwise a start in between would report that everything is missing,
+/// or start empty.
 pub(crate) fn replace(
     config: &StoreConfig,
     contents: Contents<'_>,
@@ -404,11 +406,11 @@ pub(crate) fn replace(
     Ok(aside)
 }
 
-/// Creates a store with the contents of an engine, in a directory that has none.
+/// Creates a store with the contents of an engine, in a directory without a store.
 ///
 /// # Errors
 ///
-/// If there is a store already, if another process holds the directory, and if the file system fails.
+/// A store already exists, another process has the directory open, or the file system fails.
 pub fn fill(config: &StoreConfig, contents: Contents<'_>, seed: u64) -> Result<(), OpenError> {
     let mut lock = Lock::take(&config.path)?;
     let store = config.path.join(STORE);
@@ -422,11 +424,11 @@ pub fn fill(config: &StoreConfig, contents: Contents<'_>, seed: u64) -> Result<(
     Ok(lock.has_store()?)
 }
 
-/// Sets a store aside whose contents were moved to another one. Returns its new path.
+/// Renames a store after the contents were moved to another one. Returns the new path.
 ///
 /// # Errors
 ///
-/// If the file system fails. The caller holds the directory.
+/// The file system fails. The caller must have locked the directory.
 pub fn retire(config: &StoreConfig) -> Result<PathBuf, Error> {
     let aside = free_name(config, &format!("{STORE}.moved"));
     rename(&config.path.join(STORE), &aside)?;
@@ -448,7 +450,7 @@ mod tests {
 
     use super::*;
 
-    /// A right that does not end.
+    /// A right that never expires.
     #[derive(Debug)]
     struct Forever;
 

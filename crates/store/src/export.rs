@@ -1,34 +1,34 @@
-//! The contents of a store as lines of JSON: for people and scripts to read, and for `windlass import jsonl` to take
-//! back.
+//! The contents of a store as lines of JSON: for people and scripts to read, and for `windlass import jsonl`.
 //!
-//! Lines are independent, so they can be selected, dropped and combined. The named fields are for readers. All other
-//! state is in `stored_base64`: the stored record without the body, which has a field of its own. A line without a
-//! record is a new job.
+//! Lines are independent, so they can be selected, dropped and combined. The named fields are for readers.
+//! All other state is in `stored_base64`: the stored record without the body, which has a separate field. A
+//! line without a record is a new job.
 //!
-//! The first line describes the export, the last one completes it: with both, and nothing changed between them, an
-//! import can restore the store as it was. All times are wall-clock times, by the clock in the engine's own values. The
-//! lines, in their order:
+//! The first line describes the export, the last line completes it. If both are present, and everything
+//! between them is unmodified, an import can restore the store exactly. All times are wall-clock times, by
+//! the clock in the engine meta. The lines, in this order:
 //!
-//! * `windlass_export` (the version of this format), `daemon` (the version that wrote it), `commit` (the last commit
-//!   whose changes are in it), `written_at_ms`, `records` (the number of lines with a record), `whole` (0 if the store
-//!   was damaged);
-//! * the engine's own values: `engine` (how often a daemon has opened the store), `pushed`, `succeeded`, `failed`;
+//! * `windlass_export` (the version of this format), `daemon` (the version that wrote it), `commit` (the last
+//!   commit whose changes are included), `written_at_ms`, `records` (the number of lines with a record),
+//!   `whole` (0 if the store was damaged);
+//! * the engine meta: `engine` (how often a daemon has opened the store), `pushed`, `succeeded`, `failed`;
 //! * queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0), `paused_at_ms`;
-//! * in the order of their numbers, jobs: `job`, `queue` (earlier versions: `queue_number`, if its name was lost), `origin` (the
-//!   protocol's number), `priority`, `place`, `ready_at_ms`, `due_at_ms` (when it is scheduled or tried again; until
-//!   when it is leased or kept), `attempts`, `failures`, `key`, `name`, `failure`, `in_batch`, `meta_base64`,
-//!   `body_base64`;
-//! * among them schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not UTC) or
-//!   `every_ms`, `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`;
-//! * and batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`, `parent`,
-//!   `about`, `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`,
-//!   `success_queue`, `success_body_base64`;
-//! * the totals when each day began: `day` (counted from 1 January 1970), `number`, `pushed`, `succeeded`, `failed`;
+//! * in the order of numbers, jobs: `job`, `queue` (older versions: `queue_number`, if its name was lost),
+//!   `origin` (the protocol's number), `priority`, `place`, `ready_at_ms`, `due_at_ms` (the next time of a
+//!   scheduled or retrying job; the end of a lease or of retention), `attempts`, `failures`, `key`, `name`,
+//!   `failure`, `in_batch`, `meta_base64`, `body_base64`;
+//! * among them schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not
+//!   UTC) or `every_ms`, `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`;
+//! * and batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`,
+//!   `parent`, `about`, `meta_base64`, and of callbacks still to be pushed `complete_queue`,
+//!   `complete_body_base64`, `success_queue`, `success_body_base64`;
+//! * the totals when each day started: `day` (counted from 1 January 1970), `number`, `pushed`, `succeeded`,
+//!   `failed`;
 //! * `next_number`, the lower bound of unassigned numbers;
-//! * `export_end` (the number of lines before this one), `jobs`, `queues`, `schedules`, `batches`, `days`, and `sha256`
-//!   of all lines before, each with its line feed.
+//! * `export_end` (the number of lines before this one), `jobs`, `queues`, `schedules`, `batches`, `days`,
+//!   and `sha256` of all lines before, each with its line feed.
 //!
-//! A byte string that is not UTF-8 goes under its name with the suffix `_base64`. Missing fields are left out.
+//! The name of a byte string that is not UTF-8 has the suffix `_base64`. Missing fields are omitted.
 
 mod line;
 
@@ -86,14 +86,15 @@ pub(crate) struct Shown {
 }
 
 impl Salvage {
-    /// Writes everything as lines of JSON, an object each: `export` lists them. A job whose body cannot be read has no
-    /// line, and is named in `unreadable`.
+    /// Writes everything as lines of JSON objects, as listed in `export`. A job with an unreadable body is
+    /// omitted, and named in `unreadable`.
     ///
     /// # Errors
     ///
     /// An error of the writer.
     pub fn export(&mut self, about: About<'_>, to: &mut dyn Write) -> io::Result<Exported> {
-        // Of two queues with the same name the younger counts: the other was deleted.
+        // If two queues have the same name, the younger one is valid, because the older must have
+        // been deleted.
         let queues: BTreeMap<_, _> = self
             .queues
             .values()
@@ -155,7 +156,7 @@ impl Salvage {
     }
 }
 
-/// An entity among the jobs.
+/// An entity that shares the numbers of jobs.
 enum Thing<'a> {
     Schedule(&'a Schedule),
     Batch(&'a Batch),
@@ -176,7 +177,7 @@ pub(crate) struct Lines<'a> {
     sum: Sha256,
     written: u64,
     exported: Exported,
-    /// The names of queues, for the lines of their jobs.
+    /// The names of queues, for the lines of jobs.
     names: BTreeMap<QueueId, Bytes>,
     /// The wall clock minus the engine's time.
     skew_ms: i64,
@@ -206,12 +207,12 @@ impl<'a> Lines<'a> {
         Ok(lines)
     }
 
-    /// Names a queue that has no line of its own.
+    /// Records the name of a queue without a line.
     fn name(&mut self, image: &QueueImage) {
         self.names.insert(image.id, image.name.clone());
     }
 
-    /// Writes the line of a whole record. The engine's own values come first, queues before their jobs. Other records
+    /// Writes the line of a full record. The engine meta is first, and queues precede jobs. Other records
     /// have no line.
     pub(crate) fn put(&mut self, record: Record) -> io::Result<()> {
         let (skew_ms, exported) = (self.skew_ms, &mut self.exported);
@@ -326,12 +327,12 @@ fn queue_line(image: &QueueImage) -> String {
         .record(&Record::QueueSet(image.clone()))
 }
 
-/// Bytes, unless there are none.
+/// `None` for an empty byte string.
 fn given(bytes: &[u8]) -> Option<&[u8]> {
     Some(bytes).filter(|bytes| !bytes.is_empty())
 }
 
-/// The body of a job is in a field of its own, behind the others.
+/// The body of a job is in a separate field at the end.
 fn job_line(job: &Job, queue: Option<&Bytes>) -> String {
     let (place, due_at) = place(&job.state);
     let extra = job.extra.as_deref();
@@ -425,7 +426,7 @@ fn schedule_line(schedule: &Schedule) -> String {
         .record(&Record::Schedule(Box::new(bare)))
 }
 
-/// The name of a place, and its time.
+/// The name of a state, and the time.
 fn place(place: &JobState) -> (&'static str, Option<Timestamp>) {
     match place {
         JobState::Ready => ("ready", None),

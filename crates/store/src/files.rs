@@ -1,4 +1,5 @@
-//! Files and folders: their permissions, and making them durable. A table in files uses them too.
+//! Files and folders with the right permissions, and making them durable. Also used by a table in
+//! files.
 
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,23 +17,24 @@ pub const FILE_MODE: u32 = 0o600;
 /// The same for folders.
 pub const FOLDER_MODE: u32 = 0o700;
 const LOCK: &str = "lock";
-/// Line of the lock file once a store has existed, so that a missing store is detected. The number is the version of the
-/// store's format.
+/// Line of the lock file once a store has existed, so that a missing store is detected. The number is the
+/// version of the store's format.
 const HAD_STORE: &str = "store 2";
-/// What the file begins with that a program of version 1 has written.
+/// The first line of the lock file of version 1.
 const OF_VERSION_1: &str = "store\n";
 /// Prefix of the line that names the holding process.
 const PROCESS: &str = "process ";
 
-/// Receives each step and its file or folder, in a test. A sync that is about to begin fails with the returned error.
+/// Receives each step with the file or folder, in a test. A sync that is about to start fails with the
+/// returned error.
 pub type Watch = Box<dyn FnMut(Step, &Path) -> io::Result<()>>;
 
 /// A step after which a test may cut the power.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Bytes of a file were written: their offset, and their number.
+    /// Bytes of a file were written: offset and length.
     Put(u64, u64),
-    /// Something was written.
+    /// A write is complete.
     Written,
     /// A file, or the list of names in a folder, is about to be made durable.
     Syncing,
@@ -44,7 +46,7 @@ thread_local! {
     static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
 }
 
-/// For tests: reports every later step of this thread.
+/// For tests: reports all further steps of this thread.
 #[doc(hidden)]
 pub fn watch_steps(watch: Option<Watch>) {
     WATCH.set(watch);
@@ -85,7 +87,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Swaps the names of two files or folders, atomically. Returns whether the file system supports that.
+/// Swaps the names of two files or folders, atomically. Returns `true` if the file system supports that.
 pub(crate) fn exchange(one: &Path, other: &Path) -> Result<bool, Error> {
     match renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {
         Ok(()) => {
@@ -106,8 +108,8 @@ pub fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     }
 }
 
-/// The data directory, held by one process: the directory itself, which cannot be removed like the lock file, and the
-/// lock file, which earlier versions lock alone.
+/// The data directory, locked by this process: the directory itself, which cannot be removed like the lock
+/// file, and the lock file, because older versions lock only that.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -119,17 +121,18 @@ pub(crate) struct Lock {
 /// The data directory, held for reading.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
-    /// Whether a store has existed in this directory.
+    /// True if a store has existed in this directory.
     pub(crate) had_store: bool,
     _held: Vec<File>,
 }
 
 impl Lock {
-    /// Locks the directory, and creates it if needed. The lock ends with the process at the latest.
+    /// Locks the directory, and creates it if needed. The lock is released when the process ends at
+    /// the latest.
     pub(crate) fn take(path: &Path) -> Result<Self, Error> {
         if !path.exists() {
             make_folder(path)?;
-            // The creator of the parent makes the parent's own entry durable.
+            // The creator of the parent makes the parent's directory entry durable.
             path.parent()
                 .filter(|parent| !parent.as_os_str().is_empty())
                 .map_or(Ok(()), sync_entry)?;
@@ -178,12 +181,12 @@ impl Lock {
         }
     }
 
-    /// Whether a store has existed in this directory.
+    /// Returns true if a store has existed in this directory.
     pub(crate) const fn had_store(&self) -> bool {
         self.had_store
     }
 
-    /// Records that a store exists from now on.
+    /// Records that a store now exists.
     pub(crate) fn has_store(&mut self) -> Result<(), Error> {
         if !self.had_store {
             self.write(true)?;
@@ -194,7 +197,7 @@ impl Lock {
     }
 
     fn write(&mut self, has_store: bool) -> Result<(), Error> {
-        // The line that must survive comes first: it is intact however much of the others is written.
+        // The line that must survive is first, so it is intact even if only a part of the file is written.
         let store = if has_store {
             format!("{HAD_STORE}\n")
         } else {
@@ -211,8 +214,9 @@ impl Lock {
     }
 }
 
-/// Whether a lock file names a store. One of version 1 is refused, or it would be taken for a damaged one. A line that no
-/// program writes is none: a damaged lock file must not close a store that is whole.
+/// Returns true if a lock file records a store. A lock file of version 1 is refused, because the store would
+/// otherwise be reported as damaged. A line that no program writes is ignored, because a damaged lock file
+/// must not make an intact store unusable.
 fn has_store(text: &str, path: &Path) -> Result<bool, Error> {
     if text.starts_with(OF_VERSION_1) {
         return Err(Error::Refused {
@@ -223,7 +227,7 @@ fn has_store(text: &str, path: &Path) -> Result<bool, Error> {
     Ok(text.lines().any(|line| line == HAD_STORE))
 }
 
-/// Why a store of another format than the present one is refused.
+/// The reason for refusing a store of another format.
 pub fn other_format(version: i32) -> String {
     format!(
         "the store has format {version}, and this program has format 2: export it with the program that wrote it (windlass \
@@ -263,7 +267,7 @@ fn lock_folder(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// The identity of a folder, which another folder in its place does not have.
+/// The identity of a folder, to detect another folder with the same path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity(u64, u64);
 
@@ -273,7 +277,7 @@ impl Identity {
         Ok(Self(about.dev(), about.ino()))
     }
 
-    /// Fails if the folder is gone, or another one is in its place.
+    /// Fails if the folder was removed or replaced.
     pub(crate) fn is_at(self, folder: &Path) -> Result<(), Error> {
         if Self::of(folder)? == self {
             return Ok(());
@@ -284,7 +288,7 @@ impl Identity {
     }
 }
 
-/// Creates a folder and its parents, for the owner alone.
+/// Creates a folder and all parents, accessible only to the owner.
 pub fn make_folder(path: &Path) -> Result<(), Error> {
     DirBuilder::new()
         .recursive(true)
@@ -310,7 +314,7 @@ pub fn sync_entry(path: &Path) -> Result<(), Error> {
     sync(&File::open(path).map_err(at("syncing", path))?, path)
 }
 
-/// Removes a folder with its contents, if it exists.
+/// Removes a folder with the contents, if it exists.
 pub fn remove_folder(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -321,7 +325,7 @@ pub fn remove_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Bytes of the files in a folder and its subfolders.
+/// Bytes of the files in a folder and subfolders.
 pub fn bytes(folder: &Path) -> u64 {
     let Ok(paths) = entries(folder) else { return 0 };
     let sizes = paths

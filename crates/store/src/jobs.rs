@@ -1,5 +1,6 @@
-//! The jobs of a store while it is read, by number. Bodies that do not fit into memory stay in files, and jobs that
-//! have not changed for long are packed: a store takes no more memory to read than to serve.
+//! The jobs of a store while it is read, by number. Bodies that do not fit into memory stay in files, and
+//! jobs that were not modified recently are packed, so that reading a store takes no more memory than serving
+//! it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +11,7 @@ use windlass_engine::{Job, JobId, JobState, Lease, Numbered, Slab, Slot};
 use crate::body_file::{BodyFile, BodyReader, Overflow};
 use crate::cold::Cold;
 
-/// Jobs by number, in their last state.
+/// Jobs by number, in the last state.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     pub(crate) slab: Slab,
@@ -25,7 +26,7 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    /// With `overflow`, bodies that exceed its memory are kept in a file.
+    /// If `overflow` is set, bodies that exceed that memory are stored in a file.
     pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
         Self {
             slab: Slab::default(),
@@ -34,14 +35,14 @@ impl Jobs {
         }
     }
 
-    /// Records from now on are in this file, if it stays as it is.
+    /// Sets the file of the following records, if it will not be modified.
     pub(crate) fn read_from(&mut self, file: Option<PathBuf>) {
         self.cold
             .iter_mut()
             .for_each(|cold| cold.base.clone_from(&file));
     }
 
-    /// All jobs, packed where they can be, with the index of their numbers.
+    /// All jobs, packed where possible, with the index by number.
     pub(crate) fn into_parts(mut self) -> ((Slab, Numbered<Slot>), Option<Cold>) {
         self.cold
             .iter_mut()
@@ -53,7 +54,8 @@ impl Jobs {
         self.index.len()
     }
 
-    /// `end`: where its record ends in the file that is read. A record ends with the body.
+    /// `end` is the end of the job's record in the file that is being read. The body is last in a
+    /// record.
     pub(crate) fn put(&mut self, mut job: Job, end: Option<u64>) {
         let (id, known) = (job.id, self.index.get(job.id));
         let old = known.and_then(|slot| self.slab.at(slot));
@@ -87,14 +89,15 @@ impl Jobs {
         }
     }
 
-    /// A job has changed, or is about to, or was looked at.
+    /// Records that a job was modified or read.
     fn changed(&mut self, slot: Slot) {
         self.cold
             .iter_mut()
             .for_each(|cold| cold.changed(slot, &mut self.slab));
     }
 
-    /// Shows all jobs in the order of their numbers, without the bodies that are not in memory, until `show` fails.
+    /// Passes all jobs to `show` in the order of numbers, without the bodies that are not in memory, until
+    /// `show` fails.
     pub(crate) fn each<E>(&mut self, mut show: impl FnMut(&Job) -> Result<(), E>) -> Result<(), E> {
         let Self { slab, index, cold } = self;
         for (_, slot) in index.up_from(JobId(0)) {
@@ -104,8 +107,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Removes the jobs that do not belong, and lets others pass after a change that makes each one right. Returns how many
-    /// were removed.
+    /// Removes the jobs that `fits` rejects, and corrects jobs that a single change makes valid. Returns the
+    /// number of removed jobs.
     pub(crate) fn repair(&mut self, fits: impl Fn(&Job) -> bool) -> u64 {
         let (mut ranks, mut amiss, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
         let shown: Result<(), ()> = self.each(|job| {
@@ -117,12 +120,13 @@ impl Jobs {
             while !ranks.insert(rank) {
                 rank = rank.wrapping_add(1);
             }
-            // A batch counts its jobs, and it is unknown which were deleted. The jobs continue without it.
+            // A batch counts all jobs in it, and it is unknown which were deleted. The jobs continue without
+            // it.
             let is_member = job
                 .extra
                 .as_deref()
                 .is_some_and(|extra| extra.member.is_some());
-            // No connection holds a job any more.
+            // No connection has the job after a restart.
             let is_held = job.lease().is_some_and(Lease::connection_bound);
             amiss.extend((rank != job.rank || is_member || is_held).then_some((job.id, rank)));
             Ok(())
@@ -142,13 +146,13 @@ impl Jobs {
         wrong.len() as u64
     }
 
-    /// Has the bodies that are not in memory; `None`: all are.
+    /// The file with the bodies that are not in memory; `None`: all are in memory.
     pub(crate) fn file(&self) -> Option<&BodyFile> {
         self.cold.as_ref()?.file.as_ref()
     }
 }
 
-/// A job with its body, which may have to be read.
+/// A job with the body, which is read if it is not in memory.
 pub(crate) fn with_body(job: &Job, bodies: Option<&BodyReader>) -> io::Result<Job> {
     let Some(stored) = job.payload.stored() else {
         return Ok(job.clone());

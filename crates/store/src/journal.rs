@@ -1,13 +1,14 @@
-//! The journal's bookkeeping beside the engine, under the same lock. No I/O: it gathers the engine's changes into
-//! commits, and a driver writes them to a [`crate::Log`].
+//! The journal gathers the engine's changes into commits, under the engine's lock. No I/O: a driver writes
+//! the commits to a [`crate::Log`].
 //!
 //! ```text
 //! visit:     engine.apply(…); journal.append(&engine, &context.changes)        under the lock
 //! commit:    lock { journal.cut(&engine) } → log.append(&commit) → lock { journal.committed(seq) }
 //! ```
 //!
-//! A change names its subject. Jobs are read from the engine and encoded at once, queues and the engine meta when the
-//! commit is cut. One commit is in flight at a time, and is written again unchanged until it is on the disk.
+//! A change names a subject. Jobs are read from the engine and encoded immediately, queues and the engine
+//! meta when the commit is cut. There is a single commit in flight, and it is written again unchanged until
+//! it is on the disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,21 +28,21 @@ use crate::record::{
 };
 use crate::store::{Error, Log};
 
-/// A commit of this size takes no more changes: the next one begins.
+/// A commit of this size is closed, and the next change starts a new one.
 const COMMIT_BYTES_MAX: u64 = 4 << 20;
 
-/// The changes to write next.
+/// The pending writes.
 #[derive(Debug)]
 pub struct Journal {
     pending: Pending,
-    /// Complete commits that wait for the one in flight, and their bytes.
+    /// Complete commits that wait for the one in flight, and the sum of bytes.
     full: VecDeque<Commit>,
     full_bytes: u64,
     /// Number and bytes of the commit in flight.
     in_flight: Option<(u64, u64)>,
-    /// Queues in the log or in an earlier commit.
+    /// Queues in the log or in a previous commit.
     queues: HashSet<QueueId, FixedState>,
-    /// Queues of whole jobs in the pending commit.
+    /// Queues of jobs that are written in full in the pending commit.
     used: HashSet<QueueId, FixedState>,
     /// The next commit records a clean shutdown.
     clean: bool,
@@ -53,8 +54,8 @@ impl Journal {
         Self::resume(1, 1, std::iter::empty())
     }
 
-    /// A journal that continues after commit `next_seq - 1`, when these queues existed and the next job was `next_job`.
-    /// It has a commit to write at once: it records that the daemon runs.
+    /// A journal that continues after commit `next_seq - 1`, when these queues existed and the next job was
+    /// `next_job`. It has a commit to write immediately, which records that the daemon is running.
     pub(crate) fn resume(
         next_seq: u64,
         next_job: u64,
@@ -76,7 +77,7 @@ impl Journal {
         }
     }
 
-    /// Records the changes of a visit to the engine. Call it before the next visit begins.
+    /// Records the changes of a visit to the engine. Call it before the next visit starts.
     pub fn append(&mut self, engine: &Engine, changes: &[Change]) {
         if changes.is_empty() {
             return;
@@ -130,36 +131,37 @@ impl Journal {
         self.pending.touched = true;
         self.clean = false;
         self.pending.tidy_if_cluttered();
-        // Not before the next visit's changes: queues and the engine meta are read from the engine, which would then be
-        // ahead of the jobs in this commit. A deleted queue could be missing from it.
+        // Close the commit before the next visit's changes. Queues and the engine meta are read from the
+        // engine, which would then be ahead of the jobs in this commit, and a deleted queue could be missing.
         if self.pending.bytes() > COMMIT_BYTES_MAX {
             self.complete(engine);
-            // A client that waits for these changes waits for the pending commit.
+            // A client that depends on these changes waits for the pending commit.
             self.pending.touched = true;
         }
     }
 
-    /// Ends the pending commit unless it is empty, so that later changes are in another commit: small changes need not
-    /// wait for a large one. Nothing may have changed since the last [`Journal::append`].
+    /// Closes the pending commit unless it is empty, so that small changes that follow need not wait for a
+    /// large commit. Nothing may have changed since the last [`Journal::append`].
     pub fn begin_anew(&mut self, engine: &Engine) {
         if self.pending.touched {
             self.complete(engine);
         }
     }
 
-    /// Ends the pending commit, which waits for the one in flight.
+    /// Closes the pending commit, which is written after the one in flight.
     fn complete(&mut self, engine: &Engine) {
         let commit = self.close(engine);
         self.full_bytes += commit.bytes();
         self.full.push_back(commit);
     }
 
-    /// Appends the whole contents of an engine as new: for a store that starts with the contents of another. Passes
-    /// each complete commit to `write`. Jobs that are packed are packed again when their page was appended.
+    /// Appends the complete contents of an engine as new, for a store that starts with the contents of
+    /// another. Passes each complete commit to `write`. Packed jobs are packed again after the page was
+    /// appended.
     ///
     /// # Errors
     ///
-    /// An error of `write`, at once.
+    /// An error of `write`, immediately.
     pub fn append_all<E>(
         &mut self,
         engine: &mut Engine,
@@ -185,7 +187,7 @@ impl Journal {
         write(self.close(engine))
     }
 
-    /// The same, to a log, with the bodies that are not in memory.
+    /// The same, to a log, including the bodies that are not in memory.
     ///
     /// # Errors
     ///
@@ -208,8 +210,8 @@ impl Journal {
         })
     }
 
-    /// Whether these changes are about a job that is in a commit before the pending one. Otherwise they may cancel out
-    /// within the pending commit.
+    /// Returns true if these changes concern a job in a commit before the pending one. Otherwise they may
+    /// cancel out within the pending commit.
     pub fn knows_any(&self, changes: &[Change]) -> bool {
         let is_known = |id| !self.pending.is_born(id);
         let mut all = changes.iter();
@@ -218,12 +220,12 @@ impl Journal {
         )
     }
 
-    /// Whether nothing was appended since the last complete commit.
+    /// Returns true if nothing was appended since the last complete commit.
     pub const fn is_empty(&self) -> bool {
         !self.pending.touched
     }
 
-    /// The number of the commit that changes appended now will be part of.
+    /// The number of the commit for changes that are appended now.
     pub const fn pending_seq(&self) -> u64 {
         self.pending.seq
     }
@@ -243,12 +245,12 @@ impl Journal {
         self.pending.bytes() + self.full_bytes + self.in_flight_bytes()
     }
 
-    /// Whether a complete commit waits to be cut.
+    /// Returns true if a complete commit is ready to be cut.
     pub fn is_behind(&self) -> bool {
         !self.full.is_empty()
     }
 
-    /// The next commit. `None` while one is in flight, and when there is nothing to write.
+    /// The next commit. `None` while one is in flight, or if there is nothing to write.
     pub fn cut(&mut self, engine: &Engine) -> Option<Commit> {
         if self.in_flight.is_some() {
             return None;
@@ -275,26 +277,26 @@ impl Journal {
         self.in_flight = None;
     }
 
-    /// Uses the memory of a commit that is on the disk for a later one.
+    /// Reuses the memory of a commit that is on the disk.
     pub fn reuse(&mut self, commit: Commit) {
         self.pending.reuse(commit.arena);
     }
 
-    /// Prepares a clean shutdown (call [`Engine::finish_meta`] first): the next commit, which now exists in any case,
-    /// records it unless something else happens before.
+    /// Prepares a clean shutdown (call [`Engine::finish_meta`] first): the next commit, which is now written
+    /// even without changes, records the shutdown unless more is appended before.
     pub const fn stop_in_order(&mut self) {
         self.pending.touched = true;
         self.clean = true;
     }
 
-    /// Writes a whole job, which needs its queue. If its body cannot be read when the commit is written, that has only the
-    /// changing part of a job that an earlier commit has.
+    /// Writes a full job, which needs the queue. If the body cannot be read when the commit is written, only
+    /// the changing part is written, provided that a previous commit has the job.
     fn put_job(&mut self, job: &Job) {
         self.used.insert(job.queue);
         self.put(job);
     }
 
-    /// Writes a whole job, schedule or batch.
+    /// Writes a full job, schedule or batch.
     fn put(&mut self, what: &impl Entity) {
         let is_known = self.pending.is_known(what.id());
         self.pending.put(what.id(), |out| {
@@ -308,7 +310,7 @@ impl Journal {
         });
     }
 
-    /// Writes its changing part, or all of it if it is new in the pending commit.
+    /// Writes the changing part of an entity, or all of it if it is new in the pending commit.
     fn moved(&mut self, what: &impl Entity) {
         let id = what.id();
         if self.pending.is_new(id) {
@@ -319,7 +321,7 @@ impl Journal {
 
     // ---- the cut ----------------------------------------------------------------------------------------------------
 
-    /// Ends the pending commit and begins the next.
+    /// Closes the pending commit and starts the next.
     fn close(&mut self, engine: &Engine) -> Commit {
         let mut settings = Vec::new();
         for id in std::mem::take(&mut self.pending.queues) {
@@ -357,7 +359,7 @@ impl Default for Journal {
     }
 }
 
-/// An entity with a number that is written whole, or only in the part that changes often.
+/// An entity with a number that is written in full, or only in the frequently changing part.
 pub(crate) trait Entity {
     fn id(&self) -> JobId;
     fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>>;
@@ -423,7 +425,8 @@ pub(crate) fn queue_records(engine: &Engine) -> impl Iterator<Item = (QueueId, V
         .map(|queue| (queue.image().id, queue_record(queue)))
 }
 
-/// A queue that only waiting clients use is not worth storing, nor what the configuration sets.
+/// Returns false for a queue that only waiting clients use, or that only has settings from the
+/// configuration, because storing such queues is unnecessary.
 pub(crate) fn is_worth_remembering(queue: &Queue) -> bool {
     let QueueImage {
         policy,

@@ -1,8 +1,9 @@
 //! Durable storage: a log of what the engine changed, and a table of live records.
 //!
-//! Each visit to the engine produces changes. A [`Journal`] gathers them into commits, a [`Log`] stores the commits, a
-//! [`Checkpointer`] copies live records to a [`Table`], and [`open`] rebuilds the engine from both. The journal is
-//! bookkeeping and does no I/O. A driver cuts commits from it and appends them to the log:
+//! Each visit to the engine produces changes. A [`Journal`] gathers them into commits, a [`Log`] stores the
+//! commits, a [`Checkpointer`] copies live records to a [`Table`], and [`open`] rebuilds the engine from
+//! both. The journal is bookkeeping and does no I/O. A driver cuts commits from it and appends them to the
+//! log:
 //!
 //! ```
 //! use bytes::Bytes;
@@ -37,20 +38,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A failed commit is written again, unchanged, once [`Log::reopen`] succeeds. Until then neither it nor a later commit
-//! is acknowledged.
+//! A failed commit is written again, unchanged, once [`Log::reopen`] succeeds. Until then neither it nor a
+//! later commit is acknowledged.
 //!
-//! Reading order: the README (where data is at each moment, and what a power cut can do) · [`Record`] (the facts) ·
-//! [`Journal`] and `pending` (gathering them) · `log` · `page` (the table's values) · `digest`, `checkpoint` · `load`,
-//! `recover` · `parts`, `directory` (opening; the table in files is the crate `table-sled`) · `export`, `picture` (everything at one commit, as lines), `restore` ·
-//! `body_file` (copies of bodies that are not in memory).
+//! Reading order: the README (where data is at each moment, and what a power cut can do) · [`Record`] (the
+//! facts) · [`Journal`] and `pending` (gathering them) · `log` · `page` (the table's values) · `digest`,
+//! `checkpoint` · `load`, `recover` · `parts`, `directory` (opening; the table in files is the crate
+//! `table-sled`) · `export`, `picture` (everything at one commit, as lines), `restore` · `body_file` (copies
+//! of bodies that are not in memory).
 //!
 //! # Invariants
 //!
-//! * A commit holds at most one record of each job, schedule or batch: the last one.
-//! * Acknowledged changes are in the log, or in the table at or before its point.
-//! * The log forgets only commits before a point that was durable before the current point.
-//! * A table is used only if it holds exactly the pages of its point. The census verifies this.
+//! * A commit contains no more than one record of each job, schedule or batch: the last one.
+//! * Acknowledged changes are in the log, or in the table at or before the table's point.
+//! * The log drops only commits before a point that was durable before the current point.
+//! * A table is used only if it contains exactly the pages of the point. The census verifies this.
 //! * Opening a store detects all missing data, and then starts nothing.
 //! * Every record ever written stays readable (`golden/`).
 

@@ -1,4 +1,4 @@
-//! Reads a whole table and verifies that it is complete. Pure.
+//! Reads a table and verifies that it is complete. Pure.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use windlass_codec::DecodeError;
 /// The result of reading a table.
 #[derive(Debug)]
 pub(crate) enum Loaded {
-    /// All records of this point were shown.
+    /// All records of this point were passed on.
     Whole(Point),
     /// Part of it is missing or damaged: the records shown do not count.
     Damaged(String),
@@ -21,11 +21,12 @@ pub(crate) enum Loaded {
 /// Receives a record, and where it is in the table's file if it is there in one piece.
 pub(crate) type ShowRecord<'a> = dyn FnMut(&[u8], Option<u64>) -> Result<(), DecodeError> + 'a;
 
-/// Shows every record of a table, in order of pages, and verifies that all of them exist.
+/// Passes every record of a table to `show`, in order of pages, and verifies that all of them
+/// exist.
 ///
 /// # Errors
 ///
-/// If the table cannot be read. A record that `show` rejects is damage.
+/// The table cannot be read. A record that `show` rejects is damage.
 pub(crate) fn load(
     scan: &dyn Scan,
     candidate: usize,
@@ -59,10 +60,10 @@ pub(crate) fn load(
     })
 }
 
-/// A record that cannot be shown yet: it or an earlier one is incomplete.
+/// A record that cannot be passed on yet, because it or a previous one is incomplete.
 enum Waiting {
     Record(Vec<u8>, Option<u64>),
-    /// `at`: where its first piece is.
+    /// `at` is the position of the first piece.
     Large {
         large: Large,
         bytes: Vec<u8>,
@@ -155,7 +156,8 @@ impl Loader<'_> {
                 .then_some((bytes, pieces, at)),
             Waiting::Record(..) => None,
         });
-        // A piece that no page names was left by an earlier checkpoint. The next one removes it.
+        // A piece that no page references is left over from a previous checkpoint. The next
+        // checkpoint removes it.
         let Some((bytes, pieces, at)) = here else {
             return Ok(());
         };
@@ -217,7 +219,7 @@ impl Loader<'_> {
     }
 }
 
-/// Where a part of some bytes begins in them.
+/// The offset of a part within a byte slice.
 pub fn offset_in(whole: &[u8], part: &[u8]) -> Option<usize> {
     let begin = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
     (begin + part.len() <= whole.len()).then_some(begin)
@@ -340,7 +342,8 @@ mod tests {
             change(&mut values, large);
             assert_eq!(loaded(values).0, Err(expected.to_owned()));
         }
-        // Of a checkpoint that did not end, a page counts as the one that it replaced. A piece without a page is left over.
+        // A page of an unfinished checkpoint is replaced in the census by the page it overwrote. A piece
+        // without a page remains unused.
         let (mut values, large) = values();
         let old = Page::open(&LAST(), &values[&LAST()]).unwrap().weight_at(3);
         values.insert(LAST(), seal_page(&LAST(), 4, old, &[]).0);

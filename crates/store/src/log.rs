@@ -1,7 +1,8 @@
-//! The log: a sequence of commits, each in an entry of its own.
+//! The log: a sequence of commits, one per entry.
 //!
-//! Reading order: `entry` (bytes on the disk) · `scan` (which entries count, and what is damage) · `file` (the log in
-//! segment files) · `names` (settings of queues that segments repeat) · `room` (file operations) · `memory` (a log that fails on demand).
+//! Reading order: `entry` (bytes on the disk) · `mark` (the last durable commit) · `scan` (which entries are
+//! valid, and what is damage) · `file` (the log in segment files) · `names` (settings of queues that segments
+//! repeat) · `room` (file operations).
 
 pub(crate) mod entry;
 pub(crate) mod file;
@@ -16,7 +17,7 @@ use windlass_engine::Ended;
 use crate::record::read_ended;
 use crate::store::{Entry, Error};
 
-/// The records of an entry: the offset of each within the entry's records, and its bytes.
+/// The records of an entry: the offset of each within the entry's records, and the bytes.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(usize, &[u8]), DecodeError>> {
     Reader::new(bytes).each(move |reader| {
         let len = reader.u64()?;

@@ -1,6 +1,7 @@
-//! A log and a table in memory: the store of a daemon that keeps nothing, and the smallest examples of both.
+//! A log and a table in memory: the store of a daemon without persistence, and the smallest examples of both.
 //!
-//! A clone is another handle on the same log or table. Those that fail on demand are in the testkit.
+//! A clone is another handle on the same log or table. Implementations that fail on demand are in the
+//! testkit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -137,7 +138,7 @@ impl LogTail for Mutex<Entries> {
     }
 }
 
-/// A table in memory. The values, and those of the new table while one is built.
+/// A table in memory. The values, and those of the new table while it is being built.
 #[derive(Clone, Debug)]
 pub struct MemoryTable(Arc<Mutex<(Values, Option<Values>)>>);
 
@@ -258,7 +259,7 @@ impl MemoryTable {
         Self(Arc::new(Mutex::new((values, None))))
     }
 
-    /// Its values.
+    /// The values.
     pub(crate) fn values(&self) -> Values {
         locked(&self.0).0.clone()
     }

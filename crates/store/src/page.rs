@@ -37,13 +37,13 @@ use windlass_engine::JobId;
 use crate::record::{COUNT_MAX, Effect, Subject, Tag};
 use windlass_codec::{DecodeError, Reader, put_u64};
 
-/// The low bits of a number that select a record within its page.
+/// The low bits of a number that select a record within a page.
 const PAGE_BITS: u32 = 5;
-/// A longer whole record is stored beside its page …
+/// A longer whole record is stored separately from the page …
 const LARGE_BYTES: usize = 2 << 10;
-/// … and so is a longer changed part. So a page has at most some 96 KiB.
+/// … and so is a longer changed part. The size of a page is therefore limited to some 96 KiB.
 const LARGE_PART_BYTES: usize = 1 << 10;
-/// Bytes of a piece of a large record, at most.
+/// Maximum bytes of a piece of a large record.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
 const VERSION: u8 = 2;
 const HEADER_BYTES: usize = 21;
@@ -62,7 +62,7 @@ pub(crate) enum PageError {
     Record(#[from] DecodeError),
 }
 
-/// The number of a page among those of its kind.
+/// The number of a page among those of the same kind.
 pub(crate) const fn page_number(subject: Subject, number: u64) -> u64 {
     match subject {
         Subject::Meta => 0,
@@ -70,7 +70,7 @@ pub(crate) const fn page_number(subject: Subject, number: u64) -> u64 {
     }
 }
 
-/// The key of the page that holds this number.
+/// The key of the page that contains this number.
 pub(crate) fn page_key(subject: Subject, number: u64) -> Vec<u8> {
     let kind = match subject {
         Subject::Meta => return HEAD_KEY.to_vec(),
@@ -133,7 +133,7 @@ pub(crate) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Stands for a missing page.
+    /// Represents a missing page.
     pub(crate) const NONE: Page<'static> = Page {
         generation: 0,
         replaced: 0,
@@ -162,7 +162,7 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Its share of the census of a point.
+    /// The share of the page in the census of a point.
     pub(crate) const fn weight_at(&self, generation: u64) -> u64 {
         if self.generation <= generation {
             self.weight
@@ -172,7 +172,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Encodes a page. Returns it and its weight.
+/// Encodes a page. Returns the page with the weight.
 pub(crate) fn seal_page(
     key: &[u8],
     generation: u64,
@@ -220,7 +220,7 @@ fn checksum(key: &[u8], value: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A page without items weighs nothing, like a missing page.
+/// A page without items has the weight 0, like a missing page.
 fn weight(key: &[u8], value: &[u8], items: &[u8]) -> u64 {
     if items.is_empty() {
         return 0;
@@ -238,12 +238,12 @@ const fn mix(mut z: u64) -> u64 {
 
 // ---- items ----------------------------------------------------------------------------------------------------------
 
-/// One item of a page.
+/// A item of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Item<'a> {
     /// A record.
     Record(&'a [u8]),
-    /// A record stored beside the page.
+    /// A record stored separately from the page.
     Large(Large),
 }
 
@@ -252,14 +252,15 @@ pub(crate) enum Item<'a> {
 pub(crate) struct Large {
     kind: u8,
     pub(crate) number: u64,
-    /// Its position in the log. It distinguishes the record from an older one of the same number.
+    /// The position in the log. It distinguishes the record from an older one of the same number.
     pub(crate) place: u64,
     pub(crate) bytes: usize,
     checksum: u32,
 }
 
 impl Large {
-    /// Whether a record is stored beside its page. Never the engine meta: it has no space there and is never large.
+    /// Returns true if a record is stored separately from the page. Never so for the engine meta, which is
+    /// never large.
     pub(crate) const fn applies(record: &[u8], tag: Tag) -> bool {
         match (tag.subject, tag.effect) {
             (Subject::Meta, _) => false,
@@ -268,7 +269,7 @@ impl Large {
         }
     }
 
-    /// The reference to such a record.
+    /// The reference to a large record.
     pub(crate) fn of(record: &[u8], tag: Tag, place: u64) -> Self {
         let kind = record.first().copied().unwrap_or_default();
         Self {
@@ -280,12 +281,12 @@ impl Large {
         }
     }
 
-    /// Whether these are its bytes.
+    /// Returns true if these are the bytes of the record.
     pub(crate) fn is(&self, record: &[u8]) -> bool {
         record.len() == self.bytes && crc32fast::hash(record) == self.checksum
     }
 
-    /// The keys of its pieces, in order.
+    /// The keys of the pieces, in order.
     pub(crate) fn keys(self) -> impl Iterator<Item = Vec<u8>> {
         let pieces = u32::try_from(self.bytes.div_ceil(PIECE_BYTES)).unwrap_or(u32::MAX);
         let subject = self.tag().map_or(Subject::Entity, |tag| tag.subject);
@@ -300,13 +301,13 @@ impl Large {
         })
     }
 
-    /// The record's tag, from its kind and number.
+    /// The record's tag, from kind and number.
     fn tag(self) -> Result<Tag, DecodeError> {
         Tag::new(self.kind, self.number)
     }
 }
 
-/// The items of a page, each with its tag and its encoded bytes.
+/// The items of a page, each with the tag and the encoded bytes.
 pub(crate) fn items(
     bytes: &[u8],
 ) -> impl Iterator<Item = Result<(Tag, Item<'_>, &[u8]), DecodeError>> {
@@ -368,7 +369,7 @@ pub(crate) fn put_large(out: &mut Vec<u8>, large: Large) {
 
 // ---- the point ------------------------------------------------------------------------------------------------------
 
-/// How far a table has come: it holds everything up to a commit.
+/// The position of a table: it contains everything up to a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Point {
     /// Number of the checkpoint.
@@ -377,15 +378,15 @@ pub(crate) struct Point {
     pub(crate) seq: u64,
     /// The log it belongs to.
     pub(crate) log: u64,
-    /// The sum of the weights of its pages.
+    /// The sum of the weights of all pages.
     pub(crate) census: u64,
     /// The number of the first job created after it.
     pub(crate) next_job: JobId,
-    /// Whole records in the table.
+    /// Full records in the table.
     pub(crate) records: u64,
     /// Bytes of all records in the table.
     pub(crate) bytes: u64,
-    /// The last commit of the previous point. The log is kept back to there.
+    /// The last commit of the previous point. The log retains commits after it.
     pub(crate) before: u64,
 }
 

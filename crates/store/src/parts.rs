@@ -1,6 +1,7 @@
-//! Opening a store from its two parts, wherever they are stored: the log supplies the commits after the table's point.
+//! Opening a store from the two parts, wherever they are stored: the log supplies the commits after the
+//! table's point.
 //!
-//! Not here: the files they are in (`directory`).
+//! Not here: the files of these parts (`directory`).
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -17,19 +18,19 @@ use crate::store::{Log, LogTail, Scan, Table};
 
 /// The contents of a table, and of the log after it as far as that was read.
 ///
-/// A daemon that stands by can read both before it opens the store: see [`Found::of_table`] and [`Found::follow`].
+/// A standby daemon can read both before it opens the store: see [`Found::of_table`] and [`Found::follow`].
 pub struct Found {
     pub(crate) replay: Replay,
     pub(crate) point: Point,
-    /// Which candidate of the table is right.
+    /// The valid candidate of the table.
     pub(crate) candidate: usize,
     /// The last commit that was read.
     last: u64,
 }
 
 impl Found {
-    /// Reads a table whose store may be in use. Bodies that do not fit into memory go where `overflow` says. It counts for the opening only if it [is still the
-    /// same](Found::is_of).
+    /// Reads a table of a store that may be in use. Bodies that do not fit into memory are stored as
+    /// `overflow` specifies. The result may be used for opening only if it [is still current](Found::is_of).
     ///
     /// # Errors
     ///
@@ -52,16 +53,17 @@ impl Found {
         })
     }
 
-    /// Whether a table with this value of its [point](point_key) has the same records.
+    /// Returns true if a table with this value of its [point](point_key) has the same records.
     pub fn is_of(&self, point: &[u8]) -> bool {
         self.point.encode() == point
     }
 
-    /// Reads the commits after those that were read. The log may be in use, and then have more of them later.
+    /// Reads the commits after those that were read. The log may be in use, so the call can be repeated for
+    /// further commits.
     ///
     /// # Errors
     ///
-    /// The log cannot be read, and if one of its commits is missing.
+    /// The log cannot be read, or a commit is missing.
     pub fn follow(&mut self, tail: &dyn LogTail) -> Result<(), OpenError> {
         let Self { replay, last, .. } = self;
         *last = show_behind(
@@ -72,8 +74,8 @@ impl Found {
         Ok(())
     }
 
-    /// Reads a table and the log after its point. `behind` receives the point and shows every later commit in order.
-    /// Also returns what `behind` returned.
+    /// Reads a table and the log after its point. `behind` receives the point and passes on every later
+    /// commit in order. Also returns the result of `behind`.
     pub(crate) fn read<T>(
         table: &dyn Scan,
         place: impl Display,
@@ -114,12 +116,12 @@ impl Found {
     }
 }
 
-/// The key of a table's point: its value changes with each checkpoint.
+/// The key of a table's point. The value is different after each checkpoint.
 pub const fn point_key() -> &'static [u8] {
     POINT_KEY
 }
 
-/// The key and the value that a new table must hold: the point of an empty log.
+/// The key and the value that a new table must contain: the point of an empty log.
 pub fn new_table() -> (&'static [u8], Vec<u8>) {
     (POINT_KEY, Point::start(0).encode())
 }
@@ -128,7 +130,7 @@ pub fn new_table() -> (&'static [u8], Vec<u8>) {
 ///
 /// # Errors
 ///
-/// If a part cannot be read, and if required data is missing.
+/// A part cannot be read, or required data is missing.
 pub fn open_parts(
     log: &dyn Log,
     table: Box<dyn Table>,
@@ -140,11 +142,11 @@ pub fn open_parts(
     open_found(found, log, table, checkpoints, limits, seed)
 }
 
-/// The same for a table that was read before.
+/// The same for a table that was already read.
 ///
 /// # Errors
 ///
-/// If the log cannot be read, and if required data is missing.
+/// The log cannot be read, or required data is missing.
 pub fn open_found(
     mut found: Found,
     log: &dyn Log,
@@ -158,7 +160,7 @@ pub fn open_found(
     found.open(table, tail, checkpoints, limits, seed)
 }
 
-/// Reads a store's parts as a start of the daemon would, and changes nothing.
+/// Reads a store's parts as a start of the daemon would, without modifying them.
 ///
 /// # Errors
 ///

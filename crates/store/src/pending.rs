@@ -1,4 +1,5 @@
-//! The pending commit: at most one record for each job, encoded on arrival as the log holds it.
+//! The pending commit: no more than one record for each job, encoded on arrival in the log's
+//! format.
 //!
 //! Not here: when the commit is cut (`journal`).
 
@@ -12,30 +13,31 @@ use crate::commit::{Commit, Run};
 use crate::record::{Tail, encode_gone};
 use windlass_codec::Number;
 
-/// A longer tail is shared with the engine until the commit is written. If it is copied at all, the lock is not held.
+/// A longer tail is shared with the engine until the commit is written, so that it is never copied while the
+/// lock is held.
 pub(crate) const INLINE_BYTES_MAX: usize = 1024;
 /// Bytes of overwritten records before the rest is compacted.
 const HOLES_BYTES_MAX: usize = 1 << 20;
 /// Number of void records before the rest is compacted.
 const VOIDS_MAX: usize = 4096;
-/// Capacity reserved for a commit in advance, at most.
+/// Maximum capacity that is reserved for a commit in advance.
 const ROOM_BYTES_MAX: usize = 1 << 20;
-/// Room for more records than this is kept only while commits need it.
+/// Capacity for more records than this is released when commits no longer need it.
 const ROOM_RECORDS_MAX: usize = 1 << 13;
-/// A buffer that a commit has filled to less than one part in `SPARE_PART` is not used again.
+/// A buffer is not reused if a commit has filled less than one part in `SPARE_PART` of it.
 const SPARE_PART: usize = 4;
-/// Buffers kept for later commits: one commit may be on its way to the disk while another waits.
+/// Buffers retained for later commits: while one commit is being written, another may be ready.
 const SPARES_MAX: usize = 2;
 const NO_RECORD: u32 = u32::MAX;
 
 /// The kind of a record in the pending commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// A whole job, schedule or batch.
+    /// A full job, schedule or batch.
     Put,
-    /// Its changing part.
+    /// The changing part.
     Moved,
-    /// Its deletion.
+    /// The deletion.
     Gone,
     /// A cancelled record.
     Void,
@@ -47,7 +49,7 @@ enum Kind {
 struct Written {
     id: JobId,
     kind: Kind,
-    /// Its bytes in the arena, with its length in front.
+    /// The offset in the arena of the record's length and bytes.
     at: usize,
     len: usize,
     tail: Option<Box<Tail>>,
@@ -63,21 +65,21 @@ impl Written {
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) seq: u64,
-    /// Something was appended, even if it has cancelled out since: a client may wait for this commit.
+    /// Something was appended, even if it has cancelled out since: a client may be waiting for this commit.
     pub(crate) touched: bool,
     /// Queues to read from the engine at the cut.
     pub(crate) queues: BTreeSet<QueueId>,
     /// The record of each job, schedule or batch.
     index: Numbered<u32>,
-    /// This number and higher ones were assigned in this commit. No other commit has them.
+    /// Numbers from this one on were assigned in this commit. No other commit has them.
     first_new: JobId,
-    /// Older jobs that no earlier commit has.
+    /// Older jobs that no previous commit has.
     kept: HashSet<JobId, FixedState>,
     arena: Vec<u8>,
-    /// Empty arenas of earlier commits.
+    /// Empty arenas of previous commits.
     spares: Vec<Vec<u8>>,
     records: Vec<Written>,
-    /// Bytes that the length of the last record took: most likely as many as the next one's.
+    /// Size of the length of the last record, as a guess for the next record.
     length_bytes: usize,
     /// Bytes of valid records.
     bytes: u64,
@@ -109,22 +111,22 @@ impl Pending {
         self.bytes
     }
 
-    /// Whether it was created in this commit.
+    /// Returns true if it was created in this commit.
     pub(crate) fn is_born(&self, id: JobId) -> bool {
         id >= self.first_new
     }
 
-    /// Whether an earlier commit has it.
+    /// Returns true if a previous commit has the entity.
     pub(crate) fn is_known(&self, id: JobId) -> bool {
         !self.is_born(id) && !self.kept.contains(&id)
     }
 
-    /// No earlier commit has this job, however old it is.
+    /// Records that no previous commit has this job, although it is older.
     pub(crate) fn keep(&mut self, id: JobId) {
         self.kept.insert(id);
     }
 
-    /// Whether no other commit has it.
+    /// Returns true if no other commit has it.
     pub(crate) fn is_new(&self, id: JobId) -> bool {
         self.is_born(id)
             || self
@@ -133,7 +135,7 @@ impl Pending {
                 .is_some_and(|index| self.kind(index) == Kind::Put)
     }
 
-    /// Writes it whole.
+    /// Writes the full entity.
     pub(crate) fn put(
         &mut self,
         id: JobId,
@@ -142,7 +144,7 @@ impl Pending {
         self.write(id, Kind::Put, encode);
     }
 
-    /// Writes its changing part.
+    /// Writes the changing part.
     pub(crate) fn moved(&mut self, id: JobId, encode: impl FnOnce(&mut Vec<u8>)) {
         self.write(id, Kind::Moved, |out| {
             encode(out);
@@ -150,7 +152,7 @@ impl Pending {
         });
     }
 
-    /// Writes its deletion. Creation and deletion in this commit cancel out.
+    /// Writes the deletion. Creation and deletion in this commit cancel out.
     pub(crate) fn gone(&mut self, id: JobId) {
         if id < self.first_new {
             self.write(id, Kind::Gone, |out| {
@@ -162,7 +164,7 @@ impl Pending {
         }
     }
 
-    /// Appends a record that is not about a job.
+    /// Appends a record of another kind than a job.
     pub(crate) fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         self.add(JobId(0), Kind::Other, |out| {
             encode(out);
@@ -178,7 +180,7 @@ impl Pending {
         }
     }
 
-    /// Returns the commit and begins the next. There, `first_new` and higher numbers are new.
+    /// Returns the commit and starts the next, in which numbers from `first_new` on are new.
     pub(crate) fn close(&mut self, first_new: JobId) -> Commit {
         let mut next = self.spares.pop().unwrap_or_default();
         next.reserve(self.arena.len().min(ROOM_BYTES_MAX));
@@ -197,7 +199,7 @@ impl Pending {
         }
     }
 
-    /// Removes all records. Returns the parts of the arena that are valid.
+    /// Removes all records. Returns the valid parts of the arena.
     fn take_runs(&mut self) -> Vec<Run> {
         let (mut runs, taken) = (Vec::<Run>::new(), self.records.len());
         for mut record in self.records.drain(..) {
@@ -226,7 +228,7 @@ impl Pending {
         runs
     }
 
-    /// Uses a buffer again whose records are elsewhere, if they have needed it.
+    /// Reuses a buffer after the records were copied, if the size is justified.
     pub(crate) fn reuse(&mut self, mut arena: Vec<u8>) {
         let is_needed = arena.len() >= arena.capacity() / SPARE_PART;
         if !is_needed {
@@ -260,7 +262,7 @@ impl Pending {
         }
     }
 
-    /// Adds a record. Returns its index.
+    /// Adds a record. Returns the index of the record.
     fn add(
         &mut self,
         id: JobId,
@@ -308,7 +310,7 @@ impl Pending {
         self.bytes += record.bytes() as u64;
     }
 
-    /// Appends a record's bytes to the arena, with the length of the whole record in front. Returns its tail.
+    /// Appends a record's bytes to the arena, preceded by the length of the full record. Returns the tail.
     fn encode(
         &mut self,
         encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>,
@@ -371,7 +373,7 @@ mod tests {
     use super::*;
     use crate::log::records;
 
-    /// What a record has beside its tail, and a tail of this many bytes.
+    /// A record with this many inline bytes, and a tail of this many bytes.
     fn put(pending: &mut Pending, id: u64, inline: usize, tail: usize) -> Vec<u8> {
         let tail = Tail {
             body: Bytes::from(vec![8; tail]),
@@ -433,7 +435,7 @@ mod tests {
 
     #[test]
     fn rewritten_and_cancelled_records_leave_no_trace() {
-        // Number, inline bytes and tail; no bytes: the job ends.
+        // Number, inline bytes and tail; without bytes: the job is deleted.
         let steps = [
             (8, 20, 2_000),
             (1, 200, 0),

@@ -1,8 +1,9 @@
-//! The contents of a store at one commit, read while the store goes on.
+//! The contents of a store at a commit, read while the store is in use.
 //!
-//! A picture is the table after a checkpoint of everything. Taking one touches neither the engine nor its lock, and
-//! reading it holds up no commit and no checkpoint: while a picture of a table is read, the next checkpoint leaves that
-//! table alone and builds a new one. Memory: the names of queues, one record, and what the scan of the table needs.
+//! A picture is the table after a checkpoint of everything. Creating it does not use the engine or the
+//! engine's lock, and reading it delays no commit and no checkpoint: while a picture of a table is being
+//! read, the next checkpoint leaves that table unmodified and builds a new one. Memory: the names of queues,
+//! a single record, and the memory of a table scan.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -18,23 +19,23 @@ use windlass_codec::{DecodeError, Reader};
 pub struct Picture {
     pub(crate) scan: Box<dyn Scan>,
     pub(crate) point: Point,
-    /// While it lives, checkpoints do not change the table.
+    /// While it exists, checkpoints do not modify the table.
     pub(crate) _pin: Arc<()>,
 }
 
-/// Why a picture was not written to its end.
+/// Why a picture was not written completely.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] Error),
-    /// The lines cannot be written.
+    /// Writing the lines failed.
     #[error("cannot write the export: {0}")]
     Writer(#[source] io::Error),
 }
 
 impl Picture {
-    /// The last commit whose changes it shows.
+    /// The last commit that is included.
     pub const fn commit(&self) -> u64 {
         self.point.seq
     }
@@ -43,7 +44,7 @@ impl Picture {
     ///
     /// # Errors
     ///
-    /// The table is damaged or cannot be read, or the lines cannot be written. The last line is missing then.
+    /// The table is damaged or cannot be read, or the lines cannot be written. The last line is then missing.
     pub fn export(&self, about: About<'_>, to: &mut dyn Write) -> Result<Exported, ExportError> {
         let shown = Shown {
             commit: self.point.seq,
@@ -57,7 +58,7 @@ impl Picture {
             let record = Record::decode(&mut Reader::new(record))?;
             entities.take(record).map_err(|why| {
                 failed = Some(why);
-                // Reading ends here.
+                // Stop reading.
                 DecodeError::Short
             })
         })?;
@@ -79,7 +80,7 @@ fn damaged(what: String) -> ExportError {
     Error::damaged("table", what).into()
 }
 
-/// Puts the records of each entity together: the whole record, and the part that changed since.
+/// Combines the records of each entity: the full record, and the part that changed since.
 struct Entities<'a> {
     lines: Lines<'a>,
     open: Option<Record>,

@@ -7,8 +7,9 @@
 //! record = kind value        a deletion has a number as its value
 //! ```
 //!
-//! A value is written from its type by `windlass_codec`, whose page says how a type may change: the store of an earlier
-//! program is read for ever, and `golden/` shows it. A record marks its own end; `frame` handles the bytes around records.
+//! A value is encoded from the type by `windlass_codec`. The page of that crate lists the permitted changes
+//! of a type: the store of an older program must stay readable, as the records in `golden/` verify. A record
+//! is self-delimiting.
 
 mod check;
 mod moved;
@@ -38,27 +39,28 @@ const HEAD: u8 = 12;
 const DAY: u8 = 13;
 const ENDED: u8 = 14;
 
-/// Counts, numbers and ranks stay below this, so that counting on from a journal never overflows.
+/// Counts, numbers and ranks stay below this, so that continuing a recovered sequence never
+/// overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
 
-/// One fact of the journal.
+/// A fact of the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// A whole job. It replaces all earlier records of this job.
+    /// A full job, replacing all previous records of this job.
     Put(Job),
-    /// How a job stands now; the rest of it is unchanged.
+    /// The changing part of a job; the rest is unchanged.
     Moved(Moved),
     /// A job, a schedule or a batch is deleted.
     Gone(JobId),
-    /// A queue, whole.
+    /// A full queue.
     QueueSet(QueueImage),
     /// A queue is deleted.
     QueueGone(QueueId),
-    /// A whole schedule. It replaces all earlier records of this schedule.
+    /// A full schedule, replacing all previous records of this schedule.
     Schedule(Box<Schedule>),
-    /// When a schedule runs next; the rest of it is unchanged.
+    /// The next occurrence of a schedule; the rest is unchanged.
     NextRun(NextRun),
-    /// A whole batch. It replaces all earlier records of this batch.
+    /// A full batch, replacing all previous records of this batch.
     Batch(Box<Batch>),
     /// The progress of a batch; the rest of it is unchanged.
     BatchMoved(BatchMoved),
@@ -73,46 +75,46 @@ pub enum Record {
 /// Journalled state besides jobs and queues.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct MetaRecord {
-    /// The engine's numbers.
+    /// The engine meta.
     pub meta: EngineMeta,
     /// The daemon stopped cleanly after this commit.
     pub clean: bool,
 }
 
-/// The progress of a batch: the part that changes while its jobs are processed.
+/// The progress of a batch: the part that is updated while jobs are processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct BatchMoved {
     /// The batch.
     pub batch: JobId,
-    /// Its progress.
+    /// The progress.
     pub progress: BatchProgress,
 }
 
 /// The kind of a record's subject.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Subject {
-    /// The engine's own numbers.
+    /// The engine meta.
     Meta,
     /// A queue, by number.
     Queue,
-    /// A job, a schedule or a batch: they share one range of numbers.
+    /// A job, a schedule or a batch: they share a range of numbers.
     Entity,
-    /// The beginning of a day, by its number modulo [`DAYS_KEPT`].
+    /// The start of a day, by the day's number modulo [`DAYS_KEPT`].
     Day,
 }
 
-/// A record's effect on its subject.
+/// A record's effect on the subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
-    /// Replaces the whole subject.
+    /// Replaces the full subject.
     Whole,
-    /// Replaces the part that changes; the rest is unchanged.
+    /// Replaces the changing part; the rest is unchanged.
     Part,
     /// Deletes the subject.
     Gone,
 }
 
-/// A record's subject and effect, decoded from its first bytes alone.
+/// A record's subject and effect, decoded only from the first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
     pub(crate) subject: Subject,
@@ -250,7 +252,7 @@ impl Record {
         Ok(record.at_rest())
     }
 
-    /// What a connection had does not outlast the daemon ([`Job::rest`]).
+    /// Removes the state that does not survive a connection ([`Job::rest`]).
     fn at_rest(mut self) -> Self {
         if let Self::Put(job) = &mut self {
             job.rest();
@@ -288,7 +290,7 @@ impl Record {
     }
 }
 
-/// A job that waits, without anything optional.
+/// A ready job without optional fields.
 #[cfg(test)]
 pub(crate) fn plain_job(id: u64) -> Job {
     use windlass_engine::{Payload, Priority, Protocol, Retry, Timestamp, Unfit};

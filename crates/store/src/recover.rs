@@ -24,7 +24,8 @@ use crate::salvage::Salvage;
 use crate::store::{Entry, Scan, UNVERIFIED};
 use windlass_codec::{DecodeError, Reader};
 
-/// Queue numbers accepted whatever the limit: the limit may have been lowered since.
+/// Queue numbers below this are accepted whatever the limit is, because the limit may have been
+/// lowered since.
 const QUEUES_MIN: u32 = 1 << 16;
 
 /// The contents of a store.
@@ -46,7 +47,7 @@ pub struct Report {
     pub clean: bool,
     /// The last entry of the log was torn, and is dropped. It was never acknowledged, unless the disk has failed.
     pub torn: bool,
-    /// Damage that lost nothing: the table holds the damaged commits.
+    /// Damage without loss of data, because the table contains the damaged commits.
     pub harmless: Vec<Damage>,
 }
 
@@ -55,7 +56,7 @@ pub struct Report {
 pub struct Recovered {
     /// The engine.
     pub engine: Engine,
-    /// Continues after the last commit. It has a commit to write at once.
+    /// Continues after the last commit. It has a commit to write immediately.
     pub journal: Journal,
     /// Bodies that did not fit into memory.
     pub bodies: Option<BodyFile>,
@@ -102,12 +103,12 @@ pub(crate) struct Replay {
     /// By number, modulo [`DAYS_KEPT`].
     days: BTreeMap<u64, DayBegin>,
     meta: Option<MetaRecord>,
-    /// A changed part of another kind than what its number is.
+    /// A changed part with the number of an entity of another kind.
     misplaced: Option<JobId>,
 }
 
 impl Replay {
-    /// With `overflow`, bodies that exceed its memory are kept in a file.
+    /// If `overflow` is set, bodies that exceed that memory are stored in a file.
     pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
         Self {
             jobs: Jobs::new(overflow),
@@ -135,7 +136,7 @@ impl Replay {
         taken.map_err(|why| Damage::of("", format!("commit {} cannot be read: {why}", entry.seq)))
     }
 
-    /// `end`: where the record ends in the file that is read.
+    /// `end` is the end of the record in the file that is being read.
     pub(crate) fn apply(&mut self, record: Record, end: Option<u64>) {
         match record {
             Record::Put(job) => self.jobs.put(job, end),
@@ -166,8 +167,8 @@ impl Replay {
         }
     }
 
-    /// A changed part without the entity it belongs to: the old part of a deleted one, unless its number is something
-    /// else. A checkpoint keeps one changed part of a number, so it could keep the wrong one.
+    /// Handles a changed part without an entity. It remains from a deleted entity, unless the number belongs
+    /// to another one. A checkpoint stores a single changed part per number, so it could store the wrong one.
     fn without_owner(&mut self, id: JobId) {
         let is_other = self.schedules.contains_key(&id)
             || self.batches.contains_key(&id)
@@ -175,13 +176,13 @@ impl Replay {
         self.misplaced = self.misplaced.or(is_other.then_some(id));
     }
 
-    /// The queues alone.
+    /// Only the queues.
     pub(crate) fn into_queues(self) -> Vec<QueueImage> {
         self.queues.into_values().collect()
     }
 
-    /// Passes everything to a new engine, after checking that the state is consistent. The journal continues after
-    /// commit `last_seq`.
+    /// Passes everything to a new engine, after checking that the state is consistent. The journal continues
+    /// after commit `last_seq`.
     pub(crate) fn build(
         self,
         limits: Limits,
@@ -253,7 +254,8 @@ impl Replay {
     }
 }
 
-/// Passes jobs to an engine. Returns what batches can still expect of them, and the bodies of those that are handed out.
+/// Passes jobs to an engine. Returns the remaining contribution of jobs to each batch's counts, and the
+/// bodies of leased jobs.
 fn recall_jobs(
     engine: &mut Engine,
     slab: Slab,
@@ -303,8 +305,8 @@ fn recall_jobs(
     }
 }
 
-/// An engine with the salvaged contents, which leave the salvage, and what reads the bodies that are not in memory.
-/// Contradictory parts are left out.
+/// An engine with the salvaged contents, which are moved out of the salvage, and the reader of bodies that
+/// are not in memory. Contradictory parts are omitted.
 pub(crate) fn repaired(
     found: &mut Salvage,
     limits: Limits,
@@ -321,7 +323,7 @@ pub(crate) fn repaired(
     Ok((engine, bodies))
 }
 
-/// Also returns the number of jobs and schedules that are left out.
+/// Also returns the number of jobs and schedules that are omitted.
 fn rebuilt(
     found: &mut Salvage,
     limits: Limits,
@@ -337,7 +339,8 @@ fn rebuilt(
         .for_each(|begin| engine.recall_day(*begin));
     let mut names = BTreeMap::new();
     for (id, image) in &found.queues {
-        // Of two queues with the same name the younger counts: the other was deleted.
+        // If two queues have the same name, the younger one is valid, because the older must have
+        // been deleted.
         names.insert(&image.name, *id);
     }
     let is_there = |id: QueueId| {

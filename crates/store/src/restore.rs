@@ -1,7 +1,8 @@
 //! Creates a store with the records of a complete export.
 //!
-//! The store is built beside its place and renamed when it is complete: an interruption leaves no store, and the export
-//! can be restored again. Bodies that do not fit into memory wait in a file. Numbers, order, counters and clocks are those of the exported store.
+//! The store is built with a temporary name and renamed when it is complete: an interruption leaves no store,
+//! and the export can be restored again. Bodies that do not fit into memory are stored in a file until then.
+//! Numbers, order, counters and clocks are those of the exported store.
 
 use windlass_engine::Limits;
 
@@ -19,11 +20,11 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// Holds a directory without a store. `None` if it has one, or had one.
+    /// Locks a directory without a store. `None` if it has one, or had one.
     ///
     /// # Errors
     ///
-    /// If another process holds the directory, or the file system fails.
+    /// Another process has the directory open, or the file system fails.
     pub fn begin(config: &StoreConfig) -> Result<Option<Self>, OpenError> {
         let lock = Lock::take(&config.path)?;
         if config.path.join(STORE).exists() || lock.had_store() {
@@ -36,12 +37,12 @@ impl Restore {
         }))
     }
 
-    /// Takes a record. A later one about the same subject replaces it.
+    /// Adds a record, which replaces previous records of the same subject.
     pub fn take(&mut self, record: Record) {
         self.replay.apply(record, None);
     }
 
-    /// Creates the store. Calls `ready` when it is complete and durable, right before it gets its place.
+    /// Creates the store. Calls `ready` when it is complete and durable, immediately before it is renamed.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! What is readable of a store that recovery refuses: its records, and a list of what is missing.
+//! The readable contents of a store that recovery refuses: the records, and a list of losses.
 //!
 //! Not here: the files of a data directory (`files`), export as lines of JSON (`export`).
 //!
-//! No part relies on another part. Damaged entries and pages are skipped. The table takes precedence over commits of
-//! the log before the table's point. A job whose end was lost may appear although it had ended: the reader of the
-//! export decides.
+//! Each part is read independently. Damaged entries and pages are skipped. The table takes precedence over
+//! commits of the log before the table's point. If the end of a job is missing, the job may appear although
+//! it had finished; the reader of the export must decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,15 +28,15 @@ pub(crate) mod files;
 mod pages;
 pub(crate) mod unnamed;
 
-/// The salvaged data, and the losses. It takes no more memory than a start.
+/// The salvaged data, and the losses. It needs no more memory than a start.
 #[derive(Debug, Default)]
 pub struct Salvage {
     pub(crate) jobs: Jobs,
     /// The number of jobs.
     pub job_count: u64,
-    /// Schedules by number, in their last state.
+    /// Schedules by number, in the last state.
     pub schedules: BTreeMap<JobId, Schedule>,
-    /// Batches by number, in their last state.
+    /// Batches by number, in the last state.
     pub batches: BTreeMap<JobId, Batch>,
     /// Queues by number.
     pub queues: BTreeMap<QueueId, QueueImage>,
@@ -51,7 +51,7 @@ pub struct Salvage {
     /// The parts that could not be read, and why.
     pub unreadable: Vec<String>,
     meta: Option<MetaRecord>,
-    /// Deleted queues. One of them may be the only source of the name of a job's queue.
+    /// Deleted queues. They may be the only source for the name of a job's queue.
     gone: BTreeSet<QueueId>,
 }
 
@@ -63,12 +63,12 @@ fn records_of(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 }
 
 impl Salvage {
-    /// Whether nothing is missing.
+    /// Returns true if nothing is missing.
     pub fn is_whole(&self) -> bool {
         self.commits_missing == 0 && self.unreadable.is_empty()
     }
 
-    /// All jobs with their bodies, in memory: for tests. Without those whose bodies cannot be read.
+    /// All jobs with bodies, in memory: for tests. Without jobs with unreadable bodies.
     #[doc(hidden)]
     pub fn jobs(&self) -> BTreeMap<JobId, Job> {
         let bodies = self.jobs.file().map(BodyFile::reader);
@@ -90,7 +90,7 @@ impl Salvage {
         self.meta.as_ref()
     }
 
-    /// Nothing yet. With `overflow`, bodies that exceed its memory are kept in a file.
+    /// An empty salvage. If `overflow` is set, bodies that exceed that memory are stored in a file.
     pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
         Self {
             jobs: Jobs::new(overflow),
@@ -98,7 +98,7 @@ impl Salvage {
         }
     }
 
-    /// Takes the records of pages.
+    /// Adds the records of pages.
     fn take_all(&mut self, found: Pages) {
         self.jobs.read_from(None);
         let (pages, mut pieces) = found.into_parts();
@@ -123,12 +123,13 @@ impl Salvage {
         }
     }
 
-    /// Reads as much as possible of a store's parts. `log` shows the commits after the given one in order, each with
-    /// its number and its records, or with the reason why it cannot be read. Bodies that do not fit into memory go where `overflow` says.
+    /// Reads as much as possible of a store's parts. `log` passes on the commits after the given one in
+    /// order, each with the number and the records, or with the reason why it cannot be read. Bodies that do
+    /// not fit into memory are stored as `overflow` specifies.
     ///
     /// # Errors
     ///
-    /// If the table or the log cannot be read at all.
+    /// The table or the log cannot be read at all.
     pub fn of_parts(
         scan: &dyn Scan,
         overflow: Option<&Overflow>,
@@ -159,7 +160,7 @@ impl Salvage {
         Ok(found)
     }
 
-    /// Takes a commit of a log, and counts those missing before it.
+    /// Adds a commit of a log, and the number of commits missing before it.
     fn take_commit(&mut self, last: &mut u64, seq: u64, records: Result<&[u8], String>) {
         let missing = seq.saturating_sub(*last + 1);
         if missing > 0 {
@@ -195,7 +196,7 @@ impl Salvage {
         }
     }
 
-    /// `end`: where the record ends in the file that is read.
+    /// `end` is the end of the record in the file that is being read.
     fn take_bytes(&mut self, record: &[u8], end: Option<u64>) {
         match Record::decode(&mut Reader::new(record)) {
             Ok(record) => self.take(record, end),
@@ -203,7 +204,7 @@ impl Salvage {
         }
     }
 
-    /// Takes a record of a table. `at`: where it begins in the file that is read.
+    /// Adds a record of a table. `at` is the start in the file that is being read.
     fn take_at(&mut self, record: &[u8], at: Option<u64>) -> Result<(), DecodeError> {
         self.take(
             Record::decode(&mut Reader::new(record))?,
@@ -212,7 +213,8 @@ impl Salvage {
         Ok(())
     }
 
-    /// Everything was read: forgets deleted queues without jobs, and makes up names for jobs whose queue has none.
+    /// Completes the salvage: removes deleted queues without jobs, and creates names for queues of jobs
+    /// without one.
     fn settle(&mut self) {
         let (mut used, gone) = (BTreeSet::new(), std::mem::take(&mut self.gone));
         let (queues, mut unnamed) = (&self.queues, BTreeMap::<QueueId, QueueImage>::new());

@@ -1,11 +1,11 @@
-//! The two parts of a store, and their errors.
+//! The two parts of a store, and the errors.
 //!
-//! A [`Log`] takes commits, one write each, and is read back in order. A [`Table`] is an ordered map of bytes that
-//! holds the live records. Only checkpoints write to it, and no client waits for it. Code above these traits is
-//! independent of files.
+//! A [`Log`] stores commits, with a single write each, and is read back in order. A [`Table`] is an ordered
+//! map of bytes with the live records. Only checkpoints write to it, and no client waits for it. Code that
+//! uses these traits is independent of files.
 //!
-//! Not here: the contents of a commit (`journal`, `record`) and of a table's value (`page`), and reading both back
-//! (`recover`).
+//! Not here: the contents of a commit (`journal`, `record`) and of a table's value (`page`), and reading both
+//! back (`recover`).
 
 use std::fmt::{self, Display};
 use std::io;
@@ -16,38 +16,38 @@ use std::time::Duration;
 
 use crate::commit::Commit;
 
-/// Position of a record in a log. Later records have higher positions.
+/// Position of a record in a log. Positions increase with time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Position(pub u64);
 
-/// Position of a record in a log, and its length.
+/// Position of a record in a log, and the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// Where it begins.
+    /// The start of the record.
     pub place: Position,
-    /// Its bytes.
+    /// The bytes.
     pub len: usize,
 }
 
 /// A commit that is read back.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its number.
+    /// The number.
     pub seq: u64,
-    /// Where its records begin.
+    /// The start of the records.
     pub place: Position,
-    /// Its records, each preceded by its length: [`crate::log::records`] splits them.
+    /// The records, each preceded by the length: [`crate::log::records`] splits them.
     pub records: &'a [u8],
 }
 
-/// Takes commits. One thread uses it, one commit at a time.
+/// Stores commits. Used by a single thread, one commit at a time.
 pub trait Log: Send {
     /// Appends a commit and returns once it will survive a power cut.
     ///
     /// # Errors
     ///
-    /// After an error the commit may be written in full, in part or not at all. The log accepts no commits until
-    /// [`Log::reopen`] succeeds. Then write the same commit again.
+    /// After an error the commit may be written in full, in part or not at all. The log accepts no commits
+    /// until [`Log::reopen`] succeeds. Then write the same commit again.
     fn append(&mut self, commit: &Commit) -> Result<(), Error>;
 
     /// Makes a failed log usable again.
@@ -57,11 +57,11 @@ pub trait Log: Send {
     /// The reason why the log still cannot be used.
     fn reopen(&mut self) -> Result<(), Error>;
 
-    /// Marks a clean shutdown: anything missing at the end of the log from now on was lost.
+    /// Marks a clean shutdown: anything missing at the end of the log is then damage.
     ///
     /// # Errors
     ///
-    /// If the mark cannot be made durable.
+    /// The mark cannot be made durable.
     fn close(&mut self) -> Result<(), Error>;
 
     /// The commits appended, for reading while new commits are written.
@@ -76,32 +76,33 @@ pub trait LogTail: Send + Sync {
     /// Bytes of the entries after commit `seq`.
     fn bytes_behind(&self, seq: u64) -> u64;
 
-    /// The last commit with at least `bytes` bytes of entries after it; 0 if there is none.
+    /// The last commit with at least `bytes` bytes of entries after it; 0 if there is no such
+    /// commit.
     fn behind_bytes(&self, bytes: u64) -> u64;
 
-    /// Shows the durable commits after `after`, in order, until `each` breaks.
+    /// Passes on the durable commits after `after`, in order, until `each` breaks.
     ///
     /// # Errors
     ///
-    /// If a commit cannot be read, or its checksum is wrong.
+    /// A commit cannot be read, or the checksum is wrong.
     fn read(
         &self,
         after: u64,
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error>;
 
-    /// Appends these records to `into`, one after the other. Ascending places take few reads.
+    /// Appends these records to `into`, one after the other. Ascending places need few reads.
     ///
     /// # Errors
     ///
-    /// If a record cannot be read.
+    /// A record cannot be read.
     fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// Frees the space of commits up to `upto`: they will not be read again.
+    /// Frees the space of commits up to `upto`, which will not be read again.
     ///
     /// # Errors
     ///
-    /// If the space cannot be freed.
+    /// The space cannot be freed.
     fn forget(&self, upto: u64) -> Result<(), Error>;
 
     /// Bytes on disk.
@@ -117,22 +118,22 @@ pub trait LogTail: Send + Sync {
         u64::MAX
     }
 
-    /// Allocates disk space until `bytes` bytes of entries fit, and keeps it until the next call, so that other
-    /// programs cannot fill it.
+    /// Allocates disk space for `bytes` bytes of entries, and retains it until the next call, so that other
+    /// programs cannot use it.
     ///
     /// # Errors
     ///
-    /// If the disk has less. All that it has is allocated.
+    /// The disk has less space. All of it is allocated.
     fn reserve(&self, bytes: u64) -> Result<(), Error> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Looks whether all files are where a start finds them, and writes missing ones again.
+    /// Checks that all files are where a start finds them, and writes missing ones again.
     ///
     /// # Errors
     ///
-    /// A file is missing. No commit is taken until it is back.
+    /// A file is missing. No commit is accepted until it is restored.
     fn look(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -141,41 +142,41 @@ pub trait LogTail: Send + Sync {
     ///
     /// # Errors
     ///
-    /// If the disk has too little space.
+    /// The disk has too little space.
     fn make_room(&self) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// Makes and finds the tables of data directories. Each store has a folder for its table.
+/// Creates and opens the tables of data directories. Each store has a folder for the table.
 pub trait Tables: fmt::Debug + Send + Sync {
-    /// Creates a durable table with one value, in a folder without a table.
+    /// Creates a durable table with a single value, in a folder without a table.
     ///
     /// # Errors
     ///
-    /// If the table cannot be created.
+    /// The table cannot be created.
     fn create(&self, folder: &Path, key: &[u8], value: &[u8]) -> Result<(), Error>;
 
-    /// The table in a folder; `None`: there is none. Changes nothing.
+    /// The table in a folder; `None`: the folder has no table. Modifies nothing.
     ///
     /// # Errors
     ///
-    /// If the folder cannot be read.
+    /// The folder cannot be read.
     fn open(&self, folder: &Path) -> Result<Option<Box<dyn Table>>, Error>;
 }
 
-/// An ordered map of bytes. One thread uses it.
+/// An ordered map of bytes. Used by a single thread.
 pub trait Table: Send {
     /// Where it is, for messages.
     fn place(&self) -> String {
         "table".to_owned()
     }
 
-    /// Removes what an earlier process left beside the table.
+    /// Removes files that a previous process left in the table's folder.
     ///
     /// # Errors
     ///
-    /// If that fails.
+    /// The removal fails.
     fn tidy(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -187,27 +188,28 @@ pub trait Table: Send {
     /// If the table cannot be opened for reading.
     fn scan(&self) -> Result<Box<dyn Scan>, Error>;
 
-    /// Whether single values can be read and written. If not, the table must be rebuilt first.
+    /// Returns true if single values can be read and written. If not, the table must be rebuilt
+    /// first.
     fn is_writable(&self) -> bool;
 
-    /// Whether the table is at one whole point at any time, whatever happens to the process and the machine. Then the
-    /// log before that point is never needed again.
+    /// Returns true if the table is always at a complete point, whatever happens to the process and the
+    /// machine. The log before that point is then never needed again.
     fn is_atomic(&self) -> bool {
         false
     }
 
-    /// Begins an empty table. From now on values are read from and written to the new table.
+    /// Starts building an empty table. Values are then read from and written to the new table.
     ///
     /// # Errors
     ///
-    /// If the table cannot be created.
+    /// The table cannot be created.
     fn begin_anew(&mut self) -> Result<(), Error>;
 
     /// Replaces the old table with the new one, durably, and deletes the old one.
     ///
     /// # Errors
     ///
-    /// If that fails. The old table stays in place.
+    /// The replacement fails. The old table stays in place.
     fn end_anew(&mut self) -> Result<(), Error>;
 
     /// Abandons a new table that was begun, and any error state that blocks the old one.
@@ -224,42 +226,45 @@ pub trait Table: Send {
     ///
     /// # Errors
     ///
-    /// If the value cannot be written.
+    /// The value cannot be written.
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error>;
 
     /// Removes a value. The removal is durable after the next [`Table::sync`].
     ///
     /// # Errors
     ///
-    /// If the value cannot be removed.
+    /// The value cannot be removed.
     fn remove(&mut self, key: &[u8]) -> Result<(), Error>;
 
-    /// Makes all changes so far durable.
+    /// Makes all writes so far durable.
     ///
     /// # Errors
     ///
-    /// If the sync fails.
+    /// The sync fails.
     fn sync(&mut self) -> Result<(), Error>;
 
     /// Bytes on disk.
     fn disk_bytes(&self) -> u64;
 }
 
-/// Receives a key, its value, and where this is in [`Scan::file`] if it is there in one piece. Returns whether to continue.
+/// Receives a key, its value, and the value's offset in [`Scan::file`] if it is stored there in one piece.
+/// Returns whether to continue.
 pub type ShowPair<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> ControlFlow<()> + 'a;
 
-/// A candidate that counts only if it turns out to be whole: 0 is next. Not all scans have it.
+/// A candidate that is valid only if it turns out to be complete; otherwise 0 is next. Not all
+/// scans have it.
 pub const UNVERIFIED: usize = usize::MAX;
 
 /// The contents of a table when the scan was made.
 pub trait Scan: Send {
-    /// Shows every key and value, in order of keys, until `each` breaks. After a power cut it can be uncertain how many
-    /// of the last writes survived. Then there are several candidates: 0 has everything that can be read, the others
-    /// have less. [`UNVERIFIED`] takes less time. Returns whether this candidate exists.
+    /// Passes on every key and value, in order of keys, until `each` breaks. After a power cut it can be
+    /// uncertain how many of the last writes survived. There are then several candidates: 0 has everything
+    /// that can be read, the rest have less. [`UNVERIFIED`] takes less time. Returns `true` if this candidate
+    /// exists.
     ///
     /// # Errors
     ///
-    /// If something cannot be read at all. Damaged values are left out.
+    /// Something cannot be read at all. Damaged values are omitted.
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error>;
 
     /// A file that has values as they are. It stays as it is as long as the table is not [writable](Table::is_writable).
@@ -267,49 +272,50 @@ pub trait Scan: Send {
         None
     }
 
-    /// Shows every key and value that can still be read, outdated ones included, in the order of writing, until `each`
-    /// breaks.
+    /// Passes on every key and value that can still be read, including outdated ones, in the order of
+    /// writing, until `each` breaks.
     ///
     /// # Errors
     ///
-    /// If nothing can be read.
+    /// Nothing can be read.
     fn each_readable(&self, each: &mut ShowPair<'_>) -> Result<(), Error> {
         self.each(0, each).map(drop)
     }
 }
 
-/// The right of this process to a store, where that right ends unless it is renewed.
+/// The right of this process to a store that revokes the right unless it is renewed.
 pub trait Tenure: fmt::Debug + Send + Sync {
-    /// Whether this process may hand out jobs and acknowledge changes now. Reads a clock that counts while the machine
-    /// sleeps.
+    /// Returns true if this process may deliver jobs and acknowledge changes now. Reads a clock that
+    /// continues while the machine sleeps.
     fn holds(&self) -> bool;
 
     /// Returns once [`Tenure::holds`], or after `most`.
     fn wait(&self, most: Duration);
 
-    /// Why the right has ended for good; `None`: it holds, or may still be renewed.
+    /// Why the right was revoked for good; `None`: it is valid, or may still be renewed.
     fn lost(&self) -> Option<Error>;
 
-    /// Its number: each later one is larger. The first is 1.
+    /// The number of the right, which starts at 1 and increases with each grant.
     fn epoch(&self) -> u64;
 
-    /// For how long it holds unless it is renewed.
+    /// How long the right is valid without a renewal.
     fn length(&self) -> Duration;
 
-    /// The clock of the place that gives the right, in milliseconds ahead of the time since the machine's boot, sleep
-    /// included: the wall clock of all processes that may have the right. `None`: it has none.
+    /// The clock of the place that grants the right, in milliseconds ahead of the time since the machine's
+    /// boot, including sleep: the wall clock of all processes that may get the right. `None`: it has no
+    /// clock.
     fn wall_ahead_ms(&self) -> Option<i64> {
         None
     }
 
-    /// The edges that processes with the right before have recorded ([`Tenure::record`]), by their numbers, when this one
-    /// got the right. `None`: it is unknown which they were.
+    /// The edges that previous holders of the right have recorded ([`Tenure::record`]), by number, when this
+    /// process got the right. `None`: unknown.
     fn edges_before(&self) -> Option<Vec<u32>> {
         None
     }
 
-    /// Has these edges recorded beside the right, for the process that has the right next. Returns without waiting: the
-    /// record is there once [`Tenure::recorded`] is at least the number that this returns.
+    /// Records these edges with the right, for the next holder. Returns immediately. The record is durable
+    /// once [`Tenure::recorded`] has reached the returned number.
     fn record(&self, edges: Vec<u32>) -> u64 {
         let _ = edges;
         0
@@ -320,12 +326,12 @@ pub trait Tenure: fmt::Debug + Send + Sync {
         0
     }
 
-    /// This process will give the store back soon. Waits a bounded time until another process has read what it can read
-    /// before that; returns soon if there is none.
+    /// Announces that this process will soon give up the store. Waits a bounded time until another process
+    /// has preloaded the store; returns early if there is no such process.
     fn hand_over(&self) {}
 }
 
-/// An error of a store. It requires the operator; until then nothing is acknowledged.
+/// An error of a store that requires the operator. No change is acknowledged until it is resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A part of the store cannot be read or written.
@@ -339,23 +345,23 @@ pub enum Error {
         #[source]
         why: io::Error,
     },
-    /// Another process holds the store.
+    /// Another process has the store open.
     #[error("{place} is in use by another process{holder}")]
     InUse {
         /// Where the store is.
         place: String,
-        /// That process, if it recorded its id.
+        /// That process, if it recorded the ID.
         holder: String,
     },
-    /// Another process has taken the store over. Nothing that this process tries again will succeed.
+    /// Another process has taken over the store. Retrying is useless.
     #[error("{place} was taken over by {holder}")]
     Deposed {
         /// Where the store is.
         place: String,
-        /// That process, as it has named itself.
+        /// That process, as recorded by itself.
         holder: String,
     },
-    /// A store is in the way of a new one.
+    /// A store exists where a new one should be created.
     #[error("{place} has a store already")]
     NotEmpty {
         /// Where it is.
@@ -366,7 +372,7 @@ pub enum Error {
     Refused {
         /// Where it is.
         place: String,
-        /// What must change.
+        /// The required change.
         why: String,
     },
     /// The data differs from what was written.
@@ -386,7 +392,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether another process has taken the store over.
+    /// Returns true if another process has taken the store over.
     pub const fn is_deposed(&self) -> bool {
         matches!(self, Self::Deposed { .. })
     }

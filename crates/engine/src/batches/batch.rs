@@ -10,44 +10,45 @@ use crate::request::NewJob;
 /// A batch to create.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct NewBatch {
-    /// The protocol of its producer.
+    /// The protocol of the producer.
     pub protocol: Protocol,
-    /// Its unique name.
+    /// The unique name.
     pub name: Bytes,
-    /// The name of its parent, a batch of the same protocol. The parent's callbacks wait for this batch's callbacks.
+    /// The name of the parent, a batch of the same protocol. The parent's callbacks are pushed after those of
+    /// this batch.
     pub parent: Option<Bytes>,
     /// A description for people.
     pub about: Bytes,
-    /// Bytes that the session gets back with the batch.
+    /// Bytes for the session, returned with the batch.
     pub meta: Bytes,
-    /// Pushed once every job of the batch has run, with any outcome, or can no longer run, and every batch in it has
-    /// completed. Like `success`, it must be a durable job of a `work` queue without a listener and without a batch. If
-    /// another job holds its coalescing key, the callback is pushed without the key.
+    /// Pushed once every job of the batch has run, with any outcome, or can no longer run, and every batch in
+    /// it has completed. Like `success`, it must be a durable job of a `work` queue without a listener and
+    /// without a batch. If another job has the callback's coalescing key, the callback is pushed without it.
     pub complete: Option<Box<NewJob>>,
     /// Pushed once every job of the batch, every batch in it and the `complete` callback, if any, have succeeded.
     pub success: Option<Box<NewJob>>,
-    /// The batch is forgotten if it is not committed within this many milliseconds.
+    /// The batch is removed if it is not committed within this many milliseconds.
     pub expires_ms: u64,
 }
 
 /// A batch. Fields are public to read; only the engine writes them.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Batch {
-    /// Its number, from the same sequence as job numbers.
+    /// The ID, from the same sequence as job IDs.
     pub id: JobId,
-    /// Its name.
+    /// The name.
     pub name: Bytes,
-    /// The protocol of its producer.
+    /// The protocol of the producer.
     pub protocol: Protocol,
-    /// Its parent, which may be forgotten by now.
+    /// The parent, which may be forgotten by now.
     pub parent: Option<JobId>,
     /// The parent's name.
     pub parent_name: Option<Bytes>,
-    /// Its nesting depth.
+    /// The nesting depth.
     pub depth: u32,
     /// A description for people.
     pub about: Bytes,
-    /// Bytes that the session gets back with the batch.
+    /// Bytes for the session, returned with the batch.
     pub meta: Bytes,
     /// When it was created (wall clock).
     pub created_at: Timestamp,
@@ -55,22 +56,22 @@ pub struct Batch {
     pub complete: Option<Box<NewJob>>,
     /// The callback, until it is pushed: see [`NewBatch::success`].
     pub success: Option<Box<NewJob>>,
-    /// Its progress: changes while its jobs run.
+    /// The progress, which advances while jobs run.
     pub progress: BatchProgress,
 }
 
 /// The progress of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct BatchProgress {
-    /// Whether it may push its callbacks.
+    /// True if the batch may push callbacks.
     pub committed: bool,
-    /// Before the commit: when it is forgotten. After the commit: since when it is drained, if it is.
+    /// Before the commit: when it will be removed. After the commit: when it was drained, if it is.
     pub since: Timestamp,
     /// Jobs that have joined, without callbacks and without the jobs of batches in it.
     pub total: u64,
-    /// Of these, the jobs that have run, with any outcome, or that can no longer run.
+    /// The part of `total` that has run, with any outcome, or can no longer run.
     pub ran: u64,
-    /// Of these, the jobs that have succeeded.
+    /// The part of `total` that has succeeded.
     pub succeeded: u64,
     /// Batches in it that are not yet complete.
     pub incomplete: u32,
@@ -80,11 +81,12 @@ pub struct BatchProgress {
     pub complete: Stage,
     /// The stage of `success`.
     pub success: Stage,
-    /// The batch was opened again after its commit: it pushes nothing until it is committed again, or until this time.
+    /// The batch was opened again after its commit: it pushes nothing until it is committed again, or until
+    /// this time.
     pub held_until: Option<Timestamp>,
 }
 
-/// The stage of one callback of a batch.
+/// The stage of a callback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Stage {
     /// The conditions for the callback are not met yet.
@@ -94,12 +96,12 @@ pub enum Stage {
     Enqueued,
     /// The callback has succeeded.
     Succeeded,
-    /// The batch had no such callback.
+    /// The batch had no callback of this kind.
     Passed,
 }
 
 impl Stage {
-    /// Whether the following step may happen.
+    /// Returns true if the following step may happen.
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Passed)
     }
@@ -114,7 +116,7 @@ impl BatchProgress {
         }
     }
 
-    /// Whether a stage is still waiting, with or without a callback.
+    /// Returns true if a stage is still waiting, with or without a callback.
     pub(super) const fn has_stages_left(&self) -> bool {
         matches!(self.complete, Stage::Waiting) || matches!(self.success, Stage::Waiting)
     }
@@ -157,7 +159,7 @@ impl Batch {
             .for_each(|job| job.shift(ms));
     }
 
-    /// Bytes counted for it in memory limits.
+    /// The bytes of the batch towards memory limits.
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 500;
         let names = [
@@ -175,7 +177,7 @@ impl Batch {
         (FIXED + names) as u64 + callbacks
     }
 
-    /// Whether this state of a batch is possible.
+    /// Returns true if this state of a batch is possible.
     pub(crate) fn is_possible(&self) -> bool {
         let at = &self.progress;
         let kept =

@@ -1,4 +1,5 @@
-//! Batches: groups of jobs with callbacks. [`Batches`] owns them, their progress and the time of their next check.
+//! Batches: groups of jobs with callbacks. [`Batches`] owns them, with progress and the time of the next
+//! check.
 
 mod batch;
 mod table;

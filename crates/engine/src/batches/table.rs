@@ -1,8 +1,8 @@
-//! All batches: their progress, the time of their next check, and which of them may be advanced.
+//! All batches: progress, the time of the next check, and the set of batches that may be advanced.
 //!
-//! An event that may advance a batch only marks it. Marked batches are advanced at the end of the visit, and their
-//! parents after them. The cost of a job's end does not depend on the number of jobs in its batch. Not here: what
-//! pushes a callback.
+//! An event that may advance a batch only marks it. Marked batches are advanced at the end of the visit,
+//! followed by the parents, so that the cost of a job's end does not depend on the number of jobs in the
+//! batch. Not here: the code that pushes a callback.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,7 +19,7 @@ use crate::timers::first_at;
 #[derive(Debug)]
 struct Kept {
     batch: Batch,
-    /// Its unfinished jobs, callbacks included.
+    /// The unfinished jobs, callbacks included.
     live: u32,
     /// Batches in it that are not drained.
     busy_children: u32,
@@ -27,12 +27,13 @@ struct Kept {
     retry_at: Timestamp,
     /// When the engine checks it next.
     due_at: Timestamp,
-    /// Whether it was drained when `due_at` was set.
+    /// True if it was drained when `due_at` was set.
     rests: bool,
 }
 
 impl Kept {
-    /// Whether it is drained: nothing can advance it any more. A drained batch is kept for a while, for queries.
+    /// Returns true if the batch is drained: nothing can advance it. A drained batch is retained for a while,
+    /// for queries.
     const fn is_at_rest(&self) -> bool {
         let at = &self.batch.progress;
         let is_open = !at.committed || at.held_until.is_some();
@@ -40,7 +41,7 @@ impl Kept {
     }
 }
 
-/// All batches, indexed by number, by name and by the time of their next check.
+/// All batches, indexed by ID, by name and by the time of the next check.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     by_id: BTreeMap<JobId, Kept>,
@@ -68,7 +69,7 @@ impl Batches {
         self.by_id.get(&id).map(|kept| &kept.batch)
     }
 
-    /// All batches with this number or a higher one, in order.
+    /// All batches from this ID on, in order.
     pub(crate) fn from(&self, first: JobId) -> impl DoubleEndedIterator<Item = &Batch> {
         self.by_id.range(first..).map(|(_, kept)| &kept.batch)
     }
@@ -92,7 +93,7 @@ impl Batches {
 
     // ---- created and removed ---------------------------------------------------------------------------------------
 
-    /// Creates a batch, for which its parent waits from now on.
+    /// Creates a batch. The parent is not complete before the new batch is.
     pub(crate) fn create(&mut self, batch: Batch, changes: &mut Vec<Change>) {
         let (id, parent) = (batch.id, batch.parent);
         self.insert(batch);
@@ -108,7 +109,8 @@ impl Batches {
         }
     }
 
-    /// Inserts a batch as it stands and counts it in its parent, if the parent exists.
+    /// Inserts a batch in its present state and adds it to the parent's count, if the parent
+    /// exists.
     pub(crate) fn insert(&mut self, batch: Batch) {
         if let Some(parent) = batch.parent {
             self.count_busy(parent, 1);
@@ -130,7 +132,7 @@ impl Batches {
         );
     }
 
-    /// Removes a batch. Its jobs and the batches in it live on. With `release`, its parent no longer waits for it.
+    /// Removes a batch. Jobs and batches in it stay. With `release`, the parent no longer waits for it.
     pub(crate) fn forget(&mut self, id: JobId, release: bool, changes: &mut Vec<Change>) {
         let Some(batch) = self.remove(id) else { return };
         changes.push(Change::BatchGone(id));
@@ -165,9 +167,9 @@ impl Batches {
 
     // ---- progress --------------------------------------------------------------------------------------------------
 
-    /// A batch was opened again. If it is committed and has anything left to push, it is held: the client that opens it
-    /// will add to it. The hold is limited in time, because that client may disappear. A drained batch is only kept for
-    /// longer.
+    /// Opens a batch again. If it is committed and has anything to push, it is held, because the client that
+    /// opens it will add jobs. The hold is limited in time, because that client may disappear. For a drained
+    /// batch only the retention is extended.
     pub(crate) fn open(
         &mut self,
         id: JobId,
@@ -210,7 +212,7 @@ impl Batches {
         }
     }
 
-    /// A job of a batch ended for the first time, or cannot run any more.
+    /// Records that a job of a batch ended for the first time, or can no longer run.
     pub(crate) fn count_run(&mut self, id: JobId, changes: &mut Vec<Change>) {
         self.change(id, changes, |at| at.ran += 1);
     }
@@ -225,7 +227,7 @@ impl Batches {
         }
     }
 
-    /// A job of a batch entered a state (1) or left one (-1).
+    /// Records that a job of a batch entered a state (1) or left it (-1).
     #[inline]
     pub(crate) fn count_live(&mut self, member: Option<Member>, kind: JobStateKind, by: i32) {
         let live = !matches!(kind, JobStateKind::Dead | JobStateKind::Done);
@@ -242,7 +244,7 @@ impl Batches {
         }
     }
 
-    /// Changes the progress of a batch, which is advanced at the end of the visit.
+    /// Modifies the progress of a batch, which is advanced at the end of the visit.
     fn change(
         &mut self,
         id: JobId,
@@ -311,7 +313,8 @@ impl Batches {
         changes.push(Change::BatchPut(id));
     }
 
-    /// A callback of a batch has ended, or the batch has none, for which the parent may be waiting.
+    /// Records that a callback of a batch has finished, or does not exist. The parent may be
+    /// waiting for that.
     pub(crate) fn end_stage(
         &mut self,
         id: JobId,
@@ -341,8 +344,8 @@ impl Batches {
 
     // ---- time ------------------------------------------------------------------------------------------------------
 
-    /// The time of a batch has come: it was not committed, or not committed again, was at rest long enough, or must try
-    /// a callback again.
+    /// Handles the time of the next check: the batch was not committed (again), was idle long enough, or must
+    /// retry a callback.
     pub(crate) fn come_due(&mut self, changes: &mut Vec<Change>) {
         let Some((_, id)) = self.due.first().copied() else {
             return;
@@ -361,8 +364,8 @@ impl Batches {
         }
     }
 
-    /// A batch was advanced as far as possible: updates the time of its next check. If it drained or became active, its
-    /// parent is marked.
+    /// Updates the time of the next check after a batch was advanced as far as possible. If it drained or
+    /// became active, the parent is marked.
     pub(crate) fn advanced(
         &mut self,
         id: JobId,
@@ -379,7 +382,7 @@ impl Batches {
         }
     }
 
-    /// All batches were restored from the journal: sets the times of their next checks.
+    /// Sets the times of the next checks after all batches were restored from the journal.
     pub(crate) fn recalled(&mut self, keep_ms: u64) {
         self.dirty.clear();
         let batches: Vec<JobId> = self.by_id.keys().copied().collect();
@@ -389,9 +392,9 @@ impl Batches {
         }
     }
 
-    /// Updates the time of a batch's next check. A batch that drains does so at `now`; with `None` its recorded time
-    /// stays. Returns whether it drained at `now`, and its parent if that must be checked because the batch drained or
-    /// became active.
+    /// Updates the time of a batch's next check. A batch that drains does so at `now`; with `None` the
+    /// recorded time stays. Returns `true` if it drained at `now`, and the parent if that must be checked
+    /// because the batch drained or became active.
     fn set_due(
         &mut self,
         id: JobId,
@@ -439,7 +442,7 @@ impl Batches {
 
     // ---- invariants ------------------------------------------------------------------------------------------------
 
-    /// Asserts that the indexes agree. `live` counts the unfinished jobs of each batch.
+    /// Asserts that the indexes agree. `live` contains the number of unfinished jobs of each batch.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self, keep_ms: u64, live: &BTreeMap<JobId, u32>) {
         assert!(self.dirty.is_empty(), "batches are left to advance");

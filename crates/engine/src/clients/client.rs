@@ -1,7 +1,7 @@
-//! One connection: what it serves, how it waits, and its credits.
+//! A connection: the served queues, the pending takes, and the credits.
 //!
-//! Not here: the state that only one connection sees (half-read bytes, handshakes). Its session keeps that. The jobs
-//! that it holds or listens to are in `jobs`.
+//! Not here: the state of the connection's session (half-read bytes, handshakes). The jobs that the client
+//! has leased or listens to are in `jobs`.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use crate::ids::{ClientId, Protocol, QueueId, Tag, Timestamp};
 use crate::queues::WaitKey;
 use crate::request::{ClientInfo, LeaseTerms, Select};
 
-/// How many takes of one client may be blocked at once.
+/// The limit of blocked takes of a client.
 const BLOCKED_MAX: usize = 1 << 16;
 
-/// One connection.
+/// A connection.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     info: ClientInfo,
@@ -26,13 +26,13 @@ pub(crate) struct Client {
     pub(super) credit: Credit,
     /// The number of the worker to which it belongs.
     pub(super) worker: Option<u64>,
-    /// The queues that it takes from by name.
+    /// The queues that the client takes from by name.
     pub(crate) takes_from: Vec<TakesFrom>,
     /// When it last did.
     pub(crate) took_at: Timestamp,
-    /// The birth number of the queue that gave it its last job, for round robin.
+    /// The birth number of the queue of the last delivered job, for round robin.
     last_queue: Option<u64>,
-    /// Its bytes, without those of its blocked takes.
+    /// The memory, without blocked takes.
     held: Share,
 }
 
@@ -56,28 +56,29 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// What a subscription takes, and a place at its queue where the client waits.
+    /// The memory of a subscription and of the client's entry in the queue.
     pub(crate) const BYTES: u64 = 2 * (size_of::<Self>() + size_of::<(WaitKey, ClientId)>()) as u64;
 }
 
-/// How a client waits.
+/// The kind of wait of a client.
 #[derive(Debug, Default)]
 pub(super) enum Waiting {
     #[default]
     Nothing,
-    /// Blocked takes, one job each, in order of their turns; never empty. More than one only if none has a deadline.
+    /// Blocked takes of a job each, in order of their turns; never empty. There is more than one only without
+    /// deadlines.
     Jobs(VecDeque<Blocked>),
-    /// It sleeps until woken, with this turn in every queue that it serves.
+    /// Sleeping until woken, with this turn in every queue that the client serves.
     Asleep { turn: u64 },
     /// It was woken for this queue and has not asked for work since.
     Awake { queue: QueueId, turn: u64 },
 }
 
-/// A take that found no job and waits.
+/// A take that found no job and is blocked.
 #[derive(Debug)]
 pub(crate) struct Blocked {
     pub(crate) tag: Tag,
-    /// The queues that it takes from, in the taker's order.
+    /// The queues to take from, in the taker's order.
     pub(crate) sources: Vec<Served>,
     pub(crate) worker: Bytes,
     pub(crate) until: Timestamp,
@@ -85,12 +86,12 @@ pub(crate) struct Blocked {
     held: Share,
 }
 
-/// How many jobs the engine may send a client unasked.
+/// Number of jobs that the engine may send a client without a request.
 #[derive(Debug, Default)]
 pub(super) struct Credit {
     pub(super) left: u32,
     pub(super) select: Option<Select>,
-    /// Its turn in every queue that it serves, while `left` is not 0.
+    /// The turn in every queue that the client serves, while `left` is not 0.
     pub(super) turn: u64,
 }
 
@@ -105,12 +106,12 @@ impl Client {
         client
     }
 
-    /// A list or a name of it has changed.
+    /// Updates the memory after a list or a name was replaced.
     pub(crate) fn recount(&mut self) {
         self.held.set(self.bytes());
     }
 
-    /// What it takes, without its blocked takes.
+    /// The memory, without blocked takes.
     fn bytes(&self) -> u64 {
         const ORDER: u64 = size_of::<ClientId>() as u64 * 2;
         let served = heap(self.subscriptions.capacity() * size_of::<Served>());
@@ -119,7 +120,7 @@ impl Client {
         hashed(size_of::<(ClientId, Self)>()) + ORDER + served + takes + names
     }
 
-    /// Asserts that its bytes are counted.
+    /// Asserts that the memory is accounted for.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self) {
         assert_eq!(self.held.bytes(), self.bytes(), "bytes of {:?}", self.info);
@@ -141,7 +142,7 @@ impl Client {
         self.info.protocol
     }
 
-    /// The client's own name.
+    /// The name that the client gave.
     pub(crate) const fn label(&self) -> &Bytes {
         &self.label
     }
@@ -151,7 +152,7 @@ impl Client {
         self.recount();
     }
 
-    /// The birth number of the queue that gave it its last job.
+    /// The birth number of the queue of the last delivered job.
     pub(crate) const fn last_queue(&self) -> Option<u64> {
         self.last_queue
     }
@@ -167,12 +168,13 @@ impl Client {
 
     // ---- subscriptions ---------------------------------------------------------------------------------------------
 
-    /// The queues that it serves, in the order of registration, with repetitions.
+    /// The queues that the client serves, in the order of registration, with repetitions.
     pub(crate) fn subscriptions(&self) -> &[Served] {
         &self.subscriptions
     }
 
-    /// Replaces the terms of its subscriptions of a queue. Returns how many there are.
+    /// Replaces the terms of the subscriptions of a queue. Returns the number of these
+    /// subscriptions.
     pub(crate) fn renew(&mut self, queue: QueueId, lease: LeaseTerms) -> u32 {
         let same = self
             .subscriptions
@@ -187,7 +189,8 @@ impl Client {
         self.recount();
     }
 
-    /// Removes subscriptions and returns them. The caller ends its wait at their queues.
+    /// Removes subscriptions and returns them. The caller must remove the client's entries at these
+    /// queues.
     pub(crate) fn unsubscribe(&mut self, which: impl Fn(&Served) -> bool) -> Vec<Served> {
         let (gone, kept) = self
             .subscriptions
@@ -198,7 +201,8 @@ impl Client {
         gone
     }
 
-    /// Removes the last `many` subscriptions and returns them. The caller ends its wait at their queues.
+    /// Removes the last `many` subscriptions and returns them. The caller must remove the client's entries at
+    /// these queues.
     pub(crate) fn unsubscribe_last(&mut self, many: usize) -> Vec<Served> {
         let gone = self
             .subscriptions
@@ -220,7 +224,7 @@ impl Client {
 
     // ---- waiting ---------------------------------------------------------------------------------------------------
 
-    /// Whether it waits for work in any way.
+    /// Returns true if the client is waiting for work in any way.
     pub(crate) const fn waits(&self) -> bool {
         matches!(self.waiting, Waiting::Jobs(_) | Waiting::Asleep { .. }) || self.has_credit()
     }
@@ -229,7 +233,7 @@ impl Client {
         self.credit.left > 0
     }
 
-    /// How its credits choose a queue.
+    /// The selection of a queue for credits.
     pub(crate) fn select(&self) -> Select {
         self.credit.select.unwrap_or(Select::BestPriority)
     }
@@ -248,12 +252,12 @@ impl Client {
         }
     }
 
-    /// Whether it was woken at this turn, and has not asked for work since.
+    /// Returns true if it was woken at this turn, and has not asked for work since.
     pub(crate) const fn is_awake(&self, since: u64) -> bool {
         matches!(self.waiting, Waiting::Awake { turn, .. } if turn == since)
     }
 
-    /// The queues from which it takes at this turn, and the worker's name. A sleep and credits have no name.
+    /// The queues to take from at this turn, and the worker's name. A sleep and credits have no name.
     pub(crate) fn takes_from(&self, turn: u64) -> (&[Served], &[u8]) {
         let blocked = self
             .blocked()
@@ -263,24 +267,25 @@ impl Client {
         })
     }
 
-    /// The deadline of its blocked takes.
+    /// The deadline of the blocked takes.
     pub(crate) fn waits_until(&self) -> Option<Timestamp> {
         self.blocked()?.front().map(|blocked| blocked.until)
     }
 
-    /// Its blocked take, if it waits until some time.
+    /// The blocked take, if it has a deadline.
     pub(crate) fn blocked_until_a_time(&self) -> Option<&Blocked> {
         self.blocked()?
             .front()
             .filter(|blocked| blocked.until < Timestamp::NEVER)
     }
 
-    /// How many takes are blocked.
+    /// Number of blocked takes.
     pub(crate) fn blocked_count(&self) -> usize {
         self.blocked().map_or(0, VecDeque::len)
     }
 
-    /// Whether one more take without a deadline may be blocked: none of those before it may have one.
+    /// Returns true if another take without a deadline may be blocked: the blocked takes must have no
+    /// deadline either.
     pub(super) fn may_block_more(&self) -> bool {
         let endless = self
             .waits_until()
@@ -288,7 +293,7 @@ impl Client {
         endless && self.blocked_count() < BLOCKED_MAX
     }
 
-    /// Its blocked takes, if it has any.
+    /// The blocked takes, if any.
     pub(super) const fn blocked(&self) -> Option<&VecDeque<Blocked>> {
         match &self.waiting {
             Waiting::Jobs(takes) => Some(takes),
@@ -296,7 +301,7 @@ impl Client {
         }
     }
 
-    /// Adds a blocked take, behind those before it.
+    /// Adds a blocked take at the end.
     pub(super) fn block(&mut self, blocked: Blocked) {
         if let Waiting::Jobs(takes) = &mut self.waiting {
             takes.push_back(blocked);
@@ -307,7 +312,7 @@ impl Client {
         }
     }
 
-    /// Removes the blocked take that has this turn.
+    /// Removes the blocked take with this turn.
     pub(super) fn unblock(&mut self, turn: u64) -> Option<Blocked> {
         let Waiting::Jobs(takes) = &mut self.waiting else {
             return None;
@@ -348,7 +353,7 @@ impl Blocked {
         blocked
     }
 
-    /// Takes the queues out from which it takes: it goes on waiting, at none.
+    /// Removes the queues of a blocked take. It stays blocked, at no queue.
     pub(super) fn leave(&mut self) -> Vec<Served> {
         let sources = std::mem::take(&mut self.sources);
         self.recount();

@@ -1,5 +1,5 @@
-//! Connections, the workers known by name, and how both wait for work. [`Clients`] and [`Workers`] own them;
-//! [`Waiters`] owns every wait. [`Watchers`] are clients that watch jobs.
+//! Connections, named workers, and how they wait for work. [`Clients`] and [`Workers`] own them; [`Waiters`]
+//! owns every wait. [`Watchers`] are clients that watch jobs.
 
 mod client;
 mod table;

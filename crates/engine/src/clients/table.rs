@@ -45,7 +45,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Removes a connection that serves no queue and waits at none. Returns the number of its worker, if it has one.
+    /// Removes a connection without subscriptions and waits. Returns the number of the worker, if any.
     pub(crate) fn close(&mut self, id: ClientId) -> Option<u64> {
         self.order.remove(&id);
         self.by_id.remove(&id)?.worker
@@ -79,7 +79,7 @@ impl Clients {
         self.get(id).and_then(Client::protocol)
     }
 
-    /// Assigns connections to a worker, or to none.
+    /// Assigns connections to a worker, or to no worker.
     pub(crate) fn set_worker(&mut self, ids: impl Iterator<Item = ClientId>, worker: Option<u64>) {
         for id in ids {
             if let Some(client) = self.by_id.get_mut(&id) {
@@ -99,7 +99,7 @@ impl Clients {
         self.last_turn
     }
 
-    /// Whether a client's timer that was set for this time is still live.
+    /// Returns true if a client's timer that was set for this time is still live.
     pub(crate) fn has_wait_timer(&self, at: Timestamp, id: ClientId) -> bool {
         self.get(id)
             .is_some_and(|client| client.waits_until() == Some(at))

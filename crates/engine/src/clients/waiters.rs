@@ -1,7 +1,7 @@
-//! Waiting for work in three ways: a blocked take, a sleep until woken, and credits.
+//! Three ways to wait for work: a blocked take, a sleep until woken, and credits.
 //!
-//! [`Waiters`] keeps the two sides of a wait together: the client that waits, and its place at every queue where it
-//! waits. A quiet client waits at no queue. Not here: which client is served when work arrives.
+//! [`Waiters`] updates the two sides of a wait together: the waiting client, and an entry at every such
+//! queue. A quiet client has no such entries. Not here: which client is served when work arrives.
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ use crate::refusal::{Outcome, Refusal};
 use crate::request::{Select, Wait};
 use crate::timers::{Timer, Timers};
 
-/// The clients, the queues at which they wait, and the deadlines of their waits.
+/// The clients, the queues at which they wait, and the deadlines.
 #[derive(Debug)]
 pub(crate) struct Waiters<'a> {
     clients: &'a mut Clients,
@@ -40,7 +40,7 @@ impl<'a> Waiters<'a> {
 
     // ---- blocked takes ---------------------------------------------------------------------------------------------
 
-    /// A take waits at these queues.
+    /// Blocks a take at these queues.
     pub(crate) fn block(
         &mut self,
         id: ClientId,
@@ -61,14 +61,14 @@ impl<'a> Waiters<'a> {
         }
     }
 
-    /// Ends the wait of the blocked take that has this turn.
+    /// Removes the blocked take with this turn.
     pub(crate) fn unblock(&mut self, id: ClientId, turn: u64) -> Option<Blocked> {
         let blocked = self.clients.get_mut(id)?.unblock(turn)?;
         self.end_take(id, &blocked);
         Some(blocked)
     }
 
-    /// Ends the wait of the first blocked take, if its deadline has come.
+    /// Removes the first blocked take, if it is past the deadline.
     pub(crate) fn unblock_due(&mut self, id: ClientId, now: Timestamp) -> Option<Blocked> {
         // A client with a deadline has only one blocked take.
         let first = self
@@ -81,7 +81,7 @@ impl<'a> Waiters<'a> {
         self.unblock(id, turn)
     }
 
-    /// Ends the last `many` blocked takes of a client.
+    /// Removes the last `many` blocked takes of a client.
     pub(crate) fn unblock_last(&mut self, id: ClientId, many: usize) {
         let Some(Waiting::Jobs(takes)) = self.clients.get_mut(id).map(|client| &mut client.waiting)
         else {
@@ -107,7 +107,7 @@ impl<'a> Waiters<'a> {
 
     // ---- sleep -----------------------------------------------------------------------------------------------------
 
-    /// A client sleeps until it is woken.
+    /// Puts a client to sleep until it is woken.
     pub(crate) fn sleep(&mut self, id: ClientId) {
         let turn = self.clients.next_turn();
         if let Some(client) = self.clients.get_mut(id) {
@@ -141,8 +141,8 @@ impl<'a> Waiters<'a> {
         self.timers.set_wake(by, id, turn);
     }
 
-    /// A woken client has not come in time. Returns the queue for which it was woken. The client stays awake, and gets
-    /// work when it asks.
+    /// Handles a woken client that has not requested work in time. Returns the queue for which it was woken.
+    /// The client stays awake, and may still take work.
     pub(crate) fn overslept(&mut self, id: ClientId, turn: u64) -> Option<QueueId> {
         let client = self
             .clients
@@ -152,7 +152,8 @@ impl<'a> Waiters<'a> {
         self.leave(id, waiting)
     }
 
-    /// A client was woken for this queue and can no longer serve it. Returns whether it was.
+    /// Handles a client that was woken for this queue and can no longer serve it. Returns `true` if
+    /// it was.
     pub(crate) fn unwake(&mut self, id: ClientId, queue: QueueId) -> bool {
         let awake = |client: &&mut Client| matches!(client.waiting, Waiting::Awake { queue: woken_for, .. } if woken_for == queue);
         let Some(client) = self.clients.get_mut(id).filter(awake) else {
@@ -192,7 +193,7 @@ impl<'a> Waiters<'a> {
         Ok(())
     }
 
-    /// Spends one credit. The client goes behind its equals, or leaves the queues with its last credit.
+    /// Spends a credit. The client moves behind its equals, or leaves the queues with the last credit.
     pub(crate) fn use_credit(&mut self, id: ClientId) {
         self.unqueue_creditor(id);
         let turn = self.clients.next_turn();
@@ -233,7 +234,8 @@ impl<'a> Waiters<'a> {
 
     // ---- the end of a wait -----------------------------------------------------------------------------------------
 
-    /// Ends all waits of a client. Returns the queue for which it was woken, if any. The caller must serve that queue.
+    /// Removes all waits of a client. Returns the queue for which it was woken, if any. The caller must serve
+    /// that queue.
     pub(crate) fn stop(&mut self, id: ClientId) -> Option<QueueId> {
         self.unqueue_creditor(id);
         let client = self.clients.get_mut(id)?;
@@ -242,9 +244,9 @@ impl<'a> Waiters<'a> {
         self.leave(id, waiting)
     }
 
-    /// A client that asks for work is no longer asleep or newly woken. Returns the queue for which it was woken: the
-    /// caller must serve that queue once the client has chosen. Refused if the client has a blocked take, unless both
-    /// takes have no deadline.
+    /// Resets the sleep of a client that requests work. Returns the queue for which it was woken: the caller
+    /// must serve that queue once the client has chosen. Refused if the client has a blocked take, unless
+    /// neither take has a deadline.
     pub(crate) fn stop_waking_to_take(
         &mut self,
         id: ClientId,
@@ -258,7 +260,7 @@ impl<'a> Waiters<'a> {
         }
     }
 
-    /// The same for requests that are refused to a client with a blocked take.
+    /// The same for requests that a client with a blocked take may not send.
     pub(crate) fn stop_waking(&mut self, id: ClientId) -> Outcome<Option<QueueId>> {
         let client = self.clients.opened(id)?;
         if client.blocked().is_some() {
@@ -268,7 +270,7 @@ impl<'a> Waiters<'a> {
         Ok(self.leave(id, waiting))
     }
 
-    /// Leaves the queues of a wait that has ended. Returns the queue for which the client was woken, if any.
+    /// Leaves the queues of a removed wait. Returns the queue for which the client was woken, if any.
     fn leave(&mut self, id: ClientId, waiting: Waiting) -> Option<QueueId> {
         match waiting {
             Waiting::Nothing => {}
@@ -283,8 +285,8 @@ impl<'a> Waiters<'a> {
         None
     }
 
-    /// A client was asked to take no more: it goes on waiting, but at no queue. Returns the queue for which it was
-    /// woken, if any. The caller must serve that queue.
+    /// Makes a client quiet: waits stay, but at no queue. Returns the queue for which it was woken, if any.
+    /// The caller must serve that queue.
     pub(crate) fn hush(&mut self, id: ClientId) -> Option<QueueId> {
         self.unqueue_creditor(id);
         let client = self.clients.get_mut(id)?;
@@ -331,7 +333,7 @@ impl<'a> Waiters<'a> {
         }
     }
 
-    /// A waiting client lost a subscription, and still has the others.
+    /// Removes the wait of a client for a subscription that it has lost.
     pub(crate) fn wait_no_more_at(&mut self, id: ClientId, served: Served) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -353,7 +355,7 @@ impl<'a> Waiters<'a> {
         self.take_unclaimed_no_more(id, served);
     }
 
-    /// Stops its wait for unclaimed jobs, unless another of its subscriptions takes them.
+    /// Removes the wait for unclaimed jobs, unless another subscription of the client takes them.
     pub(crate) fn take_unclaimed_no_more(&mut self, id: ClientId, served: Served) {
         let Some(client) = self.clients.get(id).filter(|client| client.has_credit()) else {
             return;
@@ -404,8 +406,8 @@ fn join_takers(
     }
 }
 
-/// Asserts that each client that waits is at its queues, and that each client at a queue waits, stands under its own
-/// protocol and is not quiet.
+/// Asserts that each waiting client has entries at the right queues, and that each client with an entry is
+/// waiting, is listed with its protocol and is not quiet.
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
     clients

@@ -1,7 +1,8 @@
-//! Clients that watch jobs, queues and workers change. While there are none, a change costs one comparison.
+//! Clients that watch jobs, queues and workers. Without watchers, a change costs a single comparison.
 //!
-//! A watcher has room for a number of notices. Changes beyond it are counted, and the count is the first notice once
-//! the watcher has given more room: so notices are bounded, and every gap is marked.
+//! A watcher has credit for a number of notices. Further changes are only counted, and the count is sent
+//! first when the watcher has given more credit, so that the memory for notices is bounded and every gap is
+//! marked.
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -23,17 +24,17 @@ pub(crate) struct Watchers {
 #[derive(Debug)]
 struct Watcher {
     client: ClientId,
-    /// Only changes in this queue; `None` = in all.
+    /// Only changes in this queue; `None` = in all queues.
     queue: Option<Bytes>,
-    /// Only jobs with this text in their bodies; empty = everything.
+    /// Only jobs with this text in the body; empty = all changes.
     text: Bytes,
     room: u32,
     missed: u64,
-    /// Leaves the sum when the watcher goes.
+    /// Subtracted from the sum when the watcher is removed.
     _held: Share,
 }
 
-/// What a watcher takes that watches these.
+/// The memory of a watcher with these filters.
 pub(crate) fn watcher_bytes(queue: Option<&Bytes>, text: &[u8]) -> u64 {
     heap(size_of::<Watcher>()) + heap(queue.map_or(0, Bytes::len)) + heap(text.len())
 }
@@ -51,7 +52,7 @@ impl Watchers {
         self.all.is_empty()
     }
 
-    /// Registers a watcher, or gives it more room.
+    /// Registers a watcher, or gives it more credit.
     pub(crate) fn watch(&mut self, client: ClientId, queue: Option<Bytes>, text: Bytes, room: u32) {
         let Some(watcher) = self.all.iter_mut().find(|watcher| watcher.client == client) else {
             let mut held = self.held.share();
@@ -74,7 +75,7 @@ impl Watchers {
         }
     }
 
-    /// Asserts that their bytes are counted.
+    /// Asserts that the memory is accounted for.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         for watcher in &self.all {
@@ -92,7 +93,7 @@ impl Watchers {
         self.all.retain(|watcher| watcher.client != client);
     }
 
-    /// A change of a queue, or of a worker, which is in none.
+    /// Reports a change of a queue, or of a worker, which belongs to no queue.
     pub(crate) fn note(&mut self, queue: Option<&Bytes>, change: impl Fn() -> Watched) {
         let Self { all, noted, .. } = self;
         let seeing = all
@@ -101,8 +102,8 @@ impl Watchers {
         seeing.for_each(|watcher| noted.extend(watcher.take(&change)));
     }
 
-    /// A change of a job in this queue. `change` gets the body, if the watcher is shown it. Without a body in memory no
-    /// text is found.
+    /// Reports a change of a job in this queue. `change` receives the body if the watcher is to see it. A
+    /// body that is not in memory is not searched.
     pub(crate) fn note_job(
         &mut self,
         queue: &Bytes,
@@ -130,7 +131,8 @@ impl Watchers {
         }
     }
 
-    /// Whether there are notices of this visit. Nearly always there is none, and to drain nothing takes longer than to look.
+    /// Returns true if this visit has notices. Checked first because there are rarely any, and draining an
+    /// empty collection takes longer than the check.
     pub(crate) const fn have_noted(&self) -> bool {
         !self.noted.is_empty()
     }
@@ -148,7 +150,7 @@ impl Watcher {
         self.queue.is_none() || self.queue.as_ref() == queue
     }
 
-    /// A change that it sees, if it has room.
+    /// The notice of a change, if the watcher has credit.
     fn take(&mut self, change: impl FnOnce() -> Watched) -> Option<(ClientId, Watched)> {
         if self.room == 0 {
             self.missed += 1;

@@ -1,4 +1,4 @@
-//! Workers known by name: they span connections, send heartbeats, and can be asked to go quiet or to terminate.
+//! Named workers: they span connections, send heartbeats, and can be asked to go quiet or to terminate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::query::WorkerRow;
 use crate::request::WorkerState;
 use crate::timers::{Timer, Timers};
 
-/// A worker known by name.
+/// A named worker.
 #[derive(Debug)]
 pub(crate) struct Worker {
     name: Box<[u8]>,
@@ -24,7 +24,7 @@ pub(crate) struct Worker {
     /// When the engine next checks `beat_at`.
     timer_at: Timestamp,
     clients: BTreeSet<ClientId>,
-    /// Its protocol, if it gave one.
+    /// The protocol, if it gave one.
     protocol: Option<Protocol>,
     held: Share,
 }
@@ -38,7 +38,7 @@ impl Worker {
         self.protocol
     }
 
-    /// Its row in a listing, without what its connections and its jobs show, while it holds this many jobs.
+    /// The row for a listing, without data of its connections and jobs, with this number of leased jobs.
     pub(crate) fn row(&self, held: usize) -> WorkerRow {
         let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
         WorkerRow {
@@ -59,13 +59,13 @@ impl Worker {
         self.held.set(self.bytes());
     }
 
-    /// What it takes: its name is here, in the index and among the holders of jobs.
+    /// The memory: the name is stored here, in the index and in the holders of jobs.
     fn bytes(&self) -> u64 {
         let clients = tree(self.clients.len(), size_of::<ClientId>());
         Self::bytes_for(self.name.len(), self.about.len()) + clients
     }
 
-    /// What a worker takes with a name and a description of these sizes.
+    /// The memory of a worker with a name and a description of these sizes.
     pub(crate) const fn bytes_for(name_bytes: usize, about_bytes: usize) -> u64 {
         const INDEX: u64 = 2 * hashed(size_of::<(Box<[u8]>, BTreeSet<JobId>)>());
         heap(size_of::<(u64, Self)>()) * 3 / 2 + INDEX + 3 * heap(name_bytes) + heap(about_bytes)
@@ -76,15 +76,15 @@ impl Worker {
     }
 }
 
-/// All workers known by name. Not here: the jobs that they hold.
+/// All named workers. Not here: the jobs of workers.
 #[derive(Debug)]
 pub(crate) struct Workers {
     by_number: BTreeMap<u64, Worker>,
     by_name: HashMap<Box<[u8]>, u64, FixedState>,
     next: u64,
-    /// The daemons whose clients take no more.
+    /// The daemons with clients that receive no more jobs.
     draining: BTreeSet<u64>,
-    /// The jobs of workers of the daemon's earlier life, which may come back.
+    /// Jobs of workers from before a restart, which may return.
     returning: BTreeMap<Box<[u8]>, Vec<JobId>>,
     held: Held,
 }
@@ -102,12 +102,12 @@ impl Workers {
         }
     }
 
-    /// A worker of the daemon's earlier life has this job still.
+    /// Records a job of a worker from before the restart.
     pub(crate) fn expect(&mut self, name: &[u8], job: JobId) {
         self.returning.entry(name.into()).or_default().push(job);
     }
 
-    /// A worker that is expected back, with its jobs; not any more from now on.
+    /// Removes a worker that may return, with the recorded jobs.
     pub(crate) fn pop_expected(&mut self) -> Option<(Box<[u8]>, Vec<JobId>)> {
         self.returning.pop_first()
     }
@@ -139,7 +139,8 @@ impl Workers {
         self.by_number.get(&number).map(|worker| worker.state)
     }
 
-    /// From now on every client of this daemon is quiet. Returns the names of the workers that were not.
+    /// Makes every client of this daemon quiet, now and in the future. Returns the names of the workers that
+    /// were not quiet.
     pub(crate) fn drain(&mut self, daemon: u64) -> Vec<Bytes> {
         self.draining.insert(daemon);
         let is_there = |worker: &Worker| {
@@ -157,18 +158,18 @@ impl Workers {
         quieted.collect()
     }
 
-    /// Whether the clients of this daemon take no more.
+    /// Returns true if the clients of this daemon receive no more jobs.
     pub(crate) fn is_draining(&self, daemon: u64) -> bool {
         self.draining.contains(&daemon)
     }
 
-    /// Whether any client can be quiet.
+    /// Returns true if any client can be quiet.
     pub(crate) fn may_be_quiet(&self) -> bool {
         !self.draining.is_empty() || !self.by_number.is_empty()
     }
 
-    /// Whether a client was asked to take no more: all clients of its daemon were, or the worker to which it belongs,
-    /// else the one of this name.
+    /// Returns true if a client is quiet: all clients of the same daemon are, or the client's worker is, else
+    /// the worker with this name.
     pub(crate) fn is_quiet(&self, id: ClientId, client: Option<&Client>, name: &[u8]) -> bool {
         if self.is_draining(id.daemon()) {
             return true;
@@ -222,7 +223,7 @@ impl Workers {
         }
     }
 
-    /// Removes a connection from a worker. Returns whether it was the last.
+    /// Removes a connection from a worker. Returns `true` if it was the last.
     pub(crate) fn leave(&mut self, number: u64, client: ClientId) -> bool {
         let Some(worker) = self.by_number.get_mut(&number) else {
             return false;
@@ -240,7 +241,8 @@ impl Workers {
         }
     }
 
-    /// Moves a worker to a later state; never back. Returns its name and its connections if it moved.
+    /// Advances a worker's state, which never moves back. Returns the name and the connections if it
+    /// advanced.
     pub(crate) fn advance(
         &mut self,
         number: u64,
@@ -254,8 +256,8 @@ impl Workers {
         Some((worker.name.clone(), worker.clients().collect()))
     }
 
-    /// The timer of a worker has fired. Returns its connections if it has missed its heartbeat; otherwise the timer is
-    /// set anew.
+    /// Handles the timer of a worker. Returns the connections if the worker has missed a heartbeat; otherwise
+    /// the timer is set again.
     pub(crate) fn miss_beat(
         &mut self,
         number: u64,
@@ -281,7 +283,7 @@ impl Workers {
         Some(worker)
     }
 
-    /// Asserts that their bytes are counted.
+    /// Asserts that the memory is accounted for.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         for worker in self.by_number.values() {
@@ -294,7 +296,7 @@ impl Workers {
         }
     }
 
-    /// Whether a timer of this worker that was set for this time is still live.
+    /// Returns true if a timer of this worker that was set for this time is still live.
     pub(crate) fn has_timer(&self, at: Timestamp, number: u64) -> bool {
         self.by_number
             .get(&number)

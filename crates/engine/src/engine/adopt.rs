@@ -1,8 +1,9 @@
-//! Takes over the contents of another engine: queue settings, jobs in any state, schedules, batches; or its numbers, after
-//! a change of the leader. Not for clients: the caller has the engine alone. An import calls [`Engine::wake_up`] at the end.
+//! Imports the contents of another engine: queue settings, jobs in any state, schedules, batches; or, after a
+//! change of leader, only the IDs it has used. Not for clients: the caller must have exclusive access to the
+//! engine. An import calls [`Engine::wake_up`] at the end.
 //!
-//! The daemon's limits apply. A queue's limits do not: a job that was accepted once is not refused when it returns.
-//! Nothing that is due runs here.
+//! The daemon's limits apply. A queue's limits do not, because a job that was already accepted must not be
+//! rejected when it moves. Nothing that is due is executed here.
 
 use bytes::Bytes;
 
@@ -23,17 +24,17 @@ use crate::request::QueueKind;
 use crate::schedules::{NewSchedule, Schedule};
 use crate::succession::Succession;
 
-/// Higher numbers are replaced by new ones: a producer that invents numbers must not use up the number space.
+/// Higher IDs are replaced by new ones, because a producer that invents IDs must not exhaust the ID space.
 const KEPT_BELOW: u64 = 1 << 53;
 
-/// Numbers that an engine may have given beyond those that its journal knows of: it gives them before the journal has
-/// them.
+/// IDs that an engine may have assigned beyond those in the journal, because it assigns an ID before the
+/// journal records it.
 const NUMBERS_UNKNOWN: u64 = 1 << 20;
 
 impl Engine {
-    /// This engine succeeds another one that ran on the same journal, and whose clients may come here with claims. No
-    /// job is handed out until [`Engine::end_grace_at`]. Jobs get numbers that the other engine cannot have given. Call
-    /// it before the first command.
+    /// Makes this engine the successor of another one on the same journal. Clients of that engine may send
+    /// claims. No job is delivered until [`Engine::end_grace_at`]. New jobs get IDs that the other engine
+    /// cannot have assigned. Call it before the first command.
     pub fn succeed(&mut self, context: &mut Context) {
         let next = self.state.meta.next_job().saturating_add(NUMBERS_UNKNOWN);
         self.adopt_numbers(next, context);
@@ -42,20 +43,20 @@ impl Engine {
         self.state.deferred.hold_until(Timestamp::NEVER);
     }
 
-    /// From this time on jobs are handed out: to those first that have asked first. Has no effect on an engine that
-    /// succeeds no other.
+    /// Sets the end of the grace. Requests for work are then served in the order in which they arrived. Has
+    /// no effect on an engine without a predecessor.
     pub const fn end_grace_at(&mut self, until: Timestamp) {
         if self.state.succession.is_some() {
             self.state.deferred.hold_until(until);
         }
     }
 
-    /// Takes over a queue with its settings and returns true. If a queue of this name exists, it keeps its own
-    /// settings, and the result is false.
+    /// Imports a queue with the settings and returns true. If a queue with this name exists, the settings
+    /// stay as they are, and the result is false.
     ///
     /// # Errors
     ///
-    /// The queue exists with the other kind, its name is too long, or there are too many queues.
+    /// The queue exists with another kind, the name is too long, or there are too many queues.
     pub fn adopt_queue(
         &mut self,
         image: QueueImage,
@@ -78,16 +79,17 @@ impl Engine {
         Ok(is_new)
     }
 
-    /// Takes over a job that was in a queue of this name. The job keeps its number if that number was never given here.
-    /// Its `rank` decides its position, so no other job may have that rank ([`Engine::reserve_ranks`]). It stays in its
-    /// batch if its `member` names a batch of this engine. If two jobs have the same key, the younger job gets the key,
-    /// but jobs below `first` keep theirs. A `cycle` entry keeps its key against another entry if both hold the key
-    /// until they end, because both are then the same entry.
+    /// Imports a job that was in a queue of this name. The job retains the ID if it was never assigned here.
+    /// The job's `rank` determines its position, so no other job may have that rank
+    /// ([`Engine::reserve_ranks`]). It stays in a batch if `member` names a batch of this engine. If two jobs
+    /// have the same key, the younger job gets the key, but jobs below `first` retain theirs. A `cycle` entry
+    /// retains the key against another entry if both have the key until they are removed, because both are
+    /// then the same entry.
     ///
     /// # Errors
     ///
-    /// Its key is held by a job that keeps it (`NotUnique`), its state is impossible, a limit does not allow it, or the
-    /// queue has the other kind.
+    /// Another job has the key and retains it (`NotUnique`), the job's state is impossible, a limit does not
+    /// allow it, or the queue has another kind.
     pub fn adopt_job(
         &mut self,
         mut job: Job,
@@ -125,7 +127,7 @@ impl Engine {
         job.rank = job.rank.max(1);
         if let Some(extra) = &mut job.extra {
             extra.listeners.clear();
-            // The job behind which it stood may have another number here.
+            // The job that it was queued behind may have a different ID here.
             extra.coalesced = None;
             extra.member = extra.member.filter(|member| {
                 kind == QueueKind::Work && is_called(state, member.batch, member.role)
@@ -137,7 +139,7 @@ impl Engine {
         if let JobState::Leased(lease) = &mut job.state {
             lease.end_by(state.now.after_ms(state.limits.lease_ms_max));
             job.attempts = job.attempts.max(1);
-            // The holder proves its lease with the token that it has got.
+            // The holder proves the lease with the token that it received.
             if kind == QueueKind::Work && lease.token.delivery() != job.attempts {
                 lease.token = Token::of(state.meta.kept().boot_count, job.attempts);
             }
@@ -157,11 +159,12 @@ impl Engine {
         Ok(id)
     }
 
-    /// Takes over a schedule, with its grid and its next run. Its last run has no meaning here: jobs may get new numbers.
+    /// Imports a schedule, with the grid and the next occurrence. The record of the last occurrence is
+    /// dropped, because jobs may get new IDs.
     ///
     /// # Errors
     ///
-    /// A schedule of this name exists (`NotUnique`), or a client could not set this schedule here.
+    /// A schedule with this name exists (`NotUnique`), or a client could not set this schedule here.
     pub fn adopt_schedule(
         &mut self,
         mut schedule: Schedule,
@@ -191,12 +194,12 @@ impl Engine {
         Ok(id)
     }
 
-    /// Takes over a batch as it stands. If its `parent` is not here, the batch goes on without a parent. Take over a
-    /// batch before its jobs.
+    /// Imports a batch in the present state. If the `parent` does not exist here, the batch continues without
+    /// a parent. Import a batch before its jobs.
     ///
     /// # Errors
     ///
-    /// A batch of this name exists (`NotUnique`), its state is impossible, or a limit does not allow it.
+    /// A batch with this name exists (`NotUnique`), its state is impossible, or a limit does not allow it.
     pub fn adopt_batch(
         &mut self,
         mut batch: Batch,
@@ -220,7 +223,7 @@ impl Engine {
         }
         check_bytes_for(state, callbacks.map(|job| job.body.len() as u64).sum(), 0)?;
         batch.id = adopt_number(state, batch.id, context);
-        // No batch has the number 0. With it, only the parent's name remains.
+        // The ID 0 is never assigned. With it, only the parent's name remains.
         let here = batch
             .parent
             .filter(|parent| *parent < batch.id && state.batches.at(*parent).is_some());
@@ -231,12 +234,12 @@ impl Engine {
         Ok(id)
     }
 
-    /// The engine gives no number below `next` from now on: clients may know those numbers.
+    /// Skips IDs below `next`, because clients may know them.
     pub fn adopt_numbers(&mut self, next: u64, context: &mut Context) {
         skip_numbers(&mut self.state, next, context);
     }
 
-    /// Reserves `many` ranks behind those of all jobs, for jobs to take over. Returns the first of these ranks.
+    /// Reserves `many` ranks behind those of all jobs, for jobs to import. Returns the first of these ranks.
     pub const fn reserve_ranks(&mut self, many: u64) -> u64 {
         self.state.meta.reserve_ranks(many)
     }
@@ -258,7 +261,7 @@ fn adopt_number(state: &mut State, wanted: JobId, context: &mut Context) -> JobI
     wanted
 }
 
-/// Whether a job can have this role in a batch of this engine.
+/// Returns true if a job can have this role in a batch of this engine.
 fn is_called(state: &State, batch: JobId, role: Role) -> bool {
     state.batches.at(batch).is_some_and(|batch| match role {
         Role::Job => true,

@@ -1,4 +1,4 @@
-//! How much of memory bodies may have, and what is loaded ahead of a job that is handed out.
+//! The share of memory for bodies, and the loading of bodies in advance of delivery.
 
 use super::state::State;
 use crate::jobs::Slot;
@@ -11,14 +11,14 @@ pub(super) const LEFT_PART: u64 = 4;
 /// See [`crate::Engine::BODIES_PART`].
 pub(super) const BODIES_PART: u64 = 64;
 
-/// What of memory bodies may have.
+/// The memory that bodies may use.
 pub(super) fn room_for_bodies(state: &State) -> Room {
     let max = state.limits.memory_max;
     let resident = state.resident_bytes();
     let here = state.jobs.bodies_here();
     let most = max - max / LEFT_PART;
     let few = max / BODIES_PART;
-    // The other half of the room is for new jobs.
+    // The other half of the space is for new jobs.
     let half = max.saturating_sub(resident) / 2;
     let left = most
         .saturating_sub(resident)
@@ -29,7 +29,7 @@ pub(super) fn room_for_bodies(state: &State) -> Room {
     }
 }
 
-/// A job was handed out: the bodies of the next ones of its queue are loaded ahead.
+/// Loads the bodies of the next jobs of a queue after a delivery.
 #[inline(never)]
 pub(super) fn look_ahead(state: &mut State, slot: Slot) {
     let room = room_for_bodies(state);

@@ -1,4 +1,5 @@
-//! What a push changes in the job that it finds and becomes: whether the job lasts, and who collects its end.
+//! The effects of a push on an existing job with which it is merged: durability, and the collector of the
+//! outcome.
 
 use super::identity::Push;
 use super::place::remember_put;
@@ -8,9 +9,9 @@ use crate::context::Context;
 use crate::jobs::{Job, KeyUntil, Slot, Track};
 use crate::request::Listen;
 
-/// A job has one more producer. If that one expects it to last, and no earlier one did, the job no longer lives only for
-/// its listeners: what follows its failure and its end is what this producer was promised. Any job is
-/// remembered if this push is.
+/// Applies the durability of a producer that was added to a job. If the push is durable and the job was not,
+/// the job no longer exists only for listeners, and the retry and retention policies become those of this
+/// push. A job is remembered for repeated submits if any push to it is.
 #[inline(never)]
 pub(super) fn outlast(state: &mut State, slot: Slot, push: &Push<'_>, context: &mut Context) {
     let Some(job) = state.jobs.at(slot).filter(|_| push.new.durable) else {
@@ -58,7 +59,7 @@ pub(super) fn outlast(state: &mut State, slot: Slot, push: &Push<'_>, context: &
     }
 }
 
-/// The producer that attached last collects the end of the job.
+/// Sets the collector of the outcome: the producer that attached last.
 #[inline(never)]
 pub(super) fn name_collector(
     state: &mut State,

@@ -13,7 +13,7 @@ use crate::jobs::{Attempt, AttemptEnd, Slot};
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::JobRef;
 
-/// Records that the delivery of a leased job ends like this. The caller moves the job, and journals both.
+/// Records how the delivery of a leased job ended. The caller must move the job, and journal both.
 pub(super) fn end_attempt(state: &mut State, slot: Slot, end: AttemptEnd) {
     let Some(job) = state.jobs.at(slot) else {
         return;
@@ -40,14 +40,14 @@ pub(super) fn end_attempt(state: &mut State, slot: Slot, end: AttemptEnd) {
         .update(slot, |job| job.extra_mut().end_attempt(attempt));
 }
 
-/// Records that the worker of a leased job is lost.
+/// Records that the worker of a leased job has disappeared.
 pub(super) fn lose_attempt(state: &mut State, id: JobId) {
     if let Some(slot) = state.jobs.slot(id) {
         end_attempt(state, slot, AttemptEnd::Lost);
     }
 }
 
-/// Takes a job away from its worker, whose reports are refused from then on.
+/// Returns a job from the worker. Reports of that worker are then rejected.
 pub(super) fn take_back(state: &mut State, slot: Slot) {
     end_attempt(state, slot, AttemptEnd::TakenBack);
     state
@@ -55,7 +55,7 @@ pub(super) fn take_back(state: &mut State, slot: Slot) {
         .update(slot, |job| job.extra_mut().taken_back = true);
 }
 
-/// Answers with the history of a job.
+/// Replies with the history of a job.
 pub(super) fn list_attempts(state: &State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;

@@ -1,9 +1,10 @@
-//! Workers whose connections end because the daemon stops: they may come back to its next life, and report on the jobs
-//! that they have in hand. Until then, and for a limited time, no other worker gets these jobs.
+//! Workers with connections that close because the daemon stops. They may reconnect after the restart, and
+//! report on the jobs that they are processing. For a limited time, these jobs are not delivered to other
+//! workers.
 //!
-//! At the stop, the lease of each such job becomes one that the journal keeps. Its holder is
-//! [`Holder::Away`]: a client of the worker's protocol, over whatever connection. A daemon that is killed leaves no such
-//! leases, and its jobs are ready at once.
+//! At the stop, the lease of each such job is replaced by a lease that is journalled. The holder is
+//! [`Holder::Away`]: a client of the worker's protocol, with any connection. A daemon that is killed leaves
+//! no such leases, and these jobs are ready immediately.
 
 use super::deliver::{lease_end, terms_of};
 use super::place::{move_job, remember_move};
@@ -13,7 +14,7 @@ use crate::context::Context;
 use crate::ids::{ClientId, JobId};
 use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
 
-/// A job of a worker whose connection ends because the daemon stops.
+/// Handles a job of a worker when the connection closes because the daemon stops.
 pub(super) fn leave(state: &mut State, id: JobId, context: &mut Context) {
     let Some(slot) = state.jobs.slot(id) else {
         return;
@@ -49,7 +50,8 @@ pub(super) fn leave(state: &mut State, id: JobId, context: &mut Context) {
     remember_move(state, slot, context);
 }
 
-/// The daemon begins. The time in which it was down does not count.
+/// Starts the time limit for returning workers at the start of the daemon, so that the downtime is
+/// not included.
 pub(super) fn await_return(state: &mut State, context: &mut Context) {
     let until = state.now.after_ms(state.limits.return_ms);
     for job in std::mem::take(&mut state.beginning.away) {
@@ -62,7 +64,7 @@ pub(super) fn await_return(state: &mut State, context: &mut Context) {
     }
 }
 
-/// A client of the worker's protocol reports that it works on the job: it has the job on its own connection now.
+/// Moves a job to the connection of a client that reports on it, which must speak the worker's protocol.
 pub(super) fn come_back(state: &mut State, slot: Slot, client: ClientId, context: &mut Context) {
     let Some(job) = state.jobs.at(slot) else {
         return;
@@ -88,7 +90,8 @@ pub(super) fn come_back(state: &mut State, slot: Slot, client: ClientId, context
     remember_move(state, slot, context);
 }
 
-/// No worker has come back in time. The job returns to its own position, and counts no lost worker.
+/// Returns a job to the original position if the worker did not reconnect in time, without
+/// recording a loss.
 pub(super) fn not_back(state: &mut State, slot: Slot, context: &mut Context) {
     state.jobs.update(slot, |job: &mut Job| {
         if let Some(extra) = &mut job.extra {

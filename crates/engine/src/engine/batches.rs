@@ -18,7 +18,7 @@ use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{Cursor, NewJob, QueueKind};
 use crate::work::ROW;
 
-/// The wait before a callback that could not be pushed is tried again: its queue may exist with the other kind.
+/// The delay before a callback that could not be pushed is retried: the queue may exist with another kind.
 const RETRY_MS: u64 = 1_000;
 
 pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -> Outcome {
@@ -87,7 +87,7 @@ pub(super) fn check_callback(state: &State, job: &NewJob) -> Outcome {
     }
 }
 
-/// If the limit of batches is reached, removes one that is at rest to make room for a new one.
+/// If the limit of batches is reached, removes an idle batch to make space for a new one.
 fn make_room_for_batch(state: &mut State, parent: Option<JobId>, context: &mut Context) -> Outcome {
     let limit = state.limits.batches_max;
     if state.batches.len() < limit as usize {
@@ -173,7 +173,7 @@ pub(super) fn advance(state: &mut State, id: JobId, context: &mut Context) {
     );
 }
 
-/// Pushes a callback, or passes a stage that has none. Returns whether that was possible.
+/// Pushes a callback, or skips a stage without a callback. Returns `true` if that was possible.
 fn call_back(state: &mut State, id: JobId, role: Role, context: &mut Context) -> bool {
     let Some(mut job) = state.batches.take_callback(id, role) else {
         state
@@ -181,7 +181,7 @@ fn call_back(state: &mut State, id: JobId, role: Role, context: &mut Context) ->
             .end_stage(id, role, Stage::Passed, &mut context.changes);
         return true;
     };
-    // Journal the dropped queues first: a new queue may get the number of one of them.
+    // Journal the dropped queues first, because a new queue may get the ID of a dropped one.
     state.queues.remember_dropped(&mut context.changes);
     let Ok(queue) = state.find_or_make(&job.queue, QueueKind::Work, Some(job.protocol)) else {
         state

@@ -8,20 +8,22 @@ use crate::ids::{JobId, Protocol, Timestamp};
 use crate::jobs::Slot;
 use crate::schedules::Schedule;
 
-/// The work that waits for the first visit, and when that was.
+/// The work that is postponed to the first visit, and the time of that visit.
 #[derive(Debug, Default)]
 pub(super) struct Beginning {
-    /// Once it has come.
+    /// Set by the first visit.
     pub(super) first: Option<FirstVisit>,
-    /// Nothing that is due happens, because the configuration is not set yet.
+    /// Nothing that is due is executed, because the configuration is not set yet.
     pub(super) holds_due: bool,
-    /// The daemon before this one did not stop in order: jobs that it handed out over connections may still run.
+    /// The daemon before this one did not stop in order: jobs that it delivered over connections may still
+    /// run.
     pub(super) was_killed: bool,
-    /// Recovered jobs whose workers may come back.
+    /// Recovered jobs with workers that may return.
     pub(super) away: Vec<JobId>,
-    /// Jobs that became one with others, to be journalled.
+    /// Jobs that were merged with other jobs, to be journalled.
     pub(super) rejoined: Vec<Slot>,
-    /// Parts of jobs that ended with the engine before, which wait for their quiet time from the first visit on.
+    /// Jobs that were merged with a job that finished before the restart. The quiet time starts at the first
+    /// visit.
     pub(super) left_alone: Vec<Slot>,
     /// Schedules that make up for no run from before it.
     pub(super) skip_missed: BTreeSet<(Protocol, Bytes)>,
@@ -35,7 +37,8 @@ pub(super) struct FirstVisit {
 }
 
 impl Beginning {
-    /// Whether the run of a schedule fell due before the first visit, and is not made up for.
+    /// Returns true if the run of a schedule fell due before the first visit, and is not made up
+    /// for.
     pub(super) fn skips(&self, schedule: &Schedule) -> bool {
         let Some(first) = self.first else {
             return false;

@@ -1,4 +1,4 @@
-//! The context of one call: the sender of the command, the tag that its reply repeats, and where the output goes.
+//! The context of a call: the sender of the command, the tag that the reply repeats, and the output.
 
 use crate::context::Context;
 use crate::event::Reply;
@@ -9,13 +9,13 @@ use crate::request::Cursor;
 /// The part of a listing, or of a bulk change, that one command asks for.
 #[derive(Clone, Copy)]
 pub(super) struct Page {
-    /// Where the previous page ended.
+    /// The end of the previous page.
     pub(super) after: Cursor,
-    /// The most rows that the client wants.
+    /// The requested number of rows.
     pub(super) limit: u32,
 }
 
-/// One command of one client.
+/// A client's command.
 pub(super) struct Call<'a> {
     pub(super) client: ClientId,
     pub(super) tag: Tag,
@@ -23,19 +23,19 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Answers the command.
+    /// Replies to the command.
     pub(super) fn reply(&mut self, reply: Reply) {
         self.context.reply(self.client, self.tag, reply);
     }
 
-    /// Acknowledges the command, if its client requested that.
+    /// Acknowledges the command, if the client requested that.
     pub(super) fn acknowledge(&mut self, reply: Reply) {
         if self.tag.wants_answer() {
             self.reply(reply);
         }
     }
 
-    /// Acknowledges a command without a reply of its own.
+    /// Acknowledges a command with `Done`.
     pub(super) fn done(&mut self) -> Outcome {
         self.acknowledge(Reply::Done);
         Ok(())

@@ -1,5 +1,5 @@
-//! Asserts every invariant between the owners; each owner asserts its own. Runs after every call in debug builds, in
-//! tests, the simulator and the fuzzers.
+//! Asserts the invariants between the owners; each owner asserts those of the owned fields. Executed after
+//! every call in debug builds, in tests, the simulator and the fuzzers.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,11 @@ use crate::ids::{ClientId, JobId, Protocol, QueueId};
 use crate::jobs::{Job, JobState};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs};
 
-/// By queue and protocol: how many subscriptions there are, and how many sleepers were woken for it.
+/// By queue and protocol: subscriptions, and sleepers that were woken for it.
 type Hands = BTreeMap<(QueueId, Option<Protocol>), (u32, u32)>;
 
-/// How often a large engine is checked: the cost of checks stays in proportion to the work done.
+/// The interval of checks of a large engine, chosen so that the cost of checks is proportional to
+/// the work done.
 #[cfg(debug_assertions)]
 #[derive(Debug, Default)]
 pub(super) struct Pace {
@@ -26,9 +27,9 @@ pub(super) struct Pace {
 
 #[cfg(debug_assertions)]
 impl Pace {
-    /// Checks a small engine every time, a larger one as often as its size allows. Returns whether it did.
+    /// Checks a small engine every time, a larger one as often as the size allows. Returns `true` if it did.
     pub(super) fn check(&mut self, state: &State) -> bool {
-        // A check looks at all jobs, and brings those that are packed back into memory.
+        // A check reads all jobs, and unpacks those that are packed.
         const JOBS_MAX: usize = 100_000;
         if self.skip > 0 || state.jobs.len() > JOBS_MAX {
             self.skip = self.skip.saturating_sub(1);
@@ -122,7 +123,7 @@ fn check_batches(state: &State) {
     state.batches.check(state.limits.batch_keep_ms, &live);
 }
 
-/// A number names one thing, and was given.
+/// Asserts that an ID names a single object, and was assigned.
 fn check_numbers(state: &State) {
     let schedules = state.schedules.from(JobId(0)).map(|schedule| schedule.id);
     let batches = state.batches.from(JobId(0)).map(|batch| batch.id);
@@ -211,7 +212,8 @@ fn check_consumers(queue: &Queue, hands: &Hands) {
     }
 }
 
-/// If a ready job waits, a woken sleeper has time to come for it, or no client waits that can see and take it.
+/// If there is a ready job, either a woken sleeper still has time to take it, or no waiting client can see
+/// and take it.
 fn check_served(state: &State, queue: &Queue) {
     if queue.free_slots() == 0 || state.starved.has(queue.image().id) {
         return;
@@ -234,7 +236,7 @@ fn check_served(state: &State, queue: &Queue) {
     assert!(next.is_none(), "{name:?} has work, and {next:?} waits");
 }
 
-/// A queue knows only clients that are there, and that know it.
+/// Asserts that a queue lists only existing clients, which also list the queue.
 fn check_taking(state: &State, queue: &Queue) {
     let own = (queue.image().id, queue.birth());
     let takes = |it: &Client| {

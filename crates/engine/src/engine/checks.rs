@@ -1,5 +1,5 @@
-//! Whether a command may proceed: names and bodies within their limits, the job that a command names, the lease that a
-//! worker claims. Changes nothing.
+//! Preconditions of commands: names and bodies within the limits, the job that a command names, the lease
+//! that a worker claims. Modifies nothing.
 
 use super::scope::Scope;
 use super::state::State;
@@ -18,7 +18,7 @@ pub(super) fn check_names(state: &State, new: &NewJob) -> Outcome {
     state.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))
 }
 
-/// Checks the body of a new job, or of a schedule's or batch's template, against the limit of its queue.
+/// Checks the body of a new job, or of a schedule's or batch's template, against the limit of the queue.
 pub(super) fn check_new_body(state: &State, new: &NewJob) -> Outcome {
     state
         .queues
@@ -45,7 +45,7 @@ pub(super) fn find(state: &State, job: &JobRef, scope: Scope) -> Outcome<Slot> {
     find_where(state, job, |job| scope.has_job(state, job).then_some(())).map(|(slot, ())| slot)
 }
 
-/// Finds the job among those that `accepts` admits, and what it returns for it.
+/// Finds the job among those that `accepts` admits, and returns the result of `accepts` for it.
 fn find_where<T>(
     state: &State,
     job: &JobRef,
@@ -68,8 +68,8 @@ fn find_where<T>(
         .ok_or(Refusal::NotFound(Thing::Job))
 }
 
-/// Finds the job, if it is leased and the proof holds. A valid proof reaches a job beyond the client's scope, too: its
-/// queue was bridged when the client took it.
+/// Finds the job, if it is leased and the proof is valid. A valid proof also finds a job beyond the client's
+/// scope, because the queue may have been bridged when the client took the job.
 pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Outcome<Slot> {
     let scope = || Scope::of_client(state, client);
     let is_proved = |job: &Job| {
@@ -102,12 +102,12 @@ pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof
     }
 }
 
-/// Whether the client belongs to a worker known by name.
+/// Returns true if the client belongs to a named worker.
 fn has_worker(state: &State, client: ClientId) -> bool {
     state.clients.get(client).and_then(Client::worker).is_some()
 }
 
-/// Whether a lease is this client's, or its worker's.
+/// Returns true if the client, or the client's worker, has the lease.
 pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> bool {
     match holder {
         Holder::Connection(holder) => *holder == client,
@@ -119,17 +119,17 @@ pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> boo
     }
 }
 
-/// Finds the job on which a worker reports too late: its lease is over, no other worker holds the job, and no client
-/// has taken it back. The engine does not remember who had it last; a token names its delivery. A job that no worker had
-/// is not found. A job from before the start counts as one that a worker had: its last delivery may not have reached the
-/// journal.
+/// Finds the job for a report after the end of the lease, unless another worker has the job or a client has
+/// returned it. The engine does not remember the last holder; a token identifies the delivery. A job that was
+/// never delivered is not found. A job from before the start is treated as delivered, because the last
+/// delivery may not have been journalled.
 pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Outcome<Slot> {
     let slot = find(state, job, Scope::of_client(state, client))?;
     let was_its = |job: &Job| {
         let is_of_before = state.meta.is_of_before(job.id);
         match proof {
             Proof::Late | Proof::AnyLease => job.attempts > 0 || is_of_before,
-            // As on deployed servers of Gearman, whose connections do not come back.
+            // As on deployed servers of Gearman, where connections are not resumed.
             Proof::Connection => false,
             Proof::Token(token) => {
                 job.attempts > 0 && token.delivery() == job.attempts
@@ -149,8 +149,8 @@ pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) 
     }
 }
 
-/// Whether the delivery of a job that waits may have ended with the daemon before it reached the journal: in this run
-/// the job has not failed.
+/// Returns true if the delivery of a ready job may be unknown since the daemon stopped, before it was
+/// journalled: the job has not failed since the start.
 pub(super) fn may_be_lost_with_daemon(state: &State, slot: Slot) -> bool {
     let began = state.beginning.first.map(|first| first.wall);
     state.jobs.at(slot).is_some_and(|job| {

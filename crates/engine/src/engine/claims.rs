@@ -1,16 +1,17 @@
-//! After a fail-over clients restore what the journal does not contain: connection-bound leases, listeners, foreground
-//! jobs.
+//! After a fail-over, clients restore state that the journal does not contain: connection-bound leases,
+//! listeners, foreground jobs.
 //!
-//! During the grace no job is handed out. Requests for work wait and are executed in order afterwards
-//! ([`crate::deferred`]); everything else continues. A claim gets no reply. A claim that is obsolete has no effect: a
-//! worker's later report is refused, a listener receives `Ended`.
+//! During the grace no job is delivered. Requests for work are blocked and executed in order afterwards
+//! ([`crate::deferred`]); everything else continues. A claim gets no reply. An obsolete claim has no effect:
+//! the worker's report is then rejected, and a listener receives `Ended`.
 //!
-//! - No job is leased under two claims: the higher token wins, which is that of the later leader. After the grace a
-//!   claim succeeds only for a job that waits, and of which this engine and the journal know only earlier deliveries;
-//!   or under the lease that the job already has, when a daemon whose link was cut claims its clients' state again.
-//! - Claims of different clients arrive in any order. A worker waits until another client has restored its job, and so
-//!   do its reports.
-//! - A job that clients restored and that has ended since is not restored again.
+//! - No job is leased by two claims. The higher token wins, which is that of the later leader. After the
+//!   grace, a claim succeeds only for a job that is not leased and has a more recent delivery than this
+//!   engine and the journal know of, or with the lease that the job already has, when a daemon claims the
+//!   state of clients again after an interruption of the link.
+//! - Claims of different clients arrive in any order. A worker and the worker's reports are blocked until
+//!   another client has restored the job.
+//! - A job that clients restored and that has finished since is not restored again.
 
 use super::call::Call;
 use super::deliver::{lease_end, terms_of};
@@ -28,7 +29,7 @@ use crate::outcome::End;
 use crate::refusal::Outcome;
 use crate::succession::{Expected, Succession};
 
-/// A client claims what it had.
+/// Handles a claim of a client.
 pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Outcome {
     state.clients.opened(call.client)?;
     match claim {
@@ -58,7 +59,8 @@ pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Out
     Ok(())
 }
 
-/// The claimed lease of a job that has come back, and what its worker has reported meanwhile.
+/// Applies the claimed lease of a restored job, and then the reports of the worker that arrived
+/// before the job.
 fn welcome(state: &mut State, job: JobId, context: &mut Context) {
     let expected = state.succession.as_mut().and_then(|it| it.arrived(job));
     let Some(Expected {
@@ -108,7 +110,7 @@ fn hold(state: &mut State, client: ClientId, id: JobId, held: Held) {
     }
 }
 
-/// Whether nothing contradicts a claimed lease.
+/// Returns true if nothing contradicts a claimed lease.
 fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
     let Some(job) = state.jobs.at(slot) else {
         return false;
@@ -125,7 +127,8 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
             let delivery = held.token.delivery();
             delivery > job.attempts || in_grace && delivery > 0 && delivery == job.attempts
         }
-        // The lease that was granted later counts: the end of the other one may not have reached the journal.
+        // The lease with the higher token was granted later. The end of the older lease may not have been
+        // journalled.
         JobState::Leased(lease) => {
             let is_bound = matches!(lease.holder, Holder::Connection(_));
             is_bound && lease.token == held.token || in_grace && lease.token < held.token
@@ -134,7 +137,7 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
     }
 }
 
-/// Leases a job under a claimed lease.
+/// Grants a claimed lease.
 fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
     let Some(job) = state.jobs.at(slot) else {
         return;
@@ -161,7 +164,7 @@ fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
     move_job(state, slot, JobState::Leased(Box::new(lease)));
 }
 
-/// A worker reports on a job. If the job is to come back, the report waits for it.
+/// Handles a worker's report on a job, which is postponed if the job has not been restored yet.
 pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Call<'_>) -> Outcome {
     let succession = state.succession.as_mut();
     match succession.and_then(|it| it.expected_by(call.client, report.job_mut())) {
@@ -172,7 +175,8 @@ pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Cal
 
 // ---- listeners -----------------------------------------------------------------------------------------------------
 
-/// A client listens to a job. How a job ended that is not here, and was not kept for the client, is not known.
+/// Makes a client a listener of a job. The outcome of a job that no longer exists, or was not retained for
+/// the client, is reported as [`End::Lost`].
 fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
     let slot = state.jobs.slot(job);
     let is_over = slot
@@ -194,7 +198,7 @@ fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
 
 // ---- the end of the grace ------------------------------------------------------------------------------------------
 
-/// Gives up the leases whose jobs no client has brought back: their workers' reports are refused.
+/// Gives up the leases of jobs that no client has restored. Reports of the workers are rejected.
 #[cold]
 pub(super) fn give_up(state: &mut State, context: &mut Context) {
     while let Some(Expected {
@@ -205,7 +209,7 @@ pub(super) fn give_up(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Asserts that the journal's numbers and those that clients bring back are apart.
+/// Asserts that the IDs in the journal differ from those that clients restore.
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 pub(super) fn check(state: &State) {
     assert!(

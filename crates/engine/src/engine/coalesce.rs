@@ -1,8 +1,10 @@
-//! Submits of one identity that become one job ([`QueueRules::coalesce`](crate::QueueRules::coalesce)).
+//! Merges submits with the same identity into one job
+//! ([`QueueRules::coalesce`](crate::QueueRules::coalesce)).
 //!
-//! While a job waits, further submits move its time and replace its body; it holds the key of its identity. While it
-//! runs, one more job takes the key over and stands behind it. [`ahead_of`](super::place::ahead_of) keeps that one from
-//! starting, and the end of the first one lets it go. Not here: how a submit gets there (`push`).
+//! Until a job starts, further submits move the time and replace the body; the job has the coalescing key of
+//! the identity. While it runs, another job takes over the key and is queued behind it.
+//! [`ahead_of`](super::place::ahead_of) prevents the second job from starting until the first one has
+//! finished. Not here: the rest of a push (`push`).
 
 use super::identity::Push;
 use super::joined::due_at;
@@ -18,10 +20,10 @@ use crate::queues::Coalesce;
 use crate::refusal::Outcome;
 use crate::request::NewJob;
 
-/// How a job stands to further submits.
+/// Whether further submits can be merged into a job.
 pub(super) enum Standing {
     Waits,
-    /// A worker has it, or may have it since an earlier engine.
+    /// A worker has it, or may have it since a previous engine.
     Runs(JobId),
     Over,
 }
@@ -36,7 +38,7 @@ pub(super) fn standing(state: &State, slot: Slot) -> Standing {
     }
 }
 
-/// A new job is the first of its identity, or the one that follows a running one.
+/// Initializes a new job that is the first of an identity, or follows a running one.
 pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     let Some(slot) = state.jobs.slot(id) else {
         return;
@@ -51,7 +53,8 @@ pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     state.followers.step(id, None, behind);
 }
 
-/// A job is back, and another one may hold its key: the later one of both follows the earlier one.
+/// Handles a restored job if another job may have the key: the one with the higher ID is queued
+/// behind the other.
 pub(super) fn come_back(state: &mut State, id: JobId, other: Option<JobId>, context: &mut Context) {
     let other = other.unwrap_or(id);
     let ahead = id.min(other);
@@ -81,7 +84,7 @@ pub(super) fn come_back(state: &mut State, id: JobId, other: Option<JobId>, cont
     }
 }
 
-/// The moment since which submits have become this waiting job.
+/// When the first of the submits merged into this waiting job was made.
 fn since(state: &State, slot: Slot) -> Timestamp {
     let job = state.jobs.at(slot);
     let coalesced = job.and_then(|job| {
@@ -91,8 +94,8 @@ fn since(state: &State, slot: Slot) -> Timestamp {
     coalesced.unwrap_or_else(|| state.wall())
 }
 
-/// More submits have become a waiting job, the first of them since it ran at this moment. A worker that had the job before
-/// must not end it: it has not seen them.
+/// Adds submits to a waiting job, the first of them since the last run at this moment. A worker that had the
+/// job before must not finish it, because it has not seen these submits.
 pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Timestamp) {
     state.jobs.update(slot, |job| {
         let before = job.attempts;
@@ -115,12 +118,12 @@ pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Times
     });
 }
 
-/// Whether there is room for a submit that becomes a job that waits. Only a body that is longer than the one that it
-/// replaces needs room for jobs.
+/// Checks that there is space for a submit that is merged into a waiting job. Only a body that is longer than
+/// the replaced one needs space for jobs.
 ///
 /// # Errors
 ///
-/// There is none.
+/// There is no space.
 pub(super) fn check_submit(state: &State, slot: Slot, new: &NewJob, rule: Coalesce) -> Outcome {
     let body = new.body.len() as u64;
     let before = state.jobs.at(slot).map_or(0, |job| job.payload.body_len()) as u64;
@@ -133,7 +136,7 @@ pub(super) fn check_submit(state: &State, slot: Slot, new: &NewJob, rule: Coales
     }
 }
 
-/// A submit becomes a job that waits.
+/// Merges a submit into a waiting job.
 pub(super) fn absorb(
     state: &mut State,
     slot: Slot,
@@ -163,7 +166,7 @@ pub(super) fn absorb(
     read_key(state, slot, None);
 }
 
-/// Where a waiting job goes whose time is now this. The pause after a failure stays.
+/// The state of a waiting job with a new time. The delay after a failure stays.
 fn later(state: &State, job: &Job, at: Timestamp) -> Option<JobState> {
     match job.state {
         JobState::Retrying(pause) => Some(JobState::Retrying(

@@ -1,6 +1,6 @@
-//! Results for clients that come back. A job may have a lasting name of its producer ([`Listen::As`](crate::Listen)): a
-//! client that collects under this name listens to the jobs that live, and gets the ends of those that have ended while
-//! no client listened.
+//! Outcomes for clients that reconnect. A producer may give a job a persistent collector's name
+//! ([`Listen::As`](crate::Listen)). A client that collects with this name becomes a listener of the
+//! unfinished jobs, and receives the outcomes of jobs that finished while no client was listening.
 
 use bytes::Bytes;
 
@@ -19,10 +19,10 @@ use crate::refusal::{Outcome, Refusal};
 use crate::request::Cursor;
 use crate::work::CHANGE;
 
-/// Bytes of ends in one page.
+/// Bytes of outcomes in a page.
 const PAGE_BYTES: usize = 256 << 10;
 
-/// One page of the jobs that wait for a client of this name.
+/// Sends a page of the jobs with this collector's name.
 #[inline(never)]
 pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Call<'_>) -> Outcome {
     let protocol = state
@@ -73,7 +73,7 @@ fn collect_one(state: &mut State, slot: Slot, call: &mut Call<'_>) -> Option<Not
     Some(Notice::Collected { job: id, key, end })
 }
 
-/// The end of a job that its client has not got. From now on it is not kept for that.
+/// The outcome of a job for the collector. It is then no longer retained for that.
 pub(super) fn hand_over(state: &mut State, slot: Slot, context: &mut Context) -> Option<End> {
     let job = state
         .jobs

@@ -1,6 +1,7 @@
-//! Jobs out: choosing a queue, granting the lease on its first job, sending the job.
+//! Delivery: choosing a queue, granting a lease on the first job, sending the job.
 //!
-//! Not here: waiting when there is no job (`take`), and which waiting client is served (`serve`).
+//! Not here: blocking a take when there is no job (`take`), and which waiting client is served
+//! (`serve`).
 
 use bytes::Bytes;
 
@@ -29,7 +30,8 @@ pub(super) fn first(
         .first_for(own, Whose::taking(client, served.lease, worker))
 }
 
-/// The unclaimed job that a client gets next on the terms of this subscription, if it takes any.
+/// The unclaimed job that a client gets next on the terms of this subscription, if it takes
+/// unclaimed jobs.
 pub(super) fn first_unclaimed(
     queues: &Queues,
     client: ClientId,
@@ -69,7 +71,7 @@ pub(super) fn choose(
                 .position(|served| birth(served) == Some(last))
         })
         .unwrap_or(sources.len());
-    // How far before that a queue stands in the round.
+    // The distance of a queue before that one in the round.
     let distance = |index: usize| (last + sources.len() - 1 - index) % sources.len().max(1);
     let mut ready = sources.iter().enumerate().filter_map(|(index, served)| {
         let (key, slot) = first(served)?;
@@ -106,7 +108,7 @@ pub(super) fn hand_out(
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    // A connection-bound lease ends with the daemon, so it is not journalled.
+    // A connection-bound lease is released when the daemon stops, so it is not journalled.
     if job.lease().is_some_and(|lease| !lease.connection_bound()) {
         remember_move(state, slot, context);
     }
@@ -125,7 +127,7 @@ pub(super) fn hand_out(
     }
 }
 
-/// Returns the token, and whether no other job of its key may start because of it.
+/// Returns the token, and `true` if no other job of the same key may start because of it.
 fn lease_job(
     state: &mut State,
     client: ClientId,
@@ -169,7 +171,7 @@ fn lease_job(
     (token, excludes)
 }
 
-/// When a lease on these terms ends that begins now, and what happens then.
+/// The expiry of a lease on these terms that starts now, and the effect of the expiry.
 pub(super) fn lease_end(state: &State, terms: LeaseTerms, job: &Job) -> (Timestamp, OnExpiry) {
     let wish = terms
         .wish
@@ -178,7 +180,7 @@ pub(super) fn lease_end(state: &State, terms: LeaseTerms, job: &Job) -> (Timesta
         .map_or((terms.lease_ms, terms.on_expiry), |(ms, on_expiry)| {
             (Some(ms), on_expiry)
         });
-    // At least 1 ms: a lease that ends at once would loop while a client has credits.
+    // At least 1 ms: a lease that expires immediately would loop while a client has credits.
     let until = |ms: u64| state.now.after_ms(ms.min(state.limits.lease_ms_max).max(1));
     (lease_ms.map_or(Timestamp::NEVER, until), on_expiry)
 }
@@ -228,10 +230,10 @@ fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
     })
 }
 
-/// The queue's serial number, with the daemon's start count in the bits above it. The start count keeps tokens unique:
-/// after a restart, serials that were not journalled are given again.
+/// The queue's serial, with the number of the daemon's starts in the bits above it. This keeps tokens unique,
+/// because serials that were not journalled are used again after a restart.
 const fn cycle_token(boot_count: u64, queue: &Queue) -> u64 {
-    // Room for 2^44 changes of a queue and 2^20 starts of the daemon.
+    // Space for 2^44 changes of a queue and 2^20 starts of the daemon.
     const SERIAL_BITS: u32 = 44;
     (boot_count << SERIAL_BITS).wrapping_add(queue.image().serial)
 }

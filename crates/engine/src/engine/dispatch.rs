@@ -1,5 +1,5 @@
-//! The way of each command to the function that carries it out: one match for each family. The code of jobs, takes and
-//! leases must fit into a small cache, so the other families are not inlined.
+//! Maps each command to a function, with a `match` per family. The code of jobs, takes and leases must fit
+//! into a small cache, so the other families are not inlined.
 
 #![expect(
     clippy::unit_arg,

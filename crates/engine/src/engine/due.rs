@@ -1,4 +1,4 @@
-//! Time: everything due runs before the next command, in the order in which it fell due.
+//! Time: everything due is executed before the next command, in the order in which it became due.
 
 use super::away::await_return;
 use super::batches::advance;
@@ -24,7 +24,7 @@ use crate::succession::Succession;
 use crate::timers::Timer;
 use crate::warning::WarningKind;
 
-/// What is due next.
+/// The kinds of due work.
 enum Due {
     Job,
     Timer,
@@ -45,7 +45,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Whether anything may be due. Every command asks, and nearly always nothing is.
+/// Returns true if anything may be due. Called for every command, and nearly always false.
 #[inline]
 fn has_something_due(state: &State) -> bool {
     let now = state.now;
@@ -77,7 +77,7 @@ fn do_due(state: &mut State, context: &mut Context) {
     while let (at, Some(due)) = next_due(state)
         && at <= state.now
     {
-        // What the last command used has no caller any more, and may give way to what is due.
+        // Queues that the last command used are no longer referenced, so they may be removed.
         state.queues.begin();
         match due {
             Due::Job => job_due(state, context),
@@ -129,7 +129,7 @@ fn begin(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Records what visits have changed in queues besides their settings. Nearly always there is nothing.
+/// Records changes to queues other than settings. Nearly always there are none.
 #[inline]
 pub(super) fn remember_queues(state: &mut State, context: &mut Context) {
     if state.queues.has_unsaved() {
@@ -142,7 +142,7 @@ pub(super) fn remember_queues(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Takes over the time of a context, and begins the day.
+/// Adopts the time of a context, and starts a new day if the date is new.
 #[inline(never)]
 fn reach(state: &mut State, context: &mut Context) {
     state.now = state.now.max(context.now);
@@ -170,7 +170,7 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
         while let Some(id) = state.batches.pop_dirty() {
             advance(state, id, context);
         }
-        // Handing out an unclaimed job marks its batch.
+        // The delivery of an unclaimed job marks the batch.
         let any = state.queues.may_serve_unclaimed() && serve_unclaimed(state, context);
         if !any && state.caused.is_empty() {
             break;
@@ -197,12 +197,13 @@ pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
     (at < Timestamp::NEVER).then_some(at)
 }
 
-/// Whether something that waits for the end of a grace, or for room, may go on.
+/// Returns true if anything that is blocked until the end of a grace, or for lack of space, may
+/// continue.
 pub(super) fn has_waited(state: &State) -> bool {
     waits(state) && !state.deferred.is_held(state.now) && !state.starved.waits(state.now)
 }
 
-/// When something that waits goes on.
+/// When something that is blocked continues.
 fn waited_at(state: &State) -> Timestamp {
     let held_until = if waits(state) {
         state.deferred.held_until()
@@ -223,7 +224,7 @@ fn waits(state: &State) -> bool {
             .is_some_and(Succession::expects_any)
 }
 
-/// What is due next, if anything, and when. Of things due at the same time, the first here comes first.
+/// The next due work, if any, and its time. For equal times, the order of this function applies.
 fn next_due(state: &State) -> (Timestamp, Option<Due>) {
     let mut next = (Timestamp::NEVER, None);
     let mut or = |at, due| {
@@ -239,7 +240,7 @@ fn next_due(state: &State) -> (Timestamp, Option<Due>) {
     next
 }
 
-/// The time of a job in a timed state has come.
+/// Handles the end of a job's timed state.
 #[cold]
 fn job_due(state: &mut State, context: &mut Context) {
     let Some(slot) = state.jobs.next_timed(state.skew_ms) else {
@@ -267,7 +268,7 @@ fn job_due(state: &mut State, context: &mut Context) {
     }
 }
 
-/// A woken sleeper has not come in time: its queue is served again.
+/// Handles a woken sleeper that has not requested work in time: the queue is served again.
 #[cold]
 fn wake_due(state: &mut State, context: &mut Context) {
     if let Some((client, turn)) = state.timers.pop_wake()
@@ -317,7 +318,7 @@ fn fire(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Whether a timer set for this time is still live.
+/// Returns true if a timer set for this time is still live.
 pub(super) fn is_live(state: &State, at: Timestamp, timer: Timer) -> bool {
     match timer {
         Timer::Lease(_) | Timer::Expiry(_) | Timer::Age(_) | Timer::Key(_) => {

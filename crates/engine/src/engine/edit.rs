@@ -1,4 +1,4 @@
-//! Commands about one job, whatever its state: inspect, track, replace, cancel.
+//! Commands about a job in any state: inspect, track, replace, cancel.
 
 use bytes::Bytes;
 

@@ -1,10 +1,10 @@
-//! How a job ended that is still there.
+//! Outcomes of finished jobs that still exist.
 
 use super::failures::{EXPIRED_KIND, LOSSES};
 use crate::jobs::{Job, JobState};
 use crate::outcome::End;
 
-/// How a job ended that is kept.
+/// The outcome of a dead or done job.
 pub(super) fn end_of(job: &Job) -> End {
     let extra = job.extra.as_deref();
     if let Some(result) = extra.and_then(|extra| extra.result.clone()) {

@@ -1,4 +1,4 @@
-//! Ends of jobs: into the dead-letter queue, kept for queries, or removed. Their listeners are notified.
+//! Finishing jobs: moved to the dead-letter queue, retained for queries, or removed. Listeners are notified.
 
 use bytes::Bytes;
 
@@ -18,13 +18,14 @@ use crate::outcome::{End, Fate};
 use crate::schedules::RunEnd;
 use crate::warning::WarningKind;
 
-/// How long an ended job is kept for its client that is away.
+/// Retention of a finished job for a client that has disconnected.
 pub(super) const KEEP_MS: u64 = 60_000;
 
-/// The share of `jobs_bytes_max` and of the memory that such jobs may take.
+/// The share of `jobs_bytes_max` and of the memory for such jobs (1/n).
 const KEPT_SHARE: u64 = 8;
 
-/// Gives up a job: to the dead-letter queue if its policy keeps it, otherwise it is removed.
+/// Gives up a job: it moves to the dead-letter queue if the retry policy retains it, otherwise it
+/// is removed.
 pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Context) -> Fate {
     notify_end(state, slot, end, context);
     let Some(job) = state.jobs.at(slot) else {
@@ -41,7 +42,7 @@ pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Co
     Fate::Buried(die(state, slot, context))
 }
 
-/// Removes a job that succeeded, or keeps it with this result of a worker of this protocol.
+/// Removes a job that succeeded, or retains it with this result of a worker of this protocol.
 pub(super) fn end_well(
     state: &mut State,
     slot: Slot,
@@ -49,7 +50,7 @@ pub(super) fn end_well(
     by: Option<Protocol>,
     context: &mut Context,
 ) {
-    // A job that is not durable keeps no result.
+    // The result of a job that is not durable is discarded.
     let extra = state
         .jobs
         .at(slot)
@@ -74,7 +75,8 @@ pub(super) fn end_well(
     }
 }
 
-/// Removes a job that did not succeed. If it is tracked, or its client is away, its end stays known for a while.
+/// Removes a job that did not succeed. If it is tracked, or the client has disconnected, the outcome is
+/// retained for a while.
 pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
     note_run_end(state, slot, RunEnd::Failed, context);
     let extra = state
@@ -95,7 +97,7 @@ pub(super) fn end_badly(state: &mut State, slot: Slot, context: &mut Context) {
     keep_done(state, slot, keep_ms, None, None, context);
 }
 
-/// Keeps an ended job for a time, without its body, and with this result of a worker of this protocol.
+/// Retains a finished job for a time, without the body, and with this result of a worker of this protocol.
 pub(super) fn keep_done(
     state: &mut State,
     slot: Slot,
@@ -123,8 +125,8 @@ pub(super) fn keep_done(
     remember_put(state, slot, context);
 }
 
-/// Buries a job that failed or was lost for good, and notes the job that its death causes. An operator who buries a job
-/// needs no notice of it.
+/// Buries a job that failed for good, and queues the job that this causes. Not called when an operator buries
+/// a job, who needs no notification.
 fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
     let until = bury(state, slot, context);
     if let Some(on_dead) = &state.on_dead
@@ -137,7 +139,7 @@ fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
     until
 }
 
-/// How long a dead job of a queue is kept.
+/// Retention of the dead jobs of a queue.
 pub(super) fn dead_ms(state: &State, queue: QueueId) -> u64 {
     let rules = state.queues.rules(queue);
     rules
@@ -159,7 +161,8 @@ pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Time
     until
 }
 
-/// Buries a job for an operator to see, whatever its policy is. A job that is not durable is removed instead.
+/// Buries a job for an operator to see, whatever the retry policy is. A job that is not durable is removed
+/// instead.
 pub(super) fn bury_if_durable(state: &mut State, slot: Slot, context: &mut Context) {
     if state.jobs.at(slot).is_some_and(|job| job.durable) {
         record_end(state, slot, Ending::Dead, None, context);
@@ -182,7 +185,7 @@ pub(super) fn discard(state: &mut State, slot: Slot, ending: Ending, context: &m
     remove_job(state, slot, context);
 }
 
-/// A job's time to expire has come: the job is removed unless it is leased, dead, done or parked.
+/// Handles a job that expires: it is removed unless it is leased, dead, done or parked.
 pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
     // The timer has fired.
     state
@@ -201,13 +204,13 @@ pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
             notify_end(state, slot, &End::Expired, context);
             end_badly(state, slot, context);
         }
-        // It was taken in time, which must hold after a restart too.
+        // It was taken in time, which must still be so after a restart.
         Some(false) => remember_put(state, slot, context),
         None => {}
     }
 }
 
-/// For how long an ended job is kept for its client.
+/// Retention of a finished job for the client.
 pub(super) fn uncollected_keep_ms(extra: &Extra) -> u64 {
     if extra.collector.is_empty() {
         0
@@ -216,7 +219,7 @@ pub(super) fn uncollected_keep_ms(extra: &Extra) -> u64 {
     }
 }
 
-/// A job's end is not kept for its client any more.
+/// Stops retaining a job's outcome for the client.
 pub(super) fn collect_no_more(state: &mut State, slot: Slot, context: &mut Context) {
     if state
         .jobs
@@ -228,7 +231,7 @@ pub(super) fn collect_no_more(state: &mut State, slot: Slot, context: &mut Conte
     }
 }
 
-/// A job ends like this for its listeners, and for what is a part of it.
+/// Notifies the listeners of a job and of the jobs that are merged with it.
 pub(super) fn notify_end(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
     notify_listeners(state, slot, end, context);
     if !state.followers.is_empty()
@@ -238,14 +241,15 @@ pub(super) fn notify_end(state: &mut State, slot: Slot, end: &End, context: &mut
     }
 }
 
-/// A job has ended by a run: so have the jobs that are a part of it. A job that was only removed leaves them to run.
+/// Finishes the jobs that are merged with a job that has run. If the job was removed without a run, they stay
+/// and run themselves.
 fn end_joined(state: &mut State, id: JobId, end: &End, context: &mut Context) {
     let success = match end {
         End::Succeeded { result, by } => Some((result, *by)),
         End::Failed(_) | End::Lost | End::TimedOut => None,
         End::Expired | End::Cancelled => return,
     };
-    // The last ones first: a job that is removed has none behind it then.
+    // In reverse order, so that no job is queued behind a removed one.
     for slot in joined(state, id).into_iter().rev() {
         notify_listeners(state, slot, end, context);
         match success {
@@ -261,8 +265,9 @@ fn end_joined(state: &mut State, id: JobId, end: &End, context: &mut Context) {
     }
 }
 
-/// Notifies all listeners of a job's end, the newest first, once for each registration, and removes them. If there
-/// is none, the job keeps the name under which its end is collected, unless too much is kept already.
+/// Notifies all listeners of a job's outcome, the newest first, once for each registration, and removes them.
+/// If there are no listeners, the job retains the collector's name, unless too many outcomes are retained
+/// already.
 pub(super) fn notify_listeners(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
     // Without extra fields it has no listeners and no collector.
     let Some(job) = state

@@ -1,4 +1,4 @@
-//! What follows when work on a job fails, or its worker is lost: a retry, a pause, or the end.
+//! The effects of a failure or of a worker's disappearance: a retry, a delay, or the end.
 
 use bytes::Bytes;
 
@@ -16,17 +16,17 @@ use crate::jobs::{AttemptEnd, Backoff, Failure, Holder, Lease, OnExpiry, Slot};
 use crate::outcome::{End, Fate};
 use crate::warning::WarningKind;
 
-/// The failure recorded when a lease runs out and that counts as a failure.
+/// The kind of failure recorded when a lease expires and that is treated as a failure.
 pub(super) const EXPIRED_KIND: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
 
-/// The kind of failure of a job with which too many workers were lost.
+/// The kind of failure if workers disappeared too often.
 pub const LOSSES: &[u8] = b"losses";
 
 /// The kind of failure of a job that no worker's protocol could express (conversion error).
 pub const MISFIT: &[u8] = b"conversion";
 
-/// The kind of failure of a job whose body cannot be read back into memory.
+/// The kind of failure if the body cannot be read from the disk.
 pub const UNREADABLE: &[u8] = b"unreadable";
 
 const HOUR_MS: u64 = 3_600_000;
@@ -76,8 +76,8 @@ pub(super) fn fail_job(
     Fate::Retried(at)
 }
 
-/// A worker was lost during a delivery. The job returns to its own position: at once the first time, later after a
-/// pause, and never if it happened too often.
+/// Handles a worker that disappeared during a delivery. The job returns to the original position: immediately
+/// the first time, later after a delay, and never if it happened too often.
 pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
     let Some(slot) = state.jobs.slot(id) else {
         return;
@@ -106,7 +106,8 @@ pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
     }
 }
 
-/// This job takes its workers down. It is kept for an operator, even if its policy would discard it on failure.
+/// Buries a job that probably crashes workers. It is retained for an operator, even if the retry policy would
+/// discard it on failure.
 fn bury_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) {
     fail_for_good(
         state,
@@ -129,8 +130,7 @@ fn bury_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) 
     bury_if_durable(state, slot, context);
 }
 
-/// The pause grows with the number of lost workers. A random share separates the job from others lost with the same
-/// worker.
+/// The delay grows with the number of losses. A random share spreads jobs that had the same worker.
 fn pause_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) {
     let pause_ms = match losses.checked_sub(2) {
         None => 0,
@@ -169,7 +169,7 @@ pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context)
     });
     match on_expiry {
         None => {}
-        // The worker is late and not lost: only a limit makes that count.
+        // The worker is slow and still connected, so the loss is recorded only if there is a limit.
         Some(OnExpiry::Requeue) if is_held && !has_limit => {
             void_token(state, slot, context);
             state.jobs.update(slot, |job| {
@@ -192,7 +192,7 @@ pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context)
     }
 }
 
-/// No protocol is left that can express the job. An operator must see the reason.
+/// Buries a job that no protocol can express, so that an operator can see the reason.
 pub(super) fn bury_unconvertible(
     state: &mut State,
     slot: Slot,
@@ -209,8 +209,8 @@ pub(super) fn bury_unconvertible(
     bury_if_durable(state, slot, context);
 }
 
-/// A job cannot be handed out because its body cannot be read. It is kept for an operator, whatever its policy is: another
-/// place may have the body.
+/// Buries a job that cannot be delivered because of an unreadable body. It is retained for an operator,
+/// whatever the retry policy is, because another copy of the store may have the body.
 pub(super) fn bury_unreadable(state: &mut State, slot: Slot, context: &mut Context) {
     void_token(state, slot, context);
     let failure = fail_for_good(
@@ -229,7 +229,7 @@ pub(super) fn bury_unreadable(state: &mut State, slot: Slot, context: &mut Conte
     bury_if_durable(state, slot, context);
 }
 
-/// Notes why a job comes to an end that is no failed attempt.
+/// Records why a job ends without a failed attempt.
 fn fail_for_good(
     state: &mut State,
     slot: Slot,

@@ -1,4 +1,4 @@
-//! Removes everything of one protocol except its schedules, one page at a time.
+//! Removes everything of a protocol except schedules, a page at a time.
 
 use super::call::{Call, Page};
 use super::ends::discard;
@@ -16,12 +16,12 @@ use crate::refusal::{Outcome, Refusal};
 use crate::request::{Cursor, Filter, QueueKind};
 use crate::work::CHANGE;
 
-/// The phases, in this order. Batches come first, so that the removal of their jobs pushes no callbacks.
+/// The phases, in this order. Batches are first, so that the removal of jobs pushes no callbacks.
 const BATCHES: u64 = 0;
 const JOBS: u64 = 1;
 const QUEUES: u64 = 2;
 
-/// How much was removed, and where the next visit continues.
+/// Number of removed items, and where the next visit continues.
 type Removed = (u32, Option<u64>);
 
 pub(super) fn flush(
@@ -77,7 +77,7 @@ fn flush_batches(
     (changed, next.map(|(id, _)| id.0))
 }
 
-/// Removes jobs in any state, leased ones included.
+/// Removes jobs in any state, including leased ones.
 fn flush_jobs(
     state: &mut State,
     protocol: Protocol,
@@ -107,7 +107,8 @@ fn flush_jobs(
     )
 }
 
-/// Removes queues in which this protocol has no jobs, no workers and no limits. They do not count in the result.
+/// Removes queues in which this protocol has no jobs, no workers and no limits. They are not included in the
+/// result.
 fn flush_queues(
     state: &mut State,
     protocol: Protocol,
@@ -115,7 +116,7 @@ fn flush_queues(
     limit: usize,
     context: &mut Context,
 ) -> Removed {
-    // Each existing queue counts as a row, removed or not.
+    // Each existing queue is a row, removed or not.
     let looked = |id| {
         state.queues.at(id).map(|queue| {
             (
@@ -145,8 +146,9 @@ fn is_unused(queue: &Queue, protocol: Protocol) -> bool {
         && !image.limits(scope).iter().any(Option::is_some)
 }
 
-/// Discards the jobs of a queue that wait for a worker, at most a page: first those that wait behind others, which would be
-/// scheduled once these are gone. Says how many, if there are more.
+/// Discards up to a page of the ready or parked jobs of a queue. Parked jobs are first, because they would
+/// otherwise be scheduled when the jobs ahead of them are removed. Returns the number of discarded jobs if
+/// there are more.
 pub(super) fn discard_waiting(
     state: &mut State,
     id: QueueId,

@@ -1,10 +1,10 @@
-//! Which jobs wait for the end of others ([`crate::Coalesced::behind`]).
+//! Which jobs are queued behind unfinished jobs ([`crate::Coalesced::behind`]).
 
 use std::collections::BTreeSet;
 
 use crate::ids::JobId;
 
-/// Jobs that must be over first, each with one that waits for it.
+/// Pairs of a job that must finish first and a job queued behind it.
 #[derive(Debug, Default)]
 pub(super) struct Followers(BTreeSet<(JobId, JobId)>);
 
@@ -13,7 +13,7 @@ impl Followers {
         self.0.is_empty()
     }
 
-    /// A job that was behind one, or none, is now behind another one, or none.
+    /// Moves a job from behind one job to behind another.
     pub(super) fn step(&mut self, id: JobId, from: Option<JobId>, to: Option<JobId>) {
         if let Some(ahead) = from {
             self.0.remove(&(ahead, id));
@@ -29,7 +29,7 @@ impl Followers {
         self.0.range(range).map(|(_, id)| *id)
     }
 
-    /// All jobs that are behind others.
+    /// All jobs that are queued behind a job.
     pub(super) fn iter(&self) -> impl Iterator<Item = JobId> {
         self.0.iter().map(|(_, id)| *id)
     }

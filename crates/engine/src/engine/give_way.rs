@@ -1,11 +1,12 @@
-//! A run that did not succeed gives way to what followed it.
+//! Merges a run that did not succeed with the job that was queued behind it.
 //!
-//! Submits of one identity are one job while it waits, and one more while it runs (`coalesce`). When the run fails, or its
-//! worker is lost or gives the job back, both wait, and one of them is enough: the later one if the last submit wins,
-//! the earlier one if the first does. That one leads. If a client waits for the end of the other one, or if that is promised
-//! more, it stays behind the leading one with its body and is *joined*: it ends as that one ends. If the leading one is
-//! removed without a run, because an operator or its client no longer wants it, a joined one starts itself. So nothing that
-//! was acknowledged depends on a job that is promised less.
+//! Submits with the same identity are merged into one job until it starts, and into another while it runs
+//! (`coalesce`). If the run fails, or the worker disappears or returns the job, both are waiting, and only
+//! one is needed: the later job if the last submit wins, the earlier one if the first does. This is the
+//! leading job. If a client waits for the outcome of the other job, or if that has a stronger guarantee, it
+//! stays behind the leading one with the body and is *joined*: it finishes together with that job. If the
+//! leading job is removed without a run, because an operator or a client cancels it, a joined job runs
+//! itself. Therefore an acknowledged submit never depends on a job with a weaker guarantee.
 
 use super::coalesce::add_submits;
 use super::history::record_end;
@@ -19,7 +20,7 @@ use crate::ids::Timestamp;
 use crate::jobs::{Job, JobState, Slot};
 use crate::queues::Coalesce;
 
-/// A job whose run did not succeed waits until this time.
+/// Delays a job until this time after a run that did not succeed.
 pub(super) fn pause(state: &mut State, slot: Slot, until: Timestamp, context: &mut Context) {
     if !give_way(state, slot, Some(until), context) {
         move_job(state, slot, JobState::Retrying(until));
@@ -27,8 +28,8 @@ pub(super) fn pause(state: &mut State, slot: Slot, until: Timestamp, context: &m
     }
 }
 
-/// A job waits again, until the end of a `pause` if there is one. Returns whether it has its place by that, because a job
-/// followed it.
+/// Makes a job wait again, until the end of `pause` if there is one. Returns `true` if this has set the job's
+/// state, because another job was queued behind it.
 #[inline]
 pub(super) fn give_way(
     state: &mut State,
@@ -90,11 +91,11 @@ enum Start {
     Now,
     /// By the wall clock.
     At(Timestamp),
-    /// Not before the pause after the failure is over, whatever comes meanwhile; by the engine's time.
+    /// Not before the end of the delay after the failure, even if more submits arrive; by the engine's time.
     Paused(Timestamp),
 }
 
-/// The job that waits for the end of this one to start itself, and the rule of their queue.
+/// The job that is queued behind this one, and the rule of the queue.
 fn follower_of(state: &State, slot: Slot) -> Option<(Slot, Coalesce)> {
     let job = state.jobs.at(slot)?;
     let rule = state.queues.rules(job.queue)?.coalesce?;
@@ -108,7 +109,7 @@ fn follower_of(state: &State, slot: Slot) -> Option<(Slot, Coalesce)> {
     Some((follower, rule))
 }
 
-/// A leading job comes to its place.
+/// Sets the state of a leading job.
 fn place(state: &mut State, slot: Slot, start: Start, context: &mut Context) {
     match start {
         Start::Now
@@ -125,7 +126,8 @@ fn place(state: &mut State, slot: Slot, start: Start, context: &mut Context) {
     }
 }
 
-/// Journals both jobs, or removes the part if no client waits for its end and the leading one is promised as much.
+/// Journals both jobs, or removes the joined one if no client needs the outcome and the leading one has at
+/// least the same guarantee.
 fn settle(state: &mut State, part: Slot, lead: Slot, context: &mut Context) {
     remember_put(state, lead, context);
     let lasts = state.jobs.at(lead).is_some_and(|job| job.durable);
@@ -138,7 +140,7 @@ fn settle(state: &mut State, part: Slot, lead: Slot, context: &mut Context) {
     }
 }
 
-/// Whether a client can ask how the job ended.
+/// Returns true if a client can query the job's outcome.
 fn is_awaited(job: &Job) -> bool {
     let asks = job
         .extra

@@ -1,4 +1,5 @@
-//! A push as the rules of its queue have it: those about pushes of one identity give it another unique id, and times.
+//! A push after the rules of the queue are applied. Rules about pushes with the same identity may replace the
+//! unique ID and set times.
 
 use super::state::State;
 use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
@@ -6,13 +7,13 @@ use crate::jobs::{Expiry, KeyUntil, Retry, Slot};
 use crate::queues::{Coalesce, Facts, QueueRules, READ_KEY};
 use crate::request::{Clash, NewJob, QueueKind, Unique};
 
-/// The client that pushes a job which no client pushes, as a schedule's run: no connection.
+/// Pseudo-client of jobs that the engine pushes itself, as for a schedule.
 pub(super) const NOBODY: ClientId = ClientId(u64::MAX);
 
-/// Keys of submits with times of their own begin with [`READ_KEY`] and this.
+/// Keys of submits with times start with [`READ_KEY`] and this.
 const TIMED: &[u8] = b"\0";
 
-/// A new job, beside the values that rules may change.
+/// A new job, and the values that rules may replace.
 pub(super) struct Push<'a> {
     pub(super) client: ClientId,
     pub(super) queue: QueueId,
@@ -21,7 +22,7 @@ pub(super) struct Push<'a> {
     ruled: Option<Unique>,
     pub(super) result_keep_ms: u64,
     pub(super) not_before: Option<Timestamp>,
-    /// The rule that makes pushes of its identity one job.
+    /// The rule that merges pushes with the same identity.
     pub(super) coalesce: Option<Coalesce>,
 }
 
@@ -38,7 +39,7 @@ impl<'a> Push<'a> {
         }
     }
 
-    /// Jobs that no client pushes repeat no push.
+    /// Jobs that the engine pushes are never repeated pushes.
     pub(super) fn by_rules(
         state: &State,
         client: ClientId,
@@ -57,7 +58,7 @@ impl<'a> Push<'a> {
 
     #[inline(never)]
     fn obey(&mut self, rules: &QueueRules, state: &State) {
-        // A batch counts each of its jobs.
+        // A batch counts each job, so jobs of a batch are never merged.
         if let Some(rule) = rules.coalesce
             && self.new.batch.is_none()
             && self.new.past.is_none()
@@ -88,7 +89,8 @@ impl<'a> Push<'a> {
         }
     }
 
-    /// The unique id of a submit with a time of its own, which becomes no submit without one: it has another key.
+    /// The unique ID of a submit with a time, which differs from that of a submit without a time so that they
+    /// are not merged.
     fn apart(&self, rule: Coalesce) -> Option<Unique> {
         let unique = self
             .unique()
@@ -99,8 +101,8 @@ impl<'a> Push<'a> {
         })
     }
 
-    /// What makes two submits one job by such a rule. Whatever a producer says about a clash of its own unique id: a submit
-    /// that becomes a job is promised as much as one that makes a job.
+    /// The unique ID by which a rule merges submits. The producer's [`Clash`] is ignored: a submit that is
+    /// merged into a job has the same guarantee as one that creates a job.
     fn identity(&self, rule: Coalesce, state: &State) -> Option<Unique> {
         let key = if rule.by_key {
             let read = self.key(state);
@@ -116,7 +118,7 @@ impl<'a> Push<'a> {
         })
     }
 
-    /// Whether this is a key that the client does not derive from the body.
+    /// Returns true if this is a key that the client does not derive from the body.
     fn is_own(&self, key: &[u8]) -> bool {
         let is_derived = self.new.protocol == Protocol::GEARMAN && key.starts_with(&[0]);
         !key.is_empty() && !is_derived
@@ -126,13 +128,13 @@ impl<'a> Push<'a> {
         self.ruled.as_ref().or(self.new.unique.as_ref())
     }
 
-    /// The job that holds its unique id.
+    /// The job that has the unique ID.
     pub(super) fn holder(&self, state: &State) -> Option<Slot> {
         let unique = self.unique()?;
         state.jobs.keyed(self.queue, self.new.protocol, &unique.key)
     }
 
-    /// The key that the policy of its queue reads in it; empty if it has none.
+    /// The key by the policy of the queue; empty if there is none.
     pub(super) fn key(&self, state: &State) -> Vec<u8> {
         let facts = Facts {
             protocol: self.new.protocol,
@@ -144,7 +146,7 @@ impl<'a> Push<'a> {
             .key_of(self.queue, facts, state.reader.as_deref())
     }
 
-    /// What follows a failure of its job.
+    /// The retry policy of the job.
     pub(super) fn retry(&self, state: &State) -> Retry {
         let rules = state.queues.rules(self.queue);
         let rule = rules.and_then(|rules| rules.retry);
@@ -152,11 +154,11 @@ impl<'a> Push<'a> {
             .unwrap_or(self.new.retry)
     }
 
-    /// When its job expires.
+    /// When the job expires.
     pub(super) fn expires(&self, state: &State) -> Expiry {
         let rules = state.queues.rules(self.queue);
         let rules = rules.filter(|_| self.new.kind == QueueKind::Work);
-        // A scheduled job begins to wait at its time.
+        // A scheduled job starts waiting at the scheduled time.
         let from = self.not_before.map_or(state.now, |at| {
             at.shifted(state.skew_ms.saturating_neg()).max(state.now)
         });

@@ -1,4 +1,4 @@
-//! Jobs that are a part of another one: parked behind it, they end as it ends (`give_way` says how that comes about).
+//! Jobs that are merged with another one: parked behind it, they finish when it does (see `give_way`).
 
 use super::place::{behind, move_job, remember_put};
 use super::state::State;
@@ -7,7 +7,7 @@ use crate::ids::{JobId, Timestamp};
 use crate::jobs::{Coalesced, Job, JobState, Slot};
 use crate::queues::Coalesce;
 
-/// A job goes on as a part of another one.
+/// Joins a job to another one.
 pub(super) fn join(state: &mut State, part: Slot, lead: Slot) {
     let Some(part_id) = state.jobs.at(part).map(|job| job.id) else {
         return;
@@ -41,9 +41,10 @@ fn set_behind(state: &mut State, slot: Slot, behind: Option<JobId>, joined: bool
     });
 }
 
-/// The job ahead of a parked one is over, or gone: it is due at this time. If another job has the key of the identity by now,
-/// it is a part of that one, which is returned. If none has it, a part stands alone, and the caller journals that: later
-/// submits may become it, and must not end with the run of the job that led before, should that one come back.
+/// Schedules a parked job at this time, because the job ahead is finished or removed. If another unfinished
+/// job now has the key of the identity, the job is joined to that one, which is returned. Otherwise a joined
+/// job becomes independent, and the caller must journal that: later submits may be merged into it, and must
+/// not finish with the run of the previous leading job, if that is restored.
 pub(super) fn set_free(state: &mut State, slot: Slot, at: Timestamp) -> Option<Slot> {
     let was_part = state.jobs.at(slot)?.is_joined();
     move_job(state, slot, JobState::Scheduled(at));
@@ -60,7 +61,7 @@ pub(super) fn set_free(state: &mut State, slot: Slot, at: Timestamp) -> Option<S
     lead
 }
 
-/// The job that has the key of this one, unless it is over or waits for this one.
+/// The job that has the key of this one, unless it is finished or queued behind this one.
 fn lead_of(state: &State, slot: Slot) -> Option<Slot> {
     let job = state.jobs.at(slot)?;
     let lead = state.jobs.keyed(job.queue, job.protocol, job.key()?)?;
@@ -71,8 +72,8 @@ fn lead_of(state: &State, slot: Slot) -> Option<Slot> {
         .map(|_| lead)
 }
 
-/// The quiet time after a submit may not be over when its job becomes a part of another one. Nothing remembers when it is, so
-/// for a part that is left alone it begins anew.
+/// The end of the quiet time after a submit. It is not stored for a joined job, so when such a job becomes
+/// independent, the quiet time starts again.
 pub(super) fn quiet_until(state: &State, job: &Job) -> Timestamp {
     if job.is_joined() {
         quiet_from_now(state, job)
@@ -96,9 +97,9 @@ fn quiet_from_now(state: &State, job: &Job) -> Timestamp {
     }
 }
 
-/// The daemon begins, and the job of which this one was a part ended with the daemon before. While jobs are recovered the
-/// time is not known, and so the part was due at once: it would start in the middle of its quiet time. It is journalled,
-/// because the quiet time would begin anew with each restart.
+/// Starts the quiet time of a job after the leading job finished before a restart. The time is unknown during
+/// recovery, so the job was due immediately, in the middle of its quiet time. The result is journalled,
+/// because otherwise the quiet time would start again at each restart.
 pub(super) fn await_quiet(state: &mut State, slot: Slot, context: &mut Context) {
     let Some(job) = state
         .jobs
@@ -114,7 +115,7 @@ pub(super) fn await_quiet(state: &mut State, slot: Slot, context: &mut Context) 
     remember_put(state, slot, context);
 }
 
-/// The jobs that are a part of this one, each behind the one of which it is a part.
+/// The jobs that are joined to this one, directly or to another joined job.
 pub(super) fn joined(state: &State, id: JobId) -> Vec<Slot> {
     let mut found = Vec::new();
     let mut next = vec![id];
@@ -129,7 +130,8 @@ pub(super) fn joined(state: &State, id: JobId) -> Vec<Slot> {
     found
 }
 
-/// When a job becomes ready that is submitted now, the first time at `since`. All times are the wall clock's.
+/// When a job becomes ready that is submitted now, and was first submitted at `since`. All times are by the
+/// wall clock.
 pub(super) fn due_at(state: &State, since: Timestamp, rule: Coalesce) -> Timestamp {
     let last = rule
         .at_most_ms

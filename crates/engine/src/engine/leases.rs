@@ -1,4 +1,4 @@
-//! Commands about a leased job: finished, failed, released, extended, repaid, its progress.
+//! Commands about a leased job: finish, fail, release, extend, repay, progress.
 
 use bytes::Bytes;
 
@@ -28,7 +28,7 @@ use crate::queues::Queue;
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{JobRef, Note, Proof, QueueKind, RepayTo};
 
-/// A worker reports on a job.
+/// Handles a worker's report on a job.
 pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         LeaseCommand::Finish { job, proof, result } => finish(state, &job, proof, &result, call),
@@ -99,7 +99,7 @@ fn finish(
         count_success(state, slot, call.context);
         end_well(state, slot, result, by, call.context);
     } else {
-        // No client hears of its end, and nothing of it is kept.
+        // No client can receive or query the outcome.
         remove_job(state, slot, call.context);
     }
     call.acknowledge(Reply::Finished(id));
@@ -121,7 +121,7 @@ fn fail(
             if !may_be_lost_with_daemon(state, slot) {
                 return fail_late(state, slot, *failure, call.context);
             }
-            // Its place among the ready jobs may change.
+            // The place among the ready jobs may differ.
             move_job(state, slot, JobState::Retrying(state.now));
             slot
         }
@@ -141,8 +141,8 @@ fn fail(
     Ok(())
 }
 
-/// The reservation ran out, which has failed the job: the worker's own words explain the failure better. Nothing else
-/// changes, and the report is refused as any other.
+/// Replaces the failure of an expired reservation by the worker's failure, which is more specific. Nothing
+/// else is modified, and the report is still refused.
 fn fail_late(state: &mut State, slot: Slot, failure: Failure, context: &mut Context) -> Outcome {
     let last = state
         .jobs
@@ -169,8 +169,8 @@ fn fail_late(state: &mut State, slot: Slot, failure: Failure, context: &mut Cont
     Err(Refusal::NotHeld)
 }
 
-/// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever
-/// its retry policy is, so that an operator can see the reason.
+/// Leaves the job for a worker of another protocol. If no protocol is left, it moves to the dead-letter queue
+/// whatever the retry policy is, so that an operator can see the reason.
 #[inline(never)]
 fn unconvertible(
     state: &mut State,
@@ -193,7 +193,8 @@ fn unconvertible(
     call.done()
 }
 
-/// A worker of this protocol cannot take this leased job. Returns whether a worker of another protocol can.
+/// Records that a worker of this protocol cannot take this leased job. Returns `true` if a worker of another
+/// protocol can.
 fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
     let Some(job) = state.jobs.at(slot) else {
         return false;
@@ -219,7 +220,7 @@ fn release(
     call: &mut Call<'_>,
 ) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
-    // The daemon returns what its client has never got, of either kind.
+    // The daemon returns jobs of both kinds that the client never received.
     if !matches!(proof, Proof::Token(_)) {
         must_be(state, slot, QueueKind::Work)?;
         let is_own = |job: &Job| {
@@ -318,7 +319,7 @@ fn progress(
         ..
     } = note
     {
-        // The worker's bytes are for listeners of its own protocol, and no sentence.
+        // The worker's bytes are for listeners of the same protocol, and may not be text.
         let progress = Progress {
             numerator,
             denominator,
@@ -352,7 +353,7 @@ pub(super) fn notify_progress(job: &Job, note: &Note, context: &mut Context) {
     }
 }
 
-/// Listeners of jobs that are a part of this one hear of its progress, too.
+/// Notifies the listeners of jobs that are joined to this one of the progress.
 fn notify_joined(state: &State, id: JobId, note: &Note, context: &mut Context) {
     for job in joined(state, id)
         .into_iter()

@@ -1,5 +1,5 @@
-//! Listings, a page at a time. No command shows or changes more than `page_max` rows, and its
-//! search costs at most [`WORK_PER_ROW`](crate::work::WORK_PER_ROW) for each row, so no command stalls the others.
+//! Listings, a page at a time. No command returns or modifies more than `page_max` rows, and the search cost
+//! is limited to [`WORK_PER_ROW`](crate::work::WORK_PER_ROW) per row, so no command stalls the others.
 
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ use crate::queues::Queue;
 use crate::request::{Cursor, Filter};
 use crate::work::{NAME, NAMES_PER_ROW, ROW, STEP};
 
-/// Jobs that the row of a worker shows.
+/// The limit of jobs in the row of a worker.
 const WORKER_JOBS: usize = 5;
 
 pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
@@ -38,8 +38,8 @@ pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
 }
 
 pub(super) fn list_queues(state: &State, page: Page, call: &mut Call<'_>) {
-    // A queue that is dropped and created again has a new birth number. Queues created after the first page are left
-    // out.
+    // A queue that is dropped and created again has a new birth number. Queues created after the first page
+    // are omitted.
     let births = if page.after.1 == 0 {
         state.queues.births()
     } else {
@@ -109,7 +109,7 @@ pub(super) fn list_kinds(state: &State, page: Page, call: &mut Call<'_>) {
     });
 }
 
-/// The part of a queue that a client of this protocol has.
+/// The row of a queue for a client of this protocol.
 fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
     let image = queue.image();
     let scope = queue.scope(own);
@@ -138,8 +138,8 @@ fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
     }
 }
 
-/// The first queues from a number on for which `row` returns a row, and the number at which to go on. Unused numbers
-/// cost a look too.
+/// The first queues from an ID on for which `row` returns a row, and the ID at which to continue. Unused IDs
+/// also cost a lookup.
 pub(super) fn page_of_queues<T>(
     state: &State,
     first: u64,
@@ -166,8 +166,8 @@ pub(super) fn page_of_queues<T>(
     (page, None)
 }
 
-/// Lists clients. A client that serves more queues than one page may name gets several rows; the first has the queues
-/// that it named last.
+/// Lists clients. A client that serves more queues than fit into a page gets several rows; the first has the
+/// queues that it registered last.
 pub(super) fn list_clients(state: &State, page: Page, call: &mut Call<'_>) {
     let limit = state.page(page.limit);
     let mut rows = Vec::new();
@@ -204,8 +204,8 @@ pub(super) fn list_clients(state: &State, page: Page, call: &mut Call<'_>) {
     call.reply(Reply::Clients { rows, next });
 }
 
-/// A client with at most `names_max` of the queues that it serves, without the last `skipped`, which earlier rows had;
-/// and the number of these queues, shown or not.
+/// A client with up to `names_max` of the queues that it serves, without the last `skipped`, which previous
+/// rows had; and the number of these queues, including skipped ones.
 fn client_row(
     state: &State,
     id: ClientId,

@@ -1,4 +1,4 @@
-//! Bodies out of memory, and back: the engine's caller stores and loads them (`residency` chooses).
+//! Bodies outside memory: the engine's caller stores and loads them (`residency` chooses).
 
 use bytes::Bytes;
 
@@ -10,10 +10,10 @@ use crate::jobs::{Job, Slab, Slot, Stored};
 use crate::work::STEP;
 
 impl Engine {
-    /// Bodies begin to leave memory when less than this part of it is left.
+    /// Bodies start to move out of memory when less than this fraction of it (1/n) is free.
     pub const LEFT_PART: u64 = ahead::LEFT_PART;
 
-    /// Bodies of less than this part of it are left alone while there is room.
+    /// Bodies that use less than this fraction of the memory (1/n) stay while there is space.
     pub const BODIES_PART: u64 = ahead::BODIES_PART;
 
     /// Bytes of bodies that fit into memory before some must leave it.
@@ -26,20 +26,20 @@ impl Engine {
         self.state.resident_bytes()
     }
 
-    /// Bytes of jobs' bodies in memory: about what can leave it.
+    /// Bytes of jobs' bodies in memory: approximately the amount that can be moved out.
     pub const fn bodies_here(&self) -> u64 {
         self.state.jobs.bodies_here()
     }
 
-    /// Jobs whose bodies are stored outside memory, and the bytes of these bodies.
+    /// Jobs with bodies outside memory, and the bytes of these bodies.
     pub const fn stored(&self) -> (u64, u64) {
         self.state.jobs.stored()
     }
 
-    /// Bodies that can leave memory, those first that are needed last: `bytes` or a little more, if a look at some
-    /// thousand jobs finds them. The caller writes them somewhere and reports it ([`Engine::set_stored`]). Packs the jobs
-    /// it has passed whose bodies are not in memory, but for the neighbours of those with bodies to write: these jobs
-    /// change soon.
+    /// Bodies that can be moved out of memory, starting with those that are needed last: `bytes` or slightly
+    /// more, if a search of some thousand jobs finds them. The caller writes them to the store and reports it
+    /// ([`Engine::set_stored`]). Packs the examined jobs without bodies in memory, except neighbours of jobs
+    /// with bodies to write, because those are modified soon.
     pub fn cool(&mut self, bytes: u64) -> Vec<(JobId, Bytes)> {
         let room = room_for_bodies(&self.state);
         let State {
@@ -66,19 +66,20 @@ impl Engine {
         bodies
     }
 
-    /// Packs these jobs together with their neighbours, where none is handed out and none has a large body in memory.
-    /// They come back when one of them is looked at.
+    /// Packs these jobs together with the neighbours, if none of them is leased or has a large body in
+    /// memory. They are unpacked when a job among them is read.
     pub fn pack(&mut self, jobs: impl Iterator<Item = JobId>) {
         let slots: Vec<_> = jobs.filter_map(|job| self.state.jobs.slot(job)).collect();
         self.state.jobs.pack(slots.into_iter());
     }
 
-    /// The pages of jobs in memory, by a place in each: to look at all jobs without all of them unpacked at once.
+    /// The pages of jobs in memory, each represented by a slot, to read all jobs without unpacking all of
+    /// them at the same time.
     pub fn job_pages(&self) -> impl Iterator<Item = Slot> + use<> {
         self.state.jobs.pages()
     }
 
-    /// The jobs of a page, which is open from now on.
+    /// The jobs of a page, which is unpacked by this.
     pub fn jobs_in(&self, page: Slot) -> impl Iterator<Item = &Job> {
         Slab::slots_of(page).filter_map(|slot| self.state.jobs.at(slot))
     }
@@ -88,8 +89,8 @@ impl Engine {
         self.state.jobs.close(page);
     }
 
-    /// A body was written at this place. Returns whether the job refers to it from now on: not if the job has gone, is
-    /// handed out, or has another body by now.
+    /// Reports that a body was written at this place. Returns `true` if the job now refers to it, and `false`
+    /// if the job was removed, is leased, or has a different body.
     pub fn set_stored(&mut self, job: JobId, body: &[u8], at: u64) -> bool {
         let jobs = &mut self.state.jobs;
         let Some(slot) = jobs.slot(job) else {
@@ -110,8 +111,8 @@ impl Engine {
         true
     }
 
-    /// A body was read. Returns whether a job has it in memory from now on: not if the job has gone, or does not refer
-    /// to this place.
+    /// Reports that a body was read. Returns `true` if a job now has it in memory, and `false` if the job was
+    /// removed, or does not refer to this place.
     pub fn set_loaded(&mut self, job: JobId, from: Stored, body: &Bytes) -> bool {
         let jobs = &mut self.state.jobs;
         let Some(slot) = jobs.slot(job) else {
@@ -127,8 +128,8 @@ impl Engine {
         refers
     }
 
-    /// The places whose bodies no job needs any more, since the last call. A commit that is not durable, and an event
-    /// that has not left, may still need them.
+    /// The places of bodies that no job has needed since the last call. A commit that is not durable, or an
+    /// event that has not been sent, may still need them.
     pub fn take_freed(&mut self) -> Vec<Stored> {
         self.state.jobs.take_freed()
     }

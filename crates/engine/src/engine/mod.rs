@@ -1,7 +1,7 @@
-//! The engine: it applies commands to its state, and shows what can be read.
+//! The engine: applies commands to a state, and provides read access.
 //!
-//! `dispatch` maps each command to its function. Each function is in the file named after its topic; `state` lists
-//! them.
+//! `dispatch` maps each command to a function. Each function is in the file named after its topic; `state`
+//! lists them.
 
 mod adopt;
 mod ahead;
@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// Does all due work, then the client's command. The direct answer repeats `tag`.
+    /// Does all due work, then executes the client's command. The direct reply repeats `tag`.
     pub fn apply(
         &mut self,
         client: ClientId,
@@ -150,9 +150,9 @@ impl Engine {
         self.check_in_debug();
     }
 
-    /// The body of a job that was handed out with this token, but has not left, cannot be read: the job dies, so that no
-    /// other waits behind it, and keeps its place of the body. Returns `false` if the lease has ended, or the body is
-    /// in memory or elsewhere by now.
+    /// Handles a job that was delivered with this token, but not sent because of an unreadable body: the job
+    /// dies, so that no other job is blocked behind it, and retains the place of the body. Returns `false` if
+    /// the lease has ended, or the body is now in memory or in a different place.
     pub fn bury_unreadable(
         &mut self,
         job: JobId,
@@ -179,16 +179,16 @@ impl Engine {
         found.is_some()
     }
 
-    /// A delivery that a client has never got is gone: the client may have another one.
+    /// Returns the credit for a delivery that a client never received.
     pub fn return_credit(&mut self, client: ClientId, context: &mut Context) {
         take::return_credit(&mut self.state, client, context);
         end_visit(&mut self.state, context);
         self.check_in_debug();
     }
 
-    /// Runs one page of a command that needs more than a page, and returns whether it did. If it did, call this again,
-    /// and at last apply the command itself, before any other command of this client. Call [`Engine::tick`] first:
-    /// nothing due runs here.
+    /// Executes a page of a command that needs more than a page, and returns `true` if it did. In that case,
+    /// repeat the call, and at last apply the command itself, before any other command of this client. Call
+    /// [`Engine::tick`] first, because nothing due is executed here.
     pub fn apply_in_part(
         &mut self,
         client: ClientId,
@@ -198,17 +198,17 @@ impl Engine {
         part::apply_in_part(&mut self.state, client, command, context)
     }
 
-    /// The jobs that clients hold under connection-bound leases, in order of their numbers.
+    /// The jobs that clients have with connection-bound leases, in order of ID.
     pub fn held_over_connections(&self) -> Vec<JobId> {
         let mut held: Vec<JobId> = self.state.jobs.holders().of_connections().collect();
         held.sort_unstable();
         held
     }
 
-    /// Called before an orderly stop, with jobs of [`Engine::held_over_connections`], a bounded number at a time: their
-    /// workers may report on them to the engine that recovers from the journal, for [`Limits::return_ms`] from its
-    /// first visit on. Jobs that are not durable end with the daemon. Call [`Engine::tick`] before it; no command may
-    /// follow.
+    /// Called before an orderly stop, with jobs of [`Engine::held_over_connections`], a bounded number at a
+    /// time: the workers may report on them to the engine that recovers from the journal, for
+    /// [`Limits::return_ms`] from the first visit. Jobs that are not durable are lost with the daemon. Call
+    /// [`Engine::tick`] before it; no command may follow.
     pub fn leave(&mut self, jobs: &[JobId], context: &mut Context) {
         for job in jobs {
             away::leave(&mut self.state, *job, context);
@@ -219,7 +219,7 @@ impl Engine {
     ///
     /// # Panics
     ///
-    /// If an invariant is broken: a bug in the engine, whatever the input was.
+    /// If an invariant is violated, which is a bug in the engine for any input.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub fn check(&self) {
         check::check(&self.state);
@@ -228,30 +228,31 @@ impl Engine {
     fn check_in_debug(&mut self) {
         #[cfg(debug_assertions)]
         if self.pace.check(&self.state) {
-            // What the check has looked at is packed again.
+            // Pack the pages again that the check has read.
             self.state.jobs.visit(|_, _| {});
         }
     }
 
-    // ---- what can be read ------------------------------------------------------------------------------------------
+    // ---- read access
+    // -----------------------------------------------------------------------------------------------
 
-    /// The next time at which work is due (engine's time), if any. A change of the wall clock may move it.
+    /// The next time at which work is due (engine's time), if any. Setting the wall clock may move it.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         due::next_deadline(&self.state)
     }
 
-    /// A job by its number, in any state.
+    /// A job by ID, in any state.
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.state.jobs.get(id)
     }
 
-    /// A job by its producer's public name: the one leased first, else the oldest that is neither dead nor done, else
-    /// the youngest.
+    /// A job by the producer's public name: the leased job with the oldest lease, else the oldest job that is
+    /// neither dead nor done, else the youngest.
     pub fn job_named(&self, name: &[u8]) -> Option<&Job> {
         self.state.jobs.at(self.state.jobs.named(name, |_| true)?)
     }
 
-    /// Whether a job holds its coalescing key.
+    /// Returns true if a job has the coalescing key it was pushed with.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub fn holds_key(&self, id: JobId) -> bool {
         let holder = |job: &Job| self.state.jobs.keyed(job.queue, job.protocol, job.key()?);
@@ -270,52 +271,52 @@ impl Engine {
         self.state.jobs.len()
     }
 
-    /// A queue by its number.
+    /// A queue by ID.
     pub fn queue(&self, id: QueueId) -> Option<&Queue> {
         self.state.queues.at(id)
     }
 
-    /// Unused queues that were forgotten to make room for others, since the engine was created.
+    /// Unused queues removed to make space for new ones, since the engine was created.
     pub const fn queues_forgotten(&self) -> u64 {
         self.state.queues.forgotten()
     }
 
-    /// All queues, by number.
+    /// All queues, by ID.
     pub fn queues(&self) -> impl Iterator<Item = &Queue> {
         self.state.queues.iter()
     }
 
-    /// A schedule by its number.
+    /// A schedule by ID.
     pub fn schedule(&self, id: JobId) -> Option<&Schedule> {
         self.state.schedules.at(id)
     }
 
-    /// All schedules, by number.
+    /// All schedules, by ID.
     pub fn schedules(&self) -> impl Iterator<Item = &Schedule> {
         self.state.schedules.from(JobId(0))
     }
 
-    /// A batch by its number.
+    /// A batch by ID.
     pub fn batch(&self, id: JobId) -> Option<&Batch> {
         self.state.batches.at(id)
     }
 
-    /// All batches, by number.
+    /// All batches, by ID.
     pub fn batches(&self) -> impl Iterator<Item = &Batch> {
         self.state.batches.from(JobId(0))
     }
 
-    /// The engine's own values for the journal.
+    /// The engine's persistent values for the journal.
     pub const fn meta(&self) -> &EngineMeta {
         self.state.meta.kept()
     }
 
-    /// The totals when each of the last days began, by number.
+    /// The totals at the start of each recent day, by number.
     pub fn days(&self) -> impl Iterator<Item = &DayBegin> {
         self.state.days.recorded()
     }
 
-    /// What the clients of a daemon have.
+    /// The unfinished work of a daemon's clients.
     pub fn work_left(&self, daemon: u64) -> WorkLeft {
         workers::work_left(&self.state, daemon)
     }
@@ -330,8 +331,8 @@ impl Engine {
         self.state.limits = limits;
     }
 
-    /// Sets what reads jobs for conditions that depend on a protocol ([`crate::Condition`]). Without it they hold for
-    /// no job. Every engine of a broker needs an equal one.
+    /// Sets the reader of jobs for conditions that depend on a protocol ([`crate::Condition`]). Without it
+    /// they match no job. Every engine of a broker needs an equal reader.
     pub fn set_reader(&mut self, reader: Arc<dyn JobReader>) {
         self.state.reader = Some(reader);
     }
@@ -348,8 +349,8 @@ impl Engine {
         self.state.on_dead = on_dead;
     }
 
-    /// Sets the names of schedules whose runs are skipped that fell due before the engine's first visit. The others make
-    /// up for them with one run.
+    /// Sets the names of schedules that skip occurrences missed before the engine's first visit. All other
+    /// schedules make up for them with a single job.
     pub fn skip_missed(&mut self, schedules: BTreeSet<(Protocol, Bytes)>) {
         self.state.beginning.skip_missed = schedules;
     }
@@ -360,34 +361,37 @@ impl Engine {
         self.state.workers.state(self.state.workers.named(name)?)
     }
 
-    /// Dead jobs dropped before their time, since the engine was created.
+    /// Dead jobs dropped before the end of retention, since the engine was created.
     pub const fn dead_dropped(&self) -> DeadDropped {
         self.state.dead_dropped
     }
 
-    /// Whether jobs that are over must be dropped, because they or all jobs together exceed a limit.
+    /// Returns true if jobs that are over must be dropped, because they or all jobs together exceed a limit.
     pub fn has_past_to_drop(&self) -> bool {
         room::has_past_to_drop(&self.state)
     }
 
-    /// Whether clients wait because visits had no room for their jobs ([`Context::room`]).
+    /// Returns true if clients are blocked because visits had no space for more jobs
+    /// ([`Context::room`]).
     pub const fn is_starved(&self) -> bool {
         self.state.starved.again_at().is_some()
     }
 
-    /// Whether a client's request for work waits for room, or for the end of the grace.
+    /// Returns true if a client's request for work is blocked for lack of space, or until the end
+    /// of the grace.
     pub fn defers_takes_of(&self, client: ClientId) -> bool {
         self.state.deferred.has_any_of(client)
     }
 
-    /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers that must
-    /// not keep others waiting.
+    /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers
+    /// that limit how long they block other threads.
     pub const fn work(&self) -> u64 {
         self.state.work.spent()
     }
 }
 
-/// A command was refused. The operator is warned if that is so because of memory; of a push its own code warns.
+/// Refuses a command. The operator is warned if the reason is lack of memory, except for a push, which has a
+/// separate warning.
 #[cold]
 fn refuse(why: Refusal, is_push: bool, call: &mut Call<'_>) {
     if !is_push

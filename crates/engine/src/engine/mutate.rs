@@ -1,4 +1,4 @@
-//! Changes of all jobs that match a filter, a page at a time.
+//! Bulk changes of jobs that match a filter, a page at a time.
 
 use super::attempts::take_back;
 use super::call::{Call, Page};
@@ -44,7 +44,7 @@ pub(super) fn mutate(
     call.reply(Reply::Mutated { changed, next });
 }
 
-/// `before`: how many jobs the same command has changed.
+/// `before` is the number of jobs that the command has already modified.
 fn mutate_one(
     state: &mut State,
     slot: Slot,
@@ -113,7 +113,7 @@ pub(super) fn preview(
     });
 }
 
-/// Whether a bulk change applies to a job in its state.
+/// Returns true if a bulk change applies to a job in the present state.
 fn applies(state: &State, action: Mutation, job: &Job) -> bool {
     use JobStateKind::{Dead, Done, Leased, Parked, Ready};
     let kind = job.state.kind();

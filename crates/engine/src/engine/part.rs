@@ -1,8 +1,8 @@
-//! Commands that are too long for one visit run in parts: the end of a connection that serves very many queues, or that
-//! holds or follows very many jobs.
+//! Commands that are too long for a visit are executed in parts: closing a connection that serves very many
+//! queues, or that has or listens to very many jobs.
 //!
-//! A part leaves everything consistent, as if a client had asked for that much, so other clients can have a turn after
-//! it.
+//! Each part leaves everything consistent, as if a client had requested only that part, so that other clients
+//! can be served after it.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::ids::{ClientId, JobId, QueueId};
 use crate::work::{CHANGE, STEP};
 
-/// Runs one page of a command that needs more than a page, and returns whether it did.
+/// Executes a page of a command that needs more than a page, and returns `true` if it did.
 pub(super) fn apply_in_part(
     state: &mut State,
     client: ClientId,
@@ -45,7 +45,8 @@ pub(super) fn apply_in_part(
     if ends && known.blocked_count() > limit {
         state.waiters().unblock_last(client, limit);
     } else if known.subscriptions().len() > limit {
-        // A sleeper leaves its queues one by one. Any other client could be given a job meanwhile.
+        // A sleeper may leave queues one by one. Any other client could be given a job in the
+        // meantime.
         if ends && (known.has_credit() || !known.is_asleep()) {
             unwait(state, client, context);
         }
@@ -57,10 +58,11 @@ pub(super) fn apply_in_part(
         && state.jobs.holders().held_by(client).len() > limit
         && (ends || known.blocked_count() == 0)
     {
-        // A take that still waits may get such a job, and the next part would give that back, too.
+        // A take that is still blocked could get such a job, which the next part would then return
+        // as well.
         if ends {
             unwait(state, client, context);
-            // A job that lives only for this client must not be tried again.
+            // A job that exists only for this client must not be retried.
             stop_listening_to_some(state, client, limit, context);
         }
         forget_last_subscriptions(state, client, limit, context);
@@ -106,8 +108,8 @@ fn stop_listening_to_some(
     }
 }
 
-/// Removes the last `limit` subscriptions. A client that sleeps or has credits still waits at its other queues, which
-/// may include one that was registered twice.
+/// Removes the last `limit` subscriptions. A client that sleeps or has credits is still waiting at other
+/// queues, which may include one that was registered twice.
 fn forget_last_subscriptions(state: &mut State, id: ClientId, limit: usize, context: &mut Context) {
     let Some(client) = state.clients.get_mut(id) else {
         return;

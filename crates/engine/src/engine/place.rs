@@ -1,4 +1,5 @@
-//! A job's state, and every owner that depends on it: nothing else inserts, moves or removes a job.
+//! A job's state, and every owner that depends on it. All insertions, moves and removals of jobs
+//! are here.
 
 use super::joined::{quiet_until, set_free};
 use super::state::State;
@@ -12,14 +13,14 @@ use crate::query::Totals;
 use crate::queues::{QueueFigures, Queues};
 use crate::schedules::RunEnd;
 
-/// Inserts a job in its state.
+/// Inserts a job in the job's state.
 pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
     let slot = state.jobs.insert(job);
     list(state, slot);
     slot
 }
 
-/// A job that was added comes into its state.
+/// Lists an added job in the indexes of the state.
 fn list(state: &mut State, slot: Slot) {
     let State {
         jobs,
@@ -43,7 +44,7 @@ fn list(state: &mut State, slot: Slot) {
     }
 }
 
-/// Inserts a job from a journal or another engine. What ended with the old connections is released.
+/// Inserts a job from a journal or another engine. Leases of closed connections are released.
 pub(super) fn recall_job(state: &mut State, mut job: Job) -> Slot {
     if job.lease().is_some_and(Lease::connection_bound) {
         job.state = JobState::Ready;
@@ -53,12 +54,12 @@ pub(super) fn recall_job(state: &mut State, mut job: Job) -> Slot {
     slot
 }
 
-/// A job from a journal or another engine comes into its state.
+/// Lists a job from a journal or another engine in the indexes of the state.
 pub(super) fn list_recalled(state: &mut State, slot: Slot) {
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
-    // If two jobs have one key, the younger was created after the older had released it.
+    // If two jobs have the same key, the younger was created after the older had released it.
     let other = job
         .key()
         .and_then(|key| state.jobs.keyed(job.queue, job.protocol, key));
@@ -70,7 +71,7 @@ pub(super) fn list_recalled(state: &mut State, slot: Slot) {
     list(state, slot);
 }
 
-/// Removes a job, and from the journal if it was there. The caller notifies the listeners.
+/// Removes a job, also from the journal if it was durable. The caller must notify the listeners.
 pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     let State {
         jobs,
@@ -93,7 +94,7 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     state.queues.job_removed(&job, &mut state.timers);
     let ahead = job.behind();
     state.followers.step(job.id, ahead, None);
-    // A job that had ended gave its key back then.
+    // A finished job has already returned the key to the job ahead.
     if ahead.is_some() || !state.followers.is_empty() {
         is_over(state, job.id, ahead.filter(|_| !job.is_over()), context);
     }
@@ -103,7 +104,7 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     state.queues.drop_if_unknown(job.queue);
 }
 
-/// Moves a job to another state, in which it is not over. The caller updates the journal and serves waiting clients.
+/// Moves a job to an unfinished state. The caller must update the journal and serve waiting clients.
 pub(super) fn move_job(state: &mut State, slot: Slot, to: JobState) {
     let wall = state.wall();
     let State {
@@ -135,7 +136,7 @@ pub(super) fn end_job(state: &mut State, slot: Slot, to: JobState, context: &mut
     }
 }
 
-/// The job that must be over before this one starts, while it is not.
+/// The job that must finish before this one starts, while it is unfinished.
 pub(super) fn ahead_of(state: &State, job: &Job) -> Option<Slot> {
     let ahead = state.jobs.slot(job.behind()?)?;
     state
@@ -145,7 +146,8 @@ pub(super) fn ahead_of(state: &State, job: &Job) -> Option<Slot> {
         .map(|_| ahead)
 }
 
-/// A job is over, or gone. Jobs that have only waited for that are due, and the job for which it waited has its key again.
+/// Handles a job that has finished or was removed. Jobs queued behind it are due, and the job that it was
+/// queued behind gets the key back.
 fn is_over(state: &mut State, id: JobId, ahead: Option<JobId>, context: &mut Context) {
     if let Some(slot) = ahead.and_then(|ahead| state.jobs.slot(ahead)) {
         state.jobs.claim_key(slot, &mut state.timers);
@@ -179,7 +181,7 @@ pub(super) fn behind(state: &State, id: JobId) -> Vec<Slot> {
     followers.filter_map(|id| state.jobs.slot(id)).collect()
 }
 
-/// Shows watchers a job's new state, or that the job is removed.
+/// Reports a job's new state, or the removal of the job, to watchers.
 fn show(state: &mut State, slot: Slot, is_there: bool) {
     let Some(job) = state.jobs.at(slot) else {
         return;
@@ -215,13 +217,13 @@ pub(super) fn remember_put(state: &State, slot: Slot, context: &mut Context) {
     }
 }
 
-/// Counts an event of a job.
+/// Adds an event of a job to the counters.
 #[inline]
 pub(super) fn count(state: &mut State, slot: Slot, add: impl Fn(&mut Totals)) {
     count_with(state, slot, add, |_, _| ());
 }
 
-/// Counts a job that is taken now, and how long it waited.
+/// Adds a job that is taken now to the counters, with the time it waited.
 pub(super) fn count_taken(state: &mut State, slot: Slot) {
     let wall = state.wall();
     let waited =
@@ -229,7 +231,7 @@ pub(super) fn count_taken(state: &mut State, slot: Slot) {
     count_with(state, slot, |totals| totals.taken += 1, waited);
 }
 
-/// Counts a job whose worker reports success now, and how long it ran.
+/// Adds a job to the counters when the worker reports success, with the execution time.
 pub(super) fn count_succeeded(state: &mut State, slot: Slot) {
     let now = state.now;
     count_with(
@@ -240,7 +242,7 @@ pub(super) fn count_succeeded(state: &mut State, slot: Slot) {
     );
 }
 
-/// Records how long a job ran whose worker reports now.
+/// Records the execution time of a job when the worker reports.
 pub(super) fn observe_run(state: &mut State, slot: Slot) {
     let State {
         jobs,
@@ -260,7 +262,7 @@ fn ran_until(now: Timestamp, figures: &mut QueueFigures, job: &Job) {
     }
 }
 
-/// Counts an event of a job, and records a duration with it.
+/// Adds an event of a job to the counters, and records a duration with it.
 #[inline]
 fn count_with(
     state: &mut State,
@@ -283,7 +285,7 @@ fn count_with(
     meta.count(job.protocol, add);
 }
 
-/// Changes the figures of a job's queue, and those of its kind while a worker has it.
+/// Modifies the figures of a job's queue, and those of the kind while a worker has it.
 #[inline]
 fn for_figures_of(
     job: &Job,
@@ -299,14 +301,15 @@ fn for_figures_of(
     }
 }
 
-/// A job ended, or cannot run any more: its batch counts it, the first time.
+/// Records in the batch that a job has finished, or can no longer run, unless that is recorded
+/// already.
 pub(super) fn count_run(state: &mut State, slot: Slot, context: &mut Context) {
     if let Some(batch) = state.jobs.set_ran(slot) {
         state.batches.count_run(batch, &mut context.changes);
     }
 }
 
-/// A job ended: the schedules whose last run it was note how.
+/// Records the outcome of a job in the schedules that last pushed it.
 pub(super) fn note_run_end(state: &mut State, slot: Slot, end: RunEnd, context: &mut Context) {
     if state.schedules.have_runs()
         && let Some(job) = state.jobs.at(slot).map(|job| job.id)
@@ -315,7 +318,7 @@ pub(super) fn note_run_end(state: &mut State, slot: Slot, end: RunEnd, context: 
     }
 }
 
-/// A job succeeded: its batch counts it.
+/// Records in the batch that a job has succeeded.
 pub(super) fn count_success(state: &mut State, slot: Slot, context: &mut Context) {
     count_run(state, slot, context);
     note_run_end(state, slot, RunEnd::Done, context);
@@ -324,7 +327,7 @@ pub(super) fn count_success(state: &mut State, slot: Slot, context: &mut Context
     }
 }
 
-/// Whether a number names a job, a schedule or a batch.
+/// Returns true if a number names a job, a schedule or a batch.
 pub(super) fn is_used(state: &State, id: JobId) -> bool {
     state.jobs.slot(id).is_some()
         || state.schedules.at(id).is_some()

@@ -1,4 +1,4 @@
-//! Policies: obeyed once they are set, the keys of jobs that are there read, and keys listed.
+//! Policies: applying them, reading the keys of existing jobs, and listing keys.
 
 use super::call::{Call, Page};
 use super::serve::serve;
@@ -11,12 +11,12 @@ use crate::queues::Queue;
 use crate::request::Cursor;
 use crate::work::{CHANGE, ROW, STEP};
 
-/// Bodies that one page loads, at most.
+/// The limit of bodies that a page loads.
 const LOADED_MAX: usize = 256;
-/// Bytes of bodies that one page reads, about.
+/// Approximate bytes of bodies that a page reads.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Obeys the policies that hold for these queues now.
+/// Applies the present policies of these queues.
 pub(super) fn renew_policies(state: &mut State, ids: &[QueueId], call: &mut Call<'_>) {
     let State {
         queues,
@@ -31,7 +31,7 @@ pub(super) fn renew_policies(state: &mut State, ids: &[QueueId], call: &mut Call
     }
 }
 
-/// Reads the keys of jobs that have none, a page at a time.
+/// Reads the keys of jobs without a key, a page at a time.
 pub(super) fn read_keys(state: &mut State, page: Page, call: &mut Call<'_>) {
     let limit = state.page(page.limit);
     let lent = std::mem::take(&mut call.context.lent);
@@ -81,7 +81,8 @@ pub(super) fn read_keys(state: &mut State, page: Page, call: &mut Call<'_>) {
     call.reply(Reply::Mutated { changed, next });
 }
 
-/// Reads the key of a job again, in a body that is not in memory in this one. Returns whether it has changed.
+/// Reads the key of a job again, from the given body if it is not in memory. Returns `true` if the key is
+/// different.
 pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&[u8]>) -> bool {
     let State {
         queues,
@@ -95,7 +96,7 @@ pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&[u8]>) -> bo
         .is_some_and(|job| queues.read_key(job, slot, lent, reader.as_deref(), *now, timers))
 }
 
-/// A queue's policy, and a page of its keys.
+/// A queue's policy, and a page of keys.
 pub(super) fn list_keys(state: &State, name: &[u8], page: Page, call: &mut Call<'_>) {
     let queue = state.queues.named(name).and_then(|id| state.queues.at(id));
     let first = u32::try_from(page.after.0).unwrap_or(u32::MAX);

@@ -53,7 +53,7 @@ pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Outc
     Ok(())
 }
 
-/// A push that is not refused.
+/// The result of an accepted push.
 #[derive(Clone, Copy)]
 pub(super) struct Accepted {
     pub(super) job: JobId,
@@ -61,7 +61,7 @@ pub(super) struct Accepted {
     pub(super) how: Pushed,
 }
 
-/// Accepts a new job, or finds the job that holds its key.
+/// Accepts a new job, or finds the job that has the key.
 pub(super) fn push_job(
     state: &mut State,
     client: ClientId,
@@ -104,7 +104,7 @@ fn check_new(state: &State, new: &NewJob) -> Outcome {
     }
 }
 
-/// A submit to a queue where those of one identity are one job while it waits, and one more while it runs.
+/// Handles a submit to a queue with a coalesce rule.
 #[inline(never)]
 fn coalesce_by(
     state: &mut State,
@@ -129,7 +129,7 @@ fn coalesce_by(
         state.jobs.release_key(slot, &mut state.timers);
     }
     let wall = state.wall();
-    // The job that follows another one begins as a scheduled job, whose time finds it behind that one.
+    // A job that follows another one is first scheduled, and is parked behind that one when the time arrives.
     let soonest = if behind.is_some() {
         wall.after_ms(1)
     } else {
@@ -145,7 +145,7 @@ fn coalesce_by(
     accepted
 }
 
-/// The key is held by another job. The producer's [`Clash`] decides the answer.
+/// Handles a push with a key that another job has, by the producer's [`Clash`].
 #[inline(never)]
 fn coalesce(
     state: &mut State,
@@ -176,7 +176,7 @@ fn coalesce(
     })
 }
 
-/// One more listener of a job.
+/// Adds a listener to a job.
 pub(super) fn listen(state: &mut State, client: ClientId, slot: Slot) -> Outcome {
     let Some(job) = state.jobs.at(slot) else {
         return Err(Refusal::NotFound(Thing::Job));
@@ -205,12 +205,12 @@ fn insert_new(state: &mut State, push: &Push<'_>, context: &mut Context) -> Outc
     if new.listen.is_wanted() {
         check_listeners(state, push.client, 0)?;
     } else if !new.durable {
-        // No client would ever ask for its result.
+        // No client could ever receive the result.
         return Err(Refusal::OutOfPlace);
     }
     check_room(state, push)?;
     let member = membership(state, new)?;
-    // Make the queue known first: dropping dead jobs may remove the last job of a queue that is not known.
+    // Create the queue first: dropping dead jobs may remove the last job of an unlisted queue.
     state
         .queues
         .make_known(queue, Some(new.protocol), &mut context.changes);
@@ -228,13 +228,15 @@ fn insert_new(state: &mut State, push: &Push<'_>, context: &mut Context) -> Outc
     })
 }
 
-/// Pushes the jobs that deaths in this visit have caused. A refusal changes nothing for the dead.
+/// Pushes the jobs that were caused by deaths in this visit. A refusal has no effect on the dead
+/// jobs.
 #[cold]
 pub(super) fn push_caused(state: &mut State, context: &mut Context) {
-    // A push may hand out jobs, and one that no worker can express dies then.
+    // A push may deliver jobs, and a job that no worker can express then dies.
     while !state.caused.is_empty() {
         for (dead, new) in std::mem::take(&mut state.caused) {
-            // Journal the dropped queues first: this job may create a queue with the number of one of them.
+            // Journal the dropped queues first, because this job may create a queue with the ID of a dropped
+            // one.
             state.queues.remember_dropped(&mut context.changes);
             if let Err(why) = push_job(state, NOBODY, &new, context) {
                 context.warn(WarningKind::OnDeadRefused(why), || {
@@ -262,7 +264,7 @@ pub(super) fn push_internal(
     announce(state, slot, queue, context);
 }
 
-/// Creates a new job and inserts it in its state. Its queue is known.
+/// Creates a new job and inserts it in the initial state. The queue must be listed.
 fn place_new(
     state: &mut State,
     id: JobId,
@@ -278,7 +280,7 @@ fn place_new(
     slot
 }
 
-/// Completes the insertion of a job: counts and journals it, and serves its queue.
+/// Completes the insertion of a job: counts and journals it, and serves the queue.
 fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context) {
     count(state, slot, |totals| totals.pushed += 1);
     let Some(job) = state.jobs.at(slot) else {
@@ -287,7 +289,7 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
     if job.durable {
         context.remember(Change::JobPut(job.id));
     }
-    // The job may have expired already. Then no waiting client must get it.
+    // The job may have expired already, and must then not be delivered to a waiting client.
     let has_expired = job.expiry().has_come(state.now, state.wall());
     warn_keyless(state, queue, slot, context);
     if has_expired {
@@ -296,8 +298,9 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
     serve(state, queue, context);
 }
 
-/// Creates a job again under the number that it had at an earlier engine, which is not used. The job lives only while
-/// clients listen: this one does. Its push counted there, and so did the limit of its queue.
+/// Restores a job with the ID from a previous engine, which must be unused. The job exists only while clients
+/// listen, and this client becomes a listener. The push is not counted, and the queue's limit is not checked,
+/// because the previous engine did both.
 pub(super) fn bring_back(
     state: &mut State,
     client: ClientId,
@@ -326,8 +329,8 @@ pub(super) fn bring_back(
         let slot = place_new(state, id, &push, None, context);
         state.jobs.listen(slot, client);
         come_back(state, id, other, context);
-        // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between
-        // both.
+        // It existed when the previous engine stopped, so a worker took it in time, or it is late only
+        // because of the time since then.
         if state
             .jobs
             .at(slot)
@@ -362,7 +365,7 @@ fn check_room(state: &State, push: &Push<'_>) -> Outcome {
     }
 }
 
-/// Checks that few enough jobs of its key wait.
+/// Checks the limit of waiting jobs of the same key.
 fn check_key(state: &State, queue: &Queue, push: &Push<'_>) -> Outcome {
     let Some(limit) = queue.policy().and_then(|policy| policy.key_waiting_max) else {
         return Ok(());
@@ -428,7 +431,8 @@ fn make_job(
     }
 }
 
-/// Whether a new job has none of the fields that most jobs lack. Most pushes pay only for this question.
+/// Returns true if a new job has none of the fields that most jobs lack, so that most pushes pay only for
+/// this check.
 fn is_plain(push: &Push<'_>, member: Option<Member>, expires: Expiry) -> bool {
     let new = push.new;
     new.kind == QueueKind::Work
@@ -513,7 +517,8 @@ pub(super) fn membership(state: &State, new: &NewJob) -> Outcome<Option<Member>>
         .named(name)
         .ok_or(Refusal::NotFound(Thing::Batch))?
         .id;
-    // A batch can only wait for durable jobs of `work` queues. A job with a past may already have ended in its batch.
+    // A batch can only track durable jobs of `work` queues. A job with a past may already have finished in a
+    // batch.
     if !new.durable || new.kind != QueueKind::Work || new.past.is_some() {
         return Err(Refusal::OutOfPlace);
     }
@@ -524,7 +529,7 @@ pub(super) fn membership(state: &State, new: &NewJob) -> Outcome<Option<Member>>
     }))
 }
 
-/// Whether a new job can have this past.
+/// Returns true if a new job can have this past.
 fn is_possible(past: &Past, new: &NewJob) -> bool {
     let state = match &past.state {
         None | Some(JobState::Retrying(_) | JobState::Dead(_)) => true,

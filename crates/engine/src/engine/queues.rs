@@ -19,7 +19,7 @@ use crate::queues::{
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{Cursor, QueueKind};
 
-/// Keys of one queue that may be paused.
+/// The limit of paused keys per queue.
 const PAUSED_MAX: usize = 1_000;
 
 pub(super) fn create_queue(
@@ -37,8 +37,8 @@ pub(super) fn create_queue(
     call.done()
 }
 
-/// Removes the jobs that wait for a worker with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until
-/// they end. A client has no part in what other protocols have in an isolated queue.
+/// Removes a queue with the ready jobs. While there are leased, scheduled or retrying jobs, the queue
+/// continues to exist, unlisted. In an isolated queue, a client affects only the client's protocol.
 pub(super) fn remove_queue(
     state: &mut State,
     name: &Bytes,
@@ -89,7 +89,7 @@ pub(super) fn remove_queue(
     call.done()
 }
 
-/// Pauses or resumes the jobs in which the client has a part.
+/// Pauses or resumes the jobs of a queue that the client can see.
 pub(super) fn pause_queue(
     state: &mut State,
     name: &Bytes,
@@ -198,7 +198,7 @@ pub(super) fn rule_queue(
     call.done()
 }
 
-/// Sets a queue's own policy, or has the patterns decide again.
+/// Sets a queue's policy, or restores the policy by pattern.
 pub(super) fn set_policy(
     state: &mut State,
     name: &Bytes,
@@ -263,7 +263,7 @@ pub(super) fn pause_key(
     call.done()
 }
 
-/// Replaces what holds for queues without rules of their own.
+/// Replaces the settings of queues by pattern.
 pub(super) fn set_patterns(
     state: &mut State,
     patterns: Patterns<QueueSettings>,
@@ -279,7 +279,7 @@ pub(super) fn set_patterns(
     call.done()
 }
 
-/// The rules of queues have changed, and were these before: applies what counts for the jobs that are there.
+/// Applies the rules of queues to existing jobs, given the previous rules.
 fn obey(state: &mut State, changed: &[(QueueId, QueueRules)], call: &mut Call<'_>) {
     for (id, before) in changed {
         let rules = state.queues.rules(*id);
@@ -293,7 +293,8 @@ fn obey(state: &mut State, changed: &[(QueueId, QueueRules)], call: &mut Call<'_
     state.queues.list_dead(&ids, &state.jobs);
 }
 
-/// The queue for a throttle, rules or a policy. It is created if there is none, unless its settings would be plain.
+/// The queue for a throttle, rules or a policy. It is created if it does not exist, unless the settings are
+/// the defaults.
 fn find_special(
     state: &mut State,
     name: &Bytes,
@@ -317,7 +318,7 @@ fn find_special(
     }
 }
 
-/// Shows watchers what has happened to a queue.
+/// Reports an event of a queue to watchers.
 pub(super) fn show(state: &mut State, queue: &Bytes, change: QueueChange) {
     state
         .watchers

@@ -34,8 +34,8 @@ impl Engine {
         self.state.queues.recall(image);
     }
 
-    /// Restores a job from the journal. Its queue must already be restored and its number unused; returns whether both
-    /// hold. The journal does not keep connection-bound leases: such a job is ready.
+    /// Restores a job from the journal. Returns `false` if the queue was not restored before or the ID is
+    /// used. The journal does not contain connection-bound leases, so a job with such a lease is ready.
     pub fn recall_job(&mut self, job: Job) -> bool {
         if self.state.queues.at(job.queue).is_none() || is_used(&self.state, job.id) {
             return false;
@@ -45,12 +45,12 @@ impl Engine {
         true
     }
 
-    /// Restores all jobs from the journal, as [`Engine::recall_job`] restores one, in the places that they have and with
-    /// the index of their numbers.
+    /// Restores all jobs from the journal, as [`Engine::recall_job`] restores each, in the present slots and
+    /// with the index by ID.
     ///
     /// # Errors
     ///
-    /// The caller rejects a job, or its number is used. Then the engine is of no use.
+    /// The caller rejects a job, or an ID is used. The engine must then be discarded.
     pub fn recall_jobs(
         &mut self,
         jobs: Slab,
@@ -79,7 +79,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A job is there again: its number is used, and its worker may come back.
+    /// Records that the ID of a restored job is used, and that the worker may return.
     fn note_recalled(&mut self, slot: Slot) {
         let Some(job) = self.state.jobs.at(slot) else {
             return;
@@ -96,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// Restores a schedule from the journal. Returns `false` if its number or its name is already used.
+    /// Restores a schedule from the journal. Returns `false` if the ID or name is already used.
     pub fn recall_schedule(&mut self, schedule: Schedule) -> bool {
         let named = schedule
             .key
@@ -110,7 +110,7 @@ impl Engine {
         true
     }
 
-    /// Restores a batch from the journal. Returns `false` if its number or its name is already used.
+    /// Restores a batch from the journal. Returns `false` if the ID or name is already used.
     pub fn recall_batch(&mut self, batch: Batch) -> bool {
         if is_used(&self.state, batch.id) || self.state.batches.named(&batch.name).is_some() {
             return false;
@@ -140,8 +140,8 @@ impl Engine {
         self.check_in_debug();
     }
 
-    /// From now on nothing that is due happens, until [`Engine::release_due`]: a daemon sets what is configured first, so
-    /// that it holds for all that fell due while the daemon was down. Clients come after that.
+    /// Suspends everything that is due until [`Engine::release_due`]: a daemon first sets the configuration,
+    /// so that it applies to everything that became due during the downtime. Clients connect after that.
     pub const fn hold_due(&mut self) {
         self.state.beginning.holds_due = true;
     }
@@ -151,7 +151,7 @@ impl Engine {
         self.state.beginning.holds_due = false;
     }
 
-    /// Jobs whose predecessors ended without a record of it are due.
+    /// Makes jobs due if the predecessors finished without a record of it.
     fn free_followers(&mut self) {
         let state = &mut self.state;
         let is_free = |job: &Job| job.state == JobState::Parked && ahead_of(state, job).is_none();
@@ -170,8 +170,8 @@ impl Engine {
             } else if was_part {
                 state.beginning.left_alone.push(slot);
             }
-            // The time is not known yet. A move would record the year 1970 as that of the last change, and its client
-            // would read that until the job moves again.
+            // The time is not known yet. A move would record the year 1970 as that of the last change, which
+            // the client would read until the job moves again.
             state.jobs.update(slot, |job| {
                 if let Some(extra) = &mut job.extra {
                     extra.track = track;
@@ -180,8 +180,8 @@ impl Engine {
         }
     }
 
-    /// Called before an orderly stop: records the buckets of all rates as they are. After a stop without it they are as
-    /// they were recorded last.
+    /// Called before an orderly stop: records the exact state of all rates. After any other stop, the last
+    /// recorded state applies.
     pub fn finish_rates(&mut self, context: &mut Context) {
         let State {
             queues,
@@ -192,11 +192,11 @@ impl Engine {
         queues.save_buckets(true, *now, timers, &mut context.changes);
     }
 
-    /// Called before an orderly stop: releases the reserved job numbers and records the time in the engine meta.
+    /// Called before an orderly stop: releases the reserved job IDs and records the time in the engine meta.
     ///
-    /// A daemon that was killed shortly before may have handed out jobs whose workers have not come back yet. Then one
-    /// number stays reserved, by which the next engine knows that it must wait for them as this one does: otherwise it
-    /// would start more jobs of a key than may run at once.
+    /// A daemon that was killed shortly before may have delivered jobs to workers that have not returned yet.
+    /// In that case an ID stays reserved, so that the next engine also blocks the keys. Otherwise it could
+    /// start more jobs of a key than may run at the same time.
     pub fn finish_meta(&mut self) {
         let State {
             queues,

@@ -1,4 +1,4 @@
-//! Dead jobs move to another queue.
+//! Moves dead jobs to another queue.
 
 use bytes::Bytes;
 
@@ -15,10 +15,10 @@ use crate::refusal::Outcome;
 use crate::request::{Filter, QueueKind};
 use crate::work::CHANGE;
 
-/// Jobs that one round moves, at most: the bodies of all of them are in memory then.
+/// The limit of jobs that a round moves, because all the bodies are then in memory.
 const MOVED_MAX: u32 = 512;
 
-/// Of each second, `per_second` dead jobs become ready in the queue.
+/// Moves dead jobs to a queue, where `per_second` of them become ready each second.
 pub(super) fn redrive(
     state: &mut State,
     filter: &Filter,
@@ -68,7 +68,7 @@ pub(super) fn redrive(
     Ok(())
 }
 
-/// A dead job is a new one in this queue, under its number. Returns whether it could be.
+/// Makes a dead job a new job of this queue, with the same ID. Returns `true` if that was possible.
 fn move_one(
     state: &mut State,
     slot: Slot,
@@ -86,14 +86,14 @@ fn move_one(
     let Some(mut job) = state.jobs.at(slot).filter(is_dead).filter(fits).cloned() else {
         return false;
     };
-    // Before its last job is gone, if that is this one.
+    // Must precede the removal of the queue's last job, which may be this one.
     state
         .queues
         .make_known(queue, Some(job.protocol), &mut context.changes);
     remove_job(state, slot, context);
     job.queue = queue;
     job.state = JobState::Retrying(at);
-    // In order it comes before all that were pushed there later than it was pushed.
+    // With `ordered`, it precedes all jobs of this queue that were pushed after it.
     let policy = state.queues.policy(queue);
     if !policy.is_some_and(|policy| policy.ordered) {
         job.rank = state.meta.rank(false);

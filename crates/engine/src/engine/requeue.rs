@@ -1,7 +1,7 @@
-//! Jobs become ready again, in `work` queues and in `cycle` queues.
+//! Making jobs ready again, in `work` queues and in `cycle` queues.
 //!
-//! Spec for `cycle` queues: `spiderq-protocol`, "Repay". With `min` as the head's priority and
-//! `region = serial + 1 - min`, a repaid entry goes to `min + (region >> boost)`: the tail for boost 0, half way for 1,
+//! Spec for `cycle` queues: `spiderq-protocol`, "Repay". With `min` as the head's priority and `region =
+//! serial + 1 - min`, a repaid entry goes to `min + (region >> boost)`: the tail for boost 0, half way for 1,
 //! a quarter of the way for 2.
 
 use super::give_way::give_way;
@@ -15,8 +15,8 @@ use crate::ids::Timestamp;
 use crate::jobs::{Cycle, JobState, Slot, Unfit};
 use crate::request::RepayTo;
 
-/// Makes a job ready that was in another state: at its own position, or with a new rank, behind (or before) all its
-/// equals. A job that another one must precede is parked instead.
+/// Makes a job ready that was in another state: at its original position, or with a new rank, behind (or
+/// before) all equals. A job that must run after another one is parked instead.
 pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, context: &mut Context) {
     if let Some(job) = state.jobs.at(slot).filter(|job| job.is_abandoned()) {
         let id = job.id;
@@ -37,11 +37,11 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     } else if give_way(state, slot, None, context) {
         return;
     }
-    // In order means that a job that is tried again comes before all that were pushed later, also a dead one.
+    // With `ordered`, a job that is retried precedes all jobs that were pushed later, even if it was dead.
     let policy = state.queues.policy(queue);
     let is_ordered = policy.is_some_and(|policy| policy.ordered);
     let rank = rank.filter(|_| !is_ordered);
-    // Until it is ready, no index depends on its rank.
+    // Until it is ready, no index depends on the rank.
     state.jobs.update(slot, |job| {
         (job.rank, job.ready_at) = (rank.unwrap_or(job.rank), now)
     });
@@ -68,7 +68,7 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     serve(state, queue, context);
 }
 
-/// A client wants a job tried again that was over.
+/// Resets a finished job that a client wants to retry.
 fn try_anew(state: &mut State, slot: Slot) {
     state.jobs.update(slot, |job| {
         job.unfit = Unfit::NONE;
@@ -78,7 +78,7 @@ fn try_anew(state: &mut State, slot: Slot) {
     });
 }
 
-/// A dead job becomes ready at this time.
+/// Makes a dead job ready at this time.
 pub(super) fn retry_at(state: &mut State, slot: Slot, at: Timestamp, context: &mut Context) {
     let Some((queue, protocol)) = state.jobs.at(slot).map(|job| (job.queue, job.protocol)) else {
         return;
@@ -94,7 +94,7 @@ pub(super) fn retry_at(state: &mut State, slot: Slot, at: Timestamp, context: &m
     remember_move(state, slot, context);
 }
 
-/// A job has a new body: clears its conversion errors, and serves its queue if the job is ready.
+/// Clears the conversion errors of a job with a new body, and serves the queue if the job is ready.
 pub(super) fn suits_anew(state: &mut State, slot: Slot, context: &mut Context) {
     let Some(job) = state.jobs.at(slot).filter(|job| job.unfit != Unfit::NONE) else {
         return;
@@ -112,7 +112,7 @@ pub(super) fn suits_anew(state: &mut State, slot: Slot, context: &mut Context) {
     }
 }
 
-/// Returns a repaid entry to its queue, at the position that its rewards decide.
+/// Returns a repaid entry to the queue, at the position that the rewards determine.
 pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut Context) {
     let Some(job) = state.jobs.at(slot) else {
         return;
@@ -139,7 +139,7 @@ pub(super) fn go_round(state: &mut State, slot: Slot, to: RepayTo, context: &mut
     enter_cycle(state, slot, Cycle { priority, boost }, context);
 }
 
-/// Returns an entry whose lease ran out to the front, with its boost kept.
+/// Returns an entry to the front after the lease has expired, with the boost unchanged.
 pub(super) fn return_to_front(state: &mut State, slot: Slot, context: &mut Context) {
     count(state, slot, |totals| totals.lost += 1);
     let Some(job) = state.jobs.at(slot) else {
@@ -166,14 +166,15 @@ pub(super) fn return_to_front(state: &mut State, slot: Slot, context: &mut Conte
     }
 }
 
-/// A lease of a `cycle` entry ends without a repay. Its token must not be granted again.
+/// Invalidates the token of a `cycle` entry when the lease ends without a repay. The token must not
+/// be granted again.
 pub(super) fn void_token(state: &mut State, slot: Slot, context: &mut Context) {
     if let Some(job) = state.jobs.at(slot).filter(|job| job.cycle().is_some()) {
         state.queues.next_serial(job.queue, &mut context.changes);
     }
 }
 
-/// Puts an entry back into the ready queue with this sort key, behind its equals.
+/// Inserts an entry into the ready queue with this sort key, behind equals.
 fn enter_cycle(state: &mut State, slot: Slot, cycle: Cycle, context: &mut Context) {
     state
         .jobs

@@ -1,16 +1,17 @@
-//! The bounds of the dead-letter queue: how much of it is kept, and how it makes room for new jobs.
+//! The limits of dead and done jobs, and the removal of these for new jobs.
 //!
-//! Dead jobs are for inspection and must not cost other clients anything. Beyond `dead_max`, `dead_bytes_max` or, without
-//! bodies, which may be on the disk, `dead_memory_max` the oldest are dropped first: those that would expire first. Dead jobs never block a push: `jobs_max` and
-//! `jobs_bytes_max` are checked without them, and the oldest make room for new jobs. A queue may have a limit of its own
+//! Dead jobs exist for inspection and must not affect other clients. Beyond `dead_max`, `dead_bytes_max` or
+//! `dead_memory_max` (the memory without bodies, which may be on the disk), the jobs with the earliest end of
+//! retention are dropped. Dead jobs never block a push: `jobs_max` and `jobs_bytes_max` are checked without
+//! them, and the oldest are dropped for new jobs. A queue may have a separate limit
 //! ([`crate::QueueRules::dead_max`]).
 //!
-//! Done jobs are kept for clients that ask, or that submit again what they do not know to be accepted. They make room in the
-//! same way, before dead jobs do, and take at most a quarter of `jobs_bytes_max` and of the memory: those whose time ends
-//! first are forgotten first.
+//! Done jobs are retained for queries, and for clients that repeat a submit because they do not know that it
+//! was accepted. They are dropped for new jobs before dead jobs are, and may use up to a quarter of
+//! `jobs_bytes_max` and of the memory. Those with the earliest end of retention are dropped first.
 //!
-//! One command drops at most `page_max` such jobs. Later commands and ticks drop the rest, which is due at once. Until
-//! then the limits may be exceeded, by at most the size of the dead-letter queue.
+//! A command drops up to `page_max` such jobs. Later commands and ticks drop the rest, which is due
+//! immediately. Until then the limits may be exceeded by up to the size of the dead-letter queue.
 
 use super::place::{count, remove_job};
 use super::state::State;
@@ -24,7 +25,8 @@ use crate::work::CHANGE;
 /// The share of `jobs_bytes_max` and of the memory that done jobs may take.
 const DONE_SHARE: u64 = 4;
 
-/// Whether jobs that are over must be dropped, because they or all jobs together exceed a limit.
+/// Returns true if jobs that are over must be dropped, because they or all jobs together exceed a
+/// limit.
 #[inline]
 pub(super) fn has_past_to_drop(state: &State) -> bool {
     let too_many = || is_dead_letter_queue_full(state) || is_short_of_room(state, 0, 0);
@@ -49,13 +51,13 @@ fn is_dead_letter_queue_full(state: &State) -> bool {
         || jobs.kept().dead_memory > limits.dead_memory_max
 }
 
-/// Whether `jobs` more jobs, with `bytes` more bytes, exceed a limit.
+/// Returns true if `jobs` more jobs, with `bytes` more bytes, exceed a limit.
 fn is_short_of_room(state: &State, jobs: u64, bytes: u64) -> bool {
     (state.jobs.len() as u64).saturating_add(jobs) > state.limits.jobs_max
         || state.bytes().saturating_add(bytes) > state.limits.jobs_bytes_max
 }
 
-/// Drops the oldest jobs that are over while a limit is exceeded, at most one page of them.
+/// Drops up to a page of the oldest finished jobs while a limit is exceeded.
 #[cold]
 pub(super) fn drop_past(state: &mut State, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
@@ -83,11 +85,11 @@ pub(super) fn drop_past(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Whether one more job with a body of this size fits, once jobs that are over have made room.
+/// Checks that another job with a body of this size fits after finished jobs have been dropped.
 ///
 /// # Errors
 ///
-/// There would be too many jobs or too many bytes, even without these.
+/// There would be too many jobs or too many bytes, even without finished jobs.
 pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Outcome {
     let held = state.jobs.len() as u64;
     let limit = state.limits.jobs_max;
@@ -97,7 +99,8 @@ pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Outcome {
     check_bytes_for(state, body_bytes as u64, 0)
 }
 
-/// Whether `bytes` more bytes fit, once jobs that are over and `less` other bytes have made room.
+/// Checks that `bytes` more bytes fit after finished jobs have been dropped and `less` other bytes
+/// have been freed.
 ///
 /// # Errors
 ///
@@ -115,8 +118,8 @@ pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
     check_memory_for(state, bytes)
 }
 
-/// Whether `bytes` more bytes fit into memory, which are no bytes of jobs: a client that joins a job must not be refused
-/// because the store of jobs is full.
+/// Checks that `bytes` more bytes fit into memory that are not bytes of jobs, because a client that joins a
+/// job must not be rejected when the store of jobs is full.
 ///
 /// # Errors
 ///
@@ -131,8 +134,8 @@ pub(super) fn check_memory_for(state: &State, bytes: u64) -> Outcome {
     }
 }
 
-/// Drops the oldest jobs that are over to make room for a new job, at most one page of them. A queue that is not known may be
-/// dropped with its last job.
+/// Drops up to a page of the oldest finished jobs to make space for a new job. An unlisted queue may be
+/// dropped with the last job.
 pub(super) fn make_way(state: &mut State, jobs: u64, bytes: u64, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
         if !has_past(state) || !is_short_of_room(state, jobs, bytes) {
@@ -142,7 +145,8 @@ pub(super) fn make_way(state: &mut State, jobs: u64, bytes: u64, context: &mut C
     }
 }
 
-/// A job that is over makes room: one that succeeded before one that an operator may want to see.
+/// Drops a finished job to make space: a successful one before one that an operator may want to
+/// see.
 fn drop_oldest(state: &mut State, context: &mut Context) {
     if state.jobs.done_count() > 0 {
         return forget_oldest_done(state, context);

@@ -1,4 +1,4 @@
-//! Commands about schedules, and their runs.
+//! Commands about schedules, and the jobs that they push.
 
 use bytes::Bytes;
 
@@ -34,7 +34,7 @@ pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<
     let grid = grid(state, &new, before);
     check_schedule(state, &new, before)?;
     let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
-    // The queue is listed from now on, and keeps its kind.
+    // The queue is now listed, and the kind is fixed.
     let queue = state.find_or_make(&new.job.queue, new.job.kind, Some(new.job.protocol))?;
     state
         .queues
@@ -59,7 +59,7 @@ pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<
     Ok(())
 }
 
-/// The anchor of a new schedule's grid, and the time of its first run.
+/// The anchor of a new schedule's grid, and the first occurrence.
 fn grid(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> (Timestamp, Timestamp) {
     match before.filter(|before| new.keep_grid && before.recurrence == new.recurrence) {
         Some(before) => (before.anchor, before.next_at),
@@ -86,7 +86,7 @@ const fn now_for(state: &State, recurrence: Recurrence) -> Timestamp {
     }
 }
 
-/// Checks that a new schedule could be set, under a name that is free.
+/// Checks that a new schedule could be set, with an unused name.
 pub(super) fn check_new_schedule(state: &State, new: &NewSchedule) -> Outcome {
     if new
         .key
@@ -101,7 +101,7 @@ pub(super) fn check_new_schedule(state: &State, new: &NewSchedule) -> Outcome {
 fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> Outcome {
     state.check_name(new.key.as_deref().unwrap_or_default())?;
     check_names(state, &new.job)?;
-    // Its runs join no batch: they would be refused once the batch is forgotten.
+    // Jobs of a schedule join no batch, because pushes would fail once the batch is removed.
     if new.job.listen.is_wanted()
         || !new.job.durable
         || new.job.past.is_some()
@@ -144,7 +144,7 @@ pub(super) fn remove_schedule(
     call.done()
 }
 
-/// Pushes the job of a schedule besides its other runs, which it does not move.
+/// Pushes the job of a schedule in addition to the regular occurrences, which are not affected.
 pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Outcome {
     let schedule = find(state, which, call)?;
     let id = schedule.id;
@@ -205,7 +205,7 @@ pub(super) fn list_schedules(
     call.reply(Reply::Schedules { rows, next });
 }
 
-/// A run of a schedule has pushed this job.
+/// Records the job that a schedule has pushed.
 fn note_run(state: &mut State, schedule: JobId, job: JobId, context: &mut Context) {
     let before = state
         .schedules
@@ -230,7 +230,8 @@ fn note_run(state: &mut State, schedule: JobId, job: JobId, context: &mut Contex
     state.schedules.ran(schedule, last, &mut context.changes);
 }
 
-/// A schedule as clients see it: with what became of the job of its last run, and the earlier ones that still wait.
+/// A schedule for clients: with the outcome of the last occurrence's job, and the previous jobs that are
+/// still unfinished.
 pub(super) fn view(state: &State, schedule: &Schedule) -> Schedule {
     let mut seen = schedule.clone();
     if let Some(last) = &mut seen.last {
@@ -261,7 +262,8 @@ pub(super) fn view(state: &State, schedule: &Schedule) -> Schedule {
     seen
 }
 
-/// Runs a schedule that is due: one run, however many times were missed, then its next time after now.
+/// Pushes the job of a schedule that is due: a single job, even if several occurrences were missed, and then
+/// sets the next occurrence after now.
 #[cold]
 pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     let Some(id) = state.schedules.next(state.skew_ms) else {
@@ -280,9 +282,10 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
             .schedules
             .advance(id, next_at, runs_left, &mut context.changes);
     }
-    // Journal the dropped queues first: this job may create a queue with the number of one of them.
+    // Journal the dropped queues first, because this job may create a queue with the ID of a
+    // dropped one.
     state.queues.remember_dropped(&mut context.changes);
-    // A refused run does not count; there will be others.
+    // An occurrence without a job is not recorded, because there will be more.
     let ran = push_job(state, NOBODY, &job, context);
     match ran {
         Ok(Accepted { job, how, .. }) => {

@@ -1,8 +1,9 @@
-//! What the clients of a protocol see and may change: one rule for every query, every bulk change, and every command that
-//! names a job, a schedule or a batch. Queues have the same rule ([`Queue::scope`], [`Queue::is_known_to`]).
+//! The objects that the clients of a protocol see and may modify: a single rule for every query, every bulk
+//! change, and every command that names a job, a schedule or a batch. Queues have the same rule
+//! ([`Queue::scope`], [`Queue::is_known_to`]).
 //!
-//! A client with a protocol sees what its protocol has made, and everything in a bridged queue, as if each protocol had a
-//! server of its own. A client without a protocol (an operator, the daemon) sees everything.
+//! A client with a protocol sees the objects of that protocol, and everything in a bridged queue, as if each
+//! protocol had a separate server. A client without a protocol (an operator, the daemon) sees everything.
 
 use super::call::Call;
 use super::state::State;
@@ -33,7 +34,7 @@ impl Scope {
         self.0
     }
 
-    /// Whether everything that this protocol has made is in it.
+    /// Returns true if it contains everything of this protocol.
     pub(super) fn includes(self, protocol: Protocol) -> bool {
         self.is(Some(protocol))
     }
@@ -46,7 +47,8 @@ impl Scope {
         self.includes(job.protocol) || is_bridged(state, job.queue)
     }
 
-    /// Whether a client in this scope holds a job. It may, in a queue that was bridged when it took the job.
+    /// Returns true if a client in this scope has a job, which may be so in a queue that was bridged when it
+    /// took the job.
     pub(super) fn holds(self, state: &State, holder: &Holder) -> bool {
         match holder {
             Holder::Connection(client) => self.is(state.clients.protocol_of(*client)),
@@ -68,7 +70,7 @@ impl Scope {
         self.includes(batch.protocol)
     }
 
-    /// Whether the name of a queue that a client of this protocol serves is shown.
+    /// Returns true if the name of a queue that a client of this protocol serves is visible.
     pub(super) fn has_subscription(
         self,
         state: &State,

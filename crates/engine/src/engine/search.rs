@@ -45,7 +45,8 @@ pub(super) struct Matches {
     pub(super) slots: Vec<Slot>,
     /// Where to go on.
     pub(super) next: Option<Cursor>,
-    /// Bodies that the conditions ask for and that are not in memory. With any, the page is worth nothing.
+    /// Bodies that the conditions need and that are not in memory. If there are any, the page must be
+    /// discarded.
     missing: Vec<(JobId, Stored)>,
     /// Bytes of bodies that the rows and the conditions need and that are not in memory.
     stored_bytes: u64,
@@ -59,11 +60,11 @@ impl Matches {
     }
 }
 
-/// Whether a search is for a job.
+/// True if a search is for a job.
 enum Verdict {
     Yes,
     No,
-    /// Its body decides, and is not in memory.
+    /// The body decides, and is not in memory.
     NeedsBody,
 }
 
@@ -72,7 +73,7 @@ enum Verdict {
 pub(super) struct Search<'a> {
     pub(super) state: &'a State,
     pub(super) filter: &'a Filter,
-    /// The part of all jobs to which its client is limited.
+    /// The part of all jobs to which the client is limited.
     pub(super) scope: Scope,
     pub(super) after: Cursor,
     pub(super) limit: usize,
@@ -89,7 +90,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The page of jobs to try again. Where keys have an order they come by age, and names in the order of their pages.
+    /// The page of jobs to retry. Where keys have an order, jobs are sorted by age, and named ones in the
+    /// order of the pages.
     pub(super) fn to_retry(self, in_order: bool) -> Matches {
         if in_order && self.filter.ids.is_empty() && self.filter.names.is_empty() {
             return self.oldest(JobId(0));
@@ -103,8 +105,8 @@ impl<'a> Search<'a> {
         matches
     }
 
-    /// The page. Numbers and names lead directly to their jobs. Without an order they come as [`crate::Query::Jobs`] has
-    /// them.
+    /// The page. IDs and names lead directly to jobs. Without an order, jobs are sorted as for
+    /// [`crate::Query::Jobs`].
     pub(super) fn matching(self, order: Option<Order>) -> Matches {
         let filter = self.filter;
         if !filter.ids.is_empty() {
@@ -156,7 +158,7 @@ impl<'a> Search<'a> {
         self.after == Cursor::default()
     }
 
-    /// The number of the batch whose jobs are asked for. They have higher numbers, and most of them follow at once.
+    /// The ID of the batch if its jobs are requested. Jobs have higher IDs, and most of them follow closely.
     fn batch_begins(&self) -> JobId {
         for condition in &self.filter.conditions {
             if let Condition::InBatch(name) = condition
@@ -168,13 +170,13 @@ impl<'a> Search<'a> {
         JobId(0)
     }
 
-    /// By age, from a number on. The cursor holds a job's number.
+    /// By age, from an ID on. The cursor contains a job's ID.
     fn oldest(self, from: JobId) -> Matches {
         let oldest = self.state.jobs.oldest_from(from.max(JobId(self.after.0)));
         self.page(oldest.map(|(id, slot)| (Cursor(id.0, 0), Some(slot))), NEXT)
     }
 
-    /// Each job once, by age. The cursor holds a job's number.
+    /// By age, without duplicates. The cursor contains a job's ID.
     fn by_ids(self) -> Matches {
         let mut ids = self.filter.ids.clone();
         ids.retain(|id| id.0 >= self.after.0);
@@ -186,7 +188,8 @@ impl<'a> Search<'a> {
         self.page(rows, LOOKED_UP)
     }
 
-    /// Each name once, its jobs by age. The cursor holds the name's index and the job's number.
+    /// By name without duplicates, then by age. The cursor contains the name's index and the job's
+    /// ID.
     fn by_names(self) -> Matches {
         let mut names: Vec<&[u8]> = self.filter.names.iter().map(AsRef::as_ref).collect();
         names.sort_unstable();
@@ -203,14 +206,15 @@ impl<'a> Search<'a> {
                 .jobs
                 .all_named(name, oldest)
                 .map(move |(id, slot)| (Cursor(index, id.0), Some(slot)));
-            // A name without jobs costs a look too.
+            // A name without jobs also costs a lookup.
             std::iter::once((Cursor(index, oldest.0), None)).chain(jobs)
         });
         self.page(rows, LOOKED_UP)
     }
 
-    /// Ready jobs of a queue in the order of their ranks. The cursor holds the last sort key seen: a `cycle` queue does not
-    /// use the key's lane, and a `work` queue does not use its minor part, so its second half holds the one in use.
+    /// Ready jobs of a queue in the order of ranks. The cursor contains the last sort key: a `cycle` queue
+    /// does not use the key's lane, and a `work` queue does not use the minor part, so the second half
+    /// contains the part in use.
     fn ready_of(self, queue: &Queue) -> Matches {
         let is_cycle = queue.image().kind == QueueKind::Cycle;
         let mut last = self.after;
@@ -234,7 +238,7 @@ impl<'a> Search<'a> {
         self.page(rows, LOOKED_UP)
     }
 
-    /// Ready jobs of a queue in the order of their starts. The cursor holds the number of starts before.
+    /// Ready jobs of a queue in the order of starts. The cursor contains the number of previous starts.
     fn next_of(self, queue: &Queue) -> Matches {
         let Some(starts) = queue.starts(self.scope.protocol(), self.state.now) else {
             return self.ready_of(queue);
@@ -250,8 +254,8 @@ impl<'a> Search<'a> {
         )
     }
 
-    /// Takes rows, each with its cursor, until the page is full or the search has cost enough. It costs this much to get to
-    /// a row.
+    /// Takes rows with cursors until the page is full or the search has reached the cost limit. `cost` is the
+    /// cost of reaching a row.
     fn page(self, rows: impl Iterator<Item = (Cursor, Option<Slot>)>, cost: u64) -> Matches {
         let mut page = Matches::default();
         let work = &self.state.work;
@@ -279,7 +283,7 @@ impl<'a> Search<'a> {
         page
     }
 
-    /// Whether a job matches in everything but its name.
+    /// Compares a job with every condition except the name.
     fn verdict(&self, job: &Job) -> Verdict {
         let Self { state, filter, .. } = *self;
         let in_queue = |name| state.queues.named(name) == Some(job.queue);
@@ -310,7 +314,7 @@ impl<'a> Search<'a> {
         for condition in &filter.conditions {
             let holds = if is_stored && condition.reads_body() {
                 verdict = Verdict::NeedsBody;
-                // A job whose body decides and cannot be read is passed over.
+                // A job is skipped if the body is needed and cannot be read.
                 !state.unreadable.contains(&job.id)
             } else if let Condition::OfKey(key) = condition {
                 state.queues.is_of_key(job, key)

@@ -1,8 +1,8 @@
 //! Which client is served when work arrives.
 //!
-//! First come, first served; weights order the clients of one protocol among themselves. A queue wakes as many sleepers
-//! as it has jobs that no sleeper is woken for yet. A woken sleeper that does not come for its job in time is replaced
-//! by the next client, whether that sleeps or waits to be handed a job.
+//! First come, first served; weights sort the clients of a protocol among themselves. A queue wakes as many
+//! sleepers as it has jobs for which no sleeper is woken yet. A woken sleeper that does not request a job in
+//! time is replaced by the next client, which may be a sleeper or a client that receives jobs directly.
 
 use super::deliver::hand_out;
 use super::state::State;
@@ -14,14 +14,14 @@ use crate::ids::{ClientId, QueueId, Tag, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs, Whose};
 
-/// How long a take waits, in milliseconds, if jobs wait for keys that the worker's own jobs hold: a worker with one
-/// connection reports on them only after the answer.
+/// The wait of a take, in milliseconds, if jobs are blocked by keys of the worker's current jobs. The wait is
+/// short, because a worker with a single connection can report on jobs only after the reply.
 pub(super) const OWN_KEY_WAIT_MS: u64 = 50;
 
-/// Of a worker with very many jobs, these many are looked at.
+/// The limit of a worker's jobs that are examined.
 const OWN_JOBS_MAX: usize = 64;
 
-/// Whether ready jobs of these queues wait for keys that this worker's own jobs hold.
+/// Returns true if ready jobs of these queues are blocked by keys of this worker's jobs.
 pub(super) fn keeps_itself_waiting(
     state: &State,
     client: ClientId,
@@ -53,7 +53,8 @@ pub(super) enum Next {
     HandTo(ClientId, WaitKey),
 }
 
-/// Serves a queue after work arrived or a woken client gave up: hands out and wakes until jobs or clients run out.
+/// Serves a queue after work arrived or a woken client gave up: delivers and wakes until jobs or clients run
+/// out.
 pub(super) fn serve(state: &mut State, queue: QueueId, context: &mut Context) {
     let Some(known) = state.queues.at(queue) else {
         return;
@@ -78,7 +79,7 @@ fn serve_waiting(state: &mut State, queue: QueueId, context: &mut Context) {
     }
 }
 
-/// Takes that wait for a job of a key that their own worker holds are answered: it may report only after that.
+/// Replies to takes that are blocked by a key of the same worker, which may report only after that.
 #[cold]
 fn answer_holders(state: &mut State, queue: QueueId, context: &mut Context) {
     let soon = state.now.after_ms(OWN_KEY_WAIT_MS);
@@ -110,7 +111,8 @@ fn answer_holders(state: &mut State, queue: QueueId, context: &mut Context) {
     }
 }
 
-/// The next client to serve at a queue: the one of all protocols' candidates that has waited longest.
+/// The next client to serve at a queue: among the candidates of all protocols, the one that has waited
+/// longest.
 pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
     let queue = state.queues.at(id)?;
     if queue.jobs(JobStateKind::Ready) == 0 {
@@ -124,8 +126,8 @@ pub(super) fn next_served(state: &State, id: QueueId) -> Option<Next> {
         .map(|(_, next)| next)
 }
 
-/// The candidate of one protocol: the heaviest, and among equals the one that has waited longest. A job that a sleeper
-/// was woken for is left to that sleeper for a while.
+/// The candidate of a protocol: the highest weight, then the longest wait. A job for which a sleeper was
+/// woken is reserved for that sleeper for a while.
 fn next_of(state: &State, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
     let takers = consumers.waiting(WaitsAs::Taker);
     let sleepers = consumers.waiting(WaitsAs::Sleeper);
@@ -144,8 +146,8 @@ fn next_of(state: &State, queue: &Queue, consumers: &Consumers) -> Option<(WaitK
     Some((*taken, Next::HandTo(*client, *taken)))
 }
 
-/// Whether a queue has a slot for a waiting client: for its blocked take if it is queued with this key, otherwise as a
-/// sleeper or on credit.
+/// Returns true if a queue has a slot for a waiting client: for the blocked take with this key, otherwise for
+/// the sleep or credit.
 pub(super) fn admits_waiter(state: &State, queue: &Queue, id: ClientId, key: WaitKey) -> bool {
     if !queue.knows_workers_apart() {
         return true;
@@ -167,7 +169,7 @@ pub(super) fn wake(state: &mut State, id: ClientId, queue: QueueId, context: &mu
     context.notify(id, Notice::WorkAvailable);
 }
 
-/// Hands the first job to the client whose turn it is. The key decides whether its blocked take or its credit is used.
+/// Delivers the first job to the next client. The key determines whether a blocked take or a credit is used.
 fn hand_to_waiting(
     state: &mut State,
     id: ClientId,
@@ -215,8 +217,8 @@ pub(super) fn serve_freed(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Hands unclaimed jobs to waiting clients: the first job first, to the client with the heaviest subscription, then to
-/// the first come. Returns whether there was one.
+/// Delivers unclaimed jobs to waiting clients: the first job first, to the client with the highest weight,
+/// then the longest wait. Returns `true` if there was one.
 pub(super) fn serve_unclaimed(state: &mut State, context: &mut Context) -> bool {
     let mut any = false;
     while let Some((id, served, slot)) = next_unclaimed(state) {
@@ -250,7 +252,8 @@ pub(super) fn next_unclaimed(state: &State) -> Option<(ClientId, Served, Slot)> 
         })
 }
 
-/// Serves what has waited for room, if it is time. Returns whether it was.
+/// Serves queues that were blocked for lack of space, if the next attempt is due. Returns `true` if
+/// it was.
 pub(super) fn serve_starved(state: &mut State, context: &mut Context) -> bool {
     let Some((queues, unclaimed)) = state.starved.take_due(state.now) else {
         return false;

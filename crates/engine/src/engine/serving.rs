@@ -1,5 +1,6 @@
-//! Who serves a queue: clients that have registered for it, that wait there, and those that take from it by name. The
-//! last ones serve it from their take on, for a minute and as long as they wait or have a job in hand.
+//! The clients that serve a queue: registered clients, waiting clients, and clients that take from it by
+//! name. The latter serve it from the take on, for a minute and for as long as they are waiting or have a
+//! job.
 
 use super::state::{FEW, State};
 use crate::clients::{Client, Served, TakesFrom};
@@ -8,13 +9,13 @@ use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Consumers, Queue, Queues, WaitsAs};
 use crate::work::STEP;
 
-/// How long a client serves the queues of its last take, if it neither waits nor works.
+/// How long a client serves the queues of the last take, if it is neither waiting nor working.
 const LATELY_MS: u64 = 60_000;
 
-/// Queues that a client is known to take from, beside those of its last take.
+/// The limit of recorded queues that a client takes from, in addition to those of the last take.
 const TAKES_MAX: usize = 64;
 
-/// Notes the queues from which a client takes by name.
+/// Records the queues from which a client takes by name.
 pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
     let is_full = sources.len() > FEW && state.check_beside(0).is_err();
     let State {
@@ -33,14 +34,14 @@ pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
             continue;
         };
         let is_it = |take: &TakesFrom| (take.queue, take.birth) == (served.queue, birth);
-        // A client asks for the same queues again and again, in the same order.
+        // A client usually requests the same queues repeatedly, in the same order.
         let known = match client.takes_from.get(index).is_some_and(is_it) {
             true => Some(index),
             false => client.takes_from.iter().position(is_it),
         };
         match known.and_then(|at| client.takes_from.get_mut(at)) {
             Some(take) => take.at = *now,
-            // Who serves a queue is shown, and nothing else depends on it.
+            // This affects only the display of workers.
             None if is_full && index >= FEW => {}
             None => {
                 queues.set_taker(served.queue, own, id, true);
@@ -67,7 +68,7 @@ pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
     }
 }
 
-/// The client serves the queues of its takes no longer.
+/// Removes the client from the queues of takes.
 pub(super) fn forget_takes(state: &mut State, id: ClientId) {
     let State {
         clients, queues, ..
@@ -82,8 +83,8 @@ pub(super) fn forget_takes(state: &mut State, id: ClientId) {
     client.recount();
 }
 
-/// The client takes no longer from this queue, if there still is one: a queue that was dropped meanwhile may have given
-/// its number to another one.
+/// Removes the client from a queue that it took from. Does nothing if that queue was dropped, and the ID
+/// possibly reused.
 fn end_take(queues: &mut Queues, take: TakesFrom, client: ClientId, own: Option<Protocol>) {
     if queues
         .at(take.queue)
@@ -93,8 +94,8 @@ fn end_take(queues: &mut Queues, take: TakesFrom, client: ClientId, own: Option<
     }
 }
 
-/// How many clients serve a queue that see the jobs of one protocol, or all. A client that has registered counts once
-/// for each of its subscriptions.
+/// The number of clients that serve a queue and see the jobs of a protocol, or of all. A registered client
+/// appears once per subscription.
 pub(super) fn workers(state: &State, queue: &Queue, scope: Option<Protocol>) -> u32 {
     let sees =
         |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;
@@ -107,7 +108,7 @@ pub(super) fn workers(state: &State, queue: &Queue, scope: Option<Protocol>) -> 
         .saturating_add(u32::try_from(taking.sum::<usize>()).unwrap_or(u32::MAX))
 }
 
-/// How many of the clients that serve a queue and see the jobs of one protocol, or all, wait there.
+/// The number of clients that are waiting at a queue and see the jobs of a protocol, or of all.
 pub(super) fn waiting(queue: &Queue, scope: Option<Protocol>) -> u32 {
     let sees =
         |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;
@@ -116,12 +117,13 @@ pub(super) fn waiting(queue: &Queue, scope: Option<Protocol>) -> u32 {
     u32::try_from(queue.consumers().filter(sees).map(count).sum::<usize>()).unwrap_or(u32::MAX)
 }
 
-/// Whether any of these clients serves their queue.
+/// Returns true if any of these clients serves the queue.
 pub(super) fn serve_it(state: &State, queue: &Queue, consumers: &Consumers) -> bool {
     consumers.are_there() || taking(state, queue, consumers).next().is_some()
 }
 
-/// Whether a worker has a job of the queue: one whose lease may outlive its connection is nobody's client.
+/// Returns true if a worker has a job of the queue: a lease that may outlive the connection belongs to no
+/// client.
 pub(super) fn is_worked_on(queue: &Queue, protocol: Protocol) -> bool {
     let scope = (!queue.is_bridged()).then_some(protocol);
     queue
@@ -130,7 +132,7 @@ pub(super) fn is_worked_on(queue: &Queue, protocol: Protocol) -> bool {
         .is_some_and(|leased| *leased > 0)
 }
 
-/// Whether any worker serves a job's queue and sees its jobs, or has one of them in hand.
+/// Returns true if any worker serves a job's queue and sees the jobs, or has taken one of them.
 pub(super) fn is_served(state: &State, job: &Job) -> bool {
     let Some(queue) = state.queues.at(job.queue) else {
         return false;
@@ -150,7 +152,7 @@ pub(super) fn is_served(state: &State, job: &Job) -> bool {
         || seeing.any(|consumers| serve_it(state, queue, consumers))
 }
 
-/// Whether the client, or its worker, has a job in hand.
+/// Returns true if the client, or the client's worker, has a job.
 fn holds(state: &State, id: ClientId, client: &Client) -> bool {
     let worker = client
         .worker()
@@ -160,8 +162,8 @@ fn holds(state: &State, id: ClientId, client: &Client) -> bool {
     by_worker || !state.jobs.holders().held_by(id).is_empty()
 }
 
-/// The clients that take from the queue by name: within the last minute, or with their last take, which waits or has
-/// brought what they have in hand.
+/// The clients that take from the queue by name: within the last minute, or with the last take if that is
+/// blocked or has delivered the current jobs.
 fn taking<'a>(
     state: &'a State,
     queue: &Queue,

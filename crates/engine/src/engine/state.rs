@@ -1,9 +1,9 @@
-//! The state of the engine: its owners, side by side.
+//! The state of the engine, by owner.
 //!
-//! Each owner keeps its fields to itself. A command that needs several of them is a function over the state; the
-//! modules of this folder call each other in one direction only: `place` (a job's state, and every owner that depends
-//! on it) · `deliver`, `serve` (jobs to clients) · `requeue`, `ends`, `failures` (what becomes of a job) · `push` · the
-//! commands · `due` · [`super::Engine`].
+//! Each owner has private fields. A command that needs several of them is a function over the state. The
+//! modules of this folder call each other in one direction only: `place` (a job's state, and every owner that
+//! depends on it) · `deliver`, `serve` (delivery to clients) · `requeue`, `ends`, `failures` (the end of a
+//! delivery) · `push` · the commands · `due` · [`super::Engine`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,14 +38,14 @@ use crate::work::Work;
 /// Clients and names together may take this part of memory.
 const BESIDE_PART: u64 = 2;
 
-/// Clients may take this part of memory whatever others take, and so may names.
+/// Clients may always use this fraction of the memory (1/n), and so may names.
 const BESIDE_LEAST_PART: u64 = 16;
 
-/// This many queues to serve, waits, or requests of one client are a part of what its connection costs, and are never
-/// refused.
+/// This many queues to serve, waits, or requests of a client are included in the cost of a connection, and
+/// are never rejected.
 pub(super) const FEW: usize = 16;
 
-/// Names of a client that take no more are a part of what its connection costs.
+/// Names of a client up to this size are included in the cost of a connection.
 pub(super) const SMALL_BYTES: u64 = 2_048;
 
 /// The owners.
@@ -67,7 +67,7 @@ pub(super) struct State {
     pub(super) batches: Batches,
     pub(super) timers: Timers,
     pub(super) meta: Meta,
-    /// If this engine succeeds another one.
+    /// Set if this engine has a predecessor.
     pub(super) succession: Option<Succession>,
     pub(super) deferred: Deferred,
     pub(super) starved: Starved,
@@ -80,22 +80,22 @@ pub(super) struct State {
     pub(super) beginning: Beginning,
     pub(super) followers: Followers,
     pub(super) dead_dropped: DeadDropped,
-    /// What deaths of jobs cause, if they do.
+    /// Decides which jobs are pushed when a job dies, if set.
     pub(super) on_dead: Option<Arc<dyn OnDead>>,
     /// Jobs that deaths in this visit have caused and that are not pushed yet, with the names of the dead.
     pub(super) caused: Vec<(Bytes, NewJob)>,
-    /// Jobs whose bodies this command must do without ([`Context::unreadable`]).
+    /// Jobs with bodies that are unavailable to this command ([`Context::unreadable`]).
     pub(super) unreadable: BTreeSet<JobId>,
     /// Bytes of clients.
     pub(super) beside: Held,
     /// Bytes of queues.
     pub(super) names: Held,
-    /// Bytes that come and go with jobs and are not counted with each job: keys, listeners, collectors, names in leases.
+    /// Memory of jobs that is not attributed to each job: keys, listeners, collectors, names in leases.
     pub(super) with_jobs: Held,
 }
 
 impl State {
-    /// Nothing yet. `seed` protects the hash tables against crafted keys and does not affect any output.
+    /// An empty state. `seed` protects the hash tables against crafted keys and does not affect any output.
     pub(super) fn new(limits: Limits, seed: u64) -> Self {
         let beside = Held::default();
         let names = Held::default();
@@ -139,7 +139,8 @@ impl State {
         self.now.shifted(self.skew_ms)
     }
 
-    /// Whether a worker may have a job since an earlier engine, and has not claimed it yet.
+    /// Returns true if a worker may have the job since a previous engine, and has not claimed it
+    /// yet.
     pub(super) fn may_run_since_before(&self, job: JobId) -> bool {
         self.deferred.is_held(self.now)
             && self
@@ -148,14 +149,14 @@ impl State {
                 .is_some_and(|it| it.may_be_of_before(job))
     }
 
-    /// A job is gone, and another client may bring it back.
+    /// Allows another client to restore a removed job.
     pub(super) fn may_return(&mut self, job: JobId) {
         if let Some(succession) = &mut self.succession {
             succession.may_return(job);
         }
     }
 
-    /// What the client asked for, and what it claimed, waits no more.
+    /// Removes the blocked requests and unresolved claims of a client.
     pub(super) fn forget_waiting(&mut self, client: ClientId) {
         self.deferred.forget(client);
         if let Some(succession) = &mut self.succession {
@@ -163,7 +164,7 @@ impl State {
         }
     }
 
-    /// Whether the context has a later time than the engine, or other clocks.
+    /// Returns true if the context has a later time than the engine, or different clocks.
     pub(super) fn is_behind(&self, context: &Context) -> bool {
         let clock = &context.clock;
         context.now > self.now
@@ -176,14 +177,16 @@ impl State {
         self.jobs.bytes() + self.schedules.bytes() + self.batches.bytes()
     }
 
-    /// Bytes in memory: the part of these bytes that is there, and what is beside and with jobs.
+    /// Bytes in memory of jobs, schedules and batches, and of the parts that are counted
+    /// separately.
     pub(super) fn resident_bytes(&self) -> u64 {
         let counted = self.jobs.resident_bytes() + self.schedules.bytes() + self.batches.bytes();
         counted + self.beside.bytes() + self.names.bytes() + self.with_jobs.bytes()
     }
 
-    /// Bytes that clients, or names, may take: up to a half together while jobs leave room, and a part of their own in any
-    /// case, so that the workers of a memory full of jobs in many queues can come.
+    /// The limit for clients, or for names: together they may use up to a half of the memory while jobs leave
+    /// space, and each has a reserved part, so that workers can connect to drain a memory that is full of
+    /// jobs.
     fn held_max(&self, own: &Held) -> u64 {
         let max = self.limits.memory_max;
         let together = self.beside.bytes() + self.names.bytes();
@@ -194,11 +197,11 @@ impl State {
             .max(max / BESIDE_LEAST_PART)
     }
 
-    /// Whether clients may take `bytes` more.
+    /// Checks that clients may use `bytes` more.
     ///
     /// # Errors
     ///
-    /// They would take more than they may.
+    /// The memory of clients would exceed the limit.
     pub(super) fn check_beside(&self, bytes: u64) -> Outcome {
         let held = self.beside.bytes();
         let limit = self.held_max(&self.beside);
@@ -209,7 +212,7 @@ impl State {
         }
     }
 
-    /// The same for the names of one client, which need room only if they are large.
+    /// The same for the names of a client, which are checked only if they are large.
     pub(super) fn check_large(&self, bytes: u64) -> Outcome {
         if bytes > SMALL_BYTES {
             self.check_beside(bytes)
@@ -218,7 +221,8 @@ impl State {
         }
     }
 
-    /// The queue of this name, which is created (not yet known) for a protocol if there is none.
+    /// The queue with this name, which is created (not yet listed) for a protocol if it does not
+    /// exist.
     pub(super) fn find_or_make(
         &mut self,
         name: &Bytes,
@@ -254,7 +258,7 @@ impl State {
         )
     }
 
-    /// Whether a client, or the worker of this name in whose name it asks, was asked to take no more.
+    /// Returns true if a client, or the worker with the name given in the take, is quiet.
     pub(super) fn is_quiet(&self, client: ClientId, worker: &[u8]) -> bool {
         self.workers.may_be_quiet()
             && self
@@ -262,7 +266,7 @@ impl State {
                 .is_quiet(client, self.clients.get(client), worker)
     }
 
-    /// How many rows a page has for which a client requested `limit`.
+    /// The number of rows of a page for which a client requested `limit`.
     pub(super) fn page(&self, limit: u32) -> usize {
         limit.clamp(1, self.limits.page_max.max(1)) as usize
     }
@@ -278,12 +282,12 @@ impl State {
     }
 }
 
-/// Dead jobs dropped before their time, since the engine was created.
+/// Dead jobs dropped before the end of retention, since the engine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeadDropped {
     /// Because the dead-letter queue was full.
     pub full: u64,
-    /// Because all jobs together had reached their limit of number or bytes.
+    /// Because all jobs together had reached the limit of number or bytes.
     pub made_way: u64,
 }
 
@@ -294,7 +298,8 @@ impl DeadDropped {
     }
 }
 
-/// Copies a name into its own memory. Otherwise a job would keep the whole read buffer of its command alive.
+/// Copies a name into separate memory. Otherwise a job would keep the complete read buffer of the command
+/// allocated.
 pub(super) fn own(bytes: &Bytes) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }

@@ -1,4 +1,5 @@
-//! Figures: counters since the data directory was created, and what there is now; in total, and by the job's protocol.
+//! Figures: counters since the data directory was created, and current values; in total, and by the job's
+//! protocol.
 
 use std::collections::BTreeMap;
 

@@ -23,7 +23,7 @@ use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{QueueKind, Subscription};
 use crate::work::{LOOKED_UP, STEP};
 
-/// Lets a client watch jobs, or gives it room for more notices.
+/// Lets a client watch jobs, or gives it credit for more notices.
 pub(super) fn watch(
     state: &mut State,
     id: ClientId,
@@ -39,7 +39,7 @@ pub(super) fn watch(
     Ok(())
 }
 
-/// Asks another client's session to close its connection.
+/// Asks another client's session to close the connection.
 pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -> Outcome {
     state
         .clients
@@ -49,8 +49,8 @@ pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -
     call.done()
 }
 
-/// Ends everything that belongs to a connection; does nothing if it is not open. Long work is done in parts beforehand
-/// (`part`).
+/// Releases everything that belongs to a connection; does nothing if it is not open. Long work is done in
+/// parts beforehand (`part`).
 pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     state.watchers.forget(id);
     unwait(state, id, context);
@@ -60,7 +60,7 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
         return;
     }
     let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().collect();
-    // As long as it is known who had them.
+    // Must precede the release, while the holder is known.
     for job in &held {
         warn_lost(state, *job, context);
     }
@@ -69,7 +69,8 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     }
     // Remove it from the table first, so that it is given no more jobs.
     let worker = state.clients.close(id);
-    // Stop listening before its jobs are lost: a job that lives only for its listeners must not be tried again.
+    // Stop listening before the jobs are lost, because a job that exists only for listeners must not be
+    // retried.
     let heard: Vec<JobId> = state.jobs.holders().listened_by(id).iter().collect();
     for job in heard {
         stop_listening(state, job, id, context);
@@ -103,7 +104,7 @@ pub(super) fn subscribe(
     let limit = state.limits.abilities_max;
     let known = state.queues.named(&subscription.queue);
     let client = state.clients.opened(id)?;
-    // A second registration counts twice, but its terms replace those of the first.
+    // A second registration is counted again, but the terms replace those of the first.
     let times = known.map_or(0, |known| client.renew(known, subscription.lease));
     let is_full = client.subscriptions().len() >= limit as usize;
     if times > 0 {
@@ -138,7 +139,7 @@ pub(super) fn subscribe(
     if let Some(protocol) = served.unclaimed {
         state.queues.watch_unclaimed(protocol);
     }
-    // If it sleeps or has credits, it now waits at this queue too.
+    // If it sleeps or has credits, it is now waiting at this queue too.
     state.waiters().wait_also_at(id, served);
     serve(state, queue, context);
     Ok(())
@@ -176,7 +177,7 @@ pub(super) fn unserve_all(
     Ok(())
 }
 
-/// Removes subscriptions. A client that sleeps or has credits keeps waiting at its other queues.
+/// Removes subscriptions. A client that sleeps or has credits is still waiting at other queues.
 fn unsubscribe(
     state: &mut State,
     id: ClientId,
@@ -203,7 +204,7 @@ fn subscriptions_of(state: &State, id: ClientId) -> u64 {
         .map_or(0, |client| client.subscriptions().len() as u64)
 }
 
-/// Updates queues that a client no longer serves, and at which it no longer waits.
+/// Updates queues that a client no longer serves, and at which it is no longer waiting.
 pub(super) fn forget_served(
     state: &mut State,
     id: ClientId,
@@ -221,7 +222,7 @@ pub(super) fn forget_served(
     }
 }
 
-/// Counts a subscription out that a client of this protocol had.
+/// Subtracts a subscription of a client of this protocol.
 pub(super) fn count_out(state: &mut State, own: Option<Protocol>, served: Served) {
     state.queues.count_workers(served.queue, own, -1);
     if let Some(protocol) = served.unclaimed {
@@ -229,7 +230,7 @@ pub(super) fn count_out(state: &mut State, own: Option<Protocol>, served: Served
     }
 }
 
-/// Gives back the jobs that a connection holds, of one queue or of all.
+/// Returns the jobs that a connection has leased, of one queue or of all.
 fn give_back(state: &mut State, id: ClientId, queue: Option<QueueId>, context: &mut Context) {
     let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().collect();
     for job in held {
@@ -240,7 +241,8 @@ fn give_back(state: &mut State, id: ClientId, queue: Option<QueueId>, context: &
     }
 }
 
-/// Removes a listener. A job that lives only for its listeners is removed with the last of them, unless it is leased.
+/// Removes a listener. A job that exists only for listeners is removed with the last of them, unless it is
+/// leased.
 pub(super) fn stop_listening(
     state: &mut State,
     id: JobId,

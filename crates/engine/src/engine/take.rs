@@ -18,8 +18,8 @@ use crate::refusal::{Capacity, Outcome, Refusal};
 use crate::request::{From, LeaseTerms, QueueKind, Select, Take, Wait};
 use crate::work::COMMAND;
 
-/// A client asks for work, or stops asking. While hand-outs are held, and while there is no room for more jobs, the request
-/// waits.
+/// Handles a request for work or the withdrawal of requests. It is blocked during the grace, and while there
+/// is no space for more jobs.
 pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Outcome {
     if call.context.room > 0 && !state.deferred.must_wait(state.now) {
         return ask_now(state, command, call);
@@ -42,7 +42,7 @@ pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) 
     }
 }
 
-/// Does what was asked while it had to wait, at most one page of it.
+/// Executes up to a page of the blocked requests.
 #[cold]
 pub(super) fn resume(state: &mut State, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
@@ -84,7 +84,7 @@ fn take(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
         .waiters()
         .stop_waking_to_take(call.client, take.wait)?;
     let answer = take_or_wait(state, take, call);
-    // It may have taken a job of another queue than the one for which it was woken, or none.
+    // It may have taken no job, or a job of a queue other than the one for which it was woken.
     if let Some(queue) = woken_for {
         serve(state, queue, call.context);
     }
@@ -231,7 +231,7 @@ fn listed(
                 lease,
                 unclaimed: None,
             }),
-            // It takes from the others: they may be what fills memory.
+            // Takes from existing queues still work, and may drain the jobs that fill the memory.
             Err(
                 why @ Refusal::Limit {
                     what: Capacity::JobBytes,
@@ -239,7 +239,7 @@ fn listed(
                 },
             ) => no_room = Some(why),
             Err(why) => {
-                // Drop the queues that were created for this take alone.
+                // Drop the queues that were created only for this take.
                 for served in &listed {
                     state.queues.drop_if_unknown(served.queue);
                 }
@@ -294,7 +294,7 @@ fn wait_for_job(
     Ok(())
 }
 
-/// A client is about to sleep. If there is work, it is woken at once, every time it asks.
+/// Puts a client to sleep. If there is work, it is woken immediately.
 #[inline(never)]
 fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Outcome {
     let woken_for = state.waiters().stop_waking(id)?;
@@ -331,7 +331,7 @@ fn credit(
     Ok(())
 }
 
-/// A client gets a credit back.
+/// Returns a credit to a client.
 pub(super) fn return_credit(state: &mut State, id: ClientId, context: &mut Context) {
     let Some(select) = state.clients.get(id).map(Client::select) else {
         return;
@@ -341,7 +341,7 @@ pub(super) fn return_credit(state: &mut State, id: ClientId, context: &mut Conte
     }
 }
 
-/// Gives a client with credits the jobs that are ready, in the order of its own selection.
+/// Delivers ready jobs to a client with credits, in the order of the client's selection.
 fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
     while let Some(client) = state.clients.get(id).filter(|client| client.has_credit()) {
         if state.is_quiet(id, &[]) {
@@ -369,7 +369,7 @@ fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
     }
 }
 
-/// Ends all waits of a client without a notification.
+/// Removes all waits of a client without a notification.
 #[inline(never)]
 pub(super) fn unwait(state: &mut State, id: ClientId, context: &mut Context) {
     if let Some(queue) = state.waiters().stop(id) {

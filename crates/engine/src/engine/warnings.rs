@@ -1,4 +1,5 @@
-//! Notices about jobs: what an operator should know of although no client asked.
+//! Warnings about jobs: events that an operator should know about although no client requested
+//! them.
 
 use bytes::Bytes;
 
@@ -18,7 +19,7 @@ pub(super) fn head(text: &[u8]) -> &[u8] {
     text.get(..TEXT_BYTES_MAX).unwrap_or(text)
 }
 
-/// The producer's name for a job, else its number.
+/// The producer's name for a job, else the ID.
 pub(super) fn name_of(job: &Job) -> Bytes {
     if job.name().is_empty() {
         job.id.0.to_string().into()
@@ -66,7 +67,7 @@ pub(super) fn warn_unfit(
     });
 }
 
-/// Records that a worker was lost with a job that it still has.
+/// Records that a worker disappeared while it had a job.
 pub(super) fn warn_lost(state: &State, id: JobId, context: &mut Context) {
     let Some(job) = state.jobs.get(id) else {
         return;
@@ -106,7 +107,7 @@ pub(super) fn warn_end(state: &State, slot: Slot, end: &End, kept: bool, context
     }
 }
 
-/// Records that jobs of one protocol wait where only workers of others serve.
+/// Warns of ready jobs that only workers of other protocols serve.
 #[inline]
 pub(super) fn warn_unserved(state: &mut State, queue: QueueId, context: &mut Context) {
     if state.queues.at(queue).is_some_and(Queue::may_be_unserved) {

@@ -1,4 +1,4 @@
-//! Why a job does not run, in one answer; and who holds the slots of throttles. Reads only.
+//! Explains why a job is not running, and which jobs occupy the slots of throttles. Only reads.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ use crate::work::{LOOKED_UP, ROW, STEP};
 /// Jobs before a job are counted up to this number.
 const BEHIND_MAX: u32 = 500;
 
-/// Jobs that hold a throttle's slots, or a key, are named up to this number.
+/// The limit of listed jobs that occupy a throttle's slots, or a key.
 const HOLDERS_MAX: usize = 10;
 
-/// Leases and retries are looked at up to this number for those that hold a key.
+/// The limit of leases and retries that are examined to find the jobs that occupy a key.
 const LOOKED_MAX: usize = 10_000;
 
 pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
@@ -78,7 +78,7 @@ pub(super) fn list_throttles(state: &State, page: Page, call: &mut Call<'_>) {
     call.reply(Reply::Throttles { rows, next });
 }
 
-/// The holder of a lease. A connection without a name of its own has that of its worker.
+/// The holder of a lease. A connection without a name gets the name of the worker.
 pub(super) fn holder(state: &State, holder: &Holder) -> LeaseHolder {
     match holder {
         Holder::Named(worker) => LeaseHolder {
@@ -171,8 +171,8 @@ fn waits(state: &State, job: &Job) -> Why {
     }
 }
 
-/// Its turn by the policy of its queue. The gate that opens last counts: the end of a job of its key, for which there is no
-/// time, before a rate.
+/// The turn by the policy of the queue. The last restriction to be lifted is reported: a job of the same key,
+/// for which no time is known, before a rate.
 fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Turn {
     let mut jobs = 0;
     let mut last = None;
@@ -199,7 +199,7 @@ fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Tur
             holders: Vec::new(),
         };
     }
-    // It does not start before a job of its key ends.
+    // It does not start before a job of the same key finishes.
     let jobs = state.queues.before_in_key(job, BEHIND_MAX);
     state.work.spend(LOOKED_UP * u64::from(jobs));
     Turn {
@@ -211,14 +211,15 @@ fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Tur
     }
 }
 
-/// Some of the jobs that hold the key of a job: leased ones, and those of its key before it that wait for a retry.
+/// Some of the jobs that occupy the key of a job: leased ones, and previous ones of the same key that are
+/// retrying.
 fn key_holders(state: &State, job: &Job) -> Vec<JobId> {
     let leased = state
         .jobs
         .holders()
         .of_connections()
         .chain(state.timers.leases());
-    // Only where jobs of a key start in order does one that waits for a retry hold it.
+    // A retrying job occupies the key only if jobs of a key start in order.
     let policy = state.queues.policy(job.queue);
     let is_ordered = policy.is_some_and(|policy| policy.ordered);
     let retrying = state
@@ -245,7 +246,7 @@ fn key_holders(state: &State, job: &Job) -> Vec<JobId> {
     held.into_iter().collect()
 }
 
-/// Whether these clients see a job of the queue.
+/// Returns true if these clients see a job of the queue.
 fn sees(consumers: &Consumers, queue: &Queue, job: &Job) -> bool {
     consumers
         .protocol()
@@ -255,7 +256,7 @@ fn sees(consumers: &Consumers, queue: &Queue, job: &Job) -> bool {
         })
 }
 
-/// How many jobs are taken before it.
+/// The number of jobs that are taken before it.
 fn behind(state: &State, queue: &Queue, job: &Job) -> Why {
     let own = SortKey::of(job);
     let mut at = None;

@@ -1,4 +1,4 @@
-//! Commands about workers known by name, and what follows when a worker misses its heartbeat.
+//! Commands about named workers, and the effects of a missed heartbeat.
 
 use std::collections::BTreeMap;
 
@@ -60,8 +60,8 @@ fn add_worker(state: &mut State, name: &[u8], protocol: Option<Protocol>) -> u64
     )
 }
 
-/// The daemon begins. Workers that had jobs in its earlier life have as long as a heartbeat may take to come back: only
-/// FWP's workers have reservations.
+/// Registers workers that had reservations before the restart, which must return within the limit of a
+/// heartbeat. Only FWP's workers have reservations.
 pub(super) fn await_workers(state: &mut State) {
     while let Some((name, jobs)) = state.workers.pop_expected() {
         add_worker(state, &name, Some(Protocol::FAKTORY));
@@ -167,7 +167,7 @@ pub(super) fn work_left(state: &State, daemon: u64) -> WorkLeft {
     }
 }
 
-/// Moves a worker to a later state; never back. From quiet on, none of its connections is given work.
+/// Advances a worker's state, which never moves back. From `Quiet` on, none of its connections is given work.
 fn advance_worker(state: &mut State, number: u64, requested: WorkerState, context: &mut Context) {
     let Some((name, clients)) = state.workers.advance(number, requested) else {
         return;
@@ -181,14 +181,14 @@ fn advance_worker(state: &mut State, number: u64, requested: WorkerState, contex
     hush(state, &clients, context);
 }
 
-/// Shows watchers what has happened to a worker.
+/// Reports an event of a worker to watchers.
 fn show(state: &mut State, name: &[u8], change: WorkerChange) {
     state.watchers.note(None, || {
         Watched::Worker(Bytes::copy_from_slice(name), change)
     });
 }
 
-/// These clients take no more. Jobs for which they were woken go to other clients, but not to one of these.
+/// Makes these clients quiet. Jobs for which they were woken go to clients that are not quiet.
 fn hush(state: &mut State, clients: &[ClientId], context: &mut Context) {
     let woken_for: Vec<QueueId> = clients
         .iter()
@@ -199,7 +199,7 @@ fn hush(state: &mut State, clients: &[ClientId], context: &mut Context) {
     }
 }
 
-/// A worker may have missed its heartbeat. If so, its connections are closed.
+/// Handles a worker that may have missed a heartbeat. If so, the worker's connections are closed.
 pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: &mut Context) {
     let Some(clients) =
         state
@@ -213,7 +213,7 @@ pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: 
             .first()
             .and_then(|client| state.clients.protocol_of(*client)),
     );
-    // A worker that counts as dead is given no more jobs.
+    // A worker that is considered dead is given no more jobs.
     let woken_for: Vec<QueueId> = clients
         .iter()
         .filter_map(|client| state.waiters().stop(*client))
@@ -227,8 +227,9 @@ pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: 
     forget_worker(state, number, context);
 }
 
-/// Forgets a worker. Its time-bound leases on jobs of its own protocol continue, unless the configuration requeues them
-/// at once. Jobs of other protocols are requeued: their clients do not know such leases.
+/// Removes a worker. Time-bound leases on jobs of the worker's protocol continue, unless the configuration
+/// requeues them immediately. Jobs of other protocols are requeued, because clients of those protocols do not
+/// know such leases.
 pub(super) fn forget_worker(state: &mut State, number: u64, context: &mut Context) {
     let Some(worker) = state.workers.remove(number, &mut state.timers) else {
         return;

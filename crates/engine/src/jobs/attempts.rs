@@ -1,4 +1,4 @@
-//! The past deliveries of a job that did not succeed: the last ones, each cut to a few hundred bytes.
+//! The past deliveries of a job that did not succeed: the most recent ones, each cut to a few hundred bytes.
 
 use std::sync::Arc;
 
@@ -7,29 +7,30 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::extra::Failure;
 use crate::ids::Timestamp;
 
-/// One delivery that did not succeed. Times are by the wall clock.
+/// A delivery that did not succeed. Times are by the wall clock.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Attempt {
     /// Which delivery of the job it was, from 1.
     pub number: u32,
-    /// The worker's name, or else its address; empty if neither is known.
+    /// The worker's name, else the address; empty if neither is known.
     pub worker: Box<[u8]>,
     /// When the worker got the job.
     pub began_at: Timestamp,
-    /// When the worker had it no more.
+    /// When the lease ended.
     pub ended_at: Timestamp,
-    /// How it ended.
+    /// The outcome of the delivery.
     pub end: AttemptEnd,
-    /// The reported error. The last attempt has none while the job's own [`Failure`] is its error.
+    /// The reported error. `None` for the last attempt while the job's [`Failure`] is that error.
     pub error: Option<Arc<AttemptError>>,
 }
 
-/// How a delivery ended that did not succeed.
+/// The outcome of an unsuccessful delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum AttemptEnd {
     /// The worker reported a failure.
     Failed,
-    /// The worker was lost: its connection or its heartbeat ended, or it did not come back after a restart.
+    /// The worker disappeared: the connection closed, the heartbeat stopped, or the worker did not return
+    /// after a restart.
     Lost,
     /// The lease ran out.
     TimedOut,
@@ -44,11 +45,11 @@ pub enum AttemptEnd {
 /// An error, cut.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct AttemptError {
-    /// Its class.
+    /// The class.
     pub kind: Box<[u8]>,
-    /// Its message.
+    /// The message.
     pub message: Box<[u8]>,
-    /// The first lines of its stack trace, each but the last with a line feed. Only the last attempts have one.
+    /// The first lines of the stack trace, separated by line feeds. Only the most recent attempts have it.
     pub backtrace: Box<[u8]>,
 }
 
@@ -57,9 +58,9 @@ pub struct AttemptError {
 pub struct Attempts(Vec<Attempt>);
 
 impl Attempts {
-    /// How many are kept.
+    /// The number of attempts that are stored.
     pub const MAX: usize = 25;
-    /// How many of the last attempts keep the stack traces of their errors.
+    /// The number of most recent attempts with stored stack traces.
     const BACKTRACES_MAX: usize = 8;
     /// Bytes of a worker's name, and of an error's class.
     const NAME_BYTES_MAX: usize = 64;
@@ -71,7 +72,7 @@ impl Attempts {
         self.0.iter()
     }
 
-    /// Adds an attempt and cuts what is too long. The oldest gives way if there are [`Attempts::MAX`].
+    /// Adds an attempt, with long fields cut. The oldest is dropped if there are [`Attempts::MAX`].
     pub fn push(&mut self, attempt: Attempt) {
         let worker = cut(&attempt.worker, Self::NAME_BYTES_MAX);
         let error = attempt.error.as_deref();
@@ -100,7 +101,7 @@ impl Attempts {
         }
     }
 
-    /// The last attempt gets the job's failure as its error, if it has ended with that.
+    /// Copies the job's failure into the last attempt, if that attempt ended with the failure.
     pub(crate) fn explain(&mut self, failure: &Failure) {
         use AttemptEnd::{Failed, TimedOut, Unconvertible};
         if let Some(last) = self.0.last()
@@ -129,7 +130,7 @@ impl Attempts {
         }
     }
 
-    /// Bytes counted for them in memory limits.
+    /// The bytes of the attempts towards memory limits.
     pub(super) fn weight_bytes(&self) -> usize {
         const FIXED: usize = 64;
         let (mut bytes, mut before) = (0, None);
@@ -174,7 +175,7 @@ fn cut(text: &[u8], bytes_max: usize) -> Box<[u8]> {
     [text.get(..end).unwrap_or_default(), MORE].concat().into()
 }
 
-/// The first lines of a stack trace: a little more than is kept.
+/// The first lines of a stack trace, slightly more than is stored.
 fn first_lines(failure: &Failure) -> Vec<u8> {
     const BYTES_MAX: usize = Attempts::BACKTRACE_BYTES_MAX;
     let mut text = Vec::new();
@@ -189,8 +190,8 @@ fn first_lines(failure: &Failure) -> Vec<u8> {
     text
 }
 
-/// An attempt as it is written. Most errors of a job are the same, so one that equals that of the attempt before is not
-/// repeated.
+/// The encoding of an attempt. Most errors of a job are equal, so an error that equals that of the previous
+/// attempt is not repeated.
 #[derive(Deserialize, Serialize)]
 struct Written<W, E> {
     number: u32,
@@ -338,7 +339,7 @@ mod tests {
             .windows(2)
             .map(|pair| Arc::ptr_eq(&pair[0], &pair[1]))
             .collect();
-        // The first four have lost their backtraces.
+        // The backtraces of the first four were dropped.
         assert_eq!(
             shared,
             [
@@ -387,7 +388,7 @@ mod tests {
                 is_explained.then(|| "late".to_owned()),
                 "{end:?}"
             );
-            // The first one counts.
+            // Only the first error is used.
             attempts.explain(&Failure {
                 message: "other".into(),
                 ..failure.clone()
@@ -433,7 +434,7 @@ mod tests {
         };
         assert_eq!(lines(&[b"one", b"", b"three"]), b"one\n\nthree");
         assert_eq!(lines(&[]), b"");
-        // No more than that is read.
+        // Only this much is read.
         assert_eq!(
             lines(&[b"one", &[b'x'; 600], b"three"]),
             [&b"one\n"[..], &[b'x'; 513]].concat()

@@ -1,20 +1,21 @@
-//! Where the bodies of all jobs are: counts, and the places that are free again.
+//! Statistics of the bodies in memory and of the stored bodies, and the places in the store that
+//! have been freed.
 
 use super::payload::Payload;
 use super::stored::Stored;
 
-/// A job without its body takes this much less of the fixed bytes that [`Job::weight_bytes`](super::Job::weight_bytes)
-/// counts.
+/// A job without the body uses this much less of the fixed bytes in
+/// [`Job::weight_bytes`](super::Job::weight_bytes).
 pub(super) const SAVED_BYTES: u64 = 90;
 
-/// Bodies in memory, and those that are not.
+/// Bodies in memory and stored bodies.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
     here_bytes: u64,
-    /// Jobs whose bodies are stored, and the bytes of these bodies.
+    /// Jobs with stored bodies, and the bytes of these bodies.
     jobs: u64,
     bytes: u64,
-    /// Places whose bodies no job needs any more.
+    /// Places of bodies that no job needs.
     freed: Vec<Stored>,
 }
 
@@ -34,7 +35,7 @@ impl Bodies {
         self.bytes += u64::from(new.len);
     }
 
-    /// A job has gone.
+    /// Subtracts the payload of a removed job.
     #[inline]
     pub(super) fn remove(&mut self, payload: &Payload) {
         match payload.bytes_here() {
@@ -71,12 +72,12 @@ impl Bodies {
         self.here_bytes
     }
 
-    /// Jobs whose bodies are stored, and the bytes of these bodies.
+    /// Jobs with stored bodies, and the bytes of these bodies.
     pub(super) const fn stored(&self) -> (u64, u64) {
         (self.jobs, self.bytes)
     }
 
-    /// Bytes that jobs take less in memory.
+    /// Bytes saved by bodies outside memory.
     pub(super) const fn saved_bytes(&self) -> u64 {
         self.bytes + SAVED_BYTES * self.jobs
     }

@@ -1,4 +1,5 @@
-//! What depends on the states of jobs: part of [`Jobs`](super::Jobs), which calls it whenever a job changes its state.
+//! The indexes by state: part of [`Jobs`](super::Jobs), which updates them whenever a job enters or leaves a
+//! state.
 
 use foldhash::fast::FixedState;
 
@@ -33,7 +34,7 @@ impl ByState {
         }
     }
 
-    /// A job has entered its state.
+    /// Adds a job to the indexes of the state.
     #[inline]
     pub(super) fn enter(&mut self, job: &Job, timers: &mut Timers) {
         self.counts.count(job.protocol, job.state.kind(), 1);
@@ -62,7 +63,7 @@ impl ByState {
         }
     }
 
-    /// A job is about to leave its state.
+    /// Removes a job from the indexes of the state.
     #[inline]
     pub(super) fn leave(&mut self, job: &Job, timers: &mut Timers) {
         self.counts.count(job.protocol, job.state.kind(), -1);

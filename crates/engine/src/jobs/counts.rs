@@ -1,4 +1,4 @@
-//! How many jobs there are by protocol and state.
+//! The jobs of each protocol and state.
 
 use super::state::JobStateKind;
 use crate::ids::Protocol;
@@ -11,7 +11,7 @@ pub(crate) type StateCounts = [u64; JobStateKind::ALL.len()];
 pub(super) struct Counts(Vec<(Protocol, StateCounts)>);
 
 impl Counts {
-    /// Counts a job that enters a state (1) or leaves one (-1).
+    /// Records that a job entered a state (1) or left it (-1).
     #[inline]
     pub(super) fn count(&mut self, protocol: Protocol, state: JobStateKind, by: i64) {
         let Some((_, states)) = self.0.iter_mut().find(|(other, _)| *other == protocol) else {
@@ -29,7 +29,7 @@ impl Counts {
         self.count(protocol, state, by);
     }
 
-    /// The counts of each protocol that has any jobs, in order.
+    /// The figures of each protocol that has any jobs, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Protocol, StateCounts)> {
         self.0
             .iter()
@@ -37,7 +37,7 @@ impl Counts {
             .copied()
     }
 
-    /// Asserts the counts of these jobs.
+    /// Asserts the figures of these jobs.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, jobs: impl Iterator<Item = (Protocol, JobStateKind)>) {
         let mut actual = Self::default();

@@ -12,15 +12,15 @@ use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 /// Optional fields of a job. Boxed, so a job without them pays only eight bytes.
 #[derive(Clone, Debug, PartialEq, Default, Deserialize, Serialize)]
 pub struct Extra {
-    /// Bytes that the producer's session gets back, in its own encoding.
+    /// Bytes for the producer's session, in the session's encoding.
     pub meta: Bytes,
     /// When it is discarded, unless it was taken in time.
     pub expires: Expiry,
     /// When the coalescing key is released.
     pub key_until: KeyUntil,
-    /// Its position in a `cycle` queue; unused in others.
+    /// The position in a `cycle` queue; unused in `work` queues.
     pub cycle: Option<Cycle>,
-    /// Workers lost with it.
+    /// Workers that disappeared with it.
     pub losses: u32,
     /// The last failure.
     pub failure: Option<Box<Failure>>,
@@ -28,26 +28,28 @@ pub struct Extra {
     pub attempts: Option<Arc<Attempts>>,
     /// The last progress reported.
     pub progress: Option<Progress>,
-    /// How long the result is kept after the end, in milliseconds; 0 = not kept.
+    /// Retention of the result after the end, in milliseconds; 0 = discarded.
     pub result_keep_ms: u64,
     /// The lease that the job requests, in milliseconds.
     pub lease_ms: Option<u64>,
     /// The result of a done job.
     pub result: Option<Bytes>,
-    /// The protocol in which the result is written, if it is not the job's own.
+    /// The protocol that determines the format of the result, if it is not the job's protocol.
     pub result_by: Option<Protocol>,
     /// Set if it is tracked.
     pub track: Option<Track>,
-    /// Its role in a batch.
+    /// The role in a batch.
     pub member: Option<Member>,
-    /// The lasting name under which its producer collects its end; empty if it has none.
+    /// The name with which the producer collects the outcome; empty if it does not.
     pub collector: Bytes,
-    /// An operator, or another client, has taken it back from a worker, whose reports are refused from then on. Not journalled.
+    /// An operator, or another client, has returned the job from a worker. Reports of that worker are then
+    /// rejected. Not journalled.
     #[serde(skip)]
     pub taken_back: bool,
     /// Submits that became this job ([`crate::QueueRules::coalesce`]).
     pub coalesced: Option<Box<Coalesced>>,
-    /// Clients that listen to it, oldest first. A listener ends with its connection. Not journalled.
+    /// Clients that listen to it, oldest first. A listener is removed when the connection closes. Not
+    /// journalled.
     pub listeners: Vec<ClientId>,
     /// Where it comes from, if its queue has a history.
     pub origin: Option<Box<Origin>>,
@@ -61,23 +63,25 @@ pub struct Extra {
 pub struct Coalesced {
     /// The first submit since the job ran last, by the wall clock.
     pub since: Timestamp,
-    /// How many there were, of all times.
+    /// Number of all submits so far.
     pub submits: u32,
     /// Deliveries of the job until `since`.
     pub attempts: u32,
-    /// The job that ran when this one was submitted, and must be over before this one starts.
+    /// The job that ran when this one was submitted, and must finish before this one starts.
     pub behind: Option<JobId>,
-    /// Both are one since a run gave way to the other: while this one is parked, it ends as the one ahead ends.
+    /// Set when two jobs were merged because the run of one replaced the other's: while this job is parked,
+    /// it finishes together with the job ahead.
     pub joined: bool,
 }
 
-/// Lets clients follow a job by its name.
+/// Lets clients follow a job by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Track {
-    /// How long the job's outcome can be queried after its end, in milliseconds.
+    /// The time during which the outcome can be queried after the job has finished, in
+    /// milliseconds.
     pub keep_ms: u64,
-    /// Time of the last visible change, by the wall clock. Taking the job under a connection-bound lease does not
-    /// count.
+    /// Time of the last visible change, by the wall clock. Taking the job with a connection-bound lease is
+    /// not a visible change.
     pub updated_at: Timestamp,
 }
 
@@ -93,7 +97,7 @@ pub enum Expiry {
     By(Timestamp),
 }
 
-/// When a job releases its coalescing key.
+/// When a job releases the coalescing key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum KeyUntil {
     /// When the job is removed or done.
@@ -105,8 +109,8 @@ pub enum KeyUntil {
     EndOr(Timestamp),
     /// When the job is first taken, but no later than this time.
     StartOr(Timestamp),
-    /// When the job is removed or dead. A done job holds its key while it is kept. A client that attaches to a done job
-    /// as a listener receives its end at once.
+    /// When the job is removed or dead. A done job has the key until it is removed. A client that attaches to
+    /// a done job as a listener receives the outcome immediately.
     Gone,
 }
 
@@ -115,26 +119,26 @@ pub enum KeyUntil {
 pub struct Cycle {
     /// The smallest is leased first; equals in order of insertion.
     pub priority: u64,
-    /// How many times a reward has halved the entry's distance to the tail.
+    /// Number of rewards, each of which halves the entry's distance to the tail.
     pub boost: u32,
 }
 
-/// One failure, as the worker reported it. The session has already cut it to the protocol's limits. The engine sets the
-/// times, by the wall clock.
+/// A failure, as the worker reported it. The session has already cut it to the protocol's limits. The engine
+/// sets the times, by the wall clock.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Failure {
     /// When it happened.
     pub at: Timestamp,
     /// When the job failed first.
     pub first_at: Timestamp,
-    /// The retry time that the last failure set, if a failure led to a retry. An earlier return does not change it.
-    /// `None` in records of older versions.
+    /// The retry time that the last failure set, if a failure led to a retry. An early return does not modify
+    /// it. `None` in records of older versions.
     pub next_at: Option<Timestamp>,
     /// The class of the error.
     pub kind: Bytes,
     /// The error message.
     pub message: Bytes,
-    /// Lines of a stack trace.
+    /// The stack trace, by line.
     pub backtrace: Vec<Bytes>,
 }
 
@@ -154,16 +158,16 @@ pub struct Progress {
 pub struct Member {
     /// The batch, which may be forgotten by now.
     pub batch: JobId,
-    /// Its role.
+    /// The role.
     pub role: Role,
-    /// Whether the batch has counted it as run.
+    /// True if it is recorded in the batch as run.
     pub ran: bool,
 }
 
-/// The role of a job in its batch.
+/// The role of a job in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Role {
-    /// One of the batch's own jobs.
+    /// A job that the producer added to the batch.
     Job,
     /// [`crate::NewBatch::complete`].
     Complete,
@@ -172,7 +176,7 @@ pub enum Role {
 }
 
 impl Coalesced {
-    /// Of a job with one submit.
+    /// For a job with a single submit.
     pub(crate) const fn first(since: Timestamp) -> Self {
         Self {
             since,
@@ -185,7 +189,7 @@ impl Coalesced {
 }
 
 impl Expiry {
-    /// Whether this moment has come, by the engine's time or by the wall clock.
+    /// Returns true if this moment has passed, by the engine's time or by the wall clock.
     pub const fn has_come(self, now: Timestamp, wall: Timestamp) -> bool {
         match self {
             Self::Never => false,
@@ -203,7 +207,7 @@ impl Expiry {
 }
 
 impl KeyUntil {
-    /// Moves its end, if it has one. The end uses the engine's time.
+    /// Shifts the time, if it has one and uses the engine's time.
     pub const fn shift(&mut self, ms: i64) {
         match self {
             Self::EndOr(at) | Self::StartOr(at) => *at = at.shifted(ms),
@@ -213,7 +217,8 @@ impl KeyUntil {
 }
 
 impl Extra {
-    /// Whether any field is not its default. Comparing with the default costs a push a tenth of its time.
+    /// Returns true if any field is not the default. A derived comparison with the default takes a tenth of a
+    /// push.
     pub(crate) fn is_set(&self) -> bool {
         let Self {
             meta,
@@ -256,7 +261,8 @@ impl Extra {
         attempts.push(attempt);
     }
 
-    /// A fixed part of [`Extra::weight_bytes`]. A fourth of it is for what indexes have of such a job, a timer above all.
+    /// The fixed part of [`Extra::weight_bytes`]. A quarter of it is for index entries of such a job, mainly
+    /// a timer.
     pub(super) const FIXED_BYTES: usize = 200;
 
     pub(super) fn weight_bytes(&self) -> usize {

@@ -1,9 +1,9 @@
-//! Which pages of jobs are packed without a shortage of memory: those that are full, once enough others have become full
-//! after them.
+//! Selects the pages of jobs to pack when memory is not short: full pages, once enough later pages have
+//! become full.
 //!
-//! A few thousand jobs are never packed, so that jobs that hardly wait cost nothing more. Packing is paid for by new
-//! jobs: a page that is opened again and again, because its jobs are taken out of order or are often looked at, would
-//! otherwise be unpacked for each of them.
+//! A few thousand jobs are never packed, so that jobs with short waits have no extra cost. Each new job pays
+//! for a limited amount of packing. Otherwise a page that is opened repeatedly, because jobs are taken out of
+//! order or examined often, would be packed again each time.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,36 +14,36 @@ use super::packed::PAGE;
 pub(super) const FULL: usize = 16;
 /// Jobs that may be packed for each new one.
 const FOR_NEW: usize = 2;
-/// Jobs that may be packed at once, if there were none for long.
+/// The limit of saved-up packing, in jobs.
 const CREDIT_MAX: usize = 4 * FULL * PAGE;
 
-/// Whether a page is among those that are packed next.
+/// The state of a page in the list of pages to pack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Place {
     #[default]
     None,
     Listed,
-    /// Listed, and it became full since: it comes behind the others.
+    /// Listed, and it became full again since: it moves to the end.
     Again,
 }
 
-/// The pages that are packed next, oldest first. A page is there once at most.
+/// The pages to pack next, oldest first, without repetition.
 #[derive(Debug, Default)]
 pub(super) struct Full {
     pages: VecDeque<u32>,
-    /// Pages that were opened by a look, and are not listed yet.
+    /// Pages opened by a lookup that are not listed yet.
     opened: RefCell<Vec<u32>>,
     /// Jobs that may be packed.
     credit: usize,
 }
 
 impl Full {
-    /// A new job has come.
+    /// Adds the packing that a new job pays for.
     pub(super) const fn earn(&mut self) {
         self.credit += FOR_NEW;
     }
 
-    /// A page is full, or not packed any more.
+    /// Lists a page that is full, or no longer packed.
     pub(super) fn list(&mut self, page: u32, place: &mut Place) {
         if *place == Place::None {
             *place = Place::Listed;
@@ -53,17 +53,17 @@ impl Full {
         }
     }
 
-    /// A look has opened a page.
+    /// Records that a lookup has opened a page.
     pub(super) fn opened(&self, page: u32) {
         self.opened.borrow_mut().push(page);
     }
 
-    /// The pages that looks have opened since the last call.
+    /// The pages that lookups have opened since the last call.
     pub(super) fn take_opened(&mut self) -> Vec<u32> {
         self.opened.take()
     }
 
-    /// The page that is packed next, if it is time. It is not listed any more.
+    /// The page that is packed next, if it is time. It is then no longer listed.
     pub(super) fn next(&mut self) -> Option<u32> {
         self.credit = self.credit.min(CREDIT_MAX);
         if self.pages.len() > FULL && self.credit >= PAGE {
@@ -86,7 +86,7 @@ mod tests {
     use crate::jobs::slab::tests::job;
     use crate::jobs::{Holder, JobState, Lease, OnExpiry, Slab, Slot};
 
-    /// Whether this page is packed.
+    /// Returns true if this page is packed.
     fn packed(slab: &Slab, page: usize) -> bool {
         slab.is_packed(slab.firsts().nth(page).unwrap())
     }
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(slab.saved_bytes(), 0);
     }
 
-    /// New jobs pay for packing: for each of them two are packed, however often the others are looked at.
+    /// For each new job two jobs are packed, however often other jobs are examined.
     #[test]
     fn jobs_that_are_needed_in_any_order_are_not_packed_again_and_again() {
         const STEPS: usize = 40_000;
@@ -208,7 +208,7 @@ mod tests {
             [0, 1, 2].map(|page| packed(&slab, page)),
             [true, false, true]
         );
-        // It was passed over, and waits again.
+        // It was skipped, and is ready again.
         slab.at_mut(slots[PAGE]).unwrap().state = JobState::Ready;
         let again = slab.remove(slots[PAGE]).unwrap();
         assert_eq!(slab.insert(again), slots[PAGE]);

@@ -1,4 +1,4 @@
-//! The jobs of each client: those that it holds under a lease, and those that it listens to.
+//! The jobs of each client: those it has leased, and those it listens to.
 
 use std::collections::BTreeSet;
 
@@ -13,23 +13,24 @@ use super::table::Jobs;
 use crate::held::{Held, Share, hashed, heap, tree};
 use crate::ids::{ClientId, JobId, Protocol};
 
-/// The jobs of a client that has none.
+/// The jobs of a client without jobs.
 static NONE: JobSet = JobSet::NONE;
-/// The jobs of a name under which nothing is collected.
+/// The jobs of a collector's name without jobs.
 static NOTHING: BTreeSet<JobId> = BTreeSet::new();
 
-/// Jobs by the clients that hold them or listen to them.
+/// Jobs by the clients that have leased them or listen to them.
 ///
-/// The entry of a connection stays until the connection ends, so that a lease costs no allocation.
+/// The entry of a connection stays until the connection closes, so that a lease needs no
+/// allocation.
 #[derive(Debug)]
 pub(crate) struct Holders {
     /// Connection-bound leases.
     by_connection: HashMap<ClientId, JobSet, FixedState>,
-    /// Time-bound leases of the workers that are registered, taken since the registration, and their reservations of
-    /// the daemon's earlier life.
+    /// Time-bound leases of registered workers since the registration, and reservations from before a
+    /// restart.
     by_worker: HashMap<Box<[u8]>, JobSet, FixedState>,
     by_listener: HashMap<ClientId, JobSet, FixedState>,
-    /// By the name under which a client of the job's protocol collects its end.
+    /// By the name with which a client of the job's protocol collects the outcome.
     by_collector: HashMap<(Protocol, Box<[u8]>), BTreeSet<JobId>, FixedState>,
     /// Bytes of listeners, of collectors and of the names in leases.
     held: Share,
@@ -37,7 +38,7 @@ pub(crate) struct Holders {
 
 const LISTENER: u64 = Jobs::LISTENER_BYTES;
 
-/// What a collector's name takes.
+/// The memory of a collector's name.
 fn collector_bytes(name: &[u8]) -> u64 {
     hashed(size_of::<((Protocol, Box<[u8]>), BTreeSet<JobId>)>())
         + heap(name.len())
@@ -55,7 +56,7 @@ impl Holders {
         }
     }
 
-    /// A lease of this job begins.
+    /// Records a lease of this job.
     #[inline]
     pub(super) fn hold(&mut self, id: JobId, lease: &Lease) {
         match &lease.holder {
@@ -68,7 +69,7 @@ impl Holders {
         }
     }
 
-    /// A worker has this job, whose lease has begun.
+    /// Records that a worker has leased this job.
     pub(super) fn hold_for(&mut self, id: JobId, worker: &[u8]) {
         self.by_worker
             .get_mut(worker)
@@ -76,7 +77,7 @@ impl Holders {
             .for_each(|held| held.insert(id));
     }
 
-    /// A lease of this job ends.
+    /// Removes a lease of this job.
     #[inline]
     pub(super) fn release(&mut self, id: JobId, lease: &Lease) {
         let held = match &lease.holder {
@@ -92,7 +93,7 @@ impl Holders {
         }
     }
 
-    /// The jobs that a connection holds.
+    /// The jobs that a connection has leased.
     pub(crate) fn held_by(&self, client: ClientId) -> &JobSet {
         self.by_connection.get(&client).unwrap_or(&NONE)
     }
@@ -102,24 +103,24 @@ impl Holders {
         self.by_connection.values().flat_map(JobSet::iter)
     }
 
-    /// The connections that hold or have held jobs, and how many they hold.
+    /// The connections that have or had leases, with the present number.
     pub(crate) fn by_connection(&self) -> impl Iterator<Item = (ClientId, usize)> {
         self.by_connection
             .iter()
             .map(|(client, jobs)| (*client, jobs.len()))
     }
 
-    /// From now on the leases of this worker are recorded.
+    /// Starts recording the leases of this worker.
     pub(super) fn add_worker(&mut self, name: &[u8]) {
         self.by_worker.insert(name.into(), JobSet::default());
     }
 
-    /// The jobs that a worker has leased since it was added, and still holds.
+    /// The jobs that a worker has leased since it was added.
     pub(crate) fn held_by_worker(&self, name: &[u8]) -> &JobSet {
         self.by_worker.get(name).unwrap_or(&NONE)
     }
 
-    /// The jobs that a worker has leased since it was added, whose leases continue.
+    /// Removes a worker and returns the jobs it has leased since it was added; the leases continue.
     pub(super) fn remove_worker(&mut self, name: &[u8]) -> JobSet {
         self.by_worker.remove(name).unwrap_or_default()
     }
@@ -170,14 +171,14 @@ impl Holders {
         }
     }
 
-    /// The jobs whose ends a client of this protocol collects under this name.
+    /// The jobs with outcomes that a client of this protocol collects with this name.
     pub(crate) fn collected_by(&self, protocol: Protocol, name: &[u8]) -> &BTreeSet<JobId> {
         self.by_collector
             .get(&(protocol, name.into()))
             .unwrap_or(&NOTHING)
     }
 
-    /// Forgets a connection that holds nothing and listens to nothing.
+    /// Removes a connection without leases and listeners.
     pub(super) fn remove_connection(&mut self, client: ClientId) {
         let left = [
             self.by_connection.remove(&client),
@@ -189,14 +190,14 @@ impl Holders {
         );
     }
 
-    /// Whether no connection of a daemon holds a job or listens to one.
+    /// Returns true if no connection of a daemon has leased a job or listens to one.
     pub(crate) fn is_at_rest(&self, daemon: u64) -> bool {
         let all = self.by_connection.iter().chain(&self.by_listener);
         all.filter(|(client, _)| client.daemon() == daemon)
             .all(|(_, jobs)| jobs.is_empty())
     }
 
-    /// Asserts that the connections and collectors have these jobs and no others.
+    /// Asserts that the connections and collectors have exactly these jobs.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
         let (mut held, mut heard, mut collected) = (0, 0, 0);

@@ -1,6 +1,6 @@
-//! A job: its payload, its state and its history so far.
+//! A job: the payload, the state and the history so far.
 //!
-//! Not here: how jobs are found (`table`).
+//! Not here: lookups of jobs (`table`).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -10,56 +10,58 @@ use super::payload::Payload;
 use super::state::{JobState, Lease};
 use crate::ids::{ClientId, JobId, Priority, Protocol, QueueId, Timestamp};
 
-/// One job. Fields are public to read; only the engine writes them.
+/// A job. Fields are public to read; only the engine writes them.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Job {
-    /// Its number.
+    /// The number.
     pub id: JobId,
-    /// Its queue; never changes.
+    /// The queue, which is immutable.
     pub queue: QueueId,
-    /// The protocol of its producer.
+    /// The protocol of the producer.
     pub protocol: Protocol,
-    /// Never changes.
+    /// The priority, which is immutable.
     pub priority: Priority,
-    /// Whether the journal keeps it. A foreground Gearman job ends with the last client that waits for it.
+    /// True if it is journalled. A foreground Gearman job is not, and is removed with the last client that
+    /// waits for it.
     pub durable: bool,
-    /// Its sort key among ready jobs of its priority: lower is taken first. A leased job keeps it, so a returned job
-    /// resumes its former position.
+    /// The sort key among ready jobs of the same priority: the lowest is taken first. A leased job retains
+    /// it, so a returned job resumes the former position.
     #[serde(with = "rank")]
     pub rank: u64,
-    /// Its state.
+    /// The state.
     pub state: JobState,
     /// When it became ready (or was created, if it never was ready), by the wall clock.
     pub ready_at: Timestamp,
     /// Deliveries so far; also a part of the fencing token of the current lease.
     pub attempts: u32,
-    /// Failures so far; the retry budget counts them.
+    /// Failures so far; they reduce the retry budget.
     pub failures: u32,
-    /// What follows a failure or a lost worker.
+    /// The policy for failures and losses.
     pub retry: Retry,
     /// Protocols in which a conversion error occurred for this job. Not journalled.
     pub unfit: Unfit,
-    /// Fields that most jobs lack. A new field of jobs comes there.
+    /// Fields that most jobs lack. A new field of jobs belongs there.
     pub extra: Option<Box<Extra>>,
-    /// Its body, and its coalescing key and public name, if any. The key is unique within (queue, protocol). What is written
-    /// of a job ends with it: a large body is not copied on its way to the disk.
+    /// The body, the coalescing key and the public name, if any. The key is unique within (queue, protocol).
+    /// This is the last field in the encoding of a job, so that a large body is not copied on the way to the
+    /// disk.
     pub payload: Payload,
 }
 
-/// What follows when a job fails or its worker is lost.
+/// The policy when a job fails or the worker disappears.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Retry {
-    /// Retries after failures. `n` = `n` retries; 0 = the first failure discards the job; negative = the first failure
-    /// sends it to the dead-letter queue.
+    /// Retries after failures. `n` = `n` retries; 0 = the first failure discards the job; negative = the
+    /// first failure sends it to the dead-letter queue.
     pub failures_max: i32,
-    /// Workers that may be lost with the job before it fails for good; after each loss it is retried at once. 0 = no
-    /// limit of its own: [`crate::Limits::losses_max`] applies.
+    /// Workers that may disappear with the job before it fails for good; after each loss it is retried
+    /// immediately. 0 = [`crate::Limits::losses_max`] applies.
     pub losses_max: u32,
     /// The wait before the next attempt.
     pub backoff: Backoff,
 }
 
-/// Ranks are written as their distance from where they begin, so that they are short.
+/// Ranks are encoded as the distance from the first rank, which is short.
 pub mod rank {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -83,12 +85,12 @@ pub mod rank {
 }
 
 impl Job {
-    /// Makes it the job that a daemon finds after the one before: without connections, and so without listeners, the leases
-    /// that were bound to them, and what was done under these. Taking a job under such a lease is not journalled, so this is
-    /// how the journal had it last.
+    /// Converts the job to the state after a restart: without connections, and therefore without listeners
+    /// and without connection-bound leases and the effects of these. Taking a job with such a lease is not
+    /// journalled, so this is the last state in the journal.
     pub fn rest(&mut self) {
         self.unfit = Unfit::NONE;
-        // The journal has no others.
+        // The journal contains only durable jobs.
         self.durable = true;
         let was_bound = self.lease().is_some_and(Lease::connection_bound);
         if was_bound {
@@ -116,7 +118,7 @@ impl Job {
 }
 
 impl Retry {
-    /// No retries, discarded on failure, and no limit of its own to lost workers.
+    /// No retries, discarded on failure, and the engine's limit of losses.
     pub const NONE: Self = Self {
         failures_max: 0,
         losses_max: 0,
@@ -132,13 +134,13 @@ pub enum Backoff {
     None,
     /// A constant number of milliseconds.
     Fixed(u32),
-    /// Doubles from this many milliseconds, at most an hour.
+    /// Doubles from this many milliseconds, up to an hour.
     Doubling(u32),
     /// Faktory's: `n^4 + 15 + random(0..30) * (n + 1)` seconds.
     Faktory,
 }
 
-/// Protocols whose workers cannot take a job. Not journalled: after a restart the conversion fails again.
+/// Protocols of workers that cannot take a job. Not journalled: after a restart the conversion fails again.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
 )]
@@ -148,7 +150,7 @@ impl Unfit {
     /// No protocol.
     pub const NONE: Self = Self(0);
 
-    /// Whether this protocol is among them.
+    /// Returns true if this protocol is in the set.
     pub const fn has(self, protocol: Protocol) -> bool {
         protocol.0 < 8 && self.0 & (1 << protocol.0) != 0
     }
@@ -174,7 +176,7 @@ impl Job {
         }
     }
 
-    /// Whether it succeeded; `None` if it has not ended, or is dead and can be retried.
+    /// Returns true if it succeeded; `None` if it is unfinished, or is dead and can be retried.
     pub fn succeeded(&self) -> Option<bool> {
         let result = self
             .extra
@@ -183,13 +185,13 @@ impl Job {
         matches!(self.state, JobState::Done(_)).then_some(result.is_some())
     }
 
-    /// Whether the job will not run again unless a client asks for it.
+    /// Returns true if the job will not run again unless a client requests it.
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, JobState::Dead(_) | JobState::Done(_))
     }
 
-    /// Whether it lives only for its listeners and they are all gone. Its current lease may run to the end, but it is
-    /// not tried again.
+    /// Returns true if it exists only for listeners and has no listener left. The current lease may continue
+    /// to the end, but the job is not retried.
     pub(crate) fn is_abandoned(&self) -> bool {
         !self.durable && self.listeners().is_empty()
     }
@@ -202,7 +204,7 @@ impl Job {
             .unwrap_or_default()
     }
 
-    /// Whether it should hold its key in its state.
+    /// Returns true if it should have a coalescing key in the present state.
     pub(crate) fn wants_key(&self) -> bool {
         let until = self
             .extra
@@ -217,7 +219,8 @@ impl Job {
         self.payload.has_key() && !is_free && !self.is_joined()
     }
 
-    /// Whether it releases its key only when it ends. Two such jobs never hold one key in turn while both are live.
+    /// Returns true if it releases the key only when it finishes. Two such jobs never share a key while both
+    /// are unfinished.
     pub(crate) fn keeps_key(&self) -> bool {
         let until = self
             .extra
@@ -227,7 +230,7 @@ impl Job {
         matches!(until, KeyUntil::End | KeyUntil::Gone)
     }
 
-    /// When it releases its key at the latest.
+    /// When it releases the key at the latest.
     pub(crate) fn key_limit(&self) -> Timestamp {
         match self.extra.as_deref().map(|extra| extra.key_until) {
             Some(KeyUntil::EndOr(at) | KeyUntil::StartOr(at)) => at,
@@ -235,17 +238,17 @@ impl Job {
         }
     }
 
-    /// Its role in a batch, if any.
+    /// The role in a batch, if any.
     pub(crate) fn member(&self) -> Option<Member> {
         self.extra.as_deref().and_then(|extra| extra.member)
     }
 
-    /// The job that must be over before this one starts, if it is there.
+    /// The job that must finish before this one starts, if it exists.
     pub(crate) fn behind(&self) -> Option<JobId> {
         self.extra.as_deref()?.coalesced.as_ref()?.behind
     }
 
-    /// Whether it is a part of the job ahead of it, and ends as that one ends.
+    /// Returns true if it is merged with the job ahead, and finishes together with it.
     pub(crate) fn is_joined(&self) -> bool {
         let coalesced = self
             .extra
@@ -306,7 +309,7 @@ impl Job {
         self.payload.body()
     }
 
-    /// The producer's public name (FWP `jid`, EventMQ msgid), empty if it has none. Not unique.
+    /// The producer's public name (FWP `jid`, EventMQ msgid); empty if it has no name. Not unique.
     pub fn name(&self) -> &[u8] {
         self.payload.name()
     }
@@ -323,12 +326,12 @@ impl Job {
         self.extra.as_deref().map_or(&[], |e| &e.listeners)
     }
 
-    /// The name under which its producer collects its end, empty if it has none.
+    /// The name with which the producer collects the outcome; empty if it does not.
     pub(crate) fn collector(&self) -> &[u8] {
         self.extra.as_deref().map_or(&[], |extra| &extra.collector)
     }
 
-    /// Its position in a `cycle` queue, if it is in one.
+    /// The position in a `cycle` queue, if it is in one.
     pub fn cycle(&self) -> Option<Cycle> {
         self.extra.as_deref().and_then(|e| e.cycle)
     }
@@ -338,8 +341,8 @@ impl Job {
         self.extra.get_or_insert_default()
     }
 
-    /// Bytes counted for this job in memory limits: its payload, metadata, progress, result and past attempts, without
-    /// the last failure, plus a fixed amount.
+    /// Bytes of this job towards memory limits: payload, metadata, progress, result and past attempts,
+    /// without the last failure, plus a fixed amount.
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 250;
         let extra = self.extra.as_deref().map_or(0, Extra::weight_bytes);
@@ -347,8 +350,8 @@ impl Job {
     }
 }
 
-/// A job that moves to another engine keeps its wall-clock times. These functions convert the times that use the
-/// engine's time.
+/// A job that moves to another engine retains wall-clock times. These functions convert the times that use
+/// the engine's time.
 impl Job {
     /// Moves all times that use the engine's time.
     pub fn shift(&mut self, ms: i64) {

@@ -1,17 +1,17 @@
-//! The jobs of one client, in order of their numbers.
+//! The jobs of a client, in order of ID.
 
 use std::collections::BTreeSet;
 
 use crate::ids::JobId;
 
-/// Jobs that are found faster in a row than in a tree.
+/// The size up to which a linear search is faster than a tree.
 const FEW: usize = 64;
 
-/// A set of jobs. Most clients have one or a few at a time, and a tree would allocate for each of them anew; a worker
-/// that prefetches may have a million.
+/// A set of jobs. Most clients have only a few, for which a tree would allocate each time; a worker that
+/// prefetches may have a million.
 #[derive(Debug, Default)]
 pub(crate) struct JobSet {
-    /// All of them, sorted, unless there are many.
+    /// All jobs, sorted, unless there are many.
     few: Vec<JobId>,
     many: Option<BTreeSet<JobId>>,
 }
@@ -60,7 +60,7 @@ impl JobSet {
         }
     }
 
-    /// How many there are.
+    /// Number of jobs.
     pub(crate) fn len(&self) -> usize {
         self.few.len() + self.many.as_ref().map_or(0, BTreeSet::len)
     }
@@ -69,7 +69,7 @@ impl JobSet {
         self.few.is_empty() && self.many.is_none()
     }
 
-    /// The jobs, those of lower numbers first.
+    /// The jobs, lowest ID first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = JobId> {
         self.few.iter().chain(self.many.iter().flatten()).copied()
     }

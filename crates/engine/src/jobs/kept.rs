@@ -1,4 +1,4 @@
-//! Bytes of jobs that are over, by what they are kept for.
+//! Bytes of finished jobs, by the reason for retention.
 
 use super::job::Job;
 use super::state::JobState;
@@ -8,11 +8,11 @@ use super::state::JobState;
 pub(crate) struct Kept {
     /// Dead jobs.
     pub(crate) dead: u64,
-    /// Dead jobs without their bodies, which may be elsewhere.
+    /// Dead jobs without bodies, which may be stored on disk.
     pub(crate) dead_memory: u64,
-    /// Done jobs: results, outcomes, and what a repeated submit must find.
+    /// Done jobs: results, outcomes, and records for repeated submits.
     pub(crate) done: u64,
-    /// Of these, jobs whose ends are kept for their clients.
+    /// The part of `done` with outcomes that are retained for clients.
     pub(crate) uncollected: u64,
 }
 

@@ -1,6 +1,6 @@
-//! The index by coalescing key: which job holds a key in (queue, protocol).
+//! The index by coalescing key: finds the job that has a key in (queue, protocol).
 //!
-//! An entry holds a slot and half of its hash. The key itself stays in the job.
+//! An entry contains a slot and half of the hash. The key itself is stored in the job.
 
 use std::hash::BuildHasher;
 
@@ -12,12 +12,12 @@ use super::job::Job;
 use super::slab::{Slab, Slot};
 use crate::ids::{Protocol, QueueId};
 
-/// A key is hashed with its queue's number modulo this. A search without the queue takes at most this many lookups, and
-/// no memory. A key that is held in very many queues causes runs of equal hashes in the index, which this makes shorter
-/// by the same factor.
+/// A key is hashed with the queue's ID modulo this. A search in all queues needs only this many lookups, and
+/// no memory. A key that is in use in very many queues causes runs of equal hashes in the index, which are
+/// shorter by the same factor.
 const QUEUE_GROUPS: u32 = 256;
 
-/// The jobs that hold their keys.
+/// The jobs that have keys.
 #[derive(Debug)]
 pub(super) struct Keys {
     table: HashTable<Entry>,
@@ -30,14 +30,14 @@ struct Entry {
     slot: Slot,
 }
 
-/// Whether a job holds its key.
+/// The result of a claim to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Claimed {
-    /// Since now.
+    /// The job has just received it.
     Now,
-    /// It held it before.
+    /// The job already had it.
     Before,
-    /// Another job holds it, or it has none.
+    /// Another job has it, or the job has no key.
     No,
 }
 
@@ -62,7 +62,7 @@ impl Keys {
         HalfHash::of(self.hasher.hash_one((group, protocol, key)))
     }
 
-    /// The job that holds a key.
+    /// The job that has a key.
     pub(super) fn find(
         &self,
         jobs: &Slab,
@@ -90,8 +90,8 @@ impl Keys {
         self.table.find(hash.spread(), same).map(|keyed| keyed.slot)
     }
 
-    /// A job that holds a key in any queue: the oldest one in the first group of queues that has one. All queues have
-    /// numbers below `queues`.
+    /// A job that has a key in any queue: the oldest job in the first group of queues that has one. All
+    /// queues have IDs below `queues`.
     pub(super) fn find_anywhere(
         &self,
         jobs: &Slab,
@@ -114,7 +114,7 @@ impl Keys {
         })
     }
 
-    /// Makes the job hold its key, if it has one and no other job holds it. Returns whether the job holds it now.
+    /// Gives the job the key, if it was pushed with one and no other job is using it.
     pub(super) fn claim(&mut self, jobs: &Slab, slot: Slot) -> Claimed {
         let Some((queue, protocol, key)) = jobs
             .at(slot)
@@ -137,7 +137,7 @@ impl Keys {
         Claimed::Now
     }
 
-    /// Releases the job's key. Returns whether the job held it.
+    /// Releases the job's key. Returns `true` if the job had it.
     pub(super) fn release(&mut self, jobs: &Slab, slot: Slot) -> bool {
         let Some((queue, protocol, key)) = jobs
             .at(slot)

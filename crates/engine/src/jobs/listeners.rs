@@ -14,7 +14,7 @@ use crate::ids::{ClientId, JobId, QueueId};
 use crate::timers::Timers;
 
 impl Jobs {
-    /// What a client takes that listens to a job: its place at the job, and the job's among those of the client.
+    /// The memory of a listener: the entry at the job, and the job's entry in the list of the client.
     pub(crate) const LISTENER_BYTES: u64 = 40;
 
     /// The jobs of each client.
@@ -22,8 +22,8 @@ impl Jobs {
         &self.by_state.holders
     }
 
-    /// The jobs of a queue that are leased, `count` in all. Looks at the leases of all queues, and at all jobs only if
-    /// leases of this queue never run out by themselves.
+    /// The leased jobs of a queue, `count` in all. Searches the leases of all queues, and all jobs only if
+    /// leases of this queue never expire.
     pub(crate) fn leased_in(
         &self,
         queue: QueueId,
@@ -88,7 +88,7 @@ impl Jobs {
         listeners
     }
 
-    /// Sets the name under which a client collects a job's end.
+    /// Sets the name with which a client collects a job's outcome.
     pub(crate) fn set_collector(&mut self, slot: Slot, name: Bytes) {
         if let Some(job) = self.slab.at(slot) {
             self.by_state.holders.remove_collector(job);
@@ -99,17 +99,17 @@ impl Jobs {
         }
     }
 
-    /// Forgets a connection that holds nothing and listens to nothing.
+    /// Removes a connection without leases and listeners.
     pub(crate) fn forget_client(&mut self, client: ClientId) {
         self.by_state.holders.remove_connection(client);
     }
 
-    /// From now on the time-bound leases of this worker are recorded.
+    /// Starts recording the time-bound leases of this worker.
     pub(crate) fn add_worker(&mut self, name: &[u8]) {
         self.by_state.holders.add_worker(name);
     }
 
-    /// A worker that was just added has had this job since before a restart.
+    /// Records that a worker that was just added has had this job since before a restart.
     pub(crate) fn hold_again(&mut self, id: JobId) {
         let Some(job) = self.slot(id).and_then(|slot| self.slab.at(slot)) else {
             return;
@@ -119,7 +119,7 @@ impl Jobs {
         }
     }
 
-    /// The jobs that a worker has leased since it was added, and still holds.
+    /// Removes a worker and returns the jobs that it has leased since it was added.
     pub(crate) fn remove_worker(&mut self, name: &[u8]) -> JobSet {
         self.by_state.holders.remove_worker(name)
     }

@@ -1,7 +1,8 @@
 //! Jobs. [`Jobs`] owns all of them with every index that depends on a job alone.
 //!
-//! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab`,
-//! `packed`, `row` and `shape` (memory), `bodies`, `by_state`, `keys`, `names`, `timed`, `kept`, `holders`, `counts` (indexes), `numbered` (a map by job number).
+//! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · the parts:
+//! `slab`, `packed`, `row` and `shape` (memory), `bodies`, `by_state`, `keys`, `names`, `timed`, `kept`,
+//! `holders`, `counts` (indexes), `numbered` (a map by job ID).
 
 mod attempts;
 mod bodies;

@@ -1,6 +1,6 @@
-//! The index by public name. Names are not unique, so it decides which of several jobs a name means.
+//! The index by public name. Names are not unique, so it chooses among the jobs that share a name.
 //!
-//! It holds hashes of names, not names: a search compares the names of the jobs found.
+//! It stores hashes instead of names: a search compares the names of the jobs found.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -13,14 +13,14 @@ use super::half_hash::HalfHash;
 use super::job::Job;
 use crate::ids::{JobId, Timestamp};
 
-/// The named jobs, by the hash of their name.
+/// The named jobs, by the hash of the name.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// Those that are neither dead nor done, by number.
+    /// Jobs that are neither dead nor done, by ID.
     live: Live,
-    /// Those that are dead or done, by number.
+    /// Dead and done jobs, by ID.
     over: BTreeSet<(HalfHash, JobId)>,
-    /// Those that are leased, by the start of the lease.
+    /// Leased jobs, by the start of the lease.
     leased: BTreeSet<(HalfHash, Timestamp, JobId)>,
     hasher: FixedState,
 }
@@ -53,14 +53,14 @@ impl Names {
         }
     }
 
-    /// Removes a job that is neither leased nor over any more.
+    /// Removes a job that is no longer leased, dead or done.
     pub(super) fn remove(&mut self, job: &Job) {
         if let Some(hash) = self.hash(job) {
             self.live.remove(hash, job.id);
         }
     }
 
-    /// The job has entered its state.
+    /// Updates the index when the job has entered a state.
     #[inline]
     pub(super) fn enter(&mut self, job: &Job) {
         if !job.name().is_empty() {
@@ -81,7 +81,7 @@ impl Names {
         }
     }
 
-    /// The job is about to leave its state.
+    /// Updates the index when the job is about to leave a state.
     #[inline]
     pub(super) fn leave(&mut self, job: &Job) {
         if !job.name().is_empty() {
@@ -102,8 +102,8 @@ impl Names {
         }
     }
 
-    /// The first candidate for a name that `found` accepts: the job leased first; if none is leased, the oldest. A dead
-    /// or done job only if there is no other; of those the youngest.
+    /// The first candidate for a name that `found` accepts: the leased job with the oldest lease; if no job
+    /// is leased, the oldest. A dead or done job only if there are no other candidates; then the youngest.
     pub(super) fn find<T>(&self, name: &[u8], found: impl Fn(JobId) -> Option<T>) -> Option<T> {
         let hash = self.hash_of(name);
         let (first, last) = (JobId(0), JobId(u64::MAX));
@@ -137,7 +137,7 @@ impl Names {
         })
     }
 
-    /// Asserts that the index holds these jobs and no others.
+    /// Asserts that the index contains exactly these jobs.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
         let (mut named, mut leased) = (0, 0);
@@ -163,13 +163,14 @@ impl Names {
     }
 }
 
-/// A table that grows moves its entries, and everything waits for that: it is in parts, which grow one by one.
+/// A table that grows moves all entries, and the visit stalls for that long. It is split into parts, which
+/// grow separately.
 const PARTS: usize = 64;
 
-/// A part that is nearly empty keeps room for this many.
+/// A part that is nearly empty retains space for this many.
 const KEEP: usize = 64;
 
-/// The jobs of each hash, oldest first. Most hashes have one job, so only the others are in an ordered set.
+/// The jobs of each hash, oldest first. Most hashes have only one job; the rest is in an ordered set.
 #[derive(Debug)]
 struct Live {
     oldest: [HashTable<Oldest>; PARTS],
@@ -180,7 +181,7 @@ struct Live {
 #[derive(Clone, Copy, Debug)]
 struct Oldest {
     hash: HalfHash,
-    /// Its number, as bytes: the entry has 12 of them, and with a number 16.
+    /// The ID, as bytes: a `u64` would align the entry to 16 bytes instead of 12.
     id: [u8; 8],
 }
 

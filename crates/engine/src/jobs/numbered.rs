@@ -1,8 +1,8 @@
-//! A map by job number, for numbers that come in order and are mostly removed again.
+//! A map by job ID, for IDs that are inserted in order and mostly removed again.
 //!
-//! The numbers of young jobs are close together, so they live in pages with a place for each number. A page that has
-//! become sparse moves to a tree, and so does an old page far behind the others: a job that outlives a thousand others
-//! must not keep their places.
+//! The IDs of young jobs are close together, so they are stored in pages with a place for each ID. A sparse
+//! page moves to a tree, and so does an old page far behind the rest, because a job that outlives a thousand
+//! others must not occupy the places of all.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,9 +10,11 @@ use crate::ids::JobId;
 
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
-/// The cost of an entry of the tree, in bytes. It decides when a sparse page is larger than its entries there.
+/// The cost of an entry of the tree, in bytes. It determines when a sparse page is larger than the entries
+/// would be there.
 const SPARSE_BYTES: usize = 32;
-/// How many pages may be missing between the oldest and the newest, and how many more for each page present.
+/// The limit of missing pages between the oldest and the newest, and the addition to it for each page
+/// present.
 const GAPS_MAX: u64 = 64;
 const GAPS_MAX_PER_PAGE: u64 = 8;
 
@@ -45,12 +47,12 @@ struct Page<T> {
 }
 
 impl<T: Copy + PartialEq> Numbered<T> {
-    /// Numbers in a page.
+    /// IDs in a page.
     const PAGE: usize = PAGE_BYTES / size_of::<T>();
     /// A page with fewer entries than this moves to the tree.
     const PAGE_MIN: usize = PAGE_BYTES / SPARSE_BYTES;
 
-    /// An empty map. `none` stands for "no value" and is never stored.
+    /// An empty map. `none` represents "no value" and must not be stored.
     pub fn new(none: T) -> Self {
         Self {
             pages: VecDeque::new(),
@@ -67,7 +69,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the map is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -121,7 +123,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         Some(value)
     }
 
-    /// The values of jobs up to this number, those of higher numbers first.
+    /// The values of jobs up to this ID, highest first.
     pub fn down_from(&self, id: JobId) -> impl Iterator<Item = (JobId, T)> {
         let (none, size) = (self.none, Self::PAGE as u64);
         let pages = self
@@ -132,7 +134,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
             .filter_map(|(index, page)| Some((index, page.as_ref()?)));
         let dense = pages.flat_map(move |(index, page)| {
             let first = (self.first + index as u64) * size;
-            // Of a page above the number, nothing is looked at.
+            // In a page, IDs above this one are skipped.
             let values = page
                 .values
                 .iter()
@@ -151,7 +153,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         merged(dense, sparse, |one, other| one > other)
     }
 
-    /// The values of jobs from this number on, those of lower numbers first.
+    /// The values of jobs from this ID on, lowest first.
     pub fn up_from(&self, id: JobId) -> impl Iterator<Item = (JobId, T)> {
         let (none, size) = (self.none, Self::PAGE as u64);
         let pages = self
@@ -161,7 +163,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
             .filter_map(|(index, page)| Some((index, page.as_ref()?)));
         let dense = pages.flat_map(move |(index, page)| {
             let first = (self.first + index as u64) * size;
-            // Of a page below the number, nothing is looked at.
+            // In a page, IDs below this one are skipped.
             let below = usize::try_from(id.0.saturating_sub(first)).unwrap_or(Self::PAGE);
             page.values
                 .iter()
@@ -180,7 +182,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         )
     }
 
-    /// Begins a new page. The page before it is now complete, and stays only if it is full enough.
+    /// Starts a new page. The page before it is now complete, and stays only if it is full enough.
     fn turn_page(&mut self, number: u64) {
         if let Some(Some(last)) = self.pages.back()
             && last.live < Self::PAGE_MIN
@@ -220,7 +222,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         self.first + self.pages.len() as u64
     }
 
-    /// The index of a number's page, which may not exist, and its place in the page.
+    /// The index of an ID's page, which may not exist, and the place in the page.
     fn split(&self, id: JobId) -> (usize, usize) {
         let page = (id.0 / Self::PAGE as u64).wrapping_sub(self.first);
         let at = id.0 % Self::PAGE as u64;
@@ -231,7 +233,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
     }
 }
 
-/// Two rows of numbers as one, in the order that both have.
+/// Merges two sorted sequences.
 fn merged<T>(
     one: impl Iterator<Item = (u64, T)>,
     other: impl Iterator<Item = (u64, T)>,

@@ -1,8 +1,8 @@
-//! Jobs that are not needed soon, in few bytes: all that are in one page of memory, together.
+//! The compact form of all jobs in a page of memory that are not needed soon.
 //!
-//! Neighbours are alike. Of each job stands here what is its own, as a difference from the job before it ([`Before`]):
-//! its number, queue, rank and times, and its payload, whose body is short or stored elsewhere. The rest is a [`Shape`],
-//! which it shares with others. Jobs that wait in a queue have one or two shapes.
+//! Neighbours are similar, so each job is stored as the difference from the job before it ([`Before`]): ID,
+//! queue, rank and times, and the payload, with a short body or the place of a stored one. The rest is a
+//! [`Shape`], which is shared with similar jobs. The jobs of a queue usually have one or two shapes.
 
 use super::bodies::SAVED_BYTES;
 use super::job::Job;
@@ -10,31 +10,33 @@ use super::payload::{Payload, View};
 use super::row::{Before, NO_JOB, SHAPES_MAX};
 use super::shape::{Shape, extra_bytes};
 
-/// Bytes saved by packing a job whose body is not in memory, compared to [`Job::weight_bytes`]; for other jobs it is
-/// [`SAVED_BYTES`]. Key, name and body are counted there, and are in the row.
+/// Bytes saved by packing a job without a body in memory, compared to [`Job::weight_bytes`]; for other jobs
+/// it is [`SAVED_BYTES`]. Key, name and body are included there, and are in the row.
 const JOB_BYTES: u64 = size_of::<Option<Job>>() as u64 + 40;
 
-/// What the index of keys or of names takes for a job, which stays. The fixed bytes of `weight_bytes` include it.
+/// The memory of an entry in the index of keys or of names, which stays. The fixed bytes of `weight_bytes`
+/// include it.
 const INDEX_BYTES: u64 = 20;
 
-/// Jobs per page. A page is allocated and freed whole, so that a drained queue returns its memory. A page of this size
-/// fills a block of 24 KiB; one more job, with the allocator's overhead, would need a block of 28 KiB.
+/// Jobs per page. A page is allocated and freed as a unit, so that a drained queue frees memory. A page of
+/// this size fills a block of 24 KiB; with another job, the allocator's overhead would require a block of 28
+/// KiB.
 pub(super) const PAGE: usize = 255;
 
-/// The jobs of a page, and their places in it.
+/// The jobs of a page, with places.
 #[derive(Clone, Debug)]
 pub(super) struct Packed {
     shapes: Box<[Shape]>,
     bytes: Box<[u8]>,
     /// Bytes that it saves.
     saved: u64,
-    /// Bytes of bodies that could be elsewhere.
+    /// Bytes of bodies that could be stored on disk instead.
     can_leave: u64,
 }
 
 impl Packed {
-    /// `None`: one of the jobs is handed out, or has a large body in memory, or there are too many shapes. `room` is for
-    /// the rows while they are written.
+    /// `None`: a job in the page is leased, or has a large body in memory, or there are too many shapes.
+    /// `room` is a buffer for the rows.
     pub(super) fn of(jobs: &[Option<Job>], room: &mut Vec<u8>) -> Option<Self> {
         room.clear();
         let (mut shapes, mut before) = (Vec::<Shape>::new(), Before::default());
@@ -71,7 +73,7 @@ impl Packed {
         })
     }
 
-    /// The jobs in their places.
+    /// The jobs, by place.
     pub(super) fn jobs(&self) -> Vec<Option<Job>> {
         let (mut jobs, mut bytes, mut before) =
             (Vec::with_capacity(PAGE), &self.bytes[..], Before::default());
@@ -86,18 +88,19 @@ impl Packed {
         jobs
     }
 
-    /// Bytes of memory that it saves, about.
+    /// Approximate bytes of memory saved.
     pub(super) const fn saved_bytes(&self) -> u64 {
         self.saved
     }
 
-    /// Bytes of bodies that could be elsewhere.
+    /// Bytes of bodies that could be stored on disk instead.
     pub(super) const fn can_leave(&self) -> u64 {
         self.can_leave
     }
 }
 
-/// What packing a job saves, but for its row, and the bytes of its body if that could be elsewhere.
+/// Bytes saved by packing a job, not counting the row, and the bytes of the body if that could be
+/// stored on disk.
 #[inline]
 fn bytes_of(job: &Job, view: View<'_>) -> (u64, u64) {
     let payload = &job.payload;
@@ -294,7 +297,7 @@ mod tests {
         let keyed = |n| job(70_000 + n, Some(&key), b"", &body);
         assert_eq!(bytes(&|n| away(plain(n))), (9, 126));
         assert_eq!(bytes(&|n| away(keyed(n))), (47, 104));
-        // A body stays with its job, and takes nothing but its own bytes.
+        // A body in memory uses exactly the length.
         assert_eq!(bytes(&|n| plain(n)).0, 1_006);
         let queue = |n: u64| QueueId(u32::try_from(n * 77 % 10_000).unwrap());
         assert_eq!(
@@ -384,7 +387,7 @@ mod tests {
         };
         let saved = |job: &dyn Fn(u64) -> Job| page(job).saved;
         let alike = saved(&|n| job(n, None, b"", b""));
-        // A job that has its body with it also had an allocation for it.
+        // A job with a body in memory also had an allocation for it.
         assert!(alike > 15 * JOB_BYTES, "{alike}");
         let unlike = saved(&|n| Job {
             failures: u32::try_from(n).unwrap(),
@@ -435,7 +438,7 @@ mod tests {
         };
         assert!(packed(&many(15)).is_some());
         assert!(packed(&many(16)).is_none());
-        // Its key is too long for a body elsewhere, or for one piece.
+        // The key is too long for a stored body, or for a payload in one piece.
         for (key, body, leaves) in [
             (254, 1_024, 1_024),
             (300, 47, 0),

@@ -1,9 +1,9 @@
-//! What a producer gives with a job: its coalescing key, its public name and its body.
+//! The bytes that a producer gives with a job: coalescing key, public name and body.
 //!
-//! Most are small, and a queue may hold millions: all three share one allocation of exactly their size. A name that
-//! occurs in the body (FWP's does) is not stored twice. A large body is never copied: it shares memory with the buffer
-//! in which it arrived, and with every reader. A body that is not needed soon can be kept elsewhere: then its place is
-//! here ([`Stored`]).
+//! Most payloads are small, and a queue may contain millions of them, so all three share an allocation of
+//! exactly the right size. A name that is part of the body (as in FWP) is not stored twice. A large body is
+//! never copied: it shares memory with the buffer in which it arrived, and with every reader. A body that is
+//! not needed soon can be moved to the disk, and the payload then contains the place ([`Stored`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -32,13 +32,13 @@ pub struct Payload(Form);
 pub(super) enum View<'a> {
     /// In one piece, and the bytes of the body in it.
     Whole(&'a [u8], usize),
-    /// Without its body.
+    /// Without the body.
     Stored(Stored),
     /// In parts.
     Apart,
 }
 
-/// A payload as it is read: a tuple, so it never changes.
+/// The encoding of a payload: a tuple, so the fields are fixed.
 #[derive(Deserialize)]
 struct Parts<'a>(
     #[serde(borrow)] Option<Text<'a>>,
@@ -49,10 +49,10 @@ struct Parts<'a>(
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, [u8]>);
 
-/// Bytes, which serde takes for a sequence of numbers.
+/// Bytes, which serde would otherwise treat as a sequence of numbers.
 struct Raw<'a>(&'a [u8]);
 
-/// A body, which ends what is written of a job.
+/// The body, which is last in the encoding of a job.
 struct Body<'a>(&'a Payload);
 
 #[derive(Clone)]
@@ -69,13 +69,14 @@ struct Large {
     body: Bytes,
 }
 
-/// The head of a small payload. One byte has the key's length plus one, or 0 without a key; one byte has the name's
-/// length. If there is a name, two more bytes have its offset in the body.
+/// The head of a small payload. The first byte is the key's length plus one, or 0 without a key; the second
+/// byte is the name's length. If there is a name, the offset in the body follows in two bytes.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     key: Option<u8>,
     name: u8,
-    /// The offset of the name in the body, or [`Head::APART`] if the name stands before the body.
+    /// The offset of the name in the body, or [`Head::APART`] if the name is stored before the
+    /// body.
     at: u16,
 }
 
@@ -103,7 +104,7 @@ impl Head {
         self.key.map_or(0, usize::from)
     }
 
-    /// Bytes of a name that stands before the body.
+    /// Bytes of a name that is stored before the body.
     fn name_bytes(self) -> usize {
         if self.at == Self::APART {
             usize::from(self.name)
@@ -197,7 +198,7 @@ impl Payload {
         }
     }
 
-    /// Whether there is a key.
+    /// Returns true if there is a key.
     pub fn has_key(&self) -> bool {
         match &self.0 {
             Form::Small(bytes) => match stored::Head::read(bytes) {
@@ -208,7 +209,7 @@ impl Payload {
         }
     }
 
-    /// The producer's public name, empty if it gave none.
+    /// The producer's public name; empty if it gave no name.
     #[inline]
     pub fn name(&self) -> &[u8] {
         match &self.0 {
@@ -220,7 +221,7 @@ impl Payload {
         }
     }
 
-    /// The name in a small payload that has one, or whose body is stored.
+    /// The name in a small payload that has one, or with a body on disk.
     #[inline(never)]
     fn name_in(bytes: &[u8]) -> &[u8] {
         if let Some(head) = stored::Head::read(bytes) {
@@ -238,8 +239,8 @@ impl Payload {
             .unwrap_or_default()
     }
 
-    /// The producer's own bytes, verbatim. Empty while they are stored elsewhere: code that may meet such a payload asks
-    /// [`Payload::stored`] first.
+    /// The producer's bytes, verbatim. Empty while they are stored on disk: a caller that may encounter such
+    /// a payload must check [`Payload::stored`] first.
     pub fn body(&self) -> &[u8] {
         debug_assert_eq!(self.stored(), None, "the body of {self:?} is not in memory");
         match &self.0 {
@@ -280,25 +281,26 @@ impl Payload {
         }
     }
 
-    /// Whether memory is gained when the body is elsewhere. The place of a short body takes as much.
+    /// Returns true if moving the body to the disk saves memory. For a short body the place is as large as
+    /// the body.
     pub fn can_leave(&self) -> bool {
         self.stored().is_none()
             && (Self::BODY_BYTES_MIN..=u32::MAX as usize).contains(&self.body().len())
             && stored::Head::fits(self.key(), self.name())
     }
 
-    /// The same key and name, with the body elsewhere. `None`: the key or the name is too long.
+    /// The same key and name, with the body on disk. `None`: the key or the name is too long.
     #[must_use]
     pub fn with_stored(&self, body: Stored) -> Option<Self> {
         Self::of_stored(self.key(), self.name(), body)
     }
 
-    /// A payload with its body elsewhere. `None`: the key or the name is too long.
+    /// A payload with the body on disk. `None`: the key or the name is too long.
     pub(super) fn of_stored(key: Option<&[u8]>, name: &[u8], body: Stored) -> Option<Self> {
         stored::Head::write(key, name, body).map(|bytes| Self(Form::Small(bytes)))
     }
 
-    /// How it stands in the row of a packed job.
+    /// The form of the payload in the row of a packed job.
     #[inline]
     pub(super) fn view(&self) -> View<'_> {
         match &self.0 {
@@ -314,7 +316,7 @@ impl Payload {
         }
     }
 
-    /// What [`View::Whole`] has.
+    /// The payload of a [`View::Whole`].
     #[inline]
     pub(super) fn of_whole(bytes: &[u8]) -> Self {
         Self(Form::Small(bytes.into()))
@@ -335,7 +337,8 @@ impl Payload {
         }
     }
 
-    /// Bytes of all three, including a name that is stored in the body, and a body that is stored elsewhere.
+    /// Bytes of key, name and body, including a name that is part of the body, and a body that is stored on
+    /// disk.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         match &self.0 {

@@ -1,7 +1,7 @@
-//! The bytes of one packed job: its shape, and what is its own as a difference from the job before it.
+//! The bytes of a packed job: the shape, and the differences from the job before it.
 //!
-//! Most rows begin with one byte for all that is as it mostly is: the next number, the same queue. A payload in one
-//! piece stands there as it is, so that packing neither reads nor builds one.
+//! Most rows start with a single byte for the usual case: the next ID, the same queue. A payload in one piece
+//! is copied into the row, so that packing neither parses nor builds payloads.
 
 use super::job::Job;
 use super::payload::{Payload, View};
@@ -12,11 +12,12 @@ use crate::ids::{JobId, QueueId, Timestamp};
 /// A place without a job.
 pub(super) const NO_JOB: u8 = u8::MAX;
 
-/// Shapes in a page, at most: their numbers are the lower half of a row's first byte, which never is [`NO_JOB`].
+/// The limit of shapes in a page: the numbers are the lower half of a row's first byte, which never is
+/// [`NO_JOB`].
 pub(super) const SHAPES_MAX: usize = 15;
 const SHAPE: u8 = 0x0f;
 
-/// The number and the rank are the next ones.
+/// The ID and the rank are the next ones.
 const IS_NEXT: u8 = 1 << 4;
 /// The queue is the same one.
 const SAME_QUEUE: u8 = 1 << 5;
@@ -25,17 +26,17 @@ const SAME_QUEUE: u8 = 1 << 5;
 const FORM: u8 = 3 << 6;
 /// In one piece.
 const WHOLE: u8 = 0;
-/// Without its body.
+/// Without the body.
 const STORED: u8 = 1 << 6;
-/// Without its body, a key and a name.
+/// Without the body, a key and a name.
 const ONLY_STORED: u8 = 2 << 6;
 /// Key, name and body, one after the other.
 const APART: u8 = 3 << 6;
 
-/// Most rows, but for the shape.
+/// The usual value, without the shape.
 const USUAL: u8 = WHOLE | IS_NEXT | SAME_QUEUE;
 
-/// What the next job differs from.
+/// The values from which the next job differs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Before {
     id: u64,
@@ -47,7 +48,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// Writes the row of a job of this shape. `None`: its body is too large for a row.
+    /// Writes the row of a job of this shape. `None`: the body is too large for a row.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -111,7 +112,8 @@ impl Before {
         Some(())
     }
 
-    /// Writes a row whose payload is short and in one piece, and which is near the one before. `None`: it is another one.
+    /// Writes a row with a payload that is short and in one piece, and with values that are close to those of
+    /// the previous row. `None`: the job does not qualify.
     #[inline]
     fn put_usual(
         &mut self,
@@ -137,7 +139,7 @@ impl Before {
         Some(())
     }
 
-    /// Reads a row behind its first byte. `None`: it is none that was written here.
+    /// Reads a row behind the first byte. `None`: the bytes are not a valid row.
     #[inline]
     pub(super) fn take(&mut self, first: u8, shapes: &[Shape], from: &mut &[u8]) -> Option<Job> {
         let shape = shapes.get(usize::from(first & SHAPE))?;
@@ -244,7 +246,7 @@ fn take_key_and_name<'a>(from: &mut &'a [u8]) -> Option<(Option<&'a [u8]>, &'a [
     Some((key, take_many(name, from)?))
 }
 
-/// Writes how far a number is from the last one, which it becomes.
+/// Writes the difference of a number to `last`, which it replaces.
 #[inline]
 fn put_step(last: &mut u64, new: u64, to: &mut Vec<u8>) {
     let step = new.wrapping_sub(std::mem::replace(last, new)).cast_signed();
@@ -259,7 +261,7 @@ fn take_step(last: &mut u64, from: &mut &[u8]) -> Option<u64> {
     Some(*last)
 }
 
-/// A number that takes one byte.
+/// A value that fits a one-byte varint.
 #[inline]
 fn short(number: u64) -> Option<u8> {
     u8::try_from(number).ok().filter(|byte| *byte < 0x80)

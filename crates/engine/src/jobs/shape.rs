@@ -1,4 +1,4 @@
-//! What packed jobs have in common, and the numbers that each has of its own.
+//! The common part of similar packed jobs, and the values in which such jobs differ.
 
 use std::mem::discriminant;
 
@@ -11,7 +11,7 @@ use crate::ids::{JobId, Priority, Protocol, QueueId, Timestamp};
 /// Numbers that a job has of its own, beside those that every job has.
 pub(super) const NUMBERS: usize = 7;
 
-/// A job without what stands in its row ([`Own`] and [`numbers`]).
+/// A job without the values in the row ([`Own`] and [`numbers`]).
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     protocol: Protocol,
@@ -25,7 +25,7 @@ pub(super) struct Shape {
     extra: Option<Box<Extra>>,
 }
 
-/// What every job has of its own.
+/// The values that every job has.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) id: JobId,
@@ -61,7 +61,7 @@ impl Shape {
         }
     }
 
-    /// Whether a job differs from the one of this shape only in what stands in its row.
+    /// Returns true if a job differs from this shape only in the values of the row.
     #[inline]
     pub(super) fn fits(&self, job: &Job) -> bool {
         let Job {
@@ -100,7 +100,7 @@ impl Shape {
             && self.retry == *retry
     }
 
-    /// The job of this shape with what is its own. Its [`numbers`] are those of the shape.
+    /// The job of this shape with these values. The [`numbers`] are those of the shape.
     #[inline]
     pub(super) fn job(&self, own: Own) -> Job {
         let Own {
@@ -139,7 +139,7 @@ impl Shape {
         }
     }
 
-    /// Whether a job of this shape has some of [`numbers`].
+    /// Returns true if a job of this shape has some of [`numbers`].
     #[inline]
     pub(super) fn has_numbers(&self) -> bool {
         self.extra.is_some() || !matches!(self.state, JobState::Ready | JobState::Parked)
@@ -151,13 +151,13 @@ impl Shape {
     }
 }
 
-/// What of a job's bytes are its optional fields, at least, as [`Job::weight_bytes`] counts them.
+/// The minimum share of a job's optional fields in [`Job::weight_bytes`].
 #[inline]
 pub(super) fn extra_bytes(extra: Option<&Extra>) -> u64 {
     extra.map_or(0, |_| (Extra::FIXED_BYTES - Extra::FIXED_BYTES / 4) as u64)
 }
 
-/// Whether two jobs have the same optional fields but for their [`numbers`].
+/// Returns true if two jobs have the same optional fields except for [`numbers`].
 fn is_alike(one: &Extra, other: &Extra) -> bool {
     let Extra {
         meta,
@@ -252,7 +252,7 @@ pub(super) fn numbers(job: &Job) -> [Option<u64>; NUMBERS] {
     ]
 }
 
-/// The same numbers, to change them.
+/// The same values, to modify them.
 pub(super) fn numbers_mut(job: &mut Job) -> [Option<&mut u64>; NUMBERS] {
     let state = match &mut job.state {
         JobState::Scheduled(at)

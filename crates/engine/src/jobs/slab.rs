@@ -1,8 +1,8 @@
-//! The memory of jobs: pages of slots. A job keeps its slot until it is removed.
+//! The memory of jobs: pages of slots. A job stays in the same slot until it is removed.
 //!
-//! A page whose jobs are not needed soon is kept packed ([`Packed`]). A look at one of its jobs opens it: then its
-//! jobs are there, too, until the page is closed again or one of them changes. Full pages are packed by and by
-//! ([`Full`]), others when memory is short.
+//! A page of jobs that are not needed soon is stored packed ([`Packed`]). A lookup of a job in it opens it:
+//! the jobs are then also present in unpacked form, until the page is closed or one of them is modified. Full
+//! pages are packed gradually ([`Full`]), the rest when memory is short.
 
 use std::cell::{Cell, OnceCell};
 
@@ -30,19 +30,19 @@ impl Slot {
     }
 }
 
-/// A page has its jobs, or it is packed, or both. A page that is not used has neither.
+/// A page is unpacked, packed, or both. An unused page is neither.
 #[derive(Debug, Default)]
 struct Page {
     jobs: OnceCell<Vec<Option<Job>>>,
     packed: Option<Packed>,
     used: usize,
     place: full::Place,
-    /// It was opened, and [`Full`] knows.
+    /// It was opened, and is recorded in [`Full`].
     is_noted: Cell<bool>,
 }
 
 impl Page {
-    /// Bytes that its packed jobs take less than the others.
+    /// Bytes saved by the packed form.
     fn saved_bytes(&self) -> u64 {
         self.packed.as_ref().map_or(0, Packed::saved_bytes)
     }
@@ -51,7 +51,7 @@ impl Page {
         self.packed.is_some() && self.jobs.get().is_none()
     }
 
-    /// Whether it is worth packing, or closing.
+    /// Returns true if it is worth packing, or closing.
     fn can_close(&self) -> bool {
         self.jobs.get().is_some() && (self.used == PAGE || self.packed.is_some())
     }
@@ -62,17 +62,17 @@ impl Page {
 pub struct Slab {
     pages: Vec<Page>,
     free: Vec<Slot>,
-    /// Bytes that packed pages save, those that are open included.
+    /// Bytes saved by packed pages, including open ones.
     packed_saved: u64,
     /// Packed pages that are open, and the bytes that they would save.
     open: Cell<u64>,
     full: Full,
-    /// For the rows of a page while it is packed.
+    /// A buffer for the rows of a page that is being packed.
     rows: Vec<u8>,
 }
 
 impl Slab {
-    /// Jobs in a page, at most.
+    /// The maximum number of jobs in a page.
     pub(crate) const JOBS: usize = PAGE;
 
     /// A job.
@@ -85,7 +85,7 @@ impl Slab {
         jobs.get(slot.place())?.as_ref()
     }
 
-    /// The jobs of a page, which is closed until now.
+    /// Unpacks a closed page and returns the jobs.
     #[cold]
     fn open<'a>(&self, page: &'a Page, slot: Slot) -> &'a [Option<Job>] {
         page.jobs.get_or_init(|| {
@@ -102,7 +102,7 @@ impl Slab {
         self.jobs_mut(slot)?.get_mut(slot.place())?.as_mut()
     }
 
-    /// The jobs of a page, which is not packed from now on.
+    /// The jobs of a page, which is no longer packed.
     fn jobs_mut(&mut self, slot: Slot) -> Option<&mut Vec<Option<Job>>> {
         let page = self.pages.get_mut(slot.page())?;
         if page.packed.is_some() {
@@ -152,7 +152,7 @@ impl Slab {
         slot
     }
 
-    /// The page of a slot is full: others may be packed.
+    /// Handles a page that has become full: older pages may be packed.
     #[cold]
     fn filled(&mut self, slot: Slot) {
         for opened in self.full.take_opened() {
@@ -168,7 +168,7 @@ impl Slab {
             return;
         };
         self.full.list(slot.0 / SLOTS, &mut page.place);
-        // Others may be listed that are not full any more.
+        // The list may contain pages that are no longer full.
         if self.pages.len() * PAGE - self.free.len() <= full::FULL * PAGE {
             return;
         }
@@ -185,7 +185,7 @@ impl Slab {
         }
     }
 
-    /// Takes a job out.
+    /// Removes a job and returns it.
     pub fn remove(&mut self, slot: Slot) -> Option<Job> {
         let page = self.pages.get_mut(slot.page())?;
         if page.packed.is_some() {
@@ -210,8 +210,8 @@ impl Slab {
         })
     }
 
-    /// Packs the page of a slot, if all of its jobs wait and none has a large body here. A page that is packed and open is
-    /// closed.
+    /// Packs the page of a slot, if no job in it is leased or has a large body in memory. A page that is
+    /// packed and open is closed.
     pub fn pack(&mut self, slot: Slot) {
         let Some(page) = self.pages.get_mut(slot.page()).filter(|page| page.used > 0) else {
             return;
@@ -238,12 +238,12 @@ impl Slab {
         }
     }
 
-    /// Whether a look at this slot would open its page.
+    /// Returns true if a lookup of this slot would open the page.
     pub fn is_packed(&self, slot: Slot) -> bool {
         self.pages.get(slot.page()).is_some_and(Page::is_closed)
     }
 
-    /// Bytes of bodies in a packed page that could be elsewhere.
+    /// Bytes of bodies in a packed page that could be stored on disk.
     pub(super) fn can_leave(&self, slot: Slot) -> u64 {
         self.pages
             .get(slot.page())
@@ -251,24 +251,24 @@ impl Slab {
             .map_or(0, Packed::can_leave)
     }
 
-    /// Whether the next new job comes into the page of this slot.
+    /// Returns true if the next new job will be in the page of this slot.
     pub(super) fn is_filling(&self, slot: Slot) -> bool {
         self.free
             .last()
             .is_some_and(|next| Self::share_page(*next, slot))
     }
 
-    /// Whether two jobs are in one page.
+    /// Returns true if two jobs are in one page.
     pub fn share_page(one: Slot, other: Slot) -> bool {
         one.page() == other.page()
     }
 
-    /// Bytes that packed pages take less than others.
+    /// Bytes saved by packed pages.
     pub const fn saved_bytes(&self) -> u64 {
         self.packed_saved - self.open.get()
     }
 
-    /// Shows all jobs, in order of their slots. Closes all packed pages.
+    /// Passes on all jobs, in order of slots. Closes all packed pages.
     pub fn visit(&mut self, mut show: impl FnMut(Slot, &Job)) {
         for first in self.firsts() {
             for slot in Self::slots_of(first) {
@@ -294,7 +294,7 @@ impl Slab {
         (0..u32::try_from(self.pages.len()).unwrap_or_default()).map(|page| Slot(page * SLOTS))
     }
 
-    /// The slots of a page, given its first.
+    /// The slots of a page, given the first.
     pub(crate) fn slots_of(
         Slot(first): Slot,
     ) -> impl DoubleEndedIterator<Item = Slot> + ExactSizeIterator {
@@ -309,7 +309,7 @@ impl Slab {
         }
     }
 
-    /// All jobs, in order of their slots.
+    /// All jobs, in order of slots.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Job)> {
         self.firsts()
             .flat_map(Self::slots_of)
@@ -406,7 +406,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Random operations on a slab that is long enough to pack its pages.
+    /// Random operations on a slab that is long enough to pack pages.
     #[test]
     fn a_long_slab_is_a_map() {
         for seed in 0..6 {

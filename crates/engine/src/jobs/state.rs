@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClientId, KindNumber, Protocol, Timestamp, Token};
 
-/// A job's state. A job has exactly one; a removed job has none.
+/// A job's state. A job is in exactly one state; a removed job has no state.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum JobState {
     /// Waiting to be taken.
@@ -15,15 +15,15 @@ pub enum JobState {
     Scheduled(Timestamp),
     /// Failed; becomes ready again at this time.
     Retrying(Timestamp),
-    /// Out of retries: in the dead-letter queue until this time.
+    /// Retries exhausted: in the dead-letter queue until this time.
     Dead(Timestamp),
-    /// Parked: out of its `cycle` queue, its value still readable.
+    /// Parked: out of a `cycle` queue; the value is still readable.
     Parked,
-    /// Ended, and not retried. Until this time the result, or its absence, can be queried.
+    /// Finished, and not retried. Until this time the result, or the lack of one, can be queried.
     Done(Timestamp),
 }
 
-/// The kinds of [`JobState`] without their contents, for listings and figures.
+/// The kinds of [`JobState`] without contents, for listings and figures.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 #[expect(missing_docs, reason = "each is documented at JobState")]
 pub enum JobStateKind {
@@ -37,7 +37,7 @@ pub enum JobStateKind {
 }
 
 impl JobStateKind {
-    /// All kinds.
+    /// All kinds, in order.
     pub const ALL: [Self; 7] = [
         Self::Ready,
         Self::Leased,
@@ -48,7 +48,8 @@ impl JobStateKind {
         Self::Done,
     ];
 
-    /// Whether the job waits, is leased, or will become ready: it is neither dead, nor parked, nor done.
+    /// Returns true if the job is ready, leased, or will become ready: it is neither dead, nor parked, nor
+    /// done.
     pub const fn is_live(self) -> bool {
         matches!(
             self,
@@ -72,7 +73,7 @@ impl JobState {
     }
 }
 
-/// A worker's right to a job, and its end.
+/// A worker's right to a job, with an expiry.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(from = "Written")]
 pub struct Lease {
@@ -82,14 +83,15 @@ pub struct Lease {
     pub token: Token,
     /// When it began.
     pub taken_at: Timestamp,
-    /// When it ends by itself; [`Timestamp::NEVER`] if only its holder ends it.
+    /// When it expires; [`Timestamp::NEVER`] if only the holder ends it.
     pub until: Timestamp,
-    /// What happens when it runs out.
+    /// The effect of expiry on the job.
     pub on_expiry: OnExpiry,
-    /// When the engine next checks `until`. It notices a later `until` only then.
+    /// When the engine next checks `until`. An extension takes effect only then.
     #[serde(skip)]
     pub(super) alarm_at: Timestamp,
-    /// What the job calls, for the figures. The daemon that handed the job out knows it.
+    /// The function that the job calls, for the figures. Known only to the daemon that delivered
+    /// the job.
     #[serde(skip)]
     pub(crate) kind: Option<KindNumber>,
 }
@@ -136,13 +138,13 @@ impl Lease {
         }
     }
 
-    /// It ends at this time, if it did not end before.
+    /// Limits the lease to this time.
     pub(crate) fn end_by(&mut self, at: Timestamp) {
         self.until = self.until.min(at);
         self.alarm_at = self.until;
     }
 
-    /// The worker whose reservation this is ([`crate::LeaseTerms`]), if it has a name.
+    /// The worker that has this reservation ([`crate::LeaseTerms`]), if it has a name.
     pub(crate) fn reserved_by(&self) -> Option<&[u8]> {
         match &self.holder {
             Holder::Named(worker) if self.on_expiry == OnExpiry::Fail => {
@@ -152,37 +154,38 @@ impl Lease {
         }
     }
 
-    /// Whether it ends with a connection. Such a lease is not journalled.
+    /// Returns true if the lease is connection-bound. Such a lease is not journalled.
     pub const fn connection_bound(&self) -> bool {
         matches!(self.holder, Holder::Connection(_))
     }
 }
 
-/// Who has a lease. The taker's protocol chooses between a connection and a name.
+/// The holder of a lease. The taker's protocol determines whether it is a connection or a name.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Holder {
-    /// Bound to a connection: ends with it and is not journalled.
+    /// Bound to a connection: released with it and not journalled.
     Connection(ClientId),
-    /// Bound to time: survives a reconnect and a restart. The name is the worker's, empty if it has none.
+    /// Bound to time: survives a reconnect and a restart. Contains the worker's name; empty if it has no
+    /// name.
     Named(Box<[u8]>),
-    /// Bound to a connection of the daemon's earlier life, which stopped in order. Any client of that connection's
+    /// Bound to a connection from before an orderly stop of the daemon. Any client of that connection's
     /// protocol may report on the job, for a short time; then the job is ready again.
     Away(Protocol),
 }
 
-/// What happens to a job when its lease runs out.
+/// The effect of a lease's expiry on the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum OnExpiry {
-    /// Counts as a failure (FWP; Gearman by the specification).
+    /// Treated as a failure (FWP; Gearman by the specification).
     Fail,
-    /// Counts as a lost worker: the job returns to its own position (EventMQ; Gearman as deployed).
+    /// Treated as a loss: the job returns to the original position (EventMQ; Gearman as deployed).
     Requeue,
     /// Returns to the front (spiderq).
     Front,
 }
 
 impl JobState {
-    /// Moves its times, if they use the engine's time.
+    /// Shifts the times, if they use the engine's time.
     pub fn shift(&mut self, ms: i64) {
         match self {
             Self::Leased(lease) => {

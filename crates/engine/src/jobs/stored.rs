@@ -4,20 +4,20 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
-/// Where a body is that is not in memory, and its length and hash. Every reader compares: a body that is not this one
-/// is never used.
+/// The place, length and hash of a body that is not in memory. Every reader compares the hash, so that wrong
+/// bytes are never used as a body.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Stored {
-    /// Its place, which means something to the caller of the engine only.
+    /// The place, which only the caller of the engine interprets.
     pub at: u64,
-    /// Its bytes.
+    /// The bytes.
     pub len: u32,
     /// A hash of it.
     pub sum: u32,
 }
 
 impl Stored {
-    /// A body at this place. `None`: it is too long.
+    /// A body at this place. `None`: the body is too long.
     pub fn new(at: u64, body: &[u8]) -> Option<Self> {
         Some(Self {
             at,
@@ -26,7 +26,7 @@ impl Stored {
         })
     }
 
-    /// Whether these bytes are the body.
+    /// Returns true if these bytes are the body.
     pub fn is(&self, body: &[u8]) -> bool {
         self.len as usize == body.len() && self.sum == sum(body)
     }
@@ -38,11 +38,11 @@ fn sum(body: &[u8]) -> u32 {
     u32::try_from(hash >> 32).unwrap_or_default()
 }
 
-/// The first byte of a payload without its body: no key has this length plus one.
+/// The first byte of a payload without the body: no key has this length plus one.
 pub(super) const MARK: u8 = u8::MAX;
 
-/// The head of a payload without its body: [`MARK`], the key's length plus one or 0, the name's length, the body's
-/// place, length and hash. Key and name follow.
+/// The head of a payload without the body: [`MARK`], the key's length plus one or 0, the name's length, the
+/// body's place, length and hash. Key and name follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     key: Option<u16>,
@@ -82,13 +82,13 @@ impl Head {
         })
     }
 
-    /// Whether key and name are short enough for a payload without its body.
+    /// Returns true if key and name are short enough for a payload without the body.
     pub(super) fn fits(key: Option<&[u8]>, name: &[u8]) -> bool {
         let longest = usize::from(u16::MAX);
         key.is_none_or(|key| key.len() < longest) && name.len() <= longest
     }
 
-    /// A payload without its body. `None`: the key or the name is too long.
+    /// Encodes a payload without the body. `None`: the key or the name is too long.
     pub(super) fn write(key: Option<&[u8]>, name: &[u8], body: Stored) -> Option<Box<[u8]>> {
         let prefix = key.map_or(Some(0), |key| u16::try_from(key.len() + 1).ok())?;
         let name_bytes = u16::try_from(name.len()).ok()?;

@@ -1,7 +1,7 @@
 //! All jobs: the owner of every index that depends on a job alone.
 //!
-//! Not here: holders and listeners of jobs (`listeners`), the order among ready jobs (`queues`), and what a
-//! change of state means to others (`place`).
+//! Not here: holders and listeners of jobs (`listeners`), the order among ready jobs (`queues`), and the
+//! effects of a state change on other objects (`place`).
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,8 @@ use crate::held::Held;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::timers::{Timer, Timers};
 
-/// The jobs, and their indexes: by number, key, name, time of their state, holder and listener. The timers of a job are
-/// set and cancelled here, too.
+/// The jobs, with indexes by ID, key, name, time of state, holder and listener. The timers of a job are also
+/// set and cancelled here.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     pub(super) slab: Slab,
@@ -70,32 +70,32 @@ impl Jobs {
         self.bodies.here_bytes()
     }
 
-    /// Jobs whose bodies are not in memory, and the bytes of these bodies.
+    /// Jobs without bodies in memory, and the bytes of these bodies.
     pub(crate) const fn stored(&self) -> (u64, u64) {
         self.bodies.stored()
     }
 
-    /// The places whose bodies no job needs any more.
+    /// The places of bodies that no job needs.
     pub(crate) fn take_freed(&mut self) -> Vec<Stored> {
         self.bodies.take_freed()
     }
 
-    /// Whether a look at this job would bring its neighbours back into memory.
+    /// Returns true if a lookup of this job would unpack the neighbours.
     pub(crate) fn is_packed(&self, slot: Slot) -> bool {
         self.slab.is_packed(slot)
     }
 
-    /// Bytes of bodies in the page of a packed job that could be elsewhere.
+    /// Bytes of bodies in the page of a packed job that could be stored on disk.
     pub(crate) fn packed_bodies(&self, slot: Slot) -> u64 {
         self.slab.can_leave(slot)
     }
 
-    /// Whether the next new job would bring this one back into memory, if it were packed.
+    /// Returns true if the next new job would bring this one back into memory, if it were packed.
     pub(crate) fn is_beside_next(&self, slot: Slot) -> bool {
         self.slab.is_filling(slot)
     }
 
-    /// Packs the pages of these jobs, which are close together, where none of the jobs in them is needed.
+    /// Packs the pages of these jobs, which are close together, if no job in them is needed.
     pub(crate) fn pack(&mut self, slots: impl Iterator<Item = Slot>) {
         let mut last = None;
         for slot in slots {
@@ -118,7 +118,7 @@ impl Jobs {
         self.slab.close(slot);
     }
 
-    /// Shows all jobs. None of them comes back into memory for that.
+    /// Visits all jobs without unpacking them permanently.
     pub(crate) fn visit(&mut self, show: impl FnMut(Slot, &Job)) {
         self.slab.visit(show);
     }
@@ -144,12 +144,12 @@ impl Jobs {
         self.slab.at(slot)
     }
 
-    /// A job by its number.
+    /// A job by ID.
     pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
         self.slab.at(self.by_id.get(id)?)
     }
 
-    /// All jobs with their slots, in arbitrary order.
+    /// All jobs with slots, in arbitrary order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Job)> {
         self.slab.iter()
     }
@@ -164,47 +164,48 @@ impl Jobs {
         self.by_id.up_from(id)
     }
 
-    /// The jobs in states of this kind by the time of their state, if such states have a time.
+    /// The jobs in states of this kind by the time of the state, if such states have a time.
     pub(crate) const fn timed(&self, kind: JobStateKind) -> Option<&BTreeSet<(Timestamp, JobId)>> {
         self.by_state.timed.of(kind)
     }
 
-    /// When the state of a job ends next, by the engine's time.
+    /// The next end of a job's state, by the engine's time.
     pub(crate) fn next_timed_at(&self, skew_ms: i64) -> Timestamp {
         self.by_state.timed.next_at(skew_ms)
     }
 
-    /// Whether the state of a job has ended, by the engine's time or by the wall clock.
+    /// Returns true if the state of a job is due to end, by the engine's time or by the wall clock.
     pub(crate) const fn has_timed_due(&self, now: Timestamp, wall: Timestamp) -> bool {
         self.by_state.timed.has_due(now, wall)
     }
 
-    /// The job whose state ends next.
+    /// The job with the next state to end.
     pub(crate) fn next_timed(&self, skew_ms: i64) -> Option<Slot> {
         self.slot(self.by_state.timed.next(skew_ms)?.1)
     }
 
-    /// The dead job whose retention ends first.
+    /// The dead job with the earliest end of retention.
     pub(crate) fn oldest_dead(&self) -> Option<Slot> {
         self.slot(self.by_state.timed.dead().first()?.1)
     }
 
-    /// The done job that is forgotten first.
+    /// The done job with the earliest end of retention.
     pub(crate) fn oldest_done(&self) -> Option<Slot> {
         self.slot(self.by_state.timed.done().first()?.1)
     }
 
-    /// How many jobs there are by state, for each protocol that has any.
+    /// The jobs of each state, for each protocol that has any.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (Protocol, StateCounts)> {
         self.by_state.counts.iter()
     }
 
-    /// The job that holds a key.
+    /// The job that has a key.
     pub(crate) fn keyed(&self, queue: QueueId, protocol: Protocol, key: &[u8]) -> Option<Slot> {
         self.keys.find(&self.slab, queue, protocol, key)
     }
 
-    /// A job that holds a key in any queue, always the same one while it stays. All queues have numbers below `queues`.
+    /// A job that has a key in any queue, always the same one while it stays. All queues have IDs below
+    /// `queues`.
     pub(crate) fn keyed_anywhere(
         &self,
         protocol: Protocol,
@@ -219,8 +220,9 @@ impl Jobs {
             .is_some_and(|key| self.keyed(job.queue, job.protocol, key) == Some(slot))
     }
 
-    /// The job for a public name among those that `accepts` admits: the one leased first; if none is leased, the oldest.
-    /// A dead or done job only if there is no other; of those the youngest.
+    /// The job for a public name among those that `accepts` admits: the leased job with the oldest lease; if
+    /// no job is leased, the oldest. A dead or done job only if there are no other candidates; then the
+    /// youngest.
     pub(crate) fn named(&self, name: &[u8], accepts: impl Fn(&Job) -> bool) -> Option<Slot> {
         let is_it = |slot: &Slot| {
             self.at(*slot)
@@ -231,7 +233,7 @@ impl Jobs {
             .find(name, |id| self.slot(id).filter(is_it))
     }
 
-    /// All jobs with a public name from a number on, oldest first.
+    /// All jobs with a public name from an ID on, oldest first.
     pub(crate) fn all_named<'a>(
         &'a self,
         name: &'a [u8],
@@ -245,9 +247,10 @@ impl Jobs {
         slots.filter(move |(_, slot)| self.at(*slot).is_some_and(|job| job.name() == name))
     }
 
-    // ---- changes of state ------------------------------------------------------------------------------------------
+    // ---- state transitions
+    // -----------------------------------------------------------------------------------------
 
-    /// Adds a job. It is found by its number and its name only, until it is [listed](Self::list).
+    /// Adds a job. It can be found only by ID and name, until it is [listed](Self::list).
     pub(crate) fn insert(&mut self, job: Job) -> Slot {
         let id = job.id;
         self.by_state.names.insert(&job);
@@ -256,13 +259,13 @@ impl Jobs {
         slot
     }
 
-    /// Has these jobs in place of none. They are found by their numbers only, until they are named and listed.
+    /// Sets the jobs of an empty table. They can be found only by ID, until they are named and listed.
     pub(crate) fn take_over(&mut self, slab: Slab, by_id: Numbered<Slot>) {
         (self.slab, self.by_id) = (slab, by_id);
     }
 
-    /// The jobs of a page are found by their names. One after the other, this takes half of the time that it takes among
-    /// other work: the places of several names in the index are looked up at once then.
+    /// Adds the jobs of a page to the index of names. Doing this for adjacent jobs takes half the time of
+    /// doing it among other work, because the lookups of several names in the index overlap.
     pub(crate) fn name_page(&mut self, first: Slot) {
         let Self { slab, by_state, .. } = self;
         Slab::slots_of(first)
@@ -270,7 +273,7 @@ impl Jobs {
             .for_each(|job| by_state.names.insert(job));
     }
 
-    /// A job that was added comes into all other indexes. It holds its key unless another job does.
+    /// Adds a job to all other indexes. It gets the coalescing key unless another job has it.
     pub(crate) fn list(&mut self, slot: Slot, timers: &mut Timers) -> Option<&Job> {
         let job = self.slab.at(slot)?;
         self.bytes += job.weight_bytes();
@@ -336,8 +339,9 @@ impl Jobs {
 
     // ---- other changes ---------------------------------------------------------------------------------------------
 
-    /// Changes a job in a field on which no index depends: not its state, number, queue, protocol, key, name, time of
-    /// expiry, listeners or collector; and while it is ready, not its sort key or its conversion errors.
+    /// Modifies a field of a job on which no index depends: not the state, ID, queue, protocol, key, name,
+    /// time of expiry, listeners or collector; and while it is ready, not the sort key or the conversion
+    /// errors.
     pub(crate) fn update<T>(
         &mut self,
         slot: Slot,
@@ -355,7 +359,7 @@ impl Jobs {
         out
     }
 
-    /// Changes a job, and counts its bytes anew.
+    /// Modifies a job, and updates the sum of bytes.
     pub(super) fn change<T>(
         &mut self,
         slot: Slot,
@@ -372,14 +376,14 @@ impl Jobs {
         Some(out)
     }
 
-    /// Counts a delivery of a job. Returns the deliveries so far.
+    /// Increases the deliveries of a job. Returns the deliveries so far.
     pub(crate) fn count_attempt(&mut self, slot: Slot) -> Option<u32> {
         let job = self.slab.at_mut(slot)?;
         job.attempts = job.attempts.saturating_add(1);
         Some(job.attempts)
     }
 
-    /// Records that a job of a batch has run, unless it is recorded. Returns its batch if it was not.
+    /// Records that a job of a batch has run. Returns the batch unless that was already recorded.
     pub(crate) fn set_ran(&mut self, slot: Slot) -> Option<JobId> {
         let member = self
             .slab
@@ -393,25 +397,26 @@ impl Jobs {
         first.then_some(member.batch)
     }
 
-    /// Forgets the conversion errors of a ready job. Its ready queue has forgotten them already.
+    /// Clears the conversion errors of a ready job. The ready queue must have cleared them already.
     pub(crate) fn clear_unfit(&mut self, slot: Slot) {
         self.change(slot, |job| job.unfit = Unfit::NONE);
     }
 
-    /// Makes the job hold its key, if it wants it and no other job holds it. Returns whether the job holds it now.
+    /// Gives the job the key, if it should have it and no other job is using it. Returns `true` if the job
+    /// has it now.
     pub(crate) fn claim_key(&mut self, slot: Slot, timers: &mut Timers) -> bool {
         let Some(job) = self.slab.at(slot).filter(|job| job.wants_key()) else {
             return false;
         };
         let claimed = self.keys.claim(&self.slab, slot);
-        // A job that held it before has its timer: a second one would be counted and never be cancelled.
+        // A job that already had it has a timer; another one would be counted and never be cancelled.
         if claimed == Claimed::Now {
             timers.set(job.key_limit(), Timer::Key(job.id));
         }
         claimed != Claimed::No
     }
 
-    /// Releases a job's key, if the job holds it.
+    /// Releases a job's key, if the job has it.
     pub(crate) fn release_key(&mut self, slot: Slot, timers: &mut Timers) {
         if self.keys.release(&self.slab, slot)
             && let Some(job) = self.slab.at(slot)
@@ -420,8 +425,8 @@ impl Jobs {
         }
     }
 
-    /// A job that was over is live again: it takes its key again if no other job holds it, and loses the key otherwise.
-    /// Returns whether it lost its key.
+    /// Claims the key for a finished job that is unfinished again; it loses the key if another job has it,
+    /// and returns `true` in that case.
     pub(crate) fn reclaim_key(&mut self, slot: Slot, now: Timestamp, timers: &mut Timers) -> bool {
         let Some(job) = self.at(slot) else {
             return false;
@@ -436,7 +441,7 @@ impl Jobs {
         true
     }
 
-    /// Moves the time of a job's expiry, or takes it away.
+    /// Sets the time of a job's expiry, or removes it.
     pub(crate) fn set_expiry(&mut self, slot: Slot, expires: Expiry, timers: &mut Timers) {
         let Some(before) = self
             .at(slot)
@@ -452,14 +457,14 @@ impl Jobs {
         }
     }
 
-    /// Moves the time at which a job releases its key.
+    /// Sets the time at which a job releases the key.
     pub(crate) fn hold_key_until(&mut self, slot: Slot, until: KeyUntil, timers: &mut Timers) {
         self.release_key(slot, timers);
         self.change(slot, |job| job.extra_mut().key_until = until);
         self.claim_key(slot, timers);
     }
 
-    /// A job that waits becomes what another submit of it has: the name, the body and the producer's bytes.
+    /// Replaces name, body and session bytes of a ready or scheduled job with those of another submit.
     pub(crate) fn resubmit(&mut self, slot: Slot, name: &[u8], body: &Bytes, meta: &Bytes) {
         self.slab
             .at(slot)
@@ -475,7 +480,7 @@ impl Jobs {
             .for_each(|job| self.by_state.names.insert(job));
     }
 
-    /// Moves the end of a lease, if there is one. With `only_later` it never moves to an earlier time.
+    /// Sets the expiry of a lease, if there is one. With `only_later` it is never set to an earlier time.
     pub(crate) fn move_lease_end(
         &mut self,
         slot: Slot,
@@ -494,7 +499,7 @@ impl Jobs {
             return;
         }
         lease.until = until;
-        // A later end is noticed when the timer fires; an earlier end needs its own timer.
+        // An extension is noticed when the timer fires; a shorter lease needs a new timer.
         if until < lease.alarm_at {
             timers.cancel(lease.alarm_at);
             lease.alarm_at = until.max(now);
@@ -502,8 +507,8 @@ impl Jobs {
         }
     }
 
-    /// The timer of a lease has fired. Returns the job if the lease has run out. If its end has moved since, the timer
-    /// is set anew.
+    /// Handles the timer of a lease. Returns the job if the lease has expired. If the lease was extended
+    /// since, the timer is set again.
     pub(crate) fn lease_due(
         &mut self,
         id: JobId,
@@ -523,7 +528,7 @@ impl Jobs {
         None
     }
 
-    /// Whether a job's timer that was set for this time is still live.
+    /// Returns true if a job's timer that was set for this time is still live.
     pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
         match timer {
             Timer::Lease(id) => self
@@ -579,7 +584,7 @@ impl Jobs {
     }
 }
 
-/// When a job expires, by the clock of the timer beside it.
+/// When a job expires, by the clock of the returned timer.
 fn expiry_of(job: &Job) -> (Timestamp, Timer) {
     match job.expiry() {
         Expiry::At(at) => (at, Timer::Expiry(job.id)),

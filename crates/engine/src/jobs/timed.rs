@@ -6,14 +6,16 @@ use super::state::{JobState, JobStateKind};
 use crate::ids::{JobId, Timestamp};
 use crate::timers::first_at;
 
-/// Jobs by the time of their state: `scheduled` by the wall clock, the others by the engine's time.
+/// Jobs by the time of the state: `scheduled` by the wall clock, all other sets by the engine's
+/// time.
 #[derive(Debug)]
 pub(super) struct Timed {
     scheduled: BTreeSet<(Timestamp, JobId)>,
     retrying: BTreeSet<(Timestamp, JobId)>,
     dead: BTreeSet<(Timestamp, JobId)>,
     done: BTreeSet<(Timestamp, JobId)>,
-    /// The first time of `scheduled`, and of the others: every command asks for them, and a tree is slow to tell.
+    /// The first time of `scheduled`, and of the other sets. Cached because every command reads them, and a
+    /// tree is slow to return the first entry.
     first_by_wall: Timestamp,
     first: Timestamp,
 }
@@ -118,7 +120,7 @@ impl Timed {
         next
     }
 
-    /// Asserts that the sets hold these jobs and no others.
+    /// Asserts that the sets contain exactly these jobs.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a super::job::Job>) {
         let mut expected = Self::default();

@@ -1,14 +1,14 @@
-//! Which clients may take which jobs of a queue: by default only clients of the job's own protocol;
-//! in a bridged queue all clients whose protocol can express the job.
+//! Which clients may take which jobs of a queue: by default only clients of the job's protocol; in
+//! a bridged queue all clients with a protocol that can express the job.
 //!
-//! A queue that several protocols use under one name is isolated unless the configuration bridges
-//! it (`bridge`): the clients of one protocol do not see those of another. In a bridged queue all
+//! A queue name that several protocols use is isolated unless the configuration bridges it
+//! (`bridge`): the clients of one protocol do not see jobs of another. In a bridged queue all
 //! protocols share the jobs. If a job cannot be converted to a protocol, it is marked ([`Unfit`]),
 //! and workers of that protocol no longer see it.
 //!
 //! The ready jobs of each [`Class`] are sorted separately, so an isolated queue is effectively one
-//! queue per protocol. A client takes the first job of the classes in its [`View`]. Bridging a
-//! queue changes the views of its clients and moves no jobs.
+//! queue per protocol. A client takes the first job of the classes in the client's [`View`].
+//! Bridging a queue updates the views of clients and moves no jobs.
 
 use crate::ids::{Protocol, Protocols};
 use crate::jobs::{Job, Unfit};
@@ -32,7 +32,7 @@ pub(crate) struct View {
 enum Sees {
     /// All jobs, because the client has no protocol.
     All,
-    /// Jobs of the client's own protocol, because the queue is isolated.
+    /// Jobs of the client's protocol, because the queue is isolated.
     Own(Protocol),
     /// Jobs that the client's protocol can express, because the queue is bridged.
     Fit(Protocol),
@@ -46,7 +46,7 @@ impl Class {
         }
     }
 
-    /// Whether the same clients see both classes in an isolated, or in a bridged queue.
+    /// Returns true if the same clients see both classes in an isolated, or in a bridged queue.
     pub(super) fn has_audience_of(self, other: Self, bridged: bool) -> bool {
         if bridged {
             self.unfit == other.unfit
@@ -57,7 +57,7 @@ impl Class {
 }
 
 impl View {
-    /// All jobs.
+    /// The view of all jobs.
     pub(crate) const ALL: Self = Self {
         sees: Sees::All,
         without: Protocols::NONE,

@@ -11,9 +11,9 @@ use super::patterns::{by_exactness, matches};
 /// before the first take.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Bridge {
-    /// Patterns, in which `*` matches any bytes (or none) and `?` one byte.
+    /// Patterns, in which `*` matches any bytes (or none) and `?` a single byte.
     pub patterns: Vec<Bytes>,
-    /// Queues configured by name or pattern, and whether they are shared. The most specific one
+    /// Queues configured by name or pattern, and whether they are shared. The most specific entry
     /// applies ([`Patterns`]), and overrides `patterns`.
     ///
     /// [`Patterns`]: super::Patterns
@@ -21,7 +21,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// All queues.
+    /// A bridge of all queues.
     pub fn all() -> Self {
         Self {
             patterns: vec![Bytes::from_static(b"*")],
@@ -29,7 +29,7 @@ impl Bridge {
         }
     }
 
-    /// Whether the queue of this name is shared by all protocols.
+    /// Returns true if the queue of this name is shared by all protocols.
     pub fn includes(&self, queue: &[u8]) -> bool {
         let named = self
             .named

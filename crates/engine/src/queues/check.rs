@@ -1,4 +1,4 @@
-//! Asserts that queues agree with their jobs.
+//! Asserts that queues agree with the jobs.
 
 use super::audience::View;
 use super::consumers::Consumers;
@@ -11,7 +11,7 @@ use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot};
 use crate::request::QueueKind;
 
 impl Queues {
-    /// Asserts that the queues agree with their jobs.
+    /// Asserts that the queues agree with the jobs.
     pub(crate) fn check(&self, jobs: &Jobs, now: Timestamp) {
         let known = self.iter().filter(|queue| queue.image.is_known()).count();
         assert_eq!(known, self.known as usize, "queues known");
@@ -65,7 +65,7 @@ impl Queues {
     }
 }
 
-/// Asserts that the ready queue is in order, and that clients of each protocol see its jobs and no others.
+/// Asserts that the ready queue is in order, and that clients of each protocol see exactly the right jobs.
 fn check_ready(queue: &Queue, jobs: &Jobs) {
     let name = &queue.image.name;
     let mut ready = 0;

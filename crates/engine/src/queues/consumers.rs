@@ -1,4 +1,5 @@
-//! The consumers of a queue by protocol: how many clients serve it, and which of them wait.
+//! The consumers of a queue by protocol: the number of clients that serve it, and the clients that
+//! are waiting.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::held::{Held, Share, heap, tree};
 use crate::ids::{ClientId, Protocol};
 
-/// The consumers of one protocol at one queue.
+/// The consumers of a protocol at a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
     /// The protocol. Clients without a protocol see all jobs.
@@ -15,15 +16,15 @@ pub(crate) struct Consumers {
     workers: u32,
     /// Sleepers that were woken for the queue and have not requested work since.
     woken: u32,
-    /// Clients whose last take by name included the queue.
+    /// Clients that included the queue in the last take by name.
     taking: BTreeSet<ClientId>,
-    /// Waiting clients that are handed jobs: blocked takes and clients with credits.
+    /// Waiting clients that receive jobs directly: blocked takes and clients with credits.
     takers: BTreeMap<WaitKey, ClientId>,
     /// Clients that sleep until woken.
     sleepers: BTreeMap<WaitKey, ClientId>,
 }
 
-/// The order of waiting clients of one protocol: by weight, then first come, first served.
+/// The order of waiting clients of a protocol: by weight, then first come, first served.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct WaitKey {
     weight: Reverse<u32>,
@@ -48,12 +49,12 @@ impl WaitKey {
     }
 }
 
-/// How a client waits at a queue.
+/// The kind of wait at a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitsAs {
-    /// It is handed jobs, because of a blocked take or credits.
+    /// It receives jobs directly, because of a blocked take or credits.
     Taker,
-    /// It sleeps until woken.
+    /// Sleeping until woken.
     Sleeper,
 }
 
@@ -74,7 +75,7 @@ impl Consumers {
         &self.taking
     }
 
-    /// Memory of the trees with their clients.
+    /// Memory of the trees with clients.
     fn trees_bytes(&self) -> u64 {
         let waiting = [&self.takers, &self.sleepers]
             .map(|tree_of| tree(tree_of.len(), size_of::<(WaitKey, ClientId)>()));
@@ -111,13 +112,13 @@ impl Consumers {
         self.woken = self.woken.saturating_add_signed(by);
     }
 
-    /// Whether there are any consumers.
+    /// Returns true if there are any consumers.
     pub(crate) fn are_there(&self) -> bool {
         self.workers > 0 || self.woken > 0 || !self.takers.is_empty() || !self.sleepers.is_empty()
     }
 }
 
-/// All consumers of a queue, in the order in which their protocols first appeared.
+/// All consumers of a queue, in the order in which protocols first appeared.
 #[derive(Debug, Default)]
 pub(super) struct AllConsumers {
     all: Vec<Consumers>,
@@ -132,7 +133,7 @@ impl AllConsumers {
         }
     }
 
-    /// Asserts that their bytes are counted.
+    /// Asserts that the memory is accounted for.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, name: &[u8]) {
         let trees: u64 = self.all.iter().map(Consumers::trees_bytes).sum();
@@ -163,12 +164,12 @@ impl AllConsumers {
         });
     }
 
-    /// Records whether a client takes from the queue by name.
+    /// Records that a client takes from the queue by name, or no longer does.
     pub(super) fn set_taker(&mut self, own: Option<Protocol>, client: ClientId, takes: bool) {
         self.change(own, |consumers| consumers.set_taker(client, takes));
     }
 
-    /// Changes the trees of the consumers of one protocol, and counts their bytes.
+    /// Modifies the trees of the consumers of a protocol, and updates the sum of bytes.
     fn change(&mut self, own: Option<Protocol>, change: impl FnOnce(&mut Consumers)) {
         let Some(consumers) = self.of_mut(own) else {
             return;
@@ -181,7 +182,8 @@ impl AllConsumers {
         }
     }
 
-    /// Whether clients of one protocol have requested jobs, while all existing jobs are of another.
+    /// Returns true if clients of one protocol have requested jobs, while all existing jobs are of
+    /// another.
     #[inline]
     pub(super) fn are_mixed<T>(&self, jobs: &[(Protocol, T)]) -> bool {
         match (&*self.all, jobs) {
@@ -191,7 +193,7 @@ impl AllConsumers {
         }
     }
 
-    /// Whether any client waits.
+    /// Returns true if any client is waiting.
     pub(super) fn wait(&self) -> bool {
         self.all
             .iter()
@@ -202,7 +204,7 @@ impl AllConsumers {
         self.all.iter()
     }
 
-    /// The consumers of one protocol.
+    /// The consumers of a protocol.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn of(&self, protocol: Option<Protocol>) -> Option<&Consumers> {
         self.all
@@ -210,7 +212,7 @@ impl AllConsumers {
             .find(|consumers| consumers.protocol == protocol)
     }
 
-    /// The consumers of one protocol, created if absent.
+    /// The consumers of a protocol, created if absent.
     #[inline]
     pub(super) fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
         let index = self
@@ -246,7 +248,7 @@ impl AllConsumers {
         self.all.iter().map(|consumers| consumers.woken).sum()
     }
 
-    /// Whether any client of this protocol, or without a protocol, ever requested jobs.
+    /// Returns true if any client of this protocol, or without a protocol, ever requested jobs.
     pub(super) fn have(&self, protocol: Protocol) -> bool {
         self.all
             .iter()

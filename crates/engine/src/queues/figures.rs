@@ -1,5 +1,5 @@
 //! Statistics of a queue since startup: counters by protocol, and the times that jobs waited and
-//! ran. Not journalled; they are deleted with their queue.
+//! ran. Not journalled; they are deleted with the queue.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::query::Totals;
 /// The figures of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct QueueFigures {
-    /// The counters of each protocol, in the order of their first event.
+    /// The counters of each protocol, in the order of the first event.
     pub totals: Vec<(Protocol, Totals)>,
     /// Times from ready to taken.
     pub waited: Histogram,
@@ -18,22 +18,23 @@ pub struct QueueFigures {
     pub ran: Histogram,
 }
 
-/// How often a duration was at most each of [`Histogram::BOUNDS_MS`], but not at most the one before.
+/// The number of durations in each bucket of [`Histogram::BOUNDS_MS`].
 ///
-/// Daemons send it to each other with the fewer bounds of the first versions.
+/// Daemons exchange it with the fewer bounds of the first versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(from = "Coarse", into = "Coarse")]
 pub struct Histogram {
     /// By bound. The last has no bound.
     pub counts: [u64; Histogram::BOUNDS_MS.len() + 1],
-    /// All durations together, in milliseconds.
+    /// The sum of all durations, in milliseconds.
     pub sum_ms: u64,
     /// The maximum, in milliseconds.
     pub max_ms: u64,
 }
 
 impl Histogram {
-    /// The upper bounds of the buckets, in milliseconds. None is more than twice the previous one.
+    /// The upper bounds of the buckets, in milliseconds. A bound is no more than twice the previous
+    /// one.
     pub const BOUNDS_MS: [u64; 28] = [
         1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 30_000, 60_000,
         120_000, 240_000, 480_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000,
@@ -75,7 +76,7 @@ impl Histogram {
     }
 
     /// The duration, in milliseconds, that this fraction of all durations (per thousand) does not
-    /// exceed: interpolated between two bounds, and at most the maximum. 0 without durations.
+    /// exceed: interpolated between two bounds, and limited by the maximum. 0 without durations.
     pub fn quantile_ms(&self, per_mille: u64) -> u64 {
         let wanted = self
             .count()
@@ -98,7 +99,7 @@ impl Histogram {
     }
 }
 
-/// What one daemon sends another: a count for each of these bounds, and one beyond.
+/// The form that daemons exchange: a count for each of these bounds, and one beyond.
 #[derive(Deserialize, Serialize)]
 struct Coarse {
     counts: [u64; Coarse::BOUNDS_MS.len() + 1],
@@ -132,7 +133,7 @@ impl From<Histogram> for Coarse {
 }
 
 impl From<Coarse> for Histogram {
-    /// Each count stands at the highest of its own bounds within the coarse one.
+    /// Each count goes into the bucket with the highest bound within the coarse one.
     fn from(coarse: Coarse) -> Self {
         let mut fine = Self {
             sum_ms: coarse.sum_ms,
@@ -165,7 +166,7 @@ impl From<Coarse> for Histogram {
 }
 
 impl QueueFigures {
-    /// Their memory, with the totals of this many protocols.
+    /// The memory, with the totals of this many protocols.
     pub(crate) const fn bytes_for(protocols: usize) -> u64 {
         heap(size_of::<Self>()) + heap(protocols * size_of::<(Protocol, Totals)>())
     }
@@ -189,7 +190,7 @@ impl QueueFigures {
         self.ran = self.ran.merged(&other.ran, u64::saturating_add);
     }
 
-    /// The increase of each counter since an earlier time.
+    /// The increase of each counter since a previous value.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before =

@@ -1,9 +1,10 @@
-//! Queues. [`Queues`] owns all of them: their settings, the order of their ready jobs, the slots of their throttles,
-//! and the clients that wait at them.
+//! Queues. [`Queues`] owns all of them: settings, the order of ready jobs, the slots of throttles, and the
+//! waiting clients.
 //!
-//! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `ahead` (what is loaded ahead) · `audience`,
-//! `bridge` (which clients see which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`,
-//! `patterns`, `ruled`, `figures` · `policy`, `policies` (which ready job may start now) · `names` (room for names) · `table` (the owner) · `check`.
+//! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `ahead` (the part loaded in
+//! advance) · `audience`, `bridge` (which clients see which jobs) · `consumers`, `unclaimed` (which clients
+//! wait where) · `throttle`, `rules`, `patterns`, `ruled`, `figures` · `policy`, `policies` (which ready job
+//! may start now) · `names` (the limit of names) · `table` (the owner) · `check`.
 
 mod ahead;
 mod audience;

@@ -1,4 +1,4 @@
-//! State changes of jobs in their queue. Every job does this several times, and most queues have
+//! State transitions of jobs in a queue. Every job does this several times, and most queues have
 //! neither a policy nor a throttle, so the code for those is separate.
 
 use super::audience::Class;
@@ -10,7 +10,8 @@ use crate::jobs::{Job, JobState, Slot};
 use crate::timers::Timers;
 
 impl Queues {
-    /// Counts a job in its state, and adds it to the ready jobs or takes a slot.
+    /// Counts a job in the state that it has entered, and adds it to the ready jobs or takes a
+    /// slot.
     #[inline]
     pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let used = self.uses.next();
@@ -37,7 +38,7 @@ impl Queues {
         }
     }
 
-    /// The part that depends on a queue's policy, its throttle and its limit of dead jobs.
+    /// The part that depends on a queue's policy, throttle and limit of dead jobs.
     #[inline(never)]
     fn enter_ruled(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let Self {
@@ -57,7 +58,7 @@ impl Queues {
         }
     }
 
-    /// Called before a job leaves its state.
+    /// Called before a job leaves a state.
     #[inline]
     pub(crate) fn leave(&mut self, job: &Job) {
         let Some(queue) = self

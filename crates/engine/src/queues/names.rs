@@ -1,9 +1,9 @@
 //! Limits the number of queue names: an unused queue is removed for a new one, least recently used
 //! first.
 //!
-//! A name belongs to the protocol whose client created the queue; operators' names belong to none.
-//! Each protocol has a share of the names that no other can take. When the rest is used up,
-//! protocols above their share lose queues, or cannot create new ones.
+//! A name belongs to the protocol of the client that created the queue; names created by operators
+//! belong to no protocol. Each protocol has a reserved share of the names. When the rest is used
+//! up, protocols above their share lose queues, or cannot create new ones.
 //!
 //! A queue is used when a job enters a state in it, and when a client names it to take jobs. Queues
 //! are examined only when the limit is reached, many at a time.
@@ -16,7 +16,8 @@ use crate::ids::{Priority, Protocol, QueueId};
 use crate::refusal::{Capacity, Outcome};
 use crate::request::QueueKind;
 
-/// Each protocol has this fraction of the names reserved. Small limits leave none.
+/// This fraction of the names is reserved for each protocol. With small limits no names are
+/// reserved.
 const OWN_SHARE: usize = 64;
 
 /// The fraction of all queues that is selected per search.
@@ -32,9 +33,9 @@ pub(super) struct Uses {
     /// Number of names by the protocol that created them.
     made: BTreeMap<Protocol, usize>,
     /// `count` at the start of the command. Queues used since then must not be removed, because a
-    /// caller knows their numbers.
+    /// caller may have the IDs.
     begun: u64,
-    /// Unused queues, with their last use when they were found, least recently used first.
+    /// Unused queues, with the last use when they were found, least recently used first.
     found: VecDeque<(u64, QueueId)>,
     /// The value of `count` from which all queues may be examined again.
     look_at: u64,
@@ -45,7 +46,7 @@ pub(super) struct Uses {
 /// The limits for a new name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// The protocol whose client creates it.
+    /// The protocol of the client that creates it.
     pub(super) maker: Option<Protocol>,
     /// Maximum number of names.
     pub(super) names: usize,
@@ -65,7 +66,7 @@ impl Uses {
 }
 
 impl Queue {
-    /// Whether nothing but its counters would be lost.
+    /// Returns true if a removal would lose only counters.
     fn is_unused(&self) -> bool {
         let image = self.image();
         let is_plain = image.paused.is_empty() && image.jobs_max == [None; Priority::COUNT];
@@ -79,7 +80,7 @@ impl Queues {
         self.uses.begun = self.uses.count;
     }
 
-    /// The number of queues removed so far to make space for others.
+    /// The number of queues removed so far to make space for new ones.
     pub(crate) const fn forgotten(&self) -> u64 {
         self.uses.forgotten
     }
@@ -95,12 +96,12 @@ impl Queues {
         }
     }
 
-    /// Whether most names have been used up since the last call.
+    /// Returns true if most names have been used up since the last call.
     pub(crate) const fn take_nearly_full(&mut self) -> bool {
         std::mem::replace(&mut self.uses.is_nearly_full, false)
     }
 
-    /// Counts a name that was added or removed.
+    /// Updates the counts for a name that was added or removed.
     pub(super) fn count_name(&mut self, maker: Option<Protocol>, is_there: bool) {
         let Some(maker) = maker else { return };
         let made = self.uses.made.entry(maker).or_default();
@@ -111,7 +112,7 @@ impl Queues {
         };
     }
 
-    /// Asserts that names are counted.
+    /// Asserts the sum of names.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_names(&self) {
         for maker in Protocol::ALL.map(|row| row.id) {
@@ -128,7 +129,7 @@ impl Queues {
         self.uses.is_nearly_full |= len == limit.saturating_mul(WARN_TENTHS) / 10 + 1;
     }
 
-    /// Whether a protocol may have another name without those reserved for others.
+    /// Returns true if a protocol may have another name without those reserved for other protocols.
     fn has_name_for(
         &self,
         Room {
@@ -148,7 +149,8 @@ impl Queues {
         self.len() + kept < limit
     }
 
-    /// Whether there is memory for a new name. Operators' names, which are few, are always allowed.
+    /// Returns true if there is memory for a new name. Operators' names, which are few, are always
+    /// allowed.
     fn has_bytes_for(&self, room: Room) -> bool {
         room.maker.is_none() || self.held.bytes() <= room.bytes
     }
@@ -157,7 +159,7 @@ impl Queues {
         self.uses.made.get(&maker).copied().unwrap_or_default()
     }
 
-    /// Whether the creator of a queue exceeds its share, so that the queue may be removed.
+    /// Returns true if the creator of a queue exceeds the share, so that the queue may be removed.
     fn is_above_share(&self, queue: &Queue, limit: usize) -> bool {
         queue
             .maker
@@ -192,7 +194,7 @@ impl Queues {
         }
     }
 
-    /// Removes the first selected queue that is still unused. Returns whether there was one.
+    /// Removes the first selected queue that is still unused. Returns `true` if there was one.
     fn forget_found(&mut self, limit: usize) -> bool {
         while let Some((used, id)) = self.uses.found.pop_front() {
             let is_free = |queue: &Queue| {
@@ -207,7 +209,8 @@ impl Queues {
         false
     }
 
-    /// Examines all queues. One search serves many later calls, so its cost is not counted.
+    /// Examines all queues. A search is used by many later calls, so the cost is not included in
+    /// the cost of the visit.
     fn find_unused(&mut self, limit: usize) {
         let is_free = |queue: &&Queue| {
             queue.used <= self.uses.begun && queue.is_unused() && self.is_above_share(queue, limit)

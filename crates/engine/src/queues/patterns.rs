@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::glob::fits;
 
-/// Settings by name, or by pattern: `*` stands for any bytes (or none) and `?` for one byte.
+/// Settings by name, or by pattern: `*` matches any bytes (or none) and `?` a single byte.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Patterns<T>(Vec<(Bytes, T)>);
 
@@ -54,13 +54,13 @@ impl<T> Patterns<T> {
         self.0.iter().map(|(pattern, setting)| (pattern, setting))
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no settings.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Names before patterns, then patterns by length of their literal text, then alphabetically.
+/// Names before patterns, then patterns by length of literal text, then alphabetically.
 pub(super) fn by_exactness(pattern: &[u8]) -> (bool, Reverse<usize>, &[u8]) {
     let text = pattern
         .iter()
@@ -69,12 +69,13 @@ pub(super) fn by_exactness(pattern: &[u8]) -> (bool, Reverse<usize>, &[u8]) {
     (is_pattern(pattern), Reverse(text), pattern)
 }
 
-/// Whether a text can match more than one name.
+/// Returns true if a text can match more than one name.
 pub fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?'))
 }
 
-/// Whether `name` matches a pattern in which `*` stands for any bytes (or none) and `?` for one.
+/// Returns true if `name` matches a pattern in which `*` matches any bytes (or none) and `?` a
+/// single byte.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let is = |own: &u8, byte| *own == b'?' || *own == byte;
     fits(pattern, name, |own| *own == b'*', is)

@@ -22,19 +22,19 @@ impl Queue {
         self
     }
 
-    /// Its policy.
+    /// The policy that applies to the queue.
     pub(crate) fn policy(&self) -> Option<&Policy> {
         self.gate.as_deref().map(|gate| &**gate.policy())
     }
 
-    /// Whether jobs of one key exclude each other.
+    /// Returns true if jobs of the same key exclude each other.
     pub(crate) fn excludes(&self) -> bool {
         self.gate
             .as_deref()
             .is_some_and(|gate| gate.has_keys() && gate.policy().is_exclusive())
     }
 
-    /// Whether its jobs have keys.
+    /// Returns true if the policy uses keys.
     pub(crate) fn has_keys(&self) -> bool {
         self.gate.as_deref().is_some_and(Gate::has_keys)
     }
@@ -44,7 +44,7 @@ impl Queue {
         self.gate.as_deref().map_or(0, |gate| gate.waiting(key))
     }
 
-    /// The order in which its ready jobs, or those of one protocol, will start by its policy.
+    /// The order in which the policy lets ready jobs start: all of them, or those of a protocol.
     pub(crate) fn starts(&self, own: Option<Protocol>, now: Timestamp) -> Option<Starts<'_>> {
         let view = self.ready_in(self.scope(own));
         self.gate
@@ -52,7 +52,7 @@ impl Queue {
             .map(|gate| gate.starts(&self.ready, view, now))
     }
 
-    /// Its policy, and what it currently permits.
+    /// The policy, and what it currently permits.
     pub(crate) fn policy_row(&self) -> Option<PolicyRow> {
         let own = self.image.policy.as_deref();
         let gate = self.gate.as_deref()?;
@@ -70,7 +70,7 @@ impl Queue {
             .flat_map(move |gate| gate.keys_from(number))
     }
 
-    /// Has another policy, or none. Returns whether its jobs keep their keys.
+    /// Replaces the policy. Returns `true` if jobs retain their keys.
     fn obey(
         &mut self,
         policy: Option<Arc<Policy>>,
@@ -93,7 +93,7 @@ impl Queue {
         false
     }
 
-    /// Which clients see which of its jobs has changed.
+    /// Updates the keys after a change of which clients see which jobs.
     pub(super) fn relist(&mut self, clear_unfit: bool) {
         if let Some(gate) = &mut self.gate {
             gate.relist(self.bridged, clear_unfit);
@@ -102,7 +102,7 @@ impl Queue {
 }
 
 impl Queues {
-    /// Determines the policies of these queues again. Returns the queues whose policy has changed.
+    /// Determines the policies of these queues again. Returns the queues with a different policy.
     /// If there are any, this examines all jobs.
     pub(crate) fn renew_policies(
         &mut self,
@@ -112,7 +112,7 @@ impl Queues {
         timers: &mut Timers,
     ) -> Vec<QueueId> {
         let mut changed = Vec::new();
-        // Queues whose jobs enter again, and those among them whose jobs have new keys.
+        // Queues of jobs that enter again, and those among them with new keys.
         let mut entered = BTreeSet::new();
         let mut unkeyed = BTreeSet::new();
         let held = self.keys_held.clone();
@@ -174,7 +174,7 @@ impl Queues {
         self.at_mut(id)?.gate.as_deref_mut()
     }
 
-    /// The key of a job in a queue; empty if it has none.
+    /// The key of a job in a queue; empty if it has no key.
     pub(crate) fn key_of(
         &self,
         queue: QueueId,
@@ -187,15 +187,15 @@ impl Queues {
             .unwrap_or_default()
     }
 
-    /// Whether the policy of a queue reads keys from bodies.
+    /// Returns true if the policy of a queue reads keys from bodies.
     pub(crate) fn keys_are_in_bodies(&self, queue: QueueId) -> bool {
         let policy = self.policy(queue);
         let key = policy.and_then(|policy| policy.key.as_ref());
         key.is_some_and(|key| !matches!(key, KeySource::Unique(_)))
     }
 
-    /// The key of a job, whose body is passed in if it is not in memory. `None`: the key is in a
-    /// body that is not available.
+    /// The key of a job; the body is passed in if it is not in memory. `None`: the key is in a body
+    /// that is not available.
     fn read(
         &self,
         job: &Job,
@@ -219,7 +219,7 @@ impl Queues {
             .then(|| self.key_of(job.queue, facts, reader))
     }
 
-    /// Assigns a key to a job, before the job enters its first state.
+    /// Assigns a key to a job, before the job enters the first state.
     pub(crate) fn add_key(&mut self, job: &Job, reader: Option<&dyn JobReader>, now: Timestamp) {
         if self.at(job.queue).is_none_or(|queue| queue.gate.is_none()) {
             return;
@@ -238,7 +238,7 @@ impl Queues {
         }
     }
 
-    /// Called when a job is removed, after it has left its last state.
+    /// Called when a job is removed, after it has left the last state.
     #[inline]
     pub(crate) fn job_removed(&mut self, job: &Job, timers: &mut Timers) {
         if self.watches_unclaimed() {
@@ -261,7 +261,7 @@ impl Queues {
         }
     }
 
-    /// Whether a job has no key although its queue's policy uses keys.
+    /// Returns true if a job has no key although the policy of the queue uses keys.
     pub(crate) fn lacks_key(&self, job: &Job) -> bool {
         self.at(job.queue).is_some_and(Queue::has_keys) && self.job_keys.get(job.id).is_none()
     }
@@ -273,7 +273,7 @@ impl Queues {
         }
     }
 
-    /// Whether a job has this key in its queue.
+    /// Returns true if a job has this key in the queue.
     pub(crate) fn is_of_key(&self, job: &Job, key: &[u8]) -> bool {
         let gate = self
             .at(job.queue)
@@ -282,7 +282,8 @@ impl Queues {
         gate.is_some_and(|gate| gate.is_called(self.job_keys.get(job.id).unwrap_or(NO_KEY), key))
     }
 
-    /// Reads the key of a job again, which must be in a state. Returns whether it has changed.
+    /// Reads the key of a job again, which must be in a state. Returns `true` if the key is
+    /// different.
     pub(crate) fn read_key(
         &mut self,
         job: &Job,
@@ -313,7 +314,7 @@ impl Queues {
         true
     }
 
-    /// Called before a job is handed out. Returns whether it excludes other jobs of its key.
+    /// Called before a job is delivered. Returns `true` if it excludes other jobs of the same key.
     pub(crate) fn start(&mut self, job: &Job, now: Timestamp, timers: &mut Timers) -> bool {
         let Self {
             by_id,
@@ -382,19 +383,19 @@ impl Queues {
         })
     }
 
-    /// Whether two jobs of a queue have the same key.
+    /// Returns true if two jobs of a queue have the same key.
     pub(crate) fn share_key(&self, one: JobId, other: JobId) -> bool {
         let key = |job| self.job_keys.get(job).unwrap_or(NO_KEY);
         key(one) == key(other)
     }
 
-    /// Whether a leased job prevents ready jobs of its key from starting.
+    /// Returns true if a leased job prevents ready jobs of the same key from starting.
     pub(crate) fn keeps_back(&self, job: &Job) -> bool {
         let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref());
         gate.is_some_and(|gate| gate.keeps_back(self.job_keys.get(job.id).unwrap_or(NO_KEY)))
     }
 
-    /// Whether jobs of a key start in order in this queue; for `None`, in any queue.
+    /// Returns true if jobs of a key start in order in this queue; for `None`, in any queue.
     pub(crate) fn are_ordered(&self, name: Option<&[u8]>) -> bool {
         let is_ordered = |queue: &Queue| queue.policy().is_some_and(|policy| policy.ordered);
         match name {
@@ -416,14 +417,15 @@ impl Queues {
         }
     }
 
-    /// A daemon that was killed may have handed out jobs under leases that were not stored.
+    /// Called at startup, because a killed daemon may have delivered jobs with leases that were not
+    /// stored.
     pub(crate) fn doubt_keys(&mut self, until: Timestamp, timers: &mut Timers) {
         for gate in self.gates() {
             gate.doubt(until, timers);
         }
     }
 
-    /// Whether keys wait for such jobs.
+    /// Returns true if keys are blocked because of such jobs.
     pub(crate) fn are_in_doubt(&self) -> bool {
         self.by_id
             .iter()
@@ -439,7 +441,8 @@ impl Queues {
             .filter_map(|queue| queue.gate.as_deref_mut())
     }
 
-    /// Saves the buckets that have changed enough; at an orderly stop, all of them exactly.
+    /// Saves the buckets that differ enough from the saved values; at an orderly stop, all of them
+    /// exactly.
     pub(crate) fn save_buckets(
         &mut self,
         all: bool,
@@ -468,12 +471,12 @@ impl Queues {
         }
     }
 
-    /// Whether buckets must be saved.
+    /// Returns true if buckets must be saved.
     pub(crate) const fn has_unsaved(&self) -> bool {
         !self.unsaved.is_empty()
     }
 
-    /// Asserts that policies agree with their jobs.
+    /// Asserts that policies agree with the jobs.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_gates(&self, jobs: &Jobs) {
         for queue in self.iter() {

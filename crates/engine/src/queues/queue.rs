@@ -1,6 +1,6 @@
-//! A queue: its settings, its ready jobs, and the clients waiting at it.
+//! A queue: its settings, ready jobs, and waiting clients.
 //!
-//! Not here: changing a queue (`table`), and which client is served next.
+//! Not here: modifying a queue (`table`), and which client is served next.
 
 use std::collections::BTreeSet;
 
@@ -21,37 +21,38 @@ use crate::ids::{JobId, Priority, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::request::QueueKind;
 
-/// The part of a queue that the journal keeps.
+/// The journalled part of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct QueueImage {
-    /// Its number.
+    /// The number.
     pub id: QueueId,
-    /// Its name.
+    /// The name.
     pub name: Bytes,
-    /// Its kind.
+    /// The kind.
     pub kind: QueueKind,
     /// The protocols that list it, as long as it is isolated. Queues at which clients only wait are
     /// not listed.
     pub known: Protocols,
-    /// The protocols whose jobs are paused.
+    /// The protocols with paused jobs.
     pub paused: Protocols,
-    /// Since when it has been paused (wall clock). Not recorded by earlier versions.
+    /// The start of the pause (wall clock). Not recorded by older versions.
     pub paused_at: Option<Timestamp>,
-    /// Limits on its jobs when a job of each priority is submitted, by [`Priority::lane`].
+    /// The size at which the queue refuses new jobs, by [`Priority::lane`] of the new job.
     pub jobs_max: [Option<u32>; Priority::COUNT],
-    /// The protocol whose jobs have that limit; `None`: the limit is for all jobs together.
+    /// The protocol to which that limit applies; `None`: the limit is for the jobs of all protocols
+    /// together.
     pub jobs_max_of: Option<Protocol>,
     /// Limit on running jobs. A queue with a throttle is never removed.
     pub throttle: Option<Throttle>,
-    /// Its own rules; `None`: those of the first pattern that matches its name. A queue with its
-    /// own rules is never removed.
+    /// Rules set for this queue; `None`: those of the first pattern that matches the name apply. A
+    /// queue with such rules is never removed.
     pub rules: Option<Box<QueueRules>>,
-    /// Its own policy; `None`: that of the first pattern that matches its name. A queue with its
-    /// own policy or paused keys is never removed.
+    /// A policy set for this queue; `None`: that of the first pattern that matches the name
+    /// applies. A queue with such a policy or paused keys is never removed.
     pub policy: Option<Box<OwnPolicy>>,
-    /// Keys whose jobs are paused, while its policy uses keys.
+    /// Keys with paused jobs, while the policy uses keys.
     pub paused_keys: BTreeSet<Bytes>,
-    /// The buckets of its policy, if they lack tokens.
+    /// The buckets of the policy, if they lack tokens.
     pub saved: Option<Box<SavedRates>>,
     /// `cycle` queues: the serial number from which priorities and lend keys derive. Starts at 1.
     pub serial: u64,
@@ -69,7 +70,7 @@ impl QueueImage {
         }
     }
 
-    /// Whether any protocol lists it.
+    /// Returns true if any protocol lists it.
     pub const fn is_known(&self) -> bool {
         !self.known.is_empty()
     }
@@ -85,13 +86,13 @@ impl QueueImage {
         }
     }
 
-    /// Limit on its jobs when a job of this protocol and priority is submitted.
+    /// The size at which the queue refuses new jobs of this protocol and priority.
     pub(crate) fn limit(&self, protocol: Protocol, priority: Priority) -> Option<u32> {
         let limit = self.jobs_max.get(priority.lane()).copied().flatten();
         limit.filter(|_| self.jobs_max_of.is_none_or(|of| of == protocol))
     }
 
-    /// Its limits for jobs of one protocol; for `None`, all its limits.
+    /// The limits for jobs of a protocol; for `None`, all limits.
     pub(crate) fn limits(&self, protocol: Option<Protocol>) -> [Option<u32>; Priority::COUNT] {
         let is_other = protocol
             .zip(self.jobs_max_of)
@@ -103,7 +104,7 @@ impl QueueImage {
         }
     }
 
-    /// Sets its limits, for the jobs of one protocol or for all.
+    /// Sets the limits, for the jobs of a protocol or for all.
     pub(crate) const fn set_limits(
         &mut self,
         jobs_max: [Option<u32>; Priority::COUNT],
@@ -122,12 +123,12 @@ impl QueueImage {
         }
     }
 
-    /// Its own rules.
+    /// The rules set for this queue.
     pub fn rules(&self) -> QueueRules {
         self.rules.as_deref().copied().unwrap_or_default()
     }
 
-    /// Whether it has settings that prevent its removal.
+    /// Returns true if it has settings that prevent a removal.
     pub(crate) fn is_special(&self) -> bool {
         self.throttle.is_some()
             || self.rules.is_some()
@@ -136,48 +137,48 @@ impl QueueImage {
     }
 }
 
-/// Numbers of jobs, in the order of [`JobStateKind::ALL`].
+/// Jobs of each state, in the order of [`JobStateKind::ALL`].
 type States = [u32; JobStateKind::ALL.len()];
 
-/// A queue. Read it through [`Queue::image`] and its counts.
+/// A queue. Read it through [`Queue::image`] and the counts.
 #[derive(Debug)]
 pub struct Queue {
     pub(super) image: QueueImage,
-    /// Its number in the order of creation. Unlike `QueueImage::id`, it is never reused.
+    /// The number in the order of creation. Unlike `QueueImage::id`, it is never reused.
     birth: u64,
-    /// The protocol whose client created it.
+    /// The protocol of the client that created it.
     pub(super) maker: Option<Protocol>,
-    /// Its last use, as a value of the use counter.
+    /// The last use, as a value of the use counter.
     pub(super) used: u64,
-    /// Whether the queue is in the journal.
+    /// True if the queue is in the journal.
     pub(super) journalled: bool,
     pub(super) ready: ReadyQueue,
-    /// Jobs by protocol and state, including ready ones, in the order in which their protocols
-    /// first appeared.
+    /// Jobs by protocol and state, including ready ones, in the order in which protocols first
+    /// appeared.
     states: Vec<(Protocol, States)>,
-    /// The rules that apply to its jobs, its own or those of a pattern, unless they are the
+    /// The rules that apply to the jobs, set for this queue or for a pattern, unless they are the
     /// defaults.
     pub(super) rules: Option<Box<QueueRules>>,
     /// Present if the queue is throttled.
     pub(super) slots: Option<Box<Slots>>,
     /// Present if the queue has a policy.
     pub(super) gate: Option<Box<Gate>>,
-    /// The consumers of its jobs.
+    /// The consumers of the jobs.
     pub(super) consumers: AllConsumers,
-    /// Its dead jobs in the order in which they expire, if their number is limited.
+    /// The dead jobs in the order of the end of retention, if the number is limited.
     pub(super) dead: Option<BTreeSet<(Timestamp, JobId)>>,
-    /// Its sort keys among the unclaimed jobs of watched protocols, in order.
+    /// The sort keys among the unclaimed jobs of watched protocols, in order.
     pub(super) unclaimed: Vec<(Protocol, SortKey)>,
-    /// Whether all protocols share its jobs.
+    /// True if all protocols share the jobs.
     pub(super) bridged: bool,
-    /// When operators were last notified that its jobs wait while workers of other protocols serve
-    /// it.
+    /// When operators were last notified that jobs are ready while only workers of other protocols
+    /// serve the queue.
     pub(super) unserved_noticed_at: Option<Timestamp>,
-    /// Present since its first event.
+    /// Present since the first event.
     pub(super) figures: Option<Box<QueueFigures>>,
-    /// The part that is loaded ahead.
+    /// The part that is loaded in advance.
     pub(super) ahead: Ahead,
-    /// Its bytes, without its consumers and its keys.
+    /// The memory, without consumers and keys.
     pub(super) held: Share,
 }
 
@@ -215,7 +216,7 @@ impl Queue {
         }
     }
 
-    /// The same queue, with its bytes counted.
+    /// The same queue, with the memory accounted for.
     pub(super) fn counted(mut self, held: &Held) -> Self {
         self.held = held.share();
         self.consumers = AllConsumers::new(held);
@@ -223,7 +224,7 @@ impl Queue {
         self
     }
 
-    /// Recounts its bytes after a rare part was added.
+    /// Recalculates the memory after a rare part was added.
     #[cold]
     #[inline(never)]
     pub(super) fn recount(&mut self) {
@@ -236,7 +237,7 @@ impl Queue {
         self.recount();
     }
 
-    /// Its memory, without its consumers, its keys and its jobs.
+    /// The memory, without consumers, keys and jobs.
     pub(super) fn own_bytes(&self) -> u64 {
         let states = heap(self.states.capacity() * size_of::<(Protocol, States)>());
         let figures = self
@@ -261,12 +262,12 @@ impl Queue {
         &self.image
     }
 
-    /// The rules that apply to its jobs; `None`: the defaults.
+    /// The rules that apply to the jobs; `None`: the defaults.
     pub(crate) fn rules(&self) -> Option<&QueueRules> {
         self.rules.as_deref()
     }
 
-    /// Whether it has more dead jobs than its rules permit.
+    /// Returns true if it has more dead jobs than the rules permit.
     pub(super) fn has_too_many_dead(&self) -> bool {
         let max = self
             .rules()
@@ -285,8 +286,8 @@ impl Queue {
         self.bridged
     }
 
-    /// Whether a client of this protocol can use it. A `cycle` queue is spiderq's, whatever its
-    /// name is.
+    /// Returns true if a client of this protocol can use it. A `cycle` queue belongs to spiderq,
+    /// whatever the name is.
     pub(crate) fn is_open_to(&self, own: Option<Protocol>) -> bool {
         self.image.kind == QueueKind::Work || own.is_none_or(|own| own == Protocol::SPIDERQ)
     }
@@ -298,7 +299,7 @@ impl Queue {
         own.filter(|_| !self.bridged && self.image.kind == QueueKind::Work)
     }
 
-    /// Whether it is listed for a client of this protocol.
+    /// Returns true if it is listed for a client of this protocol.
     pub(crate) fn is_known_to(&self, own: Option<Protocol>) -> bool {
         self.is_open_to(own)
             && self
@@ -314,8 +315,7 @@ impl Queue {
             .sum()
     }
 
-    /// Numbers of jobs by state, in the order of [`JobStateKind::ALL`]: those of one protocol, or
-    /// all.
+    /// Jobs of each state, in the order of [`JobStateKind::ALL`]: those of a protocol, or all.
     pub(crate) fn states(&self, of: Option<Protocol>) -> States {
         let mut sum = States::default();
         for (_, states) in self
@@ -330,7 +330,7 @@ impl Queue {
         sum
     }
 
-    /// The number of jobs that wait, are leased, or will become ready: those of one protocol, or
+    /// The number of jobs that are ready, leased, or will become ready: those of a protocol, or
     /// all.
     pub fn live(&self, of: Option<Protocol>) -> u32 {
         let live = |(state, jobs): (JobStateKind, u32)| if state.is_live() { jobs } else { 0 };
@@ -341,17 +341,17 @@ impl Queue {
             .sum()
     }
 
-    /// The part that is loaded ahead.
+    /// The part that is loaded in advance.
     pub(crate) const fn ahead(&self) -> Ahead {
         self.ahead
     }
 
-    /// Whether state changes of its jobs affect more than counts and ready jobs.
+    /// Returns true if state transitions of jobs affect more than counts and ready jobs.
     pub(super) const fn is_ruled(&self) -> bool {
         self.gate.is_some() || self.slots.is_some() || self.dead.is_some()
     }
 
-    /// Its statistics, if there are any.
+    /// The statistics, if there are any.
     pub(crate) fn figures(&self) -> Option<&QueueFigures> {
         self.figures.as_deref()
     }
@@ -383,7 +383,7 @@ impl Queue {
         self.count(protocol, state, by);
     }
 
-    /// Whether it has nothing but its name.
+    /// Returns true if it has only a name.
     pub(super) fn is_idle(&self) -> bool {
         self.total() == 0
             && !self.image.is_special()
@@ -405,12 +405,12 @@ impl Queue {
         View::of(own, self.bridged)
     }
 
-    /// The jobs that a client of this protocol may be handed.
+    /// The jobs that may be delivered to a client of this protocol.
     const fn open_view(&self, own: Option<Protocol>) -> View {
         self.view(own).without(self.image.paused)
     }
 
-    /// The next job that a client of this protocol may be handed.
+    /// The next job that may be delivered to a client of this protocol.
     pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
         let view = self.open_view(own);
         match &self.gate {
@@ -419,7 +419,7 @@ impl Queue {
         }
     }
 
-    /// The first job of each class that may be handed out.
+    /// The first job of each class that may be delivered.
     pub(super) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let open = self.open_view(None);
         let by_key = self.gate.as_deref().and_then(Gate::firsts);
@@ -431,7 +431,7 @@ impl Queue {
             .filter(move |(class, ..)| open.includes(*class))
     }
 
-    /// Whether a client that sees these jobs has subscribed to the queue.
+    /// Returns true if a client that sees these jobs has subscribed to the queue.
     pub(super) fn serves(&self, class: Class) -> bool {
         self.consumers.iter().any(|consumers| {
             consumers.workers() > 0 && self.view(consumers.protocol()).includes(class)
@@ -453,17 +453,17 @@ impl Queue {
 
     // ---- slots -----------------------------------------------------------------------------------------------------
 
-    /// The number of throttle slots held by leases.
+    /// The number of throttle slots that leases occupy.
     pub(crate) fn slots_held(&self) -> u32 {
         self.slots.as_deref().map_or(0, Slots::len)
     }
 
-    /// Whether leased jobs hold all slots of its throttle.
+    /// Returns true if leases occupy all slots of the throttle.
     pub(crate) fn is_throttled(&self) -> bool {
         self.slots.as_deref().is_some_and(|slots| slots.free() == 0)
     }
 
-    /// How many more leases it has slots and tokens for. A `cycle` queue has none while it is paused.
+    /// The number of further leases for which there are slots and tokens. 0 for a paused `cycle` queue.
     pub(crate) fn free_slots(&self) -> u32 {
         if self.image.kind == QueueKind::Cycle && !self.image.paused.is_empty() {
             return 0;
@@ -473,24 +473,24 @@ impl Queue {
         slots.min(tokens)
     }
 
-    /// The jobs whose leases hold slots, in the order of their leases.
+    /// The jobs with leases that occupy slots, in the order of the leases.
     pub(crate) fn slot_holders(&self) -> impl Iterator<Item = JobId> {
         self.slots.as_deref().into_iter().flat_map(Slots::holders)
     }
 
-    /// Whether this worker's own limit permits another slot.
+    /// Returns true if the limit per worker permits another slot for this worker.
     pub(crate) fn admits(&self, whose: Whose<'_>) -> bool {
         self.slots
             .as_deref()
             .is_none_or(|slots| slots.admits(whose))
     }
 
-    /// Whether clients wait here, or tokens may have been added.
+    /// Returns true if clients wait here, or tokens may have been added.
     pub(crate) fn needs_serving(&self) -> bool {
         self.gate.is_some() || self.consumers.wait()
     }
 
-    /// Whether its limit depends on the worker.
+    /// Returns true if the limit depends on the worker.
     pub(crate) fn knows_workers_apart(&self) -> bool {
         self.slots
             .as_deref()
@@ -499,19 +499,19 @@ impl Queue {
 
     // ---- consumers -------------------------------------------------------------------------------------------------
 
-    /// Its consumers by protocol.
+    /// The consumers by protocol.
     pub(crate) fn consumers(&self) -> impl Iterator<Item = &Consumers> {
         self.consumers.iter()
     }
 
-    /// The consumers of one protocol.
+    /// The consumers of a protocol.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn consumers_of(&self, protocol: Option<Protocol>) -> Option<&Consumers> {
         self.consumers.of(protocol)
     }
 
-    /// Whether these consumers see more jobs that may start than the sleepers already woken will take. A sleeper without a
-    /// protocol may take any job.
+    /// Returns true if these consumers see more jobs that may start than the sleepers already woken will
+    /// take. A sleeper without a protocol may take any job.
     pub(crate) fn has_unclaimed_for(&self, consumers: &Consumers) -> bool {
         if self.free_slots() <= self.consumers.woken() {
             return false;
@@ -539,7 +539,7 @@ impl Queue {
         View::of(scope, false)
     }
 
-    /// Whether other protocols have jobs or clients in an isolated queue.
+    /// Returns true if other protocols have jobs or clients in an isolated queue.
     pub(crate) fn is_used_beside(&self, own: Protocol) -> bool {
         let mut others = self
             .consumers
@@ -548,15 +548,15 @@ impl Queue {
         self.total() > self.states(Some(own)).iter().sum() || others.any(Consumers::are_there)
     }
 
-    /// Protocols whose settings are deleted when a client of `own` removes the queue: its own, or
-    /// all if the queue belongs to no protocol and no other uses it.
+    /// Protocols with settings that are deleted when a client of `own` removes the queue: that
+    /// protocol, or all if the queue belongs to no protocol and no other protocol uses it.
     pub(crate) fn removed_with(&self, own: Option<Protocol>) -> Protocols {
         let is_shared =
             |own: &Protocol| self.image.known != Protocols::ALL || self.is_used_beside(*own);
         Protocols::of(self.scope(own).filter(is_shared))
     }
 
-    /// The number of subscriptions of clients that see the jobs of one protocol, or of all.
+    /// The number of subscriptions of clients that see the jobs of a protocol, or of all clients.
     pub(crate) fn workers_of(&self, scope: Option<Protocol>) -> u32 {
         let Some(own) = scope else {
             return self.consumers.workers();
@@ -569,7 +569,7 @@ impl Queue {
             .sum()
     }
 
-    /// Whether jobs may wait although workers of other protocols serve it.
+    /// Returns true if jobs may stay ready although workers of other protocols serve the queue.
     #[inline]
     pub(crate) fn may_be_unserved(&self) -> bool {
         !self.bridged
@@ -577,8 +577,8 @@ impl Queue {
             && self.consumers.are_mixed(&self.states)
     }
 
-    /// A protocol whose jobs wait although no client that sees them ever requested any, and the
-    /// protocols of the queue's consumers.
+    /// A protocol with ready jobs that no client that sees them ever requested, and the protocols
+    /// of the queue's consumers.
     pub(super) fn unserved_beside_others(&self) -> Option<(Protocol, Vec<Protocol>)> {
         let mut waiting = self.ready.firsts().map(|(class, ..)| class.protocol);
         let waiting = waiting.find(|protocol| !self.consumers.have(*protocol))?;

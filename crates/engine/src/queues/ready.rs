@@ -1,6 +1,6 @@
 //! The ready queue: the order in which the ready jobs of a queue are taken.
 //!
-//! Ranks are assigned elsewhere. A ready queue only sorts slots and finds the first.
+//! Ranks are assigned elsewhere in the engine. A ready queue only sorts slots and finds the first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -45,11 +45,11 @@ pub(crate) enum ReadyQueue {
     /// A `work` queue: a lane for each class and priority in use, in this order. There is nearly
     /// always one. Empty lanes are kept.
     Work(Vec<Part>),
-    /// A `cycle` queue: one tree by (priority, insertion).
+    /// A `cycle` queue: a tree by (priority, insertion).
     Cycle(BTreeMap<(u64, u64), Slot>),
 }
 
-/// The ready jobs of one class and priority.
+/// The ready jobs of a class and priority.
 #[derive(Debug)]
 pub(crate) struct Part {
     class: Class,
@@ -58,13 +58,13 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Whether it contains jobs of this class and lane.
+    /// Returns true if it contains jobs of this class and lane.
     #[inline]
     fn is_of(&self, at: SortKey, class: Class) -> bool {
         self.number == at.lane && self.class == class
     }
 
-    /// Its first job after a position in the queue.
+    /// The first job after a position in the queue.
     fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         let (major, slot) = match at {
             Some(at) if self.number < at.lane => return None,
@@ -90,12 +90,12 @@ impl ReadyQueue {
         }
     }
 
-    /// The memory of its lanes, without their jobs.
+    /// The memory of the lanes, without jobs.
     pub(crate) fn parts_bytes(&self) -> u64 {
         self.parts().len() as u64 * PART_BYTES
     }
 
-    /// Adds a job of this class. Returns whether it is the first of its lane.
+    /// Adds a job of this class. Returns `true` if it is the first of the lane.
     #[inline]
     pub(crate) fn insert(&mut self, at: SortKey, class: Class, slot: Slot) -> bool {
         let mut is_first = false;
@@ -155,7 +155,7 @@ impl ReadyQueue {
         self.after_of(view, None)
     }
 
-    /// The classes of its present and former jobs, possibly with duplicates.
+    /// The classes of present and former jobs, possibly with duplicates.
     pub(crate) fn classes(&self) -> impl Iterator<Item = Class> {
         self.parts().iter().map(|part| part.class)
     }
@@ -212,8 +212,8 @@ impl ReadyQueue {
             })
     }
 
-    /// Sorts all jobs of a `work` queue as if every conversion had succeeded. Returns those whose
-    /// conversion had failed.
+    /// Sorts all jobs of a `work` queue as if every conversion had succeeded. Returns the jobs with
+    /// failed conversions.
     pub(crate) fn clear_unfit(&mut self) -> Vec<Slot> {
         let Self::Work(parts) = self else {
             return Vec::new();
@@ -316,7 +316,7 @@ fn add(counts: &mut [u32; Priority::COUNT], lane: usize, n: usize) {
     }
 }
 
-/// The ready jobs of one priority, by rank.
+/// The ready jobs of a priority, by rank.
 ///
 /// Nearly every job is added at the back and taken from the front, so these jobs are in a ring, at
 /// eight bytes each. Removing a job from the middle leaves a hole. A job that returns where the
@@ -337,8 +337,7 @@ const HOLES_FEW: usize = 64;
 pub(in crate::queues) const PART_BYTES: u64 =
     heap(size_of::<Part>()) + heap(4 * size_of::<(u32, Slot)>());
 
-/// Rings with at most this many entries are not shrunk, so a queue without jobs keeps up to a
-/// kilobyte.
+/// Rings up to this size are not shrunk, so a queue without jobs occupies up to a kilobyte.
 const RING_SMALL: usize = 128;
 
 /// The range of ranks that fit after the base once `make_room` was called.
@@ -363,7 +362,7 @@ impl Lane {
         }
         match self.find(rank) {
             Ok(index) => {
-                // It returns to its own hole.
+                // It returns to the previous hole.
                 if let Some(state) = self.ring.get_mut(index) {
                     state.1 = slot;
                     self.holes = self.holes.saturating_sub(1);
@@ -375,7 +374,7 @@ impl Lane {
         }
     }
 
-    /// Removes the job of this rank, and returns whether there was one.
+    /// Removes the job of this rank, and returns `true` if there was one.
     fn remove(&mut self, rank: u64) -> bool {
         match self.find(rank) {
             Ok(0) => drop(self.ring.pop_front()),
@@ -468,7 +467,7 @@ impl Lane {
         }
     }
 
-    /// The first job whose rank is greater than `rank`.
+    /// The first job with a rank greater than `rank`.
     fn after(&self, rank: Option<u64>) -> Option<(u64, Slot)> {
         let from = rank.map_or(0, |rank| {
             self.find(rank)
@@ -501,7 +500,7 @@ mod tests {
     use crate::context::Context;
     use crate::ids::Timestamp;
 
-    /// The ring has a 32-bit distance from its base.
+    /// The ring has a 32-bit distance from the base.
     #[test]
     fn jobs_stay_in_order_however_far_apart_their_ranks_are() {
         const LAST: u64 = u32::MAX as u64;

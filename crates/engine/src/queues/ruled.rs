@@ -24,7 +24,7 @@ impl Queues {
             .filter(|rules| *rules != QueueRules::default())
     }
 
-    /// The policy of a queue with this image, if it does anything.
+    /// The policy of a queue with this image, if it has any effect.
     pub(super) fn policy_of<'a>(&'a self, image: &'a QueueImage) -> Option<&'a Arc<Policy>> {
         let of_pattern = || self.patterns.find(&image.name).map(|(_, policy)| policy);
         let own = image.policy.as_deref().map(|own| &own.policy);
@@ -37,8 +37,8 @@ impl Queues {
         self.patterns.find_name(queue)
     }
 
-    /// Replaces the settings of queues without their own rules. They take effect in each returned
-    /// queue, which are all of them, once its rules and policy are renewed.
+    /// Replaces the settings by pattern. They take effect in each returned queue, which are all
+    /// queues, once the rules and the policy are renewed.
     pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueSettings>) -> Vec<QueueId> {
         let shared =
             |(name, QueueSettings { rules, policy }): (Bytes, _)| (name, (rules, Arc::new(policy)));
@@ -46,7 +46,7 @@ impl Queues {
         self.iter().map(|queue| queue.image.id).collect()
     }
 
-    /// Determines the rules of a queue again. Returns the previous rules if they have changed.
+    /// Determines the rules of a queue again. Returns the previous rules if they are different.
     pub(crate) fn renew_rules(&mut self, id: QueueId) -> Option<QueueRules> {
         let rules = self.at(id).and_then(|queue| self.rules_of(&queue.image));
         let queue = self
@@ -59,8 +59,8 @@ impl Queues {
         )
     }
 
-    /// Rebuilds the lists of dead jobs of queues whose rules have changed. Examines all dead jobs
-    /// once, if their number becomes limited anywhere.
+    /// Rebuilds the lists of dead jobs of queues with different rules. Examines all dead jobs once,
+    /// if the number becomes limited anywhere.
     pub(crate) fn list_dead(&mut self, changed: &[QueueId], jobs: &Jobs) {
         let mut begun = BTreeSet::new();
         for id in changed {
@@ -92,7 +92,7 @@ impl Queues {
         }
     }
 
-    /// Called when the number of dead jobs of a queue, or its limit, has changed.
+    /// Called after an update of the number of dead jobs of a queue, or of the limit.
     pub(super) fn note_dead(&mut self, id: QueueId) {
         if self.at(id).is_some_and(Queue::has_too_many_dead) {
             self.overfull.insert(id);
@@ -101,13 +101,14 @@ impl Queues {
         }
     }
 
-    /// The dead job that expires first, of a queue with more dead jobs than its rules permit.
+    /// The dead job with the earliest end of retention, of a queue with more dead jobs than the
+    /// rules permit.
     pub(crate) fn oldest_of_too_many_dead(&self) -> Option<JobId> {
         let dead = self.at(*self.overfull.first()?)?.dead.as_ref()?;
         dead.first().map(|(_, job)| *job)
     }
 
-    /// Asserts that a queue has the right rules, and lists its dead jobs if they are limited.
+    /// Asserts that a queue has the right rules, and lists the dead jobs if they are limited.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_rules(&self, queue: &Queue, jobs: &Jobs) {
         let name = &queue.image.name;

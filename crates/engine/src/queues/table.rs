@@ -1,7 +1,7 @@
-//! All queues: the owner of their settings, their counts, their ready jobs and their consumers.
+//! All queues: the owner of settings, counts, ready jobs and consumers.
 //!
-//! Not here: the effects of a job's state change on others, and which client is served when work
-//! arrives.
+//! Not here: the effects of a state transition on other objects, and which client is served when
+//! work arrives.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -32,30 +32,30 @@ use crate::timers::{Timer, Timers};
 /// Minimum interval between two notices about a queue.
 const NOTICE_PAUSE_MS: u64 = 60_000;
 
-/// All queues, by number and by name.
+/// All queues, by ID and by name.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(super) by_id: Vec<Option<Queue>>,
     free: Vec<u32>,
     by_name: HashMap<Bytes, QueueId, FixedState>,
-    /// The number of known queues.
+    /// The number of listed queues.
     pub(super) known: u32,
     /// Queues with a throttle or rules.
     pub(super) special: BTreeSet<QueueId>,
     births: u64,
     bridge: Bridge,
-    /// Rules for queues without their own, and policies.
+    /// Rules and policies by pattern.
     pub(super) patterns: Patterns<(QueueRules, Arc<Policy>)>,
     pub(super) unclaimed: Unclaimed,
-    /// Queues with more dead jobs than their rules permit.
+    /// Queues with more dead jobs than the rules permit.
     pub(super) overfull: BTreeSet<QueueId>,
-    /// The keys of jobs in queues whose policy uses keys. A job without an entry has no key.
+    /// The keys of jobs in queues with policies by key. A job without an entry has no key.
     pub(super) job_keys: Numbered<KeyNumber>,
     /// Queues with newly free slots, or jobs that may start now, to serve at the end of the visit.
     pub(super) freed: VecDeque<QueueId>,
-    /// Removed queues whose removal is not yet in the context's changes.
+    /// Queues that were removed without a record in the context's changes yet.
     dropped: Vec<QueueId>,
-    /// Queues whose buckets must be saved at the end of the visit.
+    /// Queues with buckets that must be saved at the end of the visit.
     pub(super) unsaved: Vec<QueueId>,
     pub(super) uses: Uses,
     /// Bytes of names, and of clients that wait at queues.
@@ -101,7 +101,7 @@ impl Queues {
         Some(&self.at(id)?.image.name)
     }
 
-    /// The rules that hold for the jobs of a queue; `None` means the defaults.
+    /// The rules that apply to the jobs of a queue; `None`: the defaults.
     pub(crate) fn rules(&self, id: QueueId) -> Option<&QueueRules> {
         self.at(id)?.rules()
     }
@@ -118,8 +118,8 @@ impl Queues {
         self.by_name.len()
     }
 
-    /// An upper bound of the numbers in use: the maximum number of queues that have existed at
-    /// once.
+    /// An upper bound of the IDs in use: the maximum number of queues that have existed at the same
+    /// time.
     pub(crate) fn numbers(&self) -> u32 {
         u32::try_from(self.by_id.len()).unwrap_or(u32::MAX)
     }
@@ -129,7 +129,7 @@ impl Queues {
         self.births
     }
 
-    /// The number of known queues.
+    /// The number of listed queues.
     pub(crate) const fn known(&self) -> u32 {
         self.known
     }
@@ -139,12 +139,13 @@ impl Queues {
         self.special.iter().filter_map(|id| self.at(*id))
     }
 
-    /// All queues, in order of their numbers.
+    /// All queues, in order of ID.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Queue> {
         self.by_id.iter().flatten()
     }
 
-    /// Whether all protocols share a queue with this image. `cycle` queues are never shared.
+    /// Returns true if all protocols share a queue with this image. `cycle` queues are never
+    /// shared.
     pub(super) fn bridges(&self, image: &QueueImage) -> bool {
         image.kind == QueueKind::Work && self.bridge.includes(&image.name)
     }
@@ -165,8 +166,8 @@ impl Queues {
         Ok(Some(id))
     }
 
-    /// Creates a queue, which is not listed yet, for a protocol. The name must be unused. All names
-    /// and clients may use at most `bytes_max` with it.
+    /// Creates a queue, which is not listed yet, for a protocol. The name must be unused.
+    /// `bytes_max` limits the memory of all names and clients, including the new queue.
     pub(crate) fn make(
         &mut self,
         name: &Bytes,
@@ -197,7 +198,7 @@ impl Queues {
         Ok(QueueId(id))
     }
 
-    /// Inserts a queue at its number.
+    /// Inserts a queue at the index given by the ID.
     fn put(&mut self, image: QueueImage, maker: Option<Protocol>) {
         let index = image.id.0 as usize;
         if index >= self.by_id.len() {
@@ -240,7 +241,7 @@ impl Queues {
         }
     }
 
-    /// Changes the journalled part of a queue. A new throttle takes effect with
+    /// Sets the journalled part of a queue. A new throttle takes effect with
     /// [`Queues::count_slots`].
     #[inline(never)]
     pub(crate) fn set(
@@ -264,7 +265,7 @@ impl Queues {
         self.note_unclaimed(id);
     }
 
-    /// Updates the counters after a queue was created or its image has changed.
+    /// Updates the counters after a queue was created or the image was replaced.
     fn count_image(&mut self, id: QueueId, was_known: bool) {
         let Some(image) = self.at(id).map(|queue| &queue.image) else {
             return;
@@ -301,7 +302,7 @@ impl Queues {
         self.at(id).map_or(0, |queue| queue.image.serial)
     }
 
-    /// Removes an unlisted queue once nothing needs its name.
+    /// Removes an unlisted queue once nothing needs the name.
     pub(crate) fn drop_if_unknown(&mut self, id: QueueId) {
         if self
             .at(id)
@@ -332,7 +333,7 @@ impl Queues {
         changes.extend(self.dropped.drain(..).map(Change::QueueGone));
     }
 
-    /// Whether there are any dropped queues.
+    /// Returns true if there are any dropped queues.
     pub(crate) const fn has_dropped(&self) -> bool {
         !self.dropped.is_empty()
     }
@@ -359,8 +360,8 @@ impl Queues {
         changed
     }
 
-    /// Called when the codec of a queue has changed, which decides which protocols can express a
-    /// job: clears the conversion errors of its ready jobs. Examines only jobs with errors.
+    /// Called for a new codec of a queue, because the codec decides which protocols can express a
+    /// job: clears the conversion errors of ready jobs. Examines only jobs with errors.
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
         let Some(queue) = self.at_mut(id) else { return };
         for slot in queue.ready.clear_unfit() {
@@ -373,7 +374,7 @@ impl Queues {
 
     // ---- throttles -------------------------------------------------------------------------------------------------
 
-    /// Recounts the slots of a queue after a change of its throttle.
+    /// Recounts the slots of a queue for a new throttle.
     pub(crate) fn count_slots(
         &mut self,
         id: QueueId,
@@ -415,7 +416,7 @@ impl Queues {
         self.freed.push_back(id);
     }
 
-    /// Whether a timer of this queue that was set for this time is still valid.
+    /// Returns true if a timer of this queue that was set for this time is still valid.
     pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
         match timer {
             Timer::Slots(id) => {
@@ -450,7 +451,7 @@ impl Queues {
         self.at_mut(id)?.consumers.of_mut(own)
     }
 
-    /// Adds a client that waits at a queue.
+    /// Adds a waiting client to a queue.
     pub(crate) fn add_waiter(
         &mut self,
         id: QueueId,
@@ -464,7 +465,7 @@ impl Queues {
         }
     }
 
-    /// Removes a client that waits at a queue.
+    /// Removes a waiting client from a queue.
     pub(crate) fn remove_waiter(
         &mut self,
         id: QueueId,
@@ -477,22 +478,22 @@ impl Queues {
         }
     }
 
-    /// Counts a subscription of this protocol to a queue (1), or its removal (-1).
+    /// Adds a subscription of this protocol to the count of a queue (1), or subtracts it (-1).
     pub(crate) fn count_workers(&mut self, id: QueueId, own: Option<Protocol>, by: i32) {
         if let Some(consumers) = self.consumers_mut(id, own) {
             consumers.count_workers(by);
         }
     }
 
-    /// Counts a sleeper of this protocol that is woken for a queue (1), or has requested work or
-    /// left (-1).
+    /// Adds a sleeper of this protocol that is woken for a queue to the count (1), or subtracts one
+    /// that has requested work or left (-1).
     pub(crate) fn count_woken(&mut self, id: QueueId, own: Option<Protocol>, by: i32) {
         if let Some(consumers) = self.consumers_mut(id, own) {
             consumers.count_woken(by);
         }
     }
 
-    /// Records whether a client takes from a queue by name.
+    /// Records that a client takes from a queue by name, or no longer does.
     pub(crate) fn set_taker(
         &mut self,
         id: QueueId,
@@ -505,7 +506,7 @@ impl Queues {
         }
     }
 
-    /// The part of a queue that is loaded ahead.
+    /// The part of a queue that is loaded in advance.
     pub(crate) fn ahead_mut(&mut self, id: QueueId) -> Option<&mut Ahead> {
         self.at_mut(id).map(|queue| &mut queue.ahead)
     }
@@ -526,9 +527,9 @@ impl Queues {
         Some(queue.birth())
     }
 
-    /// Finds jobs of one protocol that wait where only workers of others serve, because an operator
-    /// may have meant to bridge the queue. Returns the queue's name, the protocol of the jobs and
-    /// those of the workers, at most once a minute per queue.
+    /// Finds jobs of a protocol that are ready where only workers of other protocols serve, because
+    /// an operator may have meant to bridge the queue. Returns the queue's name, the protocol of
+    /// the jobs and those of the workers, no more than once a minute per queue.
     pub(crate) fn take_unserved(
         &mut self,
         id: QueueId,

@@ -1,8 +1,8 @@
 //! Limits the concurrent jobs of a queue, in total and per worker.
 //!
-//! Each lease of a throttled queue holds a slot until the lease ends or the throttle's timeout has
-//! passed. Other queues have no slots. Not here: which client is served when a slot becomes free
-//! (`wait`).
+//! Each lease of a throttled queue occupies a slot until the lease ends or the throttle's timeout
+//! has passed. Other queues have no slots. Not here: which client is served when a slot becomes
+//! free (`engine/serve`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,19 +18,20 @@ use crate::timers::{Timer, Timers};
 pub struct Throttle {
     /// Maximum number of jobs in total.
     pub leased_max: Option<u32>,
-    /// Maximum number of jobs per worker. A connection-bound lease counts for its connection, a
-    /// time-bound one for the worker named in the take. All takes without a name count as one
-    /// worker, together with the jobs held by their connections.
+    /// Maximum number of jobs per worker. A connection-bound lease is attributed to the connection,
+    /// a time-bound one to the worker named in the take. All takes without a name are attributed to
+    /// a single worker, together with the jobs of these connections.
     pub per_worker_max: Option<u32>,
-    /// Number of milliseconds after which a leased job no longer counts, so that jobs forgotten by
-    /// their workers do not block a queue. The lease continues.
+    /// Milliseconds after which a leased job no longer occupies a slot, so that jobs forgotten by
+    /// workers do not block a queue. The lease continues.
     pub timeout_ms: Option<u64>,
-    /// The configuration has set it, and takes it back when it names it no more. One that an operator has set stays.
+    /// True if the configuration set it. It is then removed when the configuration no longer names it. A
+    /// throttle set by an operator stays.
     pub configured: bool,
 }
 
 impl Throttle {
-    /// When a lease taken at `taken_at` no longer counts.
+    /// When a lease taken at `taken_at` releases the slot.
     pub(crate) const fn over_at(&self, taken_at: Timestamp) -> Timestamp {
         match self.timeout_ms {
             Some(ms) => taken_at.after_ms(ms),
@@ -39,17 +40,17 @@ impl Throttle {
     }
 }
 
-/// The worker for which a lease counts.
+/// The worker to which a lease is attributed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whose<'a> {
     Connection(ClientId),
     Named(&'a [u8]),
-    /// A worker without a name that makes reservations, and holds some jobs by its connection.
+    /// A worker without a name that makes reservations, and has some jobs by a connection.
     Nameless(ClientId),
 }
 
 impl<'a> Whose<'a> {
-    /// The worker for which this take counts.
+    /// The worker to which this take is attributed.
     pub(crate) const fn taking(client: ClientId, lease: LeaseTerms, worker: &'a [u8]) -> Self {
         match worker {
             _ if lease.connection_bound => Self::Connection(client),
@@ -68,8 +69,7 @@ pub(super) struct Slots {
     held: BTreeSet<(Timestamp, JobId)>,
     by_connection: BTreeMap<ClientId, u32>,
     by_name: BTreeMap<Box<[u8]>, u32>,
-    /// When the engine next checks for slots that have timed out, which is not after the first of
-    /// them does.
+    /// When the engine next checks for slots that have timed out, no later than the first timeout.
     timer_at: Timestamp,
 }
 
@@ -97,7 +97,7 @@ impl Slots {
         self.timer_at
     }
 
-    /// The jobs that hold slots.
+    /// The jobs that occupy slots.
     pub(super) fn holders(&self) -> impl Iterator<Item = JobId> {
         self.held.iter().map(|(_, job)| *job)
     }
@@ -109,7 +109,7 @@ impl Slots {
             .map_or(u32::MAX, |max| max.saturating_sub(self.len()))
     }
 
-    /// Whether this worker's own limit permits another slot.
+    /// Returns true if the limit per worker permits another slot for this worker.
     pub(super) fn admits(&self, whose: Whose<'_>) -> bool {
         self.throttle
             .per_worker_max
@@ -150,7 +150,7 @@ impl Slots {
         }
     }
 
-    /// Releases the slot of a lease. Returns whether there was one.
+    /// Releases the slot of a lease. Returns `true` if there was one.
     pub(super) fn release(&mut self, id: JobId, lease: &Lease) -> bool {
         if !self.held.remove(&(lease.taken_at, id)) {
             return false;
@@ -185,7 +185,7 @@ impl Slots {
         timers.set(self.timer_at, Timer::Slots(self.queue));
     }
 
-    /// Asserts that exactly the leases that have not timed out hold a slot.
+    /// Asserts that exactly the leases that have not timed out occupy a slot.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check<'a>(
         &self,

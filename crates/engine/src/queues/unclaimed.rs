@@ -1,13 +1,13 @@
-//! Unclaimed jobs: ready jobs of queues that no client serves, for clients whose credits include
-//! such jobs.
+//! Unclaimed jobs: ready jobs of queues that no client serves, for clients with credits that
+//! include such jobs.
 //!
-//! A `work` queue that has work but no workers is an unclaimed queue of one protocol: that of the
-//! first job in its ready queue. Later jobs are examined when it is their turn. If its jobs have
-//! several audiences (`audience`), this applies to each audience separately. The unclaimed queues
-//! of a protocol are kept in order from the first subscription that takes unclaimed jobs of this
-//! protocol until the engine stops, so that later subscriptions do not cause a scan of all queues.
-//! Before that, unclaimed jobs cost one comparison. They are handed out at the end of a visit,
-//! after the clients that wait at a queue itself.
+//! A `work` queue that has work but no workers is an unclaimed queue of the protocol of the first
+//! job in the ready queue. Later jobs are examined when they become first. If the jobs have several
+//! audiences (`audience`), this applies to each audience separately. The unclaimed queues of a
+//! protocol are sorted from the first subscription that takes unclaimed jobs of this protocol until
+//! the engine stops, so that later subscriptions do not cause a scan of all queues. Before that,
+//! unclaimed jobs cost a single comparison. They are delivered at the end of a visit, after the
+//! clients that are waiting at a queue itself.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,25 +24,25 @@ use crate::request::QueueKind;
 /// Unclaimed queues, and the clients that wait for unclaimed jobs.
 #[derive(Debug, Default)]
 pub(super) struct Unclaimed {
-    /// By protocol, for protocols whose unclaimed jobs any subscription has taken.
+    /// By protocol, for protocols with unclaimed jobs that any subscription has taken.
     pub(super) watched: BTreeMap<Protocol, Watch>,
-    /// Whether an unclaimed queue and a client that waits for its jobs may match.
+    /// True if an unclaimed queue and a client that is waiting for the jobs may match.
     is_dirty: bool,
 }
 
-/// The unclaimed jobs of one protocol.
+/// The unclaimed jobs of a protocol.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// The number of subscriptions that take them.
     subscriptions: usize,
     /// By the sort key of the first job.
     queues: BTreeSet<(SortKey, QueueId)>,
-    /// Clients with credits, with the weights of their subscriptions that take unclaimed jobs.
+    /// Clients with credits, with the weights of subscriptions that take unclaimed jobs.
     takers: BTreeMap<WaitKey, ClientId>,
 }
 
 impl Unclaimed {
-    /// Moves a queue from its old sort keys to its new ones.
+    /// Replaces the sort keys of a queue.
     fn move_queue(
         &mut self,
         id: QueueId,
@@ -91,7 +91,7 @@ impl Queue {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// Whether every existing class of jobs is served by clients.
+    /// Returns true if every existing class of jobs is served by clients.
     fn is_claimed(&self) -> bool {
         self.ready.classes().all(|class| self.serves(class))
     }
@@ -142,12 +142,12 @@ impl Queues {
             .map_or(0, |watch| watch.subscriptions)
     }
 
-    /// Whether any subscription has ever taken unclaimed jobs.
+    /// Returns true if any subscription has ever taken unclaimed jobs.
     pub(crate) fn watches_unclaimed(&self) -> bool {
         !self.unclaimed.watched.is_empty()
     }
 
-    /// Updates the unclaimed jobs of a queue after a change of its ready jobs, its free slots or its workers.
+    /// Updates the unclaimed jobs of a queue after an update of ready jobs, free slots or workers.
     pub(crate) fn note_unclaimed(&mut self, id: QueueId) {
         if !self.watches_unclaimed() {
             return;
@@ -171,7 +171,7 @@ impl Queues {
         }
     }
 
-    /// Adds a client with credits that waits for unclaimed jobs of this protocol.
+    /// Adds a client with credits that is waiting for unclaimed jobs of this protocol.
     pub(crate) fn add_unclaimed_waiter(
         &mut self,
         protocol: Protocol,
@@ -184,14 +184,14 @@ impl Queues {
         }
     }
 
-    /// Called when a client that may wait for unclaimed jobs takes them on other terms, which a
-    /// throttle may admit.
+    /// Called when a client that may be waiting for unclaimed jobs takes them on different terms,
+    /// which a throttle may admit.
     pub(crate) fn retry_unclaimed(&mut self) {
         let may_match = |watch: &Watch| !watch.takers.is_empty() && !watch.queues.is_empty();
         self.unclaimed.is_dirty |= self.unclaimed.watched.values().any(may_match);
     }
 
-    /// Removes a client that waits for unclaimed jobs of this protocol.
+    /// Removes a client that is waiting for unclaimed jobs of this protocol.
     pub(crate) fn remove_unclaimed_waiter(&mut self, protocol: Protocol, key: WaitKey) {
         if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
             watch.takers.remove(&key);
@@ -220,12 +220,12 @@ impl Queues {
             .filter(|(_, t)| !t.is_empty())
     }
 
-    /// Whether an unclaimed job and a client that waits for it may match.
+    /// Returns true if an unclaimed job and a client that is waiting for it may match.
     pub(crate) const fn may_serve_unclaimed(&self) -> bool {
         self.unclaimed.is_dirty
     }
 
-    /// Called when unclaimed jobs had to wait for buffer space.
+    /// Called when unclaimed jobs were blocked for lack of buffer space.
     pub(crate) const fn serve_unclaimed_again(&mut self) {
         self.unclaimed.is_dirty = true;
     }

@@ -1,7 +1,8 @@
-//! When a cron expression comes due, in UTC. The search skips days, hours and minutes that do not match; it never steps
-//! minute by minute.
+//! When a cron expression is due, in UTC. The search skips days, hours and minutes that do not match; it
+//! never steps minute by minute.
 //!
-//! Not here: parsing of expressions (a session's task), time zones (`zone`), and running what is due (`schedules`).
+//! Not here: parsing of expressions (a session's task), time zones (`zone`), and pushing the jobs that are
+//! due (`schedules`).
 
 use std::fmt;
 
@@ -21,7 +22,7 @@ const EPOCH_WEEKDAY: u64 = 4;
 /// A compiled cron expression: the seconds of the calendar that match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Cron {
-    /// Bits 0 to 59. Mostly bit 0 alone: the beginning of each minute.
+    /// Bits 0 to 59. Usually only bit 0, the start of each minute.
     pub seconds: u64,
     /// Bits 0 to 59.
     pub minutes: u64,
@@ -31,8 +32,8 @@ pub struct Cron {
     pub days: u32,
     /// Bits 1 to 12.
     pub months: u16,
-    /// Bit `7 * n + day`, where 0 is Sunday: n from 0 to 4 is the first to the fifth such day of a month, 5 the last
-    /// one.
+    /// Bit `7 * n + day`, where 0 is Sunday: n from 0 to 4 is the first to the fifth such day of a month, 5
+    /// the last such day.
     pub weekdays: u64,
     /// A day matches if it is in `days` or in `weekdays`. Otherwise it must be in both.
     pub either_day: bool,
@@ -56,7 +57,7 @@ impl Cron {
         SUNDAYS << (day % 7)
     }
 
-    /// Whether any time matches: 31 February never comes.
+    /// Returns true if any time matches. For example, 31 February never does.
     pub fn can_match(&self) -> bool {
         // In some year, a month of any length begins on each day of the week.
         let fits = |month: u64, days: u64| {
@@ -74,12 +75,13 @@ impl Cron {
             && (1..=12).any(|month| lengths(month).into_iter().any(|days| fits(month, days)))
     }
 
-    /// Whether it matches every hour: then it is an interval of minutes, not a time of the day.
+    /// Returns true if it matches every hour: then it is an interval of minutes, not a time of the
+    /// day.
     pub(crate) const fn is_hourly(&self) -> bool {
         self.hours & Self::ALWAYS.hours == Self::ALWAYS.hours
     }
 
-    /// The beginning of the first matching second after `time`; [`Timestamp::NEVER`] if there is none.
+    /// The start of the first matching second after `time`; [`Timestamp::NEVER`] if no time matches.
     pub fn next_after(&self, time: Timestamp) -> Timestamp {
         self.find_after(time).unwrap_or(Timestamp::NEVER)
     }
@@ -116,7 +118,7 @@ impl Cron {
             days &= !(1 << day);
         }
         let minute = self.minute_from(0)?;
-        // The calendar repeats every 400 years, so a match must come within them.
+        // The calendar repeats every 400 years, so a match must be within them.
         let end = year + ERA_YEARS;
         while days == 0 && year <= end {
             (year, month) = self.month_after(year, month)?;
@@ -151,7 +153,7 @@ impl Cron {
         self.days_among(month_days(year, month), weekday(day_number(year, month, 1)))
     }
 
-    /// The same for a month of `many` days whose first day is this day of the week.
+    /// The same for a month of `many` days that starts on this day of the week.
     fn days_among(&self, many: u64, first: u64) -> u32 {
         let last = 1 << many;
         let all = last | (last - 2);
@@ -197,9 +199,10 @@ impl Cron {
     }
 }
 
-/// Five fields, as in a crontab. Six, with the seconds first, if seconds other than 0 match. A day field with every day
-/// is written as a range if a day has to match only one of the two: in a crontab, `*` means that the other field alone
-/// decides. A rule on days that no crontab can express follows in words.
+/// Five fields, as in a crontab. Six, with the seconds first, if seconds other than 0 match. If a day must
+/// match only one of the two day fields, a field with every day is written as a range, because in a crontab
+/// `*` means that only the other field decides. A rule on days that a crontab cannot express is appended in
+/// words.
 impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.seconds != Self::ALWAYS.seconds {
@@ -256,7 +259,7 @@ fn put_field(
     range: std::ops::RangeInclusive<u32>,
     put: impl Fn(&mut fmt::Formatter<'_>, u32) -> fmt::Result,
 ) -> fmt::Result {
-    // Values beyond the plain ones (`L`, the second Friday) do not count for "all".
+    // Values beyond the plain ones (`L`, the second Friday) are ignored for "all".
     let plain = match *range.end() {
         32 => 1..=31,
         48 => 0..=6,

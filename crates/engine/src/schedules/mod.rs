@@ -1,4 +1,4 @@
-//! Schedules: jobs that are pushed again and again. [`Schedules`] owns them, sorted by their next runs.
+//! Schedules: jobs that are pushed repeatedly. [`Schedules`] owns them, sorted by next occurrence.
 
 mod calendar;
 mod schedule;

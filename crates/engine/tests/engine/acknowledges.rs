@@ -1,4 +1,4 @@
-//! Which events acknowledge something, so that they wait for the journal.
+//! Which events are acknowledgements, so that they must wait for the journal.
 
 use bytes::Bytes;
 use windlass_engine::{

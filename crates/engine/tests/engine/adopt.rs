@@ -1,4 +1,4 @@
-//! Jobs, queues and numbers that are taken over from another engine.
+//! Jobs, queues and IDs imported from another engine.
 
 use windlass_engine::{
     Batch, BatchCommand, Clash, ClientId, Context, Cycle, Holder, Job, JobId, JobState, KeyUntil,

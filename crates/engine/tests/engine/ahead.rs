@@ -13,7 +13,8 @@ use crate::common::{Broker, finish};
 /// Bytes of each body.
 const BODY: usize = 1_000;
 
-/// An engine, a disk with all bodies that have left it, and a caller that does as a daemon does.
+/// An engine, a disk with all bodies that are not in memory, and a caller that behaves like a
+/// daemon.
 struct Fleet {
     broker: Broker,
     disk: BTreeMap<u64, Bytes>,
@@ -21,7 +22,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Queues with jobs whose bodies are not in memory, which has room for a part of them.
+    /// Queues with jobs without bodies in memory. The memory has space for a part of the bodies.
     fn new((queues, jobs): (u64, u64), part: u64) -> Self {
         let mut fleet = Self {
             broker: Broker::new(),
@@ -43,7 +44,7 @@ impl Fleet {
         fleet
     }
 
-    /// Moves bodies out of memory until this many bytes of them are left.
+    /// Moves bodies out of memory until this many bytes of them remain.
     fn cool(&mut self, left: u64) {
         while self.broker.engine.bodies_here() > left {
             let bodies = self.broker.engine.cool(100_000);
@@ -95,7 +96,7 @@ impl Fleet {
         }
     }
 
-    /// Bytes of bodies that may come back.
+    /// Bytes of bodies that may be loaded.
     fn room(&self) -> u64 {
         let engine = &self.broker.engine;
         let memory_max = engine.limits().memory_max;
@@ -106,7 +107,7 @@ impl Fleet {
     }
 }
 
-/// Queues that are worked off in turn share what memory has room for. A body is loaded ahead at most once.
+/// Queues that are drained in turn share the available memory. A body is loaded in advance only once.
 #[test]
 fn queues_that_take_turns_share_the_room_for_bodies() {
     for ((queues, jobs), part) in [

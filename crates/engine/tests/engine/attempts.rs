@@ -1,4 +1,4 @@
-//! The history of a job: its deliveries that did not succeed.
+//! The history of a job: deliveries that did not succeed.
 
 use windlass_engine::{
     Backoff, ClientCommand, ClientInfo, Command, Failure, JobId, JobRef, JobStateKind,
@@ -89,7 +89,7 @@ fn each_end_but_success_is_an_attempt_with_its_worker() {
         &mut broker,
         &[&[failed, lost], &released[..], &[late]].concat(),
     );
-    // What the worker has never got is no attempt.
+    // A job that the worker never received is no attempt.
     broker.hear(14, take(["q"]));
     broker.hear(
         14,
@@ -110,7 +110,7 @@ fn an_error_stays_with_its_attempt_when_the_next_one_fails_otherwise() {
     broker.hear(1, push("q").retry(25, Backoff::None));
     broker.hear(2, take(["q"]));
     broker.hear(2, fail_with("A", "one", &["line"]));
-    // The job has it whole, and the history has no copy.
+    // The job has the full text, and the history has no copy.
     let kept = |broker: &Broker| {
         let extra = broker.engine.job(JobId(1)).unwrap().extra.clone().unwrap();
         let list = extra.attempts.unwrap();
@@ -126,7 +126,7 @@ fn an_error_stays_with_its_attempt_when_the_next_one_fails_otherwise() {
     broker.hear(2, take(["q"]).worker("w").for_ms(1_000, OnExpiry::Fail));
     broker.at(3_000, []);
     assert_eq!(kept(&broker).1, [true, false]);
-    // The worker reports late: its words explain the attempt better.
+    // The worker reports late, with a more specific error.
     let failure = Failure {
         message: name("two"),
         ..Failure::default()
@@ -147,7 +147,7 @@ fn an_error_stays_with_its_attempt_when_the_next_one_fails_otherwise() {
     broker.hear(2, take(["q"]));
     broker.hear(2, release(1, false));
     expect(&mut broker, &[one, two, "3  3000-3000 Released"]);
-    // A restart changes nothing.
+    // A restart has no effect.
     broker.restart(Limits::default());
     expect(&mut broker, &[one, two, "3  3000-3000 Released"]);
 }
@@ -179,7 +179,7 @@ fn a_job_that_dies_of_lost_workers_or_of_its_form_keeps_its_history() {
         &mut broker,
         &["1  1000-1000 Unconvertible conversion: not JSON []"],
     );
-    // An operator tries it again.
+    // An operator retries it.
     broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
     broker.hear(2, take(["q"]));
     broker.hear(2, fail(1));

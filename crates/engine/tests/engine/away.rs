@@ -1,4 +1,4 @@
-//! An orderly stop: jobs that workers have over connections wait for them until the daemon has started again.
+//! An orderly stop: connection-bound jobs are reserved for their workers until the daemon has started again.
 
 use windlass_engine::{
     Backoff, ClientCommand, ClientInfo, Command, Context, Event, JobId, JobRef, LeaseHolder,
@@ -28,7 +28,7 @@ fn open_all(broker: &mut Broker) {
     open(broker, 13, Protocol::EVENTMQ);
 }
 
-/// Client 11 holds the job 1, and an EventMQ client holds the job 2.
+/// Client 11 has job 1, and an EventMQ client has job 2.
 fn two_in_hand() -> Broker {
     let mut broker = Broker::new();
     open_all(&mut broker);
@@ -92,7 +92,7 @@ fn the_jobs_of_workers_that_do_not_come_back_are_ready_after_a_while() {
     broker.says(12, credit(2), ["12 took j3.4294967297"]);
     broker.is_due_at(66_000);
     broker.at(65_999, []);
-    // It is no lost worker.
+    // This is not a loss.
     broker.at(66_000, ["12 took j1.4294967298"]);
     let losses = |broker: &Broker, job| {
         broker
@@ -108,7 +108,7 @@ fn the_jobs_of_workers_that_do_not_come_back_are_ready_after_a_while() {
         (0, 0)
     );
     broker.says(11, finish(1), ["11 refused: lease not held"]);
-    // A late result counts while no other worker has the job.
+    // A late result is accepted while no other worker has the job.
     broker.says(13, finish_by(2, Proof::Late), ["13 finished j2"]);
 }
 
@@ -141,7 +141,7 @@ fn only_what_the_journal_has_waits_for_its_worker() {
     broker.hear(1, push("q").foreground());
     broker.hear(1, push("q"));
     broker.says(11, take(["q"]), ["11 took j3.1"]);
-    // A client without a protocol has no name that a later connection could share.
+    // A client without a protocol has no name that another connection could share.
     broker.says(2, take(["q"]), ["2 took j4.1"]);
     let held = broker.engine.held_over_connections();
     assert_eq!(held.len(), 4);
@@ -168,7 +168,7 @@ fn a_worker_that_reports_progress_has_its_job_over_its_new_connection() {
         restart(&mut broker, 5_000);
         broker.says(13, tell(1, note.clone()), ["13 refused: job unknown"]);
         broker.says(12, tell(1, note), ["12 done"]);
-        // Only the time of the other job still runs.
+        // Only the time limit of the other job is still running.
         assert_eq!(
             [1, 2].map(|job| broker.place(job)),
             ["leased", "leased until 66000"]
@@ -206,8 +206,8 @@ fn a_job_that_has_its_worker_again_has_the_terms_of_the_workers_subscription() {
     assert_eq!(broker.place(1), "leased until 91000");
 }
 
-/// The journal may lack the last delivery of a job from before the start. A job of this run that no worker had is no
-/// worker's to report on.
+/// The journal may lack the last delivery of a job from before the start. For a job of this run that was
+/// never delivered, no report is accepted.
 #[test]
 fn a_report_counts_of_a_job_that_a_worker_may_have_had_before_the_start() {
     let held = "2 refused: lease not held";
@@ -244,7 +244,7 @@ fn a_report_counts_of_a_job_that_a_worker_may_have_had_before_the_start() {
         ),
     ];
     for (name, report, expected) in table {
-        // Any client may end by its name a job that any worker has, as in Faktory.
+        // Any client may finish a leased job by name, as in Faktory.
         let beside = if name.ends_with("by name") {
             expected
         } else {

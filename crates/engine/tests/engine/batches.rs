@@ -1,4 +1,4 @@
-//! Batches: jobs that belong together, and the callbacks pushed once all of them have run.
+//! Batches: related jobs, and the callbacks pushed once all of them have run.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -47,7 +47,7 @@ fn commit(text: &'static str) -> Command {
     Command::Batch(BatchCommand::Commit { batch: name(text) })
 }
 
-/// Opens a batch, and holds its callbacks for half an hour.
+/// Opens a batch, and delays the callbacks for half an hour.
 fn open(text: &'static str) -> Command {
     Command::Batch(BatchCommand::Open {
         batch: name(text),
@@ -105,7 +105,8 @@ fn complete_is_pushed_once_all_have_run_and_success_once_all_succeeded() {
     assert_eq!(state(&mut broker, "b"), "2/1/0 --");
     broker.says(2, take(["work"]), ["2 took j3.1"]);
     broker.says(2, fail(3), ["2 failed j3, retried 1010"]);
-    // Both have run. The complete callback is pushed; the success callback waits for it and for the second job.
+    // Both have run. The complete callback is pushed; the success callback is delayed until that callback and
+    // the second job have succeeded.
     assert_eq!(state(&mut broker, "b"), "2/1/1 1-");
     call_back(&mut broker);
     assert_eq!(state(&mut broker, "b"), "2/1/1 2-");
@@ -127,7 +128,7 @@ fn success_waits_for_the_complete_callback_to_succeed() {
     assert_eq!(broker.drain("work"), [2]);
     assert_eq!(state(&mut broker, "b"), "1/0/0 1-");
     broker.says(2, take([CALLBACKS]), ["2 took j3.1"]);
-    // The callback fails for good, so its state stays "enqueued".
+    // The callback fails for good, so the state stays "enqueued".
     broker.says(2, fail(3), ["2 failed j3, discarded"]);
     assert_eq!(state(&mut broker, "b"), "1/0/0 1-");
     broker.says(2, take([CALLBACKS]), ["2 empty"]);
@@ -274,8 +275,8 @@ fn a_parent_waits_for_the_callbacks_of_its_children() {
         [state(&mut broker, "parent"), state(&mut broker, "child")],
         ["1/0/0 1-", "1/0/0 21"]
     );
-    // The parent's own callback is taken first, because it was pushed first. The parent's success waits for the
-    // child's.
+    // The parent's callback is taken first, because it was pushed first. The parent's success callback is
+    // pushed after the child's.
     call_back(&mut broker);
     call_back(&mut broker);
     assert_eq!(
@@ -436,13 +437,13 @@ fn unknown_and_forgotten_batches() {
 
     broker.says(1, make(both("b")), ["1 done"]);
     broker.says(1, make(both("b")), ["1 refused: job not unique"]);
-    // Not committed in time: its jobs go on without it.
+    // Not committed in time: jobs of the batch continue without it.
     broker.says(1, push("work").batch("b"), ["1 new j2"]);
     broker.at(1_801_000, []);
     assert_eq!(state(&mut broker, "b"), "batch unknown");
     assert_eq!(broker.drain("work"), [2]);
 
-    // It is kept for a day once it has nothing left to do, and longer if a client opens it.
+    // It is retained for a day after it is drained, and longer if a client opens it.
     broker.says(1, make(batch("kept")), ["1 done"]);
     broker.says(1, push("work").batch("kept"), ["1 new j4"]);
     broker.says(1, commit("kept"), ["1 done"]);

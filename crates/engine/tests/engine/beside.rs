@@ -1,4 +1,5 @@
-//! The memory of clients and of names: it counts with that of jobs, and beyond its part new ones are refused. Work goes on.
+//! The memory of clients and of names: it is limited together with that of jobs, and beyond a reserved part
+//! new ones are rejected. Work continues.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -10,7 +11,7 @@ use crate::common::{self, Broker, Push, Wish, finish, push, take};
 
 const MEMORY: u64 = 400_000;
 
-/// Its clients are no operators, whose names need no room.
+/// The clients of this broker are no operators, so their names need memory.
 fn broker() -> Broker {
     let mut broker = Broker::limited(|limits| limits.memory_max = MEMORY);
     for client in 1..=4 {
@@ -57,7 +58,7 @@ fn takes(queues: Vec<Bytes>) -> Wish {
     wish
 }
 
-/// Asks until there is no room, and returns how often there was.
+/// Repeats a request until it is rejected, and returns how often it succeeded.
 fn until_refused(broker: &mut Broker, client: u64, ask: impl Fn(u64) -> Command) -> u64 {
     let is_refused = |said: &[String]| {
         said.iter()
@@ -73,7 +74,7 @@ fn fill_with_names(broker: &mut Broker) -> u64 {
     until_refused(broker, 1, |number| serve(name(number, 1_000)))
 }
 
-/// Clients come and serve 30 queues each, until one is refused.
+/// Opens clients that serve 30 queues each, until a client is rejected.
 fn fill_with_clients(broker: &mut Broker) {
     for client in 100.. {
         open(broker, client);
@@ -101,7 +102,7 @@ fn names_take_at_most_half_of_memory_and_work_goes_on() {
             .iter()
             .any(|warning| matches!(warning.kind, WarningKind::NoRoom(_)))
     );
-    // Clients get room for the usual in any case, and jobs have the other half.
+    // Clients always have memory for the usual requests, and jobs have the other half.
     broker.says(2, push("jobs"), ["2 new j2"]);
     broker.says(3, serve("jobs".into()), []);
     broker.hear(
@@ -111,7 +112,7 @@ fn names_take_at_most_half_of_memory_and_work_goes_on() {
             about: Bytes::new(),
         },
     );
-    // A name that is new is passed over where others are asked for, too.
+    // A new name in a list of queues is skipped.
     broker.says(4, takes(vec!["new".into(), "jobs".into()]), ["4 took j1.1"]);
     broker.says(4, finish(1), ["4 finished j1"]);
     let said = common::words(&broker.hear(2, push_to(name(7, 900))));
@@ -119,7 +120,7 @@ fn names_take_at_most_half_of_memory_and_work_goes_on() {
         said[0].starts_with("2 refused: daemon is full: bytes"),
         "{said:?}"
     );
-    // What nobody uses gives way, though it is a known queue.
+    // An unused queue is removed, although it is listed.
     for number in 0..3 {
         let queue = name(number, 1_000);
         broker.says(
@@ -131,7 +132,7 @@ fn names_take_at_most_half_of_memory_and_work_goes_on() {
             [],
         );
     }
-    // The engine does not look at all names for each that is refused.
+    // The engine does not examine all names for each rejected one.
     let comes = |_| common::words(&broker.hear(2, push_to(name(7, 900)))) == ["2 new j3"];
     assert!((0..40).any(comes));
     assert!(broker.engine.queues_forgotten() > 0);

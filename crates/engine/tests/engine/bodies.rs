@@ -1,4 +1,4 @@
-//! Bodies leave memory and come back.
+//! Bodies are moved out of memory and loaded again.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use windlass_engine::{
 
 use crate::common::*;
 
-/// Commands, each with its client.
+/// Commands with their clients.
 type Commands = Vec<(u64, Command)>;
 
 /// A body that is worth storing.
@@ -23,7 +23,7 @@ pub(crate) fn long(queue: &'static str, text: &str) -> Push {
     push(queue).with(|job| job.body = body(text))
 }
 
-/// An engine whose bodies are elsewhere when the test asks for it.
+/// An engine with bodies that are stored elsewhere on request of the test.
 pub(crate) struct Cold {
     pub(crate) broker: Broker,
     disk: BTreeMap<u64, Bytes>,
@@ -37,14 +37,14 @@ impl Cold {
         }
     }
 
-    /// With this many jobs in a queue, whose bodies are their numbers.
+    /// With this many jobs in a queue. The body of a job is its ID.
     pub(crate) fn with(queue: &'static str, jobs: u64) -> Self {
         let mut cold = Self::new();
         (1..=jobs).for_each(|job| drop(cold.broker.hear(1, long(queue, &job.to_string()))));
         cold
     }
 
-    /// Moves the body of a job out of memory. Its place is the job's number, and a thousand more each time.
+    /// Moves the body of a job out of memory. The place is the job's ID, plus a thousand for each repetition.
     pub(crate) fn store(&mut self, job: u64) -> Stored {
         let body = self
             .broker
@@ -108,7 +108,8 @@ impl Cold {
             .collect()
     }
 
-    /// Gives a command until nothing is missing. Returns the events of the last time, and what was missing before.
+    /// Repeats a command until nothing is missing. Returns the events of the last attempt, and the bodies
+    /// that were missing before.
     fn insist(&mut self, command: &Command) -> (Vec<(ClientId, Event)>, Vec<u64>) {
         let mut missed = Vec::new();
         loop {
@@ -139,7 +140,7 @@ fn jobs_whose_bodies_have_left_are_packed_until_one_is_looked_at() {
     cold.store_all(1..=2_000);
     let without_bodies = resident(&cold);
     while cold.cool(u64::MAX) != Vec::<u64>::new() {}
-    // The last page stays as it is: the next new job comes there.
+    // The last page stays unpacked, because the next new job belongs there.
     let packed = resident(&cold);
     assert!(
         packed < without_bodies / 2,
@@ -189,7 +190,7 @@ fn bodies_leave_from_the_newest_on_and_those_that_are_needed_soon_stay() {
     cold.broker.hear(1, long("q", "new"));
     assert_eq!(cold.cool(150), [601, 587], "new ones come first");
     assert_eq!(cold.cool(u64::MAX).len(), 586);
-    // The next round: jobs that are handed out stay, and so do those of a window.
+    // The next round: leased jobs stay, and so do those of a window.
     cold.broker.hear(2, take(["q"]));
     assert_eq!(
         cold.cool(u64::MAX),
@@ -253,7 +254,8 @@ fn one_call_looks_at_a_few_thousand_jobs() {
     assert_eq!(cold.cool(u64::MAX), (1..=300).rev().collect::<Vec<_>>());
 }
 
-/// The jobs of short queues leave in a round that finds nothing else, however many jobs come between.
+/// The bodies of short queues are moved out in a round that finds nothing else, however many jobs arrive in
+/// between.
 #[test]
 fn jobs_that_come_between_do_not_keep_the_others_in_memory() {
     let mut cold = Cold::with("q", 10);
@@ -514,7 +516,7 @@ fn an_entry_that_is_repaid_has_its_new_value_in_memory() {
     assert_eq!(cold.broker.engine.job(JobId(1)).unwrap().body(), b"value");
 }
 
-/// What a job calls: the first byte of its body.
+/// The function that a job calls: the first byte of the body.
 #[derive(Debug)]
 struct Reader;
 
@@ -663,7 +665,7 @@ fn commands_that_may_wait_for_bodies_are_known() {
     assert!(!Command::from(push("q")).reads_bodies() && !look(1).reads_bodies());
 }
 
-/// The rows of a page bring their bodies: not too many at once.
+/// The rows of a page need the bodies, but not too many together.
 #[test]
 fn a_page_of_jobs_waits_for_a_few_megabytes_at_most() {
     let mut cold = Cold::new();
@@ -692,7 +694,7 @@ fn a_page_of_jobs_waits_for_a_few_megabytes_at_most() {
         after = *next;
     }
     assert_eq!(seen, (1..=10).rev().collect::<Vec<_>>());
-    // A page whose filter reads them waits for as few.
+    // A page with a filter that reads bodies has the same limit.
     let mut context = Context::new(Timestamp(1_000), 1);
     let command = list_jobs(that(Condition::Body("x".into())));
     cold.broker
@@ -775,7 +777,7 @@ fn jobs_that_exceed_memory_are_refused_and_bodies_elsewhere_make_room() {
         push("q").with(|job| job.body = vec![7; 1_000].into()),
         ["1 new j5"],
     );
-    // The same bytes come back: memory holds more than it may, and refuses more.
+    // Loading the same bytes exceeds the memory, and further jobs are refused.
     let place = cold.stored(1).unwrap();
     assert!(cold.load(JobId(1), place));
     assert!(cold.broker.engine.resident_bytes() > held);
@@ -783,7 +785,7 @@ fn jobs_that_exceed_memory_are_refused_and_bodies_elsewhere_make_room() {
     assert!(said[0].starts_with("1 refused"), "{said:?}");
 }
 
-/// Whatever an engine is told about bodies, it names no body that it does not have.
+/// Whatever is reported about bodies, an engine never names a body that it does not have.
 #[test]
 fn an_empty_engine_has_nothing_to_store() {
     let mut engine = Engine::new(Limits::default(), 1);

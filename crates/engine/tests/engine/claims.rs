@@ -1,4 +1,4 @@
-//! An engine that succeeds another one: nothing is handed out for a while, and clients claim what they had.
+//! An engine with a predecessor: nothing is delivered for a while, and clients claim their previous state.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -15,7 +15,8 @@ use crate::common::{
 /// The first number that a successor without jobs gives.
 const FIRST: u64 = (1 << 20) + 1;
 
-/// Recovered with these jobs, and from 1,000 ms on the successor of another engine. Its grace ends at 3,000 ms.
+/// Recovered with these jobs, and from 1,000 ms on the successor of another engine. The grace is over at
+/// 3,000 ms.
 fn successor<const N: usize>(jobs: [Push; N]) -> Broker {
     let mut broker = Broker::new();
     for job in jobs {
@@ -183,7 +184,7 @@ fn a_claimed_lease_needs_a_delivery() {
     }
 }
 
-/// The journal has one delivery of the job, and its end.
+/// The journal contains a delivery of the job, and the end of that delivery.
 #[test]
 fn during_the_grace_the_last_delivery_of_the_journal_may_be_claimed_and_later_only_a_higher_one() {
     for (now, token, place) in [
@@ -213,7 +214,7 @@ fn an_entry_is_claimed_during_the_grace_only() {
     }
 }
 
-/// The end of an earlier lease may have been on its way to the journal. The journal has a lease for a time.
+/// The end of an earlier lease may not have been journalled. The journal contains a time-bound lease.
 #[test]
 fn a_claim_counts_if_its_lease_was_granted_after_that_in_the_journal() {
     for (token, place) in [(1, "leased until 10000"), (2, "leased")] {
@@ -228,7 +229,8 @@ fn a_claim_counts_if_its_lease_was_granted_after_that_in_the_journal() {
     }
 }
 
-/// The leader before has granted a lease for a time, and its commit was lost. Its worker reports under the token.
+/// The previous leader has granted a time-bound lease, and the commit is missing. The worker reports with the
+/// token.
 #[test]
 fn two_leaders_give_no_token_twice() {
     let mut broker = Broker::new();
@@ -282,7 +284,7 @@ fn a_lease_that_is_over_is_not_claimed_and_one_that_is_not_ends_in_time() {
     broker.at(3_000, ["2 took j1.1"]);
 }
 
-/// The worker that had the job before may report under a token that the engine gives again.
+/// The worker that had the job before may report with a token that the engine grants again.
 #[test]
 fn after_the_grace_only_what_this_engine_cannot_have_given_is_claimed() {
     let mut broker = successor([push("q")]);
@@ -297,7 +299,7 @@ fn after_the_grace_only_what_this_engine_cannot_have_given_is_claimed() {
     broker.says(2, holds(1, 2), []);
 }
 
-/// A daemon whose link was cut claims under new numbers what its clients had under the old ones.
+/// A daemon claims the state of clients with new IDs after an interruption of the link.
 #[test]
 fn the_lease_that_a_job_has_may_be_claimed_at_any_time_and_moves_to_the_claimant() {
     let mut broker = Broker::new();
@@ -359,7 +361,8 @@ fn a_foreground_job_comes_back_under_its_number() {
     broker.says(3, pushed(7, foreground()), ["3 ended j7 lost"]);
 }
 
-/// The clients of one daemon leave before those of another have claimed: the job has not ended.
+/// The clients of one daemon disconnect before those of another have claimed: the job is
+/// unfinished.
 #[test]
 fn a_foreground_job_that_its_first_listener_leaves_comes_back_for_the_next_one() {
     for has_worker in [false, true] {
@@ -391,7 +394,7 @@ fn a_foreground_job_without_a_worker_is_delivered_after_the_grace() {
     broker.at(3_000, ["2 took j7.1"]);
 }
 
-/// Its worker took it in time, and claims it before or after.
+/// The worker took it in time, and claims it before or after.
 #[test]
 fn a_foreground_job_whose_time_is_over_comes_back() {
     let late = || foreground().expires(900);
@@ -407,7 +410,7 @@ fn a_foreground_job_whose_time_is_over_comes_back() {
     broker.at(2_000, ["1 ended j8 expired"]);
 }
 
-/// Claims of different daemons come in any order.
+/// Claims of different daemons arrive in any order.
 #[test]
 fn a_worker_s_claim_and_its_result_wait_for_the_job() {
     let mut broker = successor([]);
@@ -461,7 +464,7 @@ fn a_job_is_brought_back_once_and_after_the_grace_no_claim_of_it_waits() {
         finish(7),
         ["1 ended j7 succeeded result", "2 finished j7"],
     );
-    // It was here: a late claim of another worker is not kept for it.
+    // The job was restored before: a late claim of another worker is not stored.
     broker.says(3, holds(7, 2), []);
     broker.says(3, finish(7), ["3 refused: job unknown"]);
     broker.at(3_000, []);
@@ -540,7 +543,7 @@ fn a_client_has_a_bounded_number_of_requests_in_the_grace() {
         0,
         "another client has its own bound"
     );
-    // One page, one request: it leaves room for one more.
+    // One page, one request: there is space for another.
     broker.at(3_000, ["1 empty"]);
     broker.engine.end_grace_at(Timestamp(9_000));
     assert_eq!(ask(&mut broker), 0);

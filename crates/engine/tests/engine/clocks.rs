@@ -63,7 +63,7 @@ fn calendar_times_are_due_by_the_wall_clock() {
         ("ready".into(), "gone".into()),
         "due at once"
     );
-    // A time that has passed by now is due at once, too.
+    // A time that is in the past by now is due immediately, too.
     broker.hear(1, push("q").not_before(now + 1_800_000));
     assert_eq!(broker.place(3), "ready");
 }
@@ -113,7 +113,7 @@ fn intervals_go_by_the_engine_and_cron_by_the_wall_clock() {
     );
 }
 
-/// At ten past noon a schedule has run its times so far. Then the clock goes back an hour.
+/// At ten past noon a schedule has had all occurrences so far. The clock is then set back an hour.
 #[test]
 fn a_clock_set_back_repeats_no_single_time_and_stops_nothing() {
     let minute = |minute: i64| (DAY_MS + DAY_MS / 2).saturating_add_signed(minute * 60_000);
@@ -149,7 +149,8 @@ fn a_clock_set_back_repeats_no_single_time_and_stops_nothing() {
     }
 }
 
-/// At ten past noon the clock goes back half an hour. The second time after that is the one for which it waits.
+/// At ten past noon the clock is set back half an hour. The schedule waits for the second occurrence after
+/// that.
 #[test]
 fn a_clock_set_back_journals_no_schedule_that_waits_no_longer_than_it_may() {
     let mut broker = noon();
@@ -312,7 +313,7 @@ fn an_acknowledgement_by_name_may_be_late() {
     assert_eq!(broker.place(1), "retrying 1060");
     broker.says(2, finish_by(1, Proof::AnyLease), ["2 finished j1"]);
     assert_eq!(broker.place(1), "gone");
-    // A job that has already come back is not handed out again either.
+    // A job that was already restored is not delivered again either.
     broker.hear(1, push("q").retry(3, Backoff::None));
     broker.says(
         1,

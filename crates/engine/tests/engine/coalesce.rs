@@ -1,4 +1,4 @@
-//! Submits of one identity that become one job.
+//! Submits with the same identity that are merged into one job.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -66,7 +66,7 @@ fn body(broker: &Broker, job: u64) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// Takes a job, and returns its number and its body.
+/// Takes a job, and returns the ID and the body.
 fn taken(broker: &mut Broker) -> Option<(u64, Vec<u8>)> {
     let events = broker.hear(4, take(["q"]));
     match events.as_slice() {
@@ -179,7 +179,7 @@ fn submits_while_a_job_runs_are_one_more_that_starts_when_the_running_one_is_ove
         }
     );
     assert_eq!(taken(&mut broker), None);
-    // Its time is up, so the body changes, and nothing else.
+    // It is due, so only the body is replaced.
     broker.says(1, submit("u", "four"), ["1 attached j2"]);
     assert_eq!(broker.place(2), "shelved");
     broker.says(4, finish(1), ["4 finished j1"]);
@@ -418,7 +418,7 @@ fn the_running_job_has_its_key_again_when_the_one_behind_it_is_gone() {
     assert_eq!(taken(&mut broker), Some((4, b"four".to_vec())));
 }
 
-/// An engine with what the journal has.
+/// An engine with the contents of the journal.
 fn recover(broker: &mut Broker) {
     let mut engine = Engine::new(Limits::default(), 1);
     engine.recall_meta(broker.engine.meta().clone(), true);
@@ -438,7 +438,7 @@ fn recover(broker: &mut Broker) {
     (1..=4).for_each(|client| broker.open(client));
 }
 
-/// Another daemon leads. Its grace ends at 9,000 ms.
+/// Another daemon becomes the leader. The grace is over at 9,000 ms.
 fn succeed(broker: &mut Broker) {
     recover(broker);
     broker
@@ -451,7 +451,7 @@ fn claim(claim: Claim) -> Command {
     Command::Claim(Box::new(claim))
 }
 
-/// The client that has submitted a foreground job waits for it.
+/// The client that has submitted a foreground job claims it.
 fn pushed(job: u64, push: Push) -> Command {
     claim(Claim::Pushed {
         job: JobId(job),
@@ -459,7 +459,7 @@ fn pushed(job: u64, push: Push) -> Command {
     })
 }
 
-/// A worker has a job, by its first delivery.
+/// A worker has a job, by the first delivery.
 fn holds(job: u64) -> Command {
     let (token, until, protocol) = (Token::of(0, 1), Timestamp::NEVER, Protocol::GEARMAN);
     let held = Held {
@@ -476,7 +476,7 @@ fn holds(job: u64) -> Command {
     })
 }
 
-/// A job runs, and another one is behind it.
+/// A running job, and another one behind it.
 fn running(first: Push, second: Push) -> Broker {
     let mut broker = coalescing(RULE);
     broker.hear(1, first);
@@ -491,7 +491,7 @@ fn running(first: Push, second: Push) -> Broker {
     broker
 }
 
-/// Client 4 has job 1, and job 2 waits for its end, whatever comes in between.
+/// Client 4 has job 1, and job 2 is parked until job 1 finishes, whatever happens in between.
 fn one_then_two(mut broker: Broker) {
     assert_eq!(
         (broker.place(1), broker.place(2)),
@@ -672,7 +672,7 @@ fn a_restart_forgets_no_submit_and_frees_a_job_whose_predecessor_is_gone() {
     broker.at(1_190, []);
     taken(&mut broker);
     broker.says(1, submit("u", "three"), ["1 new j2"]);
-    // The lease is not journalled: the first one runs again, before the second.
+    // The lease is not journalled, so the first one runs again, before the second.
     broker.restart(Limits::default());
     broker.at(1_290, []);
     assert_eq!(
@@ -730,7 +730,7 @@ fn the_key_of_the_queues_policy_can_be_the_identity() {
     broker.says(1, job("acme|1"), ["1 new j1"]);
     broker.says(1, job("acme|2"), ["1 attached j1"]);
     broker.says(1, job("zeta|1"), ["1 new j2"]);
-    // A unique id of the same text is another identity, and jobs without a key are jobs of their own.
+    // A unique ID with the same text is another identity, and jobs without a key are never merged.
     broker.says(1, submit("acme", "none"), ["1 new j3"]);
     broker.says(1, job("none"), ["1 new j4"]);
     broker.says(1, job("none"), ["1 new j5"]);
@@ -773,7 +773,7 @@ fn a_job_expires_a_ttl_after_its_last_submit() {
     assert_eq!(broker.place(1), "ready");
     broker.at(1_240, []);
     assert_eq!(broker.place(1), "gone");
-    // Behind a job that runs, too.
+    // Also behind a running job.
     broker.hear(1, submit("u", "three"));
     broker.at(1_340, []);
     taken(&mut broker);

@@ -1,4 +1,4 @@
-//! Clients that come back collect the ends of their jobs.
+//! Clients that reconnect collect the outcomes of jobs.
 
 use windlass_engine::{
     Backoff, Clash, ClientCommand, ClientInfo, From, JobCommand, JobId, JobRef, LeaseCommand,
@@ -28,7 +28,7 @@ fn broker() -> Broker {
     broker
 }
 
-/// Under the lease that the job requests.
+/// With the lease that the job requests.
 fn take_as_wished() -> Wish {
     let mut wish = take(["q"]);
     if let From::Listed { lease, .. } = &mut wish.0.from {
@@ -96,7 +96,7 @@ fn a_name_is_of_one_protocol_and_of_durable_jobs() {
     );
 }
 
-/// How each job ends while its client is away, and how the client learns of it.
+/// Each outcome of a job while the client is disconnected, and how it is reported.
 #[test]
 fn every_end_is_collected() {
     type Scene = (
@@ -149,7 +149,7 @@ fn every_end_is_collected() {
                 broker.hear(2, ClientCommand::Close);
                 broker.at(1_010, []);
             },
-            // One worker was lost with it before.
+            // A previous worker disappeared.
             Some("lost"),
         ),
         (
@@ -249,7 +249,7 @@ fn ends_are_collected_page_by_page() {
     assert_eq!((said.len(), &*said[1]), (2, "12 counted 1 and more"));
 }
 
-/// A job that is kept for other reasons stays, and is collected once.
+/// A job that is retained for other reasons stays, and is collected once.
 #[test]
 fn a_result_that_is_kept_anyway_stays() {
     let mut broker = broker();

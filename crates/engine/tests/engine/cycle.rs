@@ -1,7 +1,7 @@
-//! `cycle` queues, compared with a slow implementation of their algorithm.
+//! `cycle` queues, compared with a slow implementation of the algorithm.
 //!
-//! Spec: spiderq protocol 1.4, "Lend" and "Repay". A heap of (key, priority, boost) where the smallest priority is lent
-//! first, and a serial number that counts changes and numbers the leases.
+//! Spec: spiderq protocol 1.4, "Lend" and "Repay". A heap of (key, priority, boost) where the smallest
+//! priority is lent first, and a serial that is increased by each change and identifies the leases.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -112,7 +112,7 @@ fn lend() -> Command {
     take_round("c").for_ms(LEASE_MS, OnExpiry::Front).into()
 }
 
-/// The job that the engine lent, and its token.
+/// The job that the engine lent, with the token.
 fn lent(events: &[(ClientId, Event)]) -> Option<(u64, u64)> {
     match events {
         [(_, Event::Reply(_, Reply::Taken(job)))] => Some((job.id.0, job.token.0)),
@@ -163,7 +163,7 @@ fn random_operations_follow_the_algorithm() {
                         RepayTo::Front,
                         RepayTo::Drop,
                     ];
-                    // Drops are rare, or the queue runs dry.
+                    // Drops must be rare, or the queue becomes empty.
                     let sides = if rng.roll(8) == 0 { 5 } else { 4 };
                     let to = statuses[usize::try_from(rng.roll(sides)).unwrap()];
                     let pick = usize::try_from(rng.roll(leases.len() as u64)).unwrap();
@@ -204,14 +204,15 @@ fn lend_keys_match_the_original_server() {
     broker.says(2, lend(), ["2 took j1.4 until 2000"]);
     broker.says(2, repay(1, 3, RepayTo::Drop), ["2 refused: lease not held"]);
     broker.at(2_000, []);
-    // Both leases ran out, in the order of their keys. Each end is a change.
+    // Both leases have expired, in the order of keys. Each expiry increases the serial.
     broker.says(2, lend(), ["2 took j1.6 until 3000"]);
     broker.says(2, repay(2, 3, RepayTo::Drop), ["2 refused: lease not held"]);
 }
 
 #[test]
 fn where_a_repaid_entry_goes() {
-    // Five others wait. The columns: the boost earned so far, the repay, and how many entries stand before it then.
+    // Five other entries are ready. The columns: the boost earned so far, the repay, and the resulting number
+    // of entries before it.
     let table = [
         ("penalty, nothing earned: the tail", 0, RepayTo::Penalty, 5),
         ("reward: half way", 0, RepayTo::Reward, 3),
@@ -303,7 +304,8 @@ fn the_value_repaid_is_the_value_lent_next() {
     assert_eq!(job.body, "value");
 }
 
-/// A worker lost with its connection gives its entry back. Its token must not repay the next lease.
+/// A worker that disappears with a connection returns an entry. The token must not repay the next
+/// lease.
 #[test]
 fn a_lend_key_is_not_granted_twice_for_one_entry() {
     let mut broker = Broker::new();
@@ -340,7 +342,7 @@ fn cycle_queues_refuse_the_commands_of_work_queues() {
     );
 }
 
-/// The daemon returns an entry that its client has never got.
+/// The daemon returns an entry that the client never received.
 #[test]
 fn an_entry_is_released_with_its_token() {
     let mut broker = Broker::new();
@@ -359,7 +361,8 @@ fn an_entry_is_released_with_its_token() {
     broker.says(3, take_round("c"), ["3 took j1.3"]);
 }
 
-/// A lease granted before the daemon stopped may be forgotten: its lend key must not fit a lease granted after.
+/// A lease granted before the daemon stopped may be forgotten: the lend key must not match a lease granted
+/// after.
 #[test]
 fn a_lend_key_is_not_granted_again_by_another_run() {
     let lent_by = |starts| {

@@ -65,7 +65,7 @@ fn come_to_rest(engine: &mut Engine, now: u64) -> Vec<Vec<Change>> {
     changes
 }
 
-/// Runs a command, and returns its events and the number of changes.
+/// Runs a command, and returns the events and the number of changes.
 fn changes_of(broker: &mut Broker, command: impl Into<Command>) -> (Vec<Event>, usize) {
     let mut context = Context::new(Timestamp(broker.now), 1);
     broker
@@ -89,7 +89,7 @@ fn the_oldest_dead_are_dropped_when_there_are_too_many() {
             made_way: 0
         }
     );
-    // A requeued job is no longer dead, and leaves room for another.
+    // A requeued job is no longer dead, and makes space for another.
     broker.says(
         1,
         mutate(placed(JobStateKind::Dead), Mutation::Requeue),
@@ -104,12 +104,12 @@ fn the_oldest_dead_are_dropped_when_there_are_too_many() {
 fn the_oldest_dead_are_dropped_when_they_have_too_many_bytes() {
     let mut broker = Broker::limited(|limits| limits.dead_bytes_max = 3 * 1_014);
     die(&mut broker, 5, 500);
-    // Each counts as 250 bytes in addition to its body, and because it has failed once as 200 and 64.
+    // Each uses 250 bytes in addition to the body, and after a failure 200 and 64 more.
     assert_eq!(dead(&mut broker), [3, 4, 5]);
-    // A job that alone exceeds the limit is not kept, nor is any older one.
+    // A job that alone exceeds the limit is dropped, and so are all older ones.
     die(&mut broker, 1, 4_000);
     assert_eq!(dead(&mut broker), [0; 0]);
-    // A job that is replaced while dead counts with its new size.
+    // A job that is replaced while dead is counted with the new size.
     die(&mut broker, 2, 100);
     broker.hear(
         1,
@@ -223,7 +223,7 @@ fn live_jobs_beyond_a_lower_limit_stay() {
 fn dead_jobs_make_no_room_for_a_refused_push() {
     let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 5_000);
     die(&mut broker, 3, 500);
-    // Without the dead jobs there is no room either, so they stay.
+    // Without the dead jobs there is not enough space either, so they stay.
     let said = common::words(&broker.hear(1, mortal(5_001)));
     assert!(said[0].starts_with("1 refused"), "{said:?}");
     broker.hear(1, common::limit("full", 0));
@@ -340,7 +340,7 @@ fn dead_jobs_become_ready_one_after_another_at_a_rate_and_a_restart_keeps_their_
         ..windlass_engine::Filter::default()
     };
     broker.hear(1, mutate(matching(), redrive(1_000)));
-    // Only dead jobs are redriven: another time changes nothing, nor does one of a ready job.
+    // Only dead jobs are redriven: neither a repetition nor a ready job has an effect.
     broker.hear(1, mutate(matching(), redrive(0)));
     broker.hear(1, mutate(placed(JobStateKind::Ready), redrive(0)));
     broker.restart(windlass_engine::Limits::default());
@@ -437,7 +437,8 @@ fn dead_jobs_move_to_another_queue_whose_rules_hold_for_them_then() {
     let before = broker.engine.job_count();
     broker.says(1, move_to("other", 2), ["1 mutated 2"]);
     assert_eq!(broker.engine.job_count(), before);
-    // The newest came first. A key that another job has is lost, and a body that is too long stays.
+    // The newest is first. The key is not restored if another job has it, and a body that is too
+    // long stays.
     assert_eq!(
         [1, 2].map(|job| broker.place(job)),
         ["retrying 1500", "retrying 1000"]

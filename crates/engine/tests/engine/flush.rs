@@ -138,7 +138,7 @@ fn a_flush_removes_everything_of_one_protocol_only() {
     broker.says(2, finish, ["2 refused: job unknown"]);
     // The schedule of another protocol keeps `clock` in that protocol's listings.
     broker.says(1, list_queues(), ["1 queues clock both served limited"]);
-    // A queue's pause ends with the queue.
+    // A queue's pause is removed with the queue.
     broker.says(1, faktory("later"), ["1 new j12"]);
     broker.says(2, take(["later"]), ["2 took j12.1"]);
 }
@@ -198,8 +198,8 @@ fn totals_are_counted_for_each_protocol() {
         (1, 1, 0)
     );
     broker.at(1_100, []);
-    // Both are ready again. Then one lease runs out and its job is dead; the other lease runs out, and its job is
-    // removed because it has no retries; then the dead job is removed too.
+    // Both are ready again. One lease then expires and the job is dead; the other lease expires, and the job
+    // is removed because it has no retries; the dead job is removed at last.
     broker.hear(2, take(["q"]).for_ms(200, OnExpiry::Fail));
     broker.at(1_300, []);
     assert_eq!(
@@ -226,7 +226,8 @@ fn totals_are_counted_for_each_protocol() {
         ..Totals::default()
     };
     assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals, expected);
-    // The figures of other protocols are separate. The totals count all protocols, and a flush of one leaves them.
+    // The figures of other protocols are separate. The totals include all protocols, and a flush of one
+    // protocol does not affect them.
     assert_eq!(
         figures(&mut broker, Protocol::GEARMAN).totals,
         Totals {

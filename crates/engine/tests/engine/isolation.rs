@@ -57,7 +57,7 @@ fn each_protocol_has_its_own_jobs_in_their_own_order() {
     broker.says(21, take(["q"]), ["21 took j3.1"]);
     broker.says(11, take(["q"]), ["11 took j4.1"]);
     broker.says(11, take(["q"]), ["11 took j1.1"]);
-    // A job that comes back returns to its own position among the jobs of its protocol.
+    // A returned job is at the original position among the jobs of the same protocol.
     broker.says(11, release(1, false), ["11 done"]);
     broker.says(11, take(["q"]), ["11 took j1.2"]);
     broker.says(21, take(["q"]), ["21 took j2.1"]);
@@ -98,7 +98,7 @@ fn no_client_is_served_or_woken_for_jobs_it_does_not_see() {
             assert_eq!(words(&said).join(", "), expected);
         }
     };
-    // Blocked: Faktory's client came first.
+    // Blocked: Faktory's client was first.
     let mut waiting = broker();
     waiting.says(21, take(["q"]).forever(), []);
     waiting.says(11, take(["q"]).forever(), []);
@@ -122,7 +122,7 @@ fn no_client_is_served_or_woken_for_jobs_it_does_not_see() {
         waiting.says(client, credit(1), []);
     }
     served(&mut waiting, ["11 took j1.1", "21 took j2.1"]);
-    // A client that sees all jobs counts as on its way to any of them. The jobs that it leaves are for the others.
+    // A woken client that sees all jobs may take any of them. The remaining jobs are for the others.
     let mut waiting = broker();
     for client in [4, 11] {
         waiting.says(client, serve("q"), []);
@@ -161,7 +161,8 @@ fn strays_are_jobs_that_no_client_of_their_audience_serves() {
     );
     broker.says(12, credit(1), []);
     broker.says(21, credit(1), ["21 took j3.1"]);
-    // Now that no client serves Gearman's jobs, they are strays too, for clients that take them.
+    // No client serves Gearman's jobs now, so they are unclaimed too, for clients that take
+    // unclaimed jobs.
     broker.says(11, unserve("q", false), []);
     broker.says(21, credit(1), []);
     broker.says(
@@ -170,10 +171,10 @@ fn strays_are_jobs_that_no_client_of_their_audience_serves() {
         [],
     );
     broker.says(4, credit(1), ["4 took j1.1"]);
-    // Each protocol has its own first job; the other's first job does not matter.
+    // Each protocol has a separate first job, which is not affected by the other's.
     broker.says(1, gearman("q"), ["1 new j4"]);
     broker.says(1, faktory("q"), ["1 new j5", "21 took j5.1"]);
-    // When bridged again, the queue's strays have the protocol of the first job.
+    // In a bridged queue, unclaimed jobs have the protocol of the first job.
     broker.says(1, bridge(&["q"]), ["1 done"]);
     broker.says(1, faktory("q"), ["1 new j6"]);
     broker.says(4, credit(1), ["4 took j4.1", "12 took j6.1"]);
@@ -185,7 +186,7 @@ fn a_queue_is_bridged_and_isolated_again_while_in_use() {
     broker.says(21, take(["q"]).forever(), []);
     broker.says(1, gearman("q"), ["1 new j1"]);
     broker.says(1, gearman("q"), ["1 new j2"]);
-    // It waits for jobs of others; now there are none.
+    // It is waiting for jobs of other protocols; now there are none.
     broker.says(1, bridge(&["q"]), ["21 took j1.1", "1 done"]);
     broker.says(21, serve("q"), []);
     broker.says(21, Command::Take(TakeCommand::WaitForWork), ["21 woken"]);
@@ -248,11 +249,11 @@ fn a_listing_has_the_part_of_the_clients_protocol() {
         rows(&mut broker, 1),
         [row("q", 3, 1), row("f", 1, 0), row("b", 1, 0)]
     );
-    // Which queues a protocol has used outlasts its last job there.
+    // The record that a protocol has used a queue remains after the last job.
     broker.says(11, take(["q"]), ["11 took j1.1"]);
     broker.says(11, finish(1), ["11 finished j1"]);
     assert_eq!(rows(&mut broker, 11)[0], row("q", 0, 1));
-    // A listing of jobs has the jobs in the order of the whole queue, for any client.
+    // A listing sorts jobs by their order in the full queue, for any client.
     broker.says(
         1,
         list_jobs(in_queue("q", JobStateKind::Ready)),
@@ -271,7 +272,8 @@ fn a_pause_holds_back_the_jobs_of_the_clients_protocol() {
     broker.says(4, take(["q"]), ["4 empty"]);
     let paused = |broker: &mut Broker| [11, 21, 1].map(|client| rows(broker, client)[0].3);
     assert_eq!(paused(&mut broker), [false, true, true]);
-    // A client without a protocol pauses all, and each protocol resumes its own.
+    // A client without a protocol pauses all jobs, and each protocol resumes only those of that
+    // protocol.
     broker.says(1, pause("q", true), ["1 done"]);
     assert_eq!(paused(&mut broker), [true, true, true]);
     broker.says(21, pause("q", false), ["22 took j1.1", "21 done"]);
@@ -359,7 +361,7 @@ fn after_a_conversion_error_a_job_waits_at_its_position_for_another_protocol() {
     broker.says(11, take(["b"]), ["11 took j1.1"]);
     broker.says(11, misfit(1, Proof::Connection), ["11 done"]);
     assert_eq!(place(&broker, 1), (JobStateKind::Ready, 1, 0));
-    // That protocol never sees the job again, but gets the others.
+    // That protocol never sees the job again, but gets all other jobs.
     broker.says(12, take(["b"]), ["12 took j2.1"]);
     broker.says(11, take(["b"]).forever(), []);
     broker.says(11, Command::Take(TakeCommand::Unwait), []);
@@ -527,7 +529,7 @@ fn a_client_removes_the_part_of_its_protocol_from_an_isolated_queue() {
             ["21 refused: queue unknown"],
         );
     }
-    // Idle means: as the client sees it. The limit goes with the protocol that set it.
+    // Idle as seen by the client. The limit is removed with the protocol that set it.
     let mut broker = broker();
     broker.says(11, serve("q"), []);
     broker.says(11, limit("q", 5), ["11 done"]);
@@ -609,7 +611,7 @@ fn sleepers_have_their_turn_among_clients_of_other_protocols() {
     broker.says(11, TakeCommand::WaitForWork, []);
     broker.says(21, take(["b"]).forever(), []);
     broker.says(31, credit(1), []);
-    // Each worker finishes its job and waits again, so they take turns.
+    // Each worker finishes a job and waits again, so they take turns.
     for job in [1, 4, 7] {
         let [first, second, third] = [job, job + 1, job + 2];
         broker.says(1, gearman("b"), ["11 woken", &format!("1 new j{first}")]);

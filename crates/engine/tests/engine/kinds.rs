@@ -1,4 +1,4 @@
-//! Figures by what jobs call.
+//! Figures by kind of job.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use windlass_engine::{
 use crate::bodies::{Cold, long};
 use crate::common::{Broker, Push, fail, finish, push, take};
 
-/// Each body is the name of what its job calls, but for two.
+/// Each body is the name of the called function, except for two.
 #[derive(Debug)]
 struct Bodies;
 
@@ -91,7 +91,7 @@ fn jobs_that_name_what_they_call_are_counted_by_it() {
         broker.now += 10 * job;
         broker.hear(2, end);
     }
-    // The worker of the last one is lost.
+    // The worker of the last one disappears.
     broker.hear(2, take(["q"]));
     broker.hear(2, ClientCommand::Close);
     let gearman = Some(Protocol::GEARMAN);
@@ -128,7 +128,7 @@ fn the_least_busy_kinds_give_way_and_nothing_is_lost_of_their_counts() {
         broker.hear(2, take(["q"]));
         broker.hear(2, finish(number));
     };
-    // One kind stays busy, one gives way while a worker has its job.
+    // One kind stays busy, another is evicted while a worker has a job of it.
     run(&mut broker, 1, "busy".to_owned());
     broker.hear(1, calling("held"));
     broker.hear(3, take(["q"]));
@@ -154,7 +154,7 @@ fn the_least_busy_kinds_give_way_and_nothing_is_lost_of_their_counts() {
         .map(|at| rows.iter().map(|(_, _, counts)| counts[*at]).sum())
         .collect();
     assert_eq!(sums, [2_002, 2_002]);
-    // What they take in memory is counted, and has a bound.
+    // The memory is counted, and limited.
     let bytes = broker.engine.resident_bytes() - before;
     assert!((500_000..1_500_000).contains(&bytes), "{bytes}");
 }

@@ -1,4 +1,4 @@
-//! Leases: which client holds a job, until when, and which may end the lease.
+//! Leases: which client has a job, until when, and which client may end the lease.
 
 use windlass_engine::{
     Backoff, ClientCommand, Command, Event, JobCommand, JobId, LeaseCommand, LeaseTerms, Mutation,
@@ -14,7 +14,8 @@ use crate::common::{
 const FAIL: OnExpiry = OnExpiry::Fail;
 const REQUEUE: OnExpiry = OnExpiry::Requeue;
 
-/// Client 1 holds j1 by connection, j2 under a time-bound lease with token 1; j3 is ready.
+/// Client 1 has j1 with a connection-bound lease, j2 with a time-bound lease with token 1; j3 is
+/// ready.
 fn held() -> Broker {
     let mut broker = Broker::new();
     for _ in 0..3 {
@@ -258,7 +259,7 @@ fn a_lease_extended_into_the_past_ends_at_once() {
     broker.says(2, take(["q"]), ["2 took j1.2"]);
 }
 
-/// Everything due runs in the order in which it fell due, including a lease whose end was moved.
+/// Everything due is executed in the order in which it became due, including an extended lease.
 #[test]
 fn an_extended_lease_ends_in_its_turn() {
     let mut broker = Broker::new();
@@ -307,7 +308,7 @@ fn a_lease_lasts_as_the_taker_or_the_job_asks_within_the_limit() {
         let said = common::words(&broker.hear(1, take(["q"]).for_ms(ms, FAIL)));
         assert_eq!(said, [expected], "{name}");
     }
-    // A lease that ends as it begins would loop from credit to credit within one tick.
+    // A lease that expires immediately would loop from credit to credit within a tick.
     let mut broker = Broker::new();
     broker.hear(1, serve_on("q", 0, timed(0, REQUEUE)));
     broker.says(1, common::credit(u32::MAX), []);
@@ -315,7 +316,7 @@ fn a_lease_lasts_as_the_taker_or_the_job_asks_within_the_limit() {
     broker.at(1_001, ["1 took j1.2 until 1002"]);
 }
 
-/// A job's own lease time, on terms that respect it and on others.
+/// A job's lease time, on terms that respect it and on others.
 #[test]
 fn a_jobs_own_lease_time_applies_as_the_terms_allow() {
     let bound = LeaseTerms::CONNECTION;
@@ -323,7 +324,7 @@ fn a_jobs_own_lease_time_applies_as_the_terms_allow() {
         wish: None,
         ..timed(500, REQUEUE)
     };
-    // The terms, the end of the lease, and what happens then.
+    // The terms, the expiry, and the effect of the expiry.
     let table = [
         (
             "connection-bound, and it does not count",
@@ -386,7 +387,7 @@ fn a_jobs_own_lease_time_applies_as_the_terms_allow() {
             Some(failures),
             "{name}"
         );
-        // Whatever its end, this lease ends with its connection.
+        // Whatever the expiry is, this lease is released with the connection.
         broker.says(1, Command::Client(ClientCommand::Close), []);
         let left = if lease.connection_bound {
             state.replace("leased", "ready")
@@ -395,7 +396,7 @@ fn a_jobs_own_lease_time_applies_as_the_terms_allow() {
         };
         assert_eq!(broker.place(1), left, "{name}");
     }
-    // A job without a lease time of its own gets the taker's.
+    // A job without a lease time gets the taker's.
     let mut broker = Broker::new();
     broker.hear(4, push("q"));
     broker.hear(
@@ -494,7 +495,7 @@ fn a_worker_whose_connection_was_lost_may_finish_late() {
     }
 }
 
-/// Only a success may be late. Other late reports are refused, and so is any for a job that is scheduled.
+/// Only a success may be late. Other late reports are rejected, and so is any report on a scheduled job.
 #[test]
 fn only_a_success_may_be_late() {
     let mut broker = Broker::new();
@@ -529,8 +530,8 @@ fn only_a_success_may_be_late() {
     broker.says(4, fail_by(1, proof), ["4 refused: lease not held"]);
 }
 
-/// One rule for all protocols: the report of the worker that had the job ends it, unless another has it in hand, or an
-/// operator has taken it back.
+/// The same rule for all protocols: a report of the worker that had the job is accepted, unless another
+/// worker has the job, or an operator has returned it.
 #[test]
 fn a_late_report_counts_while_the_job_waits() {
     type Then = fn(&mut Broker);

@@ -75,7 +75,7 @@ fn pushes_beyond_a_limit_are_refused() {
     }
 }
 
-/// Only the name of a queue is left: it gives way, the one unused for longest first.
+/// A queue with only a name is removed, the least recently used first.
 #[test]
 fn unused_queues_make_room_for_new_names() {
     let mut broker = Broker::limited(|limits| limits.queues_max = 4);
@@ -98,7 +98,7 @@ fn unused_queues_make_room_for_new_names() {
     };
     broker.says(1, push("a"), ["1 new j5"]);
     assert_eq!(names(&broker), ["a", "limited", "paused", "used again"]);
-    // A queue that a command itself uses does not give way to another of its names.
+    // Queues used by the same command are not removed for other names in it.
     broker.says(
         2,
         take(["used again", "b"]),
@@ -223,7 +223,7 @@ fn a_queue_may_be_full_at_one_priority_and_not_at_another() {
     );
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(1, push("q").priority(9), ["1 new j2"]);
-    // It holds two jobs, whatever their priority.
+    // It contains two jobs, of any priority.
     broker.says(1, push("q"), ["1 refused: queue is full: jobs 2, limit 2"]);
     broker.says(1, push("q").priority(9), ["1 new j3"]);
 }
@@ -240,7 +240,7 @@ fn dead_jobs_and_clashes_do_not_count_against_the_limit() {
     // Dead jobs do not count.
     broker.hear(2, common::fail(2));
     broker.says(1, push("q"), ["1 new j4"]);
-    // A clash of keys needs no room either.
+    // A clash of keys needs no space either.
     broker.hear(1, JobCommand::Cancel(common::id(4)));
     broker.says(1, push("q").unique("k", Clash::Keep), ["1 new j5"]);
     broker.says(1, push("q").unique("k", Clash::Keep), ["1 kept j5"]);
@@ -276,7 +276,8 @@ fn a_queue_may_be_registered_any_number_of_times() {
     broker.engine.check();
 }
 
-/// Each protocol has a share of the names: one that makes names without end shuts no other out.
+/// Each protocol has a share of the names, so a protocol that creates names without end does not
+/// exclude the others.
 #[test]
 fn names_of_queues_have_shares_by_protocol() {
     let push_as = |protocol: Protocol, number: u64| {
@@ -290,7 +291,7 @@ fn names_of_queues_have_shares_by_protocol() {
             .flat_map(|number| common::words(&broker.hear(1, push_as(protocol, number))))
             .collect()
     };
-    // Four others have ten names each.
+    // Four other protocols have ten names each.
     let said = makes(&mut broker, Protocol::GEARMAN, 601);
     assert!(
         said[..600].iter().all(|said| said.starts_with("1 new")),
@@ -308,11 +309,11 @@ fn names_of_queues_have_shares_by_protocol() {
         said[10].starts_with("1 refused: limit of queues reached: 610, and"),
         "{said:?}"
     );
-    // A name that nothing uses gives way, of the protocol that is above its share: not FWP's, which was unused for longer.
+    // An unused name is removed if the protocol is above the share: not FWP's, which was unused for longer.
     for job in [601, 1] {
         broker.says(1, JobCommand::Cancel(common::id(job)), ["1 done"]);
     }
-    // The engine does not look at all names for each that is refused.
+    // The engine does not examine all names for each rejected one.
     let comes = |broker: &mut Broker, protocol: Protocol, number: u64| {
         (0..40).any(|_| {
             common::words(&broker.hear(1, push_as(protocol, number)))[0].starts_with("1 new")
@@ -327,7 +328,7 @@ fn names_of_queues_have_shares_by_protocol() {
             .any(|queue| queue.image().name == format!("{protocol:?} 0"))
     };
     assert!(has(&broker, Protocol::FAKTORY) && !has(&broker, Protocol::GEARMAN));
-    // Now FWP is above its share, too, and its unused name goes for the next one of Gearman's.
+    // Now FWP is above the share, too, and the unused name is removed for the next one of Gearman.
     assert!(comes(&mut broker, Protocol::GEARMAN, 0));
     assert!(!has(&broker, Protocol::FAKTORY));
     broker.engine.check();

@@ -296,7 +296,7 @@ fn a_page_is_never_longer_than_the_limit() {
     );
 }
 
-/// A filter that matches little does not look at everything at once.
+/// A filter with few matches does not examine everything in a visit.
 #[test]
 fn an_empty_page_may_have_a_successor() {
     let mut broker = Broker::new();
@@ -321,7 +321,7 @@ fn an_empty_page_may_have_a_successor() {
 
 #[test]
 fn bulk_changes() {
-    // What becomes of j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved, j7 and j8 ready.
+    // The new states of j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 parked, j7 and j8 ready.
     let table = [
         (Mutation::Cancel, "1 mutated 8", ["gone"; 8]),
         (
@@ -811,7 +811,7 @@ fn a_watcher_sees_changes_as_far_as_it_has_room() {
     );
     // The count took the other place.
     broker.says(1, push("q"), ["1 new j4"]);
-    // It has missed a change when it leaves; another one takes its number.
+    // It has missed a change when it disconnects; another client gets the same ID.
     broker.hear(2, ClientCommand::Close);
     broker.open(2);
     broker.says(2, watch(Some("q"), 9), []);

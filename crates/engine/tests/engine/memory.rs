@@ -1,5 +1,6 @@
-//! What counts as memory, compared with what the daemon's allocator takes: queues, names, keys, clients, waits, workers,
-//! watchers and listeners. Each kind runs in a process of its own, because resident memory is that of a process.
+//! Compares the accounted memory with the use of the daemon's allocator: queues, names, keys, clients, waits,
+//! workers, watchers and listeners. Each kind is measured in a separate process, because resident memory is
+//! that of a process.
 
 use std::fmt::Write as _;
 use std::process::Command as Program;
@@ -19,7 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The variable that names the kind which a process measures.
 const KIND: &str = "WINDLASS_TEST_MEMORY_KIND";
 
-/// An engine with room for everything, driven without the checks of [`crate::common::Broker`].
+/// An engine with large limits, without the checks of [`crate::common::Broker`].
 struct Room {
     engine: Engine,
     context: Context,
@@ -117,7 +118,7 @@ fn name(number: u64, bytes: usize) -> Bytes {
     Bytes::copy_from_slice(format!("{number:0bytes$}").as_bytes())
 }
 
-/// Numbers from 0 on. Debug builds check the engine again and again, so they get fewer.
+/// Numbers from 0 on. Debug builds check the engine repeatedly, so they get fewer.
 fn many(release: u64) -> std::ops::Range<u64> {
     0..if cfg!(debug_assertions) {
         release / 4
@@ -300,7 +301,7 @@ fn measure() {
     let Ok(kind) = std::env::var(KIND) else {
         return;
     };
-    // The first time leaves what a process has once.
+    // The first run includes allocations that a process makes only once.
     let mut warm = Room::new();
     warm.open(0..100);
     make(&mut warm, &kind);
@@ -316,7 +317,7 @@ fn measure() {
     );
 }
 
-/// What a kind takes, and what of it is counted, in bytes.
+/// The memory used by a kind, and the accounted part of it, in bytes.
 fn measured(kind: &str) -> (u64, u64) {
     let program = std::env::current_exe().expect("the test's program");
     let output = Program::new(program)
@@ -345,7 +346,7 @@ fn measured(kind: &str) -> (u64, u64) {
     (figure(), figure())
 }
 
-/// Resident bytes of this process. The allocator has returned what is free.
+/// Resident bytes of this process, after the allocator has returned free memory.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm
@@ -356,7 +357,7 @@ fn resident_bytes() -> u64 {
         * 4_096
 }
 
-/// Kinds, each with a part of it that is not what it measures.
+/// Kinds, each with a part of it that must be subtracted.
 const KINDS: [(&str, Option<&str>); 19] = [
     ("subscriptions", None),
     ("long subscriptions", None),
@@ -403,8 +404,8 @@ fn what_is_counted_is_what_the_allocator_takes() {
     assert!(differs.is_empty(), "{differs:?}\n{said}");
 }
 
-/// Bytes of a job that waits, at most: growth must be deliberate. The index of keys and the order of a queue double when
-/// they are full, so a job takes some bytes more or less in queues of other lengths.
+/// Maximum bytes of a ready job: growth must be deliberate. The index of keys and the order of a queue double
+/// when they are full, so a job uses some bytes more or less in queues of other lengths.
 #[test]
 fn a_job_of_a_long_queue_takes_few_bytes() {
     let table = [

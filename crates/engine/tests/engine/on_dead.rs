@@ -70,7 +70,7 @@ fn every_way_to_the_dead_letter_queue_causes_one_job() {
         dies(&mut broker, how);
         assert_eq!(broker.place(1).split(' ').next(), Some("dead"), "{how}");
         assert_eq!(reports(&broker), [(2, "first".to_owned())], "{how}");
-        // It waits for a worker as any other.
+        // It is ready like any other job.
         broker.restart(Limits::default());
         assert_eq!(reports(&broker).len(), 1, "{how}: a restart causes none");
         assert_eq!(broker.drain("reports"), [2], "{how}");
@@ -92,7 +92,7 @@ fn a_death_and_its_job_are_changes_of_one_visit() {
         "{:?}",
         context.changes
     );
-    // So they are if a connection ends in parts.
+    // The same if a connection is closed in parts.
     let mut broker = Broker::limited(|limits| (limits.losses_max, limits.page_max) = (1, 2));
     broker.engine.set_on_dead(Some(Arc::new(Reports)));
     for job in 1..=3 {

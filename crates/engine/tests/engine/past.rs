@@ -1,4 +1,4 @@
-//! Imported jobs: their state, their failures and their times come with them.
+//! Imported jobs retain state, failures and times.
 
 use windlass_engine::{
     Backoff, ClientId, Command, Event, Fate, Holder, JobRef, JobState, Lease, LeaseCommand,

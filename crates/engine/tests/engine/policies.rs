@@ -37,7 +37,7 @@ pub(crate) fn rate(jobs: u32, per_ms: u32, burst: u32) -> Option<Rate> {
     })
 }
 
-/// A broker in whose queue `q` jobs have what stands before `|` as their key.
+/// A broker with a queue `q`. The key of a job is the part before `|`.
 pub(crate) fn keyed(policy: Policy) -> Broker {
     let mut broker = Broker::new();
     broker.says(
@@ -62,7 +62,7 @@ pub(crate) fn push_all(broker: &mut Broker, first: u64, bodies: &[&'static str])
     }
 }
 
-/// Takes jobs until there is none, and returns their numbers.
+/// Takes jobs until there is none, and returns the IDs.
 pub(crate) fn taken(broker: &mut Broker) -> Vec<String> {
     let mut all = Vec::new();
     loop {
@@ -114,7 +114,7 @@ fn starts_come_at_a_rate_and_waiting_takes_are_served_in_time() {
     broker.at(1_499, []);
     broker.at(1_500, ["2 took j3.1"]);
     broker.says(3, take(["q"]), ["3 empty"]);
-    // Two tokens are saved up, and no more.
+    // Two tokens are saved up, but no more.
     broker.at(9_000, []);
     assert_eq!(taken(&mut broker), ["4", "5"]);
     assert_eq!(
@@ -202,7 +202,7 @@ fn a_key_has_no_more_jobs_running_than_it_may() {
     broker.says(2, finish(1), ["2 finished j1", "3 took j2.1"]);
     broker.says(2, finish(4), ["2 finished j4"]);
     assert_eq!(taken(&mut broker), ["5"]);
-    // A lost lease frees its key.
+    // The end of a lease frees the key.
     broker.says(3, release(2, false), ["3 done"]);
     assert_eq!(taken(&mut broker), ["2"]);
     broker.says(
@@ -236,7 +236,7 @@ fn jobs_of_a_key_start_in_order_whatever_their_priority_and_a_retry_holds_its_ke
     push_all(&mut broker, 3, &["b|3"]);
     assert_eq!(taken(&mut broker), ["1", "3"]);
     broker.says(2, fail(1), ["2 failed j1, retried 1000"]);
-    // Without a pause the job is ready at once, and before all that came later.
+    // Without a delay the job is ready immediately, and before all later ones.
     assert_eq!(taken(&mut broker), ["1"]);
     broker.says(2, fail(1), ["2 failed j1, retried 1000"]);
     assert_eq!(taken(&mut broker), ["1"]);
@@ -290,12 +290,12 @@ fn keys_take_turns_by_their_weights() {
         .filter(|job| job.parse::<u64>().is_ok_and(|job| job >= 11))
         .count();
     assert_eq!(gold, 6, "three of four: {order:?}");
-    // A key that comes later does not get what it has not used.
+    // A new key does not get unused turns of the past.
     push_all(&mut broker, 17, &["a|", "a|", "a|", "a|"]);
     assert_eq!(words(&broker.hear(2, take(["q"]))), ["2 took j17.1"]);
     push_all(&mut broker, 21, &["new|", "new|", "new|"]);
     assert_eq!(taken(&mut broker), ["21", "18", "22", "19", "23", "20"]);
-    // Urgent jobs come before fairness.
+    // Urgent jobs take precedence over fairness.
     push_all(&mut broker, 24, &["a|", "b|"]);
     broker.says(1, job("a|").priority(9), ["1 new j26"]);
     assert_eq!(taken(&mut broker).first().map(String::as_str), Some("26"));
@@ -336,7 +336,7 @@ fn a_key_has_a_rate_of_its_own() {
     broker.says(3, take(["q"]).forever(), []);
     broker.at(5_999, []);
     broker.at(6_000, ["3 took j2.1"]);
-    // A key that comes later may start at once, too, and one that goes and comes again may not.
+    // A new key may start immediately, too, and one that disappears and reappears may not.
     push_all(&mut broker, 4, &["late|"]);
     assert_eq!(taken(&mut broker), ["4"]);
     broker.says(2, finish(4), ["2 finished j4"]);
@@ -367,13 +367,13 @@ fn keys_of_jobs_that_are_there_are_read_again() {
         ..Policy::default()
     };
     broker.says(1, set(policy.clone()), ["1 done"]);
-    // The leased job still counts for the empty key.
+    // The leased job is still counted for the empty key.
     assert_eq!(taken(&mut broker), [""; 0]);
     let read = |after| Command::Bulk(BulkCommand::ReadKeys { after, limit: 2 });
     broker.says(1, read(Cursor::default()), ["1 mutated 2 and more"]);
     broker.says(1, read(Cursor(3, 0)), ["1 mutated 1"]);
     assert_eq!(taken(&mut broker), ["3"]);
-    // Another limit keeps the keys; another source forgets them.
+    // Another limit retains the keys; another source resets them.
     broker.says(
         1,
         set(Policy {
@@ -540,7 +540,7 @@ fn a_policy_of_its_own_holds_in_place_of_a_patterns_and_outlasts_a_restart() {
     );
     broker.says(1, own("q", None), ["1 done"]);
     assert_eq!(row(&mut broker), None);
-    // It keeps a queue without jobs, and an empty one holds in place of a pattern's.
+    // It makes a queue without jobs permanent, and an empty policy replaces that of a pattern.
     broker.says(
         1,
         set(Policy {
@@ -618,10 +618,10 @@ fn a_paused_key_starts_nothing_holds_up_no_other_and_stays_paused_after_a_restar
     push_all(&mut broker, 5, &["a|", "c|"]);
     assert_eq!(taken(&mut broker), ["6"]);
     assert_eq!(row(&mut broker).map(|row| row.keys_paused), Some(2));
-    // A worker that waits gets the job as soon as the key is resumed.
+    // A waiting worker gets the job as soon as the key is resumed.
     broker.says(3, take(["q"]).forever(), []);
     broker.says(1, pause_key("", false), ["3 took j4.1", "1 done"]);
-    // A queue keeps its paused keys without jobs, and while its policy has none.
+    // A queue retains paused keys without jobs, and while the policy uses no keys.
     for (client, job, said) in [
         (2, 3, "2 finished j3"),
         (2, 6, "2 finished j6"),
@@ -681,7 +681,7 @@ fn waits_for_tokens_and_jobs_without_keys_are_counted() {
     assert_eq!(row(&mut broker).map(counted), Some((2, 2, 1)));
 }
 
-/// The daemon sets what is configured before anything that fell due while it was down.
+/// The daemon sets the configuration before anything that became due during the downtime.
 #[test]
 fn what_fell_due_while_the_daemon_was_down_keeps_the_order_of_its_key() {
     let ordered = || {
@@ -759,7 +759,7 @@ fn a_rate_slower_than_restarts_starts_as_many_jobs_as_it_allows() {
     );
 }
 
-/// A worker with one connection reports on a job only after its next take is answered.
+/// A worker with a single connection reports on a job only after the reply to the next take.
 #[test]
 fn a_take_is_answered_soon_if_the_workers_own_job_keeps_others_from_their_start() {
     let mut broker = keyed(Policy {
@@ -783,7 +783,8 @@ fn a_take_is_answered_soon_if_the_workers_own_job_keeps_others_from_their_start(
     broker.says(2, finish_by(1, Proof::AnyLease), ["2 finished j1"]);
     let took = words(&broker.hear(2, wish(now + 2_000)));
     assert!(took[0].starts_with("2 took j2"), "{took:?}");
-    // Nothing waits for the key until a job comes. Another worker waits as long as it asks to.
+    // Nothing is blocked by the key until a job arrives. Another worker waits as long as it
+    // requested.
     broker.says(2, wish(now + 2_000), []);
     broker.says(
         3,

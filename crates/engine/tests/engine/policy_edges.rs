@@ -1,4 +1,4 @@
-//! Policies at their edges: changes while jobs are there, protocols beside each other, sleepers, turns that were missed.
+//! Edge cases of policies: changes while there are jobs, several protocols, sleepers, missed turns.
 
 use windlass_engine::{
     Bridge, BulkCommand, ClientId, Codec, Command, Condition, Context, Cursor, Engine, Event,
@@ -54,7 +54,7 @@ fn a_changed_policy_keeps_the_keys_that_it_reads_where_they_were_read() {
             jobs: 2
         })
     );
-    // A policy that needs no keys has none, even if it names where they are.
+    // A policy that needs no keys has no keys, even if it names a source.
     broker.says(
         1,
         set(by_prefix(Policy {
@@ -151,7 +151,7 @@ fn tokens_outlast_a_change_of_the_policy_and_of_the_rate() {
     assert_eq!(tokens(&mut broker), Some(3));
 }
 
-/// How many of three sleepers are woken for jobs of these keys, pushed while they sleep.
+/// The number of woken sleepers, of three, for jobs of these keys that are pushed while they sleep.
 fn woken(policy: Policy, before: &str, keys: &str) -> usize {
     let bodies = |keys: &str| {
         keys.chars()
@@ -240,10 +240,10 @@ fn order_by_key_is_among_the_jobs_that_the_same_workers_see() {
     broker.says(1, job("a|"), ["1 new j1"]);
     broker.says(1, of_faktory("a|"), ["1 new j2"]);
     broker.says(1, job("a|"), ["1 new j3"]);
-    // Isolated: another protocol's earlier job does not matter, as long as it does not run.
+    // Isolated: another protocol's earlier job has no effect while it is not running.
     broker.says(21, take(["q"]), ["21 took j2.1"]);
     broker.says(21, release(2, false), ["21 done"]);
-    // Bridged: one order for all, as soon as the queue is.
+    // Bridged: a single order for all, as soon as the queue is.
     broker.says(1, bridge(&["q"]), ["1 done"]);
     broker.says(21, take(["q"]), ["21 took j1.1"]);
     broker.says(11, take(["q"]), ["11 empty"]);
@@ -313,7 +313,7 @@ fn a_job_that_could_not_be_converted_is_seen_again_with_another_codec() {
 #[test]
 fn only_a_wait_for_a_token_of_the_queue_counts() {
     let waits = |broker: &mut Broker| row(broker).map(|row| row.rate_waits);
-    // The queue has tokens, the key has none: its time comes.
+    // The queue has tokens, the key has none, and gets one later.
     let of = |queue, key| Policy {
         rate: queue,
         key_rate: key,
@@ -329,7 +329,7 @@ fn only_a_wait_for_a_token_of_the_queue_counts() {
         (waits(&mut broker), taken(&mut broker)),
         (before, vec!["2".to_owned()])
     );
-    // The key has its token before the queue has one.
+    // The key has a token before the queue has one.
     let mut broker = keyed(of(rate(1, 1_000, 1), rate(1, 100, 1)));
     push_all(&mut broker, 1, &["a|"]);
     assert_eq!(taken(&mut broker), ["1"]);
@@ -338,7 +338,7 @@ fn only_a_wait_for_a_token_of_the_queue_counts() {
     assert_eq!((waits(&mut broker), taken(&mut broker).len()), (Some(0), 0));
     broker.at(2_000, []);
     assert_eq!((waits(&mut broker), taken(&mut broker).len()), (Some(1), 1));
-    // A token for which no job waits.
+    // A token that no job needs.
     broker.at(3_000, []);
     assert_eq!(waits(&mut broker), Some(1));
 }
@@ -407,7 +407,7 @@ fn a_key_that_goes_and_comes_again_does_not_jump_the_queue() {
             .for_each(|number| push_all(&mut broker, number, &["a|"]));
         job
     };
-    // Each time, the key `a` has had its only job, and is not known any more when the next one comes.
+    // Each time, the only job of the key `a` was taken, and the key is forgotten when the next one arrives.
     let order = [
         next(None),
         next(Some(4)),
@@ -425,7 +425,8 @@ fn a_key_does_not_save_up_the_turns_in_which_it_had_no_job() {
         ..Policy::default()
     });
     push_all(&mut broker, 1, &["a|", "b|", "b|", "b|", "b|", "b|", "b|"]);
-    // Job 1 runs on, so the key `a` stays, and has nothing to start while `b` has five turns.
+    // Job 1 is still running, so the key `a` stays, and has nothing to start while `b` has five
+    // turns.
     assert_eq!(words(&broker.hear(2, take(["q"]))), ["2 took j1.1"]);
     (2..7).for_each(|job| broker.says(2, take(["q"]), [format!("2 took j{job}.1").as_str()]));
     for (job, said) in [(8, "2 took j8.1"), (9, "2 took j7.1"), (10, "2 took j9.1")] {
@@ -450,7 +451,7 @@ fn a_rate_that_is_out_names_the_time_of_the_next_token() {
     assert_eq!(row(&mut broker).and_then(|row| row.next_start_at), None);
 }
 
-/// Two sleepers at a queue whose first token has come, and of which no timer is set for the next ones.
+/// Two sleepers at a queue after the first token was added, without a timer for the next ones.
 fn two_asleep() -> Broker {
     let mut broker = keyed(Policy {
         rate: rate(1, 10, 5),
@@ -549,7 +550,7 @@ fn keys_are_read_in_bodies_that_come_a_few_at_a_time() {
     }
 }
 
-/// The daemon is killed, or stops in order, and starts again with this configuration.
+/// Kills or stops the daemon, and starts it again with this configuration.
 fn start_again(broker: &mut Broker, is_killed: bool, configure: Command) {
     if !is_killed {
         broker.engine.finish_meta();
@@ -596,7 +597,7 @@ fn keys_wait_for_what_a_killed_daemon_may_have_handed_out_although_the_next_one_
     assert_eq!(taken(&mut broker), none);
     broker.at(7_000, []);
     assert_eq!(taken(&mut broker), ["1"]);
-    // Nothing is in doubt any more.
+    // Nothing is in doubt now.
     start_again(&mut broker, false, one());
     assert_eq!(taken(&mut broker), ["1"]);
 }

@@ -1,4 +1,4 @@
-//! Queues: how they become known, pause, and are removed.
+//! Queues: creation, pause, and removal.
 
 use windlass_engine::{Backoff, Command, QueueKind, TakeCommand};
 
@@ -83,7 +83,7 @@ fn a_queue_in_use_is_removed_only_by_force() {
     broker.says(2, unserve("q", false), []);
     broker.says(3, remove_queue("q", true), ["3 refused: queue in use"]);
     broker.says(3, remove_queue("q", false), ["3 done"]);
-    // A leased job runs to its end.
+    // A leased job continues.
     broker.says(3, list_queues(), ["3 queues"]);
     broker.says(2, common::finish(1), ["2 finished j1"]);
     assert_eq!(broker.engine.queues().count(), 0);
@@ -155,7 +155,7 @@ fn queues_are_recalled_in_any_order_and_their_numbers_are_not_given_again() {
         .into_iter()
         .for_each(|queue| drop(broker.hear(1, push(queue))));
     let mut after = Broker::new();
-    // The second queue takes a number that was free after the first.
+    // The second queue gets the ID that was free after the first.
     for queue in broker
         .engine
         .queues()

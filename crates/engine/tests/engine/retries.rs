@@ -1,4 +1,4 @@
-//! Failures and lost workers: retries, back-off, the dead-letter queue.
+//! Failures and losses: retries, back-off, the dead-letter queue.
 
 use windlass_engine::{
     Backoff, ClientCommand, Command, Event, Fate, JobStateKind, LOSSES, Limits, Mutation, Query,
@@ -12,7 +12,7 @@ use crate::common::{
 
 const DEAD_MS: u64 = 180 * 86_400_000;
 
-/// Takes j1 and fails it at once.
+/// Takes j1 and fails it immediately.
 fn fail_once(broker: &mut Broker) -> String {
     broker.hear(2, take(["q"]));
     let said = common::words(&broker.hear(2, fail(1)));
@@ -152,7 +152,7 @@ fn lost_workers_are_counted_separately_from_failures() {
             }
         );
     }
-    // It has retries, so it is kept.
+    // It has retries, so it is retained.
     assert_eq!(broker.place(1), format!("dead until {}", 1_000 + DEAD_MS));
 }
 
@@ -227,7 +227,8 @@ fn lose(broker: &mut Broker, client: u64) -> Vec<String> {
 
 #[test]
 fn a_job_that_loses_workers_waits_longer_each_time_and_then_is_dead() {
-    // A job whose policy would discard it is kept here, so that an operator can see it.
+    // A job is retained here even if the retry policy would discard it, so that an operator can see
+    // it.
     for failures_max in [0, 25] {
         let mut broker = Broker::new();
         broker.hear(1, push("q").retry(failures_max, Backoff::None).listen());
@@ -255,7 +256,7 @@ fn a_job_that_loses_workers_waits_longer_each_time_and_then_is_dead() {
             (LOSSES, &b"5 workers were lost with it"[..])
         );
         assert_eq!((job.failures, broker.engine.meta().totals.lost), (0, 5));
-        // A retry begins from the start.
+        // A retry resets the counters.
         broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
         lose(&mut broker, 2);
         assert_eq!(broker.place(1), "ready");

@@ -1,10 +1,10 @@
-//! Jobs are handed out as far as a visit has room for their bytes. The others wait, in their order.
+//! Jobs are delivered as far as a visit has space for their bytes. The rest is blocked, in order.
 
 use windlass_engine::{ClientCommand, Command, TakeCommand};
 
 use crate::common::{Broker, credit, finish, push, serve, take, take_served};
 
-/// A broker with room for one more job, whatever its size.
+/// A broker with space for another job, whatever the size.
 fn narrow() -> Broker {
     let mut broker = Broker::new();
     broker.room = 1;
@@ -25,7 +25,7 @@ fn a_take_without_room_waits_and_is_answered_when_there_is_some() {
     broker.at(1_020, []);
     broker.is_due_at(1_040);
     broker.room = 1;
-    // A later take waits behind it.
+    // A later take is blocked behind it.
     broker.says(4, take(["q"]), []);
     broker.at(1_040, ["3 took j2.1"]);
     broker.at(1_060, ["4 empty"]);

@@ -1,4 +1,4 @@
-//! The rules of a queue, and jobs that their worker's protocol cannot express.
+//! The rules of a queue, and jobs that cannot be expressed in the worker's protocol.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +76,7 @@ fn rules_are_kept_for_an_unknown_queue() {
     };
     assert_eq!(job.codec, Codec::Json);
     broker.says(1, finish(1), ["1 finished j1"]);
-    // The rule outlasts the queue, as a throttle does, until it is removed.
+    // The rule stays after the queue, as a throttle does, until it is removed.
     broker.says(1, remove_queue("q", false), ["1 done"]);
     assert_eq!(
         broker
@@ -130,7 +130,8 @@ fn rules_of_a_pattern_hold_for_queues_that_come_later_and_those_that_are_there()
         broker.says(1, push(queue), [refused(most).as_str()]);
     }
     broker.says(1, push("mail-x"), ["1 new j2"]);
-    // Rules of its own come before those of any pattern, and patterns hold again without them.
+    // Rules set by name take precedence over those of any pattern, and patterns apply again without
+    // them.
     broker.says(1, rule("mail-old", limit(2)), ["1 done"]);
     broker.says(1, push("mail-old"), [refused(2).as_str()]);
     broker.says(1, rule("mail-old", QueueRules::default()), ["1 done"]);
@@ -288,7 +289,7 @@ fn the_queues_retry_policy_applies_if_the_producer_set_none() {
             Some(expected),
             "{when}"
         );
-        // A schedule's run takes the rule when it runs, not when it is set.
+        // A schedule's job uses the rule when it is pushed, not when the schedule is set.
         broker.hear(1, rule("q", QueueRules::default()));
         broker.hear(1, every(1_000, job()));
         broker.hear(1, rule("q", QueueRules { retry, ..JSON }));
@@ -300,7 +301,7 @@ fn the_queues_retry_policy_applies_if_the_producer_set_none() {
 
 #[test]
 fn a_job_with_a_conversion_error_is_dead_lettered() {
-    // This holds whatever the retry policy is, with or without listeners.
+    // This applies to any retry policy, with or without listeners.
     for failures_max in [0, 25, -1] {
         let mut broker = Broker::new();
         broker.says(
@@ -347,7 +348,7 @@ fn a_job_with_a_conversion_error_is_dead_lettered() {
             broker.engine.meta().protocols,
             [(Protocol::GEARMAN, totals)]
         );
-        // It can be tried again, by a worker that can take it.
+        // It can be retried, by a worker that can take it.
         broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
         broker.says(3, take(["q"]), ["3 took j1.2"]);
         broker.says(3, finish(1), ["3 finished j1"]);
@@ -501,7 +502,8 @@ fn a_queue_keeps_its_dead_jobs_by_its_own_rules() {
         die(&mut broker, queue);
     }
     assert_eq!(dead(&broker), [1, 2, 3, 4].into());
-    // The oldest of those that are there go, whatever other queues have, and so do later ones.
+    // The oldest of the present jobs are dropped, whatever other queues have, and so are later
+    // ones.
     broker.hear(1, patterns(&[("q*", rules(Some(1_000), Some(2)))]));
     broker.at(1_001, []);
     assert_eq!(dead(&broker), [2, 3, 4].into());
@@ -544,7 +546,7 @@ fn submit(protocol: Protocol, (jid, key): (&'static str, &'static str), clash: C
 #[test]
 fn a_repeated_push_is_the_same_job_while_it_lives_and_for_the_window_after_its_success() {
     let table = [
-        // Gearman's unique id; FWP's key, whatever its own limit of time is; FWP's jid, and EventMQ's id.
+        // Gearman's unique ID; FWP's key, whatever its time limit is; FWP's jid, and EventMQ's ID.
         (Protocol::GEARMAN, ("", "u"), Clash::Attach),
         (Protocol::FAKTORY, ("jid", "k"), Clash::Refuse),
         (Protocol::FAKTORY, ("jid", ""), Clash::Refuse),
@@ -626,7 +628,7 @@ fn a_client_that_waits_for_a_repeated_job_gets_the_result_that_it_had() {
 fn other_pushes_are_new_jobs_in_a_queue_that_remembers() {
     let mut broker = Broker::new();
     broker.hear(1, dedup("q", 60_000));
-    // No id at all, an id that stands for the body, a job that failed, and a schedule's run.
+    // No ID at all, an ID that represents the body, a job that failed, and a schedule's job.
     for (round, names) in ["", "\0body", ""].into_iter().enumerate() {
         let id = round as u64 + 1;
         broker.says(
@@ -672,7 +674,7 @@ fn what_is_remembered_of_the_past_takes_a_quarter_of_the_room_and_nothing_from_l
             .collect::<BTreeSet<_>>()
     };
 
-    // A done job counts 451 bytes.
+    // A done job uses 451 bytes.
     let mut broker = Broker::limited(|limits| limits.memory_max = 4 * 2_000);
     broker.hear(1, dedup("q", 60_000));
     KEYS.into_iter().for_each(|key| run(&mut broker, key));

@@ -33,7 +33,7 @@ fn a_million_jobs() {
     }
     assert_eq!(broker.engine.job_count() as u64, JOBS);
     broker.is_due_at(10_000);
-    // From the middle of everything: one job is one event.
+    // From the middle of everything: a job is a single event.
     let events = broker.hear(2, take(["q"]));
     let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else {
         panic!("{events:?}")
@@ -46,7 +46,7 @@ fn a_million_jobs() {
             .len(),
         1
     );
-    // One page is one page.
+    // A page is a single page.
     let filter = Filter {
         state: Some(JobStateKind::Scheduled),
         ..Filter::default()
@@ -107,7 +107,8 @@ fn a_hundred_thousand_queues() {
         }
     }
     assert_eq!(rows_seen as u64, QUEUES);
-    // No client serves them: each credit brings the next stray, without a look at all the others.
+    // No client serves them: each credit returns the next unclaimed job, without examining all
+    // others.
     let lease = LeaseTerms::CONNECTION;
     let subscription = Subscription {
         queue: Bytes::from_static(b"default"),
@@ -166,7 +167,8 @@ fn ten_thousand_waiting_clients() {
             }
         }
     }
-    // Each push is an answer to the producer, a job for one taker, and at most one wake-up for each sleeper before it.
+    // Each push causes a reply to the producer, a job for a taker, and no more than one wake-up for each
+    // sleeper before it.
     let mut woken = 0;
     for _ in 0..CLIENTS {
         let events = broker.hear(1, push("q"));
@@ -181,7 +183,7 @@ fn ten_thousand_waiting_clients() {
         );
         woken += count(|event| matches!(event, Event::Notice(Notice::WorkAvailable)));
     }
-    // No direct taker is left, and no sleeper was woken twice.
+    // No blocked taker is left, and no sleeper was woken twice.
     assert_eq!(woken as u64, CLIENTS.div_ceil(3));
     let ready = broker
         .engine

@@ -1,4 +1,4 @@
-//! Schedules: set, replaced, run on their grid, late, refused, and to their end.
+//! Schedules: set, replaced, pushed on the grid, late, rejected, and finished.
 
 use windlass_engine::{
     Backoff, Clash, Command, Cron, Cursor, EARLIER_RUNS_MAX, Event, Filter, JobCommand, JobId,
@@ -492,7 +492,7 @@ fn a_schedule_knows_its_last_run_and_what_became_of_its_job() {
     );
     broker.hear(2, finish(2));
     assert_eq!(last(&mut broker), Some((1_500, 2, RunEnd::Done)));
-    // Its job dies, an operator revives it, and it succeeds.
+    // The job dies, an operator retries it, and it succeeds.
     broker.at(2_000, []);
     broker.hear(2, take(["q"]));
     broker.hear(2, fail(3));
@@ -505,11 +505,11 @@ fn a_schedule_knows_its_last_run_and_what_became_of_its_job() {
     );
     assert_eq!(broker.drain("q"), [3]);
     assert_eq!(last(&mut broker), Some((2_000, 3, RunEnd::Done)));
-    // A run out of turn is a run. An operator removes its job.
+    // A manual run is recorded like any other. An operator removes the job.
     broker.says(1, run(1), ["1 new j4"]);
     broker.hear(1, mutate(placed(JobStateKind::Ready), Mutation::Discard));
     assert_eq!(last(&mut broker), Some((2_000, 4, RunEnd::Forgotten)));
-    // A refused run is none.
+    // A rejected run is not recorded.
     broker.hear(1, limit("q", 0));
     broker.at(2_500, []);
     assert_eq!(last(&mut broker), Some((2_000, 4, RunEnd::Forgotten)));
@@ -552,7 +552,7 @@ fn a_schedule_knows_which_earlier_runs_still_wait() {
     assert_eq!(earlier(&mut broker), [2, 3, 4], "j5 is the last run");
     broker.hear(2, take(["q"]));
     assert_eq!(earlier(&mut broker), [3, 4], "j2 is worked on");
-    // It waits again. Of those that have ended none comes back.
+    // It is ready again. Finished jobs do not reappear.
     broker.hear(1, mutate(placed(JobStateKind::Leased), Mutation::Release));
     broker.hear(1, mutate(one(3), Mutation::Discard));
     broker.hear(1, mutate(one(4), Mutation::Kill));
@@ -569,7 +569,7 @@ fn a_schedule_knows_which_earlier_runs_still_wait() {
         (EARLIER_RUNS_MAX, 6),
         "the oldest are forgotten"
     );
-    // A run whose key a job holds has that job, which is no earlier one.
+    // If another job has the key, that job is recorded as the run's job, and not as a previous one.
     broker.hear(
         1,
         every(500, push("k").unique("k", Clash::Attach)).key("keyed"),
@@ -627,7 +627,7 @@ fn a_run_that_fell_due_before_the_first_visit_is_made_up_for_unless_its_schedule
     broker.engine = engine;
     broker.at(4_500, []);
     assert_eq!(broker.engine.job_count(), 1);
-    // What falls due later runs.
+    // Occurrences after that are pushed.
     broker.at(5_000, []);
     assert_eq!(broker.engine.job_count(), 3);
 }

@@ -49,7 +49,7 @@ fn faktory() -> Push {
     push("q").with(|job| job.protocol = Protocol::FAKTORY)
 }
 
-/// What Faktory has: in `q` a ready job j1 and a leased job j2, a schedule s3, a batch.
+/// Faktory's objects: in `q` a ready job j1 and a leased job j2, a schedule s3, a batch.
 fn fleet(bridged: bool) -> Broker {
     let mut broker = broker(if bridged { &["q"] } else { &[] });
     broker.says(21, faktory().priority(9), ["21 new j1"]);
@@ -116,16 +116,16 @@ fn replace(job: JobRef) -> Command {
     .into()
 }
 
-/// Whose a thing is, when the queue is bridged.
+/// Which protocols can reach an object when the queue is bridged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shared {
-    /// All protocols'.
+    /// All protocols.
     Yes,
     /// Still the protocol's that made it.
     No,
 }
 
-/// The command, its answer to a client that reaches what Faktory has, its answer to any other client.
+/// The command, the reply to a client that reaches Faktory's objects, the reply to any other client.
 type Row = (Shared, fn() -> Command, &'static str, &'static str);
 
 const UNKNOWN_JOB: &str = "refused: job unknown";
@@ -335,7 +335,7 @@ fn a_command_reaches_what_its_protocol_has_made_and_what_is_bridged() {
                 let mut broker = fleet(bridged);
                 let said = words(&broker.hear(client, command()));
                 broker.engine.check();
-                // Others may be notified of the change, too.
+                // Other clients may be notified of the change, too.
                 let said = said.last().map(String::as_str).unwrap_or_default();
                 let what = format!("{protocol:?} {:?}, bridged: {bridged}", command());
                 assert_eq!(said, format!("{client} {expected}"), "{what}");
@@ -358,7 +358,7 @@ fn a_name_means_a_job_that_the_client_sees() {
     broker.says(11, push("q").named("n"), ["11 new j1"]);
     broker.says(21, faktory().named("n"), ["21 new j2"]);
     broker.says(11, take(["q"]), ["11 took j1.1"]);
-    // The leased job would come first.
+    // The leased job would be first.
     broker.says(1, Query::Job(by_name("n")), ["1 sees j1 leased in q"]);
     broker.says(21, Query::Job(by_name("n")), ["21 sees j2 ready in q"]);
     broker.says(21, JobCommand::Cancel(by_name("n")), ["21 done"]);
@@ -397,7 +397,7 @@ fn a_cycle_queue_is_of_spiderq_alone() {
     let unknown = "refused: queue unknown";
     let wrong = "refused: queue of the other kind";
     let look = || Query::Queue { queue: name("c") };
-    // The command and its answer to a client of another protocol.
+    // The command and the reply to a client of another protocol.
     let table: [(Command, &str); 14] = [
         (remove_queue("c", false), unknown),
         (remove_queue("c", true), unknown),
@@ -429,7 +429,7 @@ fn a_cycle_queue_is_of_spiderq_alone() {
             .into_iter()
             .filter(|(_, of)| of.is_some_and(|of| of != Protocol::SPIDERQ))
         {
-            // The daemon has made the queue, for all; and an operator has bridged everything.
+            // The daemon has created the queue, for all; and an operator has bridged everything.
             let mut broker = broker(&["*"]);
             broker.says(1, create("c", QueueKind::Cycle), ["1 done"]);
             let entry = || {
@@ -451,7 +451,7 @@ fn a_cycle_queue_is_of_spiderq_alone() {
             broker.says(31, entry(), ["31 new j3"]);
         }
     }
-    // spiderq's own clients and operators reach it.
+    // Clients of spiderq and operators can reach it.
     for client in [1, 31] {
         let mut broker = broker(&[]);
         broker.says(

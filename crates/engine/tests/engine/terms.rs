@@ -1,5 +1,5 @@
-//! A command's needs of the store, and its kind: the server asks these questions while the store fails, when it
-//! drains, and when it counts.
+//! A command's requirements to the store, and the kind of command: the server uses these functions while the
+//! store fails, when it drains, and for statistics.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -17,7 +17,7 @@ use crate::common::{
 const SILENT: Tag = Tag::NONE;
 const ASKED: Tag = Tag(7);
 
-/// What a command needs of the store: always, only if it is answered, or never.
+/// The requirements of a command to the store: always, only if it needs a reply, or never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Store {
     Always,
@@ -42,7 +42,7 @@ fn batch() -> Command {
 fn a_change_needs_the_store_and_a_question_does_not() {
     use Store::{Always, Answered, Never};
     let run = ScheduleCommand::Run(ScheduleRef::Id(JobId(1)));
-    // The command, what it needs of the store, whether that is room.
+    // The command, the requirement, and `true` if that is space.
     let table: [(Command, Store, bool); 28] = [
         (push("q").into(), Always, true),
         (push("q").foreground().into(), Never, false),
@@ -114,7 +114,8 @@ fn a_change_needs_the_store_and_a_question_does_not() {
 
 #[test]
 fn only_reports_end_a_job_and_only_requests_wait_for_work() {
-    // The command, whether it ends a job, whether it waits for work, whether it may be too long for one visit.
+    // The command, `true` if it finishes a job, `true` if it requests work, `true` if it may be too long for
+    // a visit.
     let table: [(Command, bool, bool, bool); 11] = [
         (finish(1), true, false, false),
         (fail(1), true, false, false),

@@ -1,4 +1,5 @@
-//! Throttled queues: how much may be worked on at once, and which client is served when a slot becomes free.
+//! Throttled queues: how many jobs may be leased at the same time, and which client is served when a slot
+//! becomes free.
 
 use windlass_engine::{
     BulkCommand, ClientCommand, Command, Cursor, Engine, Event, From, JobCommand, JobStateKind,
@@ -27,7 +28,7 @@ fn throttled(
     broker
 }
 
-/// Takes for a minute, in the name of a worker.
+/// Takes for a minute, with the name of a worker.
 fn take_as(worker: &'static str) -> Wish {
     take(["q"]).worker(worker).for_ms(60_000, OnExpiry::Requeue)
 }
@@ -46,7 +47,7 @@ fn no_more_is_handed_out_than_there_are_slots() {
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     broker.says(3, take(["q"]), ["3 took j2.1"]);
     broker.says(4, take(["q"]), ["4 empty"]);
-    // A take that lists other queues goes on to them.
+    // A take that lists other queues continues with them.
     broker.says(1, push("other"), ["1 new j5"]);
     broker.says(4, take(["q", "other"]), ["4 took j5.1"]);
     let row = row(&mut broker).unwrap();
@@ -77,7 +78,8 @@ fn the_first_waiting_client_is_served_when_a_slot_becomes_free() {
     let cancel = || Command::Job(JobCommand::Cancel(id(1)));
     let requeue = || mutate(placed(JobStateKind::Leased), Mutation::Requeue);
     let close = || Command::Client(ClientCommand::Close);
-    // The command of the client that has j1, and its effect while 3 and 4 wait and j2 is ready.
+    // The command of the client that has j1, and the effect while 3 and 4 are waiting and j2 is
+    // ready.
     let table: [(&str, Command, &[&str]); 8] = [
         ("finished", finish(1), &["2 finished j1", "3 took j2.1"]),
         (
@@ -145,7 +147,8 @@ fn each_worker_has_its_own_slots() {
         finish_by(2, Proof::AnyLease),
         ["1 finished j2", "3 took j5.1 until 61000"],
     );
-    // All takes without a name count as one worker; each connection counts as its own.
+    // All takes without a name are attributed to a single worker; each connection is a separate
+    // worker.
     let mut broker = throttled(5, None, Some(1), None);
     broker.says(2, take_as(""), ["2 took j1.1 until 61000"]);
     broker.says(3, take_as(""), ["3 empty"]);
@@ -163,7 +166,7 @@ fn a_slot_may_be_free_before_its_lease_ends() {
     broker.is_due_at(1_500);
     broker.at(1_500, ["2 took j2.1 until 61500"]);
     assert_eq!(broker.place(1), "leased until 61000");
-    // The first lease holds no slot any more, so its end frees none.
+    // The first lease no longer occupies a slot, so the end of it frees none.
     broker.says(3, take_as("v"), ["3 empty"]);
     broker.says(1, finish_by(1, Proof::AnyLease), ["1 finished j1"]);
     broker.says(3, take_as("v"), ["3 empty"]);
@@ -181,7 +184,7 @@ fn sleepers_are_woken_for_free_slots_only() {
     broker.says(1, push("q"), ["2 woken", "1 new j1"]);
     broker.says(1, push("q"), ["1 new j2"]);
     broker.says(2, take_served(), ["2 took j1.1"]);
-    // It sleeps again at once: there is work, but no slot.
+    // It sleeps again immediately: there is work, but no slot.
     broker.says(2, Command::Take(TakeCommand::WaitForWork), []);
     broker.says(2, finish(1), ["2 finished j1", "3 woken"]);
 
@@ -224,7 +227,7 @@ fn a_new_throttle_counts_existing_leases_and_its_removal_serves_all() {
     broker.says(2, take(["q"]).forever(), []);
     broker.says(3, take(["q"]), ["3 took j3.1"]);
     broker.says(3, take(["q"]).forever(), []);
-    // Another throttle counts anew; the same throttle again changes nothing.
+    // Another throttle is counted from the start; the same throttle again has no effect.
     broker.says(
         1,
         throttle("q", Some(4), Some(2), None),
@@ -244,7 +247,8 @@ fn a_new_throttle_counts_leases_of_all_kinds_once() {
     }
     broker.says(1, push("other"), ["1 new j7"]);
     broker.says(2, take(["other"]), ["2 took j7.1"]);
-    // Bound to a connection; with an end, with a moved end, with several timers in the heap; and without an end.
+    // Connection-bound; with an expiry, with an extension, with several timers in the heap; and without an
+    // expiry.
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     broker.says(3, take_as("w"), ["3 took j2.1 until 61000"]);
     broker.says(3, take_as("w"), ["3 took j3.1 until 61000"]);

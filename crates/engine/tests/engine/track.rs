@@ -27,7 +27,7 @@ fn so_far(text: &'static str, percent: u32) -> Command {
     })
 }
 
-/// The tracked view of a name: the state, whether it succeeded, and the time of its last change.
+/// The tracked view of a name: the state, the success, and the time of the last change.
 fn seen(broker: &Broker, text: &'static str) -> String {
     let Some(job) = broker.engine.job_named(text.as_bytes()) else {
         return "unknown".into();
@@ -89,7 +89,7 @@ fn a_job_is_tracked_from_creation_until_some_time_after_its_end() {
     broker.now = 1_300;
     broker.says(2, finish_by(1, Proof::AnyLease), ["2 finished j1"]);
     assert_eq!(seen(&broker, "a"), "Success at 1300");
-    // The progress is still known, and may be set even now; the end does not change.
+    // The progress is still available, and may be set even now; the outcome is unchanged.
     assert_eq!(
         progress(&broker, "a").map(|so_far| so_far.numerator),
         Some(33)
@@ -306,7 +306,7 @@ fn a_shared_name_means_the_job_leased_first_and_no_job_is_lost() {
     broker.says(2, lease(), ["2 took j3.1 until 61002"]);
 
     broker.says(3, ack(), ["3 finished j1"]);
-    // A release counts no failure; the job is the next to be taken.
+    // A release is not a failure; the job is the next to be taken.
     broker.says(3, requeue(), ["3 done"]);
     broker.says(3, nack(), ["3 failed j3, retried 11002"]);
     broker.says(3, nack(), ["3 refused: lease not held"]);
@@ -319,7 +319,7 @@ fn a_shared_name_means_the_job_leased_first_and_no_job_is_lost() {
     );
     broker.says(2, lease(), ["2 took j2.3 until 61002"]);
     broker.says(2, lease(), ["2 took j4.1 until 61002"]);
-    // Each lease that runs out takes its own job with it, whatever the job's name.
+    // Each lease that expires affects the leased job, whatever the job's name.
     broker.at(11_002, []);
     broker.says(2, lease(), ["2 took j3.2 until 71002"]);
     broker.at(61_002, []);

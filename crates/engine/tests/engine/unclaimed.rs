@@ -1,4 +1,4 @@
-//! Strays: jobs in queues that no client serves go to clients that take strays.
+//! Unclaimed jobs: jobs in queues that no client serves go to clients that take unclaimed jobs.
 
 use windlass_engine::{
     Bridge, Change, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event,
@@ -12,7 +12,7 @@ use crate::common::{
     timed, unserve,
 };
 
-/// Serves a queue, and also takes Gearman's strays.
+/// Serves a queue, and also takes Gearman's unclaimed jobs.
 fn default(queue: &'static str) -> Command {
     weighing(queue, 0)
 }
@@ -31,7 +31,7 @@ fn other(queue: &'static str) -> common::Push {
     push(queue).with(|job| job.protocol = Protocol::FAKTORY)
 }
 
-/// The result for a job in `q`, where client 1 has a credit and takes strays.
+/// The result for a job in `q`, where client 1 has a credit and takes unclaimed jobs.
 #[test]
 fn which_jobs_are_strays() {
     // The commands before the push, the push, and the client that gets the job.
@@ -95,7 +95,7 @@ fn which_jobs_are_strays() {
     ];
     for (when, before, job, expected) in table {
         let job: Command = job.into();
-        // Either the credit comes first, or the job.
+        // Either the credit is first, or the job.
         for credit_first in [true, false] {
             let mut broker = Broker::new();
             broker.hear(1, default("default"));
@@ -135,7 +135,7 @@ fn a_stray_keeps_its_queue_and_is_leased_on_the_terms_of_the_ability() {
         panic!("{said:?}")
     };
     assert_eq!((&*job.queue, job.until), (&b"q"[..], Timestamp(1_500)));
-    // It comes back to its own queue, and then to the remaining credit.
+    // It returns to the same queue, and then goes to the remaining credit.
     broker.at(1_500, ["1 took j1.2 until 2000"]);
     broker.at(2_000, []);
     assert_eq!(broker.place(1), "ready");
@@ -150,7 +150,7 @@ fn a_stray_is_leased_on_the_terms_of_an_ability_that_takes_strays() {
     broker.hear(1, default("default"));
     broker.hear(1, credit(2));
     broker.says(4, push("q"), ["4 new j1", "1 took j1.1"]);
-    // The other ability takes none.
+    // The other subscription takes none.
     broker.says(1, unserve("default", false), []);
     broker.says(4, push("q"), ["4 new j2"]);
 }
@@ -167,7 +167,8 @@ fn a_stray_is_handed_out_when_new_terms_of_a_subscription_allow_it() {
     broker.hear(1, ClientCommand::Serve(on(LeaseTerms::CONNECTION)));
     broker.hear(1, credit(2));
     broker.hear(4, throttle("q", None, Some(1), None));
-    // A connection may hold one job. Credits have no worker's name, so a time-bound lease counts for no worker.
+    // A connection may have a single job. Credits have no worker's name, so a time-bound lease is attributed
+    // to no worker.
     broker.says(4, push("q"), ["4 new j1", "1 took j1.1"]);
     broker.says(4, push("q"), ["4 new j2"]);
     let renewed = Subscription {
@@ -181,7 +182,7 @@ fn a_stray_is_handed_out_when_new_terms_of_a_subscription_allow_it() {
     );
 }
 
-/// However the first job goes away, the next one becomes the stray.
+/// However the first job is removed, the next one becomes unclaimed.
 #[test]
 fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
     type Away = fn(&mut Broker) -> Vec<(ClientId, Event)>;
@@ -261,7 +262,7 @@ fn a_queue_becomes_stray_when_the_last_of_its_workers_goes() {
         );
         broker.engine.check();
     }
-    // The jobs of a worker that leaves are strays as well.
+    // The jobs of a disconnected worker are unclaimed as well.
     let mut broker = Broker::new();
     broker.hear(1, default("default"));
     broker.hear(1, credit(1));
@@ -330,10 +331,11 @@ fn a_stray_that_becomes_available_is_handed_out_at_once() {
     }
 }
 
-/// Strays are ordered as if they were in the ability's own queue, with every way of selection.
+/// Unclaimed jobs are sorted as if they were in the queue of the subscription, with every
+/// selection.
 #[test]
 fn strays_are_ordered_with_the_abilitys_own_queue() {
-    // j1 and j4 are strays, j2 is in `default`, j3 and j5 are in `own`.
+    // j1 and j4 are unclaimed, j2 is in `default`, j3 and j5 are in `own`.
     let table = [
         (Select::BestPriority, [4, 1, 2, 3, 5]),
         (Select::ListOrder, [3, 5, 4, 1, 2]),
@@ -376,7 +378,7 @@ fn the_heaviest_ability_gets_the_stray_and_equals_take_turns() {
 
 #[test]
 fn which_clients_take_no_strays() {
-    // Only credits bring strays.
+    // Only credits take unclaimed jobs.
     let mut broker = Broker::new();
     broker.hear(1, default("default"));
     broker.hear(4, push("q"));
@@ -384,7 +386,8 @@ fn which_clients_take_no_strays() {
     broker.says(1, Command::Take(TakeCommand::WaitForWork), []);
     broker.says(4, push("q"), ["4 new j2"]);
     broker.says(1, credit(1), ["1 took j1.1"]);
-    // The ability is removed while another still takes strays; then that one is removed too.
+    // The subscription is removed while another still takes unclaimed jobs; that one is then
+    // removed too.
     broker.hear(1, credit(9));
     broker.hear(1, finish(1));
     broker.hear(1, default("more"));
@@ -400,13 +403,13 @@ fn which_clients_take_no_strays() {
     broker.hear(1, common::enlist("w"));
     broker.hear(1, common::signal("w", windlass_engine::WorkerState::Quiet));
     broker.says(1, credit(1), []);
-    // Without credits, no stray comes.
+    // Without credits, no unclaimed job is delivered.
     broker.hear(3, default("default"));
     broker.says(4, push("r"), ["4 new j5"]);
     assert_eq!(broker.place(5), "ready");
 }
 
-/// None of this is journalled: the jobs are there first, and the ability comes later.
+/// Nothing of this is journalled: the jobs exist first, and the subscription is added later.
 #[test]
 fn after_a_restart_strays_are_there_before_their_takers() {
     let mut broker = Broker::new();

@@ -1,4 +1,4 @@
-//! Coalescing keys: the three answers to a clash, and when a key is released.
+//! Coalescing keys: the three rules for a clash, and when a key is released.
 
 use windlass_engine::{
     Backoff, Clash, ClientCommand, Command, Event, JobCommand, JobId, JobRef, JobStateKind,
@@ -50,7 +50,7 @@ fn keys_differ_by_queue_protocol_and_bytes() {
     }
 }
 
-/// Whether the key is held, tested by another push.
+/// Returns true if the key is in use, tested by another push.
 fn is_held(broker: &mut Broker) -> bool {
     let said = common::words(&broker.hear(4, push("q").unique("k", Clash::Keep)));
     broker.engine.check();
@@ -96,7 +96,7 @@ fn when_a_key_is_released() {
     }
 }
 
-/// [`KeyUntil::Gone`]: a done job keeps its key as long as it is kept.
+/// [`KeyUntil::Gone`]: a done job has the key as long as it is retained.
 #[test]
 fn a_kept_result_may_hold_the_key() {
     for (until, keep_ms, held) in [
@@ -131,7 +131,7 @@ fn a_kept_result_may_hold_the_key() {
         ["1 ended j1 succeeded result", "2 finished j1"],
     );
     broker.at(1_499, []);
-    // It has ended: a client that listens learns how.
+    // It has finished: a client that listens receives the outcome.
     broker.says(
         1,
         again(Clash::Attach),
@@ -142,7 +142,7 @@ fn a_kept_result_may_hold_the_key() {
     assert!(broker.engine.work_left(0).is_at_rest);
     broker.at(1_500, []);
     broker.says(1, again(Clash::Attach), ["1 new j2"]);
-    // A dead job holds no key.
+    // A dead job has no key.
     broker.says(
         2,
         mutate(placed(JobStateKind::Ready), Mutation::Kill),
@@ -194,7 +194,8 @@ fn a_dead_job_that_is_requeued_takes_its_key_back_if_it_is_free() {
         };
         broker.says(1, Command::Query(Query::Job(by_key("q", "k"))), [holder]);
         if other {
-            // It lost its key, and does not get it back when the other job ends.
+            // It has no key since another job took it, and does not get the key back when that job
+            // finishes.
             broker.says(
                 1,
                 Command::Job(JobCommand::Cancel(common::id(2))),
@@ -214,7 +215,7 @@ fn a_requeued_job_loses_a_key_whose_time_is_over() {
     let table = [
         (KeyUntil::EndOr(Timestamp(1_500)), 1_499, true),
         (KeyUntil::EndOr(Timestamp(1_500)), 1_500, false),
-        // It has released its key, and is still known by it.
+        // It has released the key, and can still be found by it.
         (KeyUntil::Start, 1_500, true),
     ];
     for (until, now, has_key) in table {
@@ -357,7 +358,7 @@ fn a_key_is_found_without_its_queue() {
     broker.says(1, anywhere("k"), ["1 sees nothing"]);
 }
 
-/// Enough keys for the index to meet others on its way.
+/// Enough keys for collisions in the index.
 #[test]
 fn one_of_a_thousand_keys_is_found_without_its_queue() {
     let mut broker = Broker::new();

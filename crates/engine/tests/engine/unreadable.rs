@@ -1,4 +1,4 @@
-//! Bodies that cannot be read: each costs its own job, and nothing else.
+//! Unreadable bodies: each affects only a single job.
 
 use windlass_engine::{
     Backoff, BulkCommand, ClientId, Command, Condition, Context, Filter, JobId, JobStateKind,
@@ -8,7 +8,8 @@ use windlass_engine::{
 use crate::bodies::{Cold, long};
 use crate::common::*;
 
-/// The job that a client has got in vain cannot be read from this place. Returns what others hear, or that it has not died.
+/// Buries a job that was delivered but cannot be read from this place. Returns the events of other clients,
+/// or `None` if it has not died.
 fn bury(cold: &mut Cold, job: u64, from: Stored) -> Option<Vec<String>> {
     let token = cold
         .broker
@@ -82,7 +83,8 @@ fn a_job_whose_body_cannot_be_read_dies_and_the_next_one_is_handed_out() {
             )
         );
         cold.broker.says(2, take(["q"]), ["2 took j2.1"]);
-        // It is not gone: a retry hands it out again, and by then another place may have it.
+        // It is still there: a retry delivers it again, and by then another place may have the
+        // body.
         cold.broker
             .says(1, mutate(all(), Mutation::Requeue), ["1 mutated 1"]);
         cold.broker.says(3, take(["q"]), ["3 took j1.2"]);
@@ -98,7 +100,7 @@ fn a_job_whose_body_cannot_be_read_dies_and_the_next_one_is_handed_out() {
     }
 }
 
-/// What lives only for its listeners is no dead letter, and an entry of a `cycle` queue is one.
+/// A job that exists only for listeners is never dead, but an entry of a `cycle` queue may be.
 #[test]
 fn other_jobs_whose_bodies_cannot_be_read() {
     let mut cold = Cold::new();
@@ -138,7 +140,7 @@ fn a_client_has_another_delivery_for_one_that_it_never_got() {
     cold.broker.engine.return_credit(ClientId(99), &mut context);
 }
 
-/// A command that asks for bodies does without those that cannot be read: their jobs are not among those that it is about.
+/// A command that needs bodies skips jobs with unreadable ones.
 #[test]
 fn commands_pass_over_jobs_whose_bodies_cannot_be_read() {
     let text = || Filter {

@@ -81,7 +81,7 @@ fn busy() -> Broker {
     broker
 }
 
-/// The bytes of the only event that answers a command.
+/// The bytes of the only event in reply to a command.
 #[track_caller]
 fn bytes(broker: &mut Broker, command: impl Into<windlass_engine::Command>) -> usize {
     let events = broker.hear(1, command);

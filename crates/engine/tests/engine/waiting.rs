@@ -276,7 +276,8 @@ fn credits_withdrawn_are_not_spent() {
     broker.says(4, push("q"), ["4 new j1"]);
 }
 
-/// A client may block on one queue and have credits for another: each wait has its own account.
+/// A client may be blocked on one queue and have credits for another: the two waits are
+/// independent.
 #[test]
 fn credits_and_a_blocked_take_side_by_side() {
     let mut broker = Broker::new();
@@ -300,13 +301,13 @@ fn a_client_that_asks_now_gets_a_job_that_a_sleeper_was_woken_for() {
 
 #[test]
 fn of_a_taker_and_a_sleeper_the_one_that_waited_longer_is_first() {
-    // The sleeper: it is woken and has time to come, and the taker gets the second job.
+    // The sleeper: it is woken and has time to take a job, and the taker gets the second job.
     let mut broker = asleep(&[1]);
     broker.says(3, take(["q"]).forever(), []);
     broker.says(2, push("q"), ["1 woken", "2 new j1"]);
     broker.says(2, push("q"), ["3 took j1.1", "2 new j2"]);
     broker.says(1, take_served(), ["1 took j2.1"]);
-    // The taker: the sleeper is left alone.
+    // The taker: the sleeper is not woken.
     let mut broker = Broker::new();
     broker.says(3, take(["q"]).forever(), []);
     broker.hear(1, serve("q"));
@@ -322,7 +323,7 @@ fn a_taker_gets_the_job_of_a_sleeper_that_does_not_come() {
     broker.says(2, push("q"), ["1 woken", "2 new j1"]);
     broker.at(1_999, []);
     broker.at(2_000, ["3 took j1.1"]);
-    // The same holds for a sleeper that leaves.
+    // The same applies to a sleeper that disconnects.
     let mut broker = asleep(&[1]);
     broker.says(3, take(["q"]).forever(), []);
     broker.says(2, push("q"), ["1 woken", "2 new j1"]);
@@ -340,7 +341,7 @@ fn no_job_waits_while_a_client_could_take_it() {
     broker.says(1, take_served(), ["1 took j2.1"]);
     broker.says(2, take_served(), ["2 empty"]);
     broker.says(2, Command::Take(TakeCommand::WaitForWork), []);
-    // Both come back: the one that kept sleeping, and the one that went back to sleep.
+    // Both clients are woken: the one that was still sleeping, and the one that went back to sleep.
     broker.says(
         1,
         Command::Client(ClientCommand::Close),

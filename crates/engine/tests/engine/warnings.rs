@@ -1,4 +1,4 @@
-//! Notices for an operator: one of each kind in a turn, with an example and a count.
+//! Warnings for an operator: one of each kind in a turn, with an example and a count.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -128,7 +128,7 @@ fn refused_jobs_give_notices() {
         noticed(&mut broker),
         [(too_long, 1, "much too long a name  ".to_owned())]
     );
-    // `NotUnique` is the answer that its producer asked for.
+    // `NotUnique` is the reply that the producer requested.
     broker.hear(1, push("other").unique("k", Clash::Refuse));
     broker.says(
         1,
@@ -235,13 +235,13 @@ fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
         std::slice::from_ref(&unserved)
     );
     broker.now += 60_000;
-    // Once a client of their own protocol has come, there is no notice.
+    // Once a client of the right protocol has connected, there is no warning.
     assert_eq!(warnings(&mut broker, 21, take(["q"])), []);
     assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
     // A bridged queue never gets one.
     assert_eq!(warnings(&mut broker, 11, serve("b")), []);
     assert_eq!(warnings(&mut broker, 1, faktory("b")), []);
-    // A client that waits in FETCH counts as well.
+    // A client that is blocked in FETCH is also a worker.
     assert_eq!(warnings(&mut broker, 1, gearman("r")), []);
     let waits = warnings(&mut broker, 22, take(["r"]).forever());
     assert_eq!(

@@ -161,7 +161,7 @@ fn only_clients_that_see_the_job_serve_it() {
     );
 }
 
-/// A worker that takes by name serves the queue while it works, and for a minute after its last take.
+/// A worker that takes by name serves the queue while it works, and for a minute after the last take.
 #[test]
 fn a_busy_worker_serves_its_queue() {
     let mut broker = Broker::new();
@@ -408,7 +408,7 @@ fn a_queue_is_served_while_a_worker_has_one_of_the_jobs_that_it_sees() {
     }
 }
 
-/// A job that waits for a retry holds its key only where jobs of a key start in order.
+/// A retrying job occupies the key only where jobs of a key start in order.
 #[test]
 fn the_jobs_that_hold_a_key_are_named() {
     for (ordered, expected) in [(false, vec![JobId(2)]), (true, vec![JobId(1)])] {

@@ -11,20 +11,20 @@ use crate::common::{
     Broker, all, credit, in_queue, placed, push, remove_queue, serve, take, take_served,
 };
 
-/// Rows and changes of one page.
+/// Rows and modified jobs of a page.
 const PAGE: u64 = 100;
 
 /// A command that reads pages, from a cursor on.
 type Walk = (&'static str, fn(Cursor) -> Command);
 
-/// The most that one command may cost: a page of rows, each with its search, and the command itself.
+/// The maximum cost of a command: a page of rows, each with a search, and the command itself.
 const WORK_MAX: u64 = PAGE * (64 + 64) + 1_000;
 
 fn limited() -> Broker {
     Broker::limited(|limits| limits.page_max = 100)
 }
 
-/// Runs a command, and returns where to go on and what it cost.
+/// Runs a command, and returns where to continue and the cost.
 fn cost(broker: &mut Broker, command: impl Into<Command>) -> (Option<Cursor>, u64) {
     let before = broker.engine.work();
     let events = broker.hear(1, command);
@@ -321,7 +321,7 @@ fn every_command_on_dead_jobs_runs_in_parts() {
     assert!(visits > 20 && most <= WORK_MAX, "{visits} visits of {most}");
 }
 
-/// A connection that serves many queues, holds many jobs and follows many others.
+/// A connection that serves many queues, has many jobs and listens to many others.
 fn busy_client(broker: &mut Broker, many: u64) {
     for n in 0..many {
         let Command::Client(ClientCommand::Serve(subscription)) = serve("q") else {
@@ -360,7 +360,7 @@ fn a_busy_connection_closes_in_parts() {
                     .apply_in_part(windlass_engine::ClientId(3), &command, &mut context);
             let work = broker.engine.work() - before;
             assert!(work <= 2 * WORK_MAX, "{command:?}, part {parts}: {work}");
-            // Another client may come between, and finds a consistent engine.
+            // Another client may send commands in between, and finds a consistent engine.
             broker.engine.tick(&mut context);
             broker.engine.check();
             if !more {
@@ -380,7 +380,7 @@ fn a_busy_connection_closes_in_parts() {
         broker.hear(3, command.clone());
         assert!(broker.engine.work() - before <= WORK_MAX, "{command:?}");
         broker.engine.check();
-        // All leased jobs are back, and jobs without other followers are removed.
+        // All leased jobs are ready again, and jobs without other listeners are removed.
         let count = |state| {
             broker
                 .engine

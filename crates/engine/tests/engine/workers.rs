@@ -1,4 +1,4 @@
-//! Workers known by name: they span connections, send heartbeats, and can be asked to terminate.
+//! Named workers: they span connections, send heartbeats, and can be asked to terminate.
 
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command, Limits, OnExpiry, Proof, Protocol, Query,
@@ -288,12 +288,12 @@ fn a_silent_workers_jobs_are_requeued_at_once_if_configured() {
     let wish = || take(["q"]).for_ms(500_000, OnExpiry::Fail);
     broker.says(1, wish().worker("w"), ["1 took j1.1 until 501000"]);
     broker.says(4, wish().worker("v").forever(), []);
-    // The worker outlives one of its two connections.
+    // The worker stays after the first of two connections is closed.
     broker.says(1, Command::Client(ClientCommand::Close), []);
     broker.at(1_000 + BEAT_MS - 1, []);
     assert_eq!(broker.place(1), "leased until 501000");
     broker.at(1_000 + BEAT_MS, ["2 closed", "4 took j1.2 until 561000"]);
-    // It counts as no failure.
+    // This is not a failure.
     assert_eq!(
         broker
             .engine
@@ -303,7 +303,7 @@ fn a_silent_workers_jobs_are_requeued_at_once_if_configured() {
     );
 }
 
-/// A named Faktory worker that holds a job of its own protocol and one of Gearman's that has a listener.
+/// A named Faktory worker with a job of the same protocol and a Gearman job that has a listener.
 fn worker_with_two_jobs() -> Broker {
     use windlass_engine::{Bridge, ClientInfo, Protocol};
     let mut broker = Broker::new();
@@ -332,7 +332,7 @@ fn jobs_of_other_protocols_come_back_with_the_end_of_a_named_worker() {
     broker.hear(21, ClientCommand::Close);
     assert!(broker.place(1).starts_with("leased"), "its own runs on");
     assert_eq!(broker.place(2), "ready");
-    // The same when its heartbeats stop.
+    // The same when the heartbeats stop.
     let mut broker = worker_with_two_jobs();
     broker.now += 60_000;
     broker.hear(1, Query::Stats);
@@ -390,7 +390,7 @@ fn a_worker_that_comes_back_after_a_restart_has_its_jobs_as_long_as_it_lives() {
         common::finish_by(2, Proof::AnyLease),
         ["21 finished j2"],
     );
-    // Nor do its jobs of before outlive it.
+    // Nor do jobs from before the restart outlive it.
     let mut broker = worker_with_two_jobs();
     broker.restart(Limits::default());
     broker.hear(21, ClientCommand::Open(info()));

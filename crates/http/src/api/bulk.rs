@@ -1,5 +1,5 @@
-//! Changes of many jobs: retry, kill, delete, cancel, requeue, by numbers or by filter. Each takes many visits to the
-//! engine.
+//! Bulk changes of jobs: retry, kill, delete, cancel, requeue, by IDs or by filter. Each needs many visits to
+//! the engine.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::name::Name;
 use crate::params::{Params, TwoParams};
 use crate::problem::{Outcome, Problem};
 
-/// How long one request goes on. The next one continues where it ends.
+/// The time limit of a request. The next request continues where it stopped.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The most jobs that are counted, and how long.
+/// The limits of jobs and of time for counting.
 const COUNT_MAX: u64 = 100_000;
 const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How.
+/// Options of a bulk change.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -80,7 +80,7 @@ pub(super) struct JobCount {
     is_complete: bool,
 }
 
-/// The changes: the handler, its path and its name in the description, and what the engine does.
+/// The changes: the handler, the path and operation ID, and the engine's action.
 macro_rules! changes {
     ($($(#[$about:meta])* $name:ident, $path:literal, $operation:literal, $action:ident;)+) => {$(
         $(#[$about])*
@@ -167,7 +167,7 @@ pub(super) async fn count(
             is_complete: true,
         }));
     }
-    // A change that no state of a job refuses.
+    // A change that is possible in every state.
     let round = |after, limit, _| round(&filter, Mutation::Cancel, after, limit, true);
     let (jobs, next) = rounds(
         &app,
@@ -183,7 +183,7 @@ pub(super) async fn count(
     }))
 }
 
-/// The number of all jobs, or of those of a queue, of a state, or of both: it is known without a search.
+/// The number of all jobs, or of those of a queue, of a state, or of both, which is known without a search.
 async fn known(app: &App, filter: &Filter) -> Option<u64> {
     let Filter {
         state,
@@ -216,7 +216,7 @@ impl IntoResponse for ManyChanged {
     }
 }
 
-/// `action`: the change of the next jobs, once so many are changed.
+/// `action` returns the change of the next jobs, given the number of changes so far.
 async fn change(
     app: &App,
     action: impl Fn(u64) -> Mutation,
@@ -267,8 +267,8 @@ async fn change(
     })
 }
 
-/// Visits the engine until all jobs are seen, `left` have changed or would, or the time is over. Returns how many, and
-/// where it goes on.
+/// Visits the engine until all jobs were examined, `left` have changed or would change, or the time is over.
+/// Returns the number of changes, and where to continue.
 async fn rounds(
     app: &App,
     mut left: u64,

@@ -1,4 +1,4 @@
-//! Several daemons as one broker: what this one is, and leading no more.
+//! Several daemons as one broker: the role of this daemon, and yielding leadership.
 
 use axum::Json;
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! The daemon as a whole: drain it, reload its configuration.
+//! Operations on the daemon: drain it, reload the configuration.
 
 use std::collections::BTreeSet;
 
@@ -39,12 +39,12 @@ view! {
 }
 
 impl Drain {
-    /// When the daemon stops, whatever workers still have.
+    /// When the daemon stops even if workers still have jobs.
     pub(crate) fn until(&self) -> Option<&str> {
         self.until.as_deref()
     }
 
-    /// The jobs that a drain waits for, for people; empty if there are none.
+    /// The jobs that a drain waits for, for people; empty if there are no such jobs.
     pub(crate) fn held_text(&self) -> String {
         let held = self.held.iter().map(|Held { protocol, jobs }| {
             let of = protocol.map_or_else(String::new, |protocol| format!(" of {protocol}"));

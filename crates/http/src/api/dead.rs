@@ -1,4 +1,5 @@
-//! Failures by their error and kind: a thousand dead jobs are often a few errors, and so are those that are still retried.
+//! Failures grouped by error and kind, because a thousand dead or retrying jobs often have only a few
+//! different errors.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,13 +22,13 @@ use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 use crate::view::view;
 
-/// The most groups in an answer. Jobs of more groups are counted together.
+/// The limit of groups in a response. Jobs of further groups are only counted.
 const GROUPS_MAX: usize = 200;
 
-/// Jobs of one look at the engine.
+/// Jobs per visit to the engine.
 const PAGE: u32 = 500;
 
-/// How long one answer may take.
+/// The time limit of a response.
 const TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Dead or retrying jobs by error and kind.
@@ -69,7 +70,7 @@ view! {
     }
 }
 
-/// What a group is made from.
+/// The data from which a group is computed.
 #[derive(Debug)]
 pub(crate) struct Group {
     jobs: u64,
@@ -117,7 +118,8 @@ pub(crate) async fn groups(
     let of =
         |((error, kind), group): ((String, String), Group)| ErrorGroup::of(group, error, kind, now);
     let mut groups: Vec<ErrorGroup> = groups.into_iter().map(of).collect();
-    // They are in the order of error and kind, which those of as many jobs keep.
+    // The groups are sorted by error and kind, and this stable sort retains that order for equal
+    // numbers of jobs.
     groups.sort_by_key(|group| std::cmp::Reverse(group.jobs));
     let jobs = groups.iter().map(|group| group.jobs).sum();
     Ok(Json(ErrorGroups {
@@ -128,7 +130,7 @@ pub(crate) async fn groups(
     }))
 }
 
-/// An error and a kind of jobs in which it happened lately, and in how many.
+/// A recent error, with the kind and the number of affected jobs.
 #[derive(Debug)]
 pub(crate) struct Lately {
     pub(crate) error: String,
@@ -136,8 +138,8 @@ pub(crate) struct Lately {
     pub(crate) jobs: u64,
 }
 
-/// Errors of dead or retrying jobs that happened within this time, those of most jobs first. One look at the engine: of the
-/// jobs that died last, or are tried next.
+/// Errors of dead or retrying jobs within this time, the most frequent first. Uses a single visit to the
+/// engine, which returns the jobs that died last, or are retried next.
 pub(crate) async fn lately(
     app: &App,
     state: JobStateKind,
@@ -178,7 +180,7 @@ pub(crate) async fn lately(
     Ok(all)
 }
 
-/// Adds a job to its group. Returns 1 if there is no room for another group.
+/// Adds a job to a group. Returns 1 if there is no space for another group.
 fn add(groups: &mut BTreeMap<(String, String), Group>, view: &JobView, app: &App) -> u64 {
     let failure = view
         .job

@@ -1,4 +1,4 @@
-//! One job: everything about it, and why it does not run, as one code and one sentence.
+//! All data of a job, and why it is not running, as a code and a sentence.
 
 use bytes::Bytes;
 use windlass_bridge::Job as Crossing;
@@ -115,7 +115,7 @@ fn held_by(why: &Why) -> &[JobId] {
     }
 }
 
-/// Jobs before it, and whether there may be more.
+/// The number of jobs before it, and `true` if there may be more.
 fn before(why: &Why) -> Option<(u32, bool)> {
     if let Why::Behind { jobs, more } = why {
         Some((*jobs, *more))
@@ -197,7 +197,8 @@ fn sentence(
     }
 }
 
-/// What the policy of its queue makes of it. The last gate that opens comes first: the end of a job of its key, then rates.
+/// The effect of the queue's policy on the job. The last restriction to be lifted takes precedence: the end
+/// of a job of the same key, then rates.
 fn turn_of(turn: &Turn, queue: &Name, row: Option<&QueueRow>, now: Now) -> (&'static str, String) {
     let Turn {
         hold,
@@ -306,7 +307,7 @@ fn key_name(key: &Bytes) -> String {
     }
 }
 
-/// What has become of the submits of a job, and what it waits for.
+/// The number of merged submits of a job, and the reason for the delay.
 fn coalesced(submits: u32, behind: Option<JobId>, state: String) -> String {
     let text = behind.map_or(state, |job| {
         format!("it runs once more when job {} has ended", job.0)
@@ -319,7 +320,7 @@ fn coalesced(submits: u32, behind: Option<JobId>, state: String) -> String {
     }
 }
 
-/// What the workers of the queue do.
+/// The activity of the queue's workers.
 fn busy(row: Option<&QueueRow>) -> String {
     match row.map(|row| (row.workers, row.jobs(JobStateKind::Leased))) {
         None | Some((_, 0)) => String::new(),
@@ -331,7 +332,7 @@ fn busy(row: Option<&QueueRow>) -> String {
     }
 }
 
-/// Why workers of other protocols, which have tried, cannot have the job.
+/// Why workers of other protocols could not take the job.
 fn misfits(view: &JobView, app: &App) -> Vec<String> {
     let job = &view.job;
     let crossing = Crossing {

@@ -1,5 +1,5 @@
-//! Events: jobs, queues and workers change, as a stream (server-sent events). A stream is bounded: a reader that is too
-//! slow misses some, and is shown how many.
+//! Changes of jobs, queues and workers as a stream of server-sent events. A stream is bounded: a reader that
+//! is too slow misses events, and is notified of the number.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -22,10 +22,11 @@ use crate::params::Params;
 use crate::places::Place;
 use crate::problem::{Outcome, Problem};
 
-/// Events under way to one reader.
+/// The limit of events in flight to a reader.
 const ROOM: u32 = 1_000;
 
-/// How often a silent stream shows that it lives: proxies close silent connections.
+/// The interval of keep-alive comments in a silent stream, because proxies close silent
+/// connections.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// Which events.
@@ -115,13 +116,13 @@ struct Watching {
     client: Client,
     app: Shared,
     queue: Option<Name>,
-    /// Room that the engine has not been given yet.
+    /// Credit that was not given to the engine yet.
     room: u32,
     _place: Place,
 }
 
 impl Watching {
-    /// The next events, or a sign of life. `None` when the daemon stops.
+    /// The next events, or a keep-alive comment. `None` when the daemon stops.
     async fn next(&mut self) -> Option<String> {
         let (queue, room) = (
             self.queue.clone().map(|name| name.0),

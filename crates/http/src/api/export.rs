@@ -1,4 +1,4 @@
-//! An export of everything.
+//! The export of the complete store.
 
 use axum::body::Body;
 use axum::http::header;
@@ -21,7 +21,7 @@ use crate::problem::{Outcome, Problem};
 ))]
 pub(super) async fn export(app: Shared) -> Outcome<Response> {
     let mut export = app.exports.begin().map_err(|why| problem(&why))?;
-    // While the picture is taken, it may still fail.
+    // The export may still fail while the picture is being created.
     let first = export.next().await.map_err(|why| problem(&why))?;
     let lines = stream::try_unfold((first, export), |(first, mut export)| async {
         let chunk = match first {

@@ -1,4 +1,4 @@
-//! Which jobs: the conditions that listings and bulk changes share.
+//! The conditions by which listings and bulk changes select jobs.
 
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::name::Name;
 use crate::problem::{Outcome, Problem};
 
-/// Which jobs; all conditions must hold.
+/// Conditions; jobs must match all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
@@ -58,12 +58,12 @@ pub(crate) struct Conditions {
     newer_than: Option<Period>,
 }
 
-/// Numbers of jobs: `1,2,3`.
+/// Job IDs: `1,2,3`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 struct Ids(Vec<JobId>);
 
-/// A text that is not a list of numbers.
+/// The text is not a list of IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ids must be numbers, separated by commas")]
 struct IdsError;
@@ -85,7 +85,7 @@ impl Conditions {
         }
     }
 
-    /// Of these, those that workers have.
+    /// Restricts the conditions to leased jobs.
     pub(crate) fn leased(self) -> Self {
         Self {
             state: Some(State::Leased),
@@ -93,7 +93,7 @@ impl Conditions {
         }
     }
 
-    /// Of these, those that wait to be taken.
+    /// Restricts the conditions to ready jobs.
     pub(crate) fn ready(self) -> Self {
         Self {
             state: Some(State::Ready),
@@ -101,7 +101,7 @@ impl Conditions {
         }
     }
 
-    /// The same jobs, if it is known in which order they run.
+    /// The same conditions, if the execution order of such jobs is known.
     pub(super) fn in_turn(self) -> Outcome<Self> {
         match (self.state, &self.queue) {
             (Some(State::Scheduled | State::Retrying), _) | (Some(State::Ready), Some(_)) => {
@@ -114,12 +114,12 @@ impl Conditions {
         }
     }
 
-    /// Whether the jobs are those of a batch.
+    /// Returns true if the jobs of a batch are selected.
     pub(super) const fn has_batch(&self) -> bool {
         self.batch.is_some()
     }
 
-    /// Of these, those that have failed: the dead ones, unless it is the retrying ones that are asked for.
+    /// Restricts the conditions to failed jobs: dead ones, or retrying ones if that state was requested.
     pub(super) fn failed(self) -> Outcome<Self> {
         match self.state {
             None => Ok(Self {
@@ -133,12 +133,12 @@ impl Conditions {
         }
     }
 
-    /// Whether dead jobs may be among them.
+    /// Returns true if dead jobs may match.
     pub(super) fn may_be_dead(&self) -> bool {
         self.state.is_none_or(|state| state == State::Dead)
     }
 
-    /// Whether there is no condition: the filter matches all jobs.
+    /// Returns true if there is no condition, so that all jobs match.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -174,7 +174,7 @@ impl Conditions {
         })
     }
 
-    /// The conditions besides those that lead the engine to the jobs, the cheap ones first.
+    /// The conditions that need a test of each job, the cheapest first.
     fn others(self, app: &App) -> Vec<Condition> {
         let Self {
             kind,
@@ -205,7 +205,7 @@ impl Conditions {
             key.map(|key| Condition::Keyed(key.0)),
             policy_key.map(|key| Condition::OfKey(key.0)),
             batch.map(|batch| Condition::InBatch(batch.0)),
-            // Numbers lead the engine directly to the jobs; then it does not look at names.
+            // With IDs, the engine finds the jobs directly and ignores the names.
             name.filter(|_| ids.is_some())
                 .map(|name| Condition::Named(name.0)),
             text.map(|text| Condition::Body(text.into())),
@@ -218,7 +218,7 @@ impl Conditions {
     }
 }
 
-/// The job of EventMQ with this message id, which is its key.
+/// The job of EventMQ with this message ID, which is the job's key.
 async fn message(app: &App, id: &Name) -> Outcome<Option<JobId>> {
     let job = JobRef::KeyAnywhere {
         protocol: Protocol::EVENTMQ,

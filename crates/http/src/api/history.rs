@@ -12,7 +12,7 @@ use crate::app::Shared;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 
-/// Days that the daemon keeps at least.
+/// The daemon stores at least this many days.
 pub(crate) const DAYS_MAX: u32 = 180;
 
 const DAYS: u32 = 30;

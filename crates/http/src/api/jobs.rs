@@ -1,4 +1,4 @@
-//! Jobs: list, get; retry, kill, delete, cancel, requeue of one.
+//! Jobs: list, get; retry, kill, delete, cancel, requeue a single job.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub(crate) enum Order {
     Next,
 }
 
-/// How long the search for one page may take.
+/// The time limit for the search of a page.
 const SEARCH_MAX: Duration = Duration::from_millis(50);
 
 /// Jobs of all queues, protocols and states
@@ -80,7 +80,7 @@ pub(crate) async fn list(
     let order = match which.order {
         Some(Order::Newest) => Some(windlass_engine::Order::Newest),
         Some(Order::Oldest) => Some(windlass_engine::Order::Oldest),
-        // The engine knows where a batch begins.
+        // The engine can skip to the start of a batch.
         None if has_batch => Some(windlass_engine::Order::Oldest),
         Some(Order::Next) if filter.state == Some(JobStateKind::Ready) => {
             Some(windlass_engine::Order::Next)
@@ -152,7 +152,7 @@ async fn found(
     responses((status = 200, body = JobDetail), (status = 404, body = Problem)))]
 pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Json<JobDetail>> {
     let view = look(&app, id).await?;
-    // The job may have ended meanwhile.
+    // The job may have finished in the meantime.
     let why = match app.ask(Query::Why(JobRef::Id(JobId(id)))).await {
         Ok(Reply::Why(why)) => Some(why),
         Ok(_) | Err(_) => None,
@@ -179,7 +179,7 @@ pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Jso
     )))
 }
 
-/// The name of a job's batch. A batch that is forgotten has none.
+/// The name of a job's batch; `None` if the batch was removed.
 async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
     let member = view.job.extra.as_deref()?.member?;
     let batches = Query::Batches {
@@ -189,7 +189,7 @@ async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
     let Ok(Reply::Batches { rows, .. }) = app.ask(batches).await else {
         return None;
     };
-    // The first batch from that number on: its own one, or a later one.
+    // The first batch from that ID on: the job's batch, or a later one.
     let name = rows.into_iter().next()?.name;
     let conditions = vec![Condition::InBatch(name.clone())];
     let filter = Box::new(Filter {
@@ -264,7 +264,7 @@ of_one! {
     }
 }
 
-/// Changes a job. Refused if its state does not allow the change.
+/// Modifies a job. An error if the state does not allow that.
 async fn mutate(app: &App, id: u64, action: Mutation) -> Outcome<()> {
     let filter = Filter {
         ids: vec![JobId(id)],

@@ -1,4 +1,4 @@
-//! What happened to the jobs of each kind: how many, how they ended, and how long they waited and ran.
+//! Figures of each kind of job: counts, outcomes, and durations of waits and executions.
 
 use axum::Json;
 use serde::Deserialize;

@@ -14,11 +14,11 @@ use crate::name::Name;
 use crate::params::{Body, Params, Segments};
 use crate::problem::{Outcome, Problem};
 
-/// Bytes of an error's message and of its class.
+/// Limits of an error's message and of the class.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 const KIND_BYTES_MAX: usize = 256;
 
-/// How the job failed.
+/// The parameters of a failure.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -36,7 +36,7 @@ pub(super) struct FailedJob {
     until: Option<String>,
 }
 
-/// For how long.
+/// The parameters of an extension.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -80,7 +80,7 @@ pub(super) async fn fail(
             "kind is longer than {KIND_BYTES_MAX} bytes"
         )));
     }
-    // A copy: the failure must not keep a large body alive.
+    // A copy, because the failure must not retain a large request body.
     let message = Bytes::copy_from_slice(message.get(..MESSAGE_BYTES_MAX).unwrap_or(&message));
     let failure = Box::new(Failure {
         kind,

@@ -33,9 +33,9 @@ const COLLECT_MAX: Duration = Duration::from_millis(300);
 pub(crate) struct Rows<T> {
     pub(crate) rows: Vec<T>,
     pub(crate) next: Option<CursorText>,
-    /// How many rows there are, if they were sorted.
+    /// The number of rows, if they were sorted.
     pub(crate) found: usize,
-    /// Whether the time sufficed to sort all, if they were sorted.
+    /// If the rows were sorted: true if there was enough time to sort all of them.
     pub(crate) sorted_all: Option<bool>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn page_of<T: Serialize, F: Future<Output = Outcome<(Vec<T>, Op
     })
 }
 
-/// A page of these rows, which are all, sorted by a field: from this one on, at most this many.
+/// Sorts these rows, which are all rows, by a field. Returns a page with this offset and size.
 pub(crate) fn sorted<T: Serialize>(
     rows: Vec<T>,
     sort: &str,
@@ -87,7 +87,7 @@ pub(crate) fn sorted<T: Serialize>(
         .into_iter()
         .map(|row| Ok((key(&row, field)?, row)))
         .collect::<Outcome<Vec<_>>>()?;
-    // Rows without a value are the last, whichever way the others stand.
+    // Rows without a value are last in either direction.
     all.sort_by(|((missing, one), _), ((other_missing, other), _)| {
         let order = one.partial_cmp(other).unwrap_or(Ordering::Equal);
         missing
@@ -109,7 +109,7 @@ pub(crate) fn sorted<T: Serialize>(
     })
 }
 
-/// Whether a row has no value in a field, and the number or the text that it has there.
+/// `true` if a row has no value in a field, and the number or the text of the value.
 fn key(row: &impl Serialize, field: &str) -> Outcome<(bool, (f64, String))> {
     let (name, inner) = field.split_once('.').unwrap_or((field, ""));
     let row = serde_json::to_value(row).unwrap_or_default();
@@ -127,7 +127,7 @@ fn key(row: &impl Serialize, field: &str) -> Outcome<(bool, (f64, String))> {
     ))
 }
 
-/// A page of rows as an answer.
+/// The response type for a page of rows.
 macro_rules! page_type {
     ($(#[$about:meta])* $Page:ident { $rows:ident: Vec<$Row:ident> }) => {
         $(#[$about])*
@@ -150,7 +150,7 @@ macro_rules! page_type {
     };
 }
 
-/// A listing: the path, then the page of its rows, which the engine's query of this name has.
+/// A listing: the path, the type of the page, and the engine's query that returns the rows.
 macro_rules! listing {
     (
         $(#[$about:meta])*
@@ -197,7 +197,7 @@ mod tests {
             ("number", &[Some("a"), None, Some("C"), Some("b")]),
             ("-inner.ready", &[Some("a"), None, Some("C"), Some("b")]),
         ];
-        // A row on each page of the engine, and two on each of the answer.
+        // One row per page of the engine, and two per page of the response.
         let fetch = async |Cursor(at, _): Cursor, _| {
             let (index, rank) = (usize::try_from(at).unwrap(), i32::try_from(at).unwrap());
             let row = serde_json::json!({"name": names[index], "number": -rank, "inner": {"ready": rank}});

@@ -21,7 +21,7 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
     let (now, daemon, role) = (app.now(), app.daemon_figures.read(), app.control.role());
     let mut protocols = vec![Protocol::HTTP];
     let (engine, connections, stats) = match &role {
-        // The engine's figures are on the page of the daemon that has it.
+        // The engine's figures are on the page of the daemon with the engine.
         Role::Following { .. } | Role::Seeking { .. } => (None, daemon.connections(), None),
         Role::Alone | Role::Leading { .. } => {
             let (stats, rows, figures) = (
@@ -35,7 +35,8 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
             let (series, kinds) = (own.of(&rows, figures), own.of_kinds(of_kinds));
             drop(own);
             let (workers, queues) = (stats.workers.into(), stats.queues.into());
-            // One is this request's own. At a leader the engine has the clients of other daemons, too.
+            // One connection is that of this request. The engine of a leader also contains clients of other
+            // daemons.
             let own = if role == Role::Alone {
                 u64::from(stats.clients).saturating_sub(1)
             } else {

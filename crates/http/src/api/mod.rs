@@ -1,4 +1,4 @@
-//! The routes, with their description (OpenAPI), and the handlers by subject.
+//! The routes, with a description (OpenAPI), and the handlers by subject.
 
 pub(crate) mod attempts;
 pub(crate) mod batches;
@@ -82,7 +82,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(of_role(administering(), Role::Admin, demand_and_record))
 }
 
-/// Handlers by the module of their subject.
+/// Handlers by module.
 macro_rules! handlers {
     ($($subject:ident: $($handler:ident),+;)+) => {
         OpenApiRouter::new()$($(.routes(routes!($subject::$handler)))+)+
@@ -113,7 +113,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
     }
 }
 
-/// Does what producers and workers do.
+/// Routes for producers and workers.
 fn working() -> OpenApiRouter<Arc<App>> {
     handlers! {
         wait: wait;
@@ -123,7 +123,7 @@ fn working() -> OpenApiRouter<Arc<App>> {
     }
 }
 
-/// Changes, but loses nothing.
+/// Routes that modify state without losing data.
 fn operating() -> OpenApiRouter<Arc<App>> {
     handlers! {
         queues: pause, resume, throttle, unthrottle, limit, unlimit;
@@ -135,7 +135,7 @@ fn operating() -> OpenApiRouter<Arc<App>> {
     }
 }
 
-/// Loses something, or shows everything at once, the bodies of all jobs included.
+/// Routes that lose data, or return the complete contents including all bodies.
 fn administering() -> OpenApiRouter<Arc<App>> {
     handlers! {
         control: drain, reload;
@@ -176,8 +176,9 @@ fn placed(path: &str) -> impl Iterator<Item = Parameter> {
     })
 }
 
-/// The text of the document. Each response must have a description; one without gets the name of its status. Every
-/// path but a probe's may lack a place, or an answer of the engine in time, and needs a login if there are logins.
+/// The text of the document. Each response must have a description; a missing one is filled with the name of
+/// the status. On every path except probes, the server may be out of connections, the engine may not reply in
+/// time, and a login may be required.
 pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
     let problem = Content::new(Some(Ref::from_schema_name("Problem")));
     let refusal = |about: &str| {
@@ -191,7 +192,7 @@ pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
     let scheme = |kind| SecurityScheme::Http(Http::new(kind));
     schemes.add_security_scheme("token", scheme(HttpAuthScheme::Bearer));
     schemes.add_security_scheme("password", scheme(HttpAuthScheme::Basic));
-    // Without logins (`http.logins`) a request needs none of them.
+    // Without logins (`http.logins`) no authentication is required.
     let none = SecurityRequirement::default();
     let either = ["token", "password"].map(|name| SecurityRequirement::new(name, [""; 0]));
     document.security = Some([none].into_iter().chain(either).collect());
@@ -254,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// `examples.json` has answers of a daemon.
+    /// `examples.json` contains responses of a daemon.
     #[test]
     fn examples_have_the_fields_of_their_schemas() {
         let document: serde_json::Value = serde_json::from_str(&openapi()).unwrap();

@@ -1,13 +1,14 @@
-//! The pace of work that takes many visits to the engine.
+//! The pace of work that needs many visits to the engine.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A visit lasts up to half a millisecond. At least as long as that, the engine is free for others.
+/// A visit takes up to half a millisecond. The pause is at least as long, so that other clients can
+/// use the engine.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a request goes on.
+/// The time limit of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     end: Instant,
@@ -20,7 +21,7 @@ impl Pace {
         }
     }
 
-    /// Pauses between two visits. Returns whether there is time for another one.
+    /// Pauses between two visits. Returns `true` if there is time for another one.
     pub(super) async fn goes_on(self) -> bool {
         tokio::time::sleep(PAUSE).await;
         Instant::now() < self.end

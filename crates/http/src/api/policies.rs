@@ -1,4 +1,4 @@
-//! The policy of a queue, and the keys of its jobs.
+//! The policy of a queue, and the keys of jobs.
 
 use axum::{Extension, Json};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use crate::view::{of_one, view};
 /// The longest policy, in bytes.
 const POLICY_BYTES_MAX: usize = 64 << 10;
 
-/// Keys that an answer has.
+/// The limit of keys in a response.
 const KEYS_MAX: usize = 20;
 
 view! {
@@ -106,7 +106,7 @@ view! {
     }
 }
 
-/// Where a policy comes from, in words.
+/// The origin of a policy, in words.
 fn origin(row: Option<&PolicyRow>, app: &App) -> String {
     let set = row.and_then(|row| row.set.as_ref());
     match (set, row.and_then(|row| row.section.clone())) {
@@ -178,7 +178,7 @@ pub(crate) async fn of_queue(app: &App, queue: &Name) -> Outcome<Option<QueueKey
 }
 
 impl QueueKey {
-    /// The conditions for its jobs in a queue, as a query.
+    /// The conditions for the jobs of this key in a queue, as a query string.
     pub(crate) fn query(&self, queue: &Name) -> String {
         let pairs = [
             ("queue", queue.to_string()),
@@ -289,12 +289,12 @@ of_one! {
         let before = one(&app, queue.0.clone()).await?;
         app.ask(QueueCommand::SetPolicy { queue: queue.0.clone(), policy: None, by: Bytes::new() }).await?;
         read_keys(&app).await?;
-        // A queue that only had its policy is gone.
+        // The queue existed only because of the policy, and is now removed.
         Ok(Json(one(&app, queue.0).await.unwrap_or(Queue { policy: None, ..before })))
     }
 }
 
-/// Has the engine read the keys of jobs that have none.
+/// Lets the engine read the keys of jobs that are unread.
 async fn read_keys(app: &App) -> Outcome<()> {
     let (mut client, mut after) = (app.client(), Some(Cursor::default()));
     while let Some(page) = after {

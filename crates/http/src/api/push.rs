@@ -17,13 +17,13 @@ use crate::params::{Body, Params, Segments};
 use crate::problem::{Outcome, Problem};
 use crate::time::parse_moment;
 
-/// Retries of a job whose producer sets none and whose queue has no rule.
+/// Retries of a job if neither the producer nor the queue has a retry policy.
 const RETRIES: i32 = 5;
 
 /// The wait after the first failure; it doubles with each further one, up to an hour.
 const BACKOFF_MS: u32 = 5_000;
 
-/// How the job behaves.
+/// Parameters of the job.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -111,7 +111,7 @@ pub(super) async fn push(
     Ok((status, location, Json(PushedJob { id: job.0 })).into_response())
 }
 
-/// Pushes it. A refusal because of its key names the key.
+/// Pushes the job. A refusal because of the coalescing key names the key.
 async fn ask(app: &App, job: NewJob) -> Outcome<Reply> {
     let why = match app
         .client()

@@ -1,7 +1,8 @@
-//! Queues: list, get, pause, resume, clear, throttle, limit, remove. The first three changes are of a key, too.
+//! Queues: list, get, pause, resume, clear, throttle, limit, remove. Pause, resume and clear can also be
+//! applied to a policy key.
 //!
-//! A pause, a throttle or a limit may come before the first job. The answer is 201 then, so that a mistake in a name
-//! shows.
+//! A pause, a throttle or a limit may be set before the first job. The response is then 201, which makes a
+//! mistyped name visible.
 
 use std::num::NonZeroU32;
 
@@ -46,7 +47,7 @@ pub(crate) async fn list(app: Shared, Params(page): Params<Page>) -> Outcome<Jso
     some(&app, page, "").await.map(Into::into)
 }
 
-/// Queues with this part in their names, whatever the case.
+/// Queues with this text in the name, ignoring case.
 pub(crate) async fn some(app: &App, page: Page, part: &str) -> Outcome<Rows<Queue>> {
     let (is_sorted, part) = (page.sort.is_some(), &part.to_lowercase());
     let fetch = |after, limit| async move {
@@ -54,7 +55,8 @@ pub(crate) async fn some(app: &App, page: Page, part: &str) -> Outcome<Rows<Queu
         let Reply::Queues { rows, next } = app.ask(query.clone()).await? else {
             return Err(Problem::unexpected());
         };
-        // To ask what each protocol has takes longer than all else: of sorted queues only those of the page are asked for.
+        // Requesting the part of each protocol takes most of the time, so for sorted queues it is done only
+        // for the returned page.
         let (parts, now) = (
             if is_sorted {
                 Vec::new()
@@ -72,7 +74,7 @@ pub(crate) async fn some(app: &App, page: Page, part: &str) -> Outcome<Rows<Queu
     };
     let mut found = page_of(page, fetch).await?;
     for row in found.rows.iter_mut().filter(|_| is_sorted) {
-        // A queue may be gone meanwhile.
+        // A queue may have been removed in the meantime.
         if let Ok(whole) = one(app, row.name.0.clone()).await {
             *row = whole;
         }
@@ -86,7 +88,7 @@ of_one! {
     pub(crate) fn get(app, queue: Name) -> Json<Queue> { one(&app, queue.0).await.map(Json) }
 }
 
-/// Which of its jobs.
+/// Restricts a change to a policy key.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -118,7 +120,7 @@ pub(super) async fn pause(
         ));
     }
     let before = app.queue(queue.clone()).await?;
-    // A pause alone keeps no queue.
+    // A pause does not make a queue permanent.
     if before.as_ref().is_none_or(is_unused) {
         app.ask(QueueCommand::Create {
             queue: queue.clone(),
@@ -177,7 +179,8 @@ pub(super) async fn clear(
     let conditions: Vec<_> = key.map(|key| Condition::OfKey(key.0)).into_iter().collect();
     let mut client = app.client();
     let mut all = 0;
-    // Jobs behind others go first: they would be scheduled once these are gone. An entry of spiderq that is parked is kept.
+    // Parked jobs are first, because they would be scheduled once the jobs ahead of them are removed. Parked
+    // entries of spiderq are retained.
     let behind = Some(JobStateKind::Parked).filter(|_| row.kind == QueueKind::Work);
     for state in behind.into_iter().chain([JobStateKind::Ready]) {
         let (queue, conditions) = (Some(row.name.clone()), conditions.clone());
@@ -208,7 +211,7 @@ pub(super) async fn clear(
     Ok((Extension(Affected(all)), Json(Changed { changed: all })))
 }
 
-/// How much of a queue may be worked on at once.
+/// The limits of a throttle.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -224,7 +227,7 @@ pub(super) struct Slots {
     timeout: Option<Period>,
 }
 
-/// How many jobs a queue may hold.
+/// The limit of jobs in a queue.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -282,7 +285,7 @@ of_one! {
     pub(super) fn unthrottle(app, queue: Name) -> Json<Queue> {
         let before = one(&app, queue.0.clone()).await?;
         app.ask(QueueCommand::Throttle { queue: queue.0.clone(), throttle: None }).await?;
-        // A queue that only had its throttle is gone.
+        // The queue existed only because of the throttle, and is now removed.
         Ok(Json(one(&app, queue.0).await.unwrap_or(Queue { throttle: None, ..before })))
     }
 }
@@ -338,7 +341,7 @@ of_one! {
 /// A queue after a setting of it has changed; 201 if the queue is new.
 pub(super) type Set = (StatusCode, Json<Queue>);
 
-/// Changes a setting that may come before the first job.
+/// Applies a setting that may be set before the first job.
 pub(super) async fn set(
     app: &App,
     is_new: bool,
@@ -354,8 +357,8 @@ pub(super) async fn set(
     Ok((status, Json(one(app, queue).await?)))
 }
 
-/// Takes a setting of a known queue back. The engine accepts unknown names, but an operator who gives one has made a
-/// mistake.
+/// Removes a setting of an existing queue. The engine accepts unknown names, but a name given by an operator
+/// is then probably mistyped.
 async fn unset(
     app: &App,
     Name(queue): Name,
@@ -366,7 +369,7 @@ async fn unset(
     one(app, queue).await
 }
 
-/// Whether nothing but its throttle, its rules or its policy may keep a queue.
+/// Returns true if the queue may exist only because of a throttle, rules or a policy.
 fn is_unused(row: &QueueRow) -> bool {
     let is_set = row
         .policy
@@ -385,7 +388,7 @@ pub(super) async fn one(app: &App, queue: Bytes) -> Outcome<Queue> {
     Ok(Queue::of(&row, &parts, app, app.now()))
 }
 
-/// What the clients of each protocol see.
+/// The result of a query for the clients of each protocol.
 async fn parts(app: &App, query: &Query) -> Outcome<Vec<Part>> {
     let mut parts = Vec::new();
     for (protocol, name) in app.daemon.bridge.protocols() {

@@ -1,4 +1,4 @@
-//! One search box: a number, a jid, a handle, a unique id, a message id, or the name of a queue.
+//! A search for jobs and queues by ID, jid, handle, unique ID, message ID, or queue name.
 
 use axum::Json;
 use bytes::Bytes;
@@ -12,13 +12,13 @@ use crate::name::Name;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 
-/// The most jobs of one name that are found.
+/// The limit of jobs with the same name.
 const JOBS_MAX: u32 = 20;
 
 /// The most queues of a similar name.
 const NEAR_MAX: usize = 10;
 
-/// What is looked for.
+/// The search text.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -47,7 +47,7 @@ pub(crate) async fn search(app: Shared, Params(wanted): Params<Wanted>) -> Outco
     let name = text.parse::<Name>().map_err(Problem::bad_request)?.0;
     let mut jobs = Vec::new();
     if !text.is_empty() {
-        // A Gearman handle ends in the job's number: H:HOST:17.
+        // A Gearman handle ends with the job's ID: H:HOST:17.
         let number = text
             .strip_prefix("H:")
             .and_then(|handle| handle.rsplit(':').next())
@@ -75,7 +75,7 @@ pub(crate) async fn search(app: Shared, Params(wanted): Params<Wanted>) -> Outco
     Ok(Json(Found { jobs, queue, near }))
 }
 
-/// Queues whose names have the text in them, or differ little from it; those that differ least come first.
+/// Queues with the text in the name, or with a similar name; the most similar first.
 async fn near(app: &App, text: &str) -> Outcome<Vec<Name>> {
     if text.is_empty() {
         return Ok(Vec::new());

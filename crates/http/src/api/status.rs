@@ -1,4 +1,4 @@
-//! Probes, and the figures of the whole daemon.
+//! Probes, and the figures of the daemon.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,7 +53,7 @@ view! {
         /// Workers known by name.
         workers: u32 = stats.workers,
         /// Open connections.
-        // One is this request's own.
+        // One connection is that of this request.
         connections: u32 = stats.clients.saturating_sub(1),
         /// Recurring jobs.
         schedules: u32 = stats.schedules,
@@ -100,7 +100,7 @@ view! {
 }
 
 impl ProtocolStatus {
-    /// How many jobs are in a state.
+    /// The number of jobs in a state.
     pub(crate) fn state(&self, name: &str) -> u64 {
         self.states.get(name).copied().unwrap_or_default()
     }
@@ -116,7 +116,7 @@ impl ProtocolStatus {
     (status = 200, body = String), (status = 503, description = "The reason", body = String)
 ))]
 pub(super) async fn livez(app: Shared) -> (StatusCode, String) {
-    /// A process that was suspended has a turn of each thread first.
+    /// After a suspension of the process, each thread gets a chance to run first.
     const SECOND_LOOK: Duration = Duration::from_millis(500);
     if app.pulse.stuck().is_some() {
         tokio::time::sleep(SECOND_LOOK).await;
@@ -124,7 +124,7 @@ pub(super) async fn livez(app: Shared) -> (StatusCode, String) {
     life(app.pulse.stuck())
 }
 
-/// The answer, if a thread is stuck or none is.
+/// The response, with the name of a thread that is stuck, if any.
 fn life(stuck: Option<String>) -> (StatusCode, String) {
     match stuck {
         None => (StatusCode::OK, "ok\n".to_owned()),
@@ -160,7 +160,7 @@ pub(crate) async fn status(app: Shared) -> Outcome<Json<Status>> {
     of(&app, &concerns).await.map(Json)
 }
 
-/// The figures of the whole daemon, with what was found to need attention.
+/// The figures of the daemon, with the concerns that need attention.
 pub(crate) async fn of(app: &App, concerns: &[Concern]) -> Outcome<Status> {
     let stats = app.stats().await?;
     let nearly = refusing::warnings(app, Some(&stats))
@@ -177,7 +177,7 @@ pub(crate) async fn of(app: &App, concerns: &[Concern]) -> Outcome<Status> {
     ))
 }
 
-/// Counters by name: the engine's names, but for two.
+/// Counters by name: the engine's names, except for two.
 pub(super) fn totals(totals: &Totals) -> BTreeMap<String, u64> {
     let named = serde_json::to_value(totals).and_then(serde_json::from_value);
     let named: BTreeMap<String, u64> = named.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Take a job, and how its lease is named.
+//! Taking a job, and the identification of the lease.
 
 use std::fmt;
 
@@ -21,10 +21,10 @@ use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 use crate::view::view;
 
-/// The longest wait. Proxies cut longer requests, and a client can ask again.
+/// The longest wait. Proxies cut longer requests, and a client can repeat the request.
 const WAIT_MAX: Period = Period::from_secs(300);
 
-/// The lease of a job, if the request has none.
+/// The lease of a job if the request does not specify it.
 const LEASE: Period = Period::from_secs(60);
 
 /// On which terms.

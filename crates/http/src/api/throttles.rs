@@ -1,4 +1,4 @@
-//! Throttles: which queues have one, and who holds its slots.
+//! Throttles: the queues that have one, and the jobs that occupy the slots.
 
 use windlass_engine::{JobId, LeaseHolder, ThrottleRow, Timestamp};
 

@@ -1,12 +1,12 @@
-//! The trace that a job belongs to, as its producer has named it.
+//! The trace of a job, as set by the producer.
 //!
-//! Spec: W3C Trace Context, `traceparent`. Stock clients of Faktory put it into a job's `custom`; the job keeps it, and
-//! hands it to its worker.
+//! Spec: W3C Trace Context, `traceparent`. Stock clients of Faktory put it into a job's `custom`; the job
+//! retains it, and the worker receives it.
 
 use serde::Deserialize;
 use windlass_engine::Protocol;
 
-/// The part of a job of Faktory's that is looked at.
+/// The relevant part of a Faktory job.
 #[derive(Debug, Deserialize)]
 struct Unit {
     #[serde(default)]
@@ -28,7 +28,7 @@ pub(crate) fn traceparent(protocol: Protocol, body: &[u8]) -> Option<String> {
     unit.custom?.traceparent.filter(|text| is_valid(text))
 }
 
-/// A version, a trace, a span and flags, in hexadecimal. A later version may have more.
+/// A version, a trace, a span and flags, in hexadecimal. Later versions may have more fields.
 fn is_valid(text: &str) -> bool {
     let mut parts = text.split('-');
     let is_hex = |part: &str| {

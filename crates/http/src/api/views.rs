@@ -1,4 +1,4 @@
-//! How jobs and queues look in answers.
+//! Jobs and queues in responses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,26 +18,26 @@ use crate::name::Name;
 use crate::time::moment_text;
 use crate::view::view;
 
-/// A longer body is not part of an object: `/body` has it.
+/// A longer body is not included in an object, and must be read from `/body`.
 pub(super) const BODY_SHOWN_MAX: usize = BODY_READ_MAX;
 
 /// A job's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// Waits to be taken.
+    /// Waiting to be taken.
     Ready,
     /// A worker has it.
     Leased,
-    /// Waits for its time.
+    /// Waiting for the scheduled time.
     Scheduled,
-    /// Failed, and waits for its next attempt.
+    /// Failed, and waiting for the next attempt.
     Retrying,
     /// Failed for good.
     Dead,
-    /// Out of its cycle queue.
+    /// Removed from a cycle queue.
     Parked,
-    /// Ended, and kept for its result.
+    /// Finished, and retained for the result.
     Done,
 }
 
@@ -262,7 +262,7 @@ impl Failure {
     }
 }
 
-/// What a job calls.
+/// The function that a job calls.
 pub(super) fn kind(view: &JobView, app: &App) -> Option<String> {
     match app.daemon.bridge.calls(view.job.protocol, view.job.body()) {
         Calls::Named(name) => Some(Name(name.into_owned().into()).to_string()),
@@ -271,7 +271,7 @@ pub(super) fn kind(view: &JobView, app: &App) -> Option<String> {
     }
 }
 
-/// What a person recognizes a job by.
+/// A short text by which a person recognizes a job.
 fn summary(view: &JobView) -> Option<String> {
     const READ_MAX: usize = 64 << 10;
     const CHARACTERS_MAX: usize = 160;
@@ -287,7 +287,7 @@ fn summary(view: &JobView) -> Option<String> {
             .map(|it| it.args.get())
     };
     let is_faktorys = view.job.protocol == Protocol::FAKTORY && body.len() <= READ_MAX;
-    // A character may be cut in two at the end of what is read.
+    // The last character may be incomplete.
     let beginning = body.get(..4 * CHARACTERS_MAX).unwrap_or(body);
     let beginning = || match std::str::from_utf8(beginning) {
         Ok(text) => Some(text),
@@ -323,7 +323,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The queues of one protocol's clients, with its name.
+/// The queues that the clients of a protocol see, with the protocol's name.
 pub(super) type Part = (&'static str, Vec<QueueRow>);
 
 fn ready_by_protocol(queue: &QueueRow, parts: &[Part]) -> BTreeMap<&'static str, u32> {

@@ -1,4 +1,4 @@
-//! Wait until the queue is in a state: for tests of other programs.
+//! Waiting for a state of the queues: for tests of other programs.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::name::Name;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 
-/// How often the figures are read.
+/// The interval at which the figures are read.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 const TIMEOUT: Period = Period::from_secs(60);
 const TIMEOUT_MAX: Period = Period::from_secs(300);
 
-/// Until when.
+/// The condition to wait for.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -88,7 +88,7 @@ pub(super) async fn wait(app: Shared, Params(until): Params<Until>) -> Outcome<J
     }
 }
 
-/// Jobs that will run, and dead ones.
+/// The number of jobs that will run, and of dead ones.
 async fn jobs(app: &App, queue: Option<&Name>) -> Outcome<(u64, u64)> {
     let Some(queue) = queue else {
         let stats = app.stats().await?;
@@ -101,7 +101,7 @@ async fn jobs(app: &App, queue: Option<&Name>) -> Outcome<(u64, u64)> {
         ];
         return Ok((live.map(of).iter().sum(), of(JobStateKind::Dead)));
     };
-    // An unknown queue is empty: a test may wait before the first job.
+    // An unknown queue is treated as empty, because a test may wait before the first job.
     let row = app.queue(queue.0.clone()).await?;
     Ok(row.map_or((0, 0), |row| {
         (row.live().into(), row.jobs(JobStateKind::Dead).into())

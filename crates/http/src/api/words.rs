@@ -13,7 +13,7 @@ const MONTHS: &str =
 /// More times of a day than these are shown as minutes and hours.
 const TIMES_MAX: usize = 6;
 
-/// When a schedule runs: `every day at 03:00 UTC`.
+/// The times of a schedule: `every day at 03:00 UTC`.
 pub(super) fn words(when: &Recurrence) -> String {
     match when {
         Recurrence::Every { interval_ms } => format!("every {}", Period::from_ms(*interval_ms)),
@@ -59,7 +59,7 @@ fn calendar(cron: &Cron, zone: &str) -> String {
     interval(&minutes, &hours) + &on + &in_months + &zone
 }
 
-/// Times that are no few times of a day.
+/// Times that are too many for a list.
 fn interval(minutes: &[u32], hours: &[u32]) -> String {
     let every = |step: u32, unit| {
         if step == 1 {
@@ -87,7 +87,7 @@ fn interval(minutes: &[u32], hours: &[u32]) -> String {
     }
 }
 
-/// The days; empty: all. `None`: a rule that words do not make clearer, as the second Friday of a month.
+/// The days; empty: all. `None`: a rule that is not clearer in words, as the second Friday of a month.
 fn days(cron: &Cron) -> Option<String> {
     let week: Vec<u32> = (0..7).filter(|day| cron.weekdays >> day & 1 == 1).collect();
     let plain: u64 = week
@@ -120,7 +120,7 @@ fn set(bits: u64, range: RangeInclusive<u32>) -> Vec<u32> {
     range.filter(|at| bits >> at & 1 == 1).collect()
 }
 
-/// The step of numbers that divide this whole in equal parts, from 0 on.
+/// The step of numbers from 0 on that divide `whole` into equal parts.
 fn step(numbers: &[u32], whole: u32) -> Option<u32> {
     let count = u32::try_from(numbers.len())
         .ok()
@@ -138,7 +138,7 @@ fn listed(numbers: &[u32], name: impl Fn(u32) -> String) -> String {
     joined(parts(numbers, " to ", name))
 }
 
-/// Numbers by their names; three and more in a row are the first and the last one.
+/// Numbers by name; a run of three or more is written as the first and the last number.
 fn parts(numbers: &[u32], to: &str, name: impl Fn(u32) -> String) -> Vec<String> {
     let rows = numbers.chunk_by(|one, next| one + 1 == *next);
     let part = |row: &[u32]| match row {

@@ -1,4 +1,4 @@
-//! Workers known by name: list, quiet, stop.
+//! Named workers: list, quiet, stop.
 
 use axum::http::StatusCode;
 use windlass_engine::{JobId, Timestamp, WorkerCommand, WorkerRow, WorkerState};
@@ -12,7 +12,7 @@ use crate::view::{of_one, view};
 view! {
     /// A worker known by name.
     Worker(row: &WorkerRow, app: &App, now: Now) with {
-        // Sessions describe a worker in lines: its host, its process, its labels.
+        // The description of a worker has a line each for the host, the process and the labels.
         let about = String::from_utf8_lossy(&row.about);
         let mut lines = about.lines();
         let mut line = || lines.next().filter(|line| !line.is_empty());
@@ -107,12 +107,12 @@ async fn set_state(app: &App, worker: Name, state: WorkerState) -> Outcome<Statu
 }
 
 impl Worker {
-    /// Its memory in MiB, for people.
+    /// The worker's memory in MiB, for people.
     pub(crate) fn memory_mib(&self) -> Option<u64> {
         self.memory_bytes.map(|bytes| bytes >> 20)
     }
 
-    /// How many jobs it has beside those that are shown.
+    /// The number of jobs that are not listed.
     pub(crate) fn more(&self) -> usize {
         (self.jobs as usize).saturating_sub(self.doing.len())
     }

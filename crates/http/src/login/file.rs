@@ -1,7 +1,8 @@
-//! The file of logins: a line for each, `KIND NAME ROLE HASH`.
+//! The file of logins. Each line is `KIND NAME ROLE HASH`.
 //!
-//! KIND is `user` or `token`, ROLE `read`, `operate` or `admin`, HASH the PHC string of an argon2 hash. Blank lines,
-//! and lines that begin with `#`, are skipped. `windlass password` and `windlass token` print such lines.
+//! KIND is `user` or `token`, ROLE `read`, `operate` or `admin`, HASH the PHC string of an argon2 hash. Blank
+//! lines, and lines that start with `#`, are skipped. `windlass password` and `windlass token` print such
+//! lines.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,13 +24,13 @@ const NAME_CHARS_MAX: usize = 64;
 /// The shortest password.
 const PASSWORD_CHARS_MIN: usize = 8;
 
-/// The name in the audit log of those who have the password for all.
+/// The name in the audit log for the common password.
 const ANY_USER: &str = "password";
 
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
-/// All logins of a file, or a password for all.
+/// All logins of a file, or a common password.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     named: HashMap<(Kind, String), Entry>,
@@ -48,9 +49,9 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {number}: {reason}")]
 pub struct WrongLine {
-    /// Its number, from 1.
+    /// The number, from 1.
     number: usize,
-    /// What is wrong with it.
+    /// The reason.
     reason: &'static str,
 }
 
@@ -59,7 +60,7 @@ pub struct WrongLine {
 pub struct NewLogin {
     /// The line.
     pub line: String,
-    /// The token, which nothing else keeps; `None` for a user.
+    /// The token, which is not stored anywhere; `None` for a user.
     pub token: Option<String>,
 }
 
@@ -68,7 +69,7 @@ impl Entries {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or a line is wrong. No error contains a hash.
+    /// The file cannot be read, or a line is invalid. No error contains a hash.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         Self::parse(&fs::read_to_string(path)?)
             .map_err(|wrong| io::Error::new(io::ErrorKind::InvalidData, wrong))
@@ -93,7 +94,7 @@ impl Entries {
         })
     }
 
-    /// A password with which any user may do everything.
+    /// A common password with which any user may do everything.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl NewLogin {
     ///
     /// # Errors
     ///
-    /// The name cannot be used, or the system has no random numbers.
+    /// The name is invalid, or the system has no random numbers.
     pub fn token(name: &str, role: Role) -> io::Result<Self> {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! Who asks: a role, an identity, and the credentials of a request.
+//! The user of a request: a role, an identity, and credentials.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,16 +18,16 @@ pub(crate) const LOGIN_REQUIRED: &str = "login_required";
 /// The code of a refusal because of a wrong password or token.
 pub(crate) const LOGIN_WRONG: &str = "login_wrong";
 
-/// What a login may do. Each role may do what those before it may.
+/// The permissions of a login. Each role includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// See everything, bodies included; change nothing.
+    /// Read everything, including bodies; modify nothing.
     Read,
     /// Push and take jobs; retry, kill and requeue them; pause, throttle and limit queues; quiet and stop workers.
     Operate,
-    /// Also what loses something, or concerns the whole daemon: delete, cancel and clear, remove schedules, close
-    /// connections, reload, drain.
+    /// Also operations that lose data, or affect the daemon: delete, cancel and clear, remove schedules,
+    /// close connections, reload, drain.
     Admin,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Identity {
     pub(crate) role: Role,
 }
 
-/// What a request brings along.
+/// The credentials of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(super) kind: Kind,
@@ -56,7 +56,7 @@ pub(crate) struct Credentials {
 pub(super) enum Kind {
     /// A person: a name and a password (HTTP's basic scheme).
     User,
-    /// A program: a token, which contains its name (the bearer scheme).
+    /// A program: a token that contains the name (the bearer scheme).
     Token,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Role {
 }
 
 impl Identity {
-    /// Of the socket in the data directory: a user who may connect is an operator.
+    /// For the socket in the data directory: a user who may connect is an operator.
     pub(crate) fn owner(user: &str) -> Self {
         Self {
             name: format!("{user} (operator.sock)").into(),
@@ -91,7 +91,7 @@ impl Identity {
         }
     }
 
-    /// Of a daemon without logins.
+    /// For a daemon without logins.
     pub(crate) fn anyone() -> Self {
         Self {
             name: "-".into(),
@@ -110,7 +110,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// What a person has filled in.
+    /// From the login form.
     pub(crate) fn of_person(name: String, password: String) -> Self {
         Self {
             kind: Kind::User,
@@ -123,7 +123,7 @@ impl Credentials {
     ///
     /// # Errors
     ///
-    /// The header is missing, or not of a known scheme.
+    /// The header is missing, or has an unknown scheme.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
         let missing = || {
             Problem::unauthorized(

@@ -1,8 +1,8 @@
-//! Logins and their roles: `http.logins`, and the verification of a request's credentials.
+//! Logins and roles: `http.logins`, and the verification of a request's credentials.
 //!
-//! `identity` is who asks, `file` reads and writes the lines, `verify` compares and bounds guessing, `session` remembers people who have logged
-//! in on a page. Without a file, everyone who reaches the port may do everything: then the addresses are this machine's
-//! own.
+//! `identity` represents the user, `file` reads and writes the lines, `verify` compares credentials and
+//! limits guessing, `session` remembers people who have logged in on a page. Without a file, every client
+//! that can connect may do everything, so only addresses of this machine are then permitted.
 
 mod file;
 mod identity;

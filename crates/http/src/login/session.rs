@@ -1,9 +1,9 @@
-//! Sessions: a person who has logged in on a page is known by a cookie, until they log out or use no page for
-//! `http.session_idle`.
+//! Sessions: a person who has logged in on a page is identified by a cookie, until they log out or use no
+//! page for `http.session_idle`.
 //!
-//! The cookie is random, and only its hash is kept. A session belongs to a line of the file of logins: it has the
-//! line's role as that is now, and ends when the line or its password changes. Sessions are kept in memory alone, and
-//! are bounded in number.
+//! The cookie is random, and only a hash of it is stored. A session belongs to a line of the file of logins:
+//! it has the line's current role, and expires when the line or the password is replaced. Sessions are stored
+//! only in memory, and limited in number.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,19 +13,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-/// The cookie's name, before the port. Browsers keep cookies by host alone, and another daemon may be at another port.
+/// The cookie's name, before the port. The port is included because browsers ignore ports for cookies, and
+/// another daemon may use another port of the same host.
 const COOKIE: &str = "windlass_session";
 
 /// Random bytes of a cookie.
 const TOKEN_BYTES: usize = 32;
 
-/// Sessions. Beyond this number the one that was unused the longest ends.
+/// The limit of sessions. Beyond it, the session that was idle for longest is dropped.
 const SESSIONS_MAX: usize = 1_024;
 
-/// How long a session may last, however much it is used.
+/// The maximum age of a session, even if it is in use.
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// What a browser sends to show which session it has.
+/// The value that a browser sends to identify the session.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(String);
 
@@ -106,7 +107,7 @@ impl Token {
 }
 
 impl Sessions {
-    /// No session yet. `idle`: how long one may be unused.
+    /// An empty set of sessions. `idle` is the limit of idle time.
     pub(super) fn new(idle: Duration) -> Self {
         Self {
             idle,
@@ -118,7 +119,7 @@ impl Sessions {
         self.idle = idle;
     }
 
-    /// Begins a session of the login with this name and hash.
+    /// Starts a session of the login with this name and hash.
     ///
     /// # Errors
     ///
@@ -154,8 +155,8 @@ impl Sessions {
         Ok(token)
     }
 
-    /// The name of the session's login, and the hash that its line must still have. `is_use`: it stays alive for
-    /// longer.
+    /// The name of the session's login, and the hash that the line must still have. `is_use` resets the idle
+    /// time.
     pub(super) fn find(
         &mut self,
         token: &Token,
@@ -174,7 +175,7 @@ impl Sessions {
         Some((&session.name, &session.hash))
     }
 
-    /// Ends a session.
+    /// Removes a session.
     pub(super) fn end(&mut self, token: &Token) {
         self.by_mark.remove(&token.mark());
     }

@@ -1,9 +1,9 @@
-//! Verification: slow by design, so it runs beside the port's thread, a few at a time, and what was right is
-//! remembered.
+//! Verification of credentials. It is slow by design, so it is executed on separate threads, a few at a time,
+//! and valid credentials are remembered.
 //!
-//! A credential is remembered as a hash under a key of this process, together with the line that it fits: a changed
-//! line is verified anew. The file is looked at once a second; if it cannot be read any more, the lines read before
-//! stay in force.
+//! A credential is remembered as a hash with a key of this process, together with the line that it matches,
+//! so that a modified line is verified again. The file is checked once a second; if it cannot be read, the
+//! lines read before remain valid.
 
 use std::collections::HashSet;
 use std::io;
@@ -27,30 +27,30 @@ use super::session::{Sessions, Token};
 use crate::config::Http;
 use crate::problem::{Outcome, Problem};
 
-/// Verifications at once. Each takes 19 MiB and some 20 ms of a core.
+/// Concurrent verifications. Each takes 19 MiB and some 20 ms of a core.
 const AT_ONCE: u32 = 2;
 
-/// How long a request waits for its verification.
+/// How long a request may wait for verification.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Wrong logins of an address with one name.
 const FAILURES_PER_MINUTE: u32 = 10;
 
-/// How often the file is looked at.
+/// The interval at which the file is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Right credentials that are remembered. All are forgotten beyond this number.
+/// The limit of remembered credentials. Beyond it, all of them are dropped.
 const KNOWN_MAX: usize = 1_024;
 
-/// A hash that no secret fits: an unknown name takes as long as a wrong password.
+/// A hash without a secret, so that an unknown name takes as long as a wrong password.
 const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// The logins of a file, or a password for all.
+/// The logins of a file, or a common password.
 #[derive(Debug)]
 pub(crate) struct Logins {
     /// The file, if there is one.
     path: Option<PathBuf>,
-    /// Hides what is remembered.
+    /// Keys the hashes of remembered credentials.
     key: [u8; 32],
     places: Semaphore,
     state: Mutex<State>,
@@ -59,7 +59,7 @@ pub(crate) struct Logins {
 #[derive(Debug)]
 struct State {
     entries: Arc<Entries>,
-    /// The password for all; empty if there is a file.
+    /// The common password; empty if there is a file.
     password: Secret,
     stamp: Option<Stamp>,
     looked_at: Instant,
@@ -70,15 +70,15 @@ struct State {
     logged_at: Option<Instant>,
 }
 
-/// What changes when the file does.
+/// Metadata that differs when the file was modified.
 type Stamp = (SystemTime, u64);
 
 impl Logins {
-    /// Reads the file, or takes the password; `None` if there is neither.
+    /// Reads the file, or uses the password; `None` if neither is configured.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or a line is wrong.
+    /// The file cannot be read, or a line is invalid.
     pub(crate) fn of(http: &Http) -> io::Result<Option<Self>> {
         let idle = http.session_idle.into();
         match http.logins_file() {
@@ -127,7 +127,8 @@ impl Logins {
         })
     }
 
-    /// Applies the values of `session_idle` and of the password. A file's own changes are noticed without that.
+    /// Applies new values of `session_idle` and of the password. Changes of the file are detected without
+    /// this.
     pub(crate) fn renew(&self, http: &Http) {
         let mut state = self.state();
         state.sessions.set_idle(http.session_idle.into());
@@ -142,11 +143,11 @@ impl Logins {
         }
     }
 
-    /// The one whom these credentials belong to.
+    /// The identity with these credentials.
     ///
     /// # Errors
     ///
-    /// They are wrong, or their address has had too many wrong ones with this name.
+    /// The credentials are wrong, or the address has made too many wrong attempts with this name.
     pub(crate) async fn identify(
         &self,
         credentials: Credentials,
@@ -197,11 +198,11 @@ impl Logins {
         }
     }
 
-    /// Begins a session of the person with these credentials.
+    /// Starts a session of the person with these credentials.
     ///
     /// # Errors
     ///
-    /// As [`Logins::identify`], and if the system has no random bytes.
+    /// As [`Logins::identify`], or the system has no random bytes.
     pub(crate) async fn begin(
         &self,
         credentials: Credentials,
@@ -225,7 +226,7 @@ impl Logins {
         Ok((identity, token))
     }
 
-    /// Whose session it is, if it goes on. `is_use`: it stays alive for longer.
+    /// The identity of a session, if it is valid. `is_use` resets the idle time.
     pub(crate) fn of_session(&self, token: &Token, is_use: bool) -> Option<Identity> {
         let mut state = self.fresh_state();
         let State {
@@ -242,7 +243,7 @@ impl Logins {
         identity
     }
 
-    /// Ends a session.
+    /// Removes a session.
     pub(crate) fn end(&self, token: &Token) {
         self.state().sessions.end(token);
     }
@@ -254,7 +255,7 @@ impl Logins {
             .cloned()
     }
 
-    /// The state, with the lines that the file had a moment ago.
+    /// The state, with the lines of the file as of a moment ago.
     fn fresh_state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         if state.looked_at.elapsed() >= LOOK_EVERY {
@@ -292,7 +293,8 @@ impl Logins {
         known.insert(mark);
     }
 
-    /// The origin of guesses: one address, with one name. A password for all has no names.
+    /// The key by which guesses are limited: an address together with a name. A common password has
+    /// no names.
     fn guesser(&self, credentials: &Credentials, address: Option<IpAddr>) -> u128 {
         let source = address.map_or(u128::MAX, rates::source);
         let Credentials { kind, name, .. } = credentials;
@@ -332,7 +334,7 @@ impl Logins {
 }
 
 impl State {
-    /// Reads the file again if it has changed.
+    /// Reads the file again if it was modified.
     fn look(&mut self, path: &Path) {
         self.looked_at = Instant::now();
         let now = stamp(path);
@@ -488,7 +490,7 @@ mod tests {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_time().max_blocking_threads(1).build().unwrap().block_on(async {
             assert_eq!(status(&logins, "ada", "right-password").await, 200);
-            // The one thread for verifications is busy until `release` is dropped.
+            // The only thread for verifications is busy until `release` is dropped.
             let (release, held) = std::sync::mpsc::channel::<()>();
             let busy = tokio::task::spawn_blocking(move || held.recv().is_err());
             let guess = status(&logins, "ada", "guess");

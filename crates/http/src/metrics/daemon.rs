@@ -1,4 +1,4 @@
-//! The daemon's own figures on the page: connections, commits, the store, limits, certificates.
+//! The daemon's figures on the page: connections, commits, the store, limits, certificates.
 
 use std::fmt;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
     Ok(())
 }
 
-/// The figures of the engine room.
+/// The figures of commits, checkpoints and memory.
 pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Time to write a commit to the disk";
     encode_commits(

@@ -1,7 +1,7 @@
-//! The figures of all queues, with those beyond the bound added up.
+//! The figures of all queues. Queues beyond the limit are summed up.
 //!
-//! A queue keeps its series as long as it exists, and a queue without series of its own never gets them: otherwise
-//! counters would jump between `_other` and the queue.
+//! A queue retains the series for as long as it exists, and a queue without separate series never gets them.
+//! Otherwise counters would jump between `_other` and the queue.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,22 +10,22 @@ use windlass_engine::{
     FiguresRow, JobStateKind, KindRow, PolicyRow, Protocol, QueueFigures, QueueRow, Timestamp,
 };
 
-/// The name of all queues beyond the bound together.
+/// The name for the sum of all queues beyond the limit.
 const OTHER: &[u8] = b"_other";
 
-/// Which queues have series of their own, from one scrape to the next.
+/// The queues with separate series, from one scrape to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     queues_max: usize,
     own: HashSet<Bytes>,
     other: HashSet<Bytes>,
-    /// The counters of queues that were part of `_other` and are gone.
+    /// The counters of removed queues that were part of `_other`.
     gone: QueueFigures,
     /// The counters of `_other` at the last scrape.
     last: QueueFigures,
 }
 
-/// The figures of one queue, or of all other queues.
+/// The figures of a queue, or of all queues in `_other`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QueueSeries {
     pub(crate) states: [u64; JobStateKind::ALL.len()],
@@ -34,7 +34,7 @@ pub(crate) struct QueueSeries {
     pub(crate) workers: u64,
     pub(crate) slots_held: u64,
     pub(crate) figures: QueueFigures,
-    /// The policy; none of other queues together.
+    /// The policy; `None` for `_other`.
     pub(crate) policy: Option<Box<PolicyRow>>,
 }
 
@@ -46,7 +46,7 @@ impl Series {
         }
     }
 
-    /// All series by name, from one reading of all queues.
+    /// All series by name, from a single reading of all queues.
     pub(crate) fn of(
         &mut self,
         rows: &[QueueRow],
@@ -60,7 +60,7 @@ impl Series {
             it.policy = row.policy.clone().filter(|_| self.own.contains(&row.name));
         }
         for row in figures {
-            // The queue may have come, or gone, between the two readings.
+            // The queue may have been created or removed between the two readings.
             if let Some(series) = series.get_mut(&self.name(&row.name)) {
                 series.figures.add(&row.figures);
             }
@@ -69,8 +69,8 @@ impl Series {
         series
     }
 
-    /// The figures of as many kinds as there may be queues with series, and of the others together. A kind keeps its place
-    /// as long as the engine counts it by itself.
+    /// The figures of as many kinds as there may be queues with series, and the sum of the rest. A kind
+    /// retains the series for as long as the engine counts it separately.
     pub(crate) fn of_kinds(
         &self,
         rows: Vec<KindRow>,
@@ -87,7 +87,7 @@ impl Series {
         kinds
     }
 
-    /// Forgets the queues that are gone, and gives new ones series while there is room.
+    /// Removes the series of removed queues, and gives series to new ones while the limit allows.
     fn keep(&mut self, rows: &[QueueRow]) {
         let names: HashSet<&Bytes> = rows.iter().map(|row| &row.name).collect();
         self.own.retain(|name| names.contains(name));
@@ -113,7 +113,7 @@ impl Series {
         }
     }
 
-    /// A queue that goes takes its counters along, and the sum of a counter must not fall.
+    /// The counters of a removed queue are gone, but the sum of a counter must not decrease.
     fn keep_other_from_falling(&mut self, series: &mut BTreeMap<Bytes, QueueSeries>) {
         let Some(other) = series.get_mut(OTHER) else {
             return;
@@ -234,13 +234,13 @@ mod tests {
             shown(&mut series, &all),
             [line("_other", 7, 70), line("a", 1, 10), line("b", 2, 20)]
         );
-        // A place is free, and a queue that was one of the others stays there.
+        // There is space for a series, but a queue that was in `_other` stays there.
         let later = [("b", 2, 20), ("c", 3, 31), ("d", 4, 40)];
         assert_eq!(
             shown(&mut series, &later),
             [line("_other", 7, 71), line("b", 2, 20)]
         );
-        // A new queue gets the place. Another of the others is gone with its counters.
+        // A new queue gets the series. Another queue of `_other` was removed with the counters.
         let later = [("b", 2, 20), ("d", 4, 41), ("e", 5, 50)];
         assert_eq!(
             shown(&mut series, &later),

@@ -1,8 +1,8 @@
-//! `/metrics`: what Prometheus scrapes. Everything is read when it is scraped; between scrapes this costs nothing.
+//! `/metrics` for Prometheus. Everything is read during a scrape, and costs nothing between scrapes.
 //!
-//! Reading order: `figures` (what is read, by queue) · `page` (its text) · `daemon` (the daemon's part of it). No label
-//! has a worker, a job or a client, and the number of queues with series of their own is bounded. The series of a queue
-//! end with the queue.
+//! Reading order: `figures` (the data, by queue) · `page` (the text) · `daemon` (the daemon's part of the
+//! text). No label contains a worker, a job or a client, and the number of queues with separate series is
+//! limited. The series of a queue are removed with the queue.
 
 mod daemon;
 mod figures;

@@ -26,22 +26,22 @@ pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0
 /// The content type of the older format.
 pub(crate) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All that a page shows.
+/// The data of a page.
 #[derive(Debug)]
 pub(crate) struct Scraped {
-    /// `None`: the engine is in another daemon, whose page has its figures.
+    /// `None`: the engine is in another daemon, and the page of that daemon has the figures.
     pub(crate) engine: Option<OfEngine>,
     /// The wall clock.
     pub(crate) wall: Timestamp,
     pub(crate) protocol_name: BTreeMap<Protocol, &'static str>,
-    /// Of this daemon.
+    /// Connections of this daemon.
     pub(crate) connections: u64,
     pub(crate) store_failed: bool,
-    /// Why something is refused now.
+    /// The present reasons to refuse something.
     pub(crate) refusing: BTreeSet<Reason>,
-    /// What the daemon is among others.
+    /// The role of the daemon in a cluster.
     pub(crate) role: Role,
-    /// How far the machine's wall clock is ahead of the one that counts.
+    /// How far the machine's wall clock is ahead of the clock of the store.
     pub(crate) clock_ahead_ms: Option<i64>,
     pub(crate) resident_bytes: u64,
     pub(crate) started_at: Timestamp,
@@ -52,7 +52,7 @@ pub(crate) struct Scraped {
 #[derive(Debug)]
 pub(crate) struct OfEngine {
     pub(crate) series: BTreeMap<Bytes, QueueSeries>,
-    /// By the protocol of the producers and what their jobs call.
+    /// By the protocol of the producers and the function that the jobs call.
     pub(crate) kinds: BTreeMap<(Option<Protocol>, Bytes), QueueFigures>,
     pub(crate) workers: u64,
     pub(crate) queues: u64,
@@ -70,7 +70,8 @@ pub(crate) fn text(scraped: Scraped, open_metrics: bool) -> String {
     if open_metrics { text } else { plain(&text) }
 }
 
-/// The older format: a counter is described under the name of its sample, and there are no units and no end mark.
+/// The older format: a counter is described by the name of its sample, and there are no units and no end
+/// mark.
 fn plain(text: &str) -> String {
     let (mut out, mut help) = (String::with_capacity(text.len()), "");
     for line in text.lines() {
@@ -150,8 +151,8 @@ const GAUGES: [(&str, &str, Value); 4] = [
     ),
 ];
 
-/// The figures of policies, of queues with series of their own: name, help, whether it is a counter, and the value if the
-/// policy has it.
+/// The figures of policies, for queues with separate series: name, help, `true` for a counter, and the value
+/// if the policy has it.
 type OfPolicy = fn(&PolicyRow) -> Option<u64>;
 const POLICIES: [(&str, &str, bool, OfPolicy); 5] = [
     (
@@ -306,7 +307,7 @@ impl Scraped {
         daemon::put_gauges(encoder, gauges)
     }
 
-    /// The figures of jobs that name what they call.
+    /// The figures by kind of job.
     fn encode_kinds(
         &self,
         kinds: &BTreeMap<(Option<Protocol>, Bytes), QueueFigures>,
@@ -365,7 +366,7 @@ impl Scraped {
         Ok(())
     }
 
-    /// The figures of the daemon as a whole.
+    /// The figures of the daemon.
     fn encode_daemon(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let started_at = Duration::from_millis(self.started_at.0).as_secs_f64();
         let gauges = [
@@ -395,7 +396,7 @@ impl Scraped {
             .encode_gauge(&1_i64)
     }
 
-    /// All reasons, so that an alert finds each of them before it holds.
+    /// All possible reasons, so that an alert finds the series of each reason before it applies.
     fn encode_refusing(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Whether the daemon refuses something for this reason";
         let mut family = encoder.encode_descriptor("refusing", help, None, MetricType::Gauge)?;
@@ -421,7 +422,7 @@ impl Scraped {
         daemon::put_gauges(encoder, gauges)
     }
 
-    /// What one of several daemons is.
+    /// The role of a daemon in a cluster.
     fn encode_cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (leading, following, epoch, edges) = match &self.role {
             Role::Alone => return Ok(()),

@@ -1,4 +1,4 @@
-//! Failures by their error and kind: dead letters, and jobs that are still retried.
+//! Failures by error and kind: dead letters, and retrying jobs.
 
 use askama::Template;
 
@@ -13,7 +13,7 @@ use crate::params::{Known, Params, names};
 struct Failures {
     shell: Shell,
     found: ErrorGroups,
-    /// Whether the jobs are retried, and not dead.
+    /// True if the jobs are retried, and not dead.
     are_retried: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The last hour every five seconds, and the last day every minute: what the overview draws. The same of the queues with
-//! the most traffic, for a shorter time. In memory only.
+//! The data for the plots of the overview: the last hour every five seconds, and the last day every minute.
+//! Also for the queues with the most traffic, for a shorter time. In memory only.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use windlass_engine::{FiguresRow, Histogram, JobStateKind, Protocol, Stats, Timestamp, Totals};
 
-/// How often the figures are read.
+/// The interval at which the figures are read.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
-/// This many readings make one point of the day.
+/// Readings per point of the day.
 const PER_MINUTE: usize = 12;
 
 /// Protocols.
 pub(super) const PROTOCOLS: usize = Protocol::ALL.len();
 
-/// The shares of jobs whose durations are shown, per thousand.
+/// The quantiles of durations that are shown, per thousand.
 const SHARES: [u64; 3] = [500, 950, 990];
 
 /// Points of an hour, and of a day.
@@ -32,15 +32,15 @@ const OF_QUEUE: Room = Room {
 
 /// Queues that have a history: 22 KiB each.
 pub(super) const QUEUES_MAX: usize = 100;
-/// What a queue's traffic of one reading counts at the next one. After six minutes it counts half.
+/// The weight of a queue's traffic at the next reading. After six minutes it is reduced to a half.
 const FADES: f64 = 0.99;
 
-/// What happened between two readings, and how things stood at the second one.
+/// Events between two readings, and the state at the second one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Point {
     /// Jobs pushed, a second.
     pub(super) pushed: f64,
-    /// Jobs done, a second, in the order of [`Protocol::ALL`].
+    /// Jobs done per second, in the order of [`Protocol::ALL`].
     pub(super) done: [f64; PROTOCOLS],
     /// Jobs failed, a second.
     pub(super) failed: f64,
@@ -48,9 +48,9 @@ pub(super) struct Point {
     pub(super) ready: f64,
     /// Jobs that workers have.
     pub(super) leased: f64,
-    /// Seconds that a half, 95 % and 99 % of the jobs waited at most; not a number if there were none.
+    /// The median, the 95 % and the 99 % quantile of the waits, in seconds; NaN if there were no jobs.
     pub(super) waited: [f64; 3],
-    /// The same of how long they ran.
+    /// The same for execution times.
     pub(super) ran: [f64; 3],
 }
 
@@ -70,20 +70,20 @@ struct Points {
     minute: Vec<Point>,
 }
 
-/// How many points are kept.
+/// The number of stored points.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     fine: usize,
     coarse: usize,
 }
 
-/// What is ready, and what workers have, of some queues.
+/// The ready and the leased jobs of some queues.
 pub(super) type Backlog = HashMap<Bytes, (u64, u64)>;
 
 /// The queues with the most traffic.
 #[derive(Debug, Default)]
 struct Queues {
-    /// What all queues had counted at the last reading.
+    /// The counters of all queues at the last reading.
     counted: Option<HashMap<Bytes, u64>>,
     kept: HashMap<Bytes, Kept>,
 }
@@ -127,12 +127,13 @@ impl History {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the figures of all queues at a moment of the wall clock, and the backlog of those that have a history.
+    /// Adds the figures of all queues at a moment of the wall clock, and the backlog of queues with a
+    /// history.
     pub(super) fn add_queues(&self, at: Timestamp, rows: &[FiguresRow], backlog: &Backlog) {
         self.queues().add(at, rows, backlog);
     }
 
-    /// The queues that have a history.
+    /// The queues with a history.
     pub(super) fn names(&self) -> Vec<Bytes> {
         self.queues().kept.keys().cloned().collect()
     }
@@ -145,7 +146,7 @@ impl History {
             .map(|kept| kept.points.shown())
     }
 
-    /// How many jobs of a queue were pushed, done and failed a second, within the last minute.
+    /// Jobs of a queue that were pushed, done and failed per second, within the last minute.
     pub(crate) fn rates(&self, queue: &[u8]) -> Option<[f64; 3]> {
         let queues = self.queues();
         let newest: Vec<Point> = queues
@@ -196,7 +197,7 @@ impl Queues {
                 .iter()
                 .map(|(_, it)| it.pushed + it.succeeded + it.failed);
             let count: u64 = counts.sum();
-            // At the first reading nothing is known of what was new.
+            // At the first reading the increase is unknown.
             let counted = before.as_ref().map_or(count, |before| {
                 before.get(&row.name).copied().unwrap_or_default()
             });
@@ -240,7 +241,7 @@ impl Queues {
 }
 
 impl Reading {
-    /// The figures of the whole daemon and of all queues at a moment of the wall clock.
+    /// The figures of the daemon and of all queues at a moment of the wall clock.
     pub(super) fn of(at: Timestamp, stats: &Stats, figures: &[FiguresRow]) -> Self {
         let count =
             |kind: JobStateKind| stats.places.get(kind as usize).copied().unwrap_or_default();
@@ -262,7 +263,7 @@ impl Reading {
         reading
     }
 
-    /// The figures of one queue.
+    /// The figures of a queue.
     fn of_queue(at: Timestamp, row: &FiguresRow, backlog: &Backlog) -> Self {
         let (ready, leased) = backlog.get(&row.name).copied().unwrap_or_default();
         let (waited, ran) = (row.figures.waited, row.figures.ran);
@@ -308,12 +309,12 @@ impl Reading {
 }
 
 impl Point {
-    /// Jobs of all protocols done, a second.
+    /// Jobs of all protocols done per second.
     pub(super) fn all_done(&self) -> f64 {
         self.done.iter().sum()
     }
 
-    /// Points that each stand for some others, so that there are at most this many.
+    /// Combines adjacent points, so that there are no more than this many.
     pub(super) fn thinned(points: &[Self], most: usize) -> Vec<Self> {
         points
             .chunks(points.len().div_ceil(most).max(1))
@@ -339,7 +340,7 @@ impl Point {
     }
 }
 
-/// How long the given shares of the jobs since then took at most, in seconds; not a number without jobs.
+/// Quantiles of the durations of jobs since then, in seconds; NaN without jobs.
 fn durations(now: &Histogram, before: &Histogram) -> [f64; 3] {
     let new = now.merged(before, u64::saturating_sub);
     if new.counts.iter().all(|count| *count == 0) {
@@ -348,7 +349,7 @@ fn durations(now: &Histogram, before: &Histogram) -> [f64; 3] {
     SHARES.map(|share| Duration::from_millis(new.quantile_ms(share)).as_secs_f64())
 }
 
-/// A value of a small array.
+/// An element of a small array; the default if there is none.
 pub(super) fn part<T: Copy + Default>(values: &[T], at: usize) -> T {
     values.get(at).copied().unwrap_or_default()
 }
@@ -475,7 +476,7 @@ mod tests {
         assert_eq!(history.names().len(), QUEUES_MAX);
         assert_eq!(history.rates(b"q299"), Some([29.9, 14.95, 0.0]));
         assert!(history.rates(b"q199").is_none() && history.rates(b"q200").is_some());
-        // A queue that becomes busy takes the place of another one.
+        // A queue that becomes busy replaces another one.
         for (second, pushed) in [(40, 5_000), (50, 5_010)] {
             let mut rows = rows(3);
             rows[7] = row(7, pushed);

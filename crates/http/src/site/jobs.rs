@@ -1,4 +1,5 @@
-//! Jobs: by filter, with changes of a selection or of all that match; and one job with its timeline and its body.
+//! Jobs: by filter, with changes of a selection or of all matching jobs; and a single job with timeline and
+//! body.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -24,10 +25,11 @@ use crate::problem::{Outcome, Problem};
 const HEX_BYTES_MAX: usize = 4 << 10;
 const HEX_COLUMNS: usize = 16;
 
-/// Lines of JSON that are shown as folds: a browser shows more of them slowly.
+/// The limit of lines of JSON that are shown as folds, because a browser displays more of them
+/// slowly.
 const LINES_MAX: usize = 5_000;
 
-/// Folds within this many others are closed at first.
+/// Folds nested at this depth or deeper are closed at first.
 const DEPTH_OPEN: usize = 4;
 
 #[derive(Debug, Template)]
@@ -55,7 +57,7 @@ struct Shown {
     hex: Option<String>,
 }
 
-/// How long the search for the first row goes on.
+/// The time limit for the search of the first row.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
 pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
@@ -71,7 +73,7 @@ pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
     })
 }
 
-/// A page of jobs, or an empty one if the first job is far away.
+/// A page of jobs; empty if the first match is not found in time.
 pub(super) async fn search(
     app: &Shared,
     conditions: &Conditions,
@@ -95,7 +97,7 @@ pub(super) async fn search(
 }
 
 impl JobsPage {
-    /// The orders in which these jobs can come: each with its title, and whether it is the present one.
+    /// The possible orders of these jobs: each with a title, and `true` for the present one.
     fn orders(&self) -> Vec<(&'static str, &'static str, bool)> {
         let [state, order, batch, queue] =
             ["state", "order", "batch", "queue"].map(|name| self.shell.given(name));
@@ -139,7 +141,7 @@ pub(super) async fn show(shell: Shell, app: Shared, id: Segments<u64>) -> Render
 }
 
 impl OneJob {
-    /// Whether a change is possible in the job's state.
+    /// Returns true if a change is possible in the job's state.
     fn may(&self, change: &str) -> bool {
         let state = self.detail.job.state;
         match change {
@@ -152,7 +154,7 @@ impl OneJob {
 }
 
 impl Job {
-    /// Since when it is in its state, as far as that is known.
+    /// Since when the job is in the present state, if known.
     pub(super) fn since(&self) -> Option<&String> {
         let taken = self.lease.as_ref().and_then(|lease| lease.since.as_ref());
         let died = self
@@ -183,8 +185,8 @@ impl Shown {
     }
 }
 
-/// JSON as HTML: folds within each other, whose lines are those of the text, letter for letter. `None` if it is not JSON,
-/// or has too many lines.
+/// JSON as HTML: nested folds with the lines of the text, unmodified. `None` if the text is not JSON, or has
+/// too many lines.
 fn tree(text: &str) -> Option<String> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
     let (mut tree, mut in_text, mut is_escaped) = (Tree::default(), false, false);
@@ -225,7 +227,7 @@ fn tree(text: &str) -> Option<String> {
     Some(tree.out)
 }
 
-/// Folds as far as they are made.
+/// The folds so far.
 #[derive(Debug, Default)]
 struct Tree {
     out: String,

@@ -1,4 +1,4 @@
-//! Figures by what jobs call.
+//! Figures by kind of job.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Durations {
 }
 
 impl KindFigures {
-    /// How many of the ends were failures, in per cent; nothing without an end.
+    /// The percentage of failures among finished jobs; `None` without finished jobs.
     fn failed_percent(&self) -> Option<u64> {
         let ends = self.done.saturating_add(self.failed);
         (self.failed > 0 && ends > 0).then(|| (self.failed.saturating_mul(100) / ends).max(1))

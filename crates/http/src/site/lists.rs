@@ -20,7 +20,7 @@ use crate::name::Name;
 use crate::params::{Known, Params, Segments};
 use crate::time::Age;
 
-/// The pages: the listing, its rows, and the template.
+/// The pages: the listing, the rows, and the template.
 macro_rules! lists {
     ($($name:ident: $Rows:ident, $template:literal;)+) => {$(
         pub(super) async fn $name(
@@ -57,7 +57,7 @@ struct OneBatch {
     query: String,
 }
 
-/// One batch with its jobs.
+/// A batch with jobs.
 pub(super) async fn batch(
     shell: Shell,
     app: Shared,
@@ -85,7 +85,7 @@ impl Batch {
 }
 
 impl Schedule {
-    /// How many jobs of earlier runs still wait.
+    /// The number of previous jobs that are still waiting.
     fn earlier(&self) -> String {
         let least = if self.more_waiting { "at least " } else { "" };
         let wait = if self.earlier_waiting == 1 {
@@ -101,7 +101,7 @@ impl Schedule {
 }
 
 impl Throttled {
-    /// How many slots are held by others than those that are named.
+    /// The number of occupied slots beyond the listed ones.
     fn more(&self) -> u32 {
         self.throttle
             .held
@@ -110,7 +110,7 @@ impl Throttled {
 }
 
 impl Throttle {
-    /// For how long a job counts; empty if it always does.
+    /// How long a job occupies a slot; empty if unlimited.
     fn timeout(&self) -> String {
         self.timeout_ms
             .map_or_else(String::new, |ms| Age(Duration::from_millis(ms)).to_string())

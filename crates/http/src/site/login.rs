@@ -1,7 +1,7 @@
-//! Logging in and out: a form, and a cookie for the session that it begins ([`crate::login::Token`]).
+//! Logging in and out: a form, and a cookie for the session that it starts ([`crate::login::Token`]).
 //!
-//! These two paths need no login. A browser that asks for a page without one is sent to the form, and back afterwards;
-//! programs are refused with 401, and browsers' own dialogs are asked for nowhere.
+//! These two paths need no login. A browser that requests a page without a login is redirected to the form,
+//! and back afterwards. Programs are refused with 401, without causing a browser's login dialog.
 
 use std::collections::HashMap;
 
@@ -39,7 +39,7 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Outcome<Response> {
     Ok(Form::of(shell, &to, "", None)?.into_response())
 }
 
-/// Begins a session.
+/// Starts a session.
 pub(super) async fn log_in(shell: Shell, app: Shared, request: Request) -> Outcome<Response> {
     let peer = request
         .extensions()
@@ -91,7 +91,7 @@ pub(super) async fn log_in(shell: Shell, app: Shared, request: Request) -> Outco
     }
 }
 
-/// Ends the session.
+/// Removes the session.
 pub(super) async fn log_out(shell: Shell, app: Shared, request: Request) -> Response {
     let (token, cookie) = (
         Token::of(request.headers()),

@@ -1,12 +1,12 @@
-//! Web pages for people: what the API answers, as HTML.
+//! Web pages for people: the responses of the API, as HTML.
 //!
-//! A page calls the API's own handlers, so that people and programs see the same. Its buttons send requests to the API
-//! from the browser (`assets/windlass.js`); there is no other way to change something. Pages are templates
-//! (`templates`), escaped by default. They work below a path prefix that a proxy names in `X-Script-Name`, or that
-//! `http.path_prefix` has, and load nothing from elsewhere. People log in with a form (`login`).
+//! A page calls the API's handlers, so that people and programs see the same data. Buttons send requests to
+//! the API from the browser (`assets/windlass.js`), so every change uses the API. Pages are templates
+//! (`templates`), escaped by default. They work below a path prefix that a proxy names in `X-Script-Name`, or
+//! that `http.path_prefix` specifies, and load nothing from other hosts. People log in with a form (`login`).
 //!
-//! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
-//! (everything else).
+//! Reading order: `shell` (common to all pages) · `overview` with `history` and `plot` · `queues` · `jobs` ·
+//! `lists` (everything else).
 
 mod cluster;
 mod dead;
@@ -53,7 +53,7 @@ pub(crate) const FAKTORYS: [(&str, &str); 8] = [
     ("/debug", "/"),
 ];
 
-/// All pages, and what they load.
+/// All pages and assets.
 pub(crate) fn routes() -> Router<Arc<App>> {
     let outside = Router::new().route(LOGIN, get(login::show).post(login::log_in));
     inside()
@@ -61,7 +61,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route_layer(from_fn(shell::dress))
 }
 
-/// What a reader sees.
+/// The pages that need the role of a reader.
 fn inside() -> Router<Arc<App>> {
     let faktorys = FAKTORYS
         .into_iter()
@@ -108,7 +108,8 @@ fn inside() -> Router<Arc<App>> {
         }))
 }
 
-/// Sends a browser from one of Faktory's pages to ours. Faktory's key of a job is a time and the job's name.
+/// Redirects from a page of Faktory to the equivalent one. Faktory's key of a job is a time and the job's
+/// name.
 async fn faktorys(shell: Shell, ours: &'static str, key: Vec<String>) -> Response {
     let job = key
         .first()

@@ -1,4 +1,4 @@
-//! The overview: what needs attention, jobs by state, and figures over time.
+//! The overview: concerns, jobs by state, and figures over time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Overview {
     plots: Vec<Plot>,
 }
 
-/// The times that the plots can show, and their titles.
+/// The periods of the plots, with titles.
 const SPANS: [(&str, &str); 5] = [
     ("minutes", "5 min"),
     ("hour", "1 h"),
@@ -40,7 +40,7 @@ const SPANS: [(&str, &str); 5] = [
 /// Points of five minutes.
 const MINUTES: usize = 60;
 
-/// The most points of a line.
+/// The limit of points in a line.
 const POINTS_MAX: usize = 300;
 
 /// The states in the order of a job's life.
@@ -133,13 +133,13 @@ impl Status {
         life(&self.states)
     }
 
-    /// All jobs that are done.
+    /// The number of jobs that are done.
     fn done(&self) -> u64 {
         self.totals.get("succeeded").copied().unwrap_or_default()
     }
 }
 
-/// The states in the order of a job's life, with their counts. One that is rare is left out while it is empty.
+/// The states in the order of a job's life, with counts. Rare states are omitted if their count is 0.
 pub(super) fn life(states: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
     let count = |state| states.get(state).copied().unwrap_or_default();
     LIFE.into_iter()
@@ -156,7 +156,7 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// Plots of points that are this many seconds apart, the newest first.
+/// Plots of points with this many seconds between them, the newest first.
 pub(super) fn rates(points: &[Point], seconds: u64) -> Vec<Plot> {
     let thin = Point::thinned(points, POINTS_MAX);
     let step = seconds * points.len().div_ceil(thin.len().max(1)).max(1) as u64;
@@ -203,7 +203,7 @@ pub(super) fn rates(points: &[Point], seconds: u64) -> Vec<Plot> {
 async fn counts(app: &Shared, days: u32) -> Outcome<Vec<Plot>> {
     let which = Params(history::Which { days: Some(days) });
     let days_back = history::history(app.clone(), which).await?.0.days;
-    // The days before the first job are left out.
+    // The days before the first job are omitted.
     let first = days_back
         .iter()
         .rposition(|day| COUNTS.iter().any(|(_, value)| value(day) > 0.0))

@@ -1,5 +1,5 @@
-//! Values over time as SVG: lines, or areas one on the other, in the classes of the stylesheet. The values themselves are
-//! in the page, for the script that shows them under the pointer.
+//! Values over time as SVG: lines, or stacked areas, in the classes of the stylesheet. The values are also in
+//! the page, for the script that displays them at the pointer.
 
 use std::fmt::Write as _;
 
@@ -12,20 +12,20 @@ const HEIGHT: f64 = 140.0;
 /// The number of the stylesheet's red.
 const RED: usize = 3;
 
-/// A plot begins with at least this many places, so that the first values are no wide steps.
+/// The minimum number of places in a plot, so that the first values are not drawn as wide steps.
 const PLACES_MIN: usize = 12;
 
-/// A few high values do not set the scale if they are this many times what nearly all values stay below.
+/// A few values do not determine the scale if they exceed nearly all other values by this factor.
 const OUTLIER: f64 = 4.0;
 
 /// A plot.
 #[derive(Clone, Debug)]
 pub(super) struct Plot {
     pub(super) title: &'static str,
-    /// The scale: its top, its middle, and nothing.
+    /// The labels of the scale: top, middle, and zero.
     pub(super) labels: [String; 3],
     pub(super) lines: Vec<Line>,
-    /// When it begins.
+    /// The start of the plot.
     pub(super) from: String,
     /// Names, values and times, the oldest first, as JSON.
     pub(super) data: String,
@@ -35,7 +35,7 @@ pub(super) struct Plot {
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) name: &'static str,
-    /// The number of its colour in the stylesheet.
+    /// The number of the colour in the stylesheet.
     pub(super) colour: usize,
     pub(super) now: String,
     /// The points of the line.
@@ -44,10 +44,11 @@ pub(super) struct Line {
     pub(super) area: Option<String>,
 }
 
-/// A series: its name, and its value of a point; not a number where there is none.
+/// A series: the name, and the function that returns the value of a point; NaN if there is no
+/// value.
 pub(super) type Series<P> = (&'static str, fn(&P) -> f64);
 
-/// How a plot shows its values.
+/// The appearance of a plot.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'a> {
     /// The value for people.
@@ -58,7 +59,7 @@ pub(super) struct Look<'a> {
     pub(super) stacked: bool,
 }
 
-/// A series: its values, and between which heights it stands.
+/// A series: the values, and the heights between which it is drawn.
 struct Heights {
     values: Vec<f64>,
     tops: Vec<f64>,
@@ -134,7 +135,7 @@ impl Plot {
                         .map(|(index, value)| place(index, *value)),
                 );
                 let area = look.stacked.then(|| format!("{points}{back}"));
-                // What is bad is red on every plot.
+                // Failures are red on every plot.
                 let colour = if matches!(*name, "failed" | "dead" | "p99") {
                     RED
                 } else {

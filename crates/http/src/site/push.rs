@@ -11,7 +11,8 @@ use crate::app::Shared;
 use crate::params::Segments;
 use crate::problem::Problem;
 
-/// Members of a work unit that a new job does not have from an old one, and those that have fields of their own.
+/// Members of a work unit that are not copied from an old job to a new one, and members with separate fields
+/// in the form.
 const OWN: [&str; 10] = [
     "jid",
     "queue",
@@ -32,7 +33,7 @@ struct Push {
     from: Option<u64>,
     /// The protocol of that job.
     origin: &'static str,
-    /// Whether the new job is one of FWP.
+    /// True if the new job is one of FWP.
     is_unit: bool,
     queue: String,
     body: String,
@@ -50,7 +51,7 @@ struct Unit {
     rest: String,
 }
 
-/// The form. `job` is the job whose body is the new one's at first, `as` the protocol.
+/// The form. `job` is the job with the body to copy, `as` the protocol.
 pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     let [job, queue, protocol] = ["job", "queue", "as"].map(|name| shell.given(name));
     let (mut queue, mut protocol) = (queue.to_owned(), protocol.to_owned());

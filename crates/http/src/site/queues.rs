@@ -1,4 +1,4 @@
-//! All queues, in the order that the reader wants; and one queue with its jobs.
+//! All queues, in an order chosen by the reader; and a single queue with the jobs in it.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -23,10 +23,10 @@ use crate::prefix::to_path;
 use crate::problem::Outcome;
 use crate::time::Age;
 
-/// Queues of one page of the list.
+/// Queues per page of the list.
 const ROWS: u32 = 100;
 
-/// The size of the line that shows what a queue has done.
+/// The size of the sparkline of a queue.
 const SPARK_WIDTH: f64 = 96.0;
 const SPARK_HEIGHT: f64 = 24.0;
 
@@ -36,11 +36,11 @@ struct List {
     shell: Shell,
     /// The page, from 0.
     number: u64,
-    /// Queues, each with the line of what it has done in five minutes.
+    /// Queues, each with a sparkline of the last five minutes.
     queues: Vec<(Queue, String)>,
-    /// How many match.
+    /// Number of matching queues.
     found: u64,
-    /// Whether all queues were looked at.
+    /// True if all queues were looked at.
     sorted_all: Option<bool>,
     has_more: bool,
 }
@@ -92,20 +92,20 @@ struct OneQueue {
     shell: Shell,
     queue: Queue,
     policy: Option<QueueKeys>,
-    /// What workers have in hand.
+    /// Leased jobs.
     running: JobPage,
-    /// What runs next, or the newest jobs.
+    /// The next jobs to run, or the newest jobs.
     list: JobPage,
-    /// Whether the list has what runs next.
+    /// True if the list contains the next jobs to run.
     is_next: bool,
     /// The jobs' condition as a query.
     query: String,
-    /// Of the last five minutes, or of two hours; none if the queue has no history.
+    /// Of the last five minutes, or of two hours; empty if the queue has no history.
     plots: Vec<Plot>,
     is_long: bool,
 }
 
-/// Jobs of one kind on the page of a queue.
+/// Jobs per list on the page of a queue.
 const FEW: u32 = 20;
 
 pub(super) async fn show(
@@ -116,7 +116,7 @@ pub(super) async fn show(
 ) -> Outcome<Response> {
     let queue = match queues::get(app.clone(), Segments(name.clone())).await {
         Ok(queue) => queue.0,
-        // As Faktory does: its bookmarks outlive queues.
+        // As in Faktory, because bookmarks outlive queues.
         Err(problem) if problem.status == StatusCode::NOT_FOUND => {
             return Ok(to_path(&shell.prefix, "/queues"));
         }
@@ -170,7 +170,7 @@ pub(super) async fn show(
 }
 
 impl Queue {
-    /// How many of its jobs are in a state.
+    /// The number of jobs in a state.
     pub(super) fn count(&self, state: &str) -> u64 {
         self.states.get(state).copied().unwrap_or_default()
     }
@@ -179,14 +179,14 @@ impl Queue {
         life(&self.states)
     }
 
-    /// Jobs pushed and done, a second; empty if that is not known.
+    /// Jobs pushed and done per second; empty if unknown.
     fn flow(&self) -> [String; 2] {
         self.rates.as_ref().map_or_else(Default::default, |rates| {
             [figure(rates.pushed), figure(rates.done)]
         })
     }
 
-    /// What its workers do.
+    /// The activity of the workers.
     fn work(&self) -> String {
         let working = |waiting| self.workers.saturating_sub(waiting);
         match (self.workers, self.waiting) {
@@ -198,7 +198,7 @@ impl Queue {
         }
     }
 
-    /// Whether it could be removed.
+    /// Returns true if it could be removed.
     pub(super) fn is_removable(&self) -> bool {
         self.workers == 0
             && ["ready", "leased", "scheduled", "retrying"]
@@ -206,12 +206,12 @@ impl Queue {
                 .all(|state| self.count(state) == 0)
     }
 
-    /// How many jobs it takes; without one number for all priorities, the least.
+    /// The limit of jobs; the lowest if it depends on the priority.
     pub(super) fn jobs_max_least(&self) -> Option<u32> {
         self.jobs_max.values().min().copied()
     }
 
-    /// For how long its oldest ready job has been ready; empty without one.
+    /// The age of the oldest ready job; empty without one.
     pub(super) fn age(&self) -> String {
         match self.oldest_ready_at {
             Some(_) => Age::of_seconds(self.oldest_ready_seconds).to_string(),

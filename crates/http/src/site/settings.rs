@@ -1,4 +1,5 @@
-//! The settings of a queue: what holds, filled in, to be changed a field at a time.
+//! The settings of a queue: a form with the present values, each of which can be modified
+//! separately.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -27,7 +28,7 @@ struct Settings {
     weights: String,
 }
 
-/// The settings of one queue.
+/// The settings of a queue.
 pub(super) async fn show(
     shell: Shell,
     app: Shared,
@@ -35,7 +36,7 @@ pub(super) async fn show(
 ) -> Outcome<Response> {
     let queue = match queues::get(app.clone(), Segments(name.clone())).await {
         Ok(queue) => queue.0,
-        // It was removed here, or elsewhere.
+        // The queue was removed, on this page or by another client.
         Err(problem) if problem.status == StatusCode::NOT_FOUND => {
             return Ok(to_path(&shell.prefix, "/queues"));
         }
@@ -79,7 +80,7 @@ impl Settings {
         }
     }
 
-    /// Whether the policy has this.
+    /// Returns true if the policy has this.
     fn has(&self, place: &str) -> bool {
         self.policy.policy.pointer(place) == Some(&Value::Bool(true))
     }

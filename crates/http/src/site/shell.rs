@@ -1,4 +1,4 @@
-//! What all pages share: the frame, the prefix of their addresses, errors as pages.
+//! Common parts of all pages: the frame, the prefix of addresses, errors as pages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::prefix::Prefix;
 use crate::problem::{Outcome, Problem};
 use crate::refusing::{self, Refusing};
 
-/// Nothing from elsewhere, no code or style within a page, no page within another one.
+/// Loads only from this host, without inline scripts and styles, and without frames.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
 );
@@ -29,7 +29,8 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 /// The longest error that becomes a page.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Parameters of a list beside its conditions. Each has a sense only with the values of those before.
+/// Parameters of a list besides its conditions. Each is valid only together with the present values of the
+/// ones before it.
 const LATER: [&str; 5] = ["limit", "order", "sort", "cursor", "page"];
 
 /// The frame of a page.
@@ -37,7 +38,7 @@ const LATER: [&str; 5] = ["limit", "order", "sort", "cursor", "page"];
 pub(super) struct Shell {
     /// Before every address on the page; empty, or `/` and names.
     pub(super) prefix: String,
-    /// The reader may do what loses nothing.
+    /// The reader may do everything that loses no data.
     pub(super) may_operate: bool,
     /// The reader may do everything.
     pub(super) may_administer: bool,
@@ -47,9 +48,9 @@ pub(super) struct Shell {
     pub(super) login: Option<String>,
     /// The reader has logged in with the form, and may log out.
     pub(super) has_session: bool,
-    /// What there is, beside the links to it.
+    /// The counts that are shown with the links.
     pub(super) counts: Option<Box<Stats>>,
-    /// What the daemon refuses: each page begins with it.
+    /// The present refusals of the daemon, shown at the top of each page.
     pub(super) refusing: Arc<[Refusing]>,
     /// The parameters of the request.
     pub(super) asked: BTreeMap<String, String>,
@@ -73,7 +74,7 @@ impl FromRequestParts<Arc<App>> for Shell {
             .get()
             .cloned()
             .ok_or_else(Problem::unexpected)?;
-        // A page without them is better than none.
+        // A page without the counts is better than an error.
         let counts = if shell.is_inside {
             app.stats().await.ok()
         } else {
@@ -81,7 +82,8 @@ impl FromRequestParts<Arc<App>> for Shell {
         };
         let pairs =
             form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned();
-        // A form sends its empty fields, too. These are in no form, and ask for jobs without a key or an error.
+        // A form also sends empty fields, which are ignored. These parameters are in no form, and select jobs
+        // without a key or an error.
         let may_be_empty = ["policy_key", "error_group", "exact_kind"];
         let is_asked = |(name, value): &(String, String)| {
             !value.is_empty() || may_be_empty.contains(&name.as_str())
@@ -118,8 +120,8 @@ impl Shell {
         }
     }
 
-    /// The query of this page with another value of a parameter, or without it. The parameters that have no sense then are
-    /// left out: where a list begins, for example, if it is sorted.
+    /// The query of this page with another value of a parameter, or without it. Parameters that are then
+    /// invalid are omitted: for example, the position in a list with a different order.
     pub(super) fn with(&self, name: &str, value: &str) -> String {
         let place = |name: &str| {
             LATER
@@ -140,7 +142,7 @@ impl Shell {
             .finish()
     }
 
-    /// What a list must fulfil, as it was asked for.
+    /// The conditions of a list, as requested.
     pub(super) fn conditions(&self) -> impl Iterator<Item = (&String, &String)> {
         self.asked
             .iter()
@@ -162,7 +164,7 @@ impl Shell {
         )
     }
 
-    /// How the page is sorted by a field, as `aria-sort` has it; nothing if it is not.
+    /// How the page is sorted by a field, as a value of `aria-sort`; empty if it is not.
     pub(super) fn direction(&self, field: &str) -> &'static str {
         match self.given("sort") {
             sort if sort.trim_start_matches('-') != field.trim_start_matches('-') => "",
@@ -176,7 +178,7 @@ impl Shell {
         self.asked.get(name).map_or("", String::as_str)
     }
 
-    /// How many of something there are; nothing if there are none.
+    /// The number of objects of this kind; empty if it is 0.
     pub(super) fn count(&self, what: &str) -> String {
         let Some(stats) = self.counts.as_deref() else {
             return String::new();
@@ -193,7 +195,7 @@ impl Shell {
             "workers" => stats.workers.into(),
             "schedules" => stats.schedules.into(),
             "batches" => stats.batches.into(),
-            // One is this request's own.
+            // One connection is that of this request.
             _ => stats.clients.saturating_sub(1).into(),
         };
         if count == 0 {
@@ -203,7 +205,7 @@ impl Shell {
         }
     }
 
-    /// A whole number with separators.
+    /// An integer with separators.
     #[expect(
         clippy::unused_self,
         reason = "templates reach functions through what they show"
@@ -212,7 +214,7 @@ impl Shell {
         grouped(number)
     }
 
-    /// How many there are of a thing.
+    /// A number with a noun in the right form.
     #[expect(
         clippy::unused_self,
         reason = "templates reach functions through what they show"
@@ -222,16 +224,16 @@ impl Shell {
     }
 }
 
-/// A page, or why there is none.
+/// A page, or an error.
 pub(super) type Rendered = Outcome<Html<String>>;
 
-/// A template as an answer.
+/// Renders a template as a response.
 pub(super) fn page(template: &impl Template) -> Rendered {
     let failed = |error| Problem::internal(format!("page: {error}"));
     template.render().map(Html).map_err(failed)
 }
 
-/// Gives the page its frame, makes pages of errors, and restricts what a browser may load.
+/// Adds the frame to the page, converts errors to pages, and restricts what a browser may load.
 pub(super) async fn dress(mut request: Request, next: Next) -> Response {
     let shell = Shell::of(request.extensions());
     request.extensions_mut().insert(shell.clone());
@@ -239,7 +241,7 @@ pub(super) async fn dress(mut request: Request, next: Next) -> Response {
     as_page(shell, response).await
 }
 
-/// Makes a page of an error, and restricts what a browser may load.
+/// Converts an error to a page, and restricts what a browser may load.
 async fn as_page(shell: Shell, response: Response) -> Response {
     let is_problem = response
         .headers()

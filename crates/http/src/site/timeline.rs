@@ -1,4 +1,4 @@
-//! The timeline of a job: what is known of its past and future.
+//! The timeline of a job: the known past and future events.
 
 use crate::api::attempts::Attempt;
 use crate::api::detail::JobDetail;
@@ -9,7 +9,7 @@ use crate::time::Age;
 pub(super) struct Moment {
     pub(super) at: String,
     pub(super) what: String,
-    /// The class of its mark.
+    /// The class of the mark.
     pub(super) kind: &'static str,
     pub(super) error: String,
     pub(super) backtrace: String,
@@ -36,7 +36,8 @@ impl Moment {
             }
             _ => "ready",
         };
-        // The history has most failures: it may be full, and daemons of before had none.
+        // The history contains most failures, but it is limited, and older daemons did not record
+        // it.
         let is_missing = |at: &&String| {
             !history
                 .iter()
@@ -72,7 +73,7 @@ impl Moment {
             })
         });
         let mut moments: Vec<_> = history.iter().filter_map(Self::of).chain(others).collect();
-        // All have the same form, so their order as texts is that in time.
+        // All times have the same format, so sorting them as text sorts them by time.
         moments.sort_by(|one, other| one.at.cmp(&other.at));
         moments
     }

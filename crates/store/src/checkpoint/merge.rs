@@ -1,4 +1,4 @@
-//! One page of the table: its records merged with the updates of a range of the log.
+//! Merges the records of a page of the table with the updates of a range of the log.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use crate::record::{Effect, Subject, Tag};
 use crate::store::{Error, LogTail, Span, Table};
 use windlass_codec::DecodeError;
 
-/// Bytes of records that are read from the log at once: one record at least.
+/// Bytes of records that are read from the log together; at least one record.
 const AHEAD_BYTES: usize = 1 << 20;
 
-/// The records of updates, read from the log many at a time. They are needed in the order of the updates, but some may
-/// be left out.
+/// The records of updates, read from the log in batches. They are needed in the order of the updates, but
+/// some may be skipped.
 pub(super) struct Records<'a> {
     tail: &'a dyn LogTail,
     /// Not read yet.
@@ -72,7 +72,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Fetches records from the log, and puts large ones into the table.
+/// Reads records from the log, and puts large ones into the table.
 pub(super) struct Fetch<'a, 'b> {
     pub(super) records: &'b mut Records<'a>,
     pub(super) table: &'b mut dyn Table,
@@ -135,8 +135,8 @@ impl Merged {
     }
 }
 
-/// The items of a page that an unfinished checkpoint wrote, without those created after the point. Only the log shows
-/// whether those are still alive, and the updates omit entities created and deleted since.
+/// The items of a page that an unfinished checkpoint wrote, without those created after the point. Only the
+/// log shows whether those are still alive, and the updates omit entities created and deleted since.
 pub(super) fn older(key: &[u8], page: &[u8], born_from: JobId) -> Result<Vec<u8>, Error> {
     let mut older = Vec::new();
     for item in items(page) {
@@ -155,7 +155,7 @@ const fn bytes_of(item: Item<'_>) -> u64 {
     }
 }
 
-/// The items of a page after the updates. Both inputs are in order of numbers.
+/// The items of a page after the updates. Both inputs are sorted by number.
 pub(super) fn merge(
     key: &[u8],
     old: &[u8],
@@ -195,13 +195,14 @@ pub(super) fn merge(
         }
         if let Some(update) = update {
             merged.write(update.whole, true, fetch)?;
-            // A changed part without its record is the last trace of a deleted entity.
+            // A changed part without a record is left over from a deleted entity.
             if update.whole.is_some() || is_there {
                 merged.write(update.part, false, fetch)?;
             }
         }
     }
-    // After an error the same range of the log is processed again, and finds its own large records.
+    // After an error the same range of the log is processed again, and the large records already
+    // exist.
     let Merged { dropped, kept, .. } = &mut merged;
     dropped.retain(|one| {
         !kept
@@ -222,14 +223,14 @@ mod tests {
     use crate::store::Log as _;
     use windlass_codec::put_bytes;
 
-    /// A whole record of a job, as far as its tag shows.
+    /// A full record of a job, as far as the tag is concerned.
     fn record(number: u8, bytes: usize) -> Vec<u8> {
         let mut record = vec![1, 2, 1, number];
         record.resize(bytes, 7);
         record
     }
 
-    /// The log of one commit.
+    /// The log of a single commit.
     fn tail(records: impl IntoIterator<Item = Vec<u8>>) -> std::sync::Arc<dyn LogTail> {
         let mut commit = Vec::new();
         records

@@ -6,7 +6,7 @@ use crate::page::{page_key, put_record};
 use crate::record::Subject;
 use crate::store::Log as _;
 
-/// A table after a tear: the values without a write that was lost are another candidate.
+/// A table after a tear: the values without a missing write are another candidate.
 #[derive(Clone)]
 struct Torn(MemoryTable, Option<MemoryTable>);
 
@@ -109,7 +109,7 @@ fn a_table_is_too_large_above_a_floor_and_a_multiple_of_its_records() {
     }
 }
 
-/// A page of the first generation with one record: its key, its value and its weight.
+/// A page of the first generation with a record: the key, the value and the weight.
 fn page(number: u8) -> (Vec<u8>, Vec<u8>, u64) {
     let (key, mut items) = (page_key(Subject::Entity, number.into()), Vec::new());
     put_record(&mut items, &[1, 2, 1, number]);
@@ -129,7 +129,7 @@ fn a_table_is_built_from_the_candidate_that_has_the_pages_of_the_point() {
         (key.clone(), value),
         (POINT_KEY.to_vec(), point.encode()),
     ]);
-    // Of two writes without a sync the second has survived alone.
+    // Of two writes without a sync only the second has survived.
     let mut after = before.clone();
     after.insert(other_key.clone(), other_value);
     let cut = || {

@@ -1,11 +1,11 @@
-//! A line of JSON: an object of numbers and strings.
+//! A line of JSON: an object with numbers and strings.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::record::Record;
 
-/// One line.
+/// A line.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     text: String,
@@ -48,7 +48,7 @@ impl Line {
         self
     }
 
-    /// The line ends with the record.
+    /// Appends the record and completes the line.
     pub(super) fn record(self, record: &Record) -> String {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);

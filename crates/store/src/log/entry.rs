@@ -56,7 +56,7 @@ impl LogId {
         hasher.finalize()
     }
 
-    /// A block: the checksum of the rest, the kind, and its fields.
+    /// A block: the checksum of the rest, the kind, and the fields.
     pub(crate) fn sealed(self, kind: [u8; 4], fields: [u64; 4]) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let rest = kind
@@ -80,7 +80,7 @@ impl LogId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
-    /// The commit of its first entry.
+    /// The commit of the first entry.
     pub(crate) first_seq: u64,
     /// The checksum of the entry before that one.
     pub(crate) before: u32,
@@ -108,15 +108,15 @@ impl SegmentHeader {
     }
 }
 
-/// A complete entry: its header's fields, and the range of its records.
+/// A complete entry: the fields of the header, and the range of the records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) seq: u64,
     pub(crate) before: u32,
     pub(crate) checksum: u32,
-    /// Range of its records in the segment.
+    /// Range of the records in the segment.
     pub(crate) records: Range<usize>,
-    /// The padding after it is intact. Damaged padding loses nothing.
+    /// The padding after it is intact. Damaged padding loses no data.
     pub(crate) padded: bool,
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn seal<'a>(
     sum
 }
 
-/// The entry that begins at `at`, if it is complete.
+/// The entry that starts at `at`, if it is complete.
 pub(crate) fn entry_at(id: LogId, segment: &[u8], at: usize) -> Option<Found> {
     let bytes = segment.get(at..)?;
     let header = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
@@ -197,7 +197,7 @@ pub(crate) fn entry_at(id: LogId, segment: &[u8], at: usize) -> Option<Found> {
     })
 }
 
-/// The first complete entry at or after `at` whose number is at least `seq`, with its offset.
+/// The first complete entry at or after `at` with a number of at least `seq`, with the offset.
 pub(crate) fn next_entry(id: LogId, segment: &[u8], at: usize, seq: u64) -> Option<(usize, Found)> {
     let first = at.next_multiple_of(ALIGNMENT);
     let candidates = (first..segment.len()).step_by(ALIGNMENT);
@@ -211,7 +211,7 @@ pub(crate) fn next_entry(id: LogId, segment: &[u8], at: usize, seq: u64) -> Opti
         .find_map(found)
 }
 
-/// Whether the bytes look like the start of this commit's entry, complete or not.
+/// Returns true if the bytes resemble the start of this commit's entry, whether complete or torn.
 pub(crate) fn resembles_entry(segment: &[u8], at: usize, seq: u64) -> bool {
     let here = |from: usize, to: usize| segment.get(at + from..at + to);
     here(4, 8) == Some(&ENTRY_MAGIC) && here(16, 24) == Some(&seq.to_le_bytes())

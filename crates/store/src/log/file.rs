@@ -1,17 +1,21 @@
 //! The log in files: preallocated segments that are reused.
 //!
-//! A commit is one write and one `fdatasync` on the thread that commits. Large bodies are written without a copy. Segment files are allocated in
-//! full before they are needed, and are reused once a checkpoint has copied their contents. So neither metadata updates of the file system nor a
-//! full disk delays a commit. A segment is identified by its header, never by its file name. An entry larger than a segment gets a segment of its
-//! own size, which is not reused. Nor is a segment that an earlier process has filled with bodies, if those stay out of memory.
+//! A commit is a single write and `fdatasync` on the thread that commits. Large bodies are written without a
+//! copy. Segment files are allocated in full before they are needed, and are reused once a checkpoint has
+//! copied the contents. Therefore neither metadata updates of the file system nor a full disk delays a
+//! commit. A segment is identified by the header, never by the file name. An entry larger than a segment gets
+//! a segment of exactly that size, which is not reused. A segment in which a previous process stored bodies
+//! is not reused either while those are not in memory.
 //!
-//! A power cut can leave: the last entry in part or missing (`scan` drops it: it was never acknowledged, unless the disk lies); a segment's
-//! header without its first entry, or the reverse (treated alike); an older mark. After a failed write or sync the segment is not written to
-//! again: the commit is written to a new one. Entries after the mark that a process reads when it opens the log may exist in memory only, after a
-//! failed sync. They are written once more before any other entry.
+//! A power cut can leave: the last entry torn or missing (`scan` drops it, because it was never acknowledged,
+//! unless the disk lies); a segment's header without its first entry, or the reverse (treated alike); an
+//! outdated mark. After a failed write or sync the segment is not written to again: the commit is written to
+//! a new one. Entries after the mark that a process reads when it opens the log may exist only in memory,
+//! after a failed sync. They are written again before any other entry.
 //!
-//! A folder or a file that was removed or moved while the log is open is a failure: files would still accept commits that
-//! no start can find. The log continues once the same folder is back in its place, and writes files again (`lost`).
+//! A folder or a file that was removed or moved while the log is open is a failure, because writes to the
+//! open files would succeed but no start could find the commits. The log continues once the same folder is
+//! back in its place, and writes the files again (`lost`).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -37,18 +41,18 @@ use crate::store::{Entry, Error, Log, LogTail, Span};
 
 /// Bytes of a segment.
 pub(crate) const SEGMENT_BYTES: u64 = 8 << 20;
-/// Segment files kept for reuse, at most.
+/// Maximum number of segment files that are retained for reuse.
 const SPARES_MAX: usize = 12;
 /// Segment files that are allocated in advance.
 const SPARES_MIN: usize = 2;
-/// Bytes that [`LogTail::fetch`] reads at once.
+/// Bytes that [`LogTail::fetch`] reads together.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// A log on the disk, for the thread that commits.
 pub(crate) struct FileLog {
     shared: Arc<Shared>,
     mark: File,
-    /// Where the next entry goes. `None`: the log has failed.
+    /// The position of the next entry. `None`: the log has failed.
     open: Option<Open>,
     last: (u64, u32),
     names: Names,
@@ -56,7 +60,7 @@ pub(crate) struct FileLog {
 
 #[derive(Debug)]
 struct Open {
-    /// `None`: the next entry begins a segment.
+    /// `None`: the next entry starts a segment.
     file: Option<Arc<File>>,
     path: PathBuf,
     at: u64,
@@ -82,7 +86,7 @@ struct Shared {
 struct State {
     /// In order. The last one is written to.
     segments: VecDeque<Segment>,
-    /// Used files are last and are taken first: writing to them changes no metadata.
+    /// Used files are last and are taken first, because writing to them modifies no metadata.
     spares: Vec<Spare>,
     next_name: u64,
 }
@@ -92,9 +96,9 @@ struct Segment {
     header: SegmentHeader,
     path: PathBuf,
     file: Arc<File>,
-    /// Offset of its first entry that counts.
+    /// Offset of the first valid entry.
     begin: usize,
-    /// Its durable bytes.
+    /// The durable bytes.
     used: u64,
     bytes: u64,
     /// Part of it was damaged, or bodies stay in it: it is not reused.
@@ -206,8 +210,9 @@ impl FileLog {
             bytes: 0,
         };
         if let Some(last) = state.segments.back() {
-            // Entries that were written but never synced have been read and count now, so they must not be lost later.
-            // After a failed sync the next sync would skip them. So write the same bytes again at the same position.
+            // Entries that were written but never synced have been read and are now valid, so they must stay.
+            // After a failed sync a further sync would skip them, so the same bytes are written again at the
+            // same position.
             let (from, unsynced) = &scanned.unsynced;
             put(&last.file, &last.path, &[unsynced], *from as u64)?;
             sync_data(&last.file, &last.path)?;
@@ -241,17 +246,17 @@ impl FileLog {
             last: scanned.last,
             names: Names::default(),
         };
-        // The daemon runs from here on: clear the mark of a clean shutdown.
+        // The daemon is running now: clear the mark of a clean shutdown.
         log.write_mark(log.last.0, false, true)?;
         Ok(log)
     }
 
-    /// Notes the settings of the queues that the store has.
+    /// Records the settings of the queues in the store.
     pub(crate) fn know(&mut self, queues: impl Iterator<Item = (QueueId, Vec<u8>)>) {
         queues.for_each(|(queue, record)| self.names.add(queue, &record));
     }
 
-    /// Files that must not change are removed, and not reused, when the log forgets them.
+    /// Files that must not be modified are removed, instead of reused, when the log drops them.
     pub(crate) fn keep(&self, stays: impl Fn(&Path, &Arc<File>) -> bool) {
         let mut state = self.shared.state();
         state
@@ -396,7 +401,7 @@ impl Shared {
             .segments
             .back()
             .map_or(1, |last| last.header.number + 1);
-        // A segment that failed before anything in it was durable is only good as a spare file.
+        // A segment that failed before anything in it was durable is only useful as a spare file.
         if state.segments.back().is_some_and(|last| last.used == 0)
             && let Some(failed) = state.segments.pop_back()
         {
@@ -460,7 +465,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A commit is durable, unless its file was removed meanwhile.
+    /// Records that a commit is durable, unless the file was removed in the meantime.
     fn appended(&self, seq: u64, used: u64, file: &Arc<File>) -> Result<(), Error> {
         let mut state = self.state();
         let Some(segment) = state.segments.back_mut() else {
@@ -468,7 +473,7 @@ impl Shared {
         };
         self.has_name(&segment.path, file)?;
         if !Arc::ptr_eq(&segment.file, file) {
-            // It was removed and written again, without this commit.
+            // The file was removed and written again, without this commit.
             return Err(lost::removed(&segment.path));
         }
         segment.used = used;
@@ -476,7 +481,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The segments that hold commits after this one.
+    /// The segments that contain commits after this one.
     fn segments_behind(&self, after: u64) -> Vec<Segment> {
         let state = self.state();
         let starts = state
@@ -584,7 +589,7 @@ impl LogTail for Shared {
         after: u64,
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        // Every checkpoint begins here: it must not write its table to another directory.
+        // Every checkpoint starts here, and must not write the table to another directory.
         self.is_in_place()?;
         let mut buffer = Vec::new();
         // A commit that was written again after a failure may be in two segments.

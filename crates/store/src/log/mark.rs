@@ -1,8 +1,8 @@
-//! The mark: the number of the last durable commit, kept beside the log in a file of 64 bytes.
+//! The mark: the number of the last durable commit, stored next to the log in a file of 64 bytes.
 //!
-//! The mark is written after each commit, before its acknowledgement. It is synced when a segment begins and on a clean
-//! shutdown. So it never names a commit that is not durable, and after a kill it is exact: a commit up to the mark that
-//! is missing was lost, not torn.
+//! The mark is written after each commit, before the acknowledgement. It is synced when a segment starts and
+//! on a clean shutdown. It therefore never names a commit that is not durable, and after a kill it is exact:
+//! a missing commit up to the mark was lost after it was durable, and is not merely a torn write.
 //!
 //! ```text
 //! bytes 0..4    crc32 of the log's id and of bytes 4..64
@@ -20,7 +20,7 @@ use super::entry::{HEADER_BYTES, LogId};
 pub(crate) const MARK_BYTES: usize = HEADER_BYTES;
 const MAGIC: [u8; 4] = *b"WLM1";
 
-/// How far a log reaches.
+/// The last commit of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     pub(crate) id: LogId,

@@ -1,9 +1,10 @@
-//! The settings of queues, repeated in every segment that has jobs of theirs.
+//! The settings of queues, repeated in every segment that has jobs of these queues.
 //!
-//! A record of a job has only the number of its queue. The queue's settings, with its name, are a record of their own,
-//! which may be in a segment that the log has forgotten. The table has it then. Without the table, jobs in the log
-//! would have no queue. So the first entry of a segment with jobs of a queue begins with the settings that the queue had
-//! before this entry. For a reader they are records like all others, and change nothing.
+//! A record of a job contains only the number of the queue. The queue's settings, including the name, are in
+//! a separate record, which may be in a segment that the log has already dropped, and then only the table has
+//! it. If the table were destroyed, jobs in the log would have no queue. For this reason the first entry of a
+//! segment with jobs of a queue starts with the settings that the queue had before this entry. They are
+//! ordinary records for a reader, and have no effect.
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
@@ -12,7 +13,8 @@ use windlass_engine::QueueId;
 use crate::commit::Commit;
 use windlass_codec::put_bytes;
 
-/// The settings of all queues, as the log and the table have them, and which of them the present segment has.
+/// The settings of all queues, as in the log and the table, and the set of those that the present segment
+/// contains.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     all: HashMap<QueueId, Box<[u8]>, FixedState>,
@@ -25,8 +27,8 @@ impl Names {
         self.all.insert(queue, record.into());
     }
 
-    /// The records that a segment lacks for the jobs of a commit, each after its length. A segment that `begins` lacks
-    /// all.
+    /// The records that a segment lacks for the jobs of a commit, each after the length. A segment that
+    /// `begins` lacks all.
     pub(super) fn lacking(&self, commit: &Commit, begins: bool) -> Vec<u8> {
         let mut records = Vec::new();
         for queue in commit
@@ -45,7 +47,7 @@ impl Names {
         records
     }
 
-    /// A commit has been written, with the records that the segment lacked.
+    /// Records that a commit was written, with the records that the segment lacked.
     pub(super) fn wrote(&mut self, commit: &Commit, begins: bool) {
         if begins {
             self.here.clear();
@@ -71,9 +73,9 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// A queue with its record, if it is not gone.
+    /// A queue with the record, unless the queue was deleted.
     type Setting = (u32, Option<&'static [u8]>);
-    /// Queues of jobs, settings, whether a segment begins, and what it lacks.
+    /// Queues of jobs, settings, `true` if a segment starts, and the records it lacks.
     type Step = (&'static [u32], &'static [Setting], bool, &'static [u8]);
 
     fn commit(queues: &[u32], settings: &[Setting]) -> Commit {

@@ -10,7 +10,7 @@ use rustix::fs::FallocateFlags;
 use crate::files::{FILE_MODE, Step, at, step, sync};
 use crate::store::Error;
 
-/// Slices in one write, at most.
+/// Maximum slices in a write.
 const SLICES_MAX: usize = 1024;
 
 /// Writes bytes, and reports the step to a test.
@@ -67,8 +67,8 @@ pub(super) fn open(path: &Path) -> Result<File, Error> {
 
 /// Creates a file of `bytes` bytes, filled with zeros. On failure it removes the file.
 ///
-/// Blocks that are only allocated become part of the file with the first commit in them, by a change of metadata that
-/// can be lost with a later write that fails.
+/// Zeros are written because blocks that are only allocated are attached to the file by a metadata change
+/// with the first commit in them, which can fail together with a later write.
 pub(super) fn allocate(path: &Path, bytes: u64) -> Result<File, Error> {
     let file = create(path)?;
     let allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {

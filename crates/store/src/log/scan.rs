@@ -1,12 +1,14 @@
-//! Decides which entries of a log count, where the log ends, and what is damage.
+//! Decides which entries of a log are valid, where the log stops, and what is damage.
 //!
-//! The entries of a log form a chain: each has the next number after the previous entry's, and its checksum. The chain
-//! ends where no complete entry continues it. This end is valid, with or without a torn entry after it, if it is the
-//! end of the last segment, no complete entry follows it, and the mark names no later commit. Anything else is damage.
+//! The entries of a log form a chain: each contains the number after that of the previous entry, and the
+//! checksum of that entry. The chain stops where no complete entry continues it. This end is valid, with or
+//! without a torn entry after it, if it is the end of the last segment, no complete entry follows it, and the
+//! mark names no later commit. Anything else is damage.
 //!
-//! Damage before the table's point is harmless: the table holds those commits. Then the chain begins after the damage,
-//! and that segment receives no more entries. If the damage reaches the end of the log, the mark must name the table's
-//! last commit as the last of all, and no complete entry after it may exist anywhere.
+//! Damage before the table's point is harmless, because the table contains those commits. The chain then
+//! starts after the damage, and that segment receives no more entries. If the damage reaches the end of the
+//! log, the mark must name the table's last commit as the last of all, and no complete entry after it may
+//! exist anywhere.
 //!
 //! Not here: writing (`file`).
 
@@ -20,7 +22,8 @@ use crate::damage::{Damage, Loss, OpenError};
 use crate::files::at;
 use crate::store::{Entry, Error, Position};
 
-/// Receives a commit that is read back, and the file that it is in, at the low half of its place, if that stays.
+/// Receives a commit that is read back, and the file that contains it, if that file will not be modified. The
+/// lower half of the commit's place is the offset in the file.
 pub(crate) type ShowEntry<'a> = dyn FnMut(&Entry<'_>, Option<&Path>) -> Result<(), OpenError> + 'a;
 
 pub(crate) const MARK: &str = "mark";
@@ -31,7 +34,7 @@ pub(crate) const SEGMENT: &str = "segment-";
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentFile {
     pub(crate) path: PathBuf,
-    /// `None`: the file holds no segment of this log and is free.
+    /// `None`: the file contains no segment of this log and is free.
     pub(crate) header: Option<SegmentHeader>,
     pub(crate) bytes: u64,
 }
@@ -104,11 +107,11 @@ fn id_of(head: &[u8]) -> Option<LogId> {
     SegmentHeader::decode(id, head).map(|_| id)
 }
 
-/// The part of one segment that a scan read.
+/// The part of a segment that a scan read.
 #[derive(Clone, Debug)]
 pub(crate) struct Walked {
     pub(crate) path: PathBuf,
-    /// Its first commit is the first one after any damage.
+    /// The first commit is the first one after any damage.
     pub(crate) header: SegmentHeader,
     /// Offset of that commit.
     pub(crate) begin: usize,
@@ -127,15 +130,15 @@ pub(crate) struct Scanned {
     pub(crate) held: Vec<SegmentFile>,
     /// From the segment with the first requested entry to the last one. Empty if the log is.
     pub(crate) walked: Vec<Walked>,
-    /// Bytes of the last segment that can be read but may not be durable: their offset, and the bytes.
+    /// Bytes of the last segment that can be read but may not be durable: the offset, and the bytes.
     pub(crate) unsynced: (usize, Vec<u8>),
     /// The last commit and its checksum; zeros before the first.
     pub(crate) last: (u64, u32),
     /// An entry was torn. It was never acknowledged, unless the disk has failed.
     pub(crate) torn: bool,
-    /// Damage that lost nothing.
+    /// Damage without loss of data.
     pub(crate) harmless: Vec<Damage>,
-    /// Files that hold no requested entry.
+    /// Files that contain no requested entry.
     pub(crate) spare: Vec<SegmentFile>,
 }
 
@@ -150,11 +153,12 @@ struct Link {
     before: u32,
 }
 
-/// Reads the entries after commit `after`, in order, and shows them. Segments with commits after `kept` are held.
+/// Reads the entries after commit `after`, in order, and passes them on. Segments with commits after `kept`
+/// are listed as held.
 ///
 /// # Errors
 ///
-/// If the log cannot be read or is damaged. Then nothing shown counts.
+/// The log cannot be read or is damaged. The entries already passed on are then invalid.
 pub(crate) fn scan(
     folder: &Path,
     after: u64,
@@ -225,7 +229,7 @@ pub(crate) fn scan(
         }
         scanned.walked.push(walked);
     }
-    // Of the table's commits, those missing in the log have been recorded as harmless damage by now.
+    // Missing commits that the table contains have been recorded as harmless damage before.
     let Link { next, last, .. } = chain.link;
     scanned.last = if next > after {
         (next - 1, last)
@@ -297,8 +301,8 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Follows the chain through one segment, and begins again after damage to commits that the table holds. Also
-    /// returns the offset in the segment that the mark has not reached.
+    /// Follows the chain through a segment, and starts again after damage to commits that the table contains.
+    /// Also returns the offset in the segment that the mark has not reached.
     fn walk(
         &mut self,
         file: &SegmentFile,
@@ -378,7 +382,7 @@ impl Chain<'_> {
         ))
     }
 
-    /// Checks that the log may end here. Returns whether a torn entry follows.
+    /// Checks that the log may end here. Returns `true` if a torn entry follows.
     fn check_end(
         &mut self,
         path: &Path,
@@ -444,15 +448,15 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// The error for missing commits up to `last`, not counting those in the table.
+    /// The error for missing commits up to `last`, excluding those in the table.
     fn lost(&self, path: &Path, last: u64, why: &str) -> OpenError {
         let first = self.link.next.max(self.after + 1);
         lost(path, first, last.max(first), why)
     }
 }
 
-/// Shows every complete entry in order of segments, with its file, part of a chain or not: for damaged logs. Returns how many entries
-/// exist, and the ranges of commits missing between them.
+/// Passes on every complete entry in order of segments, with the file, even if it is not part of a chain: for
+/// damaged logs. Returns the number of entries, and the ranges of commits missing between them.
 pub(crate) fn scan_loosely(
     folder: &Path,
     show: &mut dyn FnMut(&Entry<'_>, &Path),
@@ -464,7 +468,8 @@ pub(crate) fn scan_loosely(
         ..Loose::default()
     };
     let mut buffer = Vec::new();
-    // A segment with a damaged header may still hold entries. They determine its position in the order.
+    // A segment with a damaged header may still contain entries. They determine the position of the segment
+    // in the order.
     let mut row: Vec<(u64, &SegmentFile)> = Vec::new();
     for segment in &files.segments {
         let first = match segment.header {
@@ -492,7 +497,8 @@ pub(crate) fn scan_loosely(
         };
         while let Some((_, found)) = next_entry(files.id, &buffer, at, 0) {
             at = found.end();
-            // A reused segment file holds older entries after its last one, and a commit may be written twice.
+            // A reused segment file contains obsolete entries after the last one, and a commit may be written
+            // twice.
             if last.is_some_and(|last| found.seq <= last) {
                 continue;
             }
@@ -535,7 +541,7 @@ pub(crate) struct Loose {
 }
 
 impl Loose {
-    /// The first commit of the unbroken range that ends at `seq`; `seq + 1` if `seq` is missing.
+    /// The first commit of the unbroken range up to `seq`; `seq + 1` if `seq` is missing.
     pub(crate) fn unbroken_to(&self, seq: u64) -> u64 {
         let gap = self.missing.iter().rev().find(|(first, _)| *first <= seq);
         let first = self.first.unwrap_or(0);
@@ -551,7 +557,7 @@ pub(crate) fn place_of(segment: u64, at: usize) -> Position {
     Position(segment << 32 | at as u64)
 }
 
-/// Reads a whole file.
+/// Reads a complete file.
 pub(crate) fn read_file(path: &Path, buffer: &mut Vec<u8>) -> Result<(), Error> {
     buffer.clear();
     let read = File::open(path).and_then(|mut file| file.read_to_end(buffer));

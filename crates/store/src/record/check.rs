@@ -1,4 +1,4 @@
-//! Values that the engine never writes: with one of them, counting on would overflow, or an index would lie.
+//! Rejects values that the engine never writes, because they would overflow counters or corrupt an index.
 
 use windlass_codec::DecodeError;
 use windlass_engine::{
@@ -23,7 +23,7 @@ fn id(field: &'static str, id: JobId) -> Result<(), DecodeError> {
     below(field, id.0, COUNT_MAX)
 }
 
-/// A part that is not as it must be.
+/// Fails unless `there` is true.
 fn is(there: bool, field: &'static str) -> Result<(), DecodeError> {
     if there {
         Ok(())
@@ -80,7 +80,7 @@ fn moved(moved: &Moved) -> Result<(), DecodeError> {
     moved.cycle.map_or(Ok(()), cycle)
 }
 
-/// The jobs of schedules and batches wait for no client, and belong to no batch by name.
+/// The jobs of schedules and batches have no listener, and join no batch by name.
 fn template(job: &NewJob) -> Result<(), DecodeError> {
     let waits = job.listen != Listen::No || !job.durable;
     let belongs = job.batch.is_some() || job.past.is_some();
@@ -98,7 +98,8 @@ fn next_run(next: &NextRun) -> Result<(), DecodeError> {
     runs(next.runs_left, next.last.as_ref())
 }
 
-/// A schedule is deleted after its last run, and how a job ends that still lives is not recorded.
+/// A schedule is deleted after the last occurrence, and the outcome of an unfinished job is not
+/// recorded.
 fn runs(left: Option<u64>, last: Option<&LastRun>) -> Result<(), DecodeError> {
     is(left != Some(0), "a schedule's remaining runs")?;
     let Some(last) = last else { return Ok(()) };
@@ -118,7 +119,7 @@ fn runs(left: Option<u64>, last: Option<&LastRun>) -> Result<(), DecodeError> {
 fn batch(batch: &Batch) -> Result<(), DecodeError> {
     id("a batch's number", batch.id)?;
     if let Some(parent) = batch.parent {
-        // A batch is younger than its parent.
+        // A batch is younger than the parent.
         below("a batch's parent", parent.0, batch.id.0)?;
     }
     is(
@@ -131,7 +132,7 @@ fn batch(batch: &Batch) -> Result<(), DecodeError> {
     progress(&batch.progress)
 }
 
-/// Each count is a part of the one before.
+/// Each count is a part of the previous one.
 fn progress(progress: &BatchProgress) -> Result<(), DecodeError> {
     below("jobs of a batch", progress.total, COUNT_MAX)?;
     below("jobs of a batch that ran", progress.ran, progress.total + 1)?;

@@ -1,4 +1,4 @@
-//! Only the part of a job, or of a schedule, that changes while it lives.
+//! The changing part of a job or of a schedule.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use windlass_engine::{
 
 use super::{MOVED, NEXT_RUN, put};
 
-/// How a job stands: the part that changes while it lives. The parameters are how it has its larger parts: its own, or
-/// those of a job.
+/// The changing part of a job. The type parameters allow the larger fields to be owned, or borrowed from a
+/// job.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Moved<S = JobState, F = Box<Failure>, P = Progress, A = Arc<Attempts>> {
     /// The job.
     pub job: JobId,
-    /// Its place. Once read, never a connection-bound lease.
+    /// The place. Once read, never a connection-bound lease.
     pub state: S,
-    /// Its rank: the sort key within the ready queue.
+    /// The rank: the sort key within the ready queue.
     #[serde(with = "rank")]
     pub rank: u64,
     /// When it became ready.
@@ -26,19 +26,19 @@ pub struct Moved<S = JobState, F = Box<Failure>, P = Progress, A = Arc<Attempts>
     pub attempts: u32,
     /// Failures.
     pub failures: u32,
-    /// Its standing in a `cycle` queue.
+    /// The standing in a `cycle` queue.
     pub cycle: Option<Cycle>,
-    /// Its last failure.
+    /// The last failure.
     pub failure: Option<F>,
-    /// Its last progress.
+    /// The last progress.
     pub progress: Option<P>,
-    /// Its batch has counted it as run.
+    /// The batch has counted it as run.
     pub ran: bool,
-    /// Time of its last visible change, if it is tracked.
+    /// Time of the last visible change, if the job is tracked.
     pub updated_at: Option<Timestamp>,
-    /// Number of workers lost with it.
+    /// Number of workers that disappeared with the job.
     pub losses: u32,
-    /// Its past attempts.
+    /// The past attempts.
     pub past: Option<A>,
 }
 
@@ -80,7 +80,7 @@ impl Moved {
     }
 }
 
-/// Appends how a job stands.
+/// Appends the changing part of a job.
 pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     let extra = job.extra.as_deref();
     let moved = Moved {
@@ -105,16 +105,16 @@ pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     put(MOVED, &moved, out);
 }
 
-/// When a schedule runs next, and when it ran last: the part that changes while it lives.
+/// The next and the last occurrence of a schedule: the part that changes.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct NextRun {
     /// The schedule.
     pub schedule: JobId,
     /// Time of the next run.
     pub next_at: Timestamp,
-    /// Number of runs from then on; `None`: no limit.
+    /// Number of occurrences from then on; `None`: unlimited.
     pub runs_left: Option<u64>,
-    /// Its last run.
+    /// The last run.
     pub last: Option<LastRun>,
 }
 
@@ -127,7 +127,7 @@ impl NextRun {
     }
 }
 
-/// Appends when a schedule runs next.
+/// Appends the next occurrence of a schedule.
 pub(crate) fn encode_next_run(schedule: &Schedule, out: &mut Vec<u8>) {
     let next = NextRun {
         schedule: schedule.id,

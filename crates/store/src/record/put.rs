@@ -1,4 +1,4 @@
-//! A whole job, and a body that is not copied on its way to the disk.
+//! A full job, with a body that is not copied on the way to the disk.
 
 use bytes::Bytes;
 use windlass_codec::{Number, encode_sharing};
@@ -6,13 +6,14 @@ use windlass_engine::{Job, Stored};
 
 use super::PUT;
 
-/// The body that ends a job's record, not yet copied.
+/// The body at the end of a job's record, not yet copied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tail {
     pub(crate) body: Bytes,
-    /// Where the body is, until it is read into `body`.
+    /// The place of the body, until it is read into `body`.
     pub(crate) stored: Option<Stored>,
-    /// The record to write if it cannot be read: the changing part of the job, the rest of which an earlier commit has.
+    /// The record to write if the body cannot be read: the changing part of the job; the rest is in a
+    /// previous commit.
     pub(crate) moved: Vec<u8>,
     /// Bytes of the record before the tail.
     pub(crate) inline: usize,
@@ -24,7 +25,7 @@ impl Tail {
             .map_or(self.body.len(), |stored| stored.len as usize)
     }
 
-    /// The changing part of the job, with its length in front.
+    /// The changing part of the job, preceded by the length.
     pub(crate) fn framed_moved(&self) -> Vec<u8> {
         let mut framed = Number::of(self.moved.len() as u64).to_vec();
         framed.extend_from_slice(&self.moved);
@@ -36,8 +37,8 @@ impl Tail {
     }
 }
 
-/// Appends a whole job, without its body if that exceeds `inline_max` bytes or is not in memory. Such a body is shared, not
-/// copied, and the caller appends it.
+/// Appends a full job, without the body if that exceeds `inline_max` bytes or is not in memory. Such a body
+/// is shared instead of copied, and the caller must append it.
 pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
     out.push(PUT);
     #[expect(clippy::expect_used, reason = "as in `put`")]

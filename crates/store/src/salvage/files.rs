@@ -18,7 +18,7 @@ use crate::log::scan::scan_loosely;
 use crate::recover::{Report, repaired};
 use crate::store::{Error, Scan, UNVERIFIED};
 
-/// Reads a store as a start of the daemon would, and changes nothing.
+/// Reads a store as a start of the daemon would, without modifying it.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Report, OpenError>
     Ok(report)
 }
 
-/// The queues of a store, as a start of the daemon would find them; none where there is no store yet.
+/// The queues of a store, as a start of the daemon would find them; empty if no store exists yet.
 ///
 /// # Errors
 ///
@@ -51,8 +51,8 @@ pub fn queues(config: &StoreConfig) -> Result<Vec<QueueImage>, OpenError> {
         .into_queues())
 }
 
-/// Whether there is a store, or was one. Before that a start makes a new store, whatever a power cut has left of an
-/// earlier attempt: nothing was acknowledged.
+/// Returns true if a store exists, or existed. Otherwise a start creates a new store, whatever remains of a
+/// previous attempt after a power cut, because nothing was acknowledged.
 fn is_begun(config: &StoreConfig, lock: &Look) -> bool {
     lock.had_store || config.path.join(STORE).exists()
 }
@@ -64,11 +64,11 @@ fn read_strictly(config: &StoreConfig, store: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Reads as much as possible of a data directory, and changes nothing in it.
+/// Reads as much as possible of a data directory, without modifying it.
 ///
 /// # Errors
 ///
-/// If a daemon holds the directory, or it contains no store.
+/// A daemon has the directory open, or it contains no store.
 pub fn salvage(config: &StoreConfig) -> Result<Salvage, Error> {
     let lock = Lock::look(&config.path)?;
     Ok(if is_begun(config, &lock) {
@@ -78,12 +78,12 @@ pub fn salvage(config: &StoreConfig) -> Result<Salvage, Error> {
     })
 }
 
-/// Creates a store from the readable part of this one, which is set aside. Returns the salvaged data, and the path of
-/// the old store.
+/// Creates a store from the readable part of this one, which is renamed. Returns the salvaged data, and the
+/// path of the old store.
 ///
 /// # Errors
 ///
-/// If a daemon holds the directory, or the new store cannot be created.
+/// A daemon has the directory open, or the new store cannot be created.
 pub fn accept_loss(
     config: &StoreConfig,
     limits: Limits,
@@ -97,17 +97,17 @@ pub fn accept_loss(
     Ok((found, aside))
 }
 
-/// Where bodies go that do not fit into memory.
+/// The place for bodies that do not fit into memory.
 fn overflow_of(config: &StoreConfig) -> Option<&Overflow> {
     config.checkpoints.overflow.as_ref()
 }
 
-/// How far a table has come.
+/// The position of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reached {
-    /// It holds all commits up to this one.
+    /// The table contains all commits up to this one.
     Whole(u64),
-    /// It is damaged. Its readable pages are of this commit of this log, or of later ones.
+    /// The table is damaged. The readable pages are of this commit of this log, or of later ones.
     AtLeast { seq: u64, log: u64 },
     /// Unknown.
     Unknown,
@@ -124,13 +124,13 @@ impl Salvage {
         );
         found.take_log(&log, table);
         found.settle();
-        // Even if all could be read: the daemon does not start.
+        // Reported even if everything could be read, because the daemon does not start.
         found.unreadable.extend(refusal.map(|why| why.to_string()));
         found
     }
 
-    /// Reads the table. Returns how far it has come. If the store is not in order, a complete table may be an outdated
-    /// one that damage to later writes has exposed. Then only its readable pages count.
+    /// Reads the table. Returns the position. If the store is damaged, a complete table may be an outdated
+    /// one, exposed by damage to later writes. In that case only the readable pages are used.
     fn take_table(&mut self, config: &StoreConfig, store: &Path, is_in_order: bool) -> Reached {
         let table = match config.tables.open(store) {
             Ok(Some(table)) => table,
@@ -143,7 +143,7 @@ impl Salvage {
             Err(why) => return self.cannot_read(place, why),
         };
         let mut damage = None;
-        // What a start reads counts as a start reads it.
+        // If a start can read the table, use the same candidate as the start.
         for candidate in is_in_order.then_some(UNVERIFIED).into_iter().chain(0..) {
             let mut found = Self::new(overflow_of(config));
             found.jobs.read_from(scan.file());
@@ -200,9 +200,9 @@ impl Salvage {
             .ok()
     }
 
-    /// Takes the readable part of the log after the table. If the table is damaged, commits before its point are
-    /// applied again from the start of the unbroken range that reaches it: the last of them on each subject is what the
-    /// table should hold. Before a gap it would not be the last.
+    /// Adds the readable part of the log after the table. If the table is damaged, commits before the point
+    /// are applied again from the start of the unbroken range that reaches it, because the last of them on
+    /// each subject is what the table should contain. Before a gap this would not hold.
     fn take_log(&mut self, folder: &Path, table: Reached) {
         let (after, from) = match table {
             Reached::Whole(seq) => (seq, seq + 1),

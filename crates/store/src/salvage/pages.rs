@@ -1,5 +1,5 @@
-//! The readable pages of a damaged table: of each page the last version that exists. They come in the order in which they were
-//! written, so all are kept until the last one was seen: in a file, if there is one.
+//! The readable pages of a damaged table: the last existing version of each page. They are read in the order
+//! in which they were written, so all of them are retained until the end: in a file, if there is one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,7 @@ pub(super) struct Pages {
     pieces: Pieces,
 }
 
-/// Pieces of large records, by number and place, and what keeps them and the pages.
+/// Pieces of large records, by number and place, and the storage of pieces and pages.
 pub(super) struct Pieces {
     pieces: BTreeMap<(u64, u64), BTreeMap<u32, Kept>>,
     file: Option<BodyFile>,
@@ -86,7 +86,7 @@ impl Pages {
         }
     }
 
-    /// The pages in the order of their keys, and what reads them.
+    /// The pages in the order of keys, and the reader.
     pub(super) fn into_parts(self) -> (impl Iterator<Item = Kept>, Pieces) {
         (self.pages.into_values().map(|(_, kept)| kept), self.pieces)
     }
@@ -107,14 +107,14 @@ impl Pieces {
         }
     }
 
-    /// The bytes of a value, which is not kept any longer.
+    /// The bytes of a value. Frees the storage of the value.
     pub(super) fn take(&mut self, kept: Kept) -> io::Result<Vec<u8>> {
         let bytes = self.read(&kept)?;
         self.free(&kept);
         Ok(bytes)
     }
 
-    /// A large record, as far as its pieces exist.
+    /// A large record, as far as the pieces exist.
     pub(super) fn of(&self, large: Large) -> io::Result<Vec<u8>> {
         let mut record = Vec::new();
         for kept in self

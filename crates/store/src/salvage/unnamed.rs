@@ -1,17 +1,17 @@
-//! Queues of which a salvage finds jobs, but no settings.
+//! Queues of salvaged jobs without salvaged settings.
 
 use bytes::Bytes;
 use windlass_engine::{Job, QueueId, QueueImage, QueueKind};
 
-/// The beginning of the name of a queue whose own name is lost. Its number follows.
+/// The prefix of names that replace unknown ones. The queue's number follows.
 pub(super) const UNNAMED: &str = "unnamed-queue-";
 
-/// The name of a queue whose own name is lost.
+/// The replacement for an unknown queue name.
 pub fn unnamed(queue: QueueId) -> Bytes {
     format!("{UNNAMED}{}", queue.0).into()
 }
 
-/// The queue of a job whose settings are lost.
+/// The queue of a job without settings of that queue.
 pub(super) fn unnamed_queue(job: &Job) -> QueueImage {
     let kind = if job.cycle().is_some() {
         QueueKind::Cycle

@@ -57,7 +57,7 @@ fn damaged(image: &Image, name: &Path, at: usize) -> Image {
 fn damage_to_commits_in_the_table_is_harmless() {
     let home = home();
     let path = home.path().join("data");
-    // Everything is in the table, or the last commits are in the log alone.
+    // Everything is in the table, or the last commits are only in the log.
     for behind in [0, 3] {
         let mut daemon = Daemon::start(&small(&path), 1, Timestamp(1_000)).unwrap();
         daemon.open_clients();
@@ -152,7 +152,7 @@ fn a_table_with_a_damaged_point_falls_back_to_the_previous_point() {
     daemon.open_clients();
     let mut points = Vec::new();
     for n in 0..4 {
-        // Each round the log continues in other segments, so it loses what it forgets.
+        // In each round the log continues in new segments, so dropped commits disappear.
         (0..20).for_each(|m| _ = push(&mut daemon, &vec![n * 20 + m; 4_000]));
         daemon.checkpointer.run(true).unwrap();
         points.push(daemon.log.tail().newest());
@@ -247,7 +247,7 @@ fn salvage_keeps_the_tables_state_over_older_commits() {
                 .get(&changed)
                 .is_some_and(|job| job.body() == b"as it is".as_slice()),
         );
-        // The job may appear as in an older version of its own page, if that page is damaged.
+        // The job may appear as in an older version of the page, if that page is damaged.
         let is_older = |(id, job): (&JobId, &Job)| {
             acknowledged
                 .jobs

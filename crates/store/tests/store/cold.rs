@@ -52,7 +52,8 @@ fn reopened(daemon: &Daemon, limits: &StoreLimits) -> Recovered {
     .1
 }
 
-/// Every job with its body, wherever that is: its number, whether it is in memory, and the body.
+/// Every job with its body, wherever that is stored: number, `true` if it is in memory, and the
+/// body.
 fn all_bodies(recovered: &Recovered) -> Vec<(u64, bool, Bytes)> {
     let read = |stored| {
         recovered
@@ -75,7 +76,8 @@ fn all_bodies(recovered: &Recovered) -> Vec<(u64, bool, Bytes)> {
     all
 }
 
-/// Compares all bodies, and that the file has those that are not in memory, and no others. Returns the number of those.
+/// Compares all bodies, and checks that the file contains exactly those that are not in memory. Returns the
+/// number of these.
 #[track_caller]
 fn compare(daemon: &Daemon, recovered: &Recovered) -> u64 {
     recovered.engine.check();
@@ -108,7 +110,7 @@ fn bodies_that_exceed_memory_are_in_the_file() {
                 stored.contains(&found),
                 "{memory} bytes: {found} bodies are in the file"
             );
-            // The first ones are needed first.
+            // The first jobs are needed first.
             let is_ordered =
                 all_bodies(&recovered).is_sorted_by_key(|(_, in_memory, _)| !in_memory);
             assert!(is_ordered, "{memory} bytes");
@@ -116,7 +118,7 @@ fn bodies_that_exceed_memory_are_in_the_file() {
     }
 }
 
-/// A job takes 250 bytes without its body, and far less when it is packed.
+/// A job uses 250 bytes without the body, and far less when it is packed.
 #[test]
 fn jobs_that_exceed_memory_are_packed() {
     let mut daemon = Daemon::new();
@@ -130,7 +132,7 @@ fn jobs_that_exceed_memory_are_packed() {
             .resident_bytes()
     };
     let (all, few) = (resident(u64::MAX), resident(0));
-    // With room for all of them, those that are not packed are the last few thousand.
+    // With memory for all of them, only the last few thousand are not packed.
     assert!(
         (1_600_000..2_400_000).contains(&all) && few < 1_200_000,
         "{all} and {few} bytes"
@@ -161,7 +163,7 @@ fn what_the_log_changes_leaves_no_body_behind() {
     }
 }
 
-/// A failure makes a job larger; then it ends.
+/// A failure makes a job larger; it is finished after that.
 #[test]
 fn jobs_that_failed_and_ended_do_not_upset_the_count() {
     let mut daemon = Daemon::new();
@@ -202,7 +204,7 @@ fn bodies_that_take_no_memory_stay() {
     );
 }
 
-/// A job with a lasting lease was handed out before: when it ends, its body is in memory.
+/// A job with a time-bound lease was delivered before: when it is finished, the body is in memory.
 #[test]
 fn the_body_of_a_job_that_is_handed_out_is_in_memory() {
     let mut daemon = Daemon::new();
@@ -250,7 +252,7 @@ fn keys_and_names_stay_with_jobs_whose_bodies_are_in_the_file() {
     assert_eq!(again.engine.job_count(), 1);
 }
 
-/// Another daemon's store is read while it is in use; what follows is read later.
+/// Another daemon's store is read while it is in use; further commits are read later.
 #[test]
 fn a_store_that_is_read_ahead_keeps_bodies_out_of_memory_too() {
     let mut daemon = Daemon::new();
@@ -286,12 +288,12 @@ fn sized_body(id: u64) -> Vec<u8> {
     id.to_le_bytes().repeat(size_of(id) / 8)
 }
 
-/// A store in a directory, whose 600 jobs are in the table of a process that has ended.
+/// A store in a directory, with 600 jobs in the table of a process that has stopped.
 fn left_behind(config: &StoreConfig) {
     assert!(left_in_log(config, 0).checkpointer.run(true).unwrap());
 }
 
-/// A store in a directory with 600 jobs in its log, after some that have ended.
+/// A store in a directory with 600 jobs in the log, after some finished ones.
 fn left_in_log(config: &StoreConfig, ended: u64) -> files::Daemon {
     let mut daemon = files::Daemon::start(config, 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();
@@ -346,7 +348,7 @@ fn cold_config(folder: &Path) -> StoreConfig {
     config
 }
 
-/// Bodies in the table's file are not copied, and that file's place on the disk comes back when another table has
+/// Bodies in the table's file are not copied, and the disk space of that file is freed when another table has
 /// replaced it.
 #[test]
 fn bodies_stay_in_the_file_of_the_table() {
@@ -387,7 +389,8 @@ fn bodies_stay_in_the_file_of_the_table() {
     assert_eq!(bodies.disk_bytes(), copied, "nothing is left of it");
 }
 
-/// Commits what changes, and makes checkpoints until the log needs nothing that was in it.
+/// Commits the pending changes, and makes checkpoints until the log has dropped all previous
+/// commits.
 fn forget_all(opened: &mut Opened) {
     for _ in 0..3 {
         let Recovered {
@@ -403,7 +406,7 @@ fn forget_all(opened: &mut Opened) {
     }
 }
 
-/// Bodies in the log are not copied either. Its files are not used again before all of them have gone.
+/// Bodies in the log are not copied either. The files are not reused before all these bodies are gone.
 #[test]
 fn bodies_stay_in_the_files_of_the_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -425,7 +428,7 @@ fn bodies_stay_in_the_files_of_the_log() {
         all > size as u64,
         "the files have been removed from the log"
     );
-    // New jobs take the place of others.
+    // New jobs replace the others.
     let mut context = Context::new(Timestamp(2_000), 3);
     for id in 601..=700 {
         let new = NewJob::new(Protocol::GEARMAN, QUEUE, sized_body(id).into());
@@ -458,7 +461,7 @@ fn bodies_stay_in_the_files_of_the_log() {
     assert_eq!((bodies.disk_bytes(), bodies.bytes()), (0, 0));
 }
 
-/// All bodies of a file of the log have gone while it is read, and others follow.
+/// All bodies of a file of the log disappear while it is read, and others follow.
 #[test]
 fn bodies_that_follow_others_that_ended_are_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -486,7 +489,7 @@ fn the_file_of_the_present_table_stays_as_it_is_when_bodies_go() {
     opened_cold(&config);
 }
 
-/// A folder that is not there: all jobs are in memory, and the daemon starts.
+/// A missing folder: all jobs are in memory, and the daemon starts.
 #[test]
 fn without_a_file_all_bodies_stay_in_memory() {
     let mut daemon = Daemon::new();

@@ -1,5 +1,5 @@
-//! Damage to every file of a directory, after clean stops and after kills. Opening either reports damage and refuses,
-//! or finds exactly the acknowledged state.
+//! Damage to every file of a directory, after clean stops and after kills. Opening either reports damage and
+//! refuses, or finds exactly the acknowledged state.
 //!
 //! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` sets the number of damages.
 
@@ -21,7 +21,7 @@ const JOBS_MAX: usize = 250;
 const DAMAGES_OF_A_DIRECTORY: u64 = 25;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A directory, the acknowledged state at its end, and an older image of it.
+/// A directory, the final acknowledged state, and an older image of the directory.
 struct Directory {
     image: Image,
     acknowledged: Fingerprint,
@@ -140,9 +140,9 @@ fn blank(bytes: &mut [u8], at: usize, len: usize) -> String {
 struct Sum {
     damages: u64,
     refused: u64,
-    /// Opened whole, with a report of the damage.
+    /// Opened completely, with a report of the damage.
     harmless: u64,
-    /// Jobs in refused directories, and those of them not saved.
+    /// Jobs in refused directories, and the number of them that were not salvaged.
     jobs: u64,
     not_saved: u64,
     /// The most jobs not saved after one changed bit or byte.
@@ -344,7 +344,7 @@ impl Case<'_> {
     }
 }
 
-/// Whether a salvaged job equals the acknowledged one.
+/// Returns true if a salvaged job equals the acknowledged one.
 fn is_same(saved: Option<&Job>, job: &Job) -> bool {
     let told = |job: &Job| {
         (

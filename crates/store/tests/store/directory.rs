@@ -1,4 +1,4 @@
-//! A directory without some of its parts, and one that is in use.
+//! A directory with missing parts, and one that is in use.
 
 use std::fs;
 

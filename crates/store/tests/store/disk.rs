@@ -1,10 +1,10 @@
-//! A disk that forgets: it tracks the durable part of a directory, and produces what a power cut leaves.
+//! A disk that forgets: it tracks the durable part of a directory, and produces the state after a power cut.
 //!
-//! A file's bytes are durable once it was synced, names once their folder was. Each later write to a sector of 512
-//! bytes, a size or a name survives or not, at random.
+//! The bytes of a file are durable once it was synced, names once the folder was synced. Each later write to
+//! a sector of 512 bytes, a size or a name survives or not, at random.
 //!
-//! A sync may fail. The bytes of a failed sync can be read until the power fails, and no later sync makes them durable
-//! unless they are written again. Linux behaves like this.
+//! A sync may fail. The bytes of a failed sync can be read until the power fails, and no further sync makes
+//! them durable unless they are written again. Linux behaves like this.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -55,7 +55,7 @@ pub(crate) fn restore(image: &Image, root: &Path) {
     }
 }
 
-/// Identifies a file or folder whatever its name.
+/// Identifies a file or folder, independent of names.
 type Inode = u64;
 type Names = BTreeMap<PathBuf, Inode>;
 
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl State {
-    /// Reads everything below a folder. Files may disappear meanwhile: they count as never seen.
+    /// Reads everything below a folder. Files may disappear in the meantime, and are then ignored.
     fn read(&mut self, path: &Path) -> Option<Inode> {
         let inode = fs::metadata(path).ok()?.ino();
         if path.is_dir() {
@@ -173,7 +173,7 @@ impl Disk {
         self.durable.files.insert(about.ino(), bytes);
     }
 
-    /// Restores the old bytes of lost sectors.
+    /// Restores the old bytes of sectors that did not survive.
     fn without_lost(&self, inode: Inode, bytes: &mut [u8]) {
         let Some(old) = self.durable.files.get(&inode) else {
             return;
@@ -265,7 +265,7 @@ impl Cut<'_> {
         let old = self.old.files.get(&inode);
         let bytes = match (old, self.new.files.get(&inode)) {
             (old, Some(new)) => self.mix(old.unwrap_or(&nothing), new),
-            // It has no name any more, so its last writes cannot be seen.
+            // It has no name now, so the last writes to it cannot be seen.
             (old, None) => old.unwrap_or(&nothing).clone(),
         };
         self.image.insert(path.to_owned(), Some(bytes));
@@ -293,7 +293,7 @@ impl Cut<'_> {
     }
 }
 
-/// Watches a directory. At random steps it keeps the image that a power cut would leave, with the expected state.
+/// Watches a directory. At random steps it stores the image after a power cut, with the expected state.
 pub(crate) struct Watcher {
     state: Rc<RefCell<Watching>>,
 }
@@ -305,13 +305,13 @@ struct Watching {
     expected: Expected,
     cuts: Vec<(Image, Expected)>,
     steps: u64,
-    /// One in this many syncs of the log or the table fails.
+    /// The rate of failing syncs of the log or the table (1/n).
     failing: Option<u64>,
     failed: u64,
 }
 
 impl Watcher {
-    /// Watches this thread's steps from now on. The power is cut at one in `one_in` steps.
+    /// Starts watching this thread's steps. The power is cut at one in `one_in` steps.
     pub(crate) fn new(root: &Path, rng: Rng, one_in: u64, expected: Expected) -> Self {
         let watching = Watching {
             disk: Disk::new(root),
@@ -336,7 +336,7 @@ impl Watcher {
         self.state.borrow_mut().expected = expected;
     }
 
-    /// From now on one in `one_in` syncs of the log or the table fails.
+    /// Lets one in `one_in` syncs of the log or the table fail.
     pub(crate) fn fail_syncs(&self, one_in: Option<u64>) {
         self.state.borrow_mut().failing = one_in;
     }

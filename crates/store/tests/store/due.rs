@@ -1,4 +1,4 @@
-//! When a checkpoint is made, what it lets the log forget, and the figures after it.
+//! When a checkpoint is made, which commits the log may drop after it, and the figures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use crate::daemon::Daemon;
 
-/// A daemon whose checkpoints are due with this many bytes of log, the newest of which stay.
+/// A daemon with a checkpoint per this many bytes of log. The newest bytes stay in the log.
 fn daemon(log_bytes: u64, keep_bytes: u64) -> Daemon {
     with_limits(
         Daemon::on(MemoryLog::new(), MemoryTable::new()),
@@ -30,7 +30,7 @@ fn with_limits(mut daemon: Daemon, log_bytes: u64, keep_bytes: u64) -> Daemon {
     daemon
 }
 
-/// Commits a job, and returns the bytes that this takes in the log.
+/// Commits a job, and returns the bytes of this commit in the log.
 fn commit(daemon: &mut Daemon, bytes: usize) -> u64 {
     daemon.push(&vec![7; bytes]);
     daemon.commit().records().len() as u64

@@ -17,10 +17,10 @@ use windlass_testkit::store::Fingerprint;
 use crate::rng::Rng;
 use crate::world::{any_command, discard_all, open_clients};
 
-/// Nothing takes this long unless it fails.
+/// The time limit of waits, reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A directory in memory if possible: the tests decide what is durable, not the disk.
+/// A directory in memory if possible, because the tests decide what is durable, not the disk.
 pub(crate) fn home() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -31,7 +31,7 @@ pub(crate) fn home() -> TempDir {
     .unwrap()
 }
 
-/// A store with such small files that everything that can happen to files happens soon.
+/// A store with files so small that every event of a file occurs soon.
 pub(crate) fn small(path: &Path) -> StoreConfig {
     let mut config = StoreConfig::new(
         path,
@@ -62,8 +62,8 @@ pub(crate) fn tight(path: &Path, seed: u64) -> StoreConfig {
     config
 }
 
-/// Opens a store whose last user has closed it. The program that another test is starting at this moment has a copy of
-/// this one's files, locks included, until it runs.
+/// Opens a store that was just closed. A program that another test is starting at this moment has a copy of
+/// this process's open files, including locks, until it executes.
 fn open_soon(config: &StoreConfig, seed: u64) -> Result<Opened, OpenError> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -96,7 +96,7 @@ impl Expected {
         Self::of(Fingerprint::of(&Engine::new(Limits::default(), 1)))
     }
 
-    /// Whether an engine has one of these states; a difference, if not.
+    /// Compares an engine with these states; returns a difference if no state is equal.
     pub(crate) fn check(&self, engine: &Engine) -> Result<(), String> {
         engine.check();
         let is = Fingerprint::of(engine);
@@ -173,7 +173,7 @@ impl Daemon {
         self.journal.append(&self.engine, &self.context.changes);
     }
 
-    /// A visit: jobs arrive, others are taken and finish. There are at most `jobs_max`.
+    /// A visit: jobs arrive, others are taken and finish. There are never more than `jobs_max`.
     pub(crate) fn work(&mut self, rng: &mut Rng, jobs_max: usize) {
         let step = if rng.one_in(20) { 20_000 } else { 300 };
         self.context.now = self.context.now.after_ms(rng.roll(step));

@@ -1,4 +1,4 @@
-//! Directories that get a store from elsewhere, have it replaced, or give it away.
+//! Directories with a store that was imported, replaced, or moved away.
 
 use std::fs;
 use std::path::Path;

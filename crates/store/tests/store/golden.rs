@@ -101,7 +101,7 @@ fn exported(path: &Path) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The lines of queues, jobs, schedules and batches, and the next number: all that the first exports had.
+/// The lines of queues, jobs, schedules and batches, and the next number: the contents of the first exports.
 fn entities(export: &str) -> String {
     const LATER: [&str; 4] = [
         "{\"windlass_export\":",
@@ -117,7 +117,8 @@ fn entities(export: &str) -> String {
         .collect()
 }
 
-/// `WINDLASS_GOLDEN=1` writes the file of a new version of the format, beside those of earlier versions.
+/// `WINDLASS_GOLDEN=1` writes the file of a new version of the format, in addition to those of previous
+/// versions.
 #[test]
 fn an_export_has_the_lines_of_its_version() {
     let home = home();
@@ -163,7 +164,7 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
     let mut daemon = Daemon::start(&small(&path), 1, Timestamp(2_000_000)).unwrap();
     assert_eq!(daemon.report, report);
     let print = daemon.print();
-    // It is continued, and has the same contents again.
+    // It is used again, and still has the same contents.
     for _ in 0..3 {
         for paused in [true, false] {
             daemon.apply(QueueCommand::Pause {
@@ -180,7 +181,7 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
     assert_eq!(daemon.print().jobs, print.jobs);
 }
 
-/// Creates such a directory. Only a new version of the format is a reason to; then it goes beside the old one.
+/// Creates such a directory. Needed only for a new version of the format; the old directory stays.
 #[test]
 #[ignore = "it writes golden/directory.txt and golden/directory.jsonl"]
 fn write_the_directory() {

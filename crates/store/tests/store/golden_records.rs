@@ -17,7 +17,7 @@ use windlass_store::{BatchMoved, MetaRecord, Moved, NextRun, Record};
 use crate::jobs;
 use crate::record::next_run;
 
-/// Every record in the golden files, with the name of its file.
+/// Every record in the golden files, with the file name.
 pub(crate) fn golden() -> Vec<(&'static str, Record)> {
     let failure = Failure {
         at: Timestamp(1_700_000_000_123),

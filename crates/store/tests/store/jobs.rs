@@ -434,7 +434,7 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
                     throttle,
                     rules,
                     policy,
-                    // Any that are kept.
+                    // Any of those that are stored.
                     saved: (serial % 3 == 0).then(|| {
                         let keys = paused_keys
                             .iter()

@@ -97,7 +97,7 @@ fn a_commit_holds_one_record_for_each_job() {
 
 #[test]
 fn a_job_that_ends_in_the_commit_that_created_it_is_not_written() {
-    // A change to a job, the records written for a new job, and for a job in an earlier commit.
+    // A change to a job, the records written for a new job, and for a job in a previous commit.
     type Step = fn(&mut Daemon, JobId);
     type Case = (
         &'static str,
@@ -173,7 +173,7 @@ fn a_run_is_in_one_commit_with_its_schedule() {
     let commit = daemon.cut();
     assert_eq!(words(&commit), ["put 3", "next run 1"]);
 
-    // The commit is lost, and the run with it. The run is made again.
+    // The commit did not survive, and neither did the record of the occurrence, which is repeated.
     let mut again = daemon.again();
     assert_eq!(
         again.engine.schedule(id).unwrap().next_at,
@@ -433,7 +433,8 @@ fn endless_churn_takes_bounded_space() {
     let (mut ids, mut peak) = (Vec::new(), 0);
     for round in 0..3_000_usize {
         ids.extend((0..5).map(|n| daemon.push(&[1; 100][..50 + n])));
-        // Two in three jobs end soon, the others at random much later: every commit is a mixture.
+        // Two in three jobs finish soon, the rest at random much later, so that every commit is a
+        // mixture.
         while ids.len() > 300 {
             let at = if round % 3 == 0 {
                 round * 7919 % ids.len()
@@ -488,7 +489,7 @@ fn a_failed_commit_is_written_again_and_nothing_is_lost() {
             "{fault:?}"
         );
         assert!(daemon.log.reopen().is_err(), "{fault:?} is lasting");
-        // A daemon that is killed now loses at most changes that were not acknowledged.
+        // A daemon that is killed now loses only changes that were not acknowledged.
         let jobs = recovered(&daemon.log.cut(None), &daemon.table)
             .unwrap()
             .engine

@@ -1,4 +1,4 @@
-//! Which queues and jobs reach the journal, and the bytes of its commits.
+//! Which queues and jobs are journalled, and the bytes of commits.
 
 use bytes::Bytes;
 use windlass_engine::{

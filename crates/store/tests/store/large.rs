@@ -1,6 +1,7 @@
-//! The opening of a store whose bodies exceed memory: every body is there, and none is written again.
+//! Opening a store with more bodies than memory: every body is available, and no body is written again.
 //!
-//! With `WINDLASS_LARGE_JOBS` it is a measurement. `WINDLASS_LARGE_DIR` keeps the directory, and the next run opens it again.
+//! With `WINDLASS_LARGE_JOBS` it is a measurement. `WINDLASS_LARGE_DIR` keeps the directory, and the next run
+//! opens it again.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ fn config(folder: &Path, memory: u64) -> StoreConfig {
     config
 }
 
-/// Fills a store. The last `behind` jobs are in its log only.
+/// Fills a store. The last `behind` jobs are only in the log.
 fn fill(config: &StoreConfig, jobs: u64, behind: u64, bytes: usize) {
     let mut daemon = files::Daemon::start(config, 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();

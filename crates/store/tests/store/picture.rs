@@ -1,4 +1,4 @@
-//! Pictures of a store that goes on: they do not change, and show what a salvage of the same commit shows.
+//! Pictures of a store that is in use: they do not change, and equal a salvage of the same commit.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -108,7 +108,7 @@ fn a_picture_shows_what_a_salvage_shows() {
         let (mut found, mut lines) = (salvage(&config(&path)).unwrap(), Vec::new());
         assert!(found.is_whole());
         assert_eq!(found.export(ABOUT, &mut lines).unwrap(), counts);
-        // Queues are in the order of their numbers here, and of their names there.
+        // Queues are in the order of numbers here, and of names there.
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let sorted = |text: &str| {
             let lines = text

@@ -18,7 +18,7 @@ use crate::disk::{Image, Watcher, restore};
 use crate::files::{Daemon, Expected, home, small, tight};
 use crate::rng::Rng;
 
-/// Nested openings that are cut, at most.
+/// The limit of nested openings that are cut.
 const DEPTH_MAX: u32 = 3;
 const JOBS_MAX: usize = 120;
 
@@ -39,7 +39,7 @@ struct Life {
 /// The outcome of a commit.
 enum Committed {
     Yes(Expected),
-    /// Its sync failed, so the daemon is killed.
+    /// The sync has failed, so the daemon is killed.
     Killed(Expected),
 }
 
@@ -69,7 +69,7 @@ impl Life {
         panic!("seed {}, cut {}: {why}", self.seed, self.cuts)
     }
 
-    /// One daemon's run from a directory on, with power cuts at random. Returns the images of the cuts.
+    /// A run of a daemon from a directory on, with power cuts at random. Returns the images after the cuts.
     fn run(&mut self, path: &Path, expected: &Expected) -> Vec<(Image, Expected)> {
         let config = self.config(path);
         let one_in = self.rng.one_of(&[4, 10, 30]);
@@ -107,7 +107,7 @@ impl Life {
         watcher.end()
     }
 
-    /// Starts a daemon, and from now on expects the state it found.
+    /// Starts a daemon, and expects the recovered state after later cuts.
     fn start(
         &self,
         config: &StoreConfig,
@@ -120,14 +120,14 @@ impl Life {
         expected
             .check(&daemon.engine)
             .unwrap_or_else(|why| self.failed(why));
-        // The daemon must keep what it found, whatever it was.
+        // The recovered state must survive, whatever it was.
         let known = Expected::of(daemon.print());
         watcher.expect(known.clone());
         daemon.open_clients();
         (daemon, known)
     }
 
-    /// Makes a checkpoint. Returns whether its failure kills the daemon.
+    /// Makes a checkpoint. Returns `true` if a failure of it kills the daemon.
     fn checkpoint(&mut self, daemon: &mut Daemon, watcher: &Watcher) -> bool {
         if self.rng.one_in(4) {
             daemon.checkpointer.ask_for_rebuild();

@@ -1,4 +1,5 @@
-//! Records: written records read back, noise is refused, and the records of earlier programs stay readable.
+//! Records: written records are read back, invalid bytes are rejected, and the records of older programs stay
+//! readable.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -48,7 +48,7 @@ fn framed(commits: &[Vec<Record>]) -> MemoryLog {
     MemoryLog::with(commits.iter().map(framed).collect())
 }
 
-/// Seven bits a byte, low ones first.
+/// Seven bits per byte, low bits first.
 fn put_length(mut len: usize, out: &mut Vec<u8>) {
     while len >= 0x80 {
         out.push(u8::try_from(len & 0x7f).unwrap() | 0x80);
@@ -120,7 +120,7 @@ fn any_record() -> impl Strategy<Value = Record> {
             let extra = job.extra.unwrap_or_default();
             let (cycle, failure, progress) = (extra.cycle, extra.failure, extra.progress);
             let ran = extra.member.is_some_and(|member| member.ran);
-            // Of a tracked job, it is in every change.
+            // For a tracked job, it is in every change.
             let updated_at = Some(extra.track.map_or(Timestamp(0), |track| track.updated_at));
             let (losses, past) = (extra.losses, extra.attempts);
             let Job { id, state, rank, ready_at, attempts, failures, .. } = job;
@@ -147,7 +147,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 proptest! {
-    /// Recovery refuses, or makes a consistent engine that goes through the journal again unchanged.
+    /// Recovery refuses, or creates a consistent engine that is journalled again without differences.
     #[test]
     fn well_framed_nonsense_does_no_harm(commits in prop::collection::vec(prop::collection::vec(any_record(), 0..8), 1..8)) {
         let (mut log, table) = (framed(&commits), MemoryTable::new());
@@ -322,7 +322,8 @@ fn contradictions_are_named() {
 /// A job that has run can no longer add to the batch's count of jobs that ran, nor one that is done to that of successes.
 #[test]
 fn a_batch_counts_at_least_its_jobs() {
-    // How many jobs the batch counts, how many of them ran and succeeded; whether its one job ran, and is done.
+    // Number of jobs in the batch, of those that ran and that succeeded; `true` if the only job ran, and
+    // `true` if it is done.
     let table = [
         ((1, 0, 0), false, false, true),
         ((2, 1, 0), false, false, true),
@@ -422,7 +423,7 @@ fn a_commit_that_cannot_be_read_is_damage() {
     );
 }
 
-/// As a daemon that stands by does.
+/// As in a standby daemon.
 #[test]
 fn a_store_in_use_is_read_ahead_and_opened_later() {
     let mut daemon = Daemon::new();
@@ -506,7 +507,8 @@ fn the_parts_of_a_store_are_verified_as_they_are_opened() {
 
 // ---- a directory ----------------------------------------------------------------------------------------------------
 
-/// A directory with a few commits, after a kill; the range of its last entry, and the images before and with it.
+/// A directory with a few commits, after a kill; the range of the last entry, and the images before and with
+/// it.
 pub(crate) struct Few {
     pub(crate) image: Image,
     segment: PathBuf,
@@ -543,7 +545,7 @@ pub(crate) fn few(path: &Path) -> Few {
     let segment = image.keys().find(changed).unwrap().clone();
     let [old, new] = [&first, &image].map(|image| image[&segment].clone().unwrap());
     let differs: Vec<usize> = (0..new.len()).filter(|at| old[*at] != new[*at]).collect();
-    // An entry ends with its last record. The padding to a multiple of 8 is not part of it.
+    // The padding of an entry to a multiple of 8 is not part of the last record.
     let entry = differs[0] / 8 * 8..differs.last().unwrap() + 1;
     drop(daemon);
     fs::remove_dir_all(path).unwrap();
@@ -659,7 +661,8 @@ fn a_full_disk_stops_only_operations_that_need_more_space() {
     );
 }
 
-/// The other half of the test above; by itself it does nothing. No file may be larger than 2 MiB.
+/// The other half of the test above; by itself it does nothing. The size of files is limited to 2
+/// MiB.
 #[test]
 fn on_a_full_disk() {
     let Some(path) = std::env::var_os("FULL_DISK") else {
@@ -683,7 +686,7 @@ fn on_a_full_disk() {
     push(&mut daemon, 100);
     daemon.commit();
 
-    // An entry larger than a file can be: the write and every retry fail, and nothing is lost.
+    // An entry larger than the limit: the write and every retry fail, and no data is lost.
     push(&mut daemon, 3 << 20);
     let commit = daemon.cut().unwrap();
     assert!(matches!(daemon.append(&commit), Err(Error::Io { .. })));

@@ -1,4 +1,4 @@
-//! Records with values that the engine never writes: each is refused by the field that has one.
+//! Records with values that the engine never writes: the field with the value must be rejected.
 
 use windlass_engine::{
     BatchProgress, Coalesced, Cycle, DayBegin, EngineMeta, Extra, Job, JobId, LastRun, Listen,

@@ -1,4 +1,4 @@
-//! All random choices, from one seed.
+//! All random choices, from a single seed.
 
 /// A random number generator with a seed (splitmix64).
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! What a salvage reads of a damaged store, and what it reports as missing.
+//! Reading a damaged store, and the reported losses.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,8 @@ use crate::files::{Daemon, home, small};
 /// Three commits of a job fill a segment.
 const BODY_BYTES: usize = 9_000;
 
-/// A directory after a kill, with a job in each commit. Its checkpoint is after `point` of them.
+/// A directory after a kill, with a job in each commit. There is a checkpoint after `point` of
+/// them.
 struct Made {
     image: Image,
     /// The number of the first commit with a job.
@@ -72,7 +73,7 @@ fn made(jobs: u64, point: Option<u64>) -> Made {
 }
 
 impl Made {
-    /// Salvages the directory without one of its files.
+    /// Salvages the directory without a file.
     fn without(&self, name: &Path) -> Salvage {
         let home = home();
         let path = home.path().join("data");
@@ -81,7 +82,7 @@ impl Made {
         salvage(&small(&path)).unwrap()
     }
 
-    /// Checks what is found without the segment at this place in the log.
+    /// Checks the result without the segment at this place in the log.
     fn check(&self, at: usize, missing: Option<(u64, u64)>) {
         let found = self.without(&self.segments[at].1);
         let text = missing
@@ -173,7 +174,7 @@ fn each_missing_part_is_named() {
     assert!(!found.is_whole());
 }
 
-/// The names in a salvage, of the queues of its jobs.
+/// The names of queues in a salvage, by job.
 fn names(found: &Salvage) -> BTreeSet<Bytes> {
     found
         .jobs()
@@ -182,7 +183,7 @@ fn names(found: &Salvage) -> BTreeSet<Bytes> {
         .collect()
 }
 
-/// Of a log that has forgotten its first commits, with the queue in them, and without the table.
+/// For a log that has dropped the first commits, including the queue, and without the table.
 #[test]
 fn every_segment_has_the_names_of_its_queues() {
     let made = made(20, Some(8));
@@ -233,7 +234,7 @@ fn segments_that_agree_are_believed_before_the_mark_of_another_store() {
     );
 }
 
-/// Segments of earlier versions do not repeat names.
+/// Segments of older versions do not repeat names.
 #[test]
 fn a_queue_whose_name_is_lost_has_a_made_up_one() {
     let mut daemon = crate::daemon::Daemon::new();

@@ -1,5 +1,5 @@
-//! A daemon's life from one seed: visits, failing commits, failing checkpoints, crashes in the middle of either,
-//! recoveries. After each crash the engine must be as it was at the last durable commit.
+//! A daemon's life from a single seed: visits, failing commits, failing checkpoints, crashes in the middle of
+//! either, recoveries. After each crash the engine must be as it was at the last durable commit.
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_SEEDS=n` more of them.
 
@@ -166,7 +166,7 @@ impl Daemon {
         }
     }
 
-    /// Makes a checkpoint, which may fail anywhere. Returns whether it failed.
+    /// Makes a checkpoint, which may fail anywhere. Returns `true` if it failed.
     fn checkpoint(&mut self, may_fail: bool) -> bool {
         let changes = self.rng.one_of(&[5, 10, 20]);
         let fault = (may_fail && self.rng.one_in(6))
@@ -248,7 +248,7 @@ impl Daemon {
             (recovered.engine, recovered.journal, checkpointer);
         self.context = Context::new(self.context.now, seed + self.seen.recoveries);
         open_clients(&mut self.engine, &mut self.context);
-        // Changes that came due while the daemon was down are made by now.
+        // Everything that became due during the downtime is done by now.
         self.journal.append(&self.engine, &self.context.changes);
     }
 
@@ -280,7 +280,7 @@ impl Daemon {
         );
     }
 
-    /// A checkpoint of everything. Returns its commit.
+    /// Makes a checkpoint of everything. Returns the commit.
     fn checkpoint_all(&mut self, paused: bool) -> u64 {
         let queue = queue_names().next().unwrap();
         self.apply(QueueCommand::Create {
@@ -342,7 +342,7 @@ fn live(seed: u64) -> Seen {
     let first = daemon.checkpoint_all(true);
     daemon.checkpoint_all(false);
     let keys = daemon.table.values().into_keys();
-    // The first byte of a key shows whether it is about the engine meta, queues or jobs (`page`).
+    // The first byte of a key identifies the engine meta, queues or jobs (`page`).
     let jobs: Vec<Vec<u8>> = keys.filter(|key| key.first() == Some(&2)).collect();
     assert!(
         jobs.is_empty(),

@@ -28,7 +28,7 @@ pub(crate) fn open_clients(engine: &mut Engine, context: &mut Context) {
     }
 }
 
-/// One command of one client, likely to have an effect.
+/// A command of a client, likely to have an effect.
 pub(crate) fn any_command(rng: &mut Rng, engine: &Engine, now: Timestamp) -> (ClientId, Command) {
     let client = ClientId(rng.roll(CLIENTS));
     let leased = any_job(rng, engine, |job| job.lease().is_some());
@@ -221,7 +221,7 @@ fn new_batch(rng: &mut Rng, now: Timestamp) -> Command {
     })))
 }
 
-/// Ends one of the existing schedules.
+/// Removes an existing schedule.
 pub(crate) fn unschedule(rng: &mut Rng, engine: &Engine) -> Command {
     let ids: Vec<JobId> = engine.schedules().map(|schedule| schedule.id).collect();
     rng.pick(&ids).map_or(Command::Query(Query::Stats), |id| {

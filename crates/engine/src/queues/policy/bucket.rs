@@ -9,7 +9,7 @@ use crate::ids::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bucket {
     rate: Rate,
-    /// When it is full: the whole millisecond, and the parts after it.
+    /// When it is full: the millisecond, and the parts after it.
     full_at: Timestamp,
     parts: u32,
     /// The last moment that it was updated for.
@@ -17,7 +17,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket that is full from this moment on; for a new one, the beginning of time.
+    /// A bucket that is full from this moment on; for a new bucket, the start of time.
     pub(super) const fn new(rate: Rate, full_at: Timestamp) -> Self {
         Self {
             rate,
@@ -27,7 +27,8 @@ impl Bucket {
         }
     }
 
-    /// The bucket of a rate that replaces another one, or none. Without a previous one it is full.
+    /// The bucket of a rate that replaces another rate or no rate. Without a previous bucket it is
+    /// full.
     pub(super) fn renewed(
         before: Option<Self>,
         rate: Option<Rate>,
@@ -49,7 +50,7 @@ impl Bucket {
         self.token() / self.per_millisecond()
     }
 
-    /// Changes the rate. Missing tokens are added as late as before, but not later than an empty
+    /// Sets the rate. Missing tokens are added as late as before, but not later than an empty
     /// bucket would be full.
     fn at_rate(self, rate: Rate, now: Timestamp) -> Self {
         let empty = now
@@ -103,12 +104,12 @@ impl Bucket {
         self.before_full(0)
     }
 
-    /// Whether the bucket is full.
+    /// Returns true if the bucket is full.
     pub(super) fn is_full(&self) -> bool {
         self.full_at() <= self.at
     }
 
-    /// When at most these parts are missing.
+    /// When no more than these parts are missing.
     fn before_full(&self, lacks: u64) -> Timestamp {
         let jobs = self.per_millisecond();
         let parts = u64::from(self.parts);

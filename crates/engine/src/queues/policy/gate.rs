@@ -1,4 +1,4 @@
-//! The state of the policy of one queue.
+//! The state of a queue's policy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,9 +19,8 @@ use crate::queues::ready::{ReadyQueue, SortKey};
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
 
-/// How much later than its true value a fast bucket may be saved, in milliseconds. Then such a
-/// queue is saved at most once in that time, and a daemon that was killed starts jobs up to that
-/// much later.
+/// How much later than the true value a fast bucket may be saved, in milliseconds. Such a queue is
+/// then saved only once in that time, and after a crash, jobs start up to that much later.
 const AHEAD_MS: u64 = 1_000;
 
 /// Decides which jobs of a queue with a policy may start.
@@ -33,8 +32,8 @@ pub(in crate::queues) struct Gate {
     bucket: Option<Bucket>,
     /// When the saved bucket is full, which is not before the real one is.
     saved: Timestamp,
-    /// Until when keys wait for jobs that a killed daemon may have handed out; `NEVER` if none
-    /// does.
+    /// Until when keys are blocked because of jobs that a killed daemon may have delivered; `NEVER`
+    /// if no key is.
     doubt_until: Timestamp,
     /// Present if the policy uses keys.
     keys: Option<Keys>,
@@ -78,7 +77,7 @@ impl Gate {
         self.keyless = 0;
     }
 
-    /// Has another policy from now on. Returns whether its jobs keep their keys. All must enter again.
+    /// Replaces the policy. Returns `true` if jobs retain their keys. All jobs must enter again.
     pub(in crate::queues) fn change(
         &mut self,
         policy: Arc<Policy>,
@@ -101,7 +100,7 @@ impl Gate {
         keeps
     }
 
-    /// Pauses these keys, and resumes all others. Returns whether that changes anything.
+    /// Pauses these keys, and resumes all others. Returns `true` if that has any effect.
     pub(in crate::queues) fn pause(&mut self, paused: &BTreeSet<Bytes>) -> bool {
         let Some(keys) = &mut self.keys else {
             return false;
@@ -149,7 +148,7 @@ impl Gate {
         self.set_timer(timers);
     }
 
-    /// A job enters its state.
+    /// Adds a job that enters a state.
     #[inline(never)]
     pub(in crate::queues) fn enter(
         &mut self,
@@ -164,7 +163,7 @@ impl Gate {
         self.set_timer(timers);
     }
 
-    /// Called when a job leaves its state. Returns whether another may start because of that.
+    /// Called when a job leaves a state. Returns `true` if another job may start because of that.
     #[inline(never)]
     pub(in crate::queues) fn leave(&mut self, job: &Job, number: KeyNumber) -> bool {
         self.keys
@@ -172,7 +171,7 @@ impl Gate {
             .is_some_and(|keys| keys.leave(job, number, &self.policy))
     }
 
-    /// Called before a job is handed out. Returns whether the buckets must be saved.
+    /// Called before a job is delivered. Returns `true` if the buckets must be saved.
     #[inline(never)]
     pub(in crate::queues) fn start(
         &mut self,
@@ -190,8 +189,8 @@ impl Gate {
         self.must_save(now)
     }
 
-    /// Whether the saved buckets permit, or soon will permit, starts that the real ones do not.
-    /// Keys are saved periodically.
+    /// Returns true if the saved buckets permit, or soon will permit, starts that the real ones do
+    /// not. Buckets of keys are saved periodically instead.
     fn must_save(&self, now: Timestamp) -> bool {
         let is_later = self
             .bucket
@@ -200,7 +199,7 @@ impl Gate {
         is_later || self.keys.as_ref().is_some_and(|keys| keys.save_at() <= now)
     }
 
-    /// The buckets as they are saved: exact, or so that no start until the next time exceeds it.
+    /// The buckets to save: exact, or such that no start before the next save exceeds the rate.
     pub(in crate::queues) fn save(
         &mut self,
         exactly: bool,
@@ -227,8 +226,8 @@ impl Gate {
         })
     }
 
-    /// Called at startup because a killed daemon may have handed out jobs of these keys: keys with
-    /// a limit on running jobs wait until this time.
+    /// Called at startup because a killed daemon may have delivered jobs of these keys: keys with a
+    /// limit on running jobs are blocked until this time.
     pub(in crate::queues) fn doubt(&mut self, until: Timestamp, timers: &mut Timers) {
         if let Some(keys) = self.keys.as_mut().filter(|_| self.policy.is_exclusive()) {
             keys.doubt(&self.policy);
@@ -258,8 +257,7 @@ impl Gate {
         }
     }
 
-    /// When a token is added that a job may wait for, the bucket is full, or something must be
-    /// saved.
+    /// The next time at which a blocked job gets a token, the bucket is full, or a save is due.
     fn next_at(&self) -> Timestamp {
         let keys = self
             .keys
@@ -288,8 +286,8 @@ impl Gate {
         }
     }
 
-    /// Called when the timer fires, with whether jobs were ready. Returns whether the buckets must
-    /// be saved.
+    /// Called when the timer fires. `has_ready` is true if jobs were ready. Returns `true` if the
+    /// buckets must be saved.
     pub(in crate::queues) fn come_due(
         &mut self,
         has_ready: bool,
@@ -317,14 +315,14 @@ impl Gate {
     // ---- which jobs may start
     // ---------------------------------------------------------------------------
 
-    /// How many jobs may start now by the rate of the queue.
+    /// The number of jobs that may start now by the rate of the queue.
     pub(in crate::queues) fn free(&self) -> u32 {
         self.policy
             .rate
             .map_or(u32::MAX, |_| self.bucket.as_ref().map_or(0, Bucket::tokens))
     }
 
-    /// The job that starts next of those in this view.
+    /// The job of this view that starts next.
     pub(in crate::queues) fn first_of(
         &self,
         ready: &ReadyQueue,
@@ -429,7 +427,7 @@ impl Gate {
                 .is_some_and(|key| key.is_waited_for(&self.policy))
     }
 
-    /// Whether the key with this number has this text, or there are no keys.
+    /// Returns true if the key with this number has this text, or there are no keys.
     pub(in crate::queues) fn is_called(&self, number: KeyNumber, text: &[u8]) -> bool {
         self.keys.is_none() || self.key(number).is_some_and(|key| *key.text == *text)
     }
@@ -489,7 +487,8 @@ impl Gate {
         })
     }
 
-    /// Asserts that it agrees with the jobs of its queue, given each with the number of its key.
+    /// Asserts that it agrees with the jobs of the queue. Each job is given with the number of the
+    /// key.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(in crate::queues) fn check(
         &self,

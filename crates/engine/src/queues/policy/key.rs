@@ -1,4 +1,4 @@
-//! One key with its jobs, and which of them may start.
+//! A policy key with jobs, and which of these jobs may start.
 
 use std::collections::BTreeSet;
 
@@ -58,29 +58,29 @@ impl FromIterator<Head> for Heads {
     }
 }
 
-/// One key.
+/// A policy key.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) text: Box<[u8]>,
-    /// The number of its jobs in any state.
+    /// The number of jobs in any state.
     pub(super) jobs: u32,
     /// The number of waiting jobs: ready, scheduled or retrying.
     pub(super) waiting: u32,
-    /// The number of leased jobs, which hold the key.
+    /// The number of leased jobs, which occupy the key.
     pub(super) held: u32,
-    /// In order: the ranks of jobs that wait for a retry, which block the jobs after them.
+    /// With `ordered`: the ranks of retrying jobs, which block the jobs after them.
     pub(super) retrying: BTreeSet<u64>,
-    /// Whether a killed daemon may have handed some of them out.
+    /// True if a killed daemon may have delivered some of the jobs.
     pub(super) is_in_doubt: bool,
     pub(super) is_paused: bool,
     pub(super) ready: ReadyQueue,
     pub(super) turn: u64,
     pub(super) bucket: Option<Bucket>,
-    /// Whether one of its jobs is being handed out.
+    /// True if one of the jobs is being delivered.
     pub(super) is_starting: bool,
-    /// Its entries in the trees.
+    /// The entries in the trees.
     pub(super) heads: Heads,
-    /// When its bucket must be checked, because a token is added or the bucket is full.
+    /// When the bucket must be checked, because a token is added or the bucket is full.
     pub(super) due_at: Timestamp,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Standing {
     pub(super) turn: u64,
     pub(super) bucket: Option<Bucket>,
     pub(super) is_in_doubt: bool,
-    /// The last started job of each class that is still among the ready ones.
+    /// The last started job of each class that is still in the ready queue.
     pub(super) started: Vec<(Class, SortKey)>,
 }
 
@@ -114,7 +114,7 @@ impl Key {
         }
     }
 
-    /// Its memory, with its entries in the indexes, without its jobs.
+    /// The memory, with entries in the indexes, without jobs.
     pub(super) fn bytes(&self) -> u64 {
         const HEAD: u64 = heap(size_of::<(Place, (KeyNumber, Slot))>()) * 3 / 2;
         const DUE: u64 = heap(size_of::<(Timestamp, KeyNumber)>()) * 3 / 2;
@@ -136,7 +136,7 @@ impl Key {
         !self.is_starting && self.allows(self.held, self.is_in_doubt, self.bucket.as_ref(), policy)
     }
 
-    /// Whether its policy permits a start with this many leased jobs.
+    /// Returns true if the policy permits a start with this many leased jobs.
     fn allows(
         &self,
         held: u32,
@@ -150,7 +150,7 @@ impl Key {
             && !self.is_paused
     }
 
-    /// Its first jobs, if it may start one.
+    /// The first jobs, if the key may start one.
     pub(super) fn heads(&self, policy: &Policy, bridged: bool) -> Heads {
         match self.may_start(policy) {
             true => self
@@ -160,7 +160,7 @@ impl Key {
         }
     }
 
-    /// Its current state.
+    /// The current state.
     pub(super) const fn standing(&self) -> Standing {
         let Self {
             held,
@@ -178,7 +178,7 @@ impl Key {
         }
     }
 
-    /// Its first jobs in this state.
+    /// The first jobs in this state.
     pub(super) fn heads_of(
         &self,
         standing: &Standing,
@@ -210,8 +210,8 @@ impl Key {
         self.heads_among(firsts, *turn, policy, bridged).collect()
     }
 
-    /// The first job of each class that may start. With `ordered`, jobs that one worker sees start
-    /// in order, so only the first of those counts.
+    /// The first job of each class that may start. With `ordered`, jobs that the same worker sees
+    /// start in order, so only the first of those is returned.
     fn heads_among<I: Iterator<Item = (Class, SortKey, Slot)>>(
         &self,
         firsts: impl Fn() -> I,
@@ -241,24 +241,24 @@ impl Key {
         })
     }
 
-    /// The number of jobs that hold it, or block the jobs after them.
+    /// The number of jobs that occupy the key, or block the jobs after them.
     pub(super) fn running(&self) -> u32 {
         self.held + u32::try_from(self.retrying.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many jobs prevent a job of this rank from starting, if any do.
+    /// The number of jobs that prevent a job of this rank from starting, if there are any.
     pub(super) fn holders(&self, rank: u64, policy: &Policy) -> Option<u32> {
         let before = u32::try_from(self.retrying.range(..rank).count()).unwrap_or(u32::MAX);
         let is_held = self.held >= policy.held_max() || before > 0 || self.is_in_doubt;
         is_held.then(|| (self.held + before).max(1))
     }
 
-    /// Whether ready jobs wait for leased ones.
+    /// Returns true if ready jobs are blocked by leased ones.
     pub(super) fn is_waited_for(&self, policy: &Policy) -> bool {
         self.held >= policy.held_max() && !self.ready.is_empty()
     }
 
-    /// When its bucket must be checked.
+    /// When the bucket must be checked.
     pub(super) fn next_due(&self) -> Timestamp {
         match &self.bucket {
             Some(bucket) if bucket.tokens() == 0 && !self.ready.is_empty() => bucket.next_at(),
@@ -271,7 +271,7 @@ impl Key {
     }
 }
 
-/// Whether a job in this state waits, and whether it holds its key.
+/// Returns true if a job in this state is waiting, and true if it occupies the key.
 pub(super) const fn counts(state: &JobState) -> (bool, bool) {
     match state {
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) => (true, false),
@@ -280,7 +280,7 @@ pub(super) const fn counts(state: &JobState) -> (bool, bool) {
     }
 }
 
-/// Whether a job that waits for a retry blocks those after it.
+/// Returns true if a retrying job blocks the jobs after it.
 pub(super) const fn is_ahead(job: &Job, policy: &Policy) -> bool {
     policy.ordered && matches!(job.state, JobState::Retrying(_))
 }

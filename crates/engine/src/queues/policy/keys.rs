@@ -1,9 +1,10 @@
 //! The jobs of each key of a queue, and which key is next.
 //!
-//! A key whose first job may start now is in the tree of its class, ordered by priority, turn and
-//! rank. With `fair` a turn is virtual time: each start advances a key, by less the higher its
-//! weight is, and a new key waits only for what has already begun. Otherwise all turns are equal,
-//! and ranks decide. A key without jobs is removed as soon as its bucket is full.
+//! A key is in the tree of a class if the first job of the key may start now. The tree is ordered
+//! by priority, turn and rank. With `fair` a turn is virtual time: each start advances a key, by
+//! less the higher the weight is, and a new key waits only for turns that have already started.
+//! Without `fair` all turns are equal, and ranks decide. A key without jobs is removed as soon as
+//! the bucket is full.
 
 mod turns;
 
@@ -24,8 +25,8 @@ use crate::jobs::{Job, JobState, Slot};
 use crate::queues::audience::{Class, View};
 use crate::queues::ready::{PART_BYTES, SortKey};
 
-/// The buckets of keys are saved at most this often, in milliseconds, plus a millisecond for each
-/// of them. A daemon that was killed has forgotten the starts since then.
+/// The minimum interval between saves of the keys' buckets, in milliseconds, plus a millisecond for
+/// each bucket. A crash loses the starts since the last save.
 const SAVE_MS: u64 = 1_000;
 
 /// Additional buckets are not saved.
@@ -33,10 +34,10 @@ const SAVED_MAX: usize = 1 << 16;
 
 pub(super) use self::turns::Turns;
 
-/// The number of a key in its queue.
+/// The number of a key in the queue.
 pub(in crate::queues) type KeyNumber = u32;
 
-/// The empty key, of all jobs that have none.
+/// The empty key, of all jobs without a key.
 pub(in crate::queues) const NO_KEY: KeyNumber = 0;
 
 /// First jobs of keys, with the numbers of the keys.
@@ -45,20 +46,20 @@ type Tree = BTreeMap<Place, (KeyNumber, Slot)>;
 /// All keys of a queue.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// By the hashes of their texts.
+    /// By the hashes of the texts.
     numbers: HashTable<KeyNumber>,
     hasher: RandomState,
     keys: Vec<Option<Box<Key>>>,
     free: Vec<KeyNumber>,
-    /// The first jobs of keys that may start, by class. Empty trees are kept.
+    /// The first jobs of keys that may start, by class. Empty trees stay.
     heads: Vec<(Class, Tree)>,
     /// The turn of the last start.
     turn: u64,
     due: BTreeSet<(Timestamp, KeyNumber)>,
-    /// Keys that start nothing, known or not.
+    /// Paused keys, including keys without jobs.
     pub(super) paused: BTreeSet<Bytes>,
     bridged: bool,
-    /// When the buckets are saved; `NEVER` if none has changed since.
+    /// When the buckets are saved; `NEVER` if they have not been used since.
     save_at: Timestamp,
     /// The earliest time of the next save.
     save_after: Timestamp,
@@ -100,8 +101,8 @@ impl Keys {
         keys
     }
 
-    /// Resets the counts of all keys under a policy: no job is ready, waits or holds its key. Known
-    /// jobs keep their keys.
+    /// Resets the counts of all keys for a policy: no job is ready, waits or occupies a key. Jobs
+    /// that have a key retain it.
     pub(super) fn reset(&mut self, policy: &Policy, bridged: bool, now: Timestamp) {
         for key in self.keys.iter_mut().flatten() {
             **key = Key {
@@ -130,7 +131,7 @@ impl Keys {
         self.save_at
     }
 
-    /// The buckets that lack tokens. If there are too many, those that will lack them longest.
+    /// The buckets that lack tokens. If there are too many, those that take longest to fill.
     pub(super) fn save(&mut self, now: Timestamp) -> Vec<(Bytes, Timestamp)> {
         let mut saved = Vec::new();
         for key in self.keys.iter().flatten() {
@@ -154,7 +155,7 @@ impl Keys {
         self.change_all(policy, |key| key.is_in_doubt = key.waiting > 0);
     }
 
-    /// Lets all keys start jobs again.
+    /// Unblocks keys that were blocked because of a crash.
     pub(super) fn doubt_no_more(&mut self, policy: &Policy) {
         self.change_all(policy, |key| key.is_in_doubt = false);
     }
@@ -192,12 +193,12 @@ impl Keys {
             .copied()
     }
 
-    /// The number of known keys, excluding the empty one.
+    /// The number of keys, excluding the empty one.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// From now on these keys start nothing, and all others may.
+    /// Pauses these keys and resumes all others.
     pub(super) fn pause(&mut self, paused: &BTreeSet<Bytes>, policy: &Policy) {
         let before = std::mem::replace(&mut self.paused, paused.clone());
         for text in before.symmetric_difference(paused) {
@@ -216,7 +217,8 @@ impl Keys {
         numbered.filter(|(_, key)| key.waiting > 0 || key.held > 0)
     }
 
-    // ---- jobs and their keys ---------------------------------------------------------------------------------------
+    // ---- jobs of keys
+    // -------------------------------------------------------------------------------------------
 
     /// Adds a job to a key. Returns the key's number.
     pub(super) fn add(&mut self, text: &[u8], policy: &Policy, now: Timestamp) -> KeyNumber {
@@ -232,7 +234,7 @@ impl Keys {
         self.number_of(text).unwrap_or_else(|| {
             let bucket = Bucket::renewed(None, policy.key_rate, now);
             // A returning key starts at the current virtual time, just before a key that has
-            // started a job in this turn, so that leaving and returning gains nothing.
+            // started a job in this turn, so that leaving and returning gives no advantage.
             let turn = self.turn + policy.step_of(text).saturating_sub(1);
             let key = Key {
                 turn,
@@ -286,7 +288,7 @@ impl Keys {
         }
     }
 
-    /// A job of a key enters its state.
+    /// Adds a job of a key that enters a state.
     pub(super) fn enter(&mut self, job: &Job, number: KeyNumber, slot: Slot, policy: &Policy) {
         let (waits, holds) = counts(&job.state);
         let mut is_first = false;
@@ -308,8 +310,8 @@ impl Keys {
         }
     }
 
-    /// Called when a job of a key leaves its state. Returns whether the key may now start one that
-    /// it could not start before.
+    /// Called when a job of a key leaves a state. Returns `true` if the key may now start a job
+    /// that it could not start before.
     pub(super) fn leave(&mut self, job: &Job, number: KeyNumber, policy: &Policy) -> bool {
         let (waits, holds) = counts(&job.state);
         self.change(number, policy, |key| {
@@ -324,7 +326,7 @@ impl Keys {
         })
     }
 
-    /// Called before a job of a key is handed out, which ends the key's turn. The key starts no
+    /// Called before a job of a key is delivered, which completes the key's turn. The key starts no
     /// other job until this one is leased.
     pub(super) fn start(&mut self, number: KeyNumber, policy: &Policy, now: Timestamp) {
         let turn = self.at(number).map_or(0, |key| key.turn);
@@ -341,7 +343,7 @@ impl Keys {
         }
     }
 
-    /// Handles keys whose time has come: they may have tokens again, or are removed.
+    /// Handles keys that are due: they may have tokens again, or are removed.
     pub(super) fn come_due(&mut self, now: Timestamp, policy: &Policy) {
         while let Some((_, number)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.pop_first();
@@ -355,12 +357,13 @@ impl Keys {
         }
     }
 
-    /// When [`Self::come_due`] has something to do.
+    /// When [`Self::come_due`] must be called next.
     pub(super) fn next_due(&self) -> Timestamp {
         self.due.first().map_or(Timestamp::NEVER, |(at, _)| *at)
     }
 
-    /// Changes a key, and its entries in the trees. Returns whether it was added to the trees.
+    /// Modifies a key, and updates the entries in the trees. Returns `true` if it was added to the
+    /// trees.
     fn change(
         &mut self,
         number: KeyNumber,
@@ -442,7 +445,7 @@ impl Keys {
         self.held.set(self.bytes());
     }
 
-    /// The memory of its keys, without their jobs.
+    /// The memory of the keys, without jobs.
     fn bytes(&self) -> u64 {
         self.keys.iter().flatten().map(|key| key.bytes()).sum()
     }
@@ -468,14 +471,14 @@ impl Keys {
         self.heads.iter().filter_map(first)
     }
 
-    /// The number of keys that may start a job in this view; one with jobs of several classes
-    /// counts for each.
+    /// The number of keys that may start a job in this view; a key with jobs of several classes is
+    /// counted for each.
     pub(super) fn len_of(&self, view: View) -> u32 {
         let trees = self.heads.iter().filter(|(class, _)| view.includes(*class));
         u32::try_from(trees.map(|(_, tree)| tree.len()).sum::<usize>()).unwrap_or(u32::MAX)
     }
 
-    /// Asserts that the keys agree with the jobs of their queue, given each with the number of its key.
+    /// Asserts that the keys agree with the jobs of the queue. Each job is given with the number of the key.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(
         &self,
@@ -559,7 +562,7 @@ impl Keys {
     }
 }
 
-/// The state of a key as derived from its jobs.
+/// The state of a key as derived from the jobs.
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 #[derive(Debug, Default)]
 struct Expected {

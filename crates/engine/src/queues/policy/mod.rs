@@ -1,12 +1,12 @@
-//! Policies: which ready job of a queue may start now, and if none, when.
+//! Policies: which ready job of a queue may start now, and if no job may, when.
 //!
-//! A policy limits starts per time, and treats the jobs of a queue by a key that it reads in them: a customer, an
-//! account. Reading order: this file (what is configured) · `source` (how a key is
-//! read) · `bucket` (starts per time) · `key` (its jobs) · `keys` (all of them, and
-//! whose turn it is) · `gate` (the answer for a queue) · `starts` and `keys/turns` (the order of starts, for those who ask).
+//! A policy limits starts per time, and treats the jobs of a queue by a key that it reads in them: a
+//! customer, an account. Reading order: this file (the configuration) · `source` (how a key is read) ·
+//! `bucket` (starts per time) · `key` (a key's jobs) · `keys` (all keys, and the next turn) · `gate` (the
+//! decision for a queue) · `starts` and `keys/turns` (predicted order of starts, for queries).
 //!
-//! Not here: how a protocol reads its jobs ([`crate::JobReader::key`]), and how much of a queue may be worked on at once
-//! (`throttle`).
+//! Not here: how a protocol reads its jobs ([`crate::JobReader::key`]), and how many jobs of a queue may be
+//! leased at the same time (`throttle`).
 
 mod bucket;
 mod gate;
@@ -30,7 +30,7 @@ pub(super) use keys::{KeyNumber, NO_KEY};
 pub(crate) use source::{Facts, KEY_BYTES_MAX};
 pub(crate) use starts::Starts;
 
-/// How far a start advances a key of weight 1.
+/// The advance of a key by a start of weight 1.
 const STEP: u64 = 1 << 20;
 
 /// Limits when jobs may start, for queues of one name or pattern.
@@ -40,18 +40,18 @@ pub struct Policy {
     pub rate: Option<Rate>,
     /// The source of a job's key; `None`: jobs have no keys.
     pub key: Option<KeySource>,
-    /// Limit on running jobs of one key.
+    /// Limit on running jobs per key.
     pub key_running_max: Option<u32>,
-    /// Limit on starts per time of one key.
+    /// Limit on starts per time and key.
     pub key_rate: Option<Rate>,
-    /// Limit on waiting jobs of one key when another is submitted.
+    /// Limit on waiting jobs per key when another is submitted.
     pub key_waiting_max: Option<u32>,
-    /// Whether keys are served in turn.
+    /// True if keys are served in turn.
     pub fair: bool,
     /// The weights of keys that differ from 1.
     pub weights: BTreeMap<Bytes, u32>,
-    /// Whether jobs of a key start one at a time in the order of their ranks, whatever their
-    /// priorities. A job that waits for a retry blocks its key.
+    /// True if jobs of a key start one at a time in the order of ranks, whatever the priorities. A
+    /// retrying job blocks the key.
     pub ordered: bool,
 }
 
@@ -66,24 +66,25 @@ pub struct OwnPolicy {
     pub at: Timestamp,
 }
 
-/// What is kept of the buckets of a queue over restarts: when they are full if no more jobs start.
+/// The state of a queue's buckets that survives a restart: when they are full if no more jobs
+/// start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SavedRates {
-    /// That of the queue's rate; for a fast one, up to a second later.
+    /// For the queue's rate; for a fast one, up to a second later.
     pub full_at: Timestamp,
-    /// Those of keys that lack tokens, by key.
+    /// For keys that lack tokens, by key.
     pub keys: Vec<(Bytes, Timestamp)>,
 }
 
 impl SavedRates {
-    /// Their memory.
+    /// The memory.
     pub(crate) fn bytes(&self) -> u64 {
         let texts: u64 = self.keys.iter().map(|(text, _)| heap(text.len())).sum();
         heap(size_of::<Self>()) + heap(size_of_val(&*self.keys)) + texts
     }
 }
 
-/// A rate limit: a token bucket, which is full when its rule is new.
+/// A rate limit: a token bucket, which is full when the rule is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Rate {
     /// Starts in each period; at least 1.
@@ -99,9 +100,9 @@ pub struct Rate {
 pub enum KeySource {
     /// At this JSON pointer in the arguments of a job, or in a body that is JSON.
     Args(Box<str>),
-    /// At this JSON pointer in the job's own data (FWP's `custom`), or in a body that is JSON.
+    /// At this JSON pointer in the job's data (FWP's `custom`), or in a body that is JSON.
     Custom(Box<str>),
-    /// The coalescing key: all of it, or the part before the first of these bytes.
+    /// The coalescing key, in full or up to the first of these bytes.
     Unique(Option<u8>),
     /// The part of the body before the first of these bytes.
     Prefix(u8),
@@ -112,26 +113,26 @@ pub enum KeySource {
 /// What prevents a ready job from starting. Times are the engine's.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Hold {
-    /// The rate of its queue.
+    /// The rate of the queue.
     Rate {
         /// When the next job may start.
         until: Timestamp,
     },
-    /// The rate of its key.
+    /// The rate of the key.
     KeyRate {
         /// The key; empty for jobs without one.
         key: Bytes,
         /// When the next job of the key may start.
         until: Timestamp,
     },
-    /// Other jobs of its key: leased ones or, with `ordered`, those that wait for a retry.
+    /// Other jobs of the key: leased ones or, with `ordered`, retrying ones.
     Key {
         /// The key; empty for jobs without one.
         key: Bytes,
-        /// How many there are.
+        /// The number of these jobs.
         jobs: u32,
     },
-    /// Its key is paused.
+    /// The key is paused.
     Paused {
         /// The key; empty for jobs without one.
         key: Bytes,
@@ -141,24 +142,24 @@ pub enum Hold {
 /// The policy of a queue.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct PolicyRow {
-    /// What is configured.
+    /// The configured policy.
     pub policy: Policy,
     /// Jobs that may start now by the rate of the queue.
     pub tokens: Option<u32>,
-    /// When the next job may start, if the rate allows none now (engine's time).
+    /// When the next job may start, if the rate allows no start now (engine's time).
     pub next_start_at: Option<Timestamp>,
-    /// How often a token of the queue's rate was added while jobs waited for it.
+    /// How often a token of the queue's rate was added while jobs were blocked for lack of it.
     pub rate_waits: u64,
-    /// The number of known keys: those of its jobs in any state, and those that lack tokens.
+    /// The number of keys: those of jobs in any state, and those that lack tokens.
     pub keys: u32,
     /// Keys that are paused.
     pub keys_paused: u32,
-    /// New jobs in which no key could be read, since the policy began to read keys.
+    /// New jobs in which no key could be read, since the policy started to read keys.
     pub keyless: u64,
     /// The operator who has set it, and when (wall clock); `None`: it is configured.
     pub set: Option<(Bytes, Timestamp)>,
-    /// The name or pattern of the configuration section for the queue; `None`: there is none, or it
-    /// was not requested.
+    /// The name or pattern of the configuration section for the queue; `None`: there is no section,
+    /// or it was not requested.
     pub section: Option<Bytes>,
 }
 
@@ -167,17 +168,17 @@ pub struct PolicyRow {
 pub struct KeyRow {
     /// The key; empty for all jobs without one.
     pub key: Bytes,
-    /// The number of its ready, scheduled or retrying jobs.
+    /// The number of ready, scheduled or retrying jobs.
     pub waiting: u32,
-    /// The number of its leased jobs and, with `ordered`, of retrying jobs that block those after
+    /// The number of leased jobs and, with `ordered`, of retrying jobs that block the jobs after
     /// them.
     pub running: u32,
-    /// Whether it is paused.
+    /// True if it is paused.
     pub paused: bool,
 }
 
 impl Policy {
-    /// Whether it uses keys.
+    /// Returns true if it uses keys.
     pub fn has_keys(&self) -> bool {
         self.ordered
             || self.fair
@@ -186,7 +187,7 @@ impl Policy {
             || self.key_rate.is_some()
     }
 
-    /// The key of a new job; empty if none can be read.
+    /// The key of a new job; empty if no key can be read.
     pub fn key_of(&self, new: &NewJob, reader: Option<&dyn JobReader>) -> Vec<u8> {
         let unique = new.unique.as_ref().map(|unique| &*unique.key);
         let facts = Facts {
@@ -200,7 +201,7 @@ impl Policy {
             .unwrap_or_default()
     }
 
-    /// The maximum number of jobs that may hold one key.
+    /// The maximum number of jobs that may occupy a key.
     fn held_max(&self) -> u32 {
         if self.ordered {
             1
@@ -209,12 +210,12 @@ impl Policy {
         }
     }
 
-    /// Whether jobs of one key exclude each other.
+    /// Returns true if jobs of a key exclude each other.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.held_max() < u32::MAX
     }
 
-    /// How far a start advances a key in the order of turns.
+    /// The advance of a key by a start in the order of turns.
     fn step_of(&self, key: &[u8]) -> u64 {
         let weight = self.weights.get(key).copied().unwrap_or(1).max(1);
         if self.fair {
@@ -224,7 +225,7 @@ impl Policy {
         }
     }
 
-    /// Whether a key can have jobs that wait although they are ready.
+    /// Returns true if a key can have jobs that wait although they are ready.
     fn limits_keys(&self) -> bool {
         self.is_exclusive() || self.key_rate.is_some()
     }

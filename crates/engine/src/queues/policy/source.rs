@@ -9,7 +9,7 @@ use crate::ids::Protocol;
 /// Longer keys are ignored.
 pub(crate) const KEY_BYTES_MAX: usize = 256;
 
-/// The parts of a job that may contain its key.
+/// The parts of a job that may contain the key.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) protocol: Protocol,
@@ -20,7 +20,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl KeySource {
-    /// The key of a job; empty if none can be read.
+    /// The key of a job; empty if no key can be read.
     pub(crate) fn read(&self, facts: Facts<'_>, reader: Option<&dyn JobReader>) -> Vec<u8> {
         let body = facts.body.unwrap_or_default();
         let sent = || {
@@ -49,7 +49,7 @@ impl KeySource {
     }
 }
 
-/// The part before a byte, if the byte occurs; everything if no byte is given.
+/// The part before a byte, if the byte occurs; the complete text if no byte is given.
 fn before(text: &[u8], end: Option<u8>) -> Option<&[u8]> {
     let Some(end) = end else { return Some(text) };
     let at = text

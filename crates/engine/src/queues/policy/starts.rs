@@ -8,16 +8,16 @@ use crate::jobs::Slot;
 use crate::queues::audience::View;
 use crate::queues::ready::{ReadyQueue, SortKey};
 
-/// The next starts. Jobs that wait for the end of another job of their key are not included.
+/// The next starts. Jobs that wait for the end of another job of the same key are not included.
 #[derive(Debug)]
 pub(crate) struct Starts<'a> {
     pub(super) now: Timestamp,
-    /// The queue's own rate.
+    /// The rate of the queue.
     pub(super) bucket: Option<Bucket>,
     pub(super) order: Order<'a>,
 }
 
-/// How the next job is determined.
+/// The source of the next job.
 #[derive(Debug)]
 pub(super) enum Order<'a> {
     /// By the order of the queue.

@@ -1,4 +1,5 @@
-//! A part whose leading job is gone stands alone from then on, whatever becomes of that one.
+//! A joined job becomes independent when the leading job is removed, even if that is restored
+//! later.
 
 use windlass_engine::{Bridge, ClientInfo};
 

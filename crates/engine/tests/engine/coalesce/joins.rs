@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Whatever it says about its own unique id, and if it has none.
+/// With any clash rule for the unique ID, and without one.
 #[test]
 fn a_background_submit_that_becomes_a_foreground_job_outlasts_its_client_and_all_clients_get_the_end()
  {
@@ -62,7 +62,7 @@ fn a_background_submit_that_becomes_a_foreground_job_outlasts_its_client_and_all
             Some((1, b"acme|3".to_vec())),
             "{unique:?}"
         );
-        // It was promised a place among the dead, if it fails.
+        // Such a job must be in the dead-letter queue after a failure.
         broker.says(
             4,
             fail(1),
@@ -82,7 +82,7 @@ fn a_submit_with_a_time_of_its_own_is_a_job_of_its_own() {
     broker.says(1, submit("u", "one"), ["1 new j1"]);
     broker.says(1, timed("later", 9_000), ["1 new j2"]);
     broker.says(1, submit("u", "two"), ["1 attached j1"]);
-    // By their unique id such submits meet each other, as they do without the rule.
+    // Such submits are merged by unique ID, as they are without the rule.
     broker.says(1, timed("again", 8_000), ["1 attached j2"]);
     assert_eq!(
         (broker.place(1), broker.place(2)),
@@ -100,7 +100,7 @@ fn a_submit_with_a_time_of_its_own_is_a_job_of_its_own() {
     );
 }
 
-/// The leading job was kept for its client only, so the journal does not have it.
+/// The leading job was retained only for a client, so it is not in the journal.
 #[test]
 fn a_part_whose_leading_job_is_gone_with_the_daemon_waits_for_its_quiet_time() {
     let mut broker = coalescing(Coalesce {
@@ -118,7 +118,7 @@ fn a_part_whose_leading_job_is_gone_with_the_daemon_waits_for_its_quiet_time() {
     );
     broker.at(1_150, []);
     recover(&mut broker);
-    // Nothing remembers when the quiet time began.
+    // The start of the quiet time is not stored.
     assert_eq!(broker.place(2), "scheduled 1250");
     broker.at(1_249, []);
     assert_eq!(taken(&mut broker), None);

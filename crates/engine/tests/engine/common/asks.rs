@@ -68,7 +68,7 @@ impl std::convert::From<Set> for Command {
     }
 }
 
-/// Looks at the job or the schedule with this number.
+/// Queries the job or the schedule with this ID.
 pub(crate) fn look(id: u64) -> Command {
     Command::Query(Query::Job(JobRef::Id(JobId(id))))
 }
@@ -131,7 +131,7 @@ impl Push {
         self.with(|job| job.listen = Listen::Yes)
     }
 
-    /// The end can be collected under this name.
+    /// The outcome can be collected with this name.
     pub(crate) fn listen_as(self, text: &'static str) -> Self {
         self.with(|job| job.listen = Listen::As(name(text)))
     }
@@ -204,7 +204,7 @@ impl std::convert::From<Push> for Command {
     }
 }
 
-/// Collects the ends of the jobs with this name.
+/// Collects the outcomes of the jobs with this name.
 pub(crate) fn collect(text: &'static str) -> Command {
     collect_from(text, 0)
 }
@@ -280,7 +280,7 @@ impl Wish {
         self
     }
 
-    /// Under a time-bound lease.
+    /// With a time-bound lease.
     pub(crate) fn for_ms(mut self, ms: u64, on_expiry: OnExpiry) -> Self {
         if let From::Listed { lease, .. } | From::Cycle { lease, .. } = &mut self.0.from {
             *lease = timed(ms, on_expiry);
@@ -438,7 +438,7 @@ pub(crate) fn create(queue: &'static str, kind: QueueKind) -> Command {
     })
 }
 
-/// At most this many jobs when a job of any priority is submitted.
+/// The queue refuses a job of any priority at this size.
 pub(crate) fn limit(queue: &'static str, jobs_max: u32) -> Command {
     Command::Queue(QueueCommand::Limit {
         queue: name(queue),
@@ -446,7 +446,7 @@ pub(crate) fn limit(queue: &'static str, jobs_max: u32) -> Command {
     })
 }
 
-/// The limits: leases in total, leases of one worker, and the timeout.
+/// The limits: leases in total, leases per worker, and the timeout.
 pub(crate) fn throttle(
     queue: &'static str,
     leased_max: Option<u32>,

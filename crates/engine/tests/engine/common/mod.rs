@@ -60,7 +60,7 @@ impl Broker {
         self.hear(client, ClientCommand::Open(ClientInfo::default()));
     }
 
-    /// Memory has room for this many bytes more. Returns the limit.
+    /// Limits the memory to this many bytes more. Returns the limit.
     pub(crate) fn leave_memory(&mut self, bytes: u64) -> u64 {
         let memory_max = self.engine.resident_bytes() + bytes;
         self.engine.set_limits(Limits {
@@ -88,13 +88,13 @@ impl Broker {
         context.events
     }
 
-    /// The daemon is stopped and started again with these limits. Clients 1 to 4 come back.
+    /// Stops the daemon and starts it again with these limits. Clients 1 to 4 reconnect.
     pub(crate) fn restart(&mut self, limits: Limits) {
         self.recover(limits);
         (1..=4).for_each(|client| self.open(client));
     }
 
-    /// The same, before any client comes.
+    /// The same, before any client connects.
     pub(crate) fn recover(&mut self, limits: Limits) {
         let mut engine = Engine::new(limits, 1);
         engine.recall_meta(self.engine.meta().clone(), true);
@@ -157,7 +157,7 @@ impl Broker {
         assert_eq!(self.engine.next_deadline(), Some(Timestamp(at)));
     }
 
-    /// The state of a job: `ready`, `leased`, …, `gone`; with its time if the state has one.
+    /// The state of a job: `ready`, `leased`, …, `gone`; with the time if the state has one.
     pub(crate) fn place(&self, job: u64) -> String {
         match self.engine.job(JobId(job)).map(|job| &job.state) {
             None => "gone".into(),
@@ -186,7 +186,7 @@ impl Broker {
         rows[0].workers
     }
 
-    /// Takes from a queue until it is empty, and finishes each job. Returns the numbers of the jobs, in order.
+    /// Takes from a queue until it is empty, and finishes each job. Returns the IDs of the jobs, in order.
     pub(crate) fn drain(&mut self, queue: &'static str) -> Vec<u64> {
         let mut jobs = Vec::new();
         loop {

@@ -5,7 +5,7 @@ use windlass_engine::{
     Schedule, Taken, Timestamp, Watched,
 };
 
-/// One line per event: the client it is for, and its content.
+/// A line per event: the receiving client, and the contents.
 pub(crate) fn words(events: &[(ClientId, Event)]) -> Vec<String> {
     events
         .iter()
@@ -207,7 +207,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Number, worker, times, end, and the error with its stack trace.
+/// Number, worker, times, outcome, and the error with the stack trace.
 fn attempt_words(attempt: &Attempt) -> String {
     let Attempt {
         number,

@@ -1,4 +1,4 @@
-//! Single records of the log, read by their places.
+//! Single records of the log, read by place.
 
 use super::{Shared, WINDOW_BYTES, Window};
 use crate::files::at;

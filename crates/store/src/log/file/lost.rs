@@ -1,6 +1,6 @@
-//! Files of the log that were removed under the running daemon. They can still be written to, but no start would find them, so
-//! nothing in them may be acknowledged. Earlier commits can be read as long as the files are open: they are written again, under
-//! their names.
+//! Files of the log that were removed while the daemon is running. Writes to them still succeed, but no start
+//! would find them, so nothing in them may be acknowledged. Previous commits can be read as long as the files
+//! are open, and are written again to new files of the same names.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +17,7 @@ use crate::files::{at, sync_data, sync_entry};
 use crate::store::Error;
 
 impl Shared {
-    /// Fails if this open file is not in its place any more.
+    /// Fails if this open file was removed or replaced.
     pub(super) fn has_name(&self, path: &Path, file: &File) -> Result<(), Error> {
         if is_named(path, file) {
             Ok(())
@@ -26,7 +26,8 @@ impl Shared {
         }
     }
 
-    /// Writes the segments again whose files were removed. Until that succeeds no commit is taken.
+    /// Writes segments again after the files were removed. Until that succeeds no commit is
+    /// accepted.
     pub(super) fn restore_segments(&self) -> Result<(), Error> {
         let restored = self.write_again(&mut self.state());
         self.is_incomplete
@@ -53,7 +54,7 @@ impl Shared {
         {
             let path = &segment.path;
             tracing::error!(file = %path.display(), "a file of the log was removed under the running daemon: it is written again");
-            // Every entry that counts is verified.
+            // Every valid entry is verified.
             let _ = self.read_segment(segment, &mut buffer, u64::MAX, &mut |_| {
                 ControlFlow::Continue(())
             })?;
@@ -71,7 +72,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks for removed files, and writes them again. A mark that was removed is written again before the next commit.
+    /// Searches for removed files, and writes them again. A removed mark is written again before the next
+    /// commit.
     pub(super) fn look_for_lost(&self) -> Result<(), Error> {
         self.is_in_place()?;
         let is_lost = {
@@ -107,7 +109,7 @@ impl FileLog {
     }
 }
 
-/// Whether a start would find this file.
+/// Returns true if a start would find this file.
 fn is_named(path: &Path, file: &File) -> bool {
     let Ok(open) = file.metadata() else {
         return true;

@@ -52,7 +52,7 @@ fn segment_files(home: &TempDir) -> u64 {
     crate::files::entries(home.path()).unwrap().len() as u64 - 1
 }
 
-/// The commits after one, with the places of their records.
+/// The commits after one, with the places of the records.
 fn read(tail: &dyn LogTail, after: u64) -> Vec<(u64, Position, usize)> {
     let mut found = Vec::new();
     let read = tail.read(after, &mut |entry| {

@@ -1,4 +1,4 @@
-//! Small logs, damaged in one place: which commits count, and which are reported as lost.
+//! Small logs, damaged in a single place: the valid commits, and those reported as missing.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -11,7 +11,8 @@ const ID: LogId = LogId(0x0123_4567);
 /// An entry has records of five bytes, and padding of three.
 const ENTRY_BYTES: usize = 40;
 
-/// A segment's number, its commits, and the checksum of the commit before them; also returns that of the last one.
+/// The number of a segment, the commits, and the checksum of the commit before them; also returns that of the
+/// last commit.
 fn segment(number: u64, seqs: RangeInclusive<u64>, before: u32) -> (Vec<u8>, u32) {
     let mut bytes = SegmentHeader {
         number,
@@ -92,7 +93,7 @@ impl Made {
         self.flip(seq.div_ceil(3), place(seq) + ENTRY_HEADER_BYTES);
     }
 
-    /// The commits that count, or those that are lost.
+    /// The valid commits, or the missing ones.
     fn scan(&self, after: u64, kept: u64) -> Result<(Vec<u64>, Scanned), Option<Loss>> {
         let mut shown = Vec::new();
         let scanned = scan(self.home.path(), after, kept, &mut |entry, _| {
@@ -115,12 +116,12 @@ impl Made {
     }
 }
 
-/// The offset of a commit in its segment.
+/// The offset of a commit in a segment.
 fn place(seq: u64) -> usize {
     HEADER_BYTES + usize::try_from((seq - 1) % 3).unwrap() * ENTRY_BYTES
 }
 
-/// The commits that are shown, and the number of harmless damages; or the first and the last lost commit.
+/// The commits that are shown, and the number of harmless damages; or the first and the last missing commit.
 type Outcome = Result<(Range<u64>, usize), Option<(u64, u64)>>;
 
 const fn lost(first: u64, last: u64) -> Outcome {

@@ -1,5 +1,5 @@
-//! Predicts the next turns for operators: the keys as they are, and how the predicted starts would
-//! change them. No key is modified here.
+//! Predicts the next turns for operators: the present keys, with the effects of predicted starts.
+//! No key is modified.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map, btree_set};
 use std::iter::Peekable;
@@ -15,7 +15,7 @@ use crate::queues::audience::{Class, View};
 /// First jobs of the remaining keys, with the numbers of the keys.
 type Heads<'a> = Peekable<btree_map::Iter<'a, Place, (KeyNumber, Slot)>>;
 
-/// The next turns, assuming that no job of a key ends.
+/// Predicts the next turns, assuming that no job of a key finishes.
 #[derive(Debug)]
 pub(in crate::queues::policy) struct Turns<'a> {
     keys: &'a Keys,
@@ -25,7 +25,7 @@ pub(in crate::queues::policy) struct Turns<'a> {
     unmoved: Vec<(Class, Heads<'a>)>,
     /// When tokens are added for such keys.
     unmoved_due: Peekable<btree_set::Iter<'a, (Timestamp, KeyNumber)>>,
-    /// Keys that have a predicted start, or whose time has come.
+    /// Keys that have a predicted start, or that have become due.
     moved: BTreeMap<KeyNumber, Moved>,
     /// The first jobs of these in the view.
     heads: BTreeMap<Place, (Class, KeyNumber, Slot)>,
@@ -33,11 +33,11 @@ pub(in crate::queues::policy) struct Turns<'a> {
     due: BTreeSet<(Timestamp, KeyNumber)>,
     /// The turn of the last start.
     turn: u64,
-    /// Until when keys wait for jobs that a killed daemon may have handed out.
+    /// Until when keys are blocked because of jobs that a killed daemon may have delivered.
     doubt_until: Timestamp,
 }
 
-/// A key after its predicted starts.
+/// A key after predicted starts.
 #[derive(Debug)]
 struct Moved {
     standing: Standing,
@@ -112,7 +112,7 @@ impl<'a> Turns<'a> {
         });
     }
 
-    /// When [`Self::come_due`] has something to do.
+    /// When [`Self::come_due`] must be called next.
     pub(in crate::queues::policy) fn next_due(&mut self) -> Timestamp {
         while self
             .unmoved_due
@@ -127,7 +127,7 @@ impl<'a> Turns<'a> {
         unmoved.min(moved).min(self.doubt_until)
     }
 
-    /// Lets keys start jobs again whose time has come.
+    /// Unblocks keys that are due.
     pub(in crate::queues::policy) fn come_due(&mut self, now: Timestamp) {
         let turn = self.turn;
         let mut come: BTreeSet<_> = self
