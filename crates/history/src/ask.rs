@@ -1,7 +1,10 @@
 //! Asking the history. A question reads the files of its days, the newest first, beside the thread that writes them. It
 //! never touches the engine, and it stops after a bounded time and says where to go on.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -31,7 +34,7 @@ pub struct Answer {
     /// The rows that were found.
     pub rows: Vec<Row>,
     /// Where a question goes on that was not done: its limit, or its time, was used up.
-    pub next: Option<RowId>,
+    pub next: Option<Cursor>,
     /// Files that could not be read, and why.
     pub unreadable: Vec<String>,
 }
@@ -56,31 +59,41 @@ impl Book {
         let end = Instant::now() + time;
         let conditions = question.conditions();
         let mut answer = Answer::default();
-        let is_left = |file: &FileId| {
-            let comes = |after: RowId| *file < after.file || *file == after.file && after.n > 1;
-            question.covers(*file) && question.after.is_none_or(comes)
+        let after = question.after.as_ref();
+        let is_asked = |file: &FileId| {
+            let is_over = after.is_some_and(|after| after.is_past(file.day));
+            question.covers(*file) && !is_over
         };
-        for file in folder::list(&self.folder)?.into_iter().filter(is_left) {
-            let before = question
-                .after
-                .filter(|after| after.file == file)
-                .map(|after| after.n);
-            let mut search = Search {
-                file,
-                conditions: &conditions,
-                limit: question.limit,
-                end,
-                answer: &mut answer,
-            };
-            let searched = open_to_read(&self.folder, file).and_then(|db| search.file(&db, before));
-            if let Err(why) = searched {
-                answer.unreadable.push(format!("{file}: {why}"));
+        let files = folder::list(&self.folder)?.into_iter();
+        let files: Vec<FileId> = files.filter(is_asked).collect();
+        for day in files.chunk_by(|one, two| one.day == two.day) {
+            let mut parts = Vec::new();
+            for file in day {
+                let search = Search {
+                    file: *file,
+                    conditions: &conditions,
+                    limit: question.limit - answer.rows.len(),
+                    end,
+                };
+                let before = after.and_then(|after| after.before(*file));
+                if before == Some(1) {
+                    continue;
+                }
+                let found =
+                    open_to_read(&self.folder, *file).and_then(|db| search.run(&db, before));
+                match found {
+                    Ok(found) => parts.push(found),
+                    Err(why) => answer.unreadable.push(format!("{file}: {why}")),
+                }
             }
-            // The next file is another day's.
-            if answer.next.is_none() && Instant::now() >= end {
-                answer.next = Some(RowId { file, n: 1 });
+            // Of a day of which nothing is left, the question goes on with the next one, however late it is.
+            if parts.is_empty() {
+                continue;
             }
-            if answer.next.is_some() {
+            merge(&mut parts, question.limit, &mut answer.rows);
+            let is_done = parts.iter().all(Part::is_done);
+            if !is_done || answer.rows.len() >= question.limit || Instant::now() >= end {
+                answer.next = Some(Cursor::of(&parts, day));
                 break;
             }
         }
@@ -142,12 +155,51 @@ struct Search<'a> {
     conditions: &'a Conditions,
     limit: usize,
     end: Instant,
-    answer: &'a mut Answer,
+}
+
+/// What was found in one file, the newest first.
+struct Part {
+    file: FileId,
+    rows: VecDeque<Row>,
+    /// Rows from here on were looked at, and either did not match, or are in `rows` or in the answer.
+    seen_to: i64,
+}
+
+impl Part {
+    /// Whether nothing is left of its file.
+    fn is_done(&self) -> bool {
+        self.rows.is_empty() && self.seen_to <= 1
+    }
+
+    /// The number below which a question goes on.
+    fn before(&self) -> i64 {
+        self.rows.front().map_or(self.seen_to, |row| row.id.n + 1)
+    }
+}
+
+/// Takes rows from the files of a day in the order of time. Within a file the order of commits counts, which a change of the
+/// clock does not change.
+fn merge(parts: &mut [Part], limit: usize, rows: &mut Vec<Row>) {
+    while rows.len() < limit {
+        let newest = parts
+            .iter_mut()
+            .filter(|part| !part.rows.is_empty())
+            .max_by_key(|part| part.rows.front().map(|row| row.ended_at));
+        let Some(row) = newest.and_then(|part| part.rows.pop_front()) else {
+            return;
+        };
+        rows.push(row);
+    }
 }
 
 impl Search<'_> {
     /// Looks through the rows with numbers below `before`, from the last one on.
-    fn file(&mut self, db: &Connection, before: Option<i64>) -> rusqlite::Result<()> {
+    fn run(&self, db: &Connection, before: Option<i64>) -> rusqlite::Result<Part> {
+        let mut part = Part {
+            file: self.file,
+            rows: VecDeque::new(),
+            seen_to: 1,
+        };
         let last: Option<i64> = db.query_row("SELECT max(n) FROM ended", [], |row| row.get(0))?;
         let mut upto = before.map_or(last.unwrap_or(0), |before| before - 1);
         while upto > 0 {
@@ -156,27 +208,33 @@ impl Search<'_> {
             } else {
                 (upto - STEP + 1).max(1)
             };
-            self.piece(db, from, upto)?;
-            if self.answer.next.is_some() {
-                return Ok(());
+            self.piece(db, from, upto, &mut part.rows)?;
+            // With as many rows as are wanted there may be more below the last one.
+            let is_full = part.rows.len() >= self.limit;
+            part.seen_to = match part.rows.back() {
+                Some(row) if is_full => row.id.n,
+                _ => from,
+            };
+            if is_full || Instant::now() >= self.end {
+                break;
             }
             upto = from - 1;
-            if upto > 0 && Instant::now() >= self.end {
-                self.answer.next = Some(self.at(from));
-            }
-            if self.answer.next.is_some() {
-                return Ok(());
-            }
         }
-        Ok(())
+        Ok(part)
     }
 
-    fn piece(&mut self, db: &Connection, from: i64, upto: i64) -> rusqlite::Result<()> {
+    fn piece(
+        &self,
+        db: &Connection,
+        from: i64,
+        upto: i64,
+        into: &mut VecDeque<Row>,
+    ) -> rusqlite::Result<()> {
         let sql = format!(
             "SELECT {COLUMNS} FROM ended WHERE n BETWEEN ? AND ?{} ORDER BY n DESC LIMIT ?",
             self.conditions.sql
         );
-        let room = self.limit.saturating_sub(self.answer.rows.len());
+        let room = self.limit.saturating_sub(into.len());
         let values = [Value::Integer(from), Value::Integer(upto)]
             .into_iter()
             .chain(self.conditions.values.iter().cloned())
@@ -187,16 +245,70 @@ impl Search<'_> {
             read(row, |n| RowId { file, n })
         })?;
         for row in rows {
-            self.answer.rows.push(row?);
-        }
-        if self.answer.rows.len() >= self.limit {
-            self.answer.next = self.answer.rows.last().map(|row| row.id);
+            into.push_back(row?);
         }
         Ok(())
     }
+}
 
-    const fn at(&self, n: i64) -> RowId {
-        RowId { file: self.file, n }
+/// Where a question goes on: a day, and for its files the numbers below which rows are left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    places: Vec<RowId>,
+}
+
+impl Cursor {
+    /// `day`: all files of the day. One that is done, or cannot be read, is not asked again.
+    fn of(parts: &[Part], day: &[FileId]) -> Self {
+        let place = |file: &FileId| RowId {
+            file: *file,
+            n: parts
+                .iter()
+                .find(|part| part.file == *file)
+                .map_or(1, Part::before),
+        };
+        Self {
+            places: day.iter().map(place).collect(),
+        }
+    }
+
+    /// Whether nothing is left of a day.
+    fn is_past(&self, day: u32) -> bool {
+        self.places
+            .first()
+            .is_some_and(|first| day > first.file.day)
+    }
+
+    fn before(&self, file: FileId) -> Option<i64> {
+        self.places
+            .iter()
+            .find(|place| place.file == file)
+            .map(|place| place.n)
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places: Vec<_> = self.places.iter().map(RowId::to_string).collect();
+        f.write_str(&places.join("_"))
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let places: Result<Vec<RowId>, ()> = text.split('_').map(str::parse).collect();
+        let places = places?;
+        let is_one_day = places.windows(2).all(|two| match two {
+            [one, other] => one.file.day == other.file.day,
+            _ => false,
+        });
+        if is_one_day {
+            Ok(Self { places })
+        } else {
+            Err(())
+        }
     }
 }
 

@@ -13,7 +13,7 @@ mod position;
 mod question;
 mod row;
 
-pub use ask::{Answer, Book};
+pub use ask::{Answer, Book, Cursor};
 pub use folder::{DAY_MS, RowId};
 pub use keeper::{Figures, Keeper, Limits, Watch};
 pub use position::resume_from;

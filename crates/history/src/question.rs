@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rusqlite::types::Value;
 use windlass_engine::{Ending, Histogram, JobId};
 
-use crate::folder::RowId;
+use crate::ask::Cursor;
 use crate::row::{number, text};
 
 /// Which rows. All conditions must hold.
@@ -39,7 +39,7 @@ pub struct Question {
     /// Rows, at most.
     pub limit: usize,
     /// Where to go on: `next` of an answer.
-    pub after: Option<RowId>,
+    pub after: Option<Cursor>,
 }
 
 impl Default for Question {

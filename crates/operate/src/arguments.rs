@@ -128,7 +128,11 @@ pub(crate) enum Command {
         #[command(flatten)]
         by: Sort,
     },
-    /// Show all details of a job, and why it is not running.
+    /// List jobs that have ended, most recent first, from the history (`history.keep`).
+    ///
+    /// `export` writes all of them, one JSON object per line.
+    History(History),
+    /// Show all details of a job, and why it is not running; of an ended job, what the history keeps.
     #[command(visible_alias = "why")]
     Job {
         /// Job number, FWP jid, Gearman handle or unique id, spiderq key, or EventMQ message id.
@@ -313,6 +317,68 @@ parameters! {
     /// Whose last failure is of this group, as `dead` shows it; an empty one selects jobs without a failure.
     #[arg(value_name = "ERROR")]
     error_group: String,
+}
+
+parameters! {
+    /// Which ended jobs; all conditions must hold.
+    Ended;
+    /// Ended on this day (UTC), for example 2026-11-28.
+    day: String,
+    /// Ended within this time until now: 90s, 1h30m, 2d.
+    #[arg(value_name = "TIME")]
+    since: String,
+    /// Ended at this time (RFC 3339) or later.
+    #[arg(value_name = "TIME")]
+    from: String,
+    /// Ended before this time (RFC 3339).
+    #[arg(value_name = "TIME")]
+    until: String,
+    /// From this queue.
+    queue: String,
+    /// With this kind: FWP's jobtype, EventMQ's path and callable, otherwise the queue.
+    kind: String,
+    /// Ended in these ways, separated by commas: done, failed, dead, cancelled, expired, deleted, replaced.
+    outcome: String,
+    /// With this policy key (docs/policies.md).
+    key: String,
+    /// Last run by the worker with this name or address.
+    worker: String,
+    /// With this name (FWP's jid, EventMQ's message id) or unique id.
+    name: String,
+    /// With this number.
+    #[arg(value_name = "NUMBER")]
+    job: String,
+    /// Runs of the schedule with this number.
+    #[arg(value_name = "NUMBER")]
+    schedule: String,
+    /// Members of the batch with this number.
+    #[arg(value_name = "NUMBER")]
+    batch: String,
+    /// Whose last run took longer: 500ms, 5s.
+    #[arg(value_name = "TIME")]
+    slower_than: String,
+    /// With this text in a name, an error, or the stored part of body, result or output, ignoring case.
+    text: String,
+}
+
+/// How to list ended jobs.
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// `export`: write all matching rows as JSON lines.
+    #[arg(value_enum)]
+    pub(super) action: Option<HistoryAction>,
+    #[command(flatten)]
+    pub(super) conditions: Ended,
+    /// Maximum number of rows.
+    #[arg(long, default_value_t = 100, conflicts_with = "action")]
+    pub(super) limit: usize,
+}
+
+/// What to do with ended jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum HistoryAction {
+    /// Write them as JSON lines.
+    Export,
 }
 
 /// The order of rows.

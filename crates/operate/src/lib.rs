@@ -12,6 +12,7 @@ mod client;
 mod complete;
 mod counter;
 mod export;
+mod history;
 mod jobs;
 mod live;
 mod operator;
@@ -81,10 +82,8 @@ impl Operator<'_> {
             Command::Kinds { span, by } => {
                 self.list(KINDS, &format!("/kinds?span={span}"), by).await
             }
-            Command::Job { id, body: false } => {
-                let id = self.client.job(id).await?;
-                self.object(&format!("/jobs/{id}"), show::job).await
-            }
+            Command::History(history) => history.run(self).await,
+            Command::Job { id, body: false } => self.job(id).await,
             Command::Job { id, body: true } => {
                 let id = self.client.job(id).await?;
                 print_bytes(

@@ -56,6 +56,12 @@ pub(super) const KINDS: &[Column] = columns![
     "PROTOCOL" text "/protocol"
 ];
 
+pub(super) const ENDED: &[Column] = columns![
+    "JOB" text "/job", "OUTCOME" text "/outcome", "ENDED" text "/ended_at", "QUEUE" text "/queue", "KIND" text "/kind",
+    "WAITED" milliseconds "/waited_ms", "RAN" milliseconds "/ran_ms", "TRIES" number "/attempts", "WORKER" ran_on "",
+    "NAME" text "/name", "ERROR" first_line "/failure/message", "PROTOCOL" text "/protocol"
+];
+
 pub(super) const WORKERS: &[Column] = columns![
     "WORKER" text "/name", "STATE" text "/state", "PROTOCOL" text "/protocol", "HOST" text "/host", "PID" text "/pid",
     "LABELS" words "/labels", "MEMORY" bytes "/memory_bytes", "JOBS" number "/jobs", "CONNECTIONS" text "/connections",
@@ -160,6 +166,68 @@ fn milliseconds(value: &Value) -> String {
         Some(ms @ 1_000..60_000) => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
         Some(ms) => age(&Value::from(ms / 1_000)),
     }
+}
+
+/// The worker that ran an ended job last.
+fn ran_on(row: &Value) -> String {
+    match (at(row, "/worker"), at(row, "/worker_address")) {
+        (Value::Null, address) => text(address),
+        (worker, _) => text(worker),
+    }
+}
+
+/// How a job ended.
+pub(super) fn ended(row: &Value) -> String {
+    let kept = |path: &str| {
+        let kept = at(row, path);
+        let more = if *at(kept, "/is_complete") == false {
+            format!("\n({} in all)", many(at(kept, "/bytes"), "byte"))
+        } else {
+            String::new()
+        };
+        match (at(kept, "/text"), at(kept, "/base64")) {
+            (Value::String(text), _) => format!("{text}{more}"),
+            (_, Value::String(base64)) => format!("in base64: {base64}{more}"),
+            _ => String::new(),
+        }
+    };
+    fields(&[
+        (
+            "job",
+            format!("{} in {}", text(at(row, "/job")), text(at(row, "/queue"))),
+        ),
+        ("outcome", text(at(row, "/outcome"))),
+        ("ended at", text(at(row, "/ended_at"))),
+        ("protocol", text(at(row, "/protocol"))),
+        ("kind", text(at(row, "/kind"))),
+        ("name", text(at(row, "/name"))),
+        ("unique id", text(at(row, "/unique"))),
+        ("key", text(at(row, "/key"))),
+        ("pushed at", text(at(row, "/pushed_at"))),
+        ("pushed by", text(at(row, "/producer"))),
+        ("due at", text(at(row, "/due_at"))),
+        ("ready at", text(at(row, "/ready_at"))),
+        ("started at", text(at(row, "/started_at"))),
+        ("waited", milliseconds(at(row, "/waited_ms"))),
+        ("ran", milliseconds(at(row, "/ran_ms"))),
+        ("worker", text(at(row, "/worker"))),
+        ("at", text(at(row, "/worker_address"))),
+        (
+            "attempts",
+            format!(
+                "{}, of these {} failed",
+                text(at(row, "/attempts")),
+                text(at(row, "/failures"))
+            ),
+        ),
+        ("schedule", text(at(row, "/schedule"))),
+        ("batch", text(at(row, "/batch"))),
+        ("failure", failure(at(row, "/failure"))),
+        ("history", list(row, "/history", attempt).join("\n")),
+        ("body", kept("/body")),
+        ("result", kept("/result")),
+        ("output", kept("/output")),
+    ])
 }
 
 /// The jobs of a worker.
@@ -587,6 +655,7 @@ fn failure(failure: &Value) -> String {
         return String::new();
     }
     let head = text(at(failure, "/at")) + &error(failure);
+    let head = head.trim_start_matches(": ").to_owned();
     [vec![head], list(failure, "/backtrace", text)]
         .concat()
         .join("\n")

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use windlass_config::{Error, ListenAddress, Override, Period};
 use windlass_daemon::config::{
-    self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store,
+    self, Bridge, Cluster, Durability, History, Limits, Log, Postgres, Queue, Server, Store,
 };
 use windlass_daemon::operator_port::OperatorPort;
 use windlass_eventmq::config::Eventmq;
@@ -50,6 +50,8 @@ windlass_config::section! {
         pub postgres: Postgres,
         /// The other daemons that form one broker with this one.
         pub cluster: Cluster,
+        /// The history of ended jobs.
+        pub history: History,
         /// Queues that all protocols share.
         pub bridge: Bridge,
         /// Rules for the jobs of single queues.
@@ -208,6 +210,7 @@ impl Config {
             store: own.store,
             postgres: own.postgres,
             cluster: own.cluster,
+            history: own.history,
             bridge: own.bridge,
             queues: own.queues,
             places: own.places,

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_daemon::operator_port::history::{
-    Answer, Attempt, Book, DAY_MS, HourRow, Hours, Question, Row, RowId,
+    Answer, Attempt, Book, Cursor, DAY_MS, HourRow, Hours, Question, Row, RowId,
 };
 use windlass_engine::{Ending, Excerpt, Histogram, JobId, Timestamp};
 
@@ -53,6 +53,32 @@ impl fmt::Display for Place {
 
 windlass_config::as_text!(Place);
 
+/// Where a list goes on.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String)]
+pub(crate) struct Next(pub(crate) Cursor);
+
+/// A text that is no cursor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a cursor from an earlier response")]
+pub(crate) struct NextError;
+
+impl FromStr for Next {
+    type Err = NextError;
+
+    fn from_str(text: &str) -> Result<Self, NextError> {
+        text.parse().map(Self).map_err(|()| NextError)
+    }
+}
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+windlass_config::as_text!(Next);
+
 /// How jobs ended: some of `done`, `failed`, `dead`, `cancelled`, `expired`, `deleted`, `replaced`, with commas between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String)]
@@ -68,7 +94,11 @@ impl FromStr for Outcomes {
 
     fn from_str(text: &str) -> Result<Self, OutcomeError> {
         let named = |name: &str| Ending::named(name).ok_or_else(|| OutcomeError(name.to_owned()));
-        let all: Result<_, _> = text.split(',').filter(|it| !it.is_empty()).map(named).collect();
+        let all: Result<_, _> = text
+            .split(',')
+            .filter(|it| !it.is_empty())
+            .map(named)
+            .collect();
         all.map(Self)
     }
 }
@@ -130,7 +160,7 @@ pub(crate) struct Which {
     pub(crate) text: Option<String>,
     /// `next` of the answer before; nothing for the first one.
     #[param(value_type = Option<String>)]
-    pub(crate) cursor: Option<Place>,
+    pub(crate) cursor: Option<Next>,
     /// The most rows, 1 to 1000; 100 if it is left out.
     pub(crate) limit: Option<u32>,
 }
@@ -159,7 +189,7 @@ pub(crate) struct EndedPage {
     /// The rows.
     pub(crate) ended: Vec<Ended>,
     /// The cursor of the next page, also if the time of this question was over before there were rows; null at the end.
-    pub(crate) next: Option<Place>,
+    pub(crate) next: Option<Next>,
     /// Files of the history that cannot be read, and why.
     pub(crate) unreadable: Vec<String>,
 }
@@ -229,13 +259,8 @@ view! {
         batch: Option<u64> = row.batch.map(|id| id.0),
         /// The number of the schedule of which it is a run.
         schedule: Option<u64> = row.schedule.map(|id| id.0),
-        /// The class of its last error.
-        errtype: Option<String> = (!row.error.is_empty()).then(|| text(&row.error)),
-        /// The message of its last error.
-        message: Option<String> = (!row.message.is_empty()).then(|| text(&row.message)),
-        /// The stack trace of its last error.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        backtrace: Option<String> = (!row.backtrace.is_empty()).then(|| text(&row.backtrace)),
+        /// Its last failure.
+        failure: Option<LastFailure> = LastFailure::of_row(row),
         /// Its attempts that did not succeed, the oldest first.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         history: Vec<Past> = row.attempts.iter().map(Past::of).collect(),
@@ -254,6 +279,25 @@ view! {
         /// The first bytes of what its worker sent while it ran, if its queue keeps them.
         #[serde(skip_serializing_if = "Option::is_none")]
         output: Option<Kept> = row.output.as_ref().map(Kept::of),
+    }
+}
+
+view! {
+    /// The last failure of a job that has ended.
+    LastFailure(row: &Row) {
+        /// The class of the error.
+        kind: Option<String> = (!row.error.is_empty()).then(|| text(&row.error)),
+        /// The message.
+        message: String = text(&row.message),
+        /// The stack trace.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        backtrace: Vec<String> = text(&row.backtrace).lines().map(str::to_owned).collect(),
+    }
+}
+
+impl LastFailure {
+    fn of_row(row: &Row) -> Option<Self> {
+        (!row.error.is_empty() || !row.message.is_empty()).then(|| Self::of(row))
     }
 }
 
@@ -290,7 +334,7 @@ view! {
         /// How it ended.
         end: String = attempt.end.clone(),
         /// The class of the error.
-        errtype: Option<String> = some(&attempt.error),
+        kind: Option<String> = some(&attempt.error),
         /// The message of the error.
         message: Option<String> = some(&attempt.message),
     }
@@ -359,9 +403,9 @@ impl Span<'_> {
         let (mut from, mut until) = (at(self.from, 0)?, at(self.until, u64::MAX)?);
         if let Some(day) = self.day {
             let begin = parse_moment(&format!("{day}T00:00:00Z"));
-            let begin = begin.map(|at| at.0).ok_or_else(|| {
-                Problem::bad_request(format!("not a day as 2026-11-28: {day:?}"))
-            })?;
+            let begin = begin
+                .map(|at| at.0)
+                .ok_or_else(|| Problem::bad_request(format!("not a day as 2026-11-28: {day:?}")))?;
             from = from.max(begin);
             until = until.min(begin + DAY_MS);
         }
@@ -395,9 +439,13 @@ impl Which {
             schedule: self.schedule.map(JobId),
             batch: self.batch.map(JobId),
             slower_than_ms: self.slower_than.map(Period::as_ms),
-            text: self.text.as_deref().filter(|it| !it.is_empty()).map(Into::into),
+            text: self
+                .text
+                .as_deref()
+                .filter(|it| !it.is_empty())
+                .map(Into::into),
             limit: rows(self.limit)? as usize,
-            after: self.cursor.map(|place| place.0),
+            after: self.cursor.clone().map(|next| next.0),
         })
     }
 }
@@ -405,7 +453,9 @@ impl Which {
 /// Asks the history on a thread that may wait for the disk.
 async fn ask<T: Send + 'static>(
     app: &App,
-    ask: impl FnOnce(&Book) -> Result<T, windlass_daemon::operator_port::history::Error> + Send + 'static,
+    ask: impl FnOnce(&Book) -> Result<T, windlass_daemon::operator_port::history::Error>
+    + Send
+    + 'static,
 ) -> Outcome<T> {
     let Some(book) = app.book.clone() else {
         return Err(Problem::not_found(
@@ -440,7 +490,7 @@ pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<J
     } = ask(&app, move |book| book.ask(&question)).await?;
     Ok(Json(EndedPage {
         ended: rows.iter().map(Ended::of).collect(),
-        next: next.map(Place),
+        next: next.map(Next),
         unreadable,
     }))
 }

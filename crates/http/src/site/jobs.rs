@@ -5,12 +5,15 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use askama::Template;
+use axum::Json;
 use axum::http::Uri;
+use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use windlass_config::counted;
 use windlass_engine::Protocol;
 
+use super::ended;
 use super::shell::{Rendered, Shell, page};
 use super::timeline::Moment;
 use crate::api::detail::JobDetail;
@@ -128,16 +131,29 @@ impl JobsPage {
     }
 }
 
-pub(super) async fn show(shell: Shell, app: Shared, id: Segments<u64>) -> Rendered {
-    let detail = jobs::get(app, id).await?.0;
+pub(super) async fn show(
+    shell: Shell,
+    app: Shared,
+    id: Segments<u64>,
+) -> Result<Response, Problem> {
+    let detail = match jobs::get(app.clone(), Segments(id.0)).await {
+        Ok(Json(detail)) => detail,
+        // The link to a job goes on working when the job has ended.
+        Err(problem) if problem.status == 404 => {
+            let ended = ended::of_job(&app, &shell, id.0).await;
+            return ended.ok_or(problem);
+        }
+        Err(problem) => return Err(problem),
+    };
     let body = Shown::of(&detail);
     let timeline = Moment::all(&detail);
-    page(&OneJob {
+    let page = page(&OneJob {
         shell,
         detail,
         body,
         timeline,
-    })
+    })?;
+    Ok(page.into_response())
 }
 
 impl OneJob {

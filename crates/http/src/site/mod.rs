@@ -10,6 +10,7 @@
 
 mod cluster;
 mod dead;
+mod ended;
 pub(crate) mod history;
 mod jobs;
 mod kinds;
@@ -82,6 +83,8 @@ fn inside() -> Router<Arc<App>> {
         .route("/push", get(push::show))
         .route("/dead", get(dead::show))
         .route("/kinds", get(kinds::show))
+        .route("/history", get(ended::show))
+        .route("/history/{id}", get(ended::one))
         .route("/cluster", get(cluster::show))
         .route("/jobs", get(jobs::list))
         .route("/jobs/{id}", get(jobs::show))

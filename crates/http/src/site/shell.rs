@@ -142,6 +142,16 @@ impl Shell {
             .finish()
     }
 
+    /// The query of this page for what happened between two times.
+    pub(super) fn within(&self, from: &str, until: &str) -> String {
+        let is_time = |name: &str| matches!(name, "day" | "since" | "from" | "until");
+        let given = self.conditions().filter(|(name, _)| !is_time(name));
+        let given = given.map(|(name, value)| (name.as_str(), value.as_str()));
+        form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(given.chain([("from", from), ("until", until)]))
+            .finish()
+    }
+
     /// The conditions of a list, as requested.
     pub(super) fn conditions(&self) -> impl Iterator<Item = (&String, &String)> {
         self.asked

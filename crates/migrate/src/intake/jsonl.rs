@@ -160,9 +160,8 @@ impl Fields {
             | Record::Gone(_)
             | Record::QueueGone(_)
             | Record::NextRun(_)
-            | Record::BatchMoved(_) => {
-                Err(unreadable(&"it is not a job, schedule, batch or queue"))
-            }
+            | Record::BatchMoved(_)
+            | Record::Ended(_) => Err(unreadable(&"it is not a job, schedule, batch or queue")),
         }
     }
 

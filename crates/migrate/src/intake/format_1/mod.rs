@@ -182,6 +182,7 @@ fn decode_rules(from: &mut Reader<'_>) -> Result<QueueRules, DecodeError> {
         dead_max,
         dedup_ms,
         coalesce,
+        history: None,
     })
 }
 

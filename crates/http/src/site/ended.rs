@@ -1,0 +1,263 @@
+//! The history: jobs that have ended, what ended in each hour, and one end of a job.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::response::{IntoResponse as _, Response};
+use windlass_daemon::operator_port::history::HourRow;
+use windlass_engine::{Ending, Timestamp};
+
+use super::shell::{Rendered, Shell, page};
+use crate::api::ended::{
+    self, Ended, EndedPage, HourTotal, Kept, Outcomes, Place, Which, WhichHours,
+};
+use crate::app::{App, Shared};
+use crate::params::{Known, Params, Segments};
+use crate::prefix::to_path;
+use crate::problem::{Outcome, Problem};
+use crate::time::{Age, moment_text};
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// Bars of the plot, at most: a week of hours.
+const BARS_MAX: usize = 168;
+
+/// The height of the plot.
+const HEIGHT: u64 = 96;
+
+#[derive(Debug, Template)]
+#[template(path = "history.html")]
+struct History {
+    shell: Shell,
+    list: EndedPage,
+    total: HourTotal,
+    bars: Vec<Bar>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "ended.html")]
+struct OneEnd {
+    shell: Shell,
+    it: Ended,
+    parts: Vec<Part>,
+}
+
+/// What ended in an hour, as a bar.
+#[derive(Debug)]
+struct Bar {
+    /// Its hour, and where it ends.
+    from: String,
+    until: String,
+    done: u64,
+    failed: u64,
+    other: u64,
+    /// Heights, from the bottom.
+    done_height: u64,
+    failed_height: u64,
+    other_height: u64,
+}
+
+/// Something of which the first bytes were kept.
+#[derive(Debug)]
+struct Part {
+    title: &'static str,
+    shown: String,
+    bytes: u64,
+    is_complete: bool,
+}
+
+pub(super) async fn show(shell: Shell, app: Shared, Known(which): Known<Which>) -> Rendered {
+    let hours = hours(&app, &which).await?;
+    page(&History {
+        list: ended::list(app, Params(which)).await?.0,
+        total: HourTotal::of(&hours),
+        bars: Bar::all(&hours),
+        shell,
+    })
+}
+
+pub(super) async fn one(shell: Shell, app: Shared, place: Segments<Place>) -> Rendered {
+    let it = ended::get(app, place).await?.0;
+    let parts = [
+        ("Body", &it.body),
+        ("Result", &it.result),
+        ("Output", &it.output),
+    ];
+    let parts = parts
+        .into_iter()
+        .filter_map(|(title, kept)| Some(Part::of(title, kept.as_ref()?)));
+    page(&OneEnd {
+        parts: parts.collect(),
+        it,
+        shell,
+    })
+}
+
+/// The page of the last end of a job that is no more, if the history has one.
+pub(super) async fn of_job(app: &Shared, shell: &Shell, job: u64) -> Option<Response> {
+    let which = Which {
+        job: Some(job),
+        limit: Some(1),
+        ..Which::default()
+    };
+    let found = ended::list(app.clone(), Params(which)).await.ok()?.0;
+    let id = found.ended.first()?.id;
+    Some(to_path(&shell.prefix, &format!("/history/{id}")).into_response())
+}
+
+/// What ended in the hours that are asked for: of the last day, if the question is open.
+async fn hours(app: &App, which: &Which) -> Outcome<Vec<HourRow>> {
+    let is_open = which.from.is_none() && which.since.is_none() && which.day.is_none();
+    let (from, until) = match &which.day {
+        Some(day) => (
+            Some(format!("{day}T00:00:00Z")),
+            Some(format!("{day}T23:59:59.999Z")),
+        ),
+        None => (which.from.clone(), which.until.clone()),
+    };
+    let asked = WhichHours {
+        from,
+        until,
+        since: which.since,
+        queue: which.queue.clone(),
+        kind: which.kind.clone(),
+    };
+    match ended::of_hours(app, asked).await {
+        // The plot is left out of a span that is too long for it.
+        Err(Problem { status: 400, .. }) if !is_open => Ok(Vec::new()),
+        rows => rows,
+    }
+}
+
+impl Bar {
+    /// A bar for each hour from the first to the last one in which something ended.
+    fn all(rows: &[HourRow]) -> Vec<Self> {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return Vec::new();
+        };
+        let hours = (first.hour_ms..=last.hour_ms).step_by(3_600_000);
+        let of = |hour: u64| {
+            let rows = rows.iter().filter(move |row| row.hour_ms == hour);
+            rows.fold([0, 0, 0], |[done, failed, other], row| {
+                [done + row.done, failed + row.failed, other + row.other]
+            })
+        };
+        let counts: Vec<(u64, [u64; 3])> = hours.map(|hour| (hour, of(hour))).collect();
+        let skipped = counts.len().saturating_sub(BARS_MAX);
+        let counts = counts.get(skipped..).unwrap_or_default();
+        let most = counts.iter().map(|(_, counts)| counts.iter().sum());
+        let most: u64 = most.max().unwrap_or(0).max(1);
+        // Whatever happened is seen, however little it is beside the rest.
+        let height = |count: u64| {
+            let scaled = u128::from(count) * u128::from(HEIGHT) / u128::from(most);
+            u64::try_from(scaled)
+                .unwrap_or(HEIGHT)
+                .max(u64::from(count > 0))
+        };
+        let text = |ms: u64| moment_text(Timestamp(ms)).unwrap_or_default();
+        let bar = |(hour, [done, failed, other]): &(u64, [u64; 3])| Self {
+            from: text(*hour),
+            until: text(hour + HOUR_MS),
+            done: *done,
+            failed: *failed,
+            other: *other,
+            done_height: height(*done),
+            failed_height: height(*failed),
+            other_height: height(*other),
+        };
+        counts.iter().map(bar).collect()
+    }
+
+    /// What it stands for, in words.
+    fn label(&self) -> String {
+        format!(
+            "{}: {} done, {} failed, {} other",
+            self.from, self.done, self.failed, self.other
+        )
+    }
+
+    /// Where its parts begin from above.
+    fn tops(&self) -> [u64; 3] {
+        let done = HEIGHT.saturating_sub(self.done_height);
+        let failed = done.saturating_sub(self.failed_height);
+        [done, failed, failed.saturating_sub(self.other_height)]
+    }
+}
+
+impl History {
+    /// What the filter's outcomes are, in the order of the select.
+    fn outcomes() -> [Ending; 7] {
+        Ending::ALL
+    }
+
+    fn is_asked(&self, ending: Ending) -> bool {
+        let asked: Outcomes = self.shell.given("outcome").parse().unwrap_or_default();
+        asked.0 == [ending]
+    }
+
+    /// The width of the plot.
+    fn width(&self) -> usize {
+        self.bars.len() * 8
+    }
+}
+
+impl Part {
+    fn of(title: &'static str, kept: &Kept) -> Self {
+        let shown = match (&kept.text, &kept.base64) {
+            (Some(text), _) => text.clone(),
+            (None, Some(base64)) => format!("base64:{base64}"),
+            (None, None) => String::new(),
+        };
+        Self {
+            title,
+            shown,
+            bytes: kept.bytes,
+            is_complete: kept.is_complete,
+        }
+    }
+}
+
+impl Ended {
+    /// What it called.
+    fn what(&self) -> String {
+        self.kind.as_ref().unwrap_or(&self.queue).to_string()
+    }
+
+    /// How the badge of its outcome looks.
+    fn badge(&self) -> &'static str {
+        match self.outcome {
+            "done" => "state-done",
+            "failed" | "dead" => "state-dead",
+            _ => "",
+        }
+    }
+
+    /// Its error in one line.
+    fn error(&self) -> String {
+        let Some(failure) = &self.failure else {
+            return String::new();
+        };
+        match &failure.kind {
+            Some(kind) => format!("{kind}: {}", failure.message),
+            None => failure.message.clone(),
+        }
+    }
+
+    /// Who ran it.
+    fn ran_on(&self) -> String {
+        match (&self.worker, &self.worker_address) {
+            (Some(worker), Some(address)) => format!("{worker} ({address})"),
+            (Some(worker), None) => worker.to_string(),
+            (None, Some(address)) => address.clone(),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// A duration for people; a dash if there was none.
+pub(super) fn lasted(ms: &Option<u64>) -> String {
+    ms.map_or_else(
+        || "–".to_owned(),
+        |ms| Age(Duration::from_millis(ms)).to_string(),
+    )
+}

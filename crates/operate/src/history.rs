@@ -1,0 +1,98 @@
+//! Jobs that have ended: listing them, exporting them, and showing one.
+
+use std::io::{self, Write as _};
+
+use serde_json::Value;
+use windlass_config::Failure;
+
+use crate::arguments::{History, HistoryAction};
+use crate::client::{encoded, with_query};
+use crate::operator::Operator;
+use crate::show::{self, ENDED, at, text};
+use crate::terminal::print;
+
+/// Rows per request.
+const PAGE_MAX: usize = 1_000;
+
+impl History {
+    pub(super) async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
+        let path = with_query("/ended", &self.conditions.parameters());
+        if self.action == Some(HistoryAction::Export) {
+            return each_page(operator, &path, usize::MAX, |rows| {
+                print(
+                    &rows
+                        .iter()
+                        .map(|row| format!("{row}\n"))
+                        .collect::<String>(),
+                )
+            })
+            .await;
+        }
+        let mut all = Vec::new();
+        each_page(operator, &path, self.limit, |rows| {
+            all.extend_from_slice(rows);
+            Ok(())
+        })
+        .await?;
+        operator.rows(ENDED, &all)
+    }
+}
+
+/// Passes on the rows of a question page by page, up to `rows_max`. A page may be empty although others follow it.
+async fn each_page(
+    operator: &mut Operator<'_>,
+    path: &str,
+    rows_max: usize,
+    mut each: impl FnMut(&[Value]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (mut seen, mut cursor) = (0, String::new());
+    let joint = if path.contains('?') { '&' } else { '?' };
+    while seen < rows_max {
+        let limit = PAGE_MAX.min(rows_max - seen);
+        let page = operator
+            .client
+            .get(&format!("{path}{joint}limit={limit}{cursor}"))
+            .await?;
+        let rows = at(&page, "/ended")
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
+        seen += rows.len();
+        each(rows)?;
+        if cursor.is_empty() {
+            for file in at(&page, "/unreadable").as_array().into_iter().flatten() {
+                let _ = writeln!(io::stderr(), "cannot be read: {}", text(file));
+            }
+        }
+        match at(&page, "/next") {
+            Value::String(next) => cursor = format!("&cursor={next}"),
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+impl Operator<'_> {
+    /// Shows a job: as it is, or if it has ended and the history has it, how it ended.
+    pub(crate) async fn job(&mut self, name: &str) -> Result<(), Failure> {
+        let found = match self.client.job(name).await {
+            Ok(id) => self.client.get(&format!("/jobs/{id}")).await,
+            Err(error) => Err(error),
+        };
+        let why = match found {
+            Ok(job) => return self.show(&job, show::job),
+            Err(why) => why,
+        };
+        let by = if name.parse::<u64>().is_ok() {
+            "job"
+        } else {
+            "name"
+        };
+        let path = format!("/ended?limit=1&{by}={}", encoded(name));
+        // A daemon that cannot answer this has said why in its first answer.
+        let ended = self.client.get(&path).await.unwrap_or_default();
+        match at(&ended, "/ended/0") {
+            Value::Null => Err(why),
+            row => self.show(row, show::ended),
+        }
+    }
+}
