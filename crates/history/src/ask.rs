@@ -354,4 +354,4 @@ fn hours_of(db: &Connection, hours: &Hours) -> rusqlite::Result<Vec<HourRow>> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

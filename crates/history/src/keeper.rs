@@ -110,20 +110,7 @@ impl Keeper {
         std::fs::create_dir_all(&folder).map_err(|why| folder::io(&folder, why))?;
         let shared = Arc::<Shared>::default();
         shared.set_limits(limits);
-        let begun =
-            position::read(&folder).filter(|(of, commit)| *of == store && *commit <= tail.newest());
-        let at = begun.map_or(0, |(_, commit)| commit);
-        read_to.store(at, Ordering::Release);
-        let work = Work {
-            folder: folder.clone(),
-            store,
-            tail,
-            read_to,
-            shared: Arc::clone(&shared),
-            at,
-            synced: at,
-            open: BTreeMap::new(),
-        };
+        let work = Work::new(folder.clone(), store, tail, read_to, Arc::clone(&shared));
         let thread = thread::Builder::new()
             .name("history".into())
             .spawn(move || work.run());
@@ -201,6 +188,30 @@ struct Batch {
 }
 
 impl Work {
+    /// Goes on where the position in the folder says, if that is of this store.
+    fn new(
+        folder: PathBuf,
+        store: u64,
+        tail: Arc<dyn LogTail>,
+        read_to: Arc<AtomicU64>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let begun =
+            position::read(&folder).filter(|(of, commit)| *of == store && *commit <= tail.newest());
+        let at = begun.map_or(0, |(_, commit)| commit);
+        read_to.store(at, Ordering::Release);
+        Self {
+            folder,
+            store,
+            tail,
+            read_to,
+            shared,
+            at,
+            synced: at,
+            open: BTreeMap::new(),
+        }
+    }
+
     fn run(mut self) {
         let (mut synced, mut tidied) = (Instant::now(), None::<Instant>);
         loop {
@@ -446,3 +457,6 @@ impl Work {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

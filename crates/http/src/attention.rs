@@ -54,6 +54,7 @@ pub(crate) async fn look(app: &App) -> Vec<Concern> {
     concerns.extend(failures(app, JobStateKind::Retrying, FAILING).await);
     concerns.extend(failures(app, JobStateKind::Dead, DIED).await);
     concerns.extend(schedules(app).await);
+    concerns.extend(history(app));
     let last = app
         .exports
         .last()
@@ -78,6 +79,24 @@ pub(crate) async fn look(app: &App) -> Vec<Concern> {
         concerns.extend(of_queues(&of_all.unwrap_or(survey), app));
     }
     concerns
+}
+
+/// A history that is not written, or has gaps.
+fn history(app: &App) -> Option<Concern> {
+    let figures = app.daemon_figures.read().history?;
+    let text = match (figures.failing, figures.left_out) {
+        (Some(why), _) => format!("The history is not written: {why}"),
+        (None, 0) => return None,
+        (None, left_out) => format!(
+            "The history lacks {} since the start: it was too far behind the log",
+            counted(left_out, "ended job")
+        ),
+    };
+    Some(Concern {
+        text,
+        to: "/history".to_owned(),
+        is_bad: true,
+    })
 }
 
 /// Examines all queues, a page at a time, while overviews request it.

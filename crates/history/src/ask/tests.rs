@@ -11,7 +11,7 @@ use crate::folder::DAY_MS;
 const STORE: u64 = 7;
 
 /// A job that was pushed, taken and done within a second.
-fn ended(job: u64, ended_at: u64) -> Ended {
+pub(crate) fn ended(job: u64, ended_at: u64) -> Ended {
     Ended {
         job: JobId(job),
         ending: Ending::Done,

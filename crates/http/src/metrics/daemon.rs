@@ -112,7 +112,17 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
             figures.log_lines_dropped,
         ),
     ];
-    for (name, help, value) in counters {
+    let history = figures.history.clone().unwrap_or_default();
+    let of_history = [
+        ("history_rows", "Rows of ended jobs written to the history", history.rows),
+        (
+            "history_rows_left_out",
+            "Rows of ended jobs left out because the disk was full or too slow",
+            history.left_out,
+        ),
+    ];
+    let of_history = of_history.into_iter().filter(|_| figures.history.is_some());
+    for (name, help, value) in counters.into_iter().chain(of_history) {
         put_counter(
             encoder.encode_descriptor(name, help, None, MetricType::Counter)?,
             value,
@@ -133,6 +143,16 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
             "journal_bytes",
             "Bytes of the log and the table on the disk",
             Some(figures.store_bytes),
+        ),
+        (
+            "history_bytes",
+            "Bytes of the files of the history",
+            figures.history.as_ref().map(|history| history.bytes),
+        ),
+        (
+            "history_behind_bytes",
+            "Bytes of the log that the history has not read",
+            figures.history.as_ref().map(|history| history.behind_bytes),
         ),
         (
             "journal_behind_bytes",

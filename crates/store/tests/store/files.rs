@@ -47,6 +47,7 @@ pub(crate) fn small(path: &Path) -> StoreConfig {
         table_floor_bytes: 1 << 20,
         table_multiple: 4,
         overflow: None,
+        keep_from: None,
     };
     config
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_engine::{
     Attempt, AttemptEnd, AttemptError, Backoff, Batch, BatchProgress, Clash, Clock, Coalesce,
-    Coalesced, Codec, Cron, Cycle, DayBegin, EngineMeta, Expiry, Extra, Failure, Holder, Job,
-    JobId, JobState, KeySource, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, OwnPolicy,
-    Payload, Policy, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind,
-    QueueRules, Rate, Recurrence, Retry, Role, RunEnd, SavedRates, Schedule, Stage, Throttle,
-    Timestamp, Token, Totals, Track, Unique, Zone,
+    Coalesced, Codec, Cron, Cycle, DayBegin, Ended, EndedWorker, Ending, EngineMeta, Excerpt,
+    Expiry, Extra, Failure, HistoryRules, Holder, Job, JobId, JobState, KeySource, KeyUntil,
+    LastRun, Lease, Member, NewJob, OnExpiry, Origin, OwnPolicy, Payload, Policy, Priority,
+    Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Rate, Recurrence,
+    Retry, Role, RunEnd, SavedRates, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track,
+    Unique, Zone,
 };
 use windlass_store::{BatchMoved, MetaRecord, Moved, NextRun, Record};
 
@@ -30,6 +31,12 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             Bytes::new(),
             Bytes::from_static(b"b.rs:22"),
         ],
+    };
+    let origin = Origin {
+        pushed_at: Timestamp(1_700_000_000_500),
+        due_at: Some(Timestamp(1_700_000_001_000)),
+        producer: "10.0.0.1:7".into(),
+        schedule: Some(JobId(5)),
     };
     let lease = Lease::new(
         Holder::Named(b"worker-7"[..].into()),
@@ -78,6 +85,8 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             taken_back: false,
             coalesced: None,
             listeners: Vec::new(),
+            origin: None,
+            output: None,
         })),
         ..jobs::plain()
     };
@@ -511,7 +520,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
                     priority: 0,
                     boost: 63,
                 }),
-                failure: Some(Box::new(failure)),
+                failure: Some(Box::new(failure.clone())),
                 progress: Some(Progress::default()),
                 ..moved
             }),
@@ -609,6 +618,21 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             "queue_set_coalescing",
             Record::QueueSet(QueueImage {
                 rules: Some(Box::new(coalescing)),
+                ..queue.clone()
+            }),
+        ),
+        (
+            "queue_set_history",
+            Record::QueueSet(QueueImage {
+                rules: Some(Box::new(QueueRules {
+                    history: Some(HistoryRules {
+                        keep_ms: 604_800_000,
+                        body_max: 4_096,
+                        result_max: 0,
+                        output_max: 1_024,
+                    }),
+                    ..QueueRules::default()
+                })),
                 ..queue.clone()
             }),
         ),
@@ -757,6 +781,39 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             }),
         ),
         (
+            "ended",
+            Record::Ended(Box::new(Ended {
+                job: JobId(17),
+                ending: Ending::Dead,
+                ended_at: Timestamp(1_700_000_009_000),
+                keep_ms: 604_800_000,
+                queue: "mail".into(),
+                protocol: Protocol::FAKTORY,
+                name: "jid-17".into(),
+                unique: "order-4".into(),
+                kind: "SendMail".into(),
+                key: "acme".into(),
+                origin: Some(Box::new(origin.clone())),
+                batch: Some(JobId(3)),
+                submits: 2,
+                ready_at: Timestamp(1_700_000_001_000),
+                started_at: Some(Timestamp(1_700_000_002_000)),
+                worker: Some(Box::new(EndedWorker {
+                    protocol: Some(Protocol::GEARMAN),
+                    name: "w1".into(),
+                    address: "10.0.0.2:9".into(),
+                })),
+                deliveries: 2,
+                failures: 1,
+                attempts: None,
+                failure: Some(Box::new(failure)),
+                progress: None,
+                body: Excerpt::of(b"[1]", 9),
+                result: None,
+                output: Excerpt::of(b"half", 2),
+            })),
+        ),
+        (
             "head_plain",
             Record::Meta(MetaRecord {
                 meta: old_meta(),
@@ -804,6 +861,16 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             Record::Put(Job {
                 state: JobState::Parked,
                 extra: Some(Box::new(joined)),
+                ..jobs::plain()
+            }),
+        ),
+        (
+            "put_with_origin",
+            Record::Put(Job {
+                extra: Some(Box::new(Extra {
+                    origin: Some(Box::new(origin)),
+                    ..Extra::default()
+                })),
                 ..jobs::plain()
             }),
         ),

@@ -8,11 +8,11 @@ use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
     Attempt, AttemptEnd, AttemptError, Attempts, Backoff, Batch, BatchProgress, Clash, Coalesce,
-    Coalesced, Codec, Cron, Cycle, EARLIER_RUNS_MAX, Expiry, Extra, Failure, Holder, Job, JobId,
-    JobState, KeySource, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, OwnPolicy, Payload,
-    Policy, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules,
-    Rate, Recurrence, Retry, Role, RunEnd, SavedRates, Schedule, Stage, Throttle, Timestamp, Token,
-    Track, Unfit, Unique, Zone,
+    Coalesced, Codec, Cron, Cycle, EARLIER_RUNS_MAX, Ended, EndedWorker, Ending, Excerpt, Expiry,
+    Extra, Failure, HistoryRules, Holder, Job, JobId, JobState, KeySource, KeyUntil, LastRun,
+    Lease, Member, NewJob, OnExpiry, Origin, OwnPolicy, Payload, Policy, Priority, Progress,
+    Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Rate, Recurrence, Retry, Role,
+    RunEnd, SavedRates, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -347,11 +347,20 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
             once_more,
         },
     );
+    let history = (any::<u64>(), any::<[u32; 3]>()).prop_map(
+        |(keep_ms, [body_max, result_max, output_max])| HistoryRules {
+            keep_ms,
+            body_max,
+            result_max,
+            output_max,
+        },
+    );
     let later = (
         any::<Option<u64>>(),
         any::<Option<u32>>(),
         any::<Option<u64>>(),
         option::of(coalesce),
+        option::of(history),
     );
     let rules = (
         codec,
@@ -361,7 +370,13 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
         later,
     )
         .prop_map(
-            |(codec, retry, body_bytes_max, ttl_ms, (dead_ms, dead_max, dedup_ms, coalesce))| {
+            |(
+                codec,
+                retry,
+                body_bytes_max,
+                ttl_ms,
+                (dead_ms, dead_max, dedup_ms, coalesce, history),
+            )| {
                 QueueRules {
                     codec,
                     retry,
@@ -371,6 +386,7 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
                     dead_max,
                     dedup_ms,
                     coalesce,
+                    history,
                 }
             },
         );
@@ -635,6 +651,71 @@ fn any_attempt() -> impl Strategy<Value = Attempt> {
         })
 }
 
+fn any_origin() -> impl Strategy<Value = Box<Origin>> {
+    let schedule = option::of((0..1u64 << 60).prop_map(JobId));
+    (
+        any_time(),
+        option::of(any_time()),
+        "[0-9.:]{0,20}",
+        schedule,
+    )
+        .prop_map(|(pushed_at, due_at, producer, schedule)| {
+            Box::new(Origin {
+                pushed_at,
+                due_at,
+                producer: producer.into(),
+                schedule,
+            })
+        })
+}
+
+/// A row for the history, of which the engine writes what it has of a job.
+pub(crate) fn any_ended() -> impl Strategy<Value = Ended> {
+    let endings = prop::sample::select(Ending::ALL.to_vec());
+    let excerpt = (any_bytes(), any::<u64>()).prop_map(|(bytes, len)| Excerpt { bytes, len });
+    (
+        any_job(),
+        endings,
+        any_time(),
+        option::of(any_time()),
+        any_bytes(),
+        option::of(excerpt),
+    )
+        .prop_map(|(job, ending, ended_at, started_at, text, body)| {
+            let extra = job.extra.clone().unwrap_or_default();
+            Ended {
+                job: job.id,
+                ending,
+                ended_at,
+                keep_ms: 7,
+                queue: text.clone(),
+                protocol: job.protocol,
+                name: Bytes::copy_from_slice(job.name()),
+                unique: Bytes::copy_from_slice(job.key().unwrap_or_default()),
+                kind: text.clone(),
+                key: text.clone(),
+                origin: extra.origin,
+                batch: extra.member.map(|member| member.batch),
+                submits: 1,
+                ready_at: job.ready_at,
+                started_at,
+                worker: Some(Box::new(EndedWorker {
+                    protocol: extra.result_by,
+                    name: text,
+                    address: "127.0.0.1".into(),
+                })),
+                deliveries: job.attempts,
+                failures: job.failures,
+                attempts: extra.attempts,
+                failure: extra.failure,
+                progress: extra.progress,
+                body,
+                result: None,
+                output: None,
+            }
+        })
+}
+
 fn any_extra() -> impl Strategy<Value = Extra> {
     let key_until = any_key_until();
     let cycle = (0..1u64 << 63, 0u32..64).prop_map(|(priority, boost)| Cycle { priority, boost });
@@ -696,7 +777,12 @@ fn any_extra() -> impl Strategy<Value = Extra> {
         updated_at,
     });
     let rest = (
-        (any::<u64>(), any_bytes(), option::of(coalesced)),
+        (
+            any::<u64>(),
+            any_bytes(),
+            option::of(coalesced),
+            option::of(any_origin()),
+        ),
         option::of(any::<u64>()),
         (
             option::of(any_bytes()),
@@ -715,7 +801,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             key_until,
             (cycle, failure, attempts, progress),
             (
-                (result_keep_ms, collector, coalesced),
+                (result_keep_ms, collector, coalesced, origin),
                 lease_ms,
                 (result, result_by),
                 (member, track, losses),
@@ -739,6 +825,8 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             taken_back: false,
             coalesced,
             listeners: Vec::new(),
+            origin,
+            output: None,
         },
     )
 }

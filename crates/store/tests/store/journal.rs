@@ -42,6 +42,7 @@ pub(crate) fn words(commit: &Commit) -> Vec<String> {
         Record::BatchMoved(moved) => Some(format!("batch moved {}", moved.batch.0)),
         Record::NextRun(next) => Some(format!("next run {}", next.schedule.0)),
         Record::Day(begin) => Some(format!("day {}", begin.number)),
+        Record::Ended(row) => Some(format!("ended {}", row.job.0)),
         Record::Meta(_) => None,
     });
     words.collect()

@@ -9,6 +9,7 @@ mod damage;
 mod directory;
 mod disk;
 mod due;
+mod ended;
 mod export;
 mod files;
 mod filled;

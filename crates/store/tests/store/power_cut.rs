@@ -61,6 +61,7 @@ impl Life {
             table_floor_bytes,
             table_multiple,
             overflow: None,
+            keep_from: None,
         };
         config
     }

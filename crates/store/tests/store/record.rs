@@ -41,6 +41,7 @@ fn any_record() -> impl Strategy<Value = Record> {
         1 => any::<u32>().prop_map(|id| Record::QueueGone(QueueId(id))),
         1 => any_head().prop_map(Record::Meta),
         1 => any_day().prop_map(Record::Day),
+        2 => jobs::any_ended().prop_map(|row| Record::Ended(Box::new(row))).boxed(),
         2 => jobs::any_batch().prop_map(|batch| Record::Batch(Box::new(batch))).boxed(),
         1 => jobs::any_batch().prop_map(|b| Record::BatchMoved(BatchMoved { batch: b.id, progress: b.progress })).boxed(),
         2 => jobs::any_schedule().prop_map(|schedule| Record::Schedule(Box::new(schedule))).boxed(),

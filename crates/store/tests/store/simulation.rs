@@ -64,6 +64,7 @@ impl Daemon {
             table_floor_bytes: rng.one_of(&[0, 10_000, 1 << 30]),
             table_multiple: 1 + rng.roll(4),
             overflow: None,
+            keep_from: None,
         };
         let (log, table) = (MemoryLog::new(), MemoryTable::new());
         let (
