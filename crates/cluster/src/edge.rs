@@ -315,7 +315,7 @@ impl Edge {
                     let (mailbox, left) = (Arc::clone(&member.mailbox), member.unanswered());
                     kept.into_iter()
                         .for_each(|bytes| self.deliver(&mut state, client, 0, Mail::Bytes(bytes)));
-                    mailbox.set_under_way(left);
+                    mailbox.forwarding.set_under_way(left);
                 }
                 ToEdge::Applied { client, count } => {
                     let client = state.own(client);

@@ -335,7 +335,7 @@ mod tests {
             (vec![false, true, true, false], 600_000)
         );
         // A connection that does not read its replies is closed before one that sends as much.
-        members[3].set_unsent(0, 250_000);
+        members[3].pressure.set_unsent(0, 250_000);
         budget.report(members[0].buffers(), 800_000);
         budget.relieve();
         assert_eq!(
@@ -359,7 +359,11 @@ mod tests {
         }
         drop(last);
         assert_eq!(budget.held(), 500_000);
-        assert!(members.iter().all(|member| member.holds() >= 500_000));
+        assert!(
+            members
+                .iter()
+                .all(|member| member.pressure.holds() >= 500_000)
+        );
         let mut mail = Vec::new();
         members[0].take(0, false, usize::MAX, &mut mail);
         members[1].evict(Reason::ClosedByServer);
@@ -368,7 +372,11 @@ mod tests {
         drop(mail);
         assert_eq!(budget.held(), 0);
         members[2].push(0, Mail::Event(said(&large)), None);
-        assert_eq!(members[2].holds(), 0, "a closed mailbox accepts nothing");
+        assert_eq!(
+            members[2].pressure.holds(),
+            0,
+            "a closed mailbox accepts nothing"
+        );
         assert!(Hold::on(&said(&Bytes::from_static(b"small")), &mut None, &budget).is_none());
     }
 

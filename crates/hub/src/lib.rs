@@ -50,7 +50,7 @@ pub use hub::{Cut, Durability, Hub, StoreHealth};
 pub use last_words::flush_log_with;
 pub use loading::Loader;
 pub use loads::{LoadFigures, Loading};
-pub use mailbox::{Filling, Mail, Mailbox, POSTED_ROOM_BYTES, QueuedMail};
+pub use mailbox::{Filling, Forwarding, Mail, Mailbox, POSTED_ROOM_BYTES, Pressure, QueuedMail};
 pub use names::ProtocolNames;
 pub use published::{Publication, Published, SharedBudget};
 pub use view::{About, Edge, Reasons, Refused, Role, View};
