@@ -15,6 +15,7 @@
 //!
 //! The socket is in `link`.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -385,19 +386,16 @@ impl Edge {
         let Some(Member { mailbox, .. }) = clients.get(&client) else {
             return;
         };
-        let gate = if gate > self.durable.load(Ordering::Acquire) {
-            gate
-        } else {
-            0
-        };
+        let durable = self.durable.load(Ordering::Acquire);
+        let gate = NonZeroU64::new(gate).filter(|commit| commit.get() > durable);
         let hold = if let Mail::Event(event) = &mail {
             Hold::on(event, &mut None, &self.budget)
         } else {
             None
         };
         let mut filling = mailbox.fill();
-        if filling.push(gate, mail, hold) {
-            waiting.push_back((gate, Arc::clone(mailbox)));
+        if let Some(commit) = filling.push(gate, mail, hold) {
+            waiting.push_back((commit.get(), Arc::clone(mailbox)));
         }
         filling.finish();
     }

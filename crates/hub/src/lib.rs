@@ -46,7 +46,7 @@ pub use checkpoints::{Checkpoints, Requests};
 pub use commit::{
     BOUNDS_US, CommitDurations, CommitTimeouts, CommitTimes, Commits, Committer, Pace, TurnCommits,
 };
-pub use hub::{Cut, Durability, Hub, StoreHealth};
+pub use hub::{Cut, Durability, Hub};
 pub use last_words::flush_log_with;
 pub use loading::Loader;
 pub use loads::{LoadFigures, Loading};

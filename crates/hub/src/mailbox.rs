@@ -12,6 +12,7 @@
 //! Three parts: what is queued and what it waits for (`queue`), what it costs and whether the peer
 //! reads it (`pressure`), and, in a cluster, what is on its way to the leader (`forwarding`).
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -96,7 +97,7 @@ impl Mailbox {
             return false;
         }
         queue.add(QueuedMail {
-            gate: 0,
+            gate: None,
             mail: Mail::Posted(published),
             hold: None,
         });
@@ -238,9 +239,9 @@ impl Mailbox {
     #[cfg(any(test, feature = "testing"))]
     pub fn push(&self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
         let mut filling = self.fill();
-        let new = filling.push(gate, mail, hold);
+        let new = filling.push(NonZeroU64::new(gate), mail, hold);
         filling.finish();
-        new
+        new.is_some()
     }
 
     /// Passes all mail to `look`.
@@ -265,15 +266,21 @@ pub struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Adds mail that is readable once commit `gate` is durable. Returns whether the caller must
-    /// register the mailbox to be woken for that commit.
-    pub fn push(&mut self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
+    /// Adds mail that is readable once commit `gate` is durable. Returns that commit if the caller
+    /// must register the mailbox to be woken for it.
+    pub fn push(
+        &mut self,
+        gate: Option<NonZeroU64>,
+        mail: Mail,
+        hold: Option<Arc<Hold>>,
+    ) -> Option<NonZeroU64> {
         let queued = QueuedMail { gate, mail, hold };
         if self.is_closed {
             self.queue.return_jobs(queued.job());
-            return false;
+            return None;
         }
-        self.queue.add(queued) && !self.mailbox.forwarding.takes_early
+        let new = self.queue.add(queued);
+        new.filter(|_| !self.mailbox.forwarding.takes_early)
     }
 
     /// Closes the mailbox, and wakes the owner's thread.

@@ -204,7 +204,7 @@ impl State {
             // No reply of the leader can precede these bytes.
             Item::Bytes(bytes) if member.unanswered() == 0 => {
                 let mut filling = member.mailbox.fill();
-                filling.push(0, Mail::Bytes(bytes), None);
+                filling.push(None, Mail::Bytes(bytes), None);
                 filling.finish();
             }
             Item::Bytes(bytes) => {
@@ -282,7 +282,7 @@ impl State {
             member.under_way_bytes = 0;
             let mut filling = member.mailbox.fill();
             for bytes in member.kept.drain(..) {
-                filling.push(0, Mail::Bytes(bytes), None);
+                filling.push(None, Mail::Bytes(bytes), None);
             }
             filling.finish();
             member.count();

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
+use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -144,7 +145,7 @@ impl Daemon {
         let (durable, failed) = (self.hub.durable(), self.hub.failed());
         let first_may_be_read = |mail: &mut dyn Iterator<Item = &QueuedMail>| {
             mail.next()
-                .is_some_and(|queued| queued.gate <= durable || failed)
+                .is_some_and(|queued| queued.gate <= NonZeroU64::new(durable) || failed)
         };
         !self
             .hub

@@ -129,7 +129,7 @@ impl Committer {
         let thread = thread::Builder::new()
             .name("commit".into())
             .spawn(move || for_thread.run())?;
-        hub.set_committer(thread.thread().clone());
+        hub.durable.set_committer(thread.thread().clone());
         Ok(Self {
             thread,
             commits,
@@ -157,7 +157,7 @@ impl Committer {
         }
         // Free space is usually measured after commits, but there may be none while new jobs are
         // refused.
-        if hub.store.is_full() {
+        if hub.durable.store.is_full() {
             self.room.look();
         }
         let since = self.commits.writing_since.load(Ordering::Acquire);
@@ -228,6 +228,7 @@ impl Commits {
     fn rest(&self) {
         if self
             .hub
+            .durable
             .committer_may_park(|| self.hub.is_urgent() || self.stopping())
         {
             thread::park();
@@ -238,7 +239,10 @@ impl Commits {
     /// or if clients wait for a commit.
     fn rest_for(&self, interval: Duration) {
         self.sleep(interval, || {
-            !self.hub.committer_may_park(|| self.hub.has_urgent())
+            !self
+                .hub
+                .durable
+                .committer_may_park(|| self.hub.has_urgent())
         });
     }
 
@@ -317,7 +321,7 @@ impl Commits {
         // No holder of this lock can panic halfway through a change.
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         record(&mut policy);
-        self.hub.set_commit_in_turns(policy.in_turns());
+        self.hub.durable.set_commit_in_turns(policy.in_turns());
     }
 
     /// Writes a commit, once. Returns the mailboxes whose acknowledgements waited for it, which the
@@ -340,7 +344,7 @@ impl Commits {
             }
             writer.failed = Some(cut);
             self.decide(Policy::failed);
-            self.hub.unpark_committer();
+            self.hub.durable.unpark_committer();
             return None;
         }
         writer.unseen = (writer.unseen.0 + 1, writer.unseen.1 + cut.commit.bytes());

@@ -48,10 +48,11 @@ impl Room {
         let room = spare.min(free).saturating_sub(on_its_way);
         self.hub.with_journal(|_, journal| {
             self.hub
+                .durable
                 .store
                 .set_room(room.saturating_sub(journal.uncommitted_bytes()))
         });
-        if self.hub.store.is_full() {
+        if self.hub.durable.store.is_full() {
             if spare >= SLACK_BYTES
                 && self
                     .tail
@@ -59,7 +60,7 @@ impl Room {
                     .and_then(|()| self.tail.make_room())
                     .is_ok()
             {
-                self.hub.store.set_full(false);
+                self.hub.durable.store.set_full(false);
                 tracing::warn!("disk space available: accepting new jobs again");
             } else {
                 // Reserves space that has become free, before other programs use it. A failure
@@ -68,7 +69,7 @@ impl Room {
             }
         } else if spare == 0 {
             let reserved = self.tail.reserve(needed).err().map(tracing::field::display);
-            self.hub.store.set_full(true);
+            self.hub.durable.store.set_full(true);
             tracing::error!(
                 left,
                 jobs,
@@ -197,7 +198,7 @@ pub(super) mod tests {
             log.append(&commit).unwrap();
             hub.committed(commit);
         }
-        assert!(!hub.store.is_full(), "the disk is not full");
+        assert!(!hub.durable.store.is_full(), "the disk is not full");
     }
 
     #[test]
@@ -227,7 +228,7 @@ pub(super) mod tests {
                 Arc::new(SmallDisk::new(log.clone(), bytes)),
             )
             .look();
-            hub.store.is_full()
+            hub.durable.store.is_full()
         };
         assert_eq!([needed + 1, needed].map(is_full), [false, true]);
     }

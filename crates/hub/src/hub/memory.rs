@@ -9,8 +9,8 @@ use windlass_engine::{ClientId, Command, Engine, JobId, Stored, Tag};
 use windlass_session::Item;
 use windlass_store::Commit;
 
+use super::visit::Rest;
 use super::{Core, Hub};
-use crate::clock;
 use crate::loads::Load;
 use crate::mailbox::{GivenUp, Mailbox};
 
@@ -62,12 +62,7 @@ impl Core {
 
     /// Whether a job must wait for memory. If so, the client's mailbox is woken when there is
     /// space, or when there will be none.
-    pub(super) fn must_wait_for_memory(
-        &mut self,
-        client: ClientId,
-        item: &Item,
-        hub: &Hub,
-    ) -> bool {
+    pub(super) fn waits_for_memory(&mut self, client: ClientId, item: &Item, hub: &Hub) -> bool {
         let Item::Command(_, command) = item else {
             return false;
         };
@@ -94,23 +89,17 @@ impl Core {
         true
     }
 
-    /// Executes a command. Returns it if it must be repeated once the bodies that it needs are
-    /// loaded.
-    pub(super) fn apply_or_load(
-        &mut self,
-        client: ClientId,
-        tag: Tag,
-        command: Command,
-    ) -> Option<Item> {
+    /// Executes a command, unless it must be repeated once the bodies that it needs are loaded.
+    pub(super) fn apply_or_load(&mut self, client: ClientId, tag: Tag, command: Command) -> Rest {
         if self.engine.stored().0 == 0 || !command.reads_bodies() {
             self.apply(client, tag, command);
-            return None;
+            return Rest::Nothing;
         }
         let unreadable = self.unreadable.remove(&client).unwrap_or_default();
         self.context.unreadable.clone_from(&unreadable);
         self.apply(client, tag, command.clone());
         if self.context.missing.is_empty() {
-            return None;
+            return Rest::Nothing;
         }
         if !unreadable.is_empty() {
             self.unreadable.insert(client, unreadable);
@@ -122,9 +111,10 @@ impl Core {
             who: who.cloned(),
             is_for_mail: false,
         };
-        self.loads.extend(self.context.missing.drain(..).map(load));
-        self.waits_for_bodies = true;
-        Some(Item::Command(tag, command))
+        self.visit
+            .loads
+            .extend(self.context.missing.drain(..).map(load));
+        Rest::UntilLoaded(Item::Command(tag, command))
     }
 }
 
@@ -150,13 +140,13 @@ impl Hub {
     /// Passes the work that a visit has left to the loading thread.
     pub(super) fn leave_to_loading(&self, core: &mut Core, commit: u64) {
         let ahead = core.engine.take_wanted().into_iter();
-        core.loads.extend(ahead.map(|(job, from)| Load {
+        core.visit.loads.extend(ahead.map(|(job, from)| Load {
             job,
             from,
             who: None,
             is_for_mail: false,
         }));
-        self.loading.load(std::mem::take(&mut core.loads));
+        self.loading.load(std::mem::take(&mut core.visit.loads));
         self.loading.free(commit, core.engine.take_freed());
         if core.is_short_of_memory() {
             self.loading.make_room();
@@ -258,8 +248,7 @@ impl Hub {
         &self,
         bodies: impl Iterator<Item = (&'a (JobId, Stored), &'a Bytes)>,
     ) {
-        let mut core = self.lock();
-        core.begin(&clock::read(), &self.budget);
+        let mut core = self.begin();
         for ((job, from), body) in bodies {
             core.engine.set_loaded(*job, *from, body);
         }
@@ -294,8 +283,7 @@ impl Hub {
             unsent,
             deliveries,
         } = mailbox.give_up_on(job);
-        let mut core = self.lock();
-        core.begin(&clock::read(), &self.budget);
+        let mut core = self.begin();
         let client = mailbox.client();
         for (job, token) in unsent {
             let Core {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether the store responds, and has space for jobs.
 #[derive(Debug)]
-pub struct StoreHealth {
+pub(crate) struct StoreHealth {
     /// Whether it does not respond, so that nothing is acknowledged.
     failed: AtomicBool,
     /// Whether the disk has no space for new jobs.
@@ -33,18 +33,18 @@ impl StoreHealth {
     }
 
     /// Whether the disk has no space for new jobs.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
     }
 
     /// Sets whether the disk has no space for new jobs. Returns the previous value.
-    pub fn set_full(&self, full: bool) -> bool {
+    pub(crate) fn set_full(&self, full: bool) -> bool {
         self.full.swap(full, Ordering::AcqRel)
     }
 
     /// Sets how many bytes large jobs may add before the disk is full. The caller must hold the
     /// hub's lock: `bytes` already excludes the uncommitted part of the journal.
-    pub fn set_room(&self, bytes: u64) {
+    pub(crate) fn set_room(&self, bytes: u64) {
         self.room.store(bytes, Ordering::Release);
     }
 

@@ -16,9 +16,8 @@ use windlass_session::Item;
 
 use super::{ASKED, Core, DAEMON, Durability, Hub};
 use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
-use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
-use crate::waking::Durable;
+use crate::waking::OnDisk;
 
 /// The work of one visit, about half a millisecond by the engine's estimate ([`Engine::work`]). The
 /// visit completes the command that exceeds it.
@@ -34,6 +33,29 @@ const RETURNED_MAX: usize = 1_000;
 
 /// How often bodies are read for a command of the daemon itself.
 const READS_MAX: u32 = 5;
+
+/// What a client's next item waits for. The client's mailbox is woken when it may continue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitsFor {
+    /// The commit of another large job.
+    LargeJob,
+    /// Buffer space, in which the engine answers a poll of this client.
+    Buffers,
+    /// Memory for a new job.
+    Memory,
+    /// Bodies on disk that a command needs.
+    Bodies,
+}
+
+/// What is left of an item.
+pub(super) enum Rest {
+    /// Nothing: it was executed.
+    Nothing,
+    /// A part, once other clients had their turn.
+    Part(Item),
+    /// All of it, until the bodies that it needs are loaded.
+    UntilLoaded(Item),
+}
 
 /// Whether an item pushes a job that must be alone in its commit.
 fn is_large(item: &Item) -> bool {
@@ -63,7 +85,7 @@ impl Broker for Hub {
 
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
         if self.assure() {
-            return self.visit_all_of(now, batches, self.has_turns.load(Ordering::Acquire));
+            return self.visit_all_of(now, batches, self.durable.has_turns());
         }
         batches.for_each(|batch| *batch.visited = Visited::UntilRung);
         CommitDuty::None
@@ -98,8 +120,7 @@ impl Broker for Hub {
     /// holds must not count as lost ([`Hub::leave_jobs`]), and everything else ends with the
     /// daemon.
     fn close(&self, client: ClientId) -> bool {
-        let mut core = self.lock();
-        core.begin(&clock::read(), &self.budget);
+        let mut core = self.begin();
         let unsent = core
             .mailboxes
             .get(&client)
@@ -114,7 +135,7 @@ impl Broker for Hub {
         if self.stopping() {
             return true;
         }
-        core.ends.forget(client);
+        core.pending.ends.remove(&client);
         core.polling.remove(&client);
         core.unreadable.remove(&client);
         let close = Command::from(ClientCommand::Close);
@@ -130,8 +151,7 @@ impl Broker for Hub {
         let (mut lent, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
         // A body may have moved by the time it is read.
         for _ in 0..READS_MAX {
-            let mut core = self.lock();
-            core.begin(&clock::read(), &self.budget);
+            let mut core = self.begin();
             core.context.lent = std::mem::take(&mut lent);
             core.apply(
                 DAEMON,
@@ -171,7 +191,7 @@ impl Broker for Hub {
         match (self.stopping(), self.may_act() && !self.failed()) {
             (true, _) => Health::Stopping,
             (false, false) => Health::StoreFailed,
-            (false, true) if self.store.is_full() => Health::DiskFull,
+            (false, true) if self.durable.store.is_full() => Health::DiskFull,
             (false, true) => Health::Serving,
         }
     }
@@ -184,15 +204,9 @@ impl Broker for Hub {
 }
 
 impl Hub {
-    /// Visits with clients of another daemon, on a thread that does not commit and must not block:
-    /// its caller has checked that this daemon holds the store ([`Hub::may_act`]).
-    pub fn visit_for_edge(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
-        self.visit_all_of(now, batches, false);
-    }
-
     /// Executes items of every client. A visit that has lasted long enough ends, and another thread
     /// may take the lock before the next client. `in_turn`: see [`Hub::finish`].
-    fn visit_all_of(
+    pub(super) fn visit_all_of(
         &self,
         now: &Reading,
         batches: &mut dyn Iterator<Item = Batch<'_>>,
@@ -209,27 +223,26 @@ impl Hub {
         {
             let (core, begun) = visit.get_or_insert_with(|| {
                 let mut core = self.lock();
-                core.begin(&self.time_of_visit(now), &self.budget);
+                core.begin(&self.lease.time_of_visit(now), &self.budget);
                 let begun = core.engine.work();
                 (core, begun)
             });
-            let must_wait = self.go(core, client, items, room);
-            if !core.large && !must_wait && core.engine.work().wrapping_sub(*begun) < VISIT_WORK_MAX
+            let mut waits_for = self.go(core, client, items, room);
+            let is_long = core.engine.work().wrapping_sub(*begun) >= VISIT_WORK_MAX;
+            let was_large = core.visit.is_large;
+            if (was_large || is_long || waits_for.is_some())
+                && let Some((core, _)) = visit.take()
             {
-                *visited = if items.is_empty() {
-                    Visited::All
-                } else {
-                    Visited::Part
-                };
-                continue;
+                duty = duty.max(self.finish(core, in_turn));
             }
             // The commit of a large job is known only at the end of the visit.
-            let was_large = core.large;
-            let ended = visit.take().map(|(core, _)| self.finish(core, in_turn));
-            duty = duty.max(ended.unwrap_or(CommitDuty::None));
-            *visited = if must_wait
-                && (!was_large || self.lock().must_wait_for_large(client, &self.durable))
+            if was_large
+                && waits_for == Some(WaitsFor::LargeJob)
+                && !self.lock().waits_for_large(client, &self.durable.newest)
             {
+                waits_for = None;
+            }
+            *visited = if waits_for.is_some() {
                 Visited::UntilRung
             } else if items.is_empty() {
                 Visited::All
@@ -241,57 +254,57 @@ impl Hub {
         duty.max(ended.unwrap_or(CommitDuty::None))
     }
 
-    /// Executes a client's items, up to its share. Returns whether the next one must wait, for a
-    /// large job or for buffer space.
+    /// Executes a client's items, up to its share. Returns what the next one waits for, if it must
+    /// wait. It remains in `items`, with everything after it.
     ///
     /// A large job is alone in its commit, and there is one such commit at a time, so that small
-    /// jobs wait for at most one large job. The next large job remains in `items`, with everything
-    /// after it.
+    /// jobs wait for at most one large job.
     fn go(
         &self,
         core: &mut Core,
         client: ClientId,
         items: &mut VecDeque<Item>,
         mut room: usize,
-    ) -> bool {
-        let one_by_one = self.durability == Durability::Durable && !self.failed();
+    ) -> Option<WaitsFor> {
+        let one_by_one = self.durable.durability == Durability::Durable && !self.failed();
         let begun = core.engine.work();
         while room > 0 && core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX {
-            if one_by_one && items.front().is_some_and(is_large) {
-                if core.large || core.must_wait_for_large(client, &self.durable) {
-                    return true;
-                }
-                core.begin_commit();
-                core.large = true;
+            let next = items.front();
+            let is_large = one_by_one && next.is_some_and(is_large);
+            if is_large && core.waits_for_large(client, &self.durable.newest) {
+                return Some(WaitsFor::LargeJob);
             }
-            if core.waits_for_room(client) {
-                return true;
+            if core.waits_for_buffers(client) {
+                return Some(WaitsFor::Buffers);
             }
-            if items
-                .front()
-                .is_some_and(|item| core.must_wait_for_memory(client, item, self))
-            {
-                return true;
+            if next.is_some_and(|item| core.waits_for_memory(client, item, self)) {
+                return Some(WaitsFor::Memory);
             }
             let answers_at = core.context.events.len();
-            let Some(item) = items.pop_front() else { break };
-            let is_poll = core.context.room == 0 && is_poll(&item);
-            if let Some(rest) = self.do_one(core, client, item) {
-                items.push_front(rest);
+            let item = items.pop_front()?;
+            if is_large {
+                core.begin_commit();
+                core.visit.is_large = true;
             }
-            if std::mem::take(&mut core.waits_for_bodies) {
-                return true;
+            let is_poll = core.context.room == 0 && is_poll(&item);
+            match self.do_one(core, client, item) {
+                Rest::Nothing => {}
+                Rest::Part(item) => items.push_front(item),
+                Rest::UntilLoaded(item) => {
+                    items.push_front(item);
+                    return Some(WaitsFor::Bodies);
+                }
             }
             if is_poll && core.engine.defers_takes_of(client) {
                 core.polling.insert(client);
             }
             room = room.saturating_sub(core.answer_bytes(client, answers_at));
         }
-        false
+        None
     }
 
-    /// Executes one item, or a part of it. Returns the item if there is more of it.
-    fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Option<Item> {
+    /// Executes one item, or a part of it.
+    fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Rest {
         match item {
             Item::Command(tag, command) if let Some(why) = self.refusal(tag, &command) => {
                 core.notice_refused(&command, why);
@@ -299,17 +312,19 @@ impl Hub {
             }
             Item::Forbidden(tag) => core.refuse(client, tag, Refusal::NotPermitted),
             Item::Command(tag, command)
-                if self.hand_out_after_commit && !tag.wants_answer() && command.ends_job() =>
+                if self.durable.hand_out_after_commit
+                    && !tag.wants_answer()
+                    && command.ends_job() =>
             {
                 core.apply_end(client, tag, command);
             }
             Item::Command(tag, command) if core.apply_in_part(client, &command) => {
-                return Some(Item::Command(tag, command));
+                return Rest::Part(Item::Command(tag, command));
             }
             Item::Command(tag, command) => return core.apply_or_load(client, tag, command),
             Item::Bytes(bytes) => {
                 let place = core.context.events.len();
-                core.own_bytes.push_back((place, client, bytes));
+                core.visit.own_bytes.push_back((place, client, bytes));
             }
             Item::Publish(to, bytes) => {
                 let mailboxes = to
@@ -317,10 +332,10 @@ impl Hub {
                     .filter_map(|client| core.mailboxes.get(client))
                     .cloned()
                     .collect();
-                core.publications.push((bytes, mailboxes));
+                core.visit.publications.push((bytes, mailboxes));
             }
         }
-        None
+        Rest::Nothing
     }
 
     /// Why the store cannot accept the command's data, if it cannot.
@@ -328,7 +343,7 @@ impl Hub {
         if self.failed() && command.needs_store(tag) {
             return Some(Refusal::Unavailable);
         }
-        let is_full = self.store.is_full() && command.takes_room();
+        let is_full = self.durable.store.is_full() && command.takes_room();
         (is_full || self.is_too_large(command)).then_some(Refusal::DiskFull)
     }
 
@@ -341,23 +356,29 @@ impl Hub {
         };
         job.body.len() > LARGE_BYTES
             && command.takes_room()
-            && !self.store.take_room(job.body.len() as u64)
+            && !self.durable.store.take_room(job.body.len() as u64)
     }
 }
 
 impl Core {
-    /// Whether a large job is in flight to the disk. If so, the hub wakes the client's mailbox when
-    /// it is durable.
-    fn must_wait_for_large(&mut self, client: ClientId, durable: &Durable) -> bool {
-        let Some(mailbox) = self.mailboxes.get(&client) else {
-            return self.large_until > durable.get();
+    /// Whether a large job is in this visit or in flight to the disk. In flight, the hub wakes the
+    /// client's mailbox when it is durable.
+    fn waits_for_large(&mut self, client: ClientId, newest: &OnDisk) -> bool {
+        if self.visit.is_large {
+            return true;
+        }
+        let Some(commit) = self.pending.large_until else {
+            return false;
         };
-        self.waiting.add_unless(durable, self.large_until, mailbox)
+        match self.mailboxes.get(&client) {
+            Some(mailbox) => self.pending.waiting.add_unless(newest, commit, mailbox),
+            None => commit > newest.get(),
+        }
     }
 
     /// Whether a poll of this client waits for buffer space. Its next poll must then wait too, or
     /// the client would get all jobs at once later. The reply wakes the mailbox.
-    fn waits_for_room(&mut self, client: ClientId) -> bool {
+    fn waits_for_buffers(&mut self, client: ClientId) -> bool {
         let waits = !self.polling.is_empty()
             && self.polling.contains(&client)
             && self.engine.defers_takes_of(client);
@@ -401,7 +422,7 @@ impl Core {
             .get(before..)
             .is_some_and(|changes| self.journal.knows_any(changes))
         {
-            self.ends.ended_by.push(client);
+            self.visit.ended_by.push(client);
         }
     }
 

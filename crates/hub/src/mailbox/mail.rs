@@ -1,5 +1,6 @@
 //! A piece of mail.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -37,8 +38,8 @@ impl Mail {
 /// Mail, and the commit that it waits for.
 #[derive(Debug)]
 pub struct QueuedMail {
-    /// The commit that it waits for; 0 = none.
-    pub gate: u64,
+    /// The commit that it waits for, if any.
+    pub gate: Option<NonZeroU64>,
     /// The mail.
     pub mail: Mail,
     /// Counts its bytes in the budget.
@@ -98,7 +99,7 @@ impl QueuedMail {
     pub(super) fn waits_for(&self, durable: u64) -> Option<WaitsFor> {
         if self.waits_for_body() {
             Some(WaitsFor::Body)
-        } else if self.gate > durable {
+        } else if self.gate > NonZeroU64::new(durable) {
             Some(WaitsFor::Commit)
         } else {
             None

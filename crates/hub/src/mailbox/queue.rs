@@ -1,6 +1,7 @@
 //! What a mailbox contains, and what each piece of it waits for.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use bytes::Bytes;
 use windlass_engine::{JobId, Stored, Token};
@@ -26,7 +27,7 @@ pub(super) struct Queue {
     /// Whether there is mail that the owner must get, however much the peer has unread.
     urgent: bool,
     /// The newest commit for which this mailbox will be woken: no mail waits for a later one.
-    registered: u64,
+    registered: Option<NonZeroU64>,
 }
 
 /// Mail that waited for an unreadable body.
@@ -41,15 +42,15 @@ pub(crate) struct GivenUp {
 }
 
 impl Queue {
-    /// Adds mail. Returns whether no mail before it waits for the same commit or a later one, so
-    /// that the mailbox is not yet registered to be woken for that commit.
-    pub(super) fn add(&mut self, queued: QueuedMail) -> bool {
+    /// Adds mail. Returns the commit that it waits for, unless earlier mail waits for the same one
+    /// or a later one, so that the mailbox is already registered to be woken.
+    pub(super) fn add(&mut self, queued: QueuedMail) -> Option<NonZeroU64> {
         self.sizes.add(queued.sizes());
         self.urgent |= matches!(&queued.mail, Mail::Event(event) if event.is_urgent());
-        let is_new = queued.gate > self.registered;
+        let new = queued.gate.filter(|_| queued.gate > self.registered);
         self.registered = self.registered.max(queued.gate);
         self.mail.push_back(queued);
-        is_new
+        new
     }
 
     /// See [`Mailbox::take`](super::Mailbox::take).
@@ -102,7 +103,9 @@ impl Queue {
     /// Takes all mail in the common case that the owner has space for it and no mail must wait. No
     /// mail is weighed again then.
     fn take_all(&mut self, durable: u64, room: usize, into: &mut Vec<Mail>) -> bool {
-        let may = self.registered <= durable && self.sizes.posted == 0 && self.sizes.all <= room;
+        let may = self.registered <= NonZeroU64::new(durable)
+            && self.sizes.posted == 0
+            && self.sizes.all <= room;
         let may = may && !self.mail.iter().any(QueuedMail::waits_for_body);
         if may {
             // Usually there is one mail, for which draining a range would cost more.
@@ -187,9 +190,9 @@ impl Queue {
 
     /// See [`Mailbox::begin_epoch`](super::Mailbox::begin_epoch).
     pub(super) fn begin_epoch(&mut self, reached: u64) {
-        self.registered = 0;
+        self.registered = None;
         self.mail.retain_mut(|queued| {
-            let is_lost = std::mem::take(&mut queued.gate) > reached;
+            let is_lost = queued.gate.take() > NonZeroU64::new(reached);
             if is_lost {
                 disclaim(&mut queued.mail);
             }

@@ -6,9 +6,9 @@ use super::sync::{AtomicU64, Ordering};
 
 /// The newest commit on disk, readable by all threads and advanced by [`Waiting::publish`].
 #[derive(Debug)]
-pub(crate) struct Durable(AtomicU64);
+pub(crate) struct OnDisk(AtomicU64);
 
-impl Durable {
+impl OnDisk {
     pub(crate) fn new(commit: u64) -> Self {
         Self(AtomicU64::new(commit))
     }
@@ -42,7 +42,7 @@ impl<M: Clone> Waiting<M> {
 
     /// Wakes the mailbox once this commit is durable, unless it already is. Returns whether it is
     /// not.
-    pub(crate) fn add_unless(&mut self, durable: &Durable, commit: u64, mailbox: &M) -> bool {
+    pub(crate) fn add_unless(&mut self, durable: &OnDisk, commit: u64, mailbox: &M) -> bool {
         let waits = commit > durable.get();
         if waits {
             self.add(commit, mailbox);
@@ -52,7 +52,7 @@ impl<M: Clone> Waiting<M> {
 
     /// Records that the commit is on disk. Takes the mailboxes that wait for it or for an earlier
     /// one; the caller must wake them.
-    pub(crate) fn publish(&mut self, durable: &Durable, commit: u64) -> Vec<M> {
+    pub(crate) fn publish(&mut self, durable: &OnDisk, commit: u64) -> Vec<M> {
         durable.0.store(commit, Ordering::Release);
         let due = self.0.partition_point(|(gate, _)| *gate <= commit);
         self.0.drain(..due).map(|(_, mailbox)| mailbox).collect()

@@ -1,5 +1,7 @@
 //! Hubs whose daemon holds the store under a lease.
 
+use windlass_store::Tenure;
+
 use super::*;
 
 /// A lease of the store that a test controls.
