@@ -15,7 +15,6 @@
 //!
 //! The socket is in `link`.
 
-use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -313,10 +312,12 @@ impl Edge {
                     };
                     let count = member.kept.len().min(count as usize);
                     let kept: Vec<_> = member.kept.drain(..count).collect();
-                    let (mailbox, left) = (Arc::clone(&member.mailbox), member.unanswered());
-                    kept.into_iter()
-                        .for_each(|bytes| self.deliver(&mut state, client, 0, Mail::Bytes(bytes)));
-                    mailbox.forwarding.set_under_way(left);
+                    for bytes in kept {
+                        self.deliver(&mut state, client, 0, Mail::Bytes(bytes));
+                    }
+                    if let Some(member) = state.clients.get(&client) {
+                        member.count();
+                    }
                 }
                 ToEdge::Applied { client, count } => {
                     let client = state.own(client);
@@ -358,7 +359,7 @@ impl Edge {
             }
         }
         drop(state);
-        due.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&due);
     }
 
     /// Delivers bytes published on another daemon to these clients' mailboxes.
@@ -386,8 +387,7 @@ impl Edge {
         let Some(Member { mailbox, .. }) = clients.get(&client) else {
             return;
         };
-        let durable = self.durable.load(Ordering::Acquire);
-        let gate = NonZeroU64::new(gate).filter(|commit| commit.get() > durable);
+        let gate = Some(gate).filter(|commit| *commit > self.durable.load(Ordering::Acquire));
         let hold = if let Mail::Event(event) = &mail {
             Hold::on(event, &mut None, &self.budget)
         } else {
@@ -395,7 +395,7 @@ impl Edge {
         };
         let mut filling = mailbox.fill();
         if let Some(commit) = filling.push(gate, mail, hold) {
-            waiting.push_back((commit.get(), Arc::clone(mailbox)));
+            waiting.push_back((commit, Arc::clone(mailbox)));
         }
         filling.finish();
     }

@@ -8,7 +8,6 @@
 //! The socket is in `link`.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -432,7 +431,7 @@ impl EdgeClients {
             let waited = std::mem::take(&mut member.waits);
             member.mailbox.take_early(&mut mail);
             for QueuedMail { gate, mail, hold } in mail.drain(..) {
-                let gate = gate.map_or(0, NonZeroU64::get);
+                let gate = gate.unwrap_or_default();
                 self.awaited_commit = self.awaited_commit.max(gate);
                 match mail {
                     Mail::Event(event) => {

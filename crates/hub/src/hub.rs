@@ -5,8 +5,6 @@
 //! events into mailboxes. Under the lock there is no I/O and no encoding for peers. Each
 //! acknowledgement carries the number of the commit that it waits for.
 
-use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -17,24 +15,26 @@ use windlass_store::{Commit, Journal};
 use self::cluster::Edges;
 use self::core::Core;
 use self::delivery::Gates;
-pub(crate) use self::durable::Durable;
+pub use self::durable::Durability;
+use self::durable::Durable;
 use self::lease::Lease;
-pub(crate) use self::memory::Cool;
 use crate::broker::CommitDuty;
 use crate::budget::Budget;
 use crate::clock;
 use crate::loads::Loading;
+use crate::mailbox::Mailbox;
 use crate::names::ProtocolNames;
 use crate::published::Publication;
+use crate::shared::Flag;
 use crate::warnings;
 
 mod cluster;
+mod commits;
 mod core;
 mod delivery;
 mod durable;
 mod lease;
 mod memory;
-mod store_health;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 #[cfg(test)]
@@ -45,16 +45,6 @@ mod visit;
 /// The daemon's own client number; connections start at 1.
 const DAEMON: ClientId = ClientId(0);
 const ASKED: Tag = Tag(1);
-
-/// Whether acknowledgements wait for the disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Durability {
-    /// An acknowledged change is on disk.
-    Durable,
-    /// An acknowledged change will be on disk within the commit interval ([`Hub::within`]), as long
-    /// as the disk keeps up.
-    Soon,
-}
 
 /// State shared by all connections.
 #[derive(Debug)]
@@ -74,9 +64,9 @@ pub struct Hub {
     /// The protocols' names, for log lines.
     pub names: ProtocolNames,
     /// Whether workers wait for buffer space: see [`Budget::room`].
-    starved: AtomicBool,
+    starved: Flag,
     /// Whether the daemon is about to stop.
-    stopping: AtomicBool,
+    stopping: Flag,
     /// Notified when the engine's next deadline has moved forward.
     pub deadline_moved: Notify,
 }
@@ -101,8 +91,8 @@ impl Hub {
             budget: Arc::new(Budget::new(usize::MAX)),
             loading: Loading::default(),
             names: ProtocolNames::default(),
-            starved: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
+            starved: Flag::default(),
+            stopping: Flag::default(),
             deadline_moved: Notify::new(),
         }
     }
@@ -139,13 +129,10 @@ impl Hub {
         const PAGE: usize = 1_000;
         let held = self.lock().engine.held_over_connections();
         for page in held.chunks(PAGE) {
-            let mut core = self.begin();
-            let Core {
-                engine, context, ..
-            } = &mut *core;
-            engine.tick(context);
-            engine.leave(page, context);
-            self.end(core);
+            self.act(|core| {
+                core.engine.tick(&mut core.context);
+                core.engine.leave(page, &mut core.context);
+            });
         }
     }
 
@@ -159,59 +146,46 @@ impl Hub {
         if self.has_tenure() {
             clock::go_on();
         }
-        let mut core = self.begin();
-        let Core {
-            engine, context, ..
-        } = &mut *core;
-        engine.tick(context);
-        let next = engine.next_deadline();
-        let now = context.now;
-        let is_starved = engine.is_starved() && !core.steps_down;
-        core.ticks_at = next;
-        self.end(core);
-        self.starved.store(is_starved, Ordering::Release);
-        if is_starved {
+        let (next, starved_at) = self.act(|core| {
+            core.engine.tick(&mut core.context);
+            core.ticks_at = core.engine.next_deadline();
+            let is_starved = core.engine.is_starved() && !core.steps_down;
+            (core.ticks_at, is_starved.then_some(core.context.now))
+        });
+        self.starved.set(starved_at.is_some());
+        if let Some(now) = starved_at {
             self.budget.cut_stalled(now);
         }
         next
     }
 
-    /// Begins a visit by a thread that does not serve connections.
-    fn begin(&self) -> MutexGuard<'_, Core> {
+    /// Visits the engine on a thread that does not serve connections.
+    fn act<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);
-        core
-    }
-
-    /// Ends a visit by a thread that does not serve connections.
-    fn end(&self, core: MutexGuard<'_, Core>) {
+        let done = act(&mut core);
         self.finish(core, false);
+        done
     }
 
     /// Ends a visit: appends the changes to the journal and delivers the events to the mailboxes.
     /// With `in_turn`, the calling thread serves connections and must do the part of the commit
     /// that is returned.
     fn finish(&self, mut core: MutexGuard<'_, Core>, in_turn: bool) -> CommitDuty {
-        let Core {
-            engine,
-            journal,
-            context,
-            ..
-        } = &mut *core;
-        journal.append(engine, &context.changes);
-        let has_changes = !journal.is_empty();
-        let to_commit = has_changes || journal.is_behind();
+        core.append();
+        let has_changes = !core.journal.is_empty();
         // All changes up to now are on disk when this commit is.
         let barrier = if has_changes {
-            journal.pending_seq()
+            core.journal.pending_seq()
         } else {
-            journal.pending_seq().saturating_sub(1)
+            core.journal.pending_seq().saturating_sub(1)
         };
-        let acknowledgement = NonZeroU64::new(barrier)
-            .filter(|_| self.durable.acknowledgements_wait(&mut core, has_changes));
-        core.note_commit(barrier, acknowledgement);
+        let acknowledgement = self
+            .acknowledgements_wait(&mut core, has_changes)
+            .then_some(barrier);
+        core.note_commit(barrier);
         let gates = Gates {
-            barrier: NonZeroU64::new(barrier),
+            barrier,
             acknowledgement,
             // A successor knows only those time-bound leases that are in the journal.
             lease: acknowledgement.filter(|_| self.has_tenure()),
@@ -227,17 +201,17 @@ impl Hub {
         let publications = std::mem::take(&mut core.visit.publications);
         let with_room = self.take_with_room(&mut core);
         let noticed = std::mem::take(&mut core.context.warnings);
-        let duty = if to_commit {
-            self.durable.duty(&mut core, in_turn)
+        let duty = if has_changes || core.journal.is_behind() {
+            self.duty(&mut core, in_turn)
         } else {
             CommitDuty::None
         };
         drop(core);
-        with_room.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&with_room);
         warnings::log(noticed, &self.names);
-        publications
-            .into_iter()
-            .for_each(|(own_bytes, to)| Publication::new(own_bytes, &self.budget).post(&to));
+        for (bytes, to) in publications {
+            Publication::new(bytes, &self.budget).post(&to);
+        }
         if is_earlier {
             self.deadline_moved.notify_one();
         }
@@ -247,12 +221,12 @@ impl Hub {
 
     /// Whether workers waited for buffer space at the last tick.
     pub fn is_starved(&self) -> bool {
-        self.starved.load(Ordering::Acquire)
+        self.starved.get()
     }
 
     /// Whether the daemon is about to stop.
     pub fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.stopping.get()
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {

@@ -32,6 +32,7 @@ mod loads;
 mod mailbox;
 mod names;
 mod published;
+mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod view;

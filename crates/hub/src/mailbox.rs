@@ -9,25 +9,24 @@
 //! Publications of other connections have a lower limit, beyond which they are dropped
 //! (`published`).
 //!
-//! Three parts: what is queued and what it waits for (`queue`), what it costs and whether the peer
+//! Three parts: what is queued and what it waits for (`mail`), what it costs and whether the peer
 //! reads it (`pressure`), and, in a cluster, what is on its way to the leader (`forwarding`).
 
-use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytes::Bytes;
 use windlass_engine::{ClientId, JobId, Stored, Token};
 use windlass_session::{Closer, Reason};
 
 pub use self::forwarding::Forwarding;
-pub use self::mail::{Mail, QueuedMail};
+pub(crate) use self::mail::GivenUp;
+use self::mail::Queue;
+pub use self::mail::{Mail, POSTED_ROOM_BYTES, QueuedMail};
 pub use self::pressure::Pressure;
-pub(crate) use self::queue::GivenUp;
-pub use self::queue::POSTED_ROOM_BYTES;
-use self::queue::Queue;
 use crate::budget::{Budget, Hold};
 use crate::published::Publication;
+use crate::shared::lock;
 use crate::waker::{Home, Waker};
 use crate::waking::{Owner, WakeFlag};
 
@@ -36,7 +35,6 @@ mod counts;
 mod forwarding;
 pub(crate) mod mail;
 mod pressure;
-mod queue;
 
 #[cfg(test)]
 mod tests;
@@ -67,7 +65,7 @@ impl Mailbox {
             owner: Owner::new(home),
             close_reason: OnceLock::new(),
             queue: Mutex::default(),
-            len: AtomicUsize::new(0),
+            len: AtomicUsize::default(),
             pressure: Pressure::new(bytes_max, budget),
             forwarding: Forwarding::default(),
         }
@@ -89,13 +87,14 @@ impl Mailbox {
         if self.close_reason().is_some() {
             return false;
         }
-        let Some(published) = publication.admit(queue.sizes.posted) else {
+        // Only the engine's events may overflow a mailbox, never publications of other connections.
+        let most = self.pressure.bytes_max.saturating_sub(queue.sizes.all);
+        let Some(published) = publication
+            .admit(queue.sizes.posted)
+            .filter(|it| it.weight() <= most)
+        else {
             return false;
         };
-        // Only the engine's events may overflow a mailbox, never publications of other connections.
-        if queue.sizes.all.saturating_add(published.weight()) > self.pressure.bytes_max {
-            return false;
-        }
         queue.add(QueuedMail {
             gate: None,
             mail: Mail::Posted(published),
@@ -142,25 +141,21 @@ impl Mailbox {
     /// accepts no more.
     pub fn evict(&self, why: Reason) {
         // Dropping the mail may free much memory, so not under the lock.
-        let gone = self.change(|queue| {
+        drop(self.change(|queue| {
             let _ = self.close_reason.set(why);
             queue.clear()
-        });
-        drop(gone);
+        }));
         self.ring();
     }
 
     /// Called when the owner closes before it has sent these jobs to its peer.
     pub fn give_back(&self, jobs: impl IntoIterator<Item = (JobId, Token)>) {
-        self.lock().return_jobs(jobs);
+        self.lock().unsent_jobs.extend(jobs);
     }
 
     /// Called when the owner has closed: takes some of the jobs that its peer has never received.
     pub fn take_unsent_jobs(&self, most: usize) -> Vec<(JobId, Token)> {
-        self.change(|queue| {
-            queue.clear();
-            queue.take_unsent_jobs(most)
-        })
+        self.change(|queue| queue.take_unsent_jobs(most))
     }
 
     /// Changes the queue, and publishes its new counters.
@@ -200,7 +195,7 @@ impl Mailbox {
 
     /// The number of queued mails, plus items of the owner in flight to the leader.
     pub fn unanswered(&self) -> usize {
-        self.len() + self.forwarding.under_way()
+        self.len() + self.forwarding.under_way.load(Ordering::Acquire)
     }
 
     /// The owner's client number.
@@ -216,6 +211,13 @@ impl Mailbox {
     /// Wakes the owner's thread.
     pub fn ring(&self) {
         self.owner.ring(|home| home.waker.wake_for(home.connection));
+    }
+
+    /// Wakes the owners of all these mailboxes.
+    pub fn ring_all(mailboxes: &[Arc<Self>]) {
+        for mailbox in mailboxes {
+            mailbox.ring();
+        }
     }
 
     /// Whether the owner was woken, and whether it will check the mailbox by itself.
@@ -239,7 +241,7 @@ impl Mailbox {
     #[cfg(any(test, feature = "testing"))]
     pub fn push(&self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
         let mut filling = self.fill();
-        let new = filling.push(NonZeroU64::new(gate), mail, hold);
+        let new = filling.push((gate != 0).then_some(gate), mail, hold);
         filling.finish();
         new.is_some()
     }
@@ -251,8 +253,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // No holder of this lock can panic halfway through a change.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 }
 
@@ -268,15 +269,10 @@ pub struct Filling<'a> {
 impl Filling<'_> {
     /// Adds mail that is readable once commit `gate` is durable. Returns that commit if the caller
     /// must register the mailbox to be woken for it.
-    pub fn push(
-        &mut self,
-        gate: Option<NonZeroU64>,
-        mail: Mail,
-        hold: Option<Arc<Hold>>,
-    ) -> Option<NonZeroU64> {
+    pub fn push(&mut self, gate: Option<u64>, mail: Mail, hold: Option<Arc<Hold>>) -> Option<u64> {
         let queued = QueuedMail { gate, mail, hold };
         if self.is_closed {
-            self.queue.return_jobs(queued.job());
+            self.queue.unsent_jobs.extend(queued.job());
             return None;
         }
         let new = self.queue.add(queued);

@@ -155,6 +155,6 @@ impl Broker for Edge {
             .values()
             .map(|member| Arc::clone(&member.mailbox))
             .collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&mailboxes);
     }
 }

@@ -6,7 +6,6 @@
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
-use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -145,7 +144,7 @@ impl Daemon {
         let (durable, failed) = (self.hub.durable(), self.hub.failed());
         let first_may_be_read = |mail: &mut dyn Iterator<Item = &QueuedMail>| {
             mail.next()
-                .is_some_and(|queued| queued.gate <= NonZeroU64::new(durable) || failed)
+                .is_some_and(|queued| queued.gate <= Some(durable) || failed)
         };
         !self
             .hub

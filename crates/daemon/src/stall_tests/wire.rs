@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
-use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 
 use bytes::BytesMut;
@@ -46,7 +45,9 @@ impl StallWire {
     fn waiting(&self) -> BTreeSet<String> {
         let durable = self.daemon.hub.durable();
         let name = |queued: &QueuedMail| match &queued.mail {
-            Mail::Event(event) if queued.gate > NonZeroU64::new(durable) => Some(events::name(event).to_owned()),
+            Mail::Event(event) if queued.gate > Some(durable) => {
+                Some(events::name(event).to_owned())
+            }
             Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
         };
         let names =

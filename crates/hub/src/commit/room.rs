@@ -22,12 +22,6 @@ pub(super) struct Room {
     tail: Arc<dyn LogTail>,
 }
 
-impl std::fmt::Debug for Room {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Room")
-    }
-}
-
 impl Room {
     pub(super) fn new(hub: Arc<Hub>, tail: Arc<dyn LogTail>) -> Self {
         Self { hub, tail }
@@ -49,10 +43,9 @@ impl Room {
         self.hub.with_journal(|_, journal| {
             self.hub
                 .durable
-                .store
                 .set_room(room.saturating_sub(journal.uncommitted_bytes()))
         });
-        if self.hub.durable.store.is_full() {
+        if self.hub.durable.full.get() {
             if spare >= SLACK_BYTES
                 && self
                     .tail
@@ -60,7 +53,7 @@ impl Room {
                     .and_then(|()| self.tail.make_room())
                     .is_ok()
             {
-                self.hub.durable.store.set_full(false);
+                self.hub.durable.full.set(false);
                 tracing::warn!("disk space available: accepting new jobs again");
             } else {
                 // Reserves space that has become free, before other programs use it. A failure
@@ -69,7 +62,7 @@ impl Room {
             }
         } else if spare == 0 {
             let reserved = self.tail.reserve(needed).err().map(tracing::field::display);
-            self.hub.durable.store.set_full(true);
+            self.hub.durable.full.set(true);
             tracing::error!(
                 left,
                 jobs,
@@ -198,7 +191,7 @@ pub(super) mod tests {
             log.append(&commit).unwrap();
             hub.committed(commit);
         }
-        assert!(!hub.durable.store.is_full(), "the disk is not full");
+        assert!(!hub.durable.full.get(), "the disk is not full");
     }
 
     #[test]
@@ -228,7 +221,7 @@ pub(super) mod tests {
                 Arc::new(SmallDisk::new(log.clone(), bytes)),
             )
             .look();
-            hub.durable.store.is_full()
+            hub.durable.full.get()
         };
         assert_eq!([needed + 1, needed].map(is_full), [false, true]);
     }

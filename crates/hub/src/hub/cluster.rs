@@ -6,7 +6,7 @@
 //! a grace is over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_engine::{ClientId, Reading, Timestamp};
@@ -19,6 +19,7 @@ use crate::broker::Batch;
 use crate::clock;
 use crate::mailbox::Mailbox;
 use crate::published::Publication;
+use crate::shared::lock;
 
 /// The edges whose clients may hold something at the engine, by number. The grace ends early when
 /// all edges of the previous leader have claimed their state.
@@ -49,9 +50,8 @@ impl Edges {
 impl Hub {
     /// Makes the hub serve only while this daemon holds the store.
     pub fn under(self, tenure: Option<Arc<dyn Tenure>>) -> Self {
-        let awaited = tenure
-            .as_ref()
-            .and_then(|tenure| Some(tenure.edges_before()?.into_iter().collect()));
+        let before = tenure.as_ref().and_then(|tenure| tenure.edges_before());
+        let awaited = before.map(BTreeSet::from_iter);
         Self {
             lease: Lease::new(tenure),
             edges: Edges {
@@ -71,13 +71,7 @@ impl Hub {
 
     /// Delivers bytes published on another daemon to these clients' mailboxes.
     pub fn publish(&self, to: &[ClientId], bytes: bytes::Bytes) {
-        let mailboxes: Vec<_> = {
-            let core = self.lock();
-            to.iter()
-                .filter_map(|client| core.mailboxes.get(client))
-                .cloned()
-                .collect()
-        };
+        let mailboxes = self.lock().mailboxes_of(to);
         Publication::new(bytes, &self.budget).post(&mailboxes);
     }
 
@@ -96,7 +90,7 @@ impl Hub {
         let Some(tenure) = &self.lease.tenure else {
             return;
         };
-        let mut edges = self.edges();
+        let mut edges = lock(&self.edges);
         let length = if edges.all_have_claimed() {
             Duration::ZERO
         } else {
@@ -108,7 +102,7 @@ impl Hub {
     /// Whether jobs wait for claims of the previous leader's edges.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_in_grace(&self) -> bool {
-        self.edges()
+        lock(&self.edges)
             .grace_until
             .is_none_or(|until| until > clock::now())
     }
@@ -119,15 +113,10 @@ impl Hub {
         self.deadline_moved.notify_one();
     }
 
-    fn edges(&self) -> MutexGuard<'_, Edges> {
-        // No holder of this lock can panic halfway through a change.
-        self.edges.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Called when an edge of the previous leader has claimed its state, or this daemon was that
     /// edge.
     pub fn has_claimed(&self, edge: u32) {
-        let mut edges = self.edges();
+        let mut edges = lock(&self.edges);
         let was_awaited = edges
             .awaited
             .as_mut()
@@ -145,14 +134,14 @@ impl Hub {
     /// before they hold anything.
     #[must_use]
     pub fn add_edge(&self, edge: u32) -> u64 {
-        let mut edges = self.edges();
+        let mut edges = lock(&self.edges);
         *edges.linked.entry(edge).or_default() += 1;
         self.record(&edges)
     }
 
     /// Called when a link of an edge, and its clients' state, is gone.
     pub fn remove_edge(&self, edge: u32) {
-        let mut edges = self.edges();
+        let mut edges = lock(&self.edges);
         // A daemon that steps down closes the links itself, and its successor waits for their
         // edges.
         if self.lock().steps_down {
@@ -193,21 +182,19 @@ impl Hub {
     pub fn step_down(&self) {
         let mut core = self.lock();
         core.steps_down = true;
-        let own = core
+        let mut own: Vec<_> = core
             .mailboxes
             .iter()
-            .filter(|(client, _)| client.daemon() == 0);
-        let mut own: Vec<_> = own
+            .filter(|(client, _)| client.daemon() == 0)
             .map(|(client, mailbox)| (*client, Arc::clone(mailbox)))
             .collect();
         drop(core);
         own.sort_unstable_by_key(|(client, _)| *client);
-        own.iter()
-            .for_each(|(_, mailbox)| mailbox.evict(Reason::ClosedByServer));
+        for (_, mailbox) in &own {
+            mailbox.evict(Reason::ClosedByServer);
+        }
         for (client, mailbox) in own {
-            let mut core = self.begin();
-            core.release(client, mailbox.take_unsent_jobs(usize::MAX));
-            self.end(core);
+            self.act(|core| core.release(client, mailbox.take_unsent_jobs(usize::MAX)));
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The engine with its journal and its clients' mailboxes, guarded by one lock.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -53,6 +52,8 @@ pub(super) struct Visit {
     pub(super) ended_by: Vec<ClientId>,
     /// Whether it contains a large job.
     pub(super) is_large: bool,
+    /// The engine's work when it began.
+    pub(super) begun: u64,
 }
 
 impl Core {
@@ -63,7 +64,7 @@ impl Core {
             mailboxes: HashMap::default(),
             context: Context::new(clock::now(), rng),
             visit: Visit::default(),
-            pending: Pending::new(),
+            pending: Pending::default(),
             polling: HashSet::default(),
             for_room: ForRoom::new(),
             unreadable: HashMap::default(),
@@ -83,18 +84,31 @@ impl Core {
         self.context.changes.clear();
         self.context.missing.clear();
         self.context.exclusive.clear();
+        self.visit.begun = self.engine.work();
     }
 
-    /// Assigns what the visit has changed to this commit. The ends of jobs matter only if
-    /// acknowledgements wait for it.
-    pub(super) fn note_commit(&mut self, commit: u64, acknowledgement: Option<NonZeroU64>) {
+    /// Assigns what the visit has changed to this commit.
+    pub(super) fn note_commit(&mut self, commit: u64) {
         if std::mem::take(&mut self.visit.is_large) {
             self.pending.large_until = Some(commit);
         }
-        let ended_by = self.visit.ended_by.drain(..);
-        self.pending
-            .ends
-            .extend(ended_by.filter_map(|client| Some((client, acknowledgement?))));
+        let ends = self.visit.ended_by.drain(..).map(|client| (client, commit));
+        self.pending.ends.extend(ends);
+    }
+
+    pub(super) fn mailboxes_of(&self, clients: &[ClientId]) -> Vec<Arc<Mailbox>> {
+        let mailboxes = clients.iter().filter_map(|it| self.mailboxes.get(it));
+        mailboxes.cloned().collect()
+    }
+
+    /// Whether a client waits for the pending commit, or a full commit is ready to be written.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.pending.awaited >= Some(self.journal.pending_seq()) || self.journal.is_behind()
+    }
+
+    /// Passes the changes of the visit to the journal.
+    pub(super) fn append(&mut self) {
+        self.journal.append(&self.engine, &self.context.changes);
     }
 
     pub(super) fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>) {

@@ -3,28 +3,26 @@
 //! Consecutive mail for one client opens the client's mailbox once. At most one mailbox is open at
 //! a time.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use foldhash::HashMap;
 use windlass_engine::ClientId;
 
-use super::Core;
+use super::core::Core;
 use super::durable::Pending;
 use crate::budget::{Budget, Hold};
 use crate::loads::Load;
 use crate::mailbox::{Filling, Mail, Mailbox};
 
 /// The commits on which the mail of a visit may depend.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Gates {
-    /// The commit after which all changes up to now are on disk, if there is any.
-    pub(super) barrier: Option<NonZeroU64>,
+    /// The commit after which all changes up to now are on disk.
+    pub(super) barrier: u64,
     /// The same, if acknowledgements wait for the disk. Jobs with exclusive keys wait for it, too,
     /// because it makes the ends of their predecessors durable.
-    pub(super) acknowledgement: Option<NonZeroU64>,
+    pub(super) acknowledgement: Option<u64>,
     /// The same, if time-bound leases wait for the disk.
-    pub(super) lease: Option<NonZeroU64>,
+    pub(super) lease: Option<u64>,
     /// The newest commit on disk.
     pub(super) durable: u64,
 }
@@ -67,11 +65,11 @@ impl Core {
             } else if !event.acknowledges() {
                 None
             } else if event.is_barrier() {
-                gates.barrier
+                Some(gates.barrier)
             } else {
                 gates.acknowledgement
             };
-            let gate = gate.filter(|commit| commit.get() > gates.durable);
+            let gate = gate.filter(|commit| *commit > gates.durable);
             let hold = Hold::on(&event, &mut last, budget);
             delivery.add(client, gate, Mail::Event(event), hold);
         }
@@ -95,13 +93,7 @@ struct Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    fn add(
-        &mut self,
-        client: ClientId,
-        gate: Option<NonZeroU64>,
-        mail: Mail,
-        hold: Option<Arc<Hold>>,
-    ) {
+    fn add(&mut self, client: ClientId, gate: Option<u64>, mail: Mail, hold: Option<Arc<Hold>>) {
         if self
             .open
             .as_ref()
@@ -131,7 +123,7 @@ impl Delivery<'_> {
             self.loads.extend(event.bodies().map(load));
         }
         if let Some(commit) = filling.push(gate, mail, hold) {
-            self.pending.waiting.add(commit.get(), mailbox);
+            self.pending.waiting.add(commit, mailbox);
         }
     }
 

@@ -15,6 +15,7 @@ use crate::clock;
 /// No wall clock of the lease was read yet.
 const UNREAD: i64 = i64::MIN;
 
+/// The lease, if the store is held under one. Without it, each question below is answered at once.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) tenure: Option<Arc<dyn Tenure>>,
@@ -27,16 +28,6 @@ impl Lease {
         Self {
             tenure,
             wall_ahead_ms: AtomicI64::new(UNREAD),
-        }
-    }
-
-    /// The time of a visit whose thread read the clocks before it checked whether it [may
-    /// act](Hub::may_act).
-    pub(super) fn time_of_visit(&self, read_before: &Reading) -> Reading {
-        if self.tenure.is_some() {
-            clock::read()
-        } else {
-            *read_before
         }
     }
 }
@@ -71,6 +62,16 @@ impl Hub {
             clock::keep_wall(ahead_ms);
         }
         holds
+    }
+
+    /// The time of a visit whose thread read the clocks before it checked whether it [may
+    /// act](Self::may_act).
+    pub(super) fn time_of_visit(&self, read_before: &Reading) -> Reading {
+        if self.has_tenure() {
+            clock::read()
+        } else {
+            *read_before
+        }
     }
 
     /// Why this daemon no longer holds the store.

@@ -53,7 +53,7 @@ impl Hub {
 
     /// Whether serving threads commit in their turns.
     pub fn commits_in_turns(&self) -> bool {
-        self.durable.commits_in_turns()
+        self.durable.commit_in_turns.get()
     }
 
     /// All mailboxes.

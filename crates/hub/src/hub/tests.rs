@@ -145,7 +145,7 @@ fn a_refused_large_job_delays_nothing() {
         .map(|cut| ring(hub.committed(cut.commit)))
         .is_some()
     {}
-    hub.durable.store.set_full(true);
+    hub.durable.full.set(true);
     let mut pushes = items([push(LARGE), push(LARGE)]);
     while !pushes.is_empty() {
         assert!(!visit(&hub, 1, &mut pushes));
@@ -179,7 +179,7 @@ fn jobs_before_a_refused_large_job_need_one_commit() {
         .map(|cut| ring(hub.committed(cut.commit)))
         .is_some()
     {}
-    hub.durable.store.set_room(LARGE as u64 - 1);
+    hub.durable.set_room(LARGE as u64 - 1);
     assert!(!visit(&hub, 1, &mut items([push(100), push(LARGE)])));
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 0);
     commit(&hub);
@@ -196,7 +196,7 @@ fn acknowledgements_behind_a_full_commit_are_not_left_to_gather() {
         .map(|cut| ring(hub.committed(cut.commit)))
         .is_some()
     {}
-    hub.durable.leave_commits_to_turns();
+    hub.durable.has_turns.set(true);
     let mut pushes = items([push(100), push(LARGE)]);
     while !visit(&hub, 1, &mut pushes) && !pushes.is_empty() {}
     let Cut { commit: first, .. } = hub.cut().unwrap();
@@ -609,8 +609,8 @@ fn a_serving_thread_commits_what_is_pending_if_commits_are_left_to_turns() {
     let duty = |durability, in_turns: bool, item: Item| {
         let (hub, _) = hub(durability, 1);
         settle(&hub);
-        hub.durable.leave_commits_to_turns();
-        hub.durable.set_commit_in_turns(in_turns);
+        hub.durable.has_turns.set(true);
+        hub.durable.commit_in_turns.set(in_turns);
         let (mut items, mut visited) = ([item].into(), Visited::All);
         let batch = Batch {
             client: ClientId(1),
@@ -686,7 +686,7 @@ fn a_job_is_large_above_a_limit() {
             "{bytes}"
         );
         let (hub, _) = self::hub(Durability::Soon, 1);
-        hub.durable.store.set_room(LARGE_BYTES as u64);
+        hub.durable.set_room(LARGE_BYTES as u64);
         visit(&hub, 1, &mut items([push(bytes), push(bytes)]));
         assert_eq!(
             hub.with_journal(|engine, _| engine.job_count()),
@@ -746,7 +746,7 @@ fn a_client_with_many_queues_leaves_them_a_part_at_a_time() {
 #[test]
 fn a_job_that_the_store_cannot_take_is_a_warning() {
     let (hub, _) = settled_hub(1);
-    hub.durable.store.set_full(true);
+    hub.durable.full.set(true);
     let logged = captured(|| {
         _ = visit(
             &hub,

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -35,7 +34,7 @@ const RETURNED_MAX: usize = 1_000;
 const READS_MAX: u32 = 5;
 
 /// What a client's next item waits for. The client's mailbox is woken when it may continue.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 enum WaitsFor {
     /// The commit of another large job.
     LargeJob,
@@ -85,9 +84,11 @@ impl Broker for Hub {
 
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
         if self.assure() {
-            return self.visit_all_of(now, batches, self.durable.has_turns());
+            return self.visit_all_of(now, batches, self.durable.has_turns.get());
         }
-        batches.for_each(|batch| *batch.visited = Visited::UntilRung);
+        for batch in batches {
+            *batch.visited = Visited::UntilRung;
+        }
         CommitDuty::None
     }
 
@@ -120,60 +121,56 @@ impl Broker for Hub {
     /// holds must not count as lost ([`Hub::leave_jobs`]), and everything else ends with the
     /// daemon.
     fn close(&self, client: ClientId) -> bool {
-        let mut core = self.begin();
-        let unsent = core
-            .mailboxes
-            .get(&client)
-            .map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
-        if !unsent.is_empty() {
-            core.apply(client, Tag::NONE, TakeCommand::Unwait);
-            core.release(client, unsent);
-            self.end(core);
-            return false;
-        }
-        core.mailboxes.remove(&client);
-        if self.stopping() {
-            return true;
-        }
-        core.pending.ends.remove(&client);
-        core.polling.remove(&client);
-        core.unreadable.remove(&client);
-        let close = Command::from(ClientCommand::Close);
-        let is_part = core.apply_in_part(client, &close);
-        if !is_part {
-            core.apply(client, Tag::NONE, close);
-        }
-        self.end(core);
-        !is_part
+        self.act(|core| {
+            let unsent = core
+                .mailboxes
+                .get(&client)
+                .map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
+            if !unsent.is_empty() {
+                core.apply(client, Tag::NONE, TakeCommand::Unwait);
+                core.release(client, unsent);
+                return false;
+            }
+            core.mailboxes.remove(&client);
+            if self.stopping() {
+                return true;
+            }
+            core.pending.ends.remove(&client);
+            core.polling.remove(&client);
+            core.unreadable.remove(&client);
+            let close = Command::from(ClientCommand::Close);
+            let is_part = core.apply_in_part(client, &close);
+            if !is_part {
+                core.apply(client, Tag::NONE, close);
+            }
+            !is_part
+        })
     }
 
     fn ask(&self, command: Command) -> Result<Reply, Refusal> {
-        let (mut lent, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
+        let mut lent = BTreeMap::new();
+        let mut unreadable = BTreeSet::new();
         // A body may have moved by the time it is read.
         for _ in 0..READS_MAX {
-            let mut core = self.begin();
-            core.context.lent = std::mem::take(&mut lent);
-            core.apply(
-                DAEMON,
-                Tag::NONE,
-                ClientCommand::Open(ClientInfo::default()),
-            );
-            core.context.unreadable.clone_from(&unreadable);
-            core.apply(DAEMON, ASKED, command.clone());
-            core.apply(DAEMON, Tag::NONE, ClientCommand::Close);
-            let events = std::mem::take(&mut core.context.events);
-            let (ours, others): (Vec<_>, Vec<_>) = events
-                .into_iter()
-                .partition(|(client, _)| *client == DAEMON);
-            core.context.events = others;
-            let missing = std::mem::take(&mut core.context.missing);
-            self.end(core);
-            let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
+            let (ours, missing) = self.act(|core| {
+                core.context.lent = std::mem::take(&mut lent);
+                let open = ClientCommand::Open(ClientInfo::default());
+                core.apply(DAEMON, Tag::NONE, open);
+                core.context.unreadable.clone_from(&unreadable);
+                core.apply(DAEMON, ASKED, command.clone());
+                core.apply(DAEMON, Tag::NONE, ClientCommand::Close);
+                let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(&mut core.context.events)
+                    .into_iter()
+                    .partition(|(client, _)| *client == DAEMON);
+                core.context.events = others;
+                (ours, std::mem::take(&mut core.context.missing))
+            });
+            let reply = ours.into_iter().find_map(|(_, event)| match event {
                 event if event.waits_for_body() => None,
                 Event::Reply(ASKED, reply) => Some(reply),
                 Event::Reply(..) | Event::Notice(_) => None,
             });
-            match replies.next() {
+            match reply {
                 Some(Reply::Refused(why)) => return Err(why),
                 Some(reply) => return Ok(reply),
                 None if missing.is_empty() => return Err(Refusal::Unknown),
@@ -188,18 +185,21 @@ impl Broker for Hub {
     }
 
     fn health(&self) -> Health {
-        match (self.stopping(), self.may_act() && !self.failed()) {
-            (true, _) => Health::Stopping,
-            (false, false) => Health::StoreFailed,
-            (false, true) if self.durable.store.is_full() => Health::DiskFull,
-            (false, true) => Health::Serving,
+        if self.stopping() {
+            Health::Stopping
+        } else if self.failed() || !self.may_act() {
+            Health::StoreFailed
+        } else if self.durable.full.get() {
+            Health::DiskFull
+        } else {
+            Health::Serving
         }
     }
 
     fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.set(true);
         let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&mailboxes);
     }
 }
 
@@ -221,17 +221,16 @@ impl Hub {
             visited,
         } in batches
         {
-            let (core, begun) = visit.get_or_insert_with(|| {
+            let core = visit.get_or_insert_with(|| {
                 let mut core = self.lock();
-                core.begin(&self.lease.time_of_visit(now), &self.budget);
-                let begun = core.engine.work();
-                (core, begun)
+                core.begin(&self.time_of_visit(now), &self.budget);
+                core
             });
             let mut waits_for = self.go(core, client, items, room);
-            let is_long = core.engine.work().wrapping_sub(*begun) >= VISIT_WORK_MAX;
+            let is_long = core.engine.work().wrapping_sub(core.visit.begun) >= VISIT_WORK_MAX;
             let was_large = core.visit.is_large;
             if (was_large || is_long || waits_for.is_some())
-                && let Some((core, _)) = visit.take()
+                && let Some(core) = visit.take()
             {
                 duty = duty.max(self.finish(core, in_turn));
             }
@@ -250,8 +249,10 @@ impl Hub {
                 Visited::Part
             };
         }
-        let ended = visit.map(|(core, _)| self.finish(core, in_turn));
-        duty.max(ended.unwrap_or(CommitDuty::None))
+        match visit {
+            Some(core) => duty.max(self.finish(core, in_turn)),
+            None => duty,
+        }
     }
 
     /// Executes a client's items, up to its share. Returns what the next one waits for, if it must
@@ -277,7 +278,7 @@ impl Hub {
             if core.waits_for_buffers(client) {
                 return Some(WaitsFor::Buffers);
             }
-            if next.is_some_and(|item| core.waits_for_memory(client, item, self)) {
+            if next.is_some_and(|item| core.must_wait_for_memory(client, item, self)) {
                 return Some(WaitsFor::Memory);
             }
             let answers_at = core.context.events.len();
@@ -327,11 +328,7 @@ impl Hub {
                 core.visit.own_bytes.push_back((place, client, bytes));
             }
             Item::Publish(to, bytes) => {
-                let mailboxes = to
-                    .iter()
-                    .filter_map(|client| core.mailboxes.get(client))
-                    .cloned()
-                    .collect();
+                let mailboxes = core.mailboxes_of(&to);
                 core.visit.publications.push((bytes, mailboxes));
             }
         }
@@ -343,7 +340,7 @@ impl Hub {
         if self.failed() && command.needs_store(tag) {
             return Some(Refusal::Unavailable);
         }
-        let is_full = self.durable.store.is_full() && command.takes_room();
+        let is_full = self.durable.full.get() && command.takes_room();
         (is_full || self.is_too_large(command)).then_some(Refusal::DiskFull)
     }
 
@@ -351,12 +348,11 @@ impl Hub {
     /// Small jobs are not counted, because those in flight to the disk fit into the reserve
     /// (`commit::room`).
     fn is_too_large(&self, command: &Command) -> bool {
-        let Some(job) = command.new_job() else {
-            return false;
-        };
-        job.body.len() > LARGE_BYTES
-            && command.takes_room()
-            && !self.durable.store.take_room(job.body.len() as u64)
+        command.new_job().is_some_and(|job| {
+            job.body.len() > LARGE_BYTES
+                && command.takes_room()
+                && !self.durable.take_room(job.body.len() as u64)
+        })
     }
 }
 
@@ -379,10 +375,11 @@ impl Core {
     /// Whether a poll of this client waits for buffer space. Its next poll must then wait too, or
     /// the client would get all jobs at once later. The reply wakes the mailbox.
     fn waits_for_buffers(&mut self, client: ClientId) -> bool {
-        let waits = !self.polling.is_empty()
-            && self.polling.contains(&client)
-            && self.engine.defers_takes_of(client);
-        if !waits && !self.polling.is_empty() {
+        if self.polling.is_empty() {
+            return false;
+        }
+        let waits = self.polling.contains(&client) && self.engine.defers_takes_of(client);
+        if !waits {
             self.polling.remove(&client);
         }
         waits
@@ -396,7 +393,7 @@ impl Core {
 
     /// Starts a new commit: everything done so far in this visit belongs to the previous one.
     fn begin_commit(&mut self) {
-        self.journal.append(&self.engine, &self.context.changes);
+        self.append();
         self.context.changes.clear();
         self.journal.begin_anew(&self.engine);
     }

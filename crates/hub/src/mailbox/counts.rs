@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use windlass_engine::Timestamp;
 
-use super::queue::KEPT_MAX;
+use super::mail::KEPT_MAX;
 use super::*;
 use crate::budget::{Evictable as _, SMALL_BYTES};
 use crate::testing::nowhere;

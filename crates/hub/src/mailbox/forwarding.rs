@@ -18,7 +18,7 @@ pub struct Forwarding {
     /// Whether this is the leader's mailbox.
     pub(super) takes_early: bool,
     /// At the edge: the owner's items in flight to the leader.
-    under_way: AtomicUsize,
+    pub(super) under_way: AtomicUsize,
     /// At the edge: bytes that the owner has taken and not yet reported to the leader.
     taken: AtomicUsize,
 }
@@ -27,10 +27,6 @@ impl Forwarding {
     /// Sets how many items of the owner are in flight to the leader.
     pub fn set_under_way(&self, items: usize) {
         self.under_way.store(items, Ordering::Release);
-    }
-
-    pub(super) fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::Acquire)
     }
 
     /// Records that the owner has taken this many bytes. Returns all bytes since the last report,

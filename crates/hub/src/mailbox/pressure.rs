@@ -2,7 +2,7 @@
 //! peer that does not is disconnected, never waited for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use windlass_engine::Timestamp;
 use windlass_session::Reason;
@@ -10,6 +10,7 @@ use windlass_session::Reason;
 use super::Mailbox;
 use super::mail::Sizes;
 use crate::budget::{Budget, Evictable, SMALL_BYTES, Share};
+use crate::shared::Flag;
 
 /// Disconnect a peer that reads no job bytes for this long, in milliseconds, while others wait for
 /// buffer space.
@@ -20,7 +21,7 @@ const STALL_MS: u64 = 2_000;
 #[derive(Debug)]
 pub struct Pressure {
     pub(super) bytes_max: usize,
-    overflowed: AtomicBool,
+    overflowed: Flag,
     budget: Arc<Budget>,
     /// The counted bytes of the queued mail, without posts and without bytes counted by a hold.
     share: Share,
@@ -35,29 +36,29 @@ pub struct Pressure {
     /// When the peer last read some bytes, or had none to read.
     moved_at: AtomicU64,
     /// Whether the peer seems to read nothing of its jobs, while others wait for buffer space.
-    suspected: AtomicBool,
+    suspected: Flag,
 }
 
 impl Pressure {
     pub(super) fn new(bytes_max: usize, budget: Arc<Budget>) -> Self {
         Self {
             bytes_max,
-            overflowed: AtomicBool::new(false),
+            overflowed: Flag::default(),
             budget,
             share: Share::default(),
             buffers: Share::default(),
-            queued: AtomicUsize::new(0),
-            unsent: AtomicUsize::new(0),
-            sending: AtomicUsize::new(0),
-            moved_at: AtomicU64::new(0),
-            suspected: AtomicBool::new(false),
+            queued: AtomicUsize::default(),
+            unsent: AtomicUsize::default(),
+            sending: AtomicUsize::default(),
+            moved_at: AtomicU64::default(),
+            suspected: Flag::default(),
         }
     }
 
     /// Publishes the bytes of the queued mail and reports them to the budget.
     pub(super) fn count(&self, sizes: Sizes) {
         self.queued.store(sizes.without_jobs(), Ordering::Release);
-        let own = sizes.own();
+        let own = sizes.all - sizes.posted - sizes.held;
         // A share is 0 or at least `SMALL_BYTES`, so that of an empty mailbox is cleared too.
         if own.abs_diff(self.share.bytes()) >= SMALL_BYTES {
             self.budget.report(&self.share, own);
@@ -67,13 +68,13 @@ impl Pressure {
     /// Checks, after mail was added, whether more is queued than the client may leave unread.
     pub(super) fn limit(&self, sizes: Sizes) {
         if sizes.without_jobs() > self.bytes_max {
-            self.overflowed.store(true, Ordering::Release);
+            self.overflowed.set(true);
         }
     }
 
     /// Whether more was queued than the client may leave unread.
     pub fn overflowed(&self) -> bool {
-        self.overflowed.load(Ordering::Acquire)
+        self.overflowed.get()
     }
 
     /// Sets how many bytes the owner's buffers have now. The caller must call [`Budget::relieve`]
@@ -105,7 +106,7 @@ impl Pressure {
     /// owner then tries to write even if the kernel has not reported the socket as writable,
     /// because the kernel does so only once much of its buffer is free.
     pub fn is_suspected(&self) -> bool {
-        self.suspected.load(Ordering::Acquire)
+        self.suspected.get()
     }
 
     fn has_stalled(&self, now: Timestamp) -> bool {
@@ -130,7 +131,7 @@ impl Mailbox {
     /// Closes the owner's connection if others wait for buffer space and the peer reads nothing of
     /// its jobs. The owner has just tried to write, in a turn that began `now`.
     pub fn check_stall(&self, now: Timestamp) {
-        let was_suspected = self.pressure.suspected.swap(false, Ordering::AcqRel);
+        let was_suspected = self.pressure.suspected.replace(false);
         if was_suspected && self.pressure.has_stalled(now) {
             self.evict(Reason::Limit("buffer_bytes_max"));
         }
@@ -148,17 +149,14 @@ impl Evictable for Mailbox {
 
     fn suspect(&self, now: Timestamp) {
         if self.pressure.has_stalled(now) {
-            self.pressure.suspected.store(true, Ordering::Release);
+            self.pressure.suspected.set(true);
             self.ring();
         }
     }
 
-    fn buffers(&self) -> &Share {
-        &self.pressure.buffers
-    }
-
     fn evict(&self, why: Reason) {
         Self::evict(self, why);
+        self.pressure.set_buffers(0);
     }
 }
 

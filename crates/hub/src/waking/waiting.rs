@@ -23,11 +23,13 @@ impl OnDisk {
 #[derive(Debug)]
 pub(crate) struct Waiting<M>(VecDeque<(u64, M)>);
 
-impl<M: Clone> Waiting<M> {
-    pub(crate) const fn new() -> Self {
+impl<M> Default for Waiting<M> {
+    fn default() -> Self {
         Self(VecDeque::new())
     }
+}
 
+impl<M: Clone> Waiting<M> {
     /// Wakes the mailbox once this commit is durable. Most are added in order, but a large job may
     /// wait for an older one.
     pub(crate) fn add(&mut self, commit: u64, mailbox: &M) {

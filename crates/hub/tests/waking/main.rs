@@ -146,7 +146,7 @@ impl Hub {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             durable: OnDisk::new(0),
-            waiting: Mutex::new(Waiting::new()),
+            waiting: Mutex::new(Waiting::default()),
         })
     }
 

@@ -1,5 +1,7 @@
 //! Hubs whose daemon holds the store under a lease.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use windlass_store::Tenure;
 
 use super::*;
