@@ -70,7 +70,7 @@ impl ClusterBroker {
             .for_each(|known| hub.has_claimed(known.edge.number()));
         self.hub.store(Some(Arc::clone(hub)));
         // These clients may have been waiting for a leader.
-        rung.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&rung);
     }
 
     /// Switches to following another leader. This daemon's own clients are closed; clients of its

@@ -312,10 +312,12 @@ impl Edge {
                     };
                     let count = member.kept.len().min(count as usize);
                     let kept: Vec<_> = member.kept.drain(..count).collect();
-                    let (mailbox, left) = (Arc::clone(&member.mailbox), member.unanswered());
-                    kept.into_iter()
-                        .for_each(|bytes| self.deliver(&mut state, client, 0, Mail::Bytes(bytes)));
-                    mailbox.set_under_way(left);
+                    for bytes in kept {
+                        self.deliver(&mut state, client, 0, Mail::Bytes(bytes));
+                    }
+                    if let Some(member) = state.clients.get(&client) {
+                        member.count();
+                    }
                 }
                 ToEdge::Applied { client, count } => {
                     let client = state.own(client);
@@ -357,7 +359,7 @@ impl Edge {
             }
         }
         drop(state);
-        due.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&due);
     }
 
     /// Delivers bytes published on another daemon to these clients' mailboxes.
@@ -385,19 +387,15 @@ impl Edge {
         let Some(Member { mailbox, .. }) = clients.get(&client) else {
             return;
         };
-        let gate = if gate > self.durable.load(Ordering::Acquire) {
-            gate
-        } else {
-            0
-        };
+        let gate = Some(gate).filter(|commit| *commit > self.durable.load(Ordering::Acquire));
         let hold = if let Mail::Event(event) = &mail {
             Hold::on(event, &mut None, &self.budget)
         } else {
             None
         };
         let mut filling = mailbox.fill();
-        if filling.push(gate, mail, hold) {
-            waiting.push_back((gate, Arc::clone(mailbox)));
+        if let Some(commit) = filling.push(gate, mail, hold) {
+            waiting.push_back((commit, Arc::clone(mailbox)));
         }
         filling.finish();
     }

@@ -431,6 +431,7 @@ impl EdgeClients {
             let waited = std::mem::take(&mut member.waits);
             member.mailbox.take_early(&mut mail);
             for QueuedMail { gate, mail, hold } in mail.drain(..) {
+                let gate = gate.unwrap_or_default();
                 self.awaited_commit = self.awaited_commit.max(gate);
                 match mail {
                     Mail::Event(event) => {

@@ -125,7 +125,7 @@ impl JobMemory {
             failed,
             load_us,
             disk_bytes,
-        } = hub.loading.figures();
+        } = &hub.loading.figures;
         let [disk_bytes, load_us] =
             [disk_bytes, load_us].map(|figure| figure.load(Ordering::Relaxed));
         Self {

@@ -14,7 +14,7 @@
 //! several mailboxes exist once, and are counted once (`Hold`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use foldhash::HashMap;
@@ -23,6 +23,7 @@ use windlass_session::Reason;
 
 use crate::clock;
 use crate::published::SharedBudget;
+use crate::shared::lock;
 
 /// Smaller buffers of a connection are not counted, because `connections_max` covers them.
 pub const SMALL_BYTES: usize = 4 * 1024;
@@ -53,10 +54,7 @@ pub trait Evictable: std::fmt::Debug + Send + Sync {
     /// the owner checks that and closes the connection.
     fn suspect(&self, now: Timestamp);
 
-    /// The counted bytes of its owner's buffers.
-    fn buffers(&self) -> &Share;
-
-    /// Closes it, and drops all mail.
+    /// Closes it, and drops all mail. Its owner's buffers count as freed immediately.
     fn evict(&self, why: Reason);
 }
 
@@ -120,9 +118,9 @@ impl Budget {
     /// jobs. Each connection decides after it has tried to write, because its thread may have
     /// stalled instead of its peer.
     pub fn cut_stalled(&self, now: Timestamp) {
-        self.members()
-            .values()
-            .for_each(|member| member.suspect(now));
+        for member in self.members().values() {
+            member.suspect(now);
+        }
     }
 
     /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as
@@ -140,13 +138,11 @@ impl Budget {
                 return;
             };
             member.evict(Reason::Limit("buffer_bytes_max"));
-            self.report(member.buffers(), 0);
         }
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<dyn Evictable>>> {
-        // No holder of this lock can panic halfway through a change.
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.members)
     }
 
     /// The bytes counted now.
@@ -187,16 +183,18 @@ impl Hold {
         last: &mut Option<(Bytes, Arc<Self>)>,
         budget: &Arc<Budget>,
     ) -> Option<Arc<Self>> {
+        let hold = |bytes, is_job| {
+            let hold = Self {
+                budget: Arc::clone(budget),
+                bytes,
+                is_job,
+            };
+            hold.counted().fetch_add(bytes, Ordering::AcqRel);
+            Arc::new(hold)
+        };
         if let Some(job) = event.handed_out() {
             let bytes = job.body_len();
-            return (bytes >= SMALL_BYTES).then(|| {
-                budget.handed_out.fetch_add(bytes, Ordering::AcqRel);
-                Arc::new(Self {
-                    budget: Arc::clone(budget),
-                    bytes,
-                    is_job: true,
-                })
-            });
+            return (bytes >= SMALL_BYTES).then(|| hold(bytes, true));
         }
         let bytes = event.large_body(SMALL_BYTES)?;
         if let Some((same, hold)) = last
@@ -205,25 +203,24 @@ impl Hold {
         {
             return Some(Arc::clone(hold));
         }
-        budget.held.fetch_add(bytes.len(), Ordering::AcqRel);
-        let hold = Arc::new(Self {
-            budget: Arc::clone(budget),
-            bytes: bytes.len(),
-            is_job: false,
-        });
+        let hold = hold(bytes.len(), false);
         *last = Some((bytes.clone(), Arc::clone(&hold)));
         Some(hold)
+    }
+
+    /// The sum that contains its bytes.
+    fn counted(&self) -> &AtomicUsize {
+        if self.is_job {
+            &self.budget.handed_out
+        } else {
+            &self.budget.held
+        }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let counted = if self.is_job {
-            &self.budget.handed_out
-        } else {
-            &self.budget.held
-        };
-        counted.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.counted().fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 
@@ -250,7 +247,7 @@ mod tests {
         bytes.map(|bytes| {
             client += 1;
             let member = member(budget, client);
-            budget.report(member.buffers(), bytes);
+            member.pressure.set_buffers(bytes);
             member
         })
     }
@@ -313,7 +310,7 @@ mod tests {
             "exactly at the limit"
         );
         // The connection that requests more is not the one that is closed.
-        budget.report(members[3].buffers(), 300_000);
+        members[3].pressure.set_buffers(300_000);
         budget.relieve();
         let gone = || {
             members
@@ -326,17 +323,17 @@ mod tests {
             (vec![false, false, true, false], 800_000)
         );
         // Its later reports, until its task notices, cancel out.
-        budget.report(members[2].buffers(), 350_000);
-        budget.report(members[2].buffers(), 0);
-        budget.report(members[1].buffers(), 900_000);
+        members[2].pressure.set_buffers(350_000);
+        members[2].pressure.set_buffers(0);
+        members[1].pressure.set_buffers(900_000);
         budget.relieve();
         assert_eq!(
             (gone(), budget.held()),
             (vec![false, true, true, false], 600_000)
         );
         // A connection that does not read its replies is closed before one that sends as much.
-        members[3].set_unsent(0, 250_000);
-        budget.report(members[0].buffers(), 800_000);
+        members[3].pressure.set_unsent(0, 250_000);
+        members[0].pressure.set_buffers(800_000);
         budget.relieve();
         assert_eq!(
             (gone(), budget.held()),
@@ -359,7 +356,11 @@ mod tests {
         }
         drop(last);
         assert_eq!(budget.held(), 500_000);
-        assert!(members.iter().all(|member| member.holds() >= 500_000));
+        assert!(
+            members
+                .iter()
+                .all(|member| member.pressure.holds() >= 500_000)
+        );
         let mut mail = Vec::new();
         members[0].take(0, false, usize::MAX, &mut mail);
         members[1].evict(Reason::ClosedByServer);
@@ -368,7 +369,11 @@ mod tests {
         drop(mail);
         assert_eq!(budget.held(), 0);
         members[2].push(0, Mail::Event(said(&large)), None);
-        assert_eq!(members[2].holds(), 0, "a closed mailbox accepts nothing");
+        assert_eq!(
+            members[2].pressure.holds(),
+            0,
+            "a closed mailbox accepts nothing"
+        );
         assert!(Hold::on(&said(&Bytes::from_static(b"small")), &mut None, &budget).is_none());
     }
 

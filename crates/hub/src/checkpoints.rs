@@ -1,15 +1,15 @@
 //! The checkpoint thread, which moves live records from the log to the table so that the log can be
 //! shortened. No other thread waits for it except an export, which begins with a checkpoint.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use windlass_store::Checkpointer;
 
 use self::pace::{Pace, Scope, Seen};
+use crate::shared::Flag;
 
 mod pace;
 
@@ -54,8 +54,8 @@ impl Requests {
 #[derive(Debug)]
 pub struct Checkpoints {
     thread: JoinHandle<()>,
-    stop: Arc<AtomicBool>,
-    held: Arc<AtomicBool>,
+    stop: Arc<Flag>,
+    held: Arc<Flag>,
 }
 
 impl Checkpoints {
@@ -66,15 +66,15 @@ impl Checkpoints {
     ///
     /// The thread cannot be started.
     pub fn start(checkpointer: Checkpointer, quiet: Duration) -> std::io::Result<(Self, Requests)> {
-        let (stop, held) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let stop = Arc::<Flag>::default();
+        let held = Arc::<Flag>::default();
         let (requests, requested) = mpsc::channel();
-        let (for_work, held_back) = (Arc::clone(&stop), Arc::clone(&held));
         let work = Work {
             checkpointer,
             quiet,
             requested,
-            stop: for_work,
-            held: held_back,
+            stop: Arc::clone(&stop),
+            held: Arc::clone(&held),
             is_lost: false,
         };
         let thread = thread::Builder::new()
@@ -90,13 +90,12 @@ impl Checkpoints {
     /// Stops beginning checkpoints, because another daemon reads the table, which must not change.
     /// The store rejects the end of a checkpoint in progress.
     pub fn hold(&self) {
-        self.held.store(true, Ordering::Release);
+        self.held.set(true);
     }
 
     /// Stops the thread after any checkpoint in progress.
     pub fn finish(self) {
-        self.stop.store(true, Ordering::Release);
-        self.thread.thread().unpark();
+        self.abandon();
         if self.thread.join().is_err() {
             tracing::error!("checkpoint thread panicked: the log grows until a restart");
         }
@@ -104,8 +103,8 @@ impl Checkpoints {
 
     /// Stops the thread without waiting: a checkpoint in progress completes, or ends with the
     /// process. The store must be held under a lease, which a checkpoint cannot outlive.
-    pub fn abandon(self) {
-        self.stop.store(true, Ordering::Release);
+    pub fn abandon(&self) {
+        self.stop.set(true);
         self.thread.thread().unpark();
     }
 }
@@ -114,8 +113,8 @@ struct Work {
     checkpointer: Checkpointer,
     quiet: Duration,
     requested: mpsc::Receiver<Request>,
-    stop: Arc<AtomicBool>,
-    held: Arc<AtomicBool>,
+    stop: Arc<Flag>,
+    held: Arc<Flag>,
     /// Whether a file of the log is missing.
     is_lost: bool,
 }
@@ -133,7 +132,7 @@ impl Work {
             Instant::now(),
         );
         let mut looked = Instant::now();
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.stop.get() {
             thread::park_timeout(LOOK_EVERY);
             while let Ok(request) = self.requested.try_recv() {
                 request(&mut self.checkpointer);
@@ -144,7 +143,7 @@ impl Work {
                 looked = Instant::now();
                 self.look_for_files();
             }
-            if self.held.load(Ordering::Acquire) {
+            if self.held.get() {
                 continue;
             }
             let seen = self.look();
@@ -191,18 +190,20 @@ impl Work {
         let made = self.checkpointer.run(scope == Scope::Everything);
         let figures = self.checkpointer.figures();
         let log_bytes = self.checkpointer.tail().disk_bytes();
-        let figure = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
+        let figure = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         match made {
             Ok(false) => {}
             Ok(true) => {
-                let (commit, records) = (figure(&figures.point), figure(&figures.records));
-                let (table_bytes, ms) =
-                    (figure(&figures.table_bytes), started.elapsed().as_millis());
-                tracing::debug!(commit, records, table_bytes, log_bytes, ms, "checkpoint");
+                tracing::debug!(
+                    commit = figure(&figures.point),
+                    records = figure(&figures.records),
+                    table_bytes = figure(&figures.table_bytes),
+                    log_bytes,
+                    ms = started.elapsed().as_millis(),
+                    "checkpoint"
+                );
             }
-            Err(error)
-                if self.stop.load(Ordering::Acquire) || self.held.load(Ordering::Acquire) =>
-            {
+            Err(error) if self.stop.get() || self.held.get() => {
                 tracing::debug!(%error, "checkpoint abandoned");
                 return false;
             }
@@ -216,9 +217,9 @@ impl Work {
 }
 
 /// Waits, unless the thread must stop.
-fn rest(time: Duration, stop: &AtomicBool) {
+fn rest(time: Duration, stop: &Flag) {
     let end = Instant::now() + time;
-    while !stop.load(Ordering::Acquire) && Instant::now() < end {
+    while !stop.get() && Instant::now() < end {
         thread::park_timeout(end.saturating_duration_since(Instant::now()));
     }
 }
@@ -273,8 +274,8 @@ mod tests {
             let table = MemoryTable::new();
             let checkpointer = checkpointer(&table);
             let (_, requested) = mpsc::channel();
-            let stop = Arc::new(AtomicBool::new(stops));
-            let held = Arc::new(AtomicBool::new(holds));
+            let stop = Arc::new(Flag::new(stops));
+            let held = Arc::new(Flag::new(holds));
             let mut work = Work {
                 checkpointer,
                 quiet: Duration::ZERO,
@@ -296,10 +297,10 @@ mod tests {
     #[test]
     fn a_pause_lasts_unless_the_daemon_stops() {
         let (pause, begun) = (Duration::from_millis(20), Instant::now());
-        rest(pause, &AtomicBool::new(false));
+        rest(pause, &Flag::new(false));
         assert!(begun.elapsed() >= pause);
         let hour = Duration::from_secs(3_600);
-        rest(hour, &AtomicBool::new(true));
+        rest(hour, &Flag::new(true));
         assert!(begun.elapsed() < hour);
     }
 }

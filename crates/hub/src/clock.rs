@@ -13,11 +13,13 @@
 pub mod simulated;
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use windlass_engine::{Clock, Reading, Timekeeper, Timestamp};
+
+use crate::shared::lock;
 
 /// All threads of a process share one time. A test that sets it has its own, on its thread.
 static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks::new());
@@ -85,18 +87,16 @@ impl Clocks {
     }
 
     fn read(&mut self, since_boot_ms: u64) -> Reading {
-        let wall = self
-            .wall_ahead_ms
-            .map_or_else(wall, |ahead_ms| Timestamp(since_boot_ms).shifted(ahead_ms));
+        let wall = wall_at(since_boot_ms, self.wall_ahead_ms);
         let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall);
         let keeper = self.keeper.get_or_insert_with(begin);
         if let Some(still_ms) = &mut self.still_ms {
             keeper.stand_still(since_boot_ms);
             let passed_ms = since_boot_ms
                 .saturating_sub(std::mem::replace(still_ms, since_boot_ms.max(*still_ms)));
-            self.followed
-                .iter_mut()
-                .for_each(|(ahead_ms, _)| *ahead_ms = ahead_ms.saturating_sub_unsigned(passed_ms));
+            if let Some((ahead_ms, _)) = &mut self.followed {
+                *ahead_ms = ahead_ms.saturating_sub_unsigned(passed_ms);
+            }
         }
         let reading = keeper.read(since_boot_ms, wall);
         // After a pause of this daemon the leader's time is unknown until the leader sends it.
@@ -126,7 +126,7 @@ fn with_clocks<T>(act: impl FnOnce(&mut Clocks) -> T) -> T {
         Ok(done) => return done,
         Err(act) => act,
     };
-    act(&mut CLOCKS.lock().unwrap_or_else(PoisonError::into_inner))
+    act(&mut lock(&CLOCKS))
 }
 
 /// Continues from the clock in the journal. Until then the engine's time is the wall clock's. With
@@ -136,8 +136,7 @@ pub fn start(kept: &Clock, wall_ahead_ms: Option<i64>) {
     #[cfg(any(test, feature = "testing"))]
     simulated::own();
     let since_boot_ms = since_boot_ms();
-    let wall =
-        wall_ahead_ms.map_or_else(wall, |ahead_ms| Timestamp(since_boot_ms).shifted(ahead_ms));
+    let wall = wall_at(since_boot_ms, wall_ahead_ms);
     let keeper = Timekeeper::start(kept, boot(), since_boot_ms, wall);
     with_clocks(|clocks| {
         *clocks = Clocks {
@@ -160,11 +159,11 @@ pub fn keep_wall(wall_ahead_ms: i64) {
 /// of the leader, in milliseconds. `None`: the time is stopped, and the authoritative clock
 /// unknown.
 pub fn machine_ahead_ms() -> Option<i64> {
-    let (machine, counts) = (wall(), read().wall());
+    let machine = wall();
+    let counts = read().wall();
     let stands_still = with_clocks(|clocks| clocks.still_ms.is_some());
-    let ahead_ms =
-        || i64::try_from(i128::from(machine.0) - i128::from(counts.0)).unwrap_or(i64::MAX);
-    (!stands_still).then(ahead_ms)
+    let ahead_ms = i128::from(machine.0) - i128::from(counts.0);
+    (!stands_still).then_some(i64::try_from(ahead_ms).unwrap_or(i64::MAX))
 }
 
 /// Makes the engine's time follow the daemon that has the engine.
@@ -176,7 +175,10 @@ pub fn follow(reading: &Reading) {
 
 /// Makes the engine's time this daemon's own.
 pub fn lead() {
-    with_clocks(|clocks| (clocks.followed, clocks.still_ms) = (None, None));
+    with_clocks(|clocks| {
+        clocks.followed = None;
+        clocks.still_ms = None;
+    });
     LATEST.set(None);
 }
 
@@ -234,7 +236,12 @@ pub fn now() -> Timestamp {
 /// The current time of the machine's wall clock, in milliseconds since the epoch. A clock set
 /// before 1970 reads as 1970.
 pub fn wall() -> Timestamp {
-    Timestamp(u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX))
+    Timestamp(ms(since_epoch()))
+}
+
+/// The wall clock at this offset from the time since boot; without an offset, the machine's.
+fn wall_at(since_boot_ms: u64, ahead_ms: Option<i64>) -> Timestamp {
+    ahead_ms.map_or_else(wall, |ahead_ms| Timestamp(since_boot_ms).shifted(ahead_ms))
 }
 
 /// The current time of the machine's wall clock, in nanoseconds since the epoch.
@@ -249,7 +256,12 @@ pub fn until(at: Timestamp) -> Duration {
 
 /// The moment this long after another one.
 pub fn after(at: Timestamp, time: Duration) -> Timestamp {
-    at.after_ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    at.after_ms(ms(time))
+}
+
+/// A time in milliseconds.
+pub(crate) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn since_epoch() -> Duration {
@@ -269,10 +281,8 @@ pub fn since_boot_ms() -> u64 {
         return machine.since_boot_ms;
     }
     let at = clock_gettime(ClockId::Boottime);
-    let (seconds, ns) = (
-        u64::try_from(at.tv_sec).unwrap_or(0),
-        u64::try_from(at.tv_nsec).unwrap_or(0),
-    );
+    let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
+    let ns = u64::try_from(at.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
 }
 

@@ -5,38 +5,36 @@
 //! events into mailboxes. Under the lock there is no I/O and no encoding for peers. Each
 //! acknowledgement carries the number of the commit that it waits for.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::Thread;
 use std::time::Duration;
 
-use foldhash::{HashMap, HashSet};
 use tokio::sync::Notify;
-use windlass_engine::{ClientId, Context, Engine, TICK_MS, Tag, Timestamp};
-use windlass_session::Reason;
-use windlass_store::{Commit, Journal, Tenure};
+use windlass_engine::{ClientId, Engine, TICK_MS, Tag, Timestamp};
+use windlass_store::{Commit, Journal};
 
-use self::core::{Core, Ends};
+use self::cluster::Edges;
+use self::core::Core;
 use self::delivery::Gates;
-pub(crate) use self::memory::Cool;
-pub use self::store_health::StoreHealth;
-use self::unwritten::Unwritten;
+pub use self::durable::Durability;
+use self::durable::Durable;
+use self::lease::Lease;
 use crate::broker::CommitDuty;
 use crate::budget::Budget;
 use crate::clock;
 use crate::loads::Loading;
+use crate::mailbox::Mailbox;
 use crate::names::ProtocolNames;
 use crate::published::Publication;
-use crate::waking::{Durable, ForRoom, Idle, Waiting};
+use crate::shared::Flag;
 use crate::warnings;
 
+mod cluster;
 mod commits;
 mod core;
 mod delivery;
+mod durable;
+mod lease;
 mod memory;
-mod store_health;
-mod tenure;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 #[cfg(test)]
@@ -48,55 +46,27 @@ mod visit;
 const DAEMON: ClientId = ClientId(0);
 const ASKED: Tag = Tag(1);
 
-/// Whether acknowledgements wait for the disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Durability {
-    /// An acknowledged change is on disk.
-    Durable,
-    /// An acknowledged change will be on disk within the commit interval ([`Hub::within`]), as long
-    /// as the disk keeps up.
-    Soon,
-}
-
 /// State shared by all connections.
 #[derive(Debug)]
 pub struct Hub {
+    /// What a visit changes, behind the lock.
     core: Mutex<Core>,
-    durability: Durability,
-    /// The interval of [`Durability::Soon`]; without one, no acknowledgement waits however slow the
-    /// disk is.
-    interval: Option<Duration>,
-    /// Whether a client's next job waits until the end of its last one is on disk, even if that end
-    /// is not acknowledged.
-    hand_out_after_commit: bool,
-    /// The newest commit on disk.
-    durable: Durable,
-    /// The first commit of this run.
-    first: u64,
+    /// Commits, and the store that takes them.
+    pub(crate) durable: Durable,
+    /// The right to act on the store.
+    lease: Lease,
+    /// In a cluster, the other daemons that serve this hub's clients.
+    edges: Mutex<Edges>,
     /// The memory budget of all connections.
     pub budget: Arc<Budget>,
-    /// Whether the store responds and has space.
-    pub store: StoreHealth,
     /// The work of the thread that moves bodies out of memory and back.
     pub loading: Loading,
     /// The protocols' names, for log lines.
     pub names: ProtocolNames,
-    /// The lease under which this daemon holds the store, if there is one.
-    tenure: Option<Arc<dyn Tenure>>,
-    /// The wall clock of the lease as last read.
-    wall_ahead_ms: AtomicI64,
-    edges: Mutex<tenure::Edges>,
     /// Whether workers wait for buffer space: see [`Budget::room`].
-    starved: AtomicBool,
+    starved: Flag,
     /// Whether the daemon is about to stop.
-    stopping: AtomicBool,
-    /// Whether serving threads handle the commits of their visits.
-    has_turns: AtomicBool,
-    /// Whether serving threads commit at the end of their turns.
-    commit_in_turns: AtomicBool,
-    /// Whether the committing thread is parked.
-    idle: Idle,
-    committer: Mutex<Option<Thread>>,
+    stopping: Flag,
     /// Notified when the engine's next deadline has moved forward.
     pub deadline_moved: Notify,
 }
@@ -113,52 +83,16 @@ pub struct Cut {
 impl Hub {
     /// Creates a hub from a recovered engine and its journal.
     pub fn new(engine: Engine, journal: Journal, durability: Durability, rng: u64) -> Self {
-        // Recovered commits are on disk; the next commit is not.
-        let first = journal.pending_seq();
-        let durable = Durable::new(first.saturating_sub(1));
-        let core = Core {
-            engine,
-            journal,
-            mailboxes: HashMap::default(),
-            ends: Ends::default(),
-            polling: HashSet::default(),
-            context: Context::new(clock::now(), rng),
-            own_bytes: VecDeque::new(),
-            publications: Vec::new(),
-            waiting: Waiting::new(),
-            unwritten: Unwritten::default(),
-            for_room: ForRoom::new(),
-            acknowledgements: 0,
-            awaited: 0,
-            gathers: false,
-            ticks_at: Timestamp::NEVER,
-            loads: Vec::new(),
-            waits_for_bodies: false,
-            unreadable: HashMap::default(),
-            steps_down: false,
-            large: false,
-            large_until: 0,
-        };
         Self {
-            core: Mutex::new(core),
-            durability,
-            interval: None,
-            hand_out_after_commit: false,
-            durable,
-            first,
+            durable: Durable::new(durability, journal.pending_seq()),
+            core: Mutex::new(Core::new(engine, journal, rng)),
+            lease: Lease::new(None),
+            edges: Mutex::default(),
             budget: Arc::new(Budget::new(usize::MAX)),
-            store: StoreHealth::default(),
             loading: Loading::default(),
             names: ProtocolNames::default(),
-            tenure: None,
-            wall_ahead_ms: AtomicI64::new(i64::MIN),
-            edges: Mutex::default(),
-            starved: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
-            has_turns: AtomicBool::new(false),
-            commit_in_turns: AtomicBool::new(false),
-            idle: Idle::new(),
-            committer: Mutex::new(None),
+            starved: Flag::default(),
+            stopping: Flag::default(),
             deadline_moved: Notify::new(),
         }
     }
@@ -166,18 +100,17 @@ impl Hub {
     /// Holds clients' next jobs until the end of their last one is on disk, even if that end is not
     /// acknowledged. Has no effect without [`Durability::Durable`], because nothing waits for the
     /// disk then.
-    pub fn hand_out_after_commit(self, yes: bool) -> Self {
-        Self {
-            hand_out_after_commit: yes && self.durability == Durability::Durable,
-            ..self
-        }
+    pub fn hand_out_after_commit(mut self, yes: bool) -> Self {
+        self.durable.hand_out_after_commit = yes && self.durable.durability == Durability::Durable;
+        self
     }
 
     /// Sets the interval within which changes are committed. When the disk falls behind by two
     /// intervals, or by 32 MiB, acknowledgements wait for it. Has no effect without
     /// [`Durability::Soon`].
-    pub fn within(self, interval: Option<Duration>) -> Self {
-        Self { interval, ..self }
+    pub fn within(mut self, interval: Option<Duration>) -> Self {
+        self.durable.interval = interval;
+        self
     }
 
     /// Sets the memory budget of all connections.
@@ -196,51 +129,10 @@ impl Hub {
         const PAGE: usize = 1_000;
         let held = self.lock().engine.held_over_connections();
         for page in held.chunks(PAGE) {
-            let mut core = self.lock();
-            core.begin(&clock::read(), &self.budget);
-            let Core {
-                engine, context, ..
-            } = &mut *core;
-            engine.tick(context);
-            engine.leave(page, context);
-            self.end(core);
-        }
-    }
-
-    /// Delivers bytes published on another daemon to these clients' mailboxes.
-    pub fn publish(&self, to: &[ClientId], bytes: bytes::Bytes) {
-        let mailboxes: Vec<_> = {
-            let core = self.lock();
-            to.iter()
-                .filter_map(|client| core.mailboxes.get(client))
-                .cloned()
-                .collect()
-        };
-        Publication::new(bytes, &self.budget).post(&mailboxes);
-    }
-
-    /// Stops handing out jobs, and disconnects this daemon's clients, which must reconnect
-    /// elsewhere. Jobs that they have not received are requeued. Clients of edges continue at the
-    /// next leader.
-    pub fn step_down(&self) {
-        let mut core = self.lock();
-        core.steps_down = true;
-        let own = core
-            .mailboxes
-            .iter()
-            .filter(|(client, _)| client.daemon() == 0);
-        let mut own: Vec<_> = own
-            .map(|(client, mailbox)| (*client, Arc::clone(mailbox)))
-            .collect();
-        drop(core);
-        own.sort_unstable_by_key(|(client, _)| *client);
-        own.iter()
-            .for_each(|(_, mailbox)| mailbox.evict(Reason::ClosedByServer));
-        for (client, mailbox) in own {
-            let mut core = self.lock();
-            core.begin(&clock::read(), &self.budget);
-            core.release(client, mailbox.take_unsent_jobs(usize::MAX));
-            self.end(core);
+            self.act(|core| {
+                core.engine.tick(&mut core.context);
+                core.engine.leave(page, &mut core.context);
+            });
         }
     }
 
@@ -251,127 +143,90 @@ impl Hub {
             clock::stand_still();
             return Some(clock::now().after_ms(TICK_MS));
         }
-        if self.tenure.is_some() {
+        if self.has_tenure() {
             clock::go_on();
         }
-        let mut core = self.lock();
-        core.begin(&clock::read(), &self.budget);
-        let Core {
-            engine, context, ..
-        } = &mut *core;
-        engine.tick(context);
-        let (next, now, is_starved) = (engine.next_deadline(), context.now, engine.is_starved());
-        let is_starved = is_starved && !core.steps_down;
-        core.ticks_at = next.unwrap_or(Timestamp::NEVER);
-        self.end(core);
-        self.starved.store(is_starved, Ordering::Release);
-        if is_starved {
+        let (next, starved_at) = self.act(|core| {
+            core.engine.tick(&mut core.context);
+            core.ticks_at = core.engine.next_deadline();
+            let is_starved = core.engine.is_starved() && !core.steps_down;
+            (core.ticks_at, is_starved.then_some(core.context.now))
+        });
+        self.starved.set(starved_at.is_some());
+        if let Some(now) = starved_at {
             self.budget.cut_stalled(now);
         }
         next
     }
 
-    /// Ends a visit by a thread that does not serve connections.
-    fn end(&self, core: MutexGuard<'_, Core>) {
+    /// Visits the engine on a thread that does not serve connections.
+    fn act<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
+        let mut core = self.lock();
+        core.begin(&clock::read(), &self.budget);
+        let done = act(&mut core);
         self.finish(core, false);
+        done
     }
 
     /// Ends a visit: appends the changes to the journal and delivers the events to the mailboxes.
     /// With `in_turn`, the calling thread serves connections and must do the part of the commit
     /// that is returned.
     fn finish(&self, mut core: MutexGuard<'_, Core>, in_turn: bool) -> CommitDuty {
-        let Core {
-            engine,
-            journal,
-            context,
-            ..
-        } = &mut *core;
-        journal.append(engine, &context.changes);
-        let pending = !journal.is_empty();
-        let to_commit = pending || journal.is_behind();
+        core.append();
+        let has_changes = !core.journal.is_empty();
         // All changes up to now are on disk when this commit is.
-        let barrier = if pending {
-            journal.pending_seq()
+        let barrier = if has_changes {
+            core.journal.pending_seq()
         } else {
-            journal.pending_seq().saturating_sub(1)
+            core.journal.pending_seq().saturating_sub(1)
         };
-        let gate = match self.durability {
-            Durability::Soon if self.is_behind(&mut core, pending) => barrier,
-            Durability::Soon => 0,
-            Durability::Durable => barrier,
+        let acknowledgement = self
+            .acknowledgements_wait(&mut core, has_changes)
+            .then_some(barrier);
+        core.note_commit(barrier);
+        let gates = Gates {
+            barrier,
+            acknowledgement,
+            // A successor knows only those time-bound leases that are in the journal.
+            lease: acknowledgement.filter(|_| self.has_tenure()),
+            durable: self.durable(),
         };
-        core.ends.pin(gate);
-        if std::mem::take(&mut core.large) {
-            core.large_until = barrier;
-        }
-        let durable = self.durable.get();
-        // A successor knows only those time-bound leases that are in the journal.
-        let lease = if self.has_tenure() { gate } else { 0 };
-        core.deliver(
-            Gates {
-                acknowledgement: gate,
-                lease,
-                ends: gate,
-                barrier,
-                durable,
-            },
-            &self.budget,
-        );
+        core.deliver(gates, &self.budget);
         self.leave_to_loading(&mut core, barrier);
-        let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
-        let earlier = due < core.ticks_at;
-        if earlier {
+        let due = core.engine.next_deadline();
+        let is_earlier = due.is_some_and(|due| core.ticks_at.is_none_or(|at| due < at));
+        if is_earlier {
             core.ticks_at = due;
         }
-        let publications = std::mem::take(&mut core.publications);
+        let publications = std::mem::take(&mut core.visit.publications);
         let with_room = self.take_with_room(&mut core);
         let noticed = std::mem::take(&mut core.context.warnings);
-        let duty = if to_commit {
+        let duty = if has_changes || core.journal.is_behind() {
             self.duty(&mut core, in_turn)
         } else {
             CommitDuty::None
         };
         drop(core);
-        with_room.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&with_room);
         warnings::log(noticed, &self.names);
-        publications
-            .into_iter()
-            .for_each(|(own_bytes, to)| Publication::new(own_bytes, &self.budget).post(&to));
-        if earlier {
+        for (bytes, to) in publications {
+            Publication::new(bytes, &self.budget).post(&to);
+        }
+        if is_earlier {
             self.deadline_moved.notify_one();
         }
         self.budget.relieve();
         duty
     }
 
-    /// Whether the store fails.
-    pub fn failed(&self) -> bool {
-        self.store.has_failed()
-    }
-
-    /// Sets whether the store has failed. When it fails, all clients that wait for a commit learn
-    /// that the outcome is unknown.
-    pub fn set_failed(&self, failed: bool) {
-        self.store.set_failed(failed);
-        if failed {
-            // They are woken again for their commits, because the store may respond again by the
-            // time their threads check.
-            let mut core = self.lock();
-            let mut waiting = core.waiting.mailboxes();
-            waiting.extend(self.take_with_room(&mut core));
-            drop(core);
-            waiting.iter().for_each(|mailbox| mailbox.ring());
-        }
-    }
-
     /// Whether workers waited for buffer space at the last tick.
     pub fn is_starved(&self) -> bool {
-        self.starved.load(Ordering::Acquire)
+        self.starved.get()
     }
 
     /// Whether the daemon is about to stop.
     pub fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.stopping.get()
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {

@@ -32,6 +32,7 @@ mod loads;
 mod mailbox;
 mod names;
 mod published;
+mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod view;
@@ -46,11 +47,11 @@ pub use checkpoints::{Checkpoints, Requests};
 pub use commit::{
     BOUNDS_US, CommitDurations, CommitTimeouts, CommitTimes, Commits, Committer, Pace, TurnCommits,
 };
-pub use hub::{Cut, Durability, Hub, StoreHealth};
+pub use hub::{Cut, Durability, Hub};
 pub use last_words::flush_log_with;
 pub use loading::Loader;
 pub use loads::{LoadFigures, Loading};
-pub use mailbox::{Filling, Mail, Mailbox, POSTED_ROOM_BYTES, QueuedMail};
+pub use mailbox::{Filling, Forwarding, Mail, Mailbox, POSTED_ROOM_BYTES, Pressure, QueuedMail};
 pub use names::ProtocolNames;
 pub use published::{Publication, Published, SharedBudget};
 pub use view::{About, Edge, Reasons, Refused, Role, View};

@@ -13,8 +13,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::shared::lock;
 
 /// How long after a line further lines of its reason are suppressed.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -74,7 +76,7 @@ fn with_limiter<T>(run: impl FnOnce(&mut Limiter) -> T) -> T {
     if own::has_one() {
         return own::with(run);
     }
-    run(&mut LIMITER.lock().unwrap_or_else(PoisonError::into_inner))
+    run(&mut lock(&LIMITER))
 }
 
 /// A limiter for this thread alone, because unit tests share a process and must not suppress each
@@ -153,10 +155,8 @@ impl Limiter {
             return None;
         }
         let more = window.held_back.saturating_add(times.saturating_sub(1));
-        *window = Window {
-            ends: now + WINDOW,
-            held_back: 0,
-        };
+        window.ends = now + WINDOW;
+        window.held_back = 0;
         Some(Line {
             more: (more > 0).then_some(more),
         })

@@ -13,10 +13,11 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -25,8 +26,9 @@ use foldhash::{HashMap, HashSet};
 use windlass_engine::{JobId, Stored};
 use windlass_store::BodyFile;
 
-use crate::hub::{Cool, Hub};
-use crate::loads::{Load, Todo};
+use crate::hub::Hub;
+use crate::loads::{Cool, Load, Todo};
+use crate::shared::Flag;
 
 /// Bytes moved out of memory per step.
 const STEP_BYTES: u64 = 1 << 20;
@@ -46,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Loader {
     thread: Thread,
-    stop: Arc<AtomicBool>,
+    stop: Arc<Flag>,
 }
 
 impl Loader {
@@ -56,7 +58,7 @@ impl Loader {
     ///
     /// The thread cannot be started.
     pub fn start(hub: Arc<Hub>, file: BodyFile) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Arc::<Flag>::default();
         let _ = hub.loading.reader.set(file.reader());
         let work = Work {
             hub: Arc::clone(&hub),
@@ -88,7 +90,7 @@ impl Loader {
 impl Drop for Loader {
     /// Stops the thread. No client may wait for a body then.
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
+        self.stop.set(true);
         self.thread.unpark();
     }
 }
@@ -103,21 +105,22 @@ struct Work {
     given_up: HashSet<(JobId, Stored)>,
     /// When it checks again whether bodies can be moved.
     stuck_until: Option<Instant>,
-    stop: Arc<AtomicBool>,
+    stop: Arc<Flag>,
 }
 
 impl Work {
     fn run(mut self) {
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.stop.get() {
             if self.step() {
                 continue;
             }
-            let waits = !self.again.is_empty() || self.stuck_until.is_some();
-            let waits = waits || !self.hub.loading.lock().freed.is_empty();
-            if waits {
-                thread::park_timeout(PAUSE)
+            if self.again.is_empty()
+                && self.stuck_until.is_none()
+                && self.hub.loading.lock().freed.is_empty()
+            {
+                thread::park();
             } else {
-                thread::park()
+                thread::park_timeout(PAUSE);
             }
         }
     }
@@ -137,7 +140,7 @@ impl Work {
             .is_some_and(|until| until <= Instant::now())
         {
             self.stuck_until = None;
-            self.hub.loading.is_stuck.store(false, Ordering::Release);
+            self.hub.loading.is_stuck.set(false);
         }
         if is_short && self.stuck_until.is_none() {
             self.make_room();
@@ -167,7 +170,8 @@ impl Work {
             if most == 0 {
                 return;
             }
-            let (mut part, mut bytes) = (Vec::new(), 0);
+            let mut part = Vec::new();
+            let mut bytes = 0;
             while bytes < most
                 && part.len() < READ_BODIES
                 && let Some(next) = all.pop_if(|(load, _)| load.who.is_none() == is_ahead)
@@ -192,28 +196,29 @@ impl Work {
     }
 
     fn load_part(&mut self, part: Vec<(Load, Instant)>) {
-        let (begun, figures) = (Instant::now(), &self.hub.loading.figures);
+        let begun = Instant::now();
+        let figures = &self.hub.loading.figures;
         let mut bodies: HashMap<(JobId, Stored), Bytes> = HashMap::default();
-        let (mut served, mut failed) = (Vec::new(), Vec::new());
-        let (mut room, mut for_mail) = (self.hub.memory_left(), HashSet::default());
+        let mut served = Vec::new();
+        let mut failed = Vec::new();
+        let mut room = self.hub.memory_left();
+        let mut for_mail = HashSet::default();
         for (load, since) in part {
             let key = (load.job, load.from);
             match room.checked_sub(load.from.len.into()) {
                 None if load.is_for_mail => drop(for_mail.insert(key)),
                 left => room = left.unwrap_or_default(),
             }
-            let body = match bodies.get(&key) {
-                Some(_) => Ok(()),
-                None => self
-                    .file
-                    .reader()
-                    .read(load.from)
-                    .map(|body| drop(bodies.insert(key, body))),
-            };
-            match body {
-                Ok(()) => served.extend(load.who),
-                Err(error) => failed.push((load, since, error)),
+            if let Entry::Vacant(place) = bodies.entry(key) {
+                match self.file.reader().read(load.from) {
+                    Ok(body) => drop(place.insert(body)),
+                    Err(error) => {
+                        failed.push((load, since, error));
+                        continue;
+                    }
+                }
             }
+            served.extend(load.who);
         }
         let us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         figures.load_us.fetch_add(us, Ordering::Relaxed);
@@ -230,12 +235,12 @@ impl Work {
             .set_loaded(bodies.iter().filter(|(key, _)| !for_mail.contains(*key)));
         served.sort_by_key(|mailbox| mailbox.client());
         served.dedup_by_key(|mailbox| mailbox.client());
-        served
-            .iter()
-            .for_each(|mailbox| mailbox.supply(|job, from| bodies.get(&(job, from)).cloned()));
-        failed
-            .into_iter()
-            .for_each(|(load, since, error)| self.failed(load, since, &error));
+        for mailbox in served {
+            mailbox.supply(|job, from| bodies.get(&(job, from)).cloned());
+        }
+        for (load, since, error) in failed {
+            self.failed(load, since, &error);
+        }
     }
 
     /// Handles an unreadable body, which is retried for a while; if no client waits for it, when
@@ -256,9 +261,7 @@ impl Work {
             .figures
             .failed
             .fetch_add(1, Ordering::Relaxed);
-        let job = load.job.0;
-        let reason = "body cannot be read";
-        crate::warn_limited!(reason, %error, job, "cannot read the body of a job back into memory");
+        crate::warn_limited!("body cannot be read", %error, job = load.job.0, "cannot read the body of a job back into memory");
         self.hub.cannot_load(mailbox, load.job, load.from);
     }
 
@@ -270,22 +273,22 @@ impl Work {
         let (now, later): (Vec<_>, Vec<_>) = freed
             .into_iter()
             .partition(|(commit, _)| *commit <= durable);
-        now.into_iter()
-            .flat_map(|(_, places)| places)
-            .for_each(|stored| self.file.free(stored));
+        for stored in now.into_iter().flat_map(|(_, places)| places) {
+            self.file.free(stored);
+        }
         let mut todo = self.hub.loading.lock();
-        later
-            .into_iter()
-            .rev()
-            .for_each(|one| todo.freed.push_front(one));
+        for one in later.into_iter().rev() {
+            todo.freed.push_front(one);
+        }
     }
 
     /// Moves bodies out until there is enough memory, or none can be moved. Waiting clients are
     /// woken as soon as their jobs fit, because the disk may be slow. Bodies needed meanwhile are
     /// loaded first, unless memory is full.
     fn make_room(&mut self) {
-        let (begun, mut in_vain) = (Instant::now(), 0);
-        while self.hub.is_short_of_memory() && !self.stop.load(Ordering::Acquire) {
+        let begun = Instant::now();
+        let mut in_vain = 0;
+        while self.hub.is_short_of_memory() && !self.stop.get() {
             if !self.hub.loading.lock().loads.is_empty() && !self.hub.is_out_of_memory() {
                 return self.hub.loading.make_room();
             }
@@ -303,7 +306,9 @@ impl Work {
             } else {
                 in_vain + 1
             };
-            unused.into_iter().for_each(|stored| self.file.free(stored));
+            for stored in unused {
+                self.file.free(stored);
+            }
             self.hub.ring_with_room();
             if let Err(error) = written {
                 warn_of_shortage(&error.to_string());
@@ -324,15 +329,14 @@ impl Work {
     /// Records that memory cannot be freed now: a job that does not fit is refused until the next
     /// check. The thread has worked on this since `begun`, and spends most of its time otherwise.
     fn is_stuck(&mut self, begun: Instant) {
-        self.hub.loading.is_stuck.store(true, Ordering::Release);
+        self.hub.loading.is_stuck.set(true);
         self.stuck_until = Some(Instant::now() + PAUSE.max(begun.elapsed() * 8));
     }
 }
 
 fn warn_of_shortage(why: &str) {
-    let reason = "memory cannot be relieved";
     crate::warn_limited!(
-        reason,
+        "memory cannot be relieved",
         why,
         "memory is nearly full (limits.memory) and no bodies can be moved to disk: new jobs may be rejected"
     );

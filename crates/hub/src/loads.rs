@@ -2,14 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
 
+use bytes::Bytes;
 use windlass_engine::{JobId, Stored};
 use windlass_store::BodyReader;
 
 use crate::mailbox::Mailbox;
+use crate::shared::{Flag, lock};
 
 /// A body that a client waits for, or soon will.
 #[derive(Clone, Debug)]
@@ -29,8 +31,9 @@ pub struct Loading {
     pub(crate) thread: OnceLock<Thread>,
     pub(crate) reader: OnceLock<BodyReader>,
     /// Whether bodies cannot be moved to disk now, because it is full or none can be moved.
-    pub(crate) is_stuck: AtomicBool,
-    pub(crate) figures: LoadFigures,
+    pub(crate) is_stuck: Flag,
+    /// Figures for metrics.
+    pub figures: LoadFigures,
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +42,15 @@ pub(crate) struct Todo {
     /// Places to free once this commit is on disk.
     pub(crate) freed: VecDeque<(u64, Vec<Stored>)>,
     pub(crate) is_short: bool,
+}
+
+/// Bodies that can be moved to disk.
+pub(crate) struct Cool {
+    pub(crate) bodies: Vec<(JobId, Bytes)>,
+    /// Whether packing has already reduced the size of jobs.
+    pub(crate) has_packed: bool,
+    /// How many such searches complete a round and cover all jobs twice more.
+    pub(crate) looks: usize,
 }
 
 /// Figures for metrics.
@@ -57,11 +69,6 @@ pub struct LoadFigures {
 }
 
 impl Loading {
-    /// Figures for metrics.
-    pub const fn figures(&self) -> &LoadFigures {
-        &self.figures
-    }
-
     /// The reader of bodies, if any can be stored.
     pub(crate) fn reader(&self) -> io::Result<&BodyReader> {
         self.reader
@@ -71,7 +78,7 @@ impl Loading {
 
     /// Whether bodies can be moved to disk.
     pub(crate) fn makes_room(&self) -> bool {
-        self.thread.get().is_some() && !self.is_stuck.load(Ordering::Acquire)
+        self.thread.get().is_some() && !self.is_stuck.get()
     }
 
     /// Requests these bodies.
@@ -103,6 +110,6 @@ impl Loading {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Todo> {
-        self.todo.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.todo)
     }
 }

@@ -14,17 +14,15 @@ impl ProtocolNames {
 
     /// The name of a protocol's section.
     pub fn name(&self, protocol: Protocol) -> &'static str {
-        self.0
-            .iter()
-            .find(|(id, ..)| *id == protocol)
-            .map_or("?", |(_, name, _)| name)
+        self.of(protocol).map_or("?", |(_, name, _)| name)
     }
 
     /// A protocol's common name.
     pub fn title(&self, protocol: Protocol) -> &'static str {
-        self.0
-            .iter()
-            .find(|(id, ..)| *id == protocol)
-            .map_or("other", |(.., title)| title)
+        self.of(protocol).map_or("other", |(.., title)| title)
+    }
+
+    fn of(&self, protocol: Protocol) -> Option<&(Protocol, &'static str, &'static str)> {
+        self.0.iter().find(|(id, ..)| *id == protocol)
     }
 }

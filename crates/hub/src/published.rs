@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::budget::{Budget, SMALL_BYTES};
-use crate::mailbox::queued::QueuedMail;
+use crate::mailbox::mail::QueuedMail;
 
 /// Size of an entry in a mailbox.
 const PLACE_BYTES: usize = size_of::<QueuedMail>();

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use windlass_engine::Timestamp;
 use windlass_store::Holder;
 
 use crate::clock;
+use crate::shared::lock;
 
 /// The role of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,15 +107,13 @@ impl View {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..About::default()
         };
-        let reasons = Reasons {
-            own,
-            ..Reasons::default()
-        }
-        .into();
         Self {
             role: Mutex::new(Role::Alone),
             edges: Mutex::default(),
-            reasons,
+            reasons: Mutex::new(Reasons {
+                own,
+                ..Reasons::default()
+            }),
             changes: AtomicU64::new(0),
         }
     }
@@ -125,7 +124,7 @@ impl View {
     }
 
     fn known(&self) -> MutexGuard<'_, Reasons> {
-        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reasons)
     }
 
     /// Sets why this daemon could not lead; empty if it could.
@@ -152,7 +151,7 @@ impl View {
         refused.push(Refused {
             from: from.to_owned(),
             why: why.to_owned(),
-            at: clock::read().wall(),
+            at: wall(),
         });
     }
 
@@ -169,22 +168,17 @@ impl View {
     pub fn leader_knows(&self, abouts: impl IntoIterator<Item = About>) {
         let mut abouts = abouts.into_iter();
         self.known().leader = abouts.next().unwrap_or_default();
-        let role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
+        let role = lock(&self.role);
         if matches!(*role, Role::Following { .. }) {
-            self.linked()
-                .values_mut()
-                .zip(abouts)
-                .for_each(|(edge, about)| edge.about = about);
+            for (edge, about) in self.linked().values_mut().zip(abouts) {
+                edge.about = about;
+            }
         }
     }
 
     /// The role, with the connected edges.
     pub fn read(&self) -> Role {
-        let mut role = self
-            .role
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let mut role = lock(&self.role).clone();
         if let Role::Leading { edges, .. } | Role::Following { edges, .. } = &mut role {
             *edges = self.edges();
         }
@@ -203,28 +197,26 @@ impl View {
 
     /// Sets the edges as received from the leader. Ignored if this daemon has become leader.
     pub fn leader_has(&self, edges: impl Iterator<Item = Edge>) {
-        let role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
+        let role = lock(&self.role);
         if matches!(*role, Role::Following { .. }) {
             *self.linked() = (0..).zip(edges).collect();
         }
     }
 
     fn linked(&self) -> MutexGuard<'_, BTreeMap<u32, Edge>> {
-        self.edges.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.edges)
     }
 
     /// Records that the daemon looks for a leader, after startup or after losing leadership.
     pub fn seeks(&self) {
-        self.set(Role::Seeking {
-            since: clock::read().wall(),
-        });
+        self.set(Role::Seeking { since: wall() });
     }
 
     /// Records that the daemon has become leader.
     pub fn leads(&self, epoch: u64) {
         self.set(Role::Leading {
             epoch,
-            since: clock::read().wall(),
+            since: wall(),
             edges: Vec::new(),
         });
         let own = About {
@@ -244,7 +236,7 @@ impl View {
         let Holder {
             name, link, epoch, ..
         } = leader.clone();
-        let since = clock::read().wall();
+        let since = wall();
         self.known().cannot_follow.clear();
         self.set_unless_leading(Role::Following {
             leader: name,
@@ -257,16 +249,14 @@ impl View {
 
     /// Records that the link to the leader is down, with the same caveat.
     pub fn lost_link(&self) {
-        self.set_unless_leading(Role::Seeking {
-            since: clock::read().wall(),
-        });
+        self.set_unless_leading(Role::Seeking { since: wall() });
     }
 
     /// Records that an edge has connected.
     pub fn has_edge(&self, number: u32, link: &str) {
         let edge = Edge {
             link: link.to_owned(),
-            since: clock::read().wall(),
+            since: wall(),
             about: About::default(),
         };
         self.linked().insert(number, edge);
@@ -285,15 +275,19 @@ impl View {
     }
 
     fn set(&self, role: Role) {
-        *self.role.lock().unwrap_or_else(PoisonError::into_inner) = role;
+        *lock(&self.role) = role;
     }
 
     fn set_unless_leading(&self, role: Role) {
-        let mut present = self.role.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = lock(&self.role);
         if !matches!(*present, Role::Leading { .. }) {
             *present = role;
         }
     }
+}
+
+fn wall() -> Timestamp {
+    clock::read().wall()
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Wakes the owners of mailboxes: a serving thread, a task with one client, a link with many.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use windlass_engine::ClientId;
+
+use crate::shared::lock;
 
 /// A connection's slot on its thread. Slots are reused; client numbers never are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -59,16 +61,13 @@ impl WithMail {
     /// Takes out all clients.
     #[must_use]
     pub fn take(&self) -> Vec<ConnectionId> {
-        std::mem::take(&mut self.clients.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.clients))
     }
 }
 
 impl Waker for WithMail {
     fn wake_for(&self, connection: ConnectionId) {
-        self.clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(connection);
+        lock(&self.clients).push(connection);
         self.notify.notify_one();
     }
 }

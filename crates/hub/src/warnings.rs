@@ -8,9 +8,9 @@ use crate::warn_limited;
 
 /// Logs each warning. Must not be called with the hub's lock held.
 pub(crate) fn log(warnings: Vec<Warning>, names: &ProtocolNames) {
-    warnings
-        .into_iter()
-        .for_each(|notice| log_one(&notice, names));
+    for warning in warnings {
+        log_one(warning, names);
+    }
 }
 
 fn log_one(
@@ -20,15 +20,19 @@ fn log_one(
         queue,
         name,
         why,
-    }: &Warning,
+    }: Warning,
     names: &ProtocolNames,
 ) {
-    let [queue, name, why] = [queue, name, why].map(|text| shown(text));
+    let [queue, name, why] = [queue, name, why].map(|text| shown(&text));
+    macro_rules! line {
+        ($reason:expr, $($line:tt)+) => {
+            warn_limited!($reason, times = times, $($line)+)
+        };
+    }
     match kind {
         WarningKind::Buried => {
-            warn_limited!(
+            line!(
                 "buried",
-                times = *times,
                 queue,
                 job = name,
                 why,
@@ -36,97 +40,94 @@ fn log_one(
             );
         }
         WarningKind::WorkerLost => {
-            let what = "lost a worker that had a job: the job will be handed out again";
-            warn_limited!(
+            line!(
                 "worker lost",
-                times = *times,
                 queue,
                 job = name,
                 worker = why,
-                "{what}"
+                "lost a worker that had a job: the job will be handed out again"
             );
         }
         WarningKind::LostForGood => {
-            warn_limited!(
+            line!(
                 "lost for good",
-                times = *times,
                 queue,
                 job = name,
                 "dropped a job: too many of its workers were lost"
             );
         }
         WarningKind::Unfit { is_dead: false } => {
-            let what = "cannot convert a job for a worker's protocol: it waits for a worker of another protocol";
-            warn_limited!("unfit", times = *times, queue, job = name, why, "{what}");
-        }
-        WarningKind::Unfit { is_dead: true } => {
-            let what =
-                "cannot convert a job for any of its workers: moved to the dead-letter queue";
-            warn_limited!(
-                "unfit and dead",
-                times = *times,
+            line!(
+                "unfit",
                 queue,
                 job = name,
                 why,
-                "{what}"
+                "cannot convert a job for a worker's protocol: it waits for a worker of another protocol"
+            );
+        }
+        WarningKind::Unfit { is_dead: true } => {
+            line!(
+                "unfit and dead",
+                queue,
+                job = name,
+                why,
+                "cannot convert a job for any of its workers: moved to the dead-letter queue"
             );
         }
         WarningKind::Unserved { jobs, workers } => {
-            let workers: Vec<&str> = workers
-                .iter()
-                .map(|workers| names.title(*workers))
-                .collect();
-            let (jobs, workers) = (names.title(*jobs), workers.join(" and "));
-            warn_limited!(
+            let workers: Vec<&str> = workers.iter().map(|it| names.title(*it)).collect();
+            let workers = workers.join(" and ");
+            let jobs = names.title(jobs);
+            line!(
                 format!("unserved: {queue}"),
-                times = *times,
                 "{jobs} jobs wait in `{queue}`, which only {workers} workers serve: see bridge.queues"
             );
         }
         WarningKind::Expired => {
-            warn_limited!(
+            line!(
                 "expired",
-                times = *times,
                 queue,
                 job = name,
                 "dropped a job that expired before a worker took it"
             );
         }
         WarningKind::Forgotten => {
-            let what = "forgot an ended job early: results and the keys of `dedup` may use a quarter of the memory for jobs \
-                        (limits.memory, limits.jobs_bytes_max), and nothing that new jobs need (limits.jobs_max)";
-            warn_limited!("forgotten", times = *times, queue, job = name, "{what}");
-        }
-        WarningKind::QueuesNearlyFull => {
-            let what = "90 % of the queue names are in use: see limits.queues_max";
-            warn_limited!("queues", times = *times, "{what}");
-        }
-        WarningKind::Refused(refusal) => {
-            let reason = format!("refused: {}", name_of(*refusal));
-            warn_limited!(reason, times = *times, queue, why = %refusal, "job rejected");
-        }
-        WarningKind::NoRoom(refusal) => {
-            let what = "rejected a name, a subscription, a worker or a wait: see limits.memory";
-            warn_limited!("no room", times = *times, why = %refusal, "{what}");
-        }
-        WarningKind::RunRefused(refusal) => {
-            let reason = format!("run refused: {}", name_of(*refusal));
-            warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "scheduled run rejected");
-        }
-        WarningKind::Keyless => {
-            let what = "cannot read the policy key of a job: it shares the empty key";
-            warn_limited!(
-                format!("keyless: {queue}"),
-                times = *times,
+            line!(
+                "forgotten",
                 queue,
                 job = name,
-                "{what}"
+                "forgot an ended job early: results and the keys of `dedup` may use a quarter of the memory for jobs \
+                        (limits.memory, limits.jobs_bytes_max), and nothing that new jobs need (limits.jobs_max)"
+            );
+        }
+        WarningKind::QueuesNearlyFull => {
+            line!(
+                "queues",
+                "90 % of the queue names are in use: see limits.queues_max"
+            );
+        }
+        WarningKind::Refused(refusal) => {
+            let reason = format!("refused: {}", name_of(refusal));
+            line!(reason, queue, why = %refusal, "job rejected");
+        }
+        WarningKind::NoRoom(refusal) => {
+            line!("no room", why = %refusal, "rejected a name, a subscription, a worker or a wait: see limits.memory");
+        }
+        WarningKind::RunRefused(refusal) => {
+            let reason = format!("run refused: {}", name_of(refusal));
+            line!(reason, queue, schedule = name, why = %refusal, "scheduled run rejected");
+        }
+        WarningKind::Keyless => {
+            line!(
+                format!("keyless: {queue}"),
+                queue,
+                job = name,
+                "cannot read the policy key of a job: it shares the empty key"
             );
         }
         WarningKind::OnDeadRefused(refusal) => {
-            let reason = format!("on_dead refused: {}", name_of(*refusal));
-            let what = "the job of on_dead was rejected: the dead job stays dead";
-            warn_limited!(reason, times = *times, queue, dead = name, why = %refusal, "{what}");
+            let reason = format!("on_dead refused: {}", name_of(refusal));
+            line!(reason, queue, dead = name, why = %refusal, "the job of on_dead was rejected: the dead job stays dead");
         }
     }
 }

@@ -39,9 +39,7 @@ use crate::patience::Pending;
 use crate::places::Admission;
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_HANDSHAKE, NO_PLACE};
-use windlass_hub::{
-    ConnectionId, Evictable as _, Home, Mail, Mailbox, SMALL_BYTES, Visited, clock,
-};
+use windlass_hub::{ConnectionId, Home, Mail, Mailbox, Visited, clock};
 
 mod ahead;
 #[cfg(test)]
@@ -381,8 +379,9 @@ impl Connection {
 
     /// Writes once, up to the limit of a turn.
     fn write(&mut self) {
-        if self.mailbox.is_suspected() {
-            (self.io.writable, self.outgoing.is_suspected) = (true, true);
+        if self.mailbox.pressure.is_suspected() {
+            self.io.writable = true;
+            self.outgoing.is_suspected = true;
         }
         let output = self.outgoing.output.next();
         let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
@@ -400,7 +399,7 @@ impl Connection {
                     if self.outgoing.hand_outs.bytes() > 0 {
                         // The turn may have begun long ago, because encoding a large job takes
                         // time.
-                        self.mailbox.moved(clock::now());
+                        self.mailbox.pressure.moved(clock::now());
                     }
                     let jobs = self.outgoing.hand_outs.written(self.outgoing.written);
                     if jobs > 0 {
@@ -497,10 +496,8 @@ impl Connection {
     /// Closes the connection if it exceeds its limits, or if another part of the daemon requires
     /// it. Reports its memory if that has changed much.
     fn check_limits(&mut self) {
-        let Bounds {
-            outbound_bytes_max, ..
-        } = self.shared.bounds;
-        if self.mailbox.overflowed() || self.outgoing.output.len() > outbound_bytes_max {
+        let outbound_bytes_max = self.shared.bounds.outbound_bytes_max;
+        if self.mailbox.pressure.overflowed() || self.outgoing.output.len() > outbound_bytes_max {
             return self.end(Reason::Limit("outbound_bytes_max"));
         }
         let jobs = self.outgoing.hand_outs.bytes();
@@ -512,11 +509,8 @@ impl Connection {
             self.incoming.fed_bytes + size_of::<Item>() * self.work.items.len()
         };
         let held = own + to_do;
-        self.mailbox.set_unsent(jobs, others);
-        let before = self.mailbox.buffers().bytes();
-        if held.abs_diff(before) >= SMALL_BYTES || (held < SMALL_BYTES && before != 0) {
-            self.shared.budget.report(self.mailbox.buffers(), held);
-        }
+        self.mailbox.pressure.set_unsent(jobs, others);
+        self.mailbox.pressure.set_buffers(held);
         self.shared.budget.relieve();
         if std::mem::take(&mut self.outgoing.is_suspected) {
             self.mailbox.check_stall(self.now);
@@ -530,6 +524,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.shared.budget.leave(self.id.client);
-        self.shared.budget.report(self.mailbox.buffers(), 0);
+        self.mailbox.pressure.set_buffers(0);
     }
 }

@@ -55,7 +55,7 @@ impl Broker for Edge {
                 0
             }
         });
-        if let Some(bytes) = mailbox.made_room(taken.sum(), ROOM_STEP) {
+        if let Some(bytes) = mailbox.forwarding.made_room(taken.sum(), ROOM_STEP) {
             self.lock()
                 .ask_for(mailbox.client(), |client| ToLeader::Room {
                     client,
@@ -155,6 +155,6 @@ impl Broker for Edge {
             .values()
             .map(|member| Arc::clone(&member.mailbox))
             .collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&mailboxes);
     }
 }

@@ -125,7 +125,7 @@ impl Member {
     }
 
     pub(super) fn count(&self) {
-        self.mailbox.set_under_way(self.unanswered());
+        self.mailbox.forwarding.set_under_way(self.unanswered());
     }
 
     /// Records that an item of this size was sent.
@@ -204,7 +204,7 @@ impl State {
             // No reply of the leader can precede these bytes.
             Item::Bytes(bytes) if member.unanswered() == 0 => {
                 let mut filling = member.mailbox.fill();
-                filling.push(0, Mail::Bytes(bytes), None);
+                filling.push(None, Mail::Bytes(bytes), None);
                 filling.finish();
             }
             Item::Bytes(bytes) => {
@@ -278,10 +278,11 @@ impl State {
     pub(super) fn stop_waiting(&mut self) {
         self.under_way_bytes = 0;
         for member in self.clients.values_mut() {
-            (member.under_way, member.under_way_bytes) = (VecDeque::new(), 0);
+            member.under_way.clear();
+            member.under_way_bytes = 0;
             let mut filling = member.mailbox.fill();
             for bytes in member.kept.drain(..) {
-                filling.push(0, Mail::Bytes(bytes), None);
+                filling.push(None, Mail::Bytes(bytes), None);
             }
             filling.finish();
             member.count();

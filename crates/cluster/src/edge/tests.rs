@@ -342,14 +342,14 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
         event: event.clone(),
     }));
     assert_eq!(room - edge.budget.room(), 3 * LARGE_BYTES as u64);
-    assert!(!mailbox.overflowed());
+    assert!(!mailbox.pressure.overflowed());
     to_leader(&edge);
     edge.sent_jobs(ClientId(1), 2);
     assert!(
         matches!(to_leader(&edge)[..], [ToLeader::Sent { client, jobs: 2 }] if client == there(1))
     );
     for (unsent, closed) in [(0, false), (LARGE_BYTES, true)] {
-        mailbox.set_unsent(unsent, 0);
+        mailbox.pressure.set_unsent(unsent, 0);
         edge.receive([ToEdge::Starved]);
         mailbox.check_stall(windlass_hub::clock::now());
         assert_eq!(

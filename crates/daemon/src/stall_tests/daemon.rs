@@ -144,7 +144,7 @@ impl Daemon {
         let (durable, failed) = (self.hub.durable(), self.hub.failed());
         let first_may_be_read = |mail: &mut dyn Iterator<Item = &QueuedMail>| {
             mail.next()
-                .is_some_and(|queued| queued.gate <= durable || failed)
+                .is_some_and(|queued| queued.gate <= Some(durable) || failed)
         };
         !self
             .hub

@@ -45,7 +45,9 @@ impl StallWire {
     fn waiting(&self) -> BTreeSet<String> {
         let durable = self.daemon.hub.durable();
         let name = |queued: &QueuedMail| match &queued.mail {
-            Mail::Event(event) if queued.gate > durable => Some(events::name(event).to_owned()),
+            Mail::Event(event) if queued.gate > Some(durable) => {
+                Some(events::name(event).to_owned())
+            }
             Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
         };
         let names =

@@ -61,7 +61,8 @@ impl Pace {
         is_worth_while: impl FnOnce() -> bool,
     ) -> Option<Scope> {
         if seen.newest != self.newest {
-            (self.newest, self.since) = (seen.newest, now);
+            self.newest = seen.newest;
+            self.since = now;
         }
         let pressed = is_pressed(seen);
         let quiet = if pressed {

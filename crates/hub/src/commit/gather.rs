@@ -38,13 +38,13 @@ impl Gather {
     /// Called when the pending commit is on disk.
     pub(super) fn committed(&mut self, took: Duration) {
         if let Some((begun_with, _)) = self.wait.take() {
-            let (came, missing) = (
-                self.waiting.saturating_sub(begun_with),
-                self.expected.saturating_sub(begun_with),
-            );
+            let came = self.waiting.saturating_sub(begun_with);
+            let missing = self.expected.saturating_sub(begun_with);
             self.attempts.end(2 * came >= missing);
         }
-        (self.expected, self.waiting, self.took, self.is_open) = (self.waiting, 0, took, false);
+        self.expected = std::mem::take(&mut self.waiting);
+        self.took = took;
+        self.is_open = false;
     }
 
     /// Called when the acknowledgements of the last commit were sent.

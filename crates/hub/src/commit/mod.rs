@@ -18,8 +18,8 @@ mod tests;
 mod times;
 mod turn;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,7 @@ pub use self::turn::TurnCommits;
 use crate::clock;
 use crate::hub::{Cut, Hub};
 use crate::mailbox::Mailbox;
+use crate::shared::{Flag, lock};
 use crate::waker::Waker;
 use crate::waking::HandOver;
 
@@ -57,7 +58,6 @@ pub struct CommitTimeouts {
 }
 
 /// The handle of the committing thread.
-#[derive(Debug)]
 pub struct Committer {
     thread: JoinHandle<bool>,
     commits: Arc<Commits>,
@@ -65,7 +65,6 @@ pub struct Committer {
 }
 
 /// Writes commits, by one thread at a time.
-#[derive(Debug)]
 pub struct Commits {
     hub: Arc<Hub>,
     /// The writer, and threads whose turn ended while another thread was writing.
@@ -75,9 +74,15 @@ pub struct Commits {
     policy: Mutex<Policy>,
     times: Arc<CommitTimes>,
     pace: Pace,
-    stop: AtomicBool,
+    stop: Flag,
     /// When the write in progress began, in milliseconds of the engine's clock; 0 = none.
     writing_since: AtomicU64,
+}
+
+impl std::fmt::Debug for Commits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Commits")
+    }
 }
 
 /// State of the writing thread.
@@ -90,12 +95,6 @@ struct Writer {
     failed: Option<Cut>,
     // Last, because it locks out other processes until everything else is closed.
     _guard: Option<Guard>,
-}
-
-impl std::fmt::Debug for Writer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Writer")
-    }
 }
 
 /// Time slice of the committing thread on a busy machine. It sleeps again long before.
@@ -129,7 +128,7 @@ impl Committer {
         let thread = thread::Builder::new()
             .name("commit".into())
             .spawn(move || for_thread.run())?;
-        hub.set_committer(thread.thread().clone());
+        hub.durable.set_committer(thread.thread().clone());
         Ok(Self {
             thread,
             commits,
@@ -157,7 +156,7 @@ impl Committer {
         }
         // Free space is usually measured after commits, but there may be none while new jobs are
         // refused.
-        if hub.store.is_full() {
+        if hub.durable.full.get() {
             self.room.look();
         }
         let since = self.commits.writing_since.load(Ordering::Acquire);
@@ -181,7 +180,7 @@ impl Committer {
     /// Stores the engine's final counters, commits the rest, and stops. Returns whether everything
     /// is on disk.
     pub fn finish(self) -> bool {
-        self.commits.stop.store(true, Ordering::Release);
+        self.commits.stop.set(true);
         self.thread.thread().unpark();
         self.thread.join().unwrap_or(false)
     }
@@ -228,7 +227,9 @@ impl Commits {
     fn rest(&self) {
         if self
             .hub
-            .committer_may_park(|| self.hub.is_urgent() || self.stopping())
+            .durable
+            .idle
+            .may_park(|| self.hub.is_urgent() || self.stopping())
         {
             thread::park();
         }
@@ -238,7 +239,7 @@ impl Commits {
     /// or if clients wait for a commit.
     fn rest_for(&self, interval: Duration) {
         self.sleep(interval, || {
-            !self.hub.committer_may_park(|| self.hub.has_urgent())
+            !self.hub.durable.idle.may_park(|| self.hub.has_urgent())
         });
     }
 
@@ -251,7 +252,7 @@ impl Commits {
             let again = self.hub.failed();
             if let Some(acknowledged) = self.append(&mut writer, cut, again) {
                 drop(writer);
-                acknowledged.iter().for_each(|mailbox| mailbox.ring());
+                Mailbox::ring_all(&acknowledged);
                 return true;
             }
             attempts += 1;
@@ -299,13 +300,13 @@ impl Commits {
             policy: Mutex::default(),
             times: Arc::default(),
             pace,
-            stop: AtomicBool::new(false),
+            stop: Flag::default(),
             writing_since: AtomicU64::new(0),
         }
     }
 
     fn stopping(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
+        self.stop.get()
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -314,10 +315,9 @@ impl Commits {
 
     /// Records a measurement, and decides which threads commit next.
     fn decide(&self, record: impl FnOnce(&mut Policy)) {
-        // No holder of this lock can panic halfway through a change.
-        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policy = lock(&self.policy);
         record(&mut policy);
-        self.hub.set_commit_in_turns(policy.in_turns());
+        self.hub.durable.commit_in_turns.set(policy.in_turns());
     }
 
     /// Writes a commit, once. Returns the mailboxes whose acknowledgements waited for it, which the
@@ -340,10 +340,11 @@ impl Commits {
             }
             writer.failed = Some(cut);
             self.decide(Policy::failed);
-            self.hub.unpark_committer();
+            self.hub.durable.unpark_committer();
             return None;
         }
-        writer.unseen = (writer.unseen.0 + 1, writer.unseen.1 + cut.commit.bytes());
+        writer.unseen.0 += 1;
+        writer.unseen.1 += cut.commit.bytes();
         let acknowledged = self.hub.committed(cut.commit);
         let took = begun.elapsed();
         self.times.record(took);

@@ -101,7 +101,8 @@ impl Policy {
     }
 
     const fn leave_turns(&mut self) {
-        (self.in_turns, self.run) = (false, 0);
+        self.in_turns = false;
+        self.run = 0;
     }
 }
 

@@ -22,12 +22,6 @@ pub(super) struct Room {
     tail: Arc<dyn LogTail>,
 }
 
-impl std::fmt::Debug for Room {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Room")
-    }
-}
-
 impl Room {
     pub(super) fn new(hub: Arc<Hub>, tail: Arc<dyn LogTail>) -> Self {
         Self { hub, tail }
@@ -48,10 +42,10 @@ impl Room {
         let room = spare.min(free).saturating_sub(on_its_way);
         self.hub.with_journal(|_, journal| {
             self.hub
-                .store
+                .durable
                 .set_room(room.saturating_sub(journal.uncommitted_bytes()))
         });
-        if self.hub.store.is_full() {
+        if self.hub.durable.full.get() {
             if spare >= SLACK_BYTES
                 && self
                     .tail
@@ -59,7 +53,7 @@ impl Room {
                     .and_then(|()| self.tail.make_room())
                     .is_ok()
             {
-                self.hub.store.set_full(false);
+                self.hub.durable.full.set(false);
                 tracing::warn!("disk space available: accepting new jobs again");
             } else {
                 // Reserves space that has become free, before other programs use it. A failure
@@ -68,7 +62,7 @@ impl Room {
             }
         } else if spare == 0 {
             let reserved = self.tail.reserve(needed).err().map(tracing::field::display);
-            self.hub.store.set_full(true);
+            self.hub.durable.full.set(true);
             tracing::error!(
                 left,
                 jobs,
@@ -197,7 +191,7 @@ pub(super) mod tests {
             log.append(&commit).unwrap();
             hub.committed(commit);
         }
-        assert!(!hub.store.is_full(), "the disk is not full");
+        assert!(!hub.durable.full.get(), "the disk is not full");
     }
 
     #[test]
@@ -227,7 +221,7 @@ pub(super) mod tests {
                 Arc::new(SmallDisk::new(log.clone(), bytes)),
             )
             .look();
-            hub.store.is_full()
+            hub.durable.full.get()
         };
         assert_eq!([needed + 1, needed].map(is_full), [false, true]);
     }

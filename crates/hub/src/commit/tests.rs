@@ -138,7 +138,7 @@ fn the_room_is_measured_after_many_commits_or_many_bytes() {
             push_bytes(&hub, usize::try_from(bytes).unwrap());
             assert!(writes.commit());
         }
-        hub.store.is_full()
+        hub.durable.full.get()
     };
     let few = LOOK_COMMITS - 1;
     let table = [
@@ -220,7 +220,7 @@ fn changes_that_gather_are_left_to_serving_threads() {
     // Time for a commit that must not happen.
     (0..1000).for_each(|_| thread::yield_now());
     assert_eq!(log.commits(), before);
-    hub.unpark_committer();
+    hub.durable.unpark_committer();
     while log.commits() == before {
         thread::yield_now();
     }

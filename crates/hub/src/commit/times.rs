@@ -38,10 +38,9 @@ impl CommitTimes {
     /// The durations so far.
     pub fn read(&self) -> CommitDurations {
         let mut counts = [0; BOUNDS_US.len() + 1];
-        counts
-            .iter_mut()
-            .zip(&self.counts)
-            .for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        for (to, from) in counts.iter_mut().zip(&self.counts) {
+            *to = from.load(Ordering::Relaxed);
+        }
         CommitDurations {
             counts,
             sum_us: self.sum_us.load(Ordering::Relaxed),

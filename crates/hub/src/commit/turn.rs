@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::Commits;
 use super::gather::Gather;
 use crate::broker::CommitDuty;
+use crate::mailbox::Mailbox;
 use crate::waker::Waker;
 use crate::waking::{Asked, NoThread};
 
@@ -111,7 +112,7 @@ impl TurnCommits {
             return;
         };
         if self.ends_turn && !self.commit(&commits) {
-            commits.hub.wake_committer();
+            commits.hub.durable.wake_committer();
         }
         if self
             .gathers_until
@@ -119,7 +120,7 @@ impl TurnCommits {
         {
             self.gathers_until = None;
             if commits.hub.is_gathering() {
-                commits.hub.unpark_committer();
+                commits.hub.durable.unpark_committer();
             }
         }
     }
@@ -141,7 +142,11 @@ impl TurnCommits {
                 Asked::Broken => return false,
             };
             let large = hub.with_journal(|_, journal| journal.uncommitted_bytes()) > BYTES_MAX;
-            if large || writer.failed.is_some() || !hub.commits_in_turns() || commits.stopping() {
+            if large
+                || writer.failed.is_some()
+                || !hub.durable.commit_in_turns.get()
+                || commits.stopping()
+            {
                 return false;
             }
             let Some(cut) = hub.cut() else {
@@ -159,7 +164,7 @@ impl TurnCommits {
             acknowledged
         };
         // Its own clients get their next turn together with all that have sent something meanwhile.
-        acknowledged.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&acknowledged);
         self.acknowledged = Some(
             acknowledged
                 .iter()
@@ -173,7 +178,7 @@ impl TurnCommits {
 impl Commits {
     /// Leaves commits to serving threads.
     pub fn leave_to_turns(&self) {
-        self.hub.leave_commits_to_turns();
+        self.hub.durable.has_turns.set(true);
     }
 
     /// Passes the changes that gathered during a commit to a thread whose turn ended meanwhile.
@@ -181,7 +186,7 @@ impl Commits {
     pub(super) fn pass_on(&self) -> bool {
         match self.hand_over.pass_on(|| self.hub.is_urgent()) {
             Ok(None) => true,
-            Ok(Some(next)) if self.hub.commits_in_turns() => {
+            Ok(Some(next)) if self.hub.durable.commit_in_turns.get() => {
                 next.wake_to_commit();
                 true
             }
@@ -192,7 +197,6 @@ impl Commits {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
     use std::thread;
 
     use windlass_testkit::store::MemoryLog;
@@ -235,7 +239,7 @@ mod tests {
         let hub = commit_tests::hub(Durability::Durable);
         let commits = commit_tests::commits(&hub, Box::new(log.clone()), None);
         commits.leave_to_turns();
-        hub.set_commit_in_turns(true);
+        hub.durable.commit_in_turns.set(true);
         let turn = TurnCommits::new(Arc::new(Arc::clone(&commits).into()), nowhere().waker);
         (hub, commits, turn)
     }
@@ -258,12 +262,12 @@ mod tests {
             ("nothing else", &|_| (), 1),
             ("large", &large, 0),
             ("failed", &fail, 0),
-            ("slow", &|commits| commits.hub.set_commit_in_turns(false), 0),
             (
-                "stopping",
-                &|commits| commits.stop.store(true, Ordering::Release),
+                "slow",
+                &|commits| commits.hub.durable.commit_in_turns.set(false),
                 0,
             ),
+            ("stopping", &|commits| commits.stop.set(true), 0),
         ];
         for (name, happens, written) in table {
             let log = MemoryLog::new();
@@ -284,9 +288,9 @@ mod tests {
         let (hub, _commits, mut turn) = alone(&MemoryLog::new());
         commit_tests::push_bytes(&hub, 10);
         let committing = thread::spawn(thread::park);
-        hub.set_committer(committing.thread().clone());
-        assert!(hub.committer_may_park(|| false));
-        hub.set_commit_in_turns(false);
+        hub.durable.set_committer(committing.thread().clone());
+        assert!(hub.durable.idle.may_park(|| false));
+        hub.durable.commit_in_turns.set(false);
         turn.ends_turn = true;
         turn.end_turn();
         let end = Instant::now() + Duration::from_secs(20);
@@ -315,7 +319,7 @@ mod tests {
         assert!(commits.pass_on());
         assert!(!commits.pass_on(), "it waits no more");
         wait_for_the_writer(&commits);
-        hub.set_commit_in_turns(false);
+        hub.durable.commit_in_turns.set(false);
         assert!(!commits.pass_on(), "serving threads do not commit now");
     }
 

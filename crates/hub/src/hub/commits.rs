@@ -1,9 +1,7 @@
 //! The hub as committing threads use it: pending changes and their clients, the cut, and the end of
 //! a commit.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::thread::Thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_engine::Engine;
@@ -14,58 +12,49 @@ use crate::broker::CommitDuty;
 use crate::mailbox::Mailbox;
 
 impl Hub {
-    /// Whether acknowledgements wait although the durability does not require it, because the disk
-    /// is behind by more than it allows. `pending`: the pending commit contains changes.
-    pub(super) fn is_behind(&self, core: &mut Core, pending: bool) -> bool {
-        let Some(interval) = self.interval else {
+    /// Whether acknowledgements wait for the disk: always, or while it is behind by more than the
+    /// durability allows. `has_changes`: the pending commit contains changes.
+    pub(super) fn acknowledgements_wait(&self, core: &mut Core, has_changes: bool) -> bool {
+        if self.durable.durability == Durability::Durable {
+            return true;
+        }
+        let Some(interval) = self.durable.interval else {
             return false;
         };
-        let Core {
-            unwritten,
-            journal,
-            context,
-            ..
-        } = core;
-        if pending {
-            unwritten.note(journal.pending_seq(), context.now);
+        let unwritten = &mut core.pending.unwritten;
+        let now = core.context.now;
+        if has_changes {
+            unwritten.note(core.journal.pending_seq(), now);
         }
-        unwritten.is_behind(context.now, journal.uncommitted_bytes(), interval)
-    }
-
-    /// Registers the thread that commits.
-    pub fn set_committer(&self, thread: Thread) {
-        *self
-            .committer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        unwritten.is_behind(now, core.journal.uncommitted_bytes(), interval)
     }
 
     /// What a serving thread must do about the pending changes. The committing thread does the
     /// rest.
     pub(super) fn duty(&self, core: &mut Core, in_turn: bool) -> CommitDuty {
-        if self.durability == Durability::Soon {
+        if self.durable.durability == Durability::Soon {
             // The committing thread does everything, but it does not wait for its interval if a
             // commit is full or clients wait for one.
             if core.is_urgent() {
-                self.wake_committer();
+                self.durable.wake_committer();
             }
             CommitDuty::None
         } else if in_turn && !core.is_urgent() {
-            let is_known = std::mem::replace(&mut core.gathers, true);
-            if is_known {
+            // One thread that looks again is enough.
+            if std::mem::replace(&mut core.pending.gathers, true) {
                 CommitDuty::None
             } else {
                 CommitDuty::Later
             }
-        } else if in_turn && self.commits_in_turns() {
+        } else if in_turn && self.durable.commit_in_turns.get() {
             let acknowledgements = if core.journal.is_behind() {
                 usize::MAX
             } else {
-                core.acknowledgements
+                core.pending.acknowledgements
             };
             CommitDuty::Now { acknowledgements }
         } else {
-            self.wake_committer();
+            self.durable.wake_committer();
             CommitDuty::None
         }
     }
@@ -73,8 +62,8 @@ impl Hub {
     /// Whether there is something to commit immediately.
     pub fn is_urgent(&self) -> bool {
         let core = self.lock();
-        let pending = !core.journal.is_empty() || core.journal.is_behind();
-        pending && (core.is_urgent() || !core.gathers)
+        (!core.journal.is_empty() || core.journal.is_behind())
+            && (core.is_urgent() || !core.pending.gathers)
     }
 
     /// Whether a client waits for the pending commit, or a full commit is ready to be written.
@@ -85,30 +74,7 @@ impl Hub {
     /// Whether there are changes that no client waits for.
     pub fn is_gathering(&self) -> bool {
         let core = self.lock();
-        core.gathers && !core.is_urgent()
-    }
-
-    /// Wakes the committing thread.
-    pub fn wake_committer(&self) {
-        if self.idle.must_wake() {
-            self.unpark_committer();
-        }
-    }
-
-    /// Unparks the committing thread unconditionally.
-    pub fn unpark_committer(&self) {
-        if let Some(thread) = &*self
-            .committer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
-            thread.unpark();
-        }
-    }
-
-    /// Whether the committing thread, which sees no work, may park.
-    pub fn committer_may_park(&self, has_work: impl FnOnce() -> bool) -> bool {
-        self.idle.may_park(has_work)
+        core.pending.gathers && !core.is_urgent()
     }
 
     /// Cuts the pending commit, unless it is empty. Reads the bodies in it that are not in memory.
@@ -117,13 +83,12 @@ impl Hub {
         let Core {
             engine,
             journal,
-            acknowledgements,
-            gathers,
+            pending,
             ..
         } = &mut *core;
         let mut commit = journal.cut(engine)?;
-        *gathers = false;
-        let acknowledgements = std::mem::take(acknowledgements);
+        pending.gathers = false;
+        let acknowledgements = std::mem::take(&mut pending.acknowledgements);
         drop(core);
         self.load_bodies_of(&mut commit);
         Some(Cut {
@@ -134,57 +99,51 @@ impl Hub {
 
     /// Runs a closure on the engine and its journal, under the lock.
     pub fn with_journal<T>(&self, run: impl FnOnce(&mut Engine, &mut Journal) -> T) -> T {
-        let mut core = self.lock();
-        let Core {
-            engine, journal, ..
-        } = &mut *core;
-        run(engine, journal)
+        let core = &mut *self.lock();
+        run(&mut core.engine, &mut core.journal)
     }
 
     /// Records that a commit is on disk. Returns the mailboxes whose acknowledgements waited for
     /// it, and those whose jobs now fit into memory; the caller must wake them.
     pub fn committed(&self, commit: Commit) -> Vec<Arc<Mailbox>> {
-        let (mut core, seq) = (self.lock(), commit.seq());
+        let mut core = self.lock();
+        let seq = commit.seq();
         core.journal.committed(seq);
         core.journal.reuse(commit);
-        core.unwritten.committed(seq);
-        let mut rung = core.waiting.publish(&self.durable, seq);
+        core.pending.unwritten.committed(seq);
+        let mut rung = core.pending.waiting.publish(&self.durable.newest, seq);
         rung.extend(self.take_with_room(&mut core));
         rung
     }
 
-    /// Wakes a mailbox when a commit is durable.
-    pub fn ring_when_durable(&self, commit: u64, mailbox: &Arc<Mailbox>) {
-        let mut core = self.lock();
-        if self.failed() || !core.waiting.add_unless(&self.durable, commit, mailbox) {
-            mailbox.ring();
-        }
-    }
-
     /// The newest commit that was on disk when this run began.
     pub const fn recovered(&self) -> u64 {
-        self.first.saturating_sub(1)
+        self.durable.first.saturating_sub(1)
     }
 
     /// The newest commit on disk.
     pub fn durable(&self) -> u64 {
-        self.durable.get()
+        self.durable.newest.get()
     }
 
-    /// Leaves the commits of their visits to serving threads.
-    pub fn leave_commits_to_turns(&self) {
-        self.has_turns.store(true, Ordering::Release);
+    /// Whether the store fails.
+    pub fn failed(&self) -> bool {
+        self.durable.failed.get()
     }
 
-    /// Sets whether serving threads commit at the end of their turns, or leave that to the
-    /// committing thread.
-    pub fn set_commit_in_turns(&self, yes: bool) {
-        self.commit_in_turns.store(yes, Ordering::Release);
-    }
-
-    /// Whether serving threads commit in their turns.
-    pub fn commits_in_turns(&self) -> bool {
-        self.commit_in_turns.load(Ordering::Acquire)
+    /// Sets whether the store has failed. When it fails, all clients that wait for a commit learn
+    /// that the outcome is unknown.
+    pub fn set_failed(&self, failed: bool) {
+        self.durable.failed.set(failed);
+        if failed {
+            // They are woken again for their commits, because the store may respond again by the
+            // time their threads check.
+            let mut core = self.lock();
+            let mut waiting = core.pending.waiting.mailboxes();
+            waiting.extend(self.take_with_room(&mut core));
+            drop(core);
+            Mailbox::ring_all(&waiting);
+        }
     }
 
     /// Waits until this run has begun.
@@ -203,6 +162,6 @@ impl Hub {
         } else {
             self.failed()
         };
-        steps_down || self.durable() >= self.first
+        steps_down || self.durable() >= self.durable.first
     }
 }

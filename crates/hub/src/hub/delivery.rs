@@ -8,24 +8,21 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use windlass_engine::ClientId;
 
-use super::Core;
+use super::core::Core;
+use super::durable::Pending;
 use crate::budget::{Budget, Hold};
 use crate::loads::Load;
 use crate::mailbox::{Filling, Mail, Mailbox};
-use crate::waking::Waiting;
 
 /// The commits on which the mail of a visit may depend.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Gates {
-    /// The commit that acknowledgements must wait for; 0 = none.
-    pub(super) acknowledgement: u64,
-    /// The commit that time-bound leases must wait for; 0 = none.
-    pub(super) lease: u64,
-    /// The commit that jobs with exclusive keys must wait for, which makes the ends of their
-    /// predecessors durable; 0 = none.
-    pub(super) ends: u64,
     /// The commit after which all changes up to now are on disk.
     pub(super) barrier: u64,
+    /// The same, if acknowledgements wait for the disk. Jobs with exclusive keys wait for it, too,
+    /// because it makes the ends of their predecessors durable.
+    pub(super) acknowledgement: Option<u64>,
+    /// The same, if time-bound leases wait for the disk.
+    pub(super) lease: Option<u64>,
     /// The newest commit on disk.
     pub(super) durable: u64,
 }
@@ -35,24 +32,18 @@ impl Core {
     pub(super) fn deliver(&mut self, gates: Gates, budget: &Arc<Budget>) {
         let Self {
             mailboxes,
-            ends,
-            own_bytes,
-            waiting,
-            acknowledgements,
-            awaited,
+            visit,
+            pending,
             journal,
             context,
-            loads,
             ..
         } = self;
-        let pending = journal.pending_seq();
+        let own_bytes = &mut visit.own_bytes;
         let mut delivery = Delivery {
             mailboxes,
-            waiting,
-            acknowledgements,
-            awaited,
-            loads,
             pending,
+            loads: &mut visit.loads,
+            next: journal.pending_seq(),
             open: None,
         };
         let mut last = None;
@@ -60,29 +51,30 @@ impl Core {
             while own_bytes.front().is_some_and(|(place, ..)| *place <= index)
                 && let Some((_, client, bytes)) = own_bytes.pop_front()
             {
-                delivery.add(client, 0, Mail::Bytes(bytes), None);
+                delivery.add(client, None, Mail::Bytes(bytes), None);
             }
-            let gate = if event.is_barrier() {
-                gates.barrier
+            let gate = if let Some(job) = event.handed_out() {
+                let mut gate = delivery.pending.ends.get(&client).copied();
+                if event.grants_lasting_lease() {
+                    gate = gate.max(gates.lease);
+                }
+                if !context.exclusive.is_empty() && context.exclusive.contains(&job.id) {
+                    gate = gate.max(gates.acknowledgement);
+                }
+                gate
+            } else if !event.acknowledges() {
+                None
+            } else if event.is_barrier() {
+                Some(gates.barrier)
             } else {
                 gates.acknowledgement
             };
-            let needs = if let Some(job) = event.handed_out() {
-                let after_ends =
-                    !context.exclusive.is_empty() && context.exclusive.contains(&job.id);
-                let lease = u64::from(event.grants_lasting_lease()) * gates.lease;
-                ends.gate(client)
-                    .max(lease)
-                    .max(u64::from(after_ends) * gates.ends)
-            } else {
-                u64::from(event.acknowledges()) * gate
-            };
-            let needs = if needs > gates.durable { needs } else { 0 };
+            let gate = gate.filter(|commit| *commit > gates.durable);
             let hold = Hold::on(&event, &mut last, budget);
-            delivery.add(client, needs, Mail::Event(event), hold);
+            delivery.add(client, gate, Mail::Event(event), hold);
         }
         for (_, client, bytes) in own_bytes.drain(..) {
-            delivery.add(client, 0, Mail::Bytes(bytes), None);
+            delivery.add(client, None, Mail::Bytes(bytes), None);
         }
         delivery.close();
     }
@@ -91,20 +83,17 @@ impl Core {
 /// The delivery of one visit's mail.
 struct Delivery<'a> {
     mailboxes: &'a HashMap<ClientId, Arc<Mailbox>>,
-    waiting: &'a mut Waiting<Arc<Mailbox>>,
-    acknowledgements: &'a mut usize,
-    /// The newest commit that an acknowledgement waits for.
-    awaited: &'a mut u64,
+    pending: &'a mut Pending,
     /// Bodies that mail waits for.
     loads: &'a mut Vec<Load>,
     /// The commit that is not cut yet.
-    pending: u64,
+    next: u64,
     /// The mailbox of the client of the last mail.
     open: Option<(ClientId, &'a Arc<Mailbox>, Filling<'a>)>,
 }
 
 impl Delivery<'_> {
-    fn add(&mut self, client: ClientId, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) {
+    fn add(&mut self, client: ClientId, gate: Option<u64>, mail: Mail, hold: Option<Arc<Hold>>) {
         if self
             .open
             .as_ref()
@@ -119,8 +108,9 @@ impl Delivery<'_> {
         let Some((_, mailbox, filling)) = &mut self.open else {
             return;
         };
-        *self.acknowledgements += usize::from(gate >= self.pending);
-        *self.awaited = gate.max(*self.awaited);
+        if let Some(commit) = gate {
+            self.pending.await_commit(commit, self.next);
+        }
         if let Mail::Event(event) = &mail
             && event.waits_for_body()
         {
@@ -132,8 +122,8 @@ impl Delivery<'_> {
             };
             self.loads.extend(event.bodies().map(load));
         }
-        if filling.push(gate, mail, hold) {
-            self.waiting.add(gate, mailbox);
+        if let Some(commit) = filling.push(gate, mail, hold) {
+            self.pending.waiting.add(commit, mailbox);
         }
     }
 

@@ -9,9 +9,9 @@ use windlass_engine::{ClientId, Command, Engine, JobId, Stored, Tag};
 use windlass_session::Item;
 use windlass_store::Commit;
 
+use super::visit::Rest;
 use super::{Core, Hub};
-use crate::clock;
-use crate::loads::Load;
+use crate::loads::{Cool, Load};
 use crate::mailbox::{GivenUp, Mailbox};
 
 /// Bodies start to move to disk when less than this fraction is free.
@@ -25,15 +25,6 @@ const BESIDE_PART: u64 = 64;
 
 /// Jobs that the engine examines per search for bodies.
 const JOBS_PER_LOOK: usize = 4_096;
-
-/// Bodies that can be moved to disk.
-pub(crate) struct Cool {
-    pub(crate) bodies: Vec<(JobId, Bytes)>,
-    /// Whether packing has already reduced the size of jobs.
-    pub(crate) has_packed: bool,
-    /// How many such searches complete a round and cover all jobs twice more.
-    pub(crate) looks: usize,
-}
 
 impl Core {
     /// Bytes that count towards `limits.memory` in addition to the buffers of connections: the
@@ -54,7 +45,8 @@ impl Core {
     /// Whether bodies must be moved to disk, for jobs that wait and those that come next, and
     /// enough of them can be.
     fn is_short_of_memory(&self) -> bool {
-        let (max, used) = (self.engine.limits().memory_max, self.memory_used());
+        let max = self.engine.limits().memory_max;
+        let used = self.memory_used();
         let is_short = |bytes| used.saturating_add(bytes) > max;
         is_short(self.for_room.most())
             || is_short(max / LEFT_PART) && self.engine.bodies_here() > max / BODIES_PART
@@ -74,43 +66,34 @@ impl Core {
         let Some(job) = command.new_job() else {
             return false;
         };
-        let (bytes, max) = (job.body.len() as u64, self.engine.limits().memory_max);
+        let max = self.engine.limits().memory_max;
+        let bytes = job.body.len() as u64;
         // The job also needs its key and name, and the neighbours of the jobs that the engine
         // examines for it.
         let bytes = bytes.max((bytes + max / BESIDE_PART).min(max));
         if bytes <= self.memory_left() || bytes > hub.room_to_come(self) {
             return false;
         }
-        let Self {
-            mailboxes,
-            for_room,
-            ..
-        } = self;
-        let Some(mailbox) = mailboxes.get(&client) else {
+        let Some(mailbox) = self.mailboxes.get(&client) else {
             return false;
         };
-        for_room.add(bytes, mailbox, |other| Arc::ptr_eq(other, mailbox));
+        self.for_room
+            .add(bytes, mailbox, |other| Arc::ptr_eq(other, mailbox));
         hub.loading.make_room();
         true
     }
 
-    /// Executes a command. Returns it if it must be repeated once the bodies that it needs are
-    /// loaded.
-    pub(super) fn apply_or_load(
-        &mut self,
-        client: ClientId,
-        tag: Tag,
-        command: Command,
-    ) -> Option<Item> {
+    /// Executes a command, unless it must be repeated once the bodies that it needs are loaded.
+    pub(super) fn apply_or_load(&mut self, client: ClientId, tag: Tag, command: Command) -> Rest {
         if self.engine.stored().0 == 0 || !command.reads_bodies() {
             self.apply(client, tag, command);
-            return None;
+            return Rest::Nothing;
         }
         let unreadable = self.unreadable.remove(&client).unwrap_or_default();
         self.context.unreadable.clone_from(&unreadable);
         self.apply(client, tag, command.clone());
         if self.context.missing.is_empty() {
-            return None;
+            return Rest::Nothing;
         }
         if !unreadable.is_empty() {
             self.unreadable.insert(client, unreadable);
@@ -122,9 +105,10 @@ impl Core {
             who: who.cloned(),
             is_for_mail: false,
         };
-        self.loads.extend(self.context.missing.drain(..).map(load));
-        self.waits_for_bodies = true;
-        Some(Item::Command(tag, command))
+        self.visit
+            .loads
+            .extend(self.context.missing.drain(..).map(load));
+        Rest::UntilLoaded(Item::Command(tag, command))
     }
 }
 
@@ -133,8 +117,7 @@ impl Hub {
     pub(super) fn load_bodies_of(&self, commit: &mut Commit) {
         let read = |stored| {
             self.loading.reader()?.read(stored).inspect_err(|error| {
-                let reason = "body of a commit";
-                crate::warn_limited!(reason, %error, "cannot read the body of a job for a commit");
+                crate::warn_limited!("body of a commit", %error, "cannot read the body of a job for a commit");
             })
         };
         if let Err(error) = commit.load(read) {
@@ -150,13 +133,13 @@ impl Hub {
     /// Passes the work that a visit has left to the loading thread.
     pub(super) fn leave_to_loading(&self, core: &mut Core, commit: u64) {
         let ahead = core.engine.take_wanted().into_iter();
-        core.loads.extend(ahead.map(|(job, from)| Load {
+        core.visit.loads.extend(ahead.map(|(job, from)| Load {
             job,
             from,
             who: None,
             is_for_mail: false,
         }));
-        self.loading.load(std::mem::take(&mut core.loads));
+        self.loading.load(std::mem::take(&mut core.visit.loads));
         self.loading.free(commit, core.engine.take_freed());
         if core.is_short_of_memory() {
             self.loading.make_room();
@@ -184,14 +167,14 @@ impl Hub {
         if core.for_room.most() == 0 {
             return Vec::new();
         }
-        let (left, reach) = (core.memory_left(), self.room_to_come(core));
-        core.for_room.take(left, reach)
+        let left = core.memory_left();
+        core.for_room.take(left, self.room_to_come(core))
     }
 
     /// Wakes the clients whose jobs fit now, or never will.
     pub(crate) fn ring_with_room(&self) {
         let with_room = self.take_with_room(&mut self.lock());
-        with_room.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&with_room);
     }
 
     /// Bytes that count towards the limit of memory, and that limit.
@@ -244,11 +227,12 @@ impl Hub {
     /// Records that bodies are stored at these places. Returns the places that no job needs.
     pub(crate) fn set_stored(&self, bodies: &[(JobId, Bytes)], places: &[u64]) -> Vec<Stored> {
         let mut core = self.lock();
-        let pairs = bodies.iter().zip(places);
-        let refused = pairs.filter(|((job, body), at)| !core.engine.set_stored(*job, body, **at));
-        let refused = refused
-            .filter_map(|((_, body), at)| Stored::new(*at, body))
-            .collect();
+        let mut refused = Vec::new();
+        for ((job, body), at) in bodies.iter().zip(places) {
+            if !core.engine.set_stored(*job, body, *at) {
+                refused.extend(Stored::new(*at, body));
+            }
+        }
         core.engine.pack(bodies.iter().map(|(job, _)| *job));
         refused
     }
@@ -258,12 +242,11 @@ impl Hub {
         &self,
         bodies: impl Iterator<Item = (&'a (JobId, Stored), &'a Bytes)>,
     ) {
-        let mut core = self.lock();
-        core.begin(&clock::read(), &self.budget);
-        for ((job, from), body) in bodies {
-            core.engine.set_loaded(*job, *from, body);
-        }
-        self.end(core);
+        self.act(|core| {
+            for ((job, from), body) in bodies {
+                core.engine.set_loaded(*job, *from, body);
+            }
+        });
     }
 
     /// Reads bodies on this thread. Also returns the jobs with unreadable bodies.
@@ -271,13 +254,13 @@ impl Hub {
         &self,
         missing: Vec<(JobId, Stored)>,
     ) -> (BTreeMap<JobId, (Stored, Bytes)>, Vec<JobId>) {
-        let (mut lent, mut unreadable) = (BTreeMap::new(), Vec::new());
+        let mut lent = BTreeMap::new();
+        let mut unreadable = Vec::new();
         for (job, from) in missing {
             match self.loading.reader().and_then(|reader| reader.read(from)) {
                 Ok(body) => drop(lent.insert(job, (from, body))),
                 Err(error) => {
-                    let (reason, job_number) = ("body cannot be read", job.0);
-                    crate::warn_limited!(reason, %error, job = job_number, "cannot read the body of a job");
+                    crate::warn_limited!("body cannot be read", %error, job = job.0, "cannot read the body of a job");
                     unreadable.push(job);
                 }
             }
@@ -294,30 +277,27 @@ impl Hub {
             unsent,
             deliveries,
         } = mailbox.give_up_on(job);
-        let mut core = self.lock();
-        core.begin(&clock::read(), &self.budget);
         let client = mailbox.client();
-        for (job, token) in unsent {
-            let Core {
-                engine, context, ..
-            } = &mut *core;
-            if self.stopping() || !engine.bury_unreadable(job, token, from, context) {
-                core.release(client, vec![(job, token)]);
+        self.act(|core| {
+            for (job, token) in unsent {
+                let is_dead = !self.stopping()
+                    && core
+                        .engine
+                        .bury_unreadable(job, token, from, &mut core.context);
+                if !is_dead {
+                    core.release(client, vec![(job, token)]);
+                }
             }
-        }
-        if core.mailboxes.contains_key(&client) {
-            let Core {
-                engine,
-                context,
-                unreadable,
-                ..
-            } = &mut *core;
+            if !core.mailboxes.contains_key(&client) {
+                return;
+            }
             if !waited {
-                unreadable.entry(client).or_default().insert(job);
+                core.unreadable.entry(client).or_default().insert(job);
             }
-            (0..deliveries).for_each(|_| engine.return_credit(client, context));
-        }
-        self.end(core);
+            for _ in 0..deliveries {
+                core.engine.return_credit(client, &mut core.context);
+            }
+        });
         mailbox.ring();
     }
 }

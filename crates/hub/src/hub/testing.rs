@@ -36,7 +36,7 @@ impl Hub {
             visited: &mut visited,
         };
         if self.visit(now, &mut std::iter::once(batch)) > CommitDuty::None {
-            self.wake_committer();
+            self.durable.wake_committer();
         }
         visited
     }
@@ -49,6 +49,11 @@ impl Hub {
             .map(|client| client.0)
             .max()
             .unwrap_or_default()
+    }
+
+    /// Whether serving threads commit in their turns.
+    pub fn commits_in_turns(&self) -> bool {
+        self.durable.commit_in_turns.get()
     }
 
     /// All mailboxes.

@@ -1,6 +1,6 @@
 //! Visits, large jobs and the commits that contain them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::thread;
 
 use bytes::Bytes;
@@ -145,7 +145,7 @@ fn a_refused_large_job_delays_nothing() {
         .map(|cut| ring(hub.committed(cut.commit)))
         .is_some()
     {}
-    hub.store.set_full(true);
+    hub.durable.full.set(true);
     let mut pushes = items([push(LARGE), push(LARGE)]);
     while !pushes.is_empty() {
         assert!(!visit(&hub, 1, &mut pushes));
@@ -179,7 +179,7 @@ fn jobs_before_a_refused_large_job_need_one_commit() {
         .map(|cut| ring(hub.committed(cut.commit)))
         .is_some()
     {}
-    hub.store.set_room(LARGE as u64 - 1);
+    hub.durable.set_room(LARGE as u64 - 1);
     assert!(!visit(&hub, 1, &mut items([push(100), push(LARGE)])));
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 0);
     commit(&hub);
@@ -196,7 +196,7 @@ fn acknowledgements_behind_a_full_commit_are_not_left_to_gather() {
         .map(|cut| ring(hub.committed(cut.commit)))
         .is_some()
     {}
-    hub.leave_commits_to_turns();
+    hub.durable.has_turns.set(true);
     let mut pushes = items([push(100), push(LARGE)]);
     while !visit(&hub, 1, &mut pushes) && !pushes.is_empty() {}
     let Cut { commit: first, .. } = hub.cut().unwrap();
@@ -276,10 +276,10 @@ fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
     assert_eq!(handed_out(), [0, 0], "the ends are not on the disk");
     commit(&hub);
     assert_eq!(handed_out(), [1, 1]);
-    assert_eq!(hub.lock().ends.gates.len(), 2);
+    assert_eq!(hub.lock().pending.ends.len(), 2);
     while !hub.close(ClientId(1)) {}
     assert_eq!(
-        hub.lock().ends.gates.len(),
+        hub.lock().pending.ends.len(),
         1,
         "a client that has gone is forgotten"
     );
@@ -506,7 +506,7 @@ fn only_pending_changes_are_urgent_and_those_that_no_client_waits_for_may_gather
         .is_some()
     {}
     let state = |gathers: bool| {
-        hub.lock().gathers = gathers;
+        hub.lock().pending.gathers = gathers;
         (hub.is_urgent(), hub.is_gathering())
     };
     assert_eq!([state(false), state(true)], [(false, false), (false, true)]);
@@ -592,7 +592,7 @@ fn the_ticker_is_notified_when_something_is_due_earlier() {
             1,
             &mut items([Command::Job(JobCommand::Push(Box::new(job)))]),
         );
-        (is_notified(), hub.lock().ticks_at.ms_since(begin))
+        (is_notified(), hub.lock().ticks_at.unwrap().ms_since(begin))
     };
     const HOUR_MS: u64 = 3_600_000;
     for (hours, notified, next) in [(2, true, 2), (3, false, 2), (2, false, 2), (1, true, 1)] {
@@ -609,8 +609,8 @@ fn a_serving_thread_commits_what_is_pending_if_commits_are_left_to_turns() {
     let duty = |durability, in_turns: bool, item: Item| {
         let (hub, _) = hub(durability, 1);
         settle(&hub);
-        hub.leave_commits_to_turns();
-        hub.set_commit_in_turns(in_turns);
+        hub.durable.has_turns.set(true);
+        hub.durable.commit_in_turns.set(in_turns);
         let (mut items, mut visited) = ([item].into(), Visited::All);
         let batch = Batch {
             client: ClientId(1),
@@ -686,7 +686,7 @@ fn a_job_is_large_above_a_limit() {
             "{bytes}"
         );
         let (hub, _) = self::hub(Durability::Soon, 1);
-        hub.store.set_room(LARGE_BYTES as u64);
+        hub.durable.set_room(LARGE_BYTES as u64);
         visit(&hub, 1, &mut items([push(bytes), push(bytes)]));
         assert_eq!(
             hub.with_journal(|engine, _| engine.job_count()),
@@ -746,7 +746,7 @@ fn a_client_with_many_queues_leaves_them_a_part_at_a_time() {
 #[test]
 fn a_job_that_the_store_cannot_take_is_a_warning() {
     let (hub, _) = settled_hub(1);
-    hub.store.set_full(true);
+    hub.durable.full.set(true);
     let logged = captured(|| {
         _ = visit(
             &hub,

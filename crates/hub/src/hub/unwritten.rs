@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use windlass_engine::Timestamp;
 
+use crate::clock;
+
 /// Acknowledgements wait when the oldest unwritten change is older than this many intervals.
 const INTERVALS_MAX: u32 = 2;
 
@@ -40,7 +42,7 @@ impl Unwritten {
 
     /// Whether the disk is behind, so that a crash would lose more than `interval` permits.
     pub(super) fn is_behind(&self, now: Timestamp, bytes: u64, interval: Duration) -> bool {
-        let longest_ms = u64::try_from((interval * INTERVALS_MAX).as_millis()).unwrap_or(u64::MAX);
+        let longest_ms = clock::ms(interval * INTERVALS_MAX);
         bytes > BYTES_MAX
             || self
                 .since

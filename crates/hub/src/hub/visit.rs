@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -16,9 +15,8 @@ use windlass_session::Item;
 
 use super::{ASKED, Core, DAEMON, Durability, Hub};
 use crate::broker::{Batch, Broker, CommitDuty, Health, Visited};
-use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
-use crate::waking::Durable;
+use crate::waking::OnDisk;
 
 /// The work of one visit, about half a millisecond by the engine's estimate ([`Engine::work`]). The
 /// visit completes the command that exceeds it.
@@ -34,6 +32,29 @@ const RETURNED_MAX: usize = 1_000;
 
 /// How often bodies are read for a command of the daemon itself.
 const READS_MAX: u32 = 5;
+
+/// What a client's next item waits for. The client's mailbox is woken when it may continue.
+#[derive(PartialEq, Eq)]
+enum WaitsFor {
+    /// The commit of another large job.
+    LargeJob,
+    /// Buffer space, in which the engine answers a poll of this client.
+    Buffers,
+    /// Memory for a new job.
+    Memory,
+    /// Bodies on disk that a command needs.
+    Bodies,
+}
+
+/// What is left of an item.
+pub(super) enum Rest {
+    /// Nothing: it was executed.
+    Nothing,
+    /// A part, once other clients had their turn.
+    Part(Item),
+    /// All of it, until the bodies that it needs are loaded.
+    UntilLoaded(Item),
+}
 
 /// Whether an item pushes a job that must be alone in its commit.
 fn is_large(item: &Item) -> bool {
@@ -63,9 +84,11 @@ impl Broker for Hub {
 
     fn visit(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) -> CommitDuty {
         if self.assure() {
-            return self.visit_all_of(now, batches, self.has_turns.load(Ordering::Acquire));
+            return self.visit_all_of(now, batches, self.durable.has_turns.get());
         }
-        batches.for_each(|batch| *batch.visited = Visited::UntilRung);
+        for batch in batches {
+            *batch.visited = Visited::UntilRung;
+        }
         CommitDuty::None
     }
 
@@ -98,62 +121,56 @@ impl Broker for Hub {
     /// holds must not count as lost ([`Hub::leave_jobs`]), and everything else ends with the
     /// daemon.
     fn close(&self, client: ClientId) -> bool {
-        let mut core = self.lock();
-        core.begin(&clock::read(), &self.budget);
-        let unsent = core
-            .mailboxes
-            .get(&client)
-            .map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
-        if !unsent.is_empty() {
-            core.apply(client, Tag::NONE, TakeCommand::Unwait);
-            core.release(client, unsent);
-            self.end(core);
-            return false;
-        }
-        core.mailboxes.remove(&client);
-        if self.stopping() {
-            return true;
-        }
-        core.ends.forget(client);
-        core.polling.remove(&client);
-        core.unreadable.remove(&client);
-        let close = Command::from(ClientCommand::Close);
-        let is_part = core.apply_in_part(client, &close);
-        if !is_part {
-            core.apply(client, Tag::NONE, close);
-        }
-        self.end(core);
-        !is_part
+        self.act(|core| {
+            let unsent = core
+                .mailboxes
+                .get(&client)
+                .map_or_else(Vec::new, |it| it.take_unsent_jobs(RETURNED_MAX));
+            if !unsent.is_empty() {
+                core.apply(client, Tag::NONE, TakeCommand::Unwait);
+                core.release(client, unsent);
+                return false;
+            }
+            core.mailboxes.remove(&client);
+            if self.stopping() {
+                return true;
+            }
+            core.pending.ends.remove(&client);
+            core.polling.remove(&client);
+            core.unreadable.remove(&client);
+            let close = Command::from(ClientCommand::Close);
+            let is_part = core.apply_in_part(client, &close);
+            if !is_part {
+                core.apply(client, Tag::NONE, close);
+            }
+            !is_part
+        })
     }
 
     fn ask(&self, command: Command) -> Result<Reply, Refusal> {
-        let (mut lent, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
+        let mut lent = BTreeMap::new();
+        let mut unreadable = BTreeSet::new();
         // A body may have moved by the time it is read.
         for _ in 0..READS_MAX {
-            let mut core = self.lock();
-            core.begin(&clock::read(), &self.budget);
-            core.context.lent = std::mem::take(&mut lent);
-            core.apply(
-                DAEMON,
-                Tag::NONE,
-                ClientCommand::Open(ClientInfo::default()),
-            );
-            core.context.unreadable.clone_from(&unreadable);
-            core.apply(DAEMON, ASKED, command.clone());
-            core.apply(DAEMON, Tag::NONE, ClientCommand::Close);
-            let events = std::mem::take(&mut core.context.events);
-            let (ours, others): (Vec<_>, Vec<_>) = events
-                .into_iter()
-                .partition(|(client, _)| *client == DAEMON);
-            core.context.events = others;
-            let missing = std::mem::take(&mut core.context.missing);
-            self.end(core);
-            let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
+            let (ours, missing) = self.act(|core| {
+                core.context.lent = std::mem::take(&mut lent);
+                let open = ClientCommand::Open(ClientInfo::default());
+                core.apply(DAEMON, Tag::NONE, open);
+                core.context.unreadable.clone_from(&unreadable);
+                core.apply(DAEMON, ASKED, command.clone());
+                core.apply(DAEMON, Tag::NONE, ClientCommand::Close);
+                let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(&mut core.context.events)
+                    .into_iter()
+                    .partition(|(client, _)| *client == DAEMON);
+                core.context.events = others;
+                (ours, std::mem::take(&mut core.context.missing))
+            });
+            let reply = ours.into_iter().find_map(|(_, event)| match event {
                 event if event.waits_for_body() => None,
                 Event::Reply(ASKED, reply) => Some(reply),
                 Event::Reply(..) | Event::Notice(_) => None,
             });
-            match replies.next() {
+            match reply {
                 Some(Reply::Refused(why)) => return Err(why),
                 Some(reply) => return Ok(reply),
                 None if missing.is_empty() => return Err(Refusal::Unknown),
@@ -168,31 +185,28 @@ impl Broker for Hub {
     }
 
     fn health(&self) -> Health {
-        match (self.stopping(), self.may_act() && !self.failed()) {
-            (true, _) => Health::Stopping,
-            (false, false) => Health::StoreFailed,
-            (false, true) if self.store.is_full() => Health::DiskFull,
-            (false, true) => Health::Serving,
+        if self.stopping() {
+            Health::Stopping
+        } else if self.failed() || !self.may_act() {
+            Health::StoreFailed
+        } else if self.durable.full.get() {
+            Health::DiskFull
+        } else {
+            Health::Serving
         }
     }
 
     fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.set(true);
         let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.ring());
+        Mailbox::ring_all(&mailboxes);
     }
 }
 
 impl Hub {
-    /// Visits with clients of another daemon, on a thread that does not commit and must not block:
-    /// its caller has checked that this daemon holds the store ([`Hub::may_act`]).
-    pub fn visit_for_edge(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
-        self.visit_all_of(now, batches, false);
-    }
-
     /// Executes items of every client. A visit that has lasted long enough ends, and another thread
     /// may take the lock before the next client. `in_turn`: see [`Hub::finish`].
-    fn visit_all_of(
+    pub(super) fn visit_all_of(
         &self,
         now: &Reading,
         batches: &mut dyn Iterator<Item = Batch<'_>>,
@@ -207,29 +221,27 @@ impl Hub {
             visited,
         } in batches
         {
-            let (core, begun) = visit.get_or_insert_with(|| {
+            let core = visit.get_or_insert_with(|| {
                 let mut core = self.lock();
                 core.begin(&self.time_of_visit(now), &self.budget);
-                let begun = core.engine.work();
-                (core, begun)
+                core
             });
-            let must_wait = self.go(core, client, items, room);
-            if !core.large && !must_wait && core.engine.work().wrapping_sub(*begun) < VISIT_WORK_MAX
+            let mut waits_for = self.go(core, client, items, room);
+            let is_long = core.engine.work().wrapping_sub(core.visit.begun) >= VISIT_WORK_MAX;
+            let was_large = core.visit.is_large;
+            if (was_large || is_long || waits_for.is_some())
+                && let Some(core) = visit.take()
             {
-                *visited = if items.is_empty() {
-                    Visited::All
-                } else {
-                    Visited::Part
-                };
-                continue;
+                duty = duty.max(self.finish(core, in_turn));
             }
             // The commit of a large job is known only at the end of the visit.
-            let was_large = core.large;
-            let ended = visit.take().map(|(core, _)| self.finish(core, in_turn));
-            duty = duty.max(ended.unwrap_or(CommitDuty::None));
-            *visited = if must_wait
-                && (!was_large || self.lock().must_wait_for_large(client, &self.durable))
+            if was_large
+                && waits_for == Some(WaitsFor::LargeJob)
+                && !self.lock().waits_for_large(client, &self.durable.newest)
             {
+                waits_for = None;
+            }
+            *visited = if waits_for.is_some() {
                 Visited::UntilRung
             } else if items.is_empty() {
                 Visited::All
@@ -237,61 +249,63 @@ impl Hub {
                 Visited::Part
             };
         }
-        let ended = visit.map(|(core, _)| self.finish(core, in_turn));
-        duty.max(ended.unwrap_or(CommitDuty::None))
+        match visit {
+            Some(core) => duty.max(self.finish(core, in_turn)),
+            None => duty,
+        }
     }
 
-    /// Executes a client's items, up to its share. Returns whether the next one must wait, for a
-    /// large job or for buffer space.
+    /// Executes a client's items, up to its share. Returns what the next one waits for, if it must
+    /// wait. It remains in `items`, with everything after it.
     ///
     /// A large job is alone in its commit, and there is one such commit at a time, so that small
-    /// jobs wait for at most one large job. The next large job remains in `items`, with everything
-    /// after it.
+    /// jobs wait for at most one large job.
     fn go(
         &self,
         core: &mut Core,
         client: ClientId,
         items: &mut VecDeque<Item>,
         mut room: usize,
-    ) -> bool {
-        let one_by_one = self.durability == Durability::Durable && !self.failed();
+    ) -> Option<WaitsFor> {
+        let one_by_one = self.durable.durability == Durability::Durable && !self.failed();
         let begun = core.engine.work();
         while room > 0 && core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX {
-            if one_by_one && items.front().is_some_and(is_large) {
-                if core.large || core.must_wait_for_large(client, &self.durable) {
-                    return true;
-                }
-                core.begin_commit();
-                core.large = true;
+            let next = items.front();
+            let is_large = one_by_one && next.is_some_and(is_large);
+            if is_large && core.waits_for_large(client, &self.durable.newest) {
+                return Some(WaitsFor::LargeJob);
             }
-            if core.waits_for_room(client) {
-                return true;
+            if core.waits_for_buffers(client) {
+                return Some(WaitsFor::Buffers);
             }
-            if items
-                .front()
-                .is_some_and(|item| core.must_wait_for_memory(client, item, self))
-            {
-                return true;
+            if next.is_some_and(|item| core.must_wait_for_memory(client, item, self)) {
+                return Some(WaitsFor::Memory);
             }
             let answers_at = core.context.events.len();
-            let Some(item) = items.pop_front() else { break };
-            let is_poll = core.context.room == 0 && is_poll(&item);
-            if let Some(rest) = self.do_one(core, client, item) {
-                items.push_front(rest);
+            let item = items.pop_front()?;
+            if is_large {
+                core.begin_commit();
+                core.visit.is_large = true;
             }
-            if std::mem::take(&mut core.waits_for_bodies) {
-                return true;
+            let is_poll = core.context.room == 0 && is_poll(&item);
+            match self.do_one(core, client, item) {
+                Rest::Nothing => {}
+                Rest::Part(item) => items.push_front(item),
+                Rest::UntilLoaded(item) => {
+                    items.push_front(item);
+                    return Some(WaitsFor::Bodies);
+                }
             }
             if is_poll && core.engine.defers_takes_of(client) {
                 core.polling.insert(client);
             }
             room = room.saturating_sub(core.answer_bytes(client, answers_at));
         }
-        false
+        None
     }
 
-    /// Executes one item, or a part of it. Returns the item if there is more of it.
-    fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Option<Item> {
+    /// Executes one item, or a part of it.
+    fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Rest {
         match item {
             Item::Command(tag, command) if let Some(why) = self.refusal(tag, &command) => {
                 core.notice_refused(&command, why);
@@ -299,28 +313,26 @@ impl Hub {
             }
             Item::Forbidden(tag) => core.refuse(client, tag, Refusal::NotPermitted),
             Item::Command(tag, command)
-                if self.hand_out_after_commit && !tag.wants_answer() && command.ends_job() =>
+                if self.durable.hand_out_after_commit
+                    && !tag.wants_answer()
+                    && command.ends_job() =>
             {
                 core.apply_end(client, tag, command);
             }
             Item::Command(tag, command) if core.apply_in_part(client, &command) => {
-                return Some(Item::Command(tag, command));
+                return Rest::Part(Item::Command(tag, command));
             }
             Item::Command(tag, command) => return core.apply_or_load(client, tag, command),
             Item::Bytes(bytes) => {
                 let place = core.context.events.len();
-                core.own_bytes.push_back((place, client, bytes));
+                core.visit.own_bytes.push_back((place, client, bytes));
             }
             Item::Publish(to, bytes) => {
-                let mailboxes = to
-                    .iter()
-                    .filter_map(|client| core.mailboxes.get(client))
-                    .cloned()
-                    .collect();
-                core.publications.push((bytes, mailboxes));
+                let mailboxes = core.mailboxes_of(&to);
+                core.visit.publications.push((bytes, mailboxes));
             }
         }
-        None
+        Rest::Nothing
     }
 
     /// Why the store cannot accept the command's data, if it cannot.
@@ -328,7 +340,7 @@ impl Hub {
         if self.failed() && command.needs_store(tag) {
             return Some(Refusal::Unavailable);
         }
-        let is_full = self.store.is_full() && command.takes_room();
+        let is_full = self.durable.full.get() && command.takes_room();
         (is_full || self.is_too_large(command)).then_some(Refusal::DiskFull)
     }
 
@@ -336,32 +348,38 @@ impl Hub {
     /// Small jobs are not counted, because those in flight to the disk fit into the reserve
     /// (`commit::room`).
     fn is_too_large(&self, command: &Command) -> bool {
-        let Some(job) = command.new_job() else {
-            return false;
-        };
-        job.body.len() > LARGE_BYTES
-            && command.takes_room()
-            && !self.store.take_room(job.body.len() as u64)
+        command.new_job().is_some_and(|job| {
+            job.body.len() > LARGE_BYTES
+                && command.takes_room()
+                && !self.durable.take_room(job.body.len() as u64)
+        })
     }
 }
 
 impl Core {
-    /// Whether a large job is in flight to the disk. If so, the hub wakes the client's mailbox when
-    /// it is durable.
-    fn must_wait_for_large(&mut self, client: ClientId, durable: &Durable) -> bool {
-        let Some(mailbox) = self.mailboxes.get(&client) else {
-            return self.large_until > durable.get();
+    /// Whether a large job is in this visit or in flight to the disk. In flight, the hub wakes the
+    /// client's mailbox when it is durable.
+    fn waits_for_large(&mut self, client: ClientId, newest: &OnDisk) -> bool {
+        if self.visit.is_large {
+            return true;
+        }
+        let Some(commit) = self.pending.large_until else {
+            return false;
         };
-        self.waiting.add_unless(durable, self.large_until, mailbox)
+        match self.mailboxes.get(&client) {
+            Some(mailbox) => self.pending.waiting.add_unless(newest, commit, mailbox),
+            None => commit > newest.get(),
+        }
     }
 
     /// Whether a poll of this client waits for buffer space. Its next poll must then wait too, or
     /// the client would get all jobs at once later. The reply wakes the mailbox.
-    fn waits_for_room(&mut self, client: ClientId) -> bool {
-        let waits = !self.polling.is_empty()
-            && self.polling.contains(&client)
-            && self.engine.defers_takes_of(client);
-        if !waits && !self.polling.is_empty() {
+    fn waits_for_buffers(&mut self, client: ClientId) -> bool {
+        if self.polling.is_empty() {
+            return false;
+        }
+        let waits = self.polling.contains(&client) && self.engine.defers_takes_of(client);
+        if !waits {
             self.polling.remove(&client);
         }
         waits
@@ -375,7 +393,7 @@ impl Core {
 
     /// Starts a new commit: everything done so far in this visit belongs to the previous one.
     fn begin_commit(&mut self) {
-        self.journal.append(&self.engine, &self.context.changes);
+        self.append();
         self.context.changes.clear();
         self.journal.begin_anew(&self.engine);
     }
@@ -401,7 +419,7 @@ impl Core {
             .get(before..)
             .is_some_and(|changes| self.journal.knows_any(changes))
         {
-            self.ends.ended_by.push(client);
+            self.visit.ended_by.push(client);
         }
     }
 

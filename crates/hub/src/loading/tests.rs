@@ -338,7 +338,7 @@ fn mail_waits_for_its_body_and_keeps_its_order() {
     );
     bench.settle();
     assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), 0));
-    let figures = bench.hub.loading.figures();
+    let figures = &bench.hub.loading.figures;
     let [loads, waited, failed] =
         [&figures.loads, &figures.waited, &figures.failed].map(|it| it.load(Ordering::Relaxed));
     assert!(
@@ -562,7 +562,7 @@ fn what_is_not_needed_yet_is_not_loaded_while_memory_is_short() {
         (bodies(&bench.mail(2)), bench.stored().0),
         (vec![Some(filled(1, BODY))], 49)
     );
-    assert_eq!(bench.hub.loading.figures().loads.load(Ordering::Relaxed), 1);
+    assert_eq!(bench.hub.loading.figures.loads.load(Ordering::Relaxed), 1);
 }
 
 /// The real thread loads the body that a client waits for, and stops with its handle.
@@ -604,7 +604,7 @@ fn the_thread_is_woken_and_ends() {
         thread::yield_now();
     }
     assert_eq!(found, (0..200).collect::<Vec<u8>>());
-    assert!(hub.loading.figures().loads.load(Ordering::Relaxed) > 0);
+    assert!(hub.loading.figures.loads.load(Ordering::Relaxed) > 0);
     drop(loader);
     while Arc::strong_count(&hub) > 1 {
         thread::yield_now();

@@ -1,9 +1,15 @@
 //! The counters of a mailbox, and when it wakes its owner.
 
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use windlass_engine::Timestamp;
+
+use super::mail::KEPT_MAX;
 use super::*;
+use crate::budget::{Evictable as _, SMALL_BYTES};
 use crate::testing::nowhere;
 use crate::waker::WithMail;
-use bytes::Bytes;
 
 fn mailbox() -> Mailbox {
     Mailbox::new(1 << 20, Arc::new(Budget::new(2 << 20)), nowhere())
@@ -58,13 +64,13 @@ fn answer_bytes_leave_out_publications() {
 fn bytes_that_the_peer_does_not_take_count_fourfold_as_badness() {
     let mailbox = mailbox();
     mailbox.push(0, words(1000), None);
-    mailbox.set_unsent(0, 500);
-    mailbox.budget.report(mailbox.buffers(), 2 * SMALL_BYTES);
-    assert_eq!(mailbox.holds(), 1000 + 2 * SMALL_BYTES);
-    mailbox.moved(Timestamp(1_000));
+    mailbox.pressure.set_unsent(0, 500);
+    mailbox.pressure.set_buffers(2 * SMALL_BYTES);
+    assert_eq!(mailbox.pressure.holds(), 1000 + 2 * SMALL_BYTES);
+    mailbox.pressure.moved(Timestamp(1_000));
     let badness = || mailbox.badness(Timestamp(2_999));
     assert_eq!(badness(), 1000 + 2 * SMALL_BYTES + 3 * 1500);
-    mailbox.set_unsent(700, 500);
+    mailbox.pressure.set_unsent(700, 500);
     assert_eq!(
         badness(),
         1000 + 2 * SMALL_BYTES + 3 * 1500,
@@ -80,7 +86,7 @@ fn bytes_that_the_peer_does_not_take_count_fourfold_as_badness() {
 #[test]
 fn room_is_reported_in_steps() {
     let mailbox = mailbox();
-    let told = [0, 9, 1, 0, 25, 5, 4, 0, 3].map(|bytes| mailbox.made_room(bytes, 10));
+    let told = [0, 9, 1, 0, 25, 5, 4, 0, 3].map(|bytes| mailbox.forwarding.made_room(bytes, 10));
     assert_eq!(
         told,
         [
@@ -95,7 +101,7 @@ fn room_is_reported_in_steps() {
             Some(12)
         ]
     );
-    assert_eq!(mailbox.made_room(0, 0), None);
+    assert_eq!(mailbox.forwarding.made_room(0, 0), None);
 }
 
 #[test]
@@ -107,7 +113,11 @@ fn a_closed_mailbox_accepts_nothing() {
     mailbox.push(0, words(1000), None);
     assert!(!mailbox.post(&published(10)));
     assert_eq!(
-        (mailbox.len(), mailbox.holds(), mailbox.answer_bytes()),
+        (
+            mailbox.len(),
+            mailbox.pressure.holds(),
+            mailbox.answer_bytes()
+        ),
         (0, 0, 0)
     );
 }

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use windlass_engine::{Event, Notice, Reply, Tag, Taken};
 
 use super::*;
+use crate::budget::SMALL_BYTES;
 use crate::testing::nowhere;
 
 fn mailbox(bytes_max: usize) -> Mailbox {
@@ -86,9 +87,9 @@ fn a_lease_that_outlives_its_connection_waits_for_its_commit() {
 fn it_is_bounded() {
     let mailbox = mailbox(1000);
     mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])), None);
-    assert!(!mailbox.overflowed());
+    assert!(!mailbox.pressure.overflowed());
     mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])), None);
-    assert!(mailbox.overflowed());
+    assert!(mailbox.pressure.overflowed());
 }
 
 #[test]
@@ -97,7 +98,11 @@ fn mail_and_posts_may_fill_it_exactly() {
     for (missing, overflows) in [(0, false), (1, true)] {
         let mailbox = mailbox(bytes().weight() - missing);
         mailbox.push(0, bytes(), None);
-        assert_eq!(mailbox.overflowed(), overflows, "{missing} bytes short");
+        assert_eq!(
+            mailbox.pressure.overflowed(),
+            overflows,
+            "{missing} bytes short"
+        );
     }
     let post = published(900);
     let weight = post.admit(0).unwrap().weight();
@@ -184,7 +189,7 @@ fn mail_stays_while_there_is_no_room_unless_it_is_urgent() {
         let left = mailbox.take(0, false, room, &mut mail);
         (left, mail.iter().map(Mail::weight).sum::<usize>())
     };
-    let (all, first) = (mailbox.holds(), words(1000).weight());
+    let (all, first) = (mailbox.pressure.holds(), words(1000).weight());
     assert_eq!(take(0), (Some(all), 0));
     assert_eq!(
         take(1),
@@ -199,7 +204,7 @@ fn mail_stays_while_there_is_no_room_unless_it_is_urgent() {
             all - first + Mail::Event(Event::Notice(Notice::Close)).weight()
         )
     );
-    assert_eq!(mailbox.holds(), 0);
+    assert_eq!(mailbox.pressure.holds(), 0);
 }
 
 #[test]
@@ -209,7 +214,7 @@ fn posts_are_refused_before_they_overflow_the_mailbox() {
         .take_while(|_| mailbox.post(&published(900)))
         .count();
     assert!((1..12).contains(&posted), "{posted}");
-    assert!(!mailbox.overflowed());
+    assert!(!mailbox.pressure.overflowed());
     assert_eq!(taken(&mailbox, 0, false).len(), posted);
     assert!(mailbox.post(&published(900)));
 }

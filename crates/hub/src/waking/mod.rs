@@ -27,5 +27,5 @@ pub(crate) use self::for_room::ForRoom;
 pub(crate) use self::hand_over::{Asked, HandOver, Idle, NoThread};
 pub use self::inbox::Inbox;
 pub(crate) use self::owner::Owner;
-pub(crate) use self::waiting::{Durable, Waiting};
+pub(crate) use self::waiting::{OnDisk, Waiting};
 pub use self::wake_flag::WakeFlag;

@@ -22,7 +22,7 @@ fn jobs_that_fit_together_are_rung_and_those_that_never_will() {
 
 #[test]
 fn mailboxes_come_out_in_order_of_their_commits() {
-    let (durable, mut waiting) = (Durable::new(2), Waiting::new());
+    let (durable, mut waiting) = (OnDisk::new(2), Waiting::default());
     waiting.add(5, &'a');
     waiting.add(7, &'b');
     assert!(waiting.add_unless(&durable, 4, &'c'));

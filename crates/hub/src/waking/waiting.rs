@@ -6,9 +6,9 @@ use super::sync::{AtomicU64, Ordering};
 
 /// The newest commit on disk, readable by all threads and advanced by [`Waiting::publish`].
 #[derive(Debug)]
-pub(crate) struct Durable(AtomicU64);
+pub(crate) struct OnDisk(AtomicU64);
 
-impl Durable {
+impl OnDisk {
     pub(crate) fn new(commit: u64) -> Self {
         Self(AtomicU64::new(commit))
     }
@@ -23,11 +23,13 @@ impl Durable {
 #[derive(Debug)]
 pub(crate) struct Waiting<M>(VecDeque<(u64, M)>);
 
-impl<M: Clone> Waiting<M> {
-    pub(crate) const fn new() -> Self {
+impl<M> Default for Waiting<M> {
+    fn default() -> Self {
         Self(VecDeque::new())
     }
+}
 
+impl<M: Clone> Waiting<M> {
     /// Wakes the mailbox once this commit is durable. Most are added in order, but a large job may
     /// wait for an older one.
     pub(crate) fn add(&mut self, commit: u64, mailbox: &M) {
@@ -42,7 +44,7 @@ impl<M: Clone> Waiting<M> {
 
     /// Wakes the mailbox once this commit is durable, unless it already is. Returns whether it is
     /// not.
-    pub(crate) fn add_unless(&mut self, durable: &Durable, commit: u64, mailbox: &M) -> bool {
+    pub(crate) fn add_unless(&mut self, durable: &OnDisk, commit: u64, mailbox: &M) -> bool {
         let waits = commit > durable.get();
         if waits {
             self.add(commit, mailbox);
@@ -52,7 +54,7 @@ impl<M: Clone> Waiting<M> {
 
     /// Records that the commit is on disk. Takes the mailboxes that wait for it or for an earlier
     /// one; the caller must wake them.
-    pub(crate) fn publish(&mut self, durable: &Durable, commit: u64) -> Vec<M> {
+    pub(crate) fn publish(&mut self, durable: &OnDisk, commit: u64) -> Vec<M> {
         durable.0.store(commit, Ordering::Release);
         let due = self.0.partition_point(|(gate, _)| *gate <= commit);
         self.0.drain(..due).map(|(_, mailbox)| mailbox).collect()

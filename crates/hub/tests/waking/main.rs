@@ -65,7 +65,7 @@ use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;
 
 use self::inbox::Inbox;
-use self::waiting::{Durable, Waiting};
+use self::waiting::{OnDisk, Waiting};
 use self::wake_flag::WakeFlag;
 
 /// Limits the interleavings of three threads, because all of them are too many.
@@ -138,15 +138,15 @@ enum Fault {
 
 /// The hub: mailboxes that wait for the commit with the large job, guarded by its lock.
 struct Hub {
-    durable: Durable,
+    durable: OnDisk,
     waiting: Mutex<Waiting<Arc<WakeFlag>>>,
 }
 
 impl Hub {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            durable: Durable::new(0),
-            waiting: Mutex::new(Waiting::new()),
+            durable: OnDisk::new(0),
+            waiting: Mutex::new(Waiting::default()),
         })
     }
 

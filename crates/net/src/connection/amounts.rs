@@ -6,6 +6,7 @@ use super::in_hand::{InHand, Script};
 use super::input::{LARGE_TURN_BYTES, RESERVE_MAX, SCRATCH_BYTES, grow};
 use super::tests::BOUNDS;
 use super::*;
+use windlass_hub::SMALL_BYTES;
 
 /// Leaves its input unread.
 fn keeps() -> Script {
@@ -364,7 +365,7 @@ fn reading_stops_while_too_much_waits() {
         let mut it = InHand::open(Script::default());
         it.connection.outgoing.output.copy(&vec![0; output]);
         it.connection.outgoing.left_behind = left_behind;
-        it.desk.mailbox().set_under_way(unanswered);
+        it.desk.mailbox().forwarding.set_under_way(unanswered);
         assert_eq!(
             it.connection.has_room(),
             has_room,

@@ -195,7 +195,7 @@ impl Connection {
             self.send_leading();
         }
         if self.outgoing.output.is_empty() {
-            self.mailbox.moved(self.now);
+            self.mailbox.pressure.moved(self.now);
         }
         let position = self.position();
         self.outgoing

@@ -1,5 +1,9 @@
 //! Hubs whose daemon holds the store under a lease.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use windlass_store::Tenure;
+
 use super::*;
 
 /// A lease of the store that a test controls.

@@ -53,10 +53,7 @@ fn a_job_whose_body_cannot_be_read_dies_and_those_behind_it_are_handed_out() {
         ),
         "{mail:?}"
     );
-    assert_eq!(
-        bench.hub.loading.figures().failed.load(Ordering::Relaxed),
-        1
-    );
+    assert_eq!(bench.hub.loading.figures.failed.load(Ordering::Relaxed), 1);
     assert_eq!(
         (bodies(&bench.run(2, take())), bench.stored().0),
         (vec![Some(filled(2, BODY))], 1)

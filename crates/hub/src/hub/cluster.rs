@@ -1,15 +1,25 @@
-//! A hub whose daemon holds the store under a lease.
+//! What the hub of a leader does for other daemons. A daemon that is alone calls nothing here.
+//!
+//! The clients of an edge are clients of this hub: the edge forwards their commands, and their
+//! mailboxes forward its replies. When this daemon succeeds another leader, they may still hold
+//! what the journal does not contain, so no job is handed out until their edges have claimed it, or
+//! a grace is over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::{Reading, Timestamp};
-use windlass_store::{Error as StoreError, Tenure};
+use windlass_engine::{ClientId, Reading, Timestamp};
+use windlass_session::Reason;
+use windlass_store::Tenure;
 
 use super::Hub;
+use super::lease::Lease;
+use crate::broker::Batch;
 use crate::clock;
+use crate::mailbox::Mailbox;
+use crate::published::Publication;
+use crate::shared::lock;
 
 /// The edges whose clients may hold something at the engine, by number. The grace ends early when
 /// all edges of the previous leader have claimed their state.
@@ -40,11 +50,10 @@ impl Edges {
 impl Hub {
     /// Makes the hub serve only while this daemon holds the store.
     pub fn under(self, tenure: Option<Arc<dyn Tenure>>) -> Self {
-        let awaited = tenure
-            .as_ref()
-            .and_then(|tenure| Some(tenure.edges_before()?.into_iter().collect()));
+        let before = tenure.as_ref().and_then(|tenure| tenure.edges_before());
+        let awaited = before.map(BTreeSet::from_iter);
         Self {
-            tenure,
+            lease: Lease::new(tenure),
             edges: Edges {
                 awaited,
                 ..Edges::default()
@@ -54,23 +63,34 @@ impl Hub {
         }
     }
 
-    /// Whether this daemon holds the store under a lease.
-    pub const fn has_tenure(&self) -> bool {
-        self.tenure.is_some()
+    /// Visits with clients of another daemon, on a thread that does not commit and must not block:
+    /// its caller has checked that this daemon holds the store ([`Hub::may_act`]).
+    pub fn visit_for_edge(&self, now: &Reading, batches: &mut dyn Iterator<Item = Batch<'_>>) {
+        self.visit_all_of(now, batches, false);
     }
 
-    /// The epoch of this daemon's lease; 0 without a lease.
-    pub fn epoch(&self) -> u64 {
-        self.tenure.as_ref().map_or(0, |tenure| tenure.epoch())
+    /// Delivers bytes published on another daemon to these clients' mailboxes.
+    pub fn publish(&self, to: &[ClientId], bytes: bytes::Bytes) {
+        let mailboxes = self.lock().mailboxes_of(to);
+        Publication::new(bytes, &self.budget).post(&mailboxes);
+    }
+
+    /// Wakes a mailbox when a commit is durable.
+    pub fn ring_when_durable(&self, commit: u64, mailbox: &Arc<Mailbox>) {
+        let mut core = self.lock();
+        let waiting = &mut core.pending.waiting;
+        if self.failed() || !waiting.add_unless(&self.durable.newest, commit, mailbox) {
+            mailbox.ring();
+        }
     }
 
     /// Starts the grace: clients of the previous leader have the length of the lease to reconnect.
     /// Jobs are handed out after that, or as soon as all edges of that leader have claimed.
     pub fn begin_grace(&self) {
-        let Some(tenure) = self.tenure.as_ref() else {
+        let Some(tenure) = &self.lease.tenure else {
             return;
         };
-        let mut edges = self.edges();
+        let mut edges = lock(&self.edges);
         let length = if edges.all_have_claimed() {
             Duration::ZERO
         } else {
@@ -82,7 +102,7 @@ impl Hub {
     /// Whether jobs wait for claims of the previous leader's edges.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_in_grace(&self) -> bool {
-        self.edges()
+        lock(&self.edges)
             .grace_until
             .is_none_or(|until| until > clock::now())
     }
@@ -93,15 +113,10 @@ impl Hub {
         self.deadline_moved.notify_one();
     }
 
-    fn edges(&self) -> MutexGuard<'_, Edges> {
-        // No holder of this lock can panic halfway through a change.
-        self.edges.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Called when an edge of the previous leader has claimed its state, or this daemon was that
     /// edge.
     pub fn has_claimed(&self, edge: u32) {
-        let mut edges = self.edges();
+        let mut edges = lock(&self.edges);
         let was_awaited = edges
             .awaited
             .as_mut()
@@ -119,14 +134,14 @@ impl Hub {
     /// before they hold anything.
     #[must_use]
     pub fn add_edge(&self, edge: u32) -> u64 {
-        let mut edges = self.edges();
+        let mut edges = lock(&self.edges);
         *edges.linked.entry(edge).or_default() += 1;
         self.record(&edges)
     }
 
     /// Called when a link of an edge, and its clients' state, is gone.
     pub fn remove_edge(&self, edge: u32) {
-        let mut edges = self.edges();
+        let mut edges = lock(&self.edges);
         // A daemon that steps down closes the links itself, and its successor waits for their
         // edges.
         if self.lock().steps_down {
@@ -140,73 +155,46 @@ impl Hub {
     }
 
     fn record(&self, edges: &Edges) -> u64 {
-        self.tenure
+        self.lease
+            .tenure
             .as_ref()
             .map_or(0, |tenure| tenure.record(edges.all()))
     }
 
     /// Whether a successor of this daemon would know the edges up to this addition.
     pub fn knows_edges(&self, added: u64) -> bool {
-        self.tenure
+        self.lease
+            .tenure
             .as_ref()
             .is_none_or(|tenure| tenure.recorded() >= added)
     }
 
     /// Lets another daemon prepare to succeed this one, and waits for that.
     pub fn hand_over(&self) {
-        if let Some(tenure) = &self.tenure {
+        if let Some(tenure) = &self.lease.tenure {
             tenure.hand_over();
         }
     }
 
-    /// Whether this daemon holds the store now. If so, the thread's wall clock is set to that of
-    /// the store's host as of the last renewal: the machine may have been suspended before, and
-    /// jobs that are not due must not be released until the next tick corrects the clock.
-    pub fn may_act(&self) -> bool {
-        let Some(tenure) = &self.tenure else {
-            return true;
-        };
-        let holds = tenure.holds();
-        if holds
-            && let Some(ahead_ms) = tenure.wall_ahead_ms()
-            && self.wall_ahead_ms.load(Ordering::Acquire) != ahead_ms
-        {
-            self.wall_ahead_ms.store(ahead_ms, Ordering::Release);
-            clock::keep_wall(ahead_ms);
+    /// Stops handing out jobs, and disconnects this daemon's clients, which must reconnect
+    /// elsewhere. Jobs that they have not received are requeued. Clients of edges continue at the
+    /// next leader.
+    pub fn step_down(&self) {
+        let mut core = self.lock();
+        core.steps_down = true;
+        let mut own: Vec<_> = core
+            .mailboxes
+            .iter()
+            .filter(|(client, _)| client.daemon() == 0)
+            .map(|(client, mailbox)| (*client, Arc::clone(mailbox)))
+            .collect();
+        drop(core);
+        own.sort_unstable_by_key(|(client, _)| *client);
+        for (_, mailbox) in &own {
+            mailbox.evict(Reason::ClosedByServer);
         }
-        holds
-    }
-
-    /// The time of a visit whose thread read the clocks before it checked whether it [may
-    /// act](Self::may_act).
-    pub(super) fn time_of_visit(&self, read_before: &Reading) -> Reading {
-        if self.tenure.is_some() {
-            clock::read()
-        } else {
-            *read_before
+        for (client, mailbox) in own {
+            self.act(|core| core.release(client, mailbox.take_unsent_jobs(usize::MAX)));
         }
-    }
-
-    /// Why this daemon no longer holds the store.
-    pub fn deposed(&self) -> Option<StoreError> {
-        self.tenure.as_ref()?.lost()
-    }
-
-    /// Blocks a thread that is about to visit, or to read mail, while the lease is uncertain.
-    /// Returns `false` if another daemon has the store, in which case this hub decides and sends
-    /// nothing.
-    #[must_use]
-    pub fn assure(&self) -> bool {
-        const LOOK_EVERY: Duration = Duration::from_millis(100);
-        let Some(tenure) = &self.tenure else {
-            return true;
-        };
-        while !self.may_act() {
-            if tenure.lost().is_some() {
-                return false;
-            }
-            tenure.wait(LOOK_EVERY);
-        }
-        true
     }
 }
